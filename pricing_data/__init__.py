@@ -1,0 +1,1 @@
+"""Markets: what every one cost and how often it evicted, where that comes from and where it is kept."""

@@ -1,0 +1,107 @@
+"""The two exact units of market data: time in microseconds UTC, price in nano-dollars per hour.
+
+Both are integers, because a bid is compared with a price (`>` must be exact) and an eviction is counted from its
+moment. Clouds publish up to nine decimals, and no market's clock is finer than a microsecond.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+
+from pricing_data.errors import BadInput
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 3600 * SECOND
+DAY = 24 * HOUR
+NANOS_PER_DOLLAR = 1_000_000_000
+
+# The dearest machine on any price list costs a few hundred dollars an hour; far above it is a broken row, not a market.
+ABSURD_USD_PER_HOUR = 10_000
+# Spot markets opened in 2009; what is dated earlier was mis-parsed, and what lies far ahead was never observed.
+EARLIEST = 1_199_145_600 * SECOND  # 2008-01-01
+LATEST = 4_102_444_800 * SECOND  # 2100-01-01
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DURATIONS = {"s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
+
+
+def parse_time(text: str) -> int:
+    """Microseconds UTC of an ISO 8601 time; a time without a zone is taken as UTC.
+
+    >>> parse_time("2016-02-25T00:35:34Z") == parse_time("2016-02-25 01:35:34.000+01:00")
+    True
+    """
+    try:
+        return to_micros(datetime.fromisoformat(text.strip()))
+    except ValueError:
+        raise BadInput(f"time {text!r} is not ISO 8601 (write 2016-02-25T00:35:34Z)") from None
+
+
+def to_micros(moment: datetime) -> int:
+    """Microseconds UTC of a datetime; without a zone it is taken as UTC."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    micros = (aware - _EPOCH) // timedelta(microseconds=1)
+    if not EARLIEST <= micros < LATEST:
+        raise BadInput(f"time {moment.isoformat()} lies outside the years 2008 to 2099")
+    return micros
+
+
+def to_datetime(micros: int) -> datetime:
+    """The aware UTC datetime of a time in microseconds."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def format_time(micros: int) -> str:
+    """ISO 8601 with `Z`; fractions only where there are any."""
+    return to_datetime(micros).isoformat().replace("+00:00", "Z")
+
+
+def parse_duration(text: str) -> int:
+    """Microseconds of a span such as `90d`, `36h`, `15m`.
+
+    >>> parse_duration("1.5h") == 90 * MINUTE
+    True
+    """
+    number, unit = text.strip()[:-1], text.strip()[-1:]
+    try:
+        span = int(Decimal(number) * _DURATIONS[unit])
+    except (KeyError, InvalidOperation, ValueError, OverflowError):
+        span = 0
+    if span <= 0:
+        raise BadInput(f"duration {text!r} is not a positive number with a unit s, m, h, d or w (write 90d)")
+    return span
+
+
+def parse_usd(text: str) -> int:
+    """Nano-dollars of a decimal price; finer digits are rounded half to even.
+
+    >>> parse_usd("0.0162")
+    16200000
+    """
+    try:
+        dollars = Decimal(text.strip())
+    except InvalidOperation:
+        raise BadInput(f"price {text!r} is not a decimal number of US dollars per hour") from None
+    if not dollars.is_finite() or not 0 < dollars <= ABSURD_USD_PER_HOUR:
+        raise BadInput(f"price {text!r} is not above 0 and at most {ABSURD_USD_PER_HOUR} US dollars per hour")
+    nanos = int((dollars * NANOS_PER_DOLLAR).to_integral_value(ROUND_HALF_EVEN))
+    if nanos == 0:
+        raise BadInput(f"price {text!r} is below a nano-dollar per hour")
+    return nanos
+
+
+def to_usd(nanos: float) -> float:
+    """Dollars of nano-dollars, for showing and for statistics, never for comparing with a bid."""
+    return nanos / NANOS_PER_DOLLAR
+
+
+def format_usd(nanos: int) -> str:
+    """Every digit of a price and no more: `0.0162`, `1.441435835`.
+
+    >>> format_usd(16200000)
+    '0.0162'
+    """
+    whole, rest = divmod(nanos, NANOS_PER_DOLLAR)
+    return f"{whole}.{rest:09d}".rstrip("0").rstrip(".")

@@ -1,0 +1,1 @@
+"""The product: command line, cloud adapters, orchestrator, ledger and reports."""

@@ -1,0 +1,1 @@
+"""Loopback servers that play the clouds for the tests."""

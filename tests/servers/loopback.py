@@ -1,0 +1,135 @@
+"""A strict HTTP server on 127.0.0.1 for playing a cloud's API, with faults that a test schedules."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Protocol
+from urllib.parse import parse_qs, urlsplit
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call as it arrived; header names in lower case, query values as lists."""
+
+    method: str
+    path: str
+    query: dict[str, list[str]]
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:  # noqa: ANN401  # JSON is any value
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What is sent back. `cut` bytes are missing from the end although Content-Length promises them."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    cut: int = 0
+
+    @classmethod
+    def of_json(cls, value: object, status: int = 200, **headers: str) -> Reply:
+        return cls(status, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
+
+
+class Api(Protocol):
+    """The cloud that is played: every request gets a reply; one it does not understand is refused with 4xx."""
+
+    def answer(self, request: Request) -> Reply: ...
+
+
+@dataclass
+class Fault:
+    """The next `times` requests whose path contains `path` (after `skip` of them) get `reply`, or their own cut short."""
+
+    path: str
+    reply: Reply | None = None
+    cut: int = 0
+    times: int = 1
+    skip: int = 0
+
+    def strikes(self, request: Request) -> bool:
+        if self.path not in request.path or self.times == 0:
+            return False
+        if self.skip:
+            self.skip -= 1
+            return False
+        self.times -= 1
+        return True
+
+    def applied(self, reply: Reply) -> Reply:
+        if self.reply is not None:
+            return self.reply
+        return Reply(reply.status, reply.body, reply.headers, self.cut)
+
+
+@dataclass
+class LoopbackServer:
+    """A running server: where it is, what it was asked, which faults are still to come."""
+
+    api: Api
+    url: str = ""
+    requests: list[Request] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def reply_to(self, request: Request) -> Reply:
+        with self._lock:
+            self.requests.append(request)
+            fault = next((fault for fault in self.faults if fault.strikes(request)), None)
+        if fault is not None and fault.reply is not None:
+            return fault.reply
+        reply = self.api.answer(request)
+        return fault.applied(reply) if fault else reply
+
+
+@contextmanager
+def serving(api: Api) -> Iterator[LoopbackServer]:
+    """The API on a free port of 127.0.0.1 for the time of a `with` block."""
+    state = LoopbackServer(api)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def handle_any(self) -> None:
+            parts = urlsplit(self.path)
+            length = int(self.headers.get("Content-Length") or 0)
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            query = parse_qs(parts.query, keep_blank_values=True)
+            request = Request(self.command, parts.path, query, headers, self.rfile.read(length))
+            self.send(state.reply_to(request))
+
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
+
+        def send(self, reply: Reply) -> None:
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(reply.body)))
+            self.end_headers()
+            self.wfile.write(reply.body[: len(reply.body) - reply.cut])
+            if reply.cut:
+                self.close_connection = True
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
