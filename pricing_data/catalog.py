@@ -89,7 +89,7 @@ class Catalog:
         known = self._prices.get((market.cloud, market.region, market.instance_type, market.os))
         if not known:
             raise UnknownPrice(
-                f"no on-demand price is known for {market.instance_type} on {market.os} in {market.cloud}/{market.region}"
+                f"unknown on-demand price of {market.instance_type} ({market.os}) in {market.cloud}/{market.region}"
                 " (spotctl prices import FILE --on-demand TABLE brings one)"
             )
         if at is None:

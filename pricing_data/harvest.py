@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -58,19 +58,31 @@ _NONE: Ints = np.empty(0, dtype=np.int64)
 NO_PRICES = PriceBatch((), _NONE, _NONE, _NONE)
 
 
+class Span(NamedTuple):
+    """A stretch of time, both ends in microseconds UTC."""
+
+    start: int
+    end: int
+
+    def joined(self, later: Span) -> Span:
+        """Both as one where they touch; else the later one, because what lies between is not covered."""
+        touching = self.start <= later.end and later.start <= self.end
+        return Span(min(self.start, later.start), max(self.end, later.end)) if touching else later
+
+
 @dataclass(frozen=True, slots=True)
 class Harvest:
     """What one step of a source brought. The store takes it whole or not at all.
 
-    `done_until` maps the name of a source's history to the time up to which it is now complete, so that the next
-    fetch goes on there. A step that brought only part of a history leaves it out: its rows are kept, and fetched again.
+    `covered` maps the name of a history (`FetchRequest.history`) to the span of it that is now complete, so that the
+    next fetch goes on at its end. A step that brought only part leaves it out: its rows are kept, and fetched again.
     """
 
     prices: PriceBatch = NO_PRICES
     types: tuple[InstanceType, ...] = ()
     on_demand: tuple[OnDemandPrice, ...] = ()
     interruptions: tuple[Interruption, ...] = ()
-    done_until: dict[str, int] = field(default_factory=dict)
+    covered: dict[str, Span] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.prices) + len(self.types) + len(self.on_demand) + len(self.interruptions)
@@ -84,5 +96,14 @@ class Harvest:
             tuple(row for part in parts for row in part.types),
             tuple(row for part in parts for row in part.on_demand),
             tuple(row for part in parts for row in part.interruptions),
-            {name: until for part in parts for name, until in part.done_until.items()},
+            covered_by(part.covered for part in parts),
         )
+
+
+def covered_by(spans: Iterable[Mapping[str, Span]]) -> dict[str, Span]:
+    """What is complete of each history after all these steps."""
+    total: dict[str, Span] = {}
+    for step in spans:
+        for name, span in step.items():
+            total[name] = total[name].joined(span) if name in total else span
+    return total

@@ -7,30 +7,35 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from pricing_data.harvest import Harvest
+from pricing_data.harvest import Harvest, Span
 
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
     """What is wanted: empty `regions` means every region the account may use, empty `types` every type.
 
-    `types` are globs (`c6i.*`). History is wanted from `since` to `until` (microseconds UTC), but of a history that
-    `done_until` knows to be complete up to a later time, only the rest.
+    `types` are globs (`c6i.*`). History is wanted from `since` to `until` (microseconds UTC); what `covered` says is
+    in the store already need not come again.
     """
 
     since: int
     until: int
     regions: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
-    done_until: Mapping[str, int] = field(default_factory=dict)
+    covered: Mapping[str, Span] = field(default_factory=dict)
 
     def wants_type(self, name: str) -> bool:
         """Whether an instance type was asked for."""
         return not self.types or any(fnmatchcase(name, glob) for glob in self.types)
 
+    def history(self, cloud: str, region: str) -> str:
+        """The name under which a region's history is covered; of some types only, it is another history."""
+        return " ".join((f"{cloud}/{region}", *sorted(self.types)))
+
     def start_of(self, history: str) -> int:
-        """Where fetching a history begins: what was asked for, or where the last fetch of it ended."""
-        return max(self.since, self.done_until.get(history, self.since))
+        """Where fetching a history begins: what was asked for, or where an earlier fetch of all of it ended."""
+        covered = self.covered.get(history)
+        return max(covered.end, self.since) if covered and covered.start <= self.since else self.since
 
 
 @dataclass(frozen=True, slots=True)

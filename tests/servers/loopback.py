@@ -48,7 +48,7 @@ class Api(Protocol):
 
 @dataclass
 class Fault:
-    """The next `times` requests whose path contains `path` (after `skip` of them) get `reply`, or their own cut short."""
+    """The next `times` requests to a path containing `path` (after `skip` of them) get `reply`, or theirs cut short."""
 
     path: str
     reply: Reply | None = None
@@ -107,7 +107,7 @@ def serving(api: Api) -> Iterator[LoopbackServer]:
             request = Request(self.command, parts.path, query, headers, self.rfile.read(length))
             self.send(state.reply_to(request))
 
-        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815  # the base class's names
 
         def send(self, reply: Reply) -> None:
             self.send_response(reply.status)
