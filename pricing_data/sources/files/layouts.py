@@ -1,0 +1,124 @@
+"""Layouts: which columns a CSV may have, and what one row of each kind says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from pricing_data.catalog import OnDemandPrice
+from pricing_data.errors import BadInput
+from pricing_data.harvest import Harvest, PriceBatch, PriceEvent
+from pricing_data.interruptions import Interruption
+from pricing_data.market import LINUX, NO_ZONE, Market
+from pricing_data.units import parse_time, parse_usd
+
+Fact = PriceEvent | OnDemandPrice | Interruption
+Cells = Mapping[str, str]
+
+# The Spot Advisor's five buckets: the share of machines interrupted in the last month.
+_ADVISOR_BANDS = ((0.0, 0.05), (0.05, 0.10), (0.10, 0.15), (0.15, 0.20), (0.20, 1.0))
+_ALIASES = {"time": "timestamp", "date": "asof", "as_of": "asof", "os": "product", "product_description": "product"}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A kind of table: its name, the columns it cannot do without, and the meaning of a row."""
+
+    name: str
+    required: tuple[str, ...]
+    optional: tuple[str, ...]
+    facts: Callable[[Cells], Iterable[Fact]]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The first line of a file: its layout, and its columns by the layout's names."""
+
+    layout: Layout
+    columns: tuple[str, ...]
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Columns that the layout has no use for."""
+        used = {*self.layout.required, *self.layout.optional}
+        return tuple(column for column in self.columns if column not in used)
+
+
+def header_of(names: Iterable[str]) -> Header:
+    """The layout that a header line announces."""
+    stripped = [name.strip().strip('"').lower() for name in names]
+    columns = tuple(_ALIASES.get(name, name) for name in stripped)
+    for layout in (PRICES, ADVISOR, ON_DEMAND):
+        if set(layout.required) <= set(columns):
+            repeated = sorted({column for column in columns if columns.count(column) > 1})
+            if repeated:
+                raise BadInput(f"column {', '.join(repeated)} appears more than once")
+            return Header(layout, columns)
+    missing = [column for column in PRICES.required if column not in columns]
+    found = ", ".join(stripped)
+    raise BadInput(
+        f"columns {found[:120]!r} fit no layout: price changes need {', '.join(PRICES.required)}"
+        f" (missing: {', '.join(missing)}); on-demand tables need {', '.join(ON_DEMAND.required)}"
+    )
+
+
+def harvest_of(facts: Iterable[Fact]) -> Harvest:
+    """Facts sorted into a harvest by their kind."""
+    facts = tuple(facts)
+    return Harvest(
+        prices=PriceBatch.of(fact for fact in facts if isinstance(fact, PriceEvent)),
+        on_demand=tuple(fact for fact in facts if isinstance(fact, OnDemandPrice)),
+        interruptions=tuple(fact for fact in facts if isinstance(fact, Interruption)),
+    )
+
+
+def _price_facts(cells: Cells) -> Iterable[Fact]:
+    """A spot price, the on-demand price beside it, or both: snapshots from before a spot sheet have only the latter."""
+    product = cells.get("product", LINUX)
+    market = Market.of(cells["cloud"], cells["region"], cells.get("zone"), cells["instance_type"], product)
+    time = parse_time(cells["timestamp"])
+    on_demand = cells.get("on_demand_price", "").strip()
+    if cells["spot_price"].strip() or not on_demand:
+        yield PriceEvent(market, time, parse_usd(cells["spot_price"]))
+    if on_demand:
+        yield _on_demand(market, time, on_demand, "price history file")
+
+
+def _on_demand_facts(cells: Cells) -> Iterable[Fact]:
+    cloud = cells.get("cloud", "").strip() or "aws"
+    market = Market.of(cloud, cells["region"], NO_ZONE, cells["instance_type"], cells.get("product", LINUX))
+    source = cells.get("source", "").strip() or "on-demand file"
+    yield _on_demand(market, parse_time(cells["asof"]), cells["on_demand_price"], source)
+
+
+def _on_demand(market: Market, as_of: int, price: str, source: str) -> OnDemandPrice:
+    return OnDemandPrice(market.cloud, market.region, market.instance_type, market.os, as_of, parse_usd(price), source)
+
+
+def _advisor_facts(cells: Cells) -> Iterable[Fact]:
+    bucket = cells["interruption_bucket"].strip()
+    if bucket not in {"0", "1", "2", "3", "4"}:
+        raise BadInput(f"interruption bucket {bucket!r} is none of 0, 1, 2, 3, 4")
+    low, high = _ADVISOR_BANDS[int(bucket)]
+    market = Market.of("aws", cells["region"], NO_ZONE, cells["instance_type"], cells.get("product", LINUX))
+    yield Interruption(market, "monthly-bucket", parse_time(cells["asof"]), low, high, "aws spot advisor")
+
+
+PRICES = Layout(
+    "price changes",
+    ("timestamp", "cloud", "region", "instance_type", "spot_price"),
+    ("zone", "product", "on_demand_price"),
+    _price_facts,
+)
+ON_DEMAND = Layout(
+    "on-demand prices",
+    ("asof", "region", "instance_type", "on_demand_price"),
+    ("cloud", "product", "source"),
+    _on_demand_facts,
+)
+ADVISOR = Layout(
+    "interruption buckets",
+    ("asof", "region", "instance_type", "interruption_bucket"),
+    ("product",),
+    _advisor_facts,
+)

@@ -1,0 +1,209 @@
+"""Reads a file of market data step by step, whatever its layout, and names every row it cannot use."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pricing_data.errors import BadInput
+from pricing_data.harvest import Harvest, PriceBatch, PriceEvent
+from pricing_data.market import Market
+from pricing_data.sources.files import columns as fast
+from pricing_data.sources.files.layouts import PRICES, Fact, Header, harvest_of, header_of
+from pricing_data.units import parse_time, parse_usd
+
+_CHUNK = 1 << 20
+_BLOCK = 32 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_WINDOW = 31
+# us-east-1a is in us-east-1; the local zone us-west-2-lax-1a is in us-west-2.
+_AWS_ZONE = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d+)(?:-[a-z]+-\d+)?[a-z]")
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that was left out: where it stands and why."""
+
+    where: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """One step through a file. `position` is how many of its bytes on disk have been read."""
+
+    harvest: Harvest
+    rows: int
+    bad: tuple[BadRow, ...]
+    position: int
+    unused: tuple[str, ...] = ()
+
+
+def read(path: Path) -> Iterator[Portion]:
+    """The portions of a file. A file that ends in the middle raises `BadInput` after its last good portion."""
+    try:
+        with path.open("rb") as file:
+            yield from _portions(file)
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror or error}") from error
+
+
+def _portions(file: IO[bytes]) -> Iterator[Portion]:
+    blocks = _whole_lines(_plain(file))
+    try:
+        first = next(blocks)
+    except StopIteration:
+        raise BadInput("is empty") from None
+    if first.lstrip()[:1] in (b"{", b"["):
+        yield _aws_json(first + b"".join(blocks), file)
+        return
+    head, _, rest = first.partition(b"\n")
+    header = header_of(next(csv.reader([_text(head)]), []))
+    line = 2
+    for block in _chain(rest, blocks):
+        portion, lines = _portion(block, header, line, file.tell())
+        line += lines
+        yield portion
+
+
+def _chain(first: bytes, others: Iterable[bytes]) -> Iterator[bytes]:
+    if first:
+        yield first
+    yield from others
+
+
+def _plain(file: IO[bytes]) -> Iterator[bytes]:
+    """The content of a file in chunks, unpacked if it is gzip, whatever its name says."""
+    chunk = file.read(_CHUNK)
+    if not chunk.startswith(_GZIP_MAGIC):
+        while chunk:
+            yield chunk
+            chunk = file.read(_CHUNK)
+        return
+    member = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        while chunk:
+            yield member.decompress(chunk)
+            chunk = member.unused_data if member.eof else file.read(_CHUNK)
+            if member.eof and (chunk := chunk or file.read(_CHUNK)):
+                member = zlib.decompressobj(_GZIP_WINDOW)
+    except zlib.error as error:
+        raise BadInput(f"is damaged gzip after {file.tell()} bytes ({error}); copy or download it again") from error
+    if not member.eof:
+        raise BadInput(f"is gzip that ends early, after {file.tell()} bytes; copy or download it again")
+
+
+def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Blocks that end with a line's end. If the chunks break off, the whole lines before that are still given."""
+    pending = bytearray()
+    broken: BadInput | None = None
+    while broken is None:
+        try:
+            chunk = next(chunks, None)
+        except BadInput as error:
+            broken = error
+            chunk = None
+        if chunk is None:
+            break
+        pending += chunk
+        if len(pending) >= _BLOCK and (end := pending.rfind(b"\n") + 1):
+            yield bytes(pending[:end])
+            del pending[:end]
+    if broken is not None:
+        # The last line may have been cut within a number, which would still look like one.
+        del pending[pending.rfind(b"\n") + 1 :]
+    if pending:
+        yield bytes(pending)
+    if broken is not None:
+        raise broken
+
+
+def _portion(block: bytes, header: Header, line: int, position: int) -> tuple[Portion, int]:
+    """What a block of lines says, and how many lines it has."""
+    if header.layout is PRICES and "on_demand_price" not in header.columns:
+        found = fast.parse(block, header.columns)
+        if found is not None:
+            prices, bad = _second_look(block, header, line, found) if found.doubtful else (found.prices, ())
+            return Portion(Harvest(prices=prices), found.rows, bad, position, header.unused), found.rows
+    facts, bad, rows = _row_by_row(_text(block).splitlines(keepends=True), header, line)
+    return Portion(harvest_of(facts), rows, bad, position, header.unused), block.count(b"\n")
+
+
+def _second_look(block: bytes, header: Header, line: int, found: fast.Columns) -> tuple[PriceBatch, tuple[BadRow, ...]]:
+    """The doubtful rows of a block one by one: some are only written unusually."""
+    lines = block.split(b"\n")
+    events: list[PriceEvent] = []
+    bad: list[BadRow] = []
+    for row in found.doubtful:
+        facts, refused, _ = _row_by_row([_text(lines[row])], header, line + row)
+        events += [fact for fact in facts if isinstance(fact, PriceEvent)]
+        bad += refused
+    return PriceBatch.joined([found.prices, PriceBatch.of(events)]), tuple(bad)
+
+
+def _row_by_row(lines: list[str], header: Header, line: int) -> tuple[list[Fact], tuple[BadRow, ...], int]:
+    facts: list[Fact] = []
+    bad: list[BadRow] = []
+    reader = csv.reader(lines)
+    rows = 0
+    for cells in reader:
+        if not cells:
+            continue
+        rows += 1
+        try:
+            if len(cells) != len(header.columns):
+                raise BadInput(f"{len(cells)} cells where the header has {len(header.columns)}")
+            facts += header.layout.facts(dict(zip(header.columns, cells, strict=True)))
+        except BadInput as error:
+            bad.append(BadRow(f"line {line + reader.line_num - 1}", str(error)))
+    return facts, tuple(bad), rows
+
+
+def _aws_json(content: bytes, file: IO[bytes]) -> Portion:
+    """What `aws ec2 describe-spot-price-history` prints."""
+    try:
+        answer = json.loads(content)
+        records = answer["SpotPriceHistory"] if isinstance(answer, dict) else answer
+    except KeyError:
+        raise BadInput("is JSON without SpotPriceHistory, the answer of describe-spot-price-history") from None
+    except ValueError as error:
+        raise BadInput(f"is not whole JSON ({error}); print it again") from None
+    if not isinstance(records, list):
+        raise BadInput("is JSON whose SpotPriceHistory is not a list")
+    events: list[Fact] = []
+    bad: list[BadRow] = []
+    for number, record in enumerate(records, 1):
+        try:
+            events.append(_aws_event(record))
+        except BadInput as error:
+            bad.append(BadRow(f"record {number}", str(error)))
+    return Portion(harvest_of(events), len(records), tuple(bad), file.tell())
+
+
+def _aws_event(record: object) -> PriceEvent:
+    if not isinstance(record, dict):
+        raise BadInput(f"{record!r} is not an object")
+    try:
+        zone, kind, product, price, time = (
+            str(record[key])
+            for key in ("AvailabilityZone", "InstanceType", "ProductDescription", "SpotPrice", "Timestamp")
+        )
+    except KeyError as missing:
+        raise BadInput(f"has no {missing.args[0]}") from None
+    region = _AWS_ZONE.fullmatch(zone)
+    if region is None:
+        raise BadInput(f"availability zone {zone!r} does not start with a region")
+    return PriceEvent(Market.of("aws", region[1], zone, kind, product), parse_time(time), parse_usd(price))
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8-sig", errors="replace")

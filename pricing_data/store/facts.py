@@ -1,0 +1,118 @@
+"""Fact tables: instance types, on-demand prices and interruption figures, each one small Parquet file.
+
+A fact has a key; a later fact of the same key replaces the earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pricing_data.catalog import InstanceType, OnDemandPrice
+from pricing_data.errors import StoreError
+from pricing_data.interruptions import Interruption
+from pricing_data.market import Market
+
+F = TypeVar("F", InstanceType, OnDemandPrice, Interruption)
+
+
+@dataclass(frozen=True)
+class FactTable(Generic[F]):
+    """How one kind of fact is keyed and laid out."""
+
+    name: str
+    key: Callable[[F], object]
+    schema: pa.Schema
+    to_row: Callable[[F], tuple[Any, ...]]
+    of_row: Callable[..., F]
+
+    def write(self, path: Path, facts: Iterable[F]) -> None:
+        """Writes facts as a new file."""
+        rows = [self.to_row(fact) for fact in facts]
+        columns = [
+            pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), self.schema, strict=True)
+        ]
+        pq.write_table(pa.Table.from_arrays(columns, schema=self.schema), path, compression="zstd")
+
+    def read(self, path: Path, cloud: str | None = None) -> list[F]:
+        """The facts of a file, or only one cloud's."""
+        try:
+            table = pq.read_table(path)
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise StoreError(f"price store: {path} is damaged ({error}); remove it and import again") from error
+        if cloud is not None:
+            table = table.filter(pc.starts_with(table.column(0), pattern=cloud))
+        return [self.of_row(*row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
+
+    def merged(self, known: Iterable[F], newer: Iterable[F]) -> list[F]:
+        """Both, the newer in place of a known one with the same key."""
+        by_key = {self.key(fact): fact for fact in known}
+        by_key.update((self.key(fact), fact) for fact in newer)
+        return sorted(by_key.values(), key=_order)
+
+
+def _order(fact: InstanceType | OnDemandPrice | Interruption) -> tuple[str, ...]:
+    """Any fixed order makes equal contents equal files."""
+    return tuple(str(getattr(fact, field.name)) for field in fields(fact))
+
+
+TYPES = FactTable[InstanceType](
+    "types",
+    key=lambda fact: (fact.cloud, fact.name),
+    schema=pa.schema(
+        [
+            ("cloud", pa.string()),
+            ("name", pa.string()),
+            ("vcpus", pa.int64()),
+            ("memory_gib", pa.float64()),
+            ("accelerator", pa.string()),
+            ("accelerators", pa.int64()),
+            ("network_gbps", pa.float64()),
+        ]
+    ),
+    to_row=astuple,
+    of_row=InstanceType,
+)
+
+ON_DEMAND = FactTable[OnDemandPrice](
+    "on_demand",
+    key=lambda fact: (fact.cloud, fact.region, fact.instance_type, fact.os, fact.as_of),
+    schema=pa.schema(
+        [
+            ("cloud", pa.string()),
+            ("region", pa.string()),
+            ("instance_type", pa.string()),
+            ("os", pa.string()),
+            ("as_of", pa.int64()),
+            ("price", pa.int64()),
+            ("source", pa.string()),
+        ]
+    ),
+    to_row=astuple,
+    of_row=OnDemandPrice,
+)
+
+INTERRUPTIONS = FactTable[Interruption](
+    "interruptions",
+    key=lambda fact: (fact.market, fact.measure, fact.as_of),
+    schema=pa.schema(
+        [
+            ("market", pa.string()),
+            ("measure", pa.string()),
+            ("as_of", pa.int64()),
+            ("low", pa.float64()),
+            ("high", pa.float64()),
+            ("source", pa.string()),
+        ]
+    ),
+    to_row=lambda fact: (str(fact.market), fact.measure, fact.as_of, fact.low, fact.high, fact.source),
+    of_row=lambda market, *rest: Interruption(Market.parse(market), *rest),
+)

@@ -1,0 +1,129 @@
+"""The manifest: which files make up the store. Replacing it is the one step that commits.
+
+Segments are written under new names and never changed; a commit is the rename of a new manifest over the old one. A
+writer that dies leaves files that no manifest names, and the next writer removes them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from pricing_data.errors import StoreError
+from pricing_data.harvest import Span
+
+FORMAT = 1
+_NAME = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEntry:
+    """One segment file and what pruning needs to know of it."""
+
+    name: str
+    rows: int
+    bytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The store at one moment. `facts` maps a fact table to its file, `covered` a history to its complete span."""
+
+    segments: tuple[SegmentEntry, ...] = ()
+    facts: dict[str, str] = field(default_factory=dict)
+    covered: dict[str, Span] = field(default_factory=dict)
+
+    @property
+    def files(self) -> set[str]:
+        """The names of all files that belong to the store now."""
+        return {entry.name for entry in self.segments} | set(self.facts.values())
+
+    def with_fact(self, table: str, name: str) -> Manifest:
+        """The manifest with another file for a fact table."""
+        return replace(self, facts={**self.facts, table: name})
+
+
+def load(root: Path) -> Manifest:
+    """The manifest of a store; an empty one where none was written yet."""
+    path = root / _NAME
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return Manifest()
+    except OSError as error:
+        raise StoreError(f"price store: cannot read {path}: {error.strerror}") from error
+    try:
+        return _parsed(json.loads(text), path)
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"price store: {path} is damaged ({error}); move {root} away and import again") from error
+
+
+def _parsed(content: dict[str, object], path: Path) -> Manifest:
+    version = content["format"]
+    if version != FORMAT:
+        raise StoreError(f"price store: {path} has format {version}, this spotctl reads {FORMAT}; upgrade spotctl")
+    segments, facts, covered = content["segments"], content["facts"], content["covered"]
+    if not (isinstance(segments, list) and isinstance(facts, dict) and isinstance(covered, dict)):
+        raise TypeError("segments, facts or covered has another shape")
+    return Manifest(
+        tuple(SegmentEntry(**entry) for entry in segments),
+        facts,
+        {history: Span(*span) for history, span in covered.items()},
+    )
+
+
+def save(root: Path, manifest: Manifest) -> None:
+    """Makes `manifest` the store, durably and in one step."""
+    content = json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1)
+    temporary = root / f"{_NAME}.{uuid.uuid4().hex}"
+    try:
+        with temporary.open("w") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(root / _NAME)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_directory(root)
+
+
+def sync(path: Path) -> None:
+    """Brings a written file to the disk, so that no manifest can name one that a power cut emptied."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_directory(root: Path) -> None:
+    handle = os.open(root, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove_strays(root: Path, manifest: Manifest) -> None:
+    """Deletes what an earlier manifest used or a dead writer left. Call only while writing exclusively."""
+    keep = manifest.files | {_NAME, "lock"}
+    for path in root.iterdir():
+        if path.name not in keep:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def exclusively(root: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Holds the store's only write lock; it ends with the process, however that ends."""
+    with (root / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

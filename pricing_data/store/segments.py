@@ -1,0 +1,110 @@
+"""Segments: immutable Parquet files of price events, and how one market is read from a large one.
+
+The rows are sorted by market and time, so that a delta coding makes times small; the footer says which rows belong to
+which market, so that one market's history is read without looking at the others.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Collection
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pricing_data.errors import StoreError
+from pricing_data.market import Market
+from pricing_data.series import Ints
+from pricing_data.store.table import NO_ROWS, PriceTable
+
+# Small enough that one market is read in a few milliseconds, large enough for dictionaries to pay.
+_ROW_GROUP = 1 << 16
+_INDEX = b"spotctl.markets"
+_SCHEMA = pa.schema(
+    [("market", pa.dictionary(pa.int32(), pa.string())), ("time", pa.int64()), ("price", pa.int64())],
+)
+
+
+def write_segment(path: Path, table: PriceTable) -> None:
+    """Writes a table as a new segment."""
+    names = [str(market) for market in table.markets]
+    index = {"names": names, "rows": np.diff(table.starts).tolist()}
+    codes = pa.array(table.codes().astype(np.int32))
+    columns = [pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string())), table.times, table.prices]
+    rows = pa.Table.from_arrays([pa.array(column) for column in columns], schema=_SCHEMA)
+    pq.write_table(
+        rows.replace_schema_metadata({_INDEX: json.dumps(index).encode()}),
+        path,
+        row_group_size=_ROW_GROUP,
+        compression="zstd",
+        use_dictionary=["market", "price"],
+        column_encoding={"time": "DELTA_BINARY_PACKED"},
+        write_statistics=["market"],
+    )
+
+
+class Segment:
+    """An open segment: its markets, and reading some of them."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = pq.ParquetFile(path)
+            index = json.loads(self._file.schema_arrow.metadata[_INDEX])
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+            raise StoreError(f"price store: segment {path} is damaged ({error}); remove it and import again") from error
+        self.names: list[str] = index["names"]
+        self._starts = [0, *accumulate(index["rows"])]
+        self._group = self._file.metadata.row_group(0).num_rows
+
+    def __enter__(self) -> Segment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, names: Collection[str] | None = None) -> PriceTable:
+        """The rows of these markets, or of all."""
+        if names is None:
+            return self._table(range(len(self.names)))
+        wanted = sorted(i for i in map(self._position, names) if i is not None)
+        return self._table(wanted)
+
+    def _position(self, name: str) -> int | None:
+        at = bisect_left(self.names, name)
+        return at if at < len(self.names) and self.names[at] == name else None
+
+    def _table(self, wanted: Collection[int]) -> PriceTable:
+        if not wanted:
+            return NO_ROWS
+        extents = [(self._starts[i], self._starts[i + 1]) for i in wanted]
+        times, prices = self._rows(extents)
+        lengths = [end - start for start, end in extents]
+        return PriceTable(
+            tuple(Market.parse(self.names[i]) for i in wanted),
+            np.array([0, *accumulate(lengths)], dtype=np.int64),
+            times,
+            prices,
+        )
+
+    def _rows(self, extents: list[tuple[int, int]]) -> tuple[Ints, Ints]:
+        """Times and prices of row ranges, decoding only the row groups they lie in."""
+        size = self._group
+        groups = sorted({g for start, end in extents for g in range(start // size, (end - 1) // size + 1)})
+        rows = self._file.read_row_groups(groups, columns=["time", "price"])
+        skipped = {group: (group - i) * size for i, group in enumerate(groups)}
+        where = [slice(start - skipped[start // size], end - skipped[start // size]) for start, end in extents]
+        return _picked(rows.column("time"), where), _picked(rows.column("price"), where)
+
+
+def _picked(column: Any, where: list[slice]) -> Ints:  # noqa: ANN401  # pyarrow is untyped
+    values: Ints = column.to_numpy()
+    if len(where) == 1:
+        return values[where[0]].copy()
+    return np.concatenate([values[part] for part in where])

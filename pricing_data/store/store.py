@@ -1,0 +1,249 @@
+"""`PriceStore`: where market data is kept on this machine. One writer at a time, any number of readers."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import TypeVar
+
+from pricing_data.catalog import Catalog
+from pricing_data.errors import StoreError, UnknownMarket
+from pricing_data.harvest import Harvest, Span, covered_by
+from pricing_data.interruptions import Interruption
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.store import manifest as manifests
+from pricing_data.store.facts import INTERRUPTIONS, ON_DEMAND, TYPES, F, FactTable
+from pricing_data.store.manifest import Manifest, SegmentEntry
+from pricing_data.store.segments import Segment, write_segment
+from pricing_data.store.table import NO_ROWS, PriceTable, novelty
+
+# A commit rewrites nothing, so that it is fast; beyond this many segments reading would suffer.
+_MAX_SEGMENTS = 24
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a commit did with the rows it was given."""
+
+    added: int = 0
+    known: int = 0
+    conflicts: int = 0
+
+    def __add__(self, other: Committed) -> Committed:
+        return Committed(self.added + other.added, self.known + other.known, self.conflicts + other.conflicts)
+
+
+class PriceStore:
+    """Price history, instance types, on-demand prices and interruption figures under one folder.
+
+    Opening it touches nothing; the folder appears with the first commit. `on_wait` is called when another process
+    is writing and this one has to wait.
+    """
+
+    def __init__(self, root: Path, on_wait: Callable[[], None] = lambda: None) -> None:
+        self.root = root
+        self._on_wait = on_wait
+
+    # --- reading: a snapshot of the moment of the call ---
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no price was ever stored."""
+        return not manifests.load(self.root).segments
+
+    @property
+    def covered(self) -> dict[str, Span]:
+        """Which histories are complete, and over which span."""
+        return manifests.load(self.root).covered
+
+    def size(self) -> tuple[int, int]:
+        """Stored price events, and bytes of all files on disk."""
+        manifest = manifests.load(self.root)
+        rows = sum(entry.rows for entry in manifest.segments)
+        return rows, sum(_file_size(self.root / name) for name in manifest.files)
+
+    def segment_paths(self) -> list[Path]:
+        """The Parquet files that hold the prices now, for a query engine to read."""
+        return [self.root / entry.name for entry in manifests.load(self.root).segments]
+
+    def markets(self) -> list[Market]:
+        """Every market with at least one event, in the order of their text."""
+        return [Market.parse(name) for name in self._snapshot(self._names)]
+
+    def series(self, market: Market) -> PriceSeries:
+        """The whole history of one market."""
+        table = self.table([market])
+        if not table.markets:
+            raise UnknownMarket(f"no price history of {market} is stored (spotctl prices ls shows what is)")
+        return next(iter(table))
+
+    def table(self, markets: Iterable[Market] | None = None) -> PriceTable:
+        """The history of these markets, or of all; a market without any is left out."""
+        names = None if markets is None else {str(market) for market in markets}
+        return self._snapshot(partial(self._rows, names=names))
+
+    def catalog(self, cloud: str | None = None) -> Catalog:
+        """The instance types and on-demand prices that were imported or fetched."""
+        return Catalog(tuple(self._facts(TYPES, cloud)), tuple(self._facts(ON_DEMAND, cloud)))
+
+    def interruptions(self, cloud: str | None = None) -> list[Interruption]:
+        """What clouds published about taking machines back."""
+        return self._facts(INTERRUPTIONS, cloud)
+
+    # --- writing: all of a harvest or nothing ---
+
+    def commit(self, harvest: Harvest) -> Committed:
+        """Adds what is new in a harvest; what is stored already changes nothing.
+
+        When it returns, everything is durable; if the process dies before, nothing has happened.
+        """
+        table = PriceTable.of(harvest.prices)
+        repeated = len(harvest.prices) - len(table)
+        done = Committed()
+
+        def change(manifest: Manifest) -> Manifest:
+            nonlocal done
+            manifest, done = self._with_prices(manifest, table)
+            manifest = self._with_facts(manifest, harvest)
+            manifest = replace(manifest, covered=covered_by([manifest.covered, harvest.covered]))
+            return self._compacted(manifest) if len(manifest.segments) > _MAX_SEGMENTS else manifest
+
+        self._change(change)
+        return replace(done, known=done.known + repeated)
+
+    def compact(self) -> None:
+        """Joins small segments, so that reading opens few files. What is stored stays the same."""
+        if len(manifests.load(self.root).segments) > 1:
+            self._change(self._compacted)
+
+    # --- inside ---
+
+    def _snapshot(self, read: Callable[[Manifest], R]) -> R:
+        """Reads by one manifest; again by the next one if a writer removed a file meanwhile."""
+        for _ in range(5):
+            try:
+                return read(manifests.load(self.root))
+            except FileNotFoundError as error:
+                missing = error
+        raise StoreError(f"price store: {missing.filename or missing} is missing; restore it or import again")
+
+    def _names(self, manifest: Manifest) -> list[str]:
+        names: set[str] = set()
+        for entry in manifest.segments:
+            with Segment(self.root / entry.name) as segment:
+                names.update(segment.names)
+        return sorted(names)
+
+    def _rows(self, manifest: Manifest, names: set[str] | None = None, span: Span | None = None) -> PriceTable:
+        tables = []
+        for entry in manifest.segments:
+            if span is not None and (entry.last < span.start or entry.first > span.end):
+                continue
+            with Segment(self.root / entry.name) as segment:
+                tables.append(segment.read(names))
+        return tables[0] if len(tables) == 1 else PriceTable.merged(tables)
+
+    def _facts(self, kind: FactTable[F], cloud: str | None) -> list[F]:
+        def read(manifest: Manifest) -> list[F]:
+            name = manifest.facts.get(kind.name)
+            return kind.read(self.root / name, cloud) if name else []
+
+        return self._snapshot(read)
+
+    def _change(self, change: Callable[[Manifest], Manifest]) -> None:
+        """Makes what `change` returns the store, holding the write lock from reading the old manifest on."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            with manifests.exclusively(self.root, self._on_wait):
+                before = manifests.load(self.root)
+                try:
+                    after = change(before)
+                    if after != before:
+                        manifests.save(self.root, after)
+                finally:
+                    # Whatever happened, what the manifest now in force does not name is of no use: the files that
+                    # were replaced, those of a writer that died, and those of this one if it failed.
+                    manifests.remove_strays(self.root, manifests.load(self.root))
+        except OSError as error:
+            raise StoreError(_os_message(self.root, error)) from error
+
+    def _with_prices(self, manifest: Manifest, table: PriceTable) -> tuple[Manifest, Committed]:
+        if not len(table):
+            return manifest, Committed()
+        span = Span(int(table.times.min()), int(table.times.max()))
+        stored = self._rows(manifest, {str(market) for market in table.markets}, span) if manifest.segments else NO_ROWS
+        news = novelty(table, stored)
+        done = Committed(len(news.fresh), news.known, len(news.higher) + news.lower)
+        if len(news.higher):
+            # Each moment of a market lies in one segment only; overruling a price therefore rewrites all. It is rare.
+            everything = PriceTable.merged([self._rows(manifest), news.fresh, news.higher])
+            return replace(manifest, segments=(self._write(everything),)), done
+        if not len(news.fresh):
+            return manifest, done
+        return replace(manifest, segments=(*manifest.segments, self._write(news.fresh))), done
+
+    def _with_facts(self, manifest: Manifest, harvest: Harvest) -> Manifest:
+        manifest = self._with_fact(manifest, TYPES, harvest.types)
+        manifest = self._with_fact(manifest, ON_DEMAND, harvest.on_demand)
+        return self._with_fact(manifest, INTERRUPTIONS, harvest.interruptions)
+
+    def _with_fact(self, manifest: Manifest, kind: FactTable[F], newer: tuple[F, ...]) -> Manifest:
+        if not newer:
+            return manifest
+        name = manifest.facts.get(kind.name)
+        known = kind.read(self.root / name) if name else []
+        facts = kind.merged(known, newer)
+        if facts == known:
+            return manifest
+        path = self._new_path(kind.name)
+        kind.write(path, facts)
+        manifests.sync(path)
+        return manifest.with_fact(kind.name, path.name)
+
+    def _compacted(self, manifest: Manifest) -> Manifest:
+        """Joins segments until each is at least twice as large as all smaller ones together.
+
+        So there are few of them, and a row is rewritten a logarithmic number of times in its life.
+        """
+        by_size = sorted(manifest.segments, key=lambda entry: entry.rows)
+        totals = accumulate(entry.rows for entry in by_size)
+        crowded = [
+            i for i, (entry, total) in enumerate(zip(by_size, totals, strict=True)) if entry.rows * 3 < total * 2
+        ]
+        if not crowded:
+            return manifest
+        few, rest = by_size[: crowded[-1] + 1], by_size[crowded[-1] + 1 :]
+        joined = self._write(self._rows(replace(manifest, segments=tuple(few))))
+        return replace(manifest, segments=(*rest, joined))
+
+    def _write(self, table: PriceTable) -> SegmentEntry:
+        path = self._new_path("prices")
+        write_segment(path, table)
+        manifests.sync(path)
+        first, last = int(table.times.min()), int(table.times.max())
+        return SegmentEntry(path.name, len(table), path.stat().st_size, first, last)
+
+    def _new_path(self, kind: str) -> Path:
+        return self.root / f"{kind}-{uuid.uuid4().hex}.parquet"
+
+
+def _file_size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _os_message(root: Path, error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"price store: the disk under {root} is full; free some space and repeat, nothing stored was harmed"
+    return f"price store: cannot write {root}: {os.strerror(error.errno) if error.errno else error}"

@@ -1,0 +1,132 @@
+"""`PriceTable`: price events of many markets in sorted columns, the shape in which they are kept and read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pricing_data.harvest import NO_PRICES, PriceBatch
+from pricing_data.market import Market
+from pricing_data.series import Ints, PriceSeries
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PriceTable:
+    """Market `i` owns the rows from `starts[i]` to `starts[i + 1]`; markets sort by text, rows of one by time.
+
+    No market is without rows and none has two rows of the same time.
+    """
+
+    markets: tuple[Market, ...]
+    starts: Ints
+    times: Ints
+    prices: Ints
+
+    def __len__(self) -> int:
+        return int(self.times.size)
+
+    def __iter__(self) -> Iterator[PriceSeries]:
+        for market, start, end in zip(self.markets, self.starts[:-1], self.starts[1:], strict=True):
+            yield PriceSeries(market, self.times[start:end], self.prices[start:end])
+
+    @classmethod
+    def of(cls, batch: PriceBatch) -> PriceTable:
+        """The events of a batch in order, each once.
+
+        Where two rows give one market different prices at the same moment, the higher is kept: the outcome does not
+        depend on which came first, and an eviction is not overlooked.
+        """
+        order = sorted(range(len(batch.markets)), key=lambda i: str(batch.markets[i]))
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        codes = rank[batch.codes]
+        codes, times, prices = _sorted_once(codes, batch.times, batch.prices)
+        present, starts = np.unique(codes, return_index=True)
+        return cls(
+            tuple(batch.markets[order[code]] for code in present),
+            np.append(starts, times.size).astype(np.int64),
+            times,
+            prices,
+        )
+
+    @classmethod
+    def merged(cls, tables: Iterable[PriceTable]) -> PriceTable:
+        """The rows of all tables as one."""
+        return cls.of(PriceBatch.joined(table.batch() for table in tables))
+
+    def batch(self) -> PriceBatch:
+        """The same rows with a market code on each."""
+        return PriceBatch(self.markets, self.codes(), self.times, self.prices)
+
+    def codes(self) -> Ints:
+        """For each row, the index of its market."""
+        return np.repeat(np.arange(len(self.markets), dtype=np.int64), np.diff(self.starts))
+
+    def only(self, rows: np.typing.NDArray[np.bool_]) -> PriceTable:
+        """The rows of a mask."""
+        return PriceTable.of(PriceBatch(self.markets, self.codes()[rows], self.times[rows], self.prices[rows]))
+
+
+NO_ROWS = PriceTable((), np.zeros(1, dtype=np.int64), NO_PRICES.times, NO_PRICES.prices)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Novelty:
+    """How a table relates to what is stored: `fresh` rows are new, `higher` ones overrule a stored lower price."""
+
+    fresh: PriceTable
+    higher: PriceTable
+    known: int
+    lower: int
+
+
+def novelty(table: PriceTable, stored: PriceTable) -> Novelty:
+    """Splits a table by what `stored` already knows of the same markets and times."""
+    price_known = _price_where_known(table, stored)
+    unknown = price_known == 0
+    higher = ~unknown & (table.prices > price_known)
+    return Novelty(
+        fresh=table.only(unknown),
+        higher=table.only(higher),
+        known=int(np.count_nonzero(table.prices == price_known)),
+        lower=int(np.count_nonzero(~unknown & (table.prices < price_known))),
+    )
+
+
+def _price_where_known(table: PriceTable, stored: PriceTable) -> Ints:
+    """For each row of `table` the stored price of the same market and time, 0 where there is none."""
+    prices = np.zeros(len(table), dtype=np.int64)
+    rows_of = {market: (start, end) for market, start, end in _extents(stored)}
+    for market, start, end in _extents(table):
+        if market not in rows_of:
+            continue
+        low, high = rows_of[market]
+        there = low + np.searchsorted(stored.times[low:high], table.times[start:end])
+        at = np.minimum(there, high - 1)
+        found = stored.times[at] == table.times[start:end]
+        prices[start:end] = np.where(found, stored.prices[at], 0)
+    return prices
+
+
+def _extents(table: PriceTable) -> Iterator[tuple[Market, int, int]]:
+    return zip(table.markets, table.starts[:-1].tolist(), table.starts[1:].tolist(), strict=True)
+
+
+def _sorted_once(codes: Ints, times: Ints, prices: Ints) -> tuple[Ints, Ints, Ints]:
+    """Rows by code and time; of several with the same, the one with the highest price."""
+    if _increasing(codes, times):
+        return codes, times, prices
+    order = np.lexsort((times, codes))
+    codes, times, prices = codes[order], times[order], prices[order]
+    new = np.ones(codes.size, dtype=bool)
+    new[1:] = (np.diff(codes) != 0) | (np.diff(times) != 0)
+    if new.all():
+        return codes, times, prices
+    return codes[new], times[new], np.maximum.reduceat(prices, np.flatnonzero(new))
+
+
+def _increasing(codes: Ints, times: Ints) -> bool:
+    step = np.diff(codes)
+    return bool(np.all((step > 0) | ((step == 0) & (np.diff(times) > 0))))
