@@ -81,10 +81,10 @@ class Catalog:
         return (cloud, name) in self._types
 
     def on_demand(self, market: Market, at: int | None = None) -> OnDemandPrice:
-        """The on-demand price beside a spot market: the latest published at or before `at`, else the first after it.
+        """The on-demand price beside a spot market: of the lists known, the one nearest to `at`, or the newest.
 
-        On-demand prices move once in years, so the nearest list is the right one; its `as_of` says how near. Without
-        `at`, the newest.
+        Lists are snapshots of prices that move once in years, so a list of two weeks later says more than one of
+        eight months before. Whoever must not look ahead gives the catalog of that day; `as_of` tells which list it is.
         """
         known = self._prices.get((market.cloud, market.region, market.instance_type, market.os))
         if not known:
@@ -92,10 +92,7 @@ class Catalog:
                 f"unknown on-demand price of {market.instance_type} ({market.os}) in {market.cloud}/{market.region}"
                 " (spotctl prices import FILE --on-demand TABLE brings one)"
             )
-        if at is None:
-            return known[-1]
-        earlier = [price for price in known if price.as_of <= at]
-        return earlier[-1] if earlier else known[0]
+        return known[-1] if at is None else min(known, key=lambda price: abs(price.as_of - at))
 
     def merged(self, newer: Catalog) -> Catalog:
         """Both catalogs; where they differ about a type or about a price of the same moment, `newer` is right."""

@@ -42,6 +42,7 @@ class Portion:
     """One step through a file. `position` is how many of its bytes on disk have been read."""
 
     harvest: Harvest
+    layout: str
     rows: int
     bad: tuple[BadRow, ...]
     position: int
@@ -133,9 +134,9 @@ def _portion(block: bytes, header: Header, line: int, position: int) -> tuple[Po
         found = fast.parse(block, header.columns)
         if found is not None:
             prices, bad = _second_look(block, header, line, found) if found.doubtful else (found.prices, ())
-            return Portion(Harvest(prices=prices), found.rows, bad, position, header.unused), found.rows
+            return Portion(Harvest(prices=prices), PRICES.name, found.rows, bad, position, header.unused), found.rows
     facts, bad, rows = _row_by_row(_text(block).splitlines(keepends=True), header, line)
-    return Portion(harvest_of(facts), rows, bad, position, header.unused), block.count(b"\n")
+    return Portion(harvest_of(facts), header.layout.name, rows, bad, position, header.unused), block.count(b"\n")
 
 
 def _second_look(block: bytes, header: Header, line: int, found: fast.Columns) -> tuple[PriceBatch, tuple[BadRow, ...]]:
@@ -186,7 +187,7 @@ def _aws_json(content: bytes, file: IO[bytes]) -> Portion:
             events.append(_aws_event(record))
         except BadInput as error:
             bad.append(BadRow(f"record {number}", str(error)))
-    return Portion(harvest_of(events), len(records), tuple(bad), file.tell())
+    return Portion(harvest_of(events), PRICES.name, len(records), tuple(bad), file.tell())
 
 
 def _aws_event(record: object) -> PriceEvent:

@@ -1,0 +1,72 @@
+"""Export: price history out of the store, in the layout that import reads, or as Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import csv as arrow_csv
+
+from pricing_data.errors import BadInput
+from pricing_data.market import LINUX, NO_ZONE, Market
+from pricing_data.series import Ints
+from pricing_data.store.table import PriceTable
+from pricing_data.units import SECOND
+
+SUFFIXES = (".csv", ".csv.gz", ".parquet")
+
+
+def export(table: PriceTable, path: Path) -> None:
+    """Writes histories to a file; its name says how: `.csv`, `.csv.gz` or `.parquet`."""
+    if not path.name.endswith(SUFFIXES):
+        raise BadInput(f"export to {path}: the name must end with one of {', '.join(SUFFIXES)}")
+    try:
+        if path.name.endswith(".parquet"):
+            pq.write_table(_rows(table), path, compression="zstd")
+            return
+        with pa.output_stream(str(path), compression="gzip" if path.name.endswith(".gz") else None) as out:
+            write_csv(table, out)
+    except OSError as error:
+        raise BadInput(f"export to {path}: {error.strerror or error}") from error
+
+
+def write_csv(table: PriceTable, out: IO[bytes] | pa.NativeFile) -> None:
+    """Writes histories as CSV."""
+    options = arrow_csv.WriteOptions(quoting_style="needed", batch_size=1 << 16)
+    arrow_csv.write_csv(_rows(table), out, options)
+
+
+def _rows(table: PriceTable) -> pa.Table:
+    names = {
+        "cloud": [market.cloud for market in table.markets],
+        "region": [market.region for market in table.markets],
+        "zone": ["" if market.zone == NO_ZONE else market.zone for market in table.markets],
+        "instance_type": [market.instance_type for market in table.markets],
+        "product": [_product(market) for market in table.markets],
+    }
+    codes = table.codes()
+    spelt = {name: pa.array(values, pa.string()).take(pa.array(codes)) for name, values in names.items()}
+    return pa.table({"timestamp": _timestamps(table.times), **spelt, "spot_price": _dollars(table.prices)})
+
+
+def _product(market: Market) -> str:
+    return "Linux/UNIX" if market.os == LINUX else market.os
+
+
+def _timestamps(times: Ints) -> pa.Array:
+    """ISO 8601 with `Z`; fractions only where there are any."""
+    if np.any(times % SECOND):
+        return pc.strftime(pa.array(times).cast(pa.timestamp("us")), format="%Y-%m-%dT%H:%M:%SZ")
+    return pc.strftime(pa.array(times // SECOND).cast(pa.timestamp("s")), format="%Y-%m-%dT%H:%M:%SZ")
+
+
+def _dollars(prices: Ints) -> pa.Array:
+    """Every digit of the prices and no more: a decimal with nine places is stored as its nano-dollars."""
+    words = np.zeros((prices.size, 2), dtype="<i8")
+    words[:, 0] = prices
+    decimals = pa.Array.from_buffers(pa.decimal128(19, 9), prices.size, [None, pa.py_buffer(words.tobytes())])
+    return pc.utf8_rtrim(pc.utf8_rtrim(decimals.cast(pa.string()), characters="0"), characters=".")

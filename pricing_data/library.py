@@ -1,0 +1,111 @@
+"""`Library`: all market data at hand: what this machine stored, over what the wheel ships."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pricing_data.catalog import Catalog
+from pricing_data.errors import UnknownMarket
+from pricing_data.market import Market
+from pricing_data.samples import bundled_catalog, bundled_prices
+from pricing_data.series import PriceSeries
+from pricing_data.store import PriceStore
+from pricing_data.store.segments import Segment
+from pricing_data.store.table import PriceTable
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which markets are meant; what is left empty fits all. `vcpus` is a closed range."""
+
+    pattern: str = ""
+    clouds: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    accelerator: str = ""
+    vcpus: tuple[int, int] | None = None
+
+    def matches(self, market: Market, catalog: Catalog) -> bool:
+        """Whether a market is meant. One of a type that the catalog does not know has no known size or accelerator."""
+        if self.pattern and not market.matches(self.pattern):
+            return False
+        if self.clouds and market.cloud not in self.clouds:
+            return False
+        if self.regions and market.region not in self.regions:
+            return False
+        if self.types and not any(market.matches(f"*/*/*/{glob}/*") for glob in self.types):
+            return False
+        return self._fits_machine(market, catalog)
+
+    def _fits_machine(self, market: Market, catalog: Catalog) -> bool:
+        if not self.accelerator and self.vcpus is None:
+            return True
+        if not catalog.knows(market.cloud, market.instance_type):
+            return False
+        machine = catalog.instance_type(market.cloud, market.instance_type)
+        if self.accelerator and self.accelerator.lower() not in (machine.accelerator or "").lower():
+            return False
+        return self.vcpus is None or self.vcpus[0] <= machine.vcpus <= self.vcpus[1]
+
+    @property
+    def names_local(self) -> bool:
+        """Whether the synthetic markets are asked for by name."""
+        return self.pattern.startswith("local/") or self.pattern == "local" or "local" in self.clouds
+
+
+class Library:
+    """The price store with the shipped sample and catalog beneath it.
+
+    The sample's markets (cloud `local`, synthetic) are shown while nothing else is stored, and whenever they are named;
+    they never mix with real markets unasked.
+    """
+
+    def __init__(self, store: PriceStore) -> None:
+        self.store = store
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """Everything known about types and on-demand prices, what was stored over what was shipped."""
+        return bundled_catalog().merged(self.store.catalog())
+
+    def select(self, selection: Selection) -> list[Market]:
+        """The markets that are meant, in the order of their text."""
+        stored = self.store.markets()
+        if selection.names_local or not stored:
+            with Segment(bundled_prices()) as sample:
+                stored = sorted({*stored, *map(Market.parse, sample.names)}, key=str)
+        return [market for market in stored if selection.matches(market, self.catalog)]
+
+    def require(self, selection: Selection) -> list[Market]:
+        """The markets that are meant, at least one."""
+        markets = self.select(selection)
+        if not markets:
+            wanted = selection.pattern or "these filters"
+            raise UnknownMarket(f"no stored market fits {wanted!r} (spotctl prices ls shows what is stored)")
+        return markets
+
+    def table(self, markets: Iterable[Market]) -> PriceTable:
+        """The histories of markets."""
+        wanted = list(markets)
+        stored = self.store.table(wanted)
+        missing = {str(market) for market in wanted if market.is_synthetic} - {str(m) for m in stored.markets}
+        if not missing:
+            return stored
+        with Segment(bundled_prices()) as sample:
+            return PriceTable.merged([stored, sample.read(missing)])
+
+    def segment_paths(self) -> list[Path]:
+        """The Parquet files with the stored prices, or with the shipped ones while there are none."""
+        return self.store.segment_paths() or [bundled_prices()]
+
+    def series(self, market: Market) -> PriceSeries:
+        """The history of one market."""
+        if market.is_synthetic:
+            with Segment(bundled_prices()) as sample:
+                table = sample.read([str(market)])
+            if table.markets:
+                return next(iter(table))
+        return self.store.series(market)

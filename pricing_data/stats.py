@@ -1,0 +1,103 @@
+"""`MarketStats`: what one market's history amounts to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pricing_data.catalog import Catalog, OnDemandPrice
+from pricing_data.errors import UnknownPrice
+from pricing_data.market import Market
+from pricing_data.series import Ints, PriceSeries
+from pricing_data.units import DAY, HOUR, SECOND
+
+# A spike begins where the price rises above this many times its median.
+SPIKE_FACTOR = 2
+# An outlier is a price that is more likely a slip of the recording than a market: the larger of two generous limits
+# would miss what the smaller finds, so either is enough.
+OUTLIER_MEDIANS = 20
+OUTLIER_ON_DEMANDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class MarketStats:
+    """Prices in nano-dollars per hour, times in microseconds UTC, means and medians weighted by time.
+
+    `hours_above_on_demand` and `discount` are None where no on-demand price is known.
+    """
+
+    market: Market
+    events: int
+    first: int
+    last: int
+    price_now: int
+    lowest: int
+    highest: int
+    mean: float
+    median: int
+    on_demand: OnDemandPrice | None
+    changes_per_day: float
+    spikes_per_day: float
+    hours_above_on_demand: float | None
+    outliers: int
+
+    @property
+    def discount(self) -> float | None:
+        """By how much the mean price lies below on-demand, as a share of it; negative where it lies above."""
+        return 1 - self.mean / self.on_demand.price if self.on_demand else None
+
+    def age_seconds(self, now: int) -> float:
+        """How long ago the market was last seen."""
+        return (now - self.last) / SECOND
+
+
+def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
+    """The statistics of a market over its whole span."""
+    on_demand = _on_demand(series, catalog)
+    median = _time_weighted_median(series)
+    days = max((series.last - series.first) / DAY, 1 / 24)
+    return MarketStats(
+        market=series.market,
+        events=len(series),
+        first=series.first,
+        last=series.last,
+        price_now=int(series.prices[-1]),
+        lowest=int(series.prices.min()),
+        highest=int(series.prices.max()),
+        mean=series.time_weighted_mean(),
+        median=median,
+        on_demand=on_demand,
+        changes_per_day=series.changes / days,
+        spikes_per_day=_rises_above(series.prices, SPIKE_FACTOR * median) / days,
+        hours_above_on_demand=series.seconds_above(on_demand.price) * SECOND / HOUR if on_demand else None,
+        outliers=int(np.count_nonzero(series.prices > _outlier_limit(median, on_demand))),
+    )
+
+
+def _on_demand(series: PriceSeries, catalog: Catalog) -> OnDemandPrice | None:
+    try:
+        return catalog.on_demand(series.market, series.last)
+    except UnknownPrice:
+        return None
+
+
+def _time_weighted_median(series: PriceSeries) -> int:
+    """The price at or below which the market spent half of its time."""
+    if len(series) == 1:
+        return int(series.prices[0])
+    order = np.argsort(series.prices[:-1], kind="stable")
+    spent = np.cumsum(np.diff(series.times)[order])
+    return int(series.prices[order[np.searchsorted(spent, spent[-1] / 2)]])
+
+
+def _rises_above(prices: Ints, limit: int) -> int:
+    above = prices > limit
+    return int(np.count_nonzero(above[1:] & ~above[:-1]))
+
+
+def _outlier_limit(median: int, on_demand: OnDemandPrice | None) -> int:
+    limits = [OUTLIER_MEDIANS * median]
+    if on_demand is not None:
+        limits.append(OUTLIER_ON_DEMANDS * on_demand.price)
+    return min(limits)

@@ -1,0 +1,106 @@
+"""Values to what `--json` prints. These keys are a contract: they are added to, never changed."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+from pricing_data.fetch import TaskReport
+from pricing_data.gaps import GapReport
+from pricing_data.ingest import FileReport
+from pricing_data.query import Answer
+from pricing_data.stats import MarketStats
+from pricing_data.units import format_time, to_usd
+
+
+def stats(one: MarketStats, now: int) -> dict[str, Any]:
+    """One market; prices in dollars per hour."""
+    return {
+        "market": str(one.market),
+        "events": one.events,
+        "first": format_time(one.first),
+        "last": format_time(one.last),
+        "price_now": to_usd(one.price_now),
+        "mean": to_usd(one.mean),
+        "on_demand": to_usd(one.on_demand.price) if one.on_demand else None,
+        "on_demand_as_of": format_time(one.on_demand.as_of) if one.on_demand else None,
+        "discount": one.discount,
+        "median": to_usd(one.median),
+        "lowest": to_usd(one.lowest),
+        "highest": to_usd(one.highest),
+        "changes_per_day": one.changes_per_day,
+        "spikes_per_day": one.spikes_per_day,
+        "hours_above_on_demand": one.hours_above_on_demand,
+        "outliers": one.outliers,
+        "age_seconds": one.age_seconds(now),
+        "synthetic": one.market.is_synthetic,
+    }
+
+
+def imported(report: FileReport) -> dict[str, Any]:
+    """What became of one file's rows."""
+    return {
+        "file": str(report.path),
+        "layout": report.layout,
+        "rows": report.rows,
+        "added": report.committed.added,
+        "known": report.committed.known,
+        "conflicts": report.committed.conflicts,
+        "facts": report.facts,
+        "skipped": report.skipped,
+        "bad": [{"where": row.where, "why": row.why} for row in report.bad],
+        "unused_columns": list(report.unused),
+        "failure": report.failure,
+    }
+
+
+def fetched(report: TaskReport) -> dict[str, Any]:
+    """What one task of a fetch brought."""
+    return {
+        "cloud": report.cloud,
+        "region": report.region,
+        "what": report.what,
+        "added": report.committed.added,
+        "known": report.committed.known,
+        "conflicts": report.committed.conflicts,
+        "facts": report.facts,
+        "failure": str(report.failure) if report.failure else None,
+    }
+
+
+def gaps(report: GapReport) -> dict[str, Any]:
+    """All seams, gaps and stale markets."""
+    return {
+        "seams": [
+            {
+                "region": f"{seam.cloud}/{seam.region}",
+                "start": format_time(seam.start),
+                "end": format_time(seam.end),
+                "silent": seam.silent,
+                "markets": seam.markets,
+            }
+            for seam in report.seams
+        ],
+        "gaps": [
+            {"market": str(gap.market), "start": format_time(gap.start), "end": format_time(gap.end)}
+            for gap in report.gaps
+        ],
+        "stale": [
+            {"market": str(one.market), "last": format_time(one.last), "newest_of_region": format_time(one.newest)}
+            for one in report.stale
+        ],
+    }
+
+
+def rows(answer: Answer) -> list[dict[str, Any]]:
+    """The rows of a query as objects."""
+    return [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows]
+
+
+def _plain(value: object) -> int | float | str | None:
+    """A value that JSON has a word for; times, decimals and the like become text."""
+    if value is None or isinstance(value, int | str):
+        return value
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    return str(value)

@@ -1,0 +1,1 @@
+"""The command line: one module per group of commands. Nothing heavy is imported before a command runs."""

@@ -1,0 +1,56 @@
+"""`spotctl`: the groups of commands put together, and the only place that ends the process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotctl.cli import prices
+from spotctl.cli.boundary import exit_code_of
+from spotctl.cli.session import Session
+
+app = typer.Typer(
+    name="spotctl",
+    help="Train machine-learning models on cheap, revocable cloud machines without losing work, money or sleep.",
+    epilog="Exit codes: 0 done, 1 failed, 2 usage or bad input, 3 no capacity in time, 4 budget reached,"
+    " 5 credentials or permission, 6 already running.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(prices.app, name="prices")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"spotctl {version('spotctl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global_options(
+    context: typer.Context,
+    home: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of stored prices, logs and config.toml.",
+            envvar="SPOTCTL_HOME",
+            show_default="platform data folder",
+        ),
+    ] = None,
+    debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    context.obj = Session(home, debug)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: runs a command and exits with a documented code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    sys.exit(exit_code_of(lambda: app(words, standalone_mode=False), debug="--debug" in words))

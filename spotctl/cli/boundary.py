@@ -1,0 +1,73 @@
+"""The error boundary: what went wrong as one line on stderr, and the exit code that stands for it."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+
+from click.exceptions import Abort, ClickException, Exit
+
+from pricing_data import errors as pricing
+from spotctl import errors as product
+
+DONE = 0
+FAILED = 1
+USAGE = 2
+CREDENTIALS = 5
+INTERRUPTED = 130
+
+# The first that fits, so the special before the general.
+_CODES: tuple[tuple[type[Exception], int], ...] = (
+    (pricing.BadInput, USAGE),
+    (product.BadSettings, USAGE),
+    (product.BadRequest, USAGE),
+    (pricing.MissingCredentials, CREDENTIALS),
+    (pricing.AccessDenied, CREDENTIALS),
+    (product.CredentialsNeeded, CREDENTIALS),
+    (pricing.PricingDataError, FAILED),
+    (product.SpotctlError, FAILED),
+)
+
+
+def exit_code_of(command: Callable[[], object], *, debug: bool) -> int:
+    """Runs a command; the exit code says how it went. With `debug` the traceback is shown as well."""
+    try:
+        result = command()
+    except Exit as ended:
+        return ended.exit_code
+    except ClickException as error:
+        return _usage(error)
+    except (KeyboardInterrupt, Abort):
+        _say("interrupted; what was stored is kept")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) has seen enough; nothing more may be written, not even at exit.
+        sys.stdout = open("/dev/null", "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
+        return DONE
+    except Exception as error:  # noqa: BLE001  # the boundary: no traceback reaches a user who did not ask for it
+        return _failed(error, debug=debug)
+    return result if isinstance(result, int) else DONE
+
+
+def _failed(error: Exception, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    message = " ".join(str(error).split())
+    code = next((code for kind, code in _CODES if isinstance(error, kind)), None)
+    if code is None:
+        _say(f"internal error, {type(error).__name__}: {message} (spotctl --debug COMMAND shows where)")
+        return FAILED
+    _say(message)
+    return code
+
+
+def _usage(error: ClickException) -> int:
+    context = getattr(error, "ctx", None)
+    hint = f" (see {context.command_path} --help)" if context else ""
+    _say(error.format_message().replace("\n", " ") + hint)
+    return USAGE
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"spotctl: {text}\n")

@@ -1,0 +1,68 @@
+"""Options that several commands share, and how their texts are understood."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pricing_data.library import Selection
+
+GlobArgument = Annotated[
+    str,
+    typer.Argument(help="Markets by glob, part by part: 'aws/us-east-1/*/c4.*'. All if left out.", show_default=False),
+]
+
+CloudOption = Annotated[list[str] | None, typer.Option(help="Only this cloud: aws, gcp, azure, local. Repeatable.")]
+RegionOption = Annotated[list[str] | None, typer.Option(help="Only this region. Repeatable.")]
+TypeOption = Annotated[
+    list[str] | None, typer.Option("--type", help="Only types that fit this glob: 'c6i.*'. Repeatable.")
+]
+AcceleratorOption = Annotated[str, typer.Option(help="Only machines with this accelerator: V100.")]
+VcpusOption = Annotated[str, typer.Option(help="Only machines with so many vCPUs: 8, 4..16, 32..")]
+
+
+def selection(
+    glob: str,
+    cloud: list[str] | None = None,
+    region: list[str] | None = None,
+    type_: list[str] | None = None,
+    accelerator: str = "",
+    vcpus: str = "",
+) -> Selection:
+    """The markets that a glob and the filter options mean."""
+    from pricing_data.library import Selection
+
+    return Selection(glob, tuple(cloud or ()), tuple(region or ()), tuple(type_ or ()), accelerator, _vcpu_range(vcpus))
+
+
+def _vcpu_range(text: str) -> tuple[int, int] | None:
+    """`8`, `4..16`, `32..`, `..8`."""
+    from spotctl.errors import BadRequest
+
+    if not text:
+        return None
+    low, dots, high = text.partition("..")
+    try:
+        least = int(low) if low else 0
+        most = int(high) if high else 1 << 30 if dots else least
+    except ValueError:
+        raise BadRequest(f"--vcpus {text!r} is no number or range (write 8, 4..16 or 32..)") from None
+    if least > most:
+        raise BadRequest(f"--vcpus {text!r} begins above its end")
+    return least, most
+
+
+def start_of(text: str, now: int) -> int:
+    """Where a history begins that is wanted since a time, or for a span before now."""
+    from pricing_data.errors import BadInput
+    from pricing_data.units import parse_duration, parse_time
+
+    try:
+        return now - parse_duration(text)
+    except BadInput:
+        start = parse_time(text)
+    if start >= now:
+        raise BadInput(f"--since {text}: lies in the future")
+    return start

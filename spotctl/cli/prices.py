@@ -1,0 +1,315 @@
+"""`spotctl prices`: bring market data in, look at it, take it out."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotctl.cli.boundary import CREDENTIALS, DONE, FAILED, USAGE
+from spotctl.cli.options import (
+    AcceleratorOption,
+    CloudOption,
+    GlobArgument,
+    RegionOption,
+    TypeOption,
+    VcpusOption,
+    selection,
+    start_of,
+)
+from spotctl.cli.session import JsonOption, Session
+
+if TYPE_CHECKING:
+    from pricing_data.fetch import TaskReport
+    from pricing_data.library import Library
+
+app = typer.Typer(help="Spot prices: import, fetch, look, export.", no_args_is_help=True)
+
+
+@app.command("import")
+def import_(
+    context: typer.Context,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="CSV (plain or gzip) or the AWS command line's JSON.")
+    ] = None,
+    on_demand: Annotated[list[Path] | None, typer.Option(help="A table of on-demand prices. Repeatable.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a file that has a bad row; default: skip the row.")
+    ] = False,
+    json_: JsonOption = False,
+) -> int:
+    """Import price changes, on-demand tables and interruption buckets from files. Importing twice equals once.
+
+    Example: spotctl prices import history.csv.gz --on-demand list-prices.csv
+    """
+    from pricing_data.ingest import ingest
+    from pricing_data.sources.files.layouts import ON_DEMAND
+    from spotctl import answers, render, wiring
+    from spotctl.cli.progress import reading
+    from spotctl.errors import BadRequest
+
+    session: Session = context.obj
+    wanted = [(path, None) for path in files or []] + [(path, ON_DEMAND.name) for path in on_demand or []]
+    if not wanted:
+        raise BadRequest("import: no file given (spotctl prices import FILE...)")
+    store = wiring.price_store(session.settings, lambda: session.remark("waiting for another writer to finish"))
+    reports = []
+    with reading(session, [path for path, _ in wanted]) as bar:
+        for path, layout in wanted:
+            reports.append(ingest(store, path, strict=strict, layout=layout, on_progress=bar(path)))
+    store.compact()
+    if json_:
+        session.answer_json({"files": [answers.imported(report) for report in reports]})
+    else:
+        session.out.print(render.imported(reports))
+    for report in reports:
+        session.remark(*render.complaints(report))
+    return USAGE if any(report.failure for report in reports) else DONE
+
+
+@app.command()
+def fetch(
+    context: typer.Context,
+    cloud: CloudOption = None,
+    region: RegionOption = None,
+    type_: Annotated[
+        list[str] | None, typer.Option("--type", help="Only types that fit this glob. Repeatable.")
+    ] = None,
+    since: Annotated[str, typer.Option(help="How far back: 90d, 36h; or a time: 2026-01-31.")] = "90d",
+    json_: JsonOption = False,
+) -> int:
+    """Fetch price history, types, on-demand prices and interruption figures from the clouds' own APIs.
+
+    Goes on where the last fetch ended. What one cloud or region refuses costs the others nothing. Clouds not named
+    with --cloud are skipped with a remark if there are no credentials for them.
+
+    Example: spotctl prices fetch --cloud aws --region us-east-1 --type 'c6i.*' --since 30d
+    """
+    from pricing_data.fetch import fetch as run
+    from pricing_data.sources.base import FetchRequest
+    from spotctl import answers, render, wiring
+    from spotctl.cli.progress import fetching
+
+    session: Session = context.obj
+    store = wiring.price_store(session.settings, lambda: session.remark("waiting for another writer to finish"))
+    now = _now()
+    request = FetchRequest(start_of(since, now), now, tuple(region or ()), tuple(type_ or ()), store.covered)
+    sources = wiring.sources(session.settings, cloud or ())
+    with fetching(session) as show:
+        reports = run(store, sources, request, workers=session.settings.fetch_workers, on_progress=show)
+    if json_:
+        session.answer_json({"tasks": [answers.fetched(report) for report in reports]})
+    else:
+        session.out.print(render.fetched(reports))
+    return _fetch_exit(session, reports, named=bool(cloud))
+
+
+@app.command()
+def ls(
+    context: typer.Context,
+    glob: GlobArgument = "",
+    cloud: CloudOption = None,
+    region: RegionOption = None,
+    type_: TypeOption = None,
+    accelerator: AcceleratorOption = "",
+    vcpus: VcpusOption = "",
+    json_: JsonOption = False,
+) -> None:
+    """List markets, one a line.
+
+    Example: spotctl prices ls 'aws/*/*/p3.*' --vcpus 8..32
+    """
+    from spotctl import render
+
+    session: Session = context.obj
+    found = _library(session).select(selection(glob, cloud, region, type_, accelerator, vcpus))
+    if json_:
+        session.answer_json({"markets": [str(market) for market in found]})
+    elif found:
+        session.out.print(render.markets(found), soft_wrap=True)
+    else:
+        session.remark("no market fits (spotctl prices import or fetch brings history)")
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    market: Annotated[str, typer.Argument(help="A market: aws/us-east-1/us-east-1a/c4.xlarge (- for no zone).")],
+    json_: JsonOption = False,
+) -> None:
+    """Show one market: price now, mean, discount, how restless it is, and its history as a sparkline.
+
+    Example: spotctl prices show local/sim-east/sim-east-a/c4.xlarge
+    """
+    from pricing_data.market import Market
+    from pricing_data.stats import describe
+    from spotctl import answers, render
+
+    session: Session = context.obj
+    library = _library(session)
+    series = library.series(Market.parse(market))
+    one, now = describe(series, library.catalog), _now()
+    if json_:
+        session.answer_json(answers.stats(one, now))
+    else:
+        session.out.print(render.one_market(one, series, now, session.out.width))
+
+
+@app.command()
+def stats(
+    context: typer.Context,
+    glob: GlobArgument = "",
+    cloud: CloudOption = None,
+    region: RegionOption = None,
+    type_: TypeOption = None,
+    accelerator: AcceleratorOption = "",
+    vcpus: VcpusOption = "",
+    json_: JsonOption = False,
+) -> None:
+    """Compare markets: mean, discount, changes and spikes a day, hours above on-demand, outliers, freshness.
+
+    Example: spotctl prices stats 'aws/us-east-1/*/m4.*'
+    """
+    from pricing_data.stats import describe
+    from spotctl import answers, render
+
+    session: Session = context.obj
+    library = _library(session)
+    found = library.require(selection(glob, cloud, region, type_, accelerator, vcpus))
+    all_stats, now = [describe(series, library.catalog) for series in library.table(found)], _now()
+    if json_:
+        session.answer_json({"markets": [answers.stats(one, now) for one in all_stats]})
+    else:
+        session.out.print(render.stats(all_stats, now))
+
+
+@app.command()
+def plot(
+    context: typer.Context,
+    markets: Annotated[list[str], typer.Argument(help="Markets, or globs over them.")],
+    out: Annotated[Path, typer.Option(help="Where to: a name that ends with .png, .svg or .html.")],
+    json_: JsonOption = False,
+) -> None:
+    """Draw the price of markets over time beside their on-demand price.
+
+    Example: spotctl prices plot 'local/sim-east/*/c4.xlarge' --out prices.png
+    """
+    from pricing_data.library import Selection
+    from pricing_data.stats import describe
+    from spotctl import plots
+
+    session: Session = context.obj
+    library = _library(session)
+    found = dict.fromkeys(market for glob in markets for market in library.require(Selection(glob)))
+    plots.draw([(series, describe(series, library.catalog)) for series in library.table(found)], out)
+    if json_:
+        session.answer_json({"file": str(out), "markets": [str(market) for market in found]})
+    else:
+        session.remark(f"drew {len(found)} markets to {out}")
+
+
+@app.command()
+def gaps(
+    context: typer.Context,
+    glob: GlobArgument = "",
+    json_: JsonOption = False,
+) -> None:
+    """Name holes: seams where two downloads meet, markets that fell silent, markets that stopped.
+
+    Example: spotctl prices gaps 'aws/sa-east-1'
+    """
+    from pricing_data.gaps import find_gaps
+    from spotctl import answers, render
+
+    session: Session = context.obj
+    library = _library(session)
+    report = find_gaps(library.table(library.require(selection(glob))))
+    if json_:
+        session.answer_json(answers.gaps(report))
+    else:
+        session.out.print(render.gaps(report), soft_wrap=True)
+
+
+@app.command()
+def export(
+    context: typer.Context,
+    glob: GlobArgument = "",
+    cloud: CloudOption = None,
+    region: RegionOption = None,
+    type_: TypeOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to: .csv, .csv.gz or .parquet. Default: CSV on stdout.")
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Write price history in the layout that import reads.
+
+    Example: spotctl prices export 'aws/us-east-1' --out history.csv.gz
+    """
+    import sys
+
+    from pricing_data.export import export as write
+    from pricing_data.export import write_csv
+    from spotctl.errors import BadRequest
+
+    session: Session = context.obj
+    if json_ and out is None:
+        raise BadRequest("export: --json needs --out FILE, because stdout carries the JSON")
+    library = _library(session)
+    table = library.table(library.require(selection(glob, cloud, region, type_)))
+    if out is None:
+        write_csv(table, sys.stdout.buffer)
+        return
+    write(table, out)
+    if json_:
+        session.answer_json({"file": str(out), "rows": len(table), "markets": len(table.markets)})
+    else:
+        session.remark(f"wrote {len(table):,} events of {len(table.markets)} markets to {out}")
+
+
+@app.command()
+def sql(
+    context: typer.Context,
+    query: Annotated[str, typer.Argument(help="SQL over the view prices (see above).")],
+    json_: JsonOption = False,
+) -> None:
+    """Ask in SQL. The view `prices` has: market, cloud, region, zone, instance_type, os, time (UTC), usd_per_hour.
+
+    Example: spotctl prices sql "select market, max(usd_per_hour) from prices group by 1 order by 2 desc limit 5"
+    """
+    from pricing_data.query import query as run
+    from spotctl import answers, render
+
+    session: Session = context.obj
+    answer = run(_library(session).segment_paths(), query)
+    if json_:
+        session.answer_json({"rows": answers.rows(answer)})
+    else:
+        session.out.print(render.rows(answer))
+
+
+def _library(session: Session) -> Library:
+    from spotctl import wiring
+
+    return wiring.library(session.settings)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _fetch_exit(session: Session, reports: list[TaskReport], *, named: bool) -> int:
+    """Credentials that are missing fail a fetch if their cloud was named, or if nothing else came."""
+    from pricing_data.errors import AccessDenied, MissingCredentials
+
+    failures = [report.failure for report in reports if report.failure is not None]
+    for line in dict.fromkeys(map(str, failures)):
+        session.remark(f"spotctl: {line}")
+    refused = [failure for failure in failures if isinstance(failure, MissingCredentials | AccessDenied)]
+    optional = [] if named or len(failures) == len(reports) else refused
+    counted = [failure for failure in failures if failure not in optional]
+    if not counted:
+        return DONE
+    return CREDENTIALS if any(failure in refused for failure in counted) else FAILED

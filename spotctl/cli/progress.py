@@ -1,0 +1,64 @@
+"""Progress on stderr for what takes longer than a moment; silent when stderr is not a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from pricing_data.fetch import TaskReport
+from spotctl.cli.session import Session
+
+
+@contextmanager
+def reading(session: Session, paths: Sequence[Path]) -> Iterator[Callable[[Path], Callable[[int], None]]]:
+    """Shows how far each of several files has been read, in bytes of the file."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    with _progress(session, *columns) as progress:
+        bars = {path: progress.add_task(path.name, total=_size(path), start=False) for path in paths}
+
+        def start(path: Path) -> Callable[[int], None]:
+            progress.start_task(bars[path])
+            return lambda position: progress.update(bars[path], completed=position)
+
+        yield start
+
+
+@contextmanager
+def fetching(session: Session) -> Iterator[Callable[[list[TaskReport]], None]]:
+    """Shows for each cloud how many of its tasks are done and how many prices came."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rows]:,} new prices"),
+        TimeElapsedColumn(),
+    )
+    with _progress(session, *columns) as progress:
+        bars = {}
+
+        def show(reports: list[TaskReport]) -> None:
+            for cloud in dict.fromkeys(report.cloud for report in reports):
+                of_cloud = [report for report in reports if report.cloud == cloud]
+                if cloud not in bars:
+                    bars[cloud] = progress.add_task(cloud, total=len(of_cloud), rows=0)
+                done = sum(report.done for report in of_cloud)
+                rows = sum(report.committed.added for report in of_cloud)
+                progress.update(bars[cloud], completed=done, total=len(of_cloud), rows=rows)
+
+        yield show
+
+
+def _progress(
+    session: Session, *columns: TextColumn | BarColumn | DownloadColumn | MofNCompleteColumn | TimeElapsedColumn
+) -> Progress:
+    return Progress(*columns, console=session.err, transient=True, disable=not session.err.is_terminal)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None

@@ -1,0 +1,107 @@
+"""Settings: one value object, read once from the file, then the environment, then the flags.
+
+Credentials are no settings: they stay in each SDK's own chain and are never read here.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from spotctl.errors import BadSettings
+
+FILE_NAME = "config.toml"
+_PREFIX = "SPOTCTL_"
+_MOST_WORKERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that can be set. In the file by these names, in the environment as `SPOTCTL_<NAME>`.
+
+    Where an endpoint is None, the SDK's own applies. AWS endpoints are set by the SDK's own `AWS_ENDPOINT_URL_*`.
+    """
+
+    home: Path
+    fetch_workers: int = 8
+    aws_spot_advisor_url: str | None = None
+    gcp_project: str | None = None
+    gcp_compute_endpoint: str | None = None
+    gcp_billing_endpoint: str | None = None
+    azure_subscription: str | None = None
+    azure_management_endpoint: str | None = None
+    azure_retail_prices_url: str | None = None
+    azure_managed_identity: bool = False
+
+    @property
+    def price_store(self) -> Path:
+        """Where market data is kept."""
+        return self.home / "prices"
+
+
+def load(environ: Mapping[str, str], home: Path | None = None) -> Settings:
+    """The settings of this run; `home` is the flag, which overrules file and environment."""
+    root = home or _home(environ)
+    settings = Settings(home=root)
+    settings = _with(settings, _from_file(root / FILE_NAME), f"{root / FILE_NAME}: ")
+    named = {name.removeprefix(_PREFIX).lower(): value for name, value in environ.items() if name.startswith(_PREFIX)}
+    # The job's own machines see further SPOTCTL_* variables, so unknown ones are no mistake here.
+    return _with(settings, {name: value for name, value in named.items() if name in _NAMES}, f"environment: {_PREFIX}")
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    if stated := environ.get(f"{_PREFIX}HOME"):
+        return Path(stated).expanduser()
+    import platformdirs
+
+    return platformdirs.user_data_path("spotctl")
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise BadSettings(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise BadSettings(f"{path}: is not TOML: {error}") from error
+
+
+def _with(settings: Settings, values: Mapping[str, Any], where: str) -> Settings:
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in _NAMES:
+            raise BadSettings(f"{where}{name} is no setting; known are {', '.join(sorted(_NAMES))}")
+        try:
+            changes[name] = _PARSERS.get(name, _text)(value)
+        except ValueError as error:
+            raise BadSettings(f"{where}{name} is {value!r}, not {error}") from None
+    return replace(settings, **changes)
+
+
+def _text(value: object) -> str | None:
+    if not isinstance(value, str):
+        raise ValueError("a text in quotes")
+    return value or None
+
+
+def _workers(value: object) -> int:
+    text = str(value)
+    if not text.isdigit() or not 1 <= int(text) <= _MOST_WORKERS:
+        raise ValueError(f"a whole number from 1 to {_MOST_WORKERS}")
+    return int(text)
+
+
+def _flag(value: object) -> bool:
+    text = str(value).lower()
+    if text not in {"true", "false"}:
+        raise ValueError("true or false")
+    return text == "true"
+
+
+_NAMES = {field.name for field in fields(Settings)} - {"home"}
+_PARSERS: dict[str, Callable[[object], object]] = {"fetch_workers": _workers, "azure_managed_identity": _flag}

@@ -1,0 +1,219 @@
+"""Values to tables and charts on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from pricing_data.fetch import TaskReport
+from pricing_data.gaps import GapReport
+from pricing_data.ingest import FileReport
+from pricing_data.market import Market
+from pricing_data.query import Answer
+from pricing_data.series import PriceSeries
+from pricing_data.stats import MarketStats
+from pricing_data.units import DAY, HOUR, MINUTE, SECOND, format_time, format_usd, to_usd
+
+_BARS = "▁▂▃▄▅▆▇█"
+_UNKNOWN = "-"
+_NAMED_GAPS = 20
+_STATS_COLUMNS = (
+    *("market", "events", "mean", "on-demand", "discount", "lowest", "highest"),
+    *("changes/day", "spikes/day", "h above od", "last seen", ""),
+)
+
+
+def sparkline(series: PriceSeries, width: int) -> str:
+    """The highest price of each of `width` equal stretches of time, as bars from the lowest to the highest.
+
+    The highest, because a spike that lasts minutes is what evicts, and a mean over days would hide it.
+    """
+    edges = np.linspace(series.first, series.last, width + 1)
+    begin = np.clip(np.searchsorted(series.times, edges[:-1], "right") - 1, 0, None)
+    end = np.maximum(np.searchsorted(series.times, edges[1:], "left"), begin + 1)
+    tops = np.array([series.prices[a:b].max() for a, b in zip(begin, end, strict=True)], dtype=float)
+    low, high = float(series.prices.min()), float(series.prices.max())
+    if high == low:
+        return _BARS[0] * width
+    return "".join(_BARS[int(level)] for level in np.round((tops - low) / (high - low) * (len(_BARS) - 1)))
+
+
+def age(seconds: float) -> str:
+    """A span in its largest unit: `3 d`, `5 h`, `12 min`."""
+    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
+        if seconds * SECOND >= unit:
+            return f"{seconds * SECOND / unit:.0f} {name}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def percent(share: float | None) -> str:
+    """A share as whole percent."""
+    return _UNKNOWN if share is None else f"{share:.0%}"
+
+
+def dollars(nanos: float) -> str:
+    """A price per hour with as many digits as tell it from its neighbours."""
+    return f"${to_usd(nanos):.4f}" if to_usd(nanos) < 10 else f"${to_usd(nanos):.2f}"
+
+
+def market_name(market: Market) -> Text:
+    """A market's text; the synthetic ones are labelled as such wherever they are shown."""
+    name = Text(str(market))
+    return name.append(" (synthetic)", style="yellow") if market.is_synthetic else name
+
+
+def markets(found: Sequence[Market]) -> Text:
+    """Markets, one a line."""
+    return Text("\n").join(map(market_name, found))
+
+
+def stats(found: Sequence[MarketStats], now: int) -> Table:
+    """What markets cost and how they behaved, a row each."""
+    table = _table(
+        "market",
+        "events",
+        "mean",
+        "on-demand",
+        "discount",
+        "lowest",
+        "highest",
+        "changes/day",
+        "spikes/day",
+        "h above od",
+        "last seen",
+        "",
+    )
+    for one in found:
+        above = one.hours_above_on_demand
+        table.add_row(
+            market_name(one.market),
+            f"{one.events:,}",
+            dollars(one.mean),
+            dollars(one.on_demand.price) if one.on_demand else _UNKNOWN,
+            percent(one.discount),
+            dollars(one.lowest),
+            dollars(one.highest),
+            f"{one.changes_per_day:.1f}",
+            f"{one.spikes_per_day:.2f}",
+            _UNKNOWN if above is None else f"{above:,.1f}",
+            f"{age(one.age_seconds(now))} ago",
+            Text(f"{one.outliers} outliers", style="red") if one.outliers else "",
+        )
+    return table
+
+
+def one_market(one: MarketStats, series: PriceSeries, now: int, width: int) -> Group:
+    """One market in full: its figures, and its history as a sparkline."""
+    table = Table.grid(padding=(0, 2))
+    rows = [
+        (
+            "price now",
+            f"${format_usd(one.price_now)} an hour, seen {age(one.age_seconds(now))} ago",
+        ),
+        (
+            "mean",
+            f"{dollars(one.mean)}, median {dollars(one.median)}, from {dollars(one.lowest)} to {dollars(one.highest)}",
+        ),
+        ("on-demand", _on_demand(one)),
+        ("history", f"{one.events:,} events from {format_time(one.first)} to {format_time(one.last)}"),
+        ("restless", f"{one.changes_per_day:.1f} changes and {one.spikes_per_day:.2f} spikes a day"),
+    ]
+    if one.outliers:
+        rows.append(("suspicious", f"{one.outliers} prices above 20 medians or 10 times on-demand"))
+    for name, value in rows:
+        table.add_row(Text(name, style="bold"), value)
+    chart = Text(sparkline(series, max(10, width)), style="cyan")
+    return Group(market_name(one.market), table, chart)
+
+
+def _on_demand(one: MarketStats) -> str:
+    if one.on_demand is None:
+        return "not known (spotctl prices import --on-demand FILE brings it)"
+    day = format_time(one.on_demand.as_of)[:10]
+    above = one.hours_above_on_demand or 0.0
+    below = f"spot {percent(one.discount)} below it on average, {above:,.1f} hours above it"
+    return f"{dollars(one.on_demand.price)} as of {day}: {below}"
+
+
+def imported(reports: Sequence[FileReport]) -> Table:
+    """What became of each file's rows."""
+    table = _table("file", "what it holds", "rows", "new prices", "known", "conflicts", "facts", "skipped")
+    for report in reports:
+        table.add_row(
+            report.path.name,
+            report.layout or Text("not read", style="red"),
+            f"{report.rows:,}",
+            f"{report.committed.added:,}",
+            f"{report.committed.known:,}",
+            f"{report.committed.conflicts:,}",
+            f"{report.facts:,}",
+            Text(f"{report.skipped:,}", style="red" if report.skipped else ""),
+        )
+    return table
+
+
+def complaints(report: FileReport) -> list[str]:
+    """What was wrong with a file: the file as a whole, then its first bad rows, a line each."""
+    lines = [f"spotctl: {report.path}: {report.failure}"] if report.failure else []
+    lines += [f"{report.path}: {row}" for row in report.bad]
+    if report.skipped > len(report.bad):
+        lines.append(f"{report.path}: and {report.skipped - len(report.bad):,} more bad rows")
+    return lines
+
+
+def fetched(reports: Sequence[TaskReport]) -> Table:
+    """What each task of a fetch brought."""
+    table = _table("cloud", "region", "what", "new prices", "known", "facts", "")
+    for report in reports:
+        table.add_row(
+            report.cloud,
+            report.region,
+            report.what,
+            f"{report.committed.added:,}",
+            f"{report.committed.known:,}",
+            f"{report.facts:,}",
+            Text("failed", style="red") if report.failure else Text("done", style="green"),
+        )
+    return table
+
+
+def gaps(report: GapReport) -> Group:
+    """Seams, stale markets and the longest silences."""
+    lines = [
+        f"seam   {seam.cloud}/{seam.region}: {format_time(seam.start)} to {format_time(seam.end)},"
+        f" {seam.silent} of {seam.markets} markets silent"
+        for seam in report.seams
+    ]
+    lines += [
+        f"stale  {stale.market}: last seen {format_time(stale.last)},"
+        f" {age((stale.newest - stale.last) / SECOND)} before its region's newest"
+        for stale in report.stale
+    ]
+    longest = sorted(report.gaps, key=lambda gap: gap.start - gap.end)
+    lines += [
+        f"gap    {gap.market}: {age((gap.end - gap.start) / SECOND)} from {format_time(gap.start)}"
+        for gap in longest[:_NAMED_GAPS]
+    ]
+    if len(longest) > _NAMED_GAPS:
+        lines.append(f"       and {len(longest) - _NAMED_GAPS} shorter gaps (--json names all)")
+    lines.append(f"{len(report.seams)} seams, {len(report.stale)} stale markets, {len(report.gaps)} gaps")
+    return Group(*map(Text, lines))
+
+
+def rows(answer: Answer) -> Table:
+    """The rows of a query."""
+    table = _table(*answer.columns)
+    for row in answer.rows:
+        table.add_row(*map(str, row))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
+    return table

@@ -1,0 +1,81 @@
+"""Composition root: builds the adapters that the settings ask for and hands them in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from spotctl.errors import BadRequest
+
+if TYPE_CHECKING:
+    from pricing_data.library import Library
+    from pricing_data.sources.base import Source
+    from pricing_data.store import PriceStore
+    from spotctl.config import Settings
+
+
+def price_store(settings: Settings, on_wait: Callable[[], None] = lambda: None) -> PriceStore:
+    """The store under the home folder."""
+    from pricing_data.store import PriceStore
+
+    return PriceStore(settings.price_store, on_wait)
+
+
+def library(settings: Settings) -> Library:
+    """All market data at hand."""
+    from pricing_data.library import Library
+
+    return Library(price_store(settings))
+
+
+def sources(settings: Settings, clouds: Iterable[str] = ()) -> list[Source]:
+    """The sources of these clouds, or of all."""
+    wanted = tuple(dict.fromkeys(clouds)) or tuple(_SOURCES)
+    unknown = [cloud for cloud in wanted if cloud not in _SOURCES]
+    if unknown:
+        raise BadRequest(f"cloud {unknown[0]!r} is none of {', '.join(_SOURCES)}, which can be fetched from")
+    return [_SOURCES[cloud](settings) for cloud in wanted]
+
+
+def _aws(settings: Settings) -> Source:
+    from pricing_data.sources.aws import AwsSettings, AwsSource
+
+    return AwsSource(_set(AwsSettings(), spot_advisor_url=settings.aws_spot_advisor_url))
+
+
+def _gcp(settings: Settings) -> Source:
+    from pricing_data.sources.gcp import GcpSettings, GcpSource
+
+    return GcpSource(
+        _set(
+            GcpSettings(),
+            project=settings.gcp_project,
+            compute_endpoint=settings.gcp_compute_endpoint,
+            billing_endpoint=settings.gcp_billing_endpoint,
+        )
+    )
+
+
+def _azure(settings: Settings) -> Source:
+    from pricing_data.sources.azure import AzureSettings, AzureSource
+
+    return AzureSource(
+        _set(
+            AzureSettings(managed_identity=settings.azure_managed_identity),
+            subscription=settings.azure_subscription,
+            management_endpoint=settings.azure_management_endpoint,
+            retail_prices_url=settings.azure_retail_prices_url,
+        )
+    )
+
+
+T = TypeVar("T")
+
+
+def _set(defaults: T, **chosen: str | None) -> T:
+    """Settings of a source with what the user chose; the rest keeps its default."""
+    return replace(defaults, **{name: value for name, value in chosen.items() if value is not None})  # type: ignore[type-var]
+
+
+_SOURCES: dict[str, Callable[[Settings], Source]] = {"aws": _aws, "gcp": _gcp, "azure": _azure}
