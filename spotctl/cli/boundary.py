@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from click.exceptions import Abort, ClickException, Exit
+import typer
 
 from pricing_data import errors as pricing
 from spotctl import errors as product
@@ -34,11 +34,11 @@ def exit_code_of(command: Callable[[], object], *, debug: bool) -> int:
     """Runs a command; the exit code says how it went. With `debug` the traceback is shown as well."""
     try:
         result = command()
-    except Exit as ended:
+    except typer.Exit as ended:
         return ended.exit_code
-    except ClickException as error:
+    except typer.TyperException as error:
         return _usage(error)
-    except (KeyboardInterrupt, Abort):
+    except (KeyboardInterrupt, typer.Abort):
         _say("interrupted; what was stored is kept")
         return INTERRUPTED
     except BrokenPipeError:
@@ -62,10 +62,12 @@ def _failed(error: Exception, *, debug: bool) -> int:
     return code
 
 
-def _usage(error: ClickException) -> int:
+def _usage(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     hint = f" (see {context.command_path} --help)" if context else ""
-    _say(error.format_message().replace("\n", " ") + hint)
+    # A group called without a command has no message: it has shown its help already.
+    if message := " ".join(str(getattr(error, "format_message", error.__str__)()).split()):
+        _say(message + hint)
     return USAGE
 
 
