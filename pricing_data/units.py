@@ -23,6 +23,7 @@ ABSURD_USD_PER_HOUR = 10_000
 EARLIEST = 1_199_145_600 * SECOND  # 2008-01-01
 LATEST = 4_102_444_800 * SECOND  # 2100-01-01
 
+_LONGEST = 36_500 * DAY
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATIONS = {"s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
 
@@ -69,13 +70,13 @@ def parse_duration(text: str) -> int:
         span = int(Decimal(number) * _DURATIONS[unit])
     except (KeyError, InvalidOperation, ValueError, OverflowError):
         span = 0
-    if span <= 0:
-        raise BadInput(f"duration {text!r} is not a positive number with a unit s, m, h, d or w (write 90d)")
+    if not 0 < span <= _LONGEST:
+        raise BadInput(f"duration {text!r} is not a number above 0 with a unit s, m, h, d or w (write 90d)")
     return span
 
 
-def parse_usd(text: str) -> int:
-    """Nano-dollars of a decimal price; finer digits are rounded half to even.
+def parse_usd(text: str, what: str = "price") -> int:
+    """Nano-dollars of a decimal price; finer digits are rounded half to even. `what` names it in an error.
 
     >>> parse_usd("0.0162")
     16200000
@@ -83,12 +84,12 @@ def parse_usd(text: str) -> int:
     try:
         dollars = Decimal(text.strip())
     except InvalidOperation:
-        raise BadInput(f"price {text!r} is not a decimal number of US dollars per hour") from None
+        raise BadInput(f"{what} {text!r} is not a decimal number of US dollars per hour") from None
     if not dollars.is_finite() or not 0 < dollars <= ABSURD_USD_PER_HOUR:
-        raise BadInput(f"price {text!r} is not above 0 and at most {ABSURD_USD_PER_HOUR} US dollars per hour")
+        raise BadInput(f"{what} {text!r} is not above 0 and at most {ABSURD_USD_PER_HOUR} US dollars per hour")
     nanos = int((dollars * NANOS_PER_DOLLAR).to_integral_value(ROUND_HALF_EVEN))
     if nanos == 0:
-        raise BadInput(f"price {text!r} is below a nano-dollar per hour")
+        raise BadInput(f"{what} {text!r} is below a nano-dollar per hour")
     return nanos
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -21,10 +21,7 @@ from pricing_data.units import DAY, HOUR, MINUTE, SECOND, format_time, format_us
 _BARS = "▁▂▃▄▅▆▇█"
 _UNKNOWN = "-"
 _NAMED_GAPS = 20
-_STATS_COLUMNS = (
-    *("market", "events", "mean", "on-demand", "discount", "lowest", "highest"),
-    *("changes/day", "spikes/day", "h above od", "last seen", ""),
-)
+_WIDE = 140
 
 
 def sparkline(series: PriceSeries, width: int) -> str:
@@ -71,39 +68,38 @@ def markets(found: Sequence[Market]) -> Text:
     return Text("\n").join(map(market_name, found))
 
 
-def stats(found: Sequence[MarketStats], now: int) -> Table:
-    """What markets cost and how they behaved, a row each."""
-    table = _table(
-        "market",
-        "events",
-        "mean",
-        "on-demand",
-        "discount",
-        "lowest",
-        "highest",
-        "changes/day",
-        "spikes/day",
-        "h above od",
-        "last seen",
-        "",
-    )
+def stats(found: Sequence[MarketStats], now: int, width: int) -> Table:
+    """What markets cost and how they behaved, a row each; a narrow terminal gets the columns that matter most."""
+    shown = [column for column in _STATS_COLUMNS if width >= _WIDE or column[2]]
+    table = _table(*(name for name, _, _ in shown))
     for one in found:
-        above = one.hours_above_on_demand
-        table.add_row(
-            market_name(one.market),
-            f"{one.events:,}",
-            dollars(one.mean),
-            dollars(one.on_demand.price) if one.on_demand else _UNKNOWN,
-            percent(one.discount),
-            dollars(one.lowest),
-            dollars(one.highest),
-            f"{one.changes_per_day:.1f}",
-            f"{one.spikes_per_day:.2f}",
-            _UNKNOWN if above is None else f"{above:,.1f}",
-            f"{age(one.age_seconds(now))} ago",
-            Text(f"{one.outliers} outliers", style="red") if one.outliers else "",
-        )
+        table.add_row(*(cell(one, now) for _, cell, _ in shown))
     return table
+
+
+def _outliers(one: MarketStats, _: int) -> RenderableType:
+    return Text(f"{one.outliers} outliers", style="red") if one.outliers else ""
+
+
+def _above(one: MarketStats, _: int) -> RenderableType:
+    return _UNKNOWN if one.hours_above_on_demand is None else f"{one.hours_above_on_demand:,.1f}"
+
+
+# Name, cell, and whether a terminal of 80 columns shows it.
+_STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], RenderableType], bool], ...] = (
+    ("market", lambda one, _: market_name(one.market), True),
+    ("events", lambda one, _: f"{one.events:,}", False),
+    ("mean", lambda one, _: dollars(one.mean), True),
+    ("on-demand", lambda one, _: dollars(one.on_demand.price) if one.on_demand else _UNKNOWN, False),
+    ("discount", lambda one, _: percent(one.discount), True),
+    ("lowest", lambda one, _: dollars(one.lowest), False),
+    ("highest", lambda one, _: dollars(one.highest), False),
+    ("changes/day", lambda one, _: f"{one.changes_per_day:.1f}", False),
+    ("spikes/day", lambda one, _: f"{one.spikes_per_day:.2f}", False),
+    ("h above od", _above, False),
+    ("last seen", lambda one, now: f"{age(one.age_seconds(now))} ago", False),
+    ("", _outliers, True),
+)
 
 
 def one_market(one: MarketStats, series: PriceSeries, now: int, width: int) -> Group:
@@ -140,19 +136,19 @@ def _on_demand(one: MarketStats) -> str:
 
 
 def imported(reports: Sequence[FileReport]) -> Table:
-    """What became of each file's rows."""
-    table = _table("file", "what it holds", "rows", "new prices", "known", "conflicts", "facts", "skipped")
-    for report in reports:
-        table.add_row(
-            report.path.name,
-            report.layout or Text("not read", style="red"),
-            f"{report.rows:,}",
-            f"{report.committed.added:,}",
-            f"{report.committed.known:,}",
-            f"{report.committed.conflicts:,}",
-            f"{report.facts:,}",
-            Text(f"{report.skipped:,}", style="red" if report.skipped else ""),
-        )
+    """What became of each file's rows: facts are on-demand prices and interruption figures."""
+    columns = {
+        "rows": [report.rows for report in reports],
+        "new": [report.committed.added for report in reports],
+        "known": [report.committed.known for report in reports],
+        "conflicts": [report.committed.conflicts for report in reports],
+        "facts": [report.facts for report in reports],
+        "skipped": [report.skipped for report in reports],
+    }
+    told = {name: counts for name, counts in columns.items() if name in {"rows", "new", "known"} or any(counts)}
+    table = _table("file", *told)
+    for report, *counts in zip(reports, *told.values(), strict=True):
+        table.add_row(report.path.name, *(f"{count:,}" for count in counts))
     return table
 
 
@@ -215,5 +211,5 @@ def rows(answer: Answer) -> Table:
 def _table(*columns: str) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
+        table.add_column(column, justify="right" if i else "left", no_wrap=bool(i), overflow="fold")
     return table

@@ -182,7 +182,7 @@ def stats(
     if json_:
         session.answer_json({"markets": [answers.stats(one, now) for one in all_stats]})
     else:
-        session.out.print(render.stats(all_stats, now))
+        session.out.print(render.stats(all_stats, now, session.out.width))
 
 
 @app.command()

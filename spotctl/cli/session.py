@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from spotctl.config import Settings
 
+_PIPE_WIDTH = 200
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON on stdout, and nothing else there.")]
 
 
@@ -39,7 +41,8 @@ class Session:
         """Where answers for people go."""
         from rich.console import Console
 
-        return Console(highlight=False)
+        # A pipe has no width; what is read by a program or a pager is better wide than folded.
+        return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
     @cached_property
     def err(self) -> Console:

@@ -79,7 +79,7 @@ def _price_facts(cells: Cells) -> Iterable[Fact]:
     time = parse_time(cells["timestamp"])
     on_demand = cells.get("on_demand_price", "").strip()
     if cells["spot_price"].strip() or not on_demand:
-        yield PriceEvent(market, time, parse_usd(cells["spot_price"]))
+        yield PriceEvent(market, time, parse_usd(cells["spot_price"], "spot price"))
     if on_demand:
         yield _on_demand(market, time, on_demand, "price history file")
 
@@ -92,7 +92,7 @@ def _on_demand_facts(cells: Cells) -> Iterable[Fact]:
 
 
 def _on_demand(market: Market, as_of: int, price: str, source: str) -> OnDemandPrice:
-    return OnDemandPrice(market.cloud, market.region, market.instance_type, market.os, as_of, parse_usd(price), source)
+    return OnDemandPrice(market.cloud, market.region, market.instance_type, market.os, as_of, parse_usd(price, "on-demand price"), source)
 
 
 def _advisor_facts(cells: Cells) -> Iterable[Fact]:

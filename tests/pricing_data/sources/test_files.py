@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pricing_data.errors import BadInput
+from pricing_data.harvest import Harvest
+from pricing_data.market import Market
+from pricing_data.sources.files import Portion, read, reader
+from pricing_data.sources.files.layouts import harvest_of, header_of
+from pricing_data.store.table import PriceTable
+from pricing_data.units import format_usd, parse_time
+from tests.pricing_data.store.test_table import contents
+
+HEADER = "timestamp,cloud,region,zone,instance_type,product,spot_price"
+GOOD = "2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.0162"
+
+
+def written(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def whole(path: Path) -> Portion:
+    """All portions of a file as one."""
+    portions = list(read(path))
+    bad = tuple(row for portion in portions for row in portion.bad)
+    rows = sum(portion.rows for portion in portions)
+    return Portion(Harvest.joined(p.harvest for p in portions), portions[0].layout, rows, bad, portions[-1].position)
+
+
+def prices_in(path: Path) -> dict[tuple[str, int], int]:
+    return contents(PriceTable.of(whole(path).harvest.prices))
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ("2016-13-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.0162", "time '2016-13-25T00:35:34Z'"),
+        ("2016-02-30T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.0162", "time '2016-02-30T00:35:34Z'"),
+        ("1970-01-01T00:00:00Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.0162", "years 2008 to 2099"),
+        (",aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.0162", "time ''"),
+        ("2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,-0.0162", "spot price '-0.0162'"),
+        ("2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0", "spot price '0'"),
+        ("2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,123456", "spot price '123456'"),
+        ("2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,", "spot price ''"),
+        ("2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,n/a", "spot price 'n/a'"),
+        ("2016-02-25T00:35:34Z,ibm,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.0162", "cloud 'ibm'"),
+        ("2016-02-25T00:35:34Z,aws,,us-east-1a,c1.medium,Linux/UNIX,0.0162", "region ''"),
+        ("2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,,Linux/UNIX,0.0162", "instance type ''"),
+        ("2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,0.0162", "6 cells where the header has 7"),
+        (f"{GOOD},more", "8 cells where the header has 7"),
+        ("2016-02-25T00:35:34Z,aws,us-east-1,us-\udcffast-1a,c1.medium,Linux/UNIX,0.0162", "zone"),
+    ],
+)
+def test_a_bad_row_is_named_with_its_line_and_costs_no_good_one(tmp_path: Path, row: str, why: str) -> None:
+    others = [GOOD.replace("00:35:34", f"01:{n // 60:02}:{n % 60:02}") for n in range(500)]
+    lines = [HEADER, *others[:300], row, *others[300:]]
+    path = tmp_path / "prices.csv"
+    path.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
+    found = whole(path)
+    assert len(found.harvest.prices) == 500
+    assert found.rows == 501
+    assert [bad.where for bad in found.bad] == ["line 302"]
+    assert why in found.bad[0].why
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "2016-02-25 00:35:34,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.0162",
+        "2016-02-25T00:35:34.000Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.016200",
+        "2016-02-25T01:35:34+01:00,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,1.62e-2",
+        " 2016-02-25T00:35:34Z , AWS , us-east-1,us-east-1a ,c1.medium, Linux/UNIX , 0.0162 ",
+        '"2016-02-25T00:35:34Z","aws","us-east-1","us-east-1a","c1.medium","Linux/UNIX","0.0162"',
+        f"{GOOD}\r",
+    ],
+)
+def test_an_unusual_spelling_is_the_same_row(tmp_path: Path, row: str) -> None:
+    found = whole(written(tmp_path / "prices.csv", HEADER, GOOD.replace("00:35", "00:30"), row))
+    assert found.bad == ()
+    plain = prices_in(written(tmp_path / "plain.csv", HEADER, GOOD.replace("00:35", "00:30"), GOOD))
+    assert contents(PriceTable.of(found.harvest.prices)) == plain
+
+
+cell_times = st.sampled_from(
+    ["2016-02-25T00:35:34Z", "2016-02-25T00:35:34.5Z", "2016-02-30T00:00:00Z", "soon", "2016-02-25 00:35:34"]
+)
+cell_prices = st.integers(1, 10**12).map(format_usd) | st.sampled_from(
+    ["0", "-1", "", "x", "1e-3", "99999", "0.12345678949"]
+)
+cell_clouds = st.sampled_from(["aws", "gcp", "azure", "ibm", ""])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(cell_times, cell_clouds, st.sampled_from(["r", "us_east"]), cell_prices), max_size=80))
+def test_reading_in_columns_equals_reading_row_by_row(rows: list[tuple[str, str, str, str]]) -> None:
+    """The fast way and the slow way through the same file find the same prices and the same bad rows."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("timestamp", "cloud", "region", "instance_type", "spot_price"))
+    writer.writerows((time, cloud, region, "t.small", price) for time, cloud, region, price in rows)
+    head, _, body = text.getvalue().partition("\n")
+    header = header_of(head.split(","))
+    fast, _ = reader._portion(body.encode(), header, 2, 0)
+    facts, bad, count = reader._row_by_row(body.splitlines(keepends=True), header, 2)
+    assert contents(PriceTable.of(fast.harvest.prices)) == contents(PriceTable.of(harvest_of(facts).prices))
+    assert (fast.bad, fast.rows) == (bad, count)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["when,what", "1,2"], r"columns 'when, what' fit no layout.*missing: timestamp, cloud"),
+        ([GOOD], "fit no layout"),
+        (["\x00\x01\x02"], "fit no layout"),
+        ([HEADER + ",spot_price", GOOD + ",1"], "column spot_price appears more than once"),
+        (["{"], "is not whole JSON"),
+        (['{"Instances": []}'], "without SpotPriceHistory"),
+        (['{"SpotPriceHistory": {}}'], "is not a list"),
+    ],
+)
+def test_a_file_of_no_layout_says_what_is_expected(tmp_path: Path, lines: list[str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        list(read(written(tmp_path / "file", *lines)))
+
+
+def test_empty_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    for name, message in (("empty", "is empty"), ("missing", "No such file"), ("", "Is a directory")):
+        with pytest.raises(BadInput, match=message):
+            list(read(tmp_path / name))
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.6, 0.95, 0.999])
+def test_a_truncated_gzip_gives_its_whole_rows_and_then_says_so(tmp_path: Path, cut: float) -> None:
+    rows = [GOOD.replace("00:35:34", f"{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}") for n in range(20_000)]
+    packed = gzip.compress("\n".join([HEADER, *rows]).encode())
+    path = tmp_path / "prices.csv.gz"
+    path.write_bytes(packed[: int(len(packed) * cut)])
+    with pytest.raises(BadInput, match="is gzip that ends early"):
+        list(read(path))
+    found = list(before_the_error(path))
+    assert all(portion.bad == () for portion in found)
+    assert 0 < sum(portion.rows for portion in found) < 20_000
+
+
+def before_the_error(path: Path) -> list[Portion]:
+    portions: list[Portion] = []
+    try:
+        for portion in read(path):
+            portions.append(portion)  # noqa: PERF402  # the portions before the error are what is wanted
+    except BadInput:
+        pass
+    return portions
+
+
+def test_damaged_gzip_is_named(tmp_path: Path) -> None:
+    packed = bytearray(
+        gzip.compress("\n".join([HEADER, *(GOOD.replace("34Z", f"{n:02}Z") for n in range(60))]).encode())
+    )
+    packed[len(packed) // 2] ^= 0xFF
+    (tmp_path / "prices.gz").write_bytes(packed)
+    with pytest.raises(BadInput, match="is damaged gzip after"):
+        list(read(tmp_path / "prices.gz"))
+
+
+def test_several_gzip_members_are_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "prices.csv"
+    path.write_bytes(gzip.compress(f"{HEADER}\n".encode()) + gzip.compress(f"{GOOD}\n".encode()))
+    assert len(whole(path).harvest.prices) == 1
+
+
+def test_blocks_are_cut_at_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [GOOD.replace("00:35:34", f"01:{n // 60:02}:{n % 60:02}") for n in range(1000)]
+    rows[700] = rows[700].replace("0.0162", "oops")
+    path = written(tmp_path / "prices.csv", "\ufeff" + HEADER, *rows)
+    at_once = whole(path)
+    monkeypatch.setattr(reader, "_CHUNK", 1000)
+    monkeypatch.setattr(reader, "_BLOCK", 5000)
+    in_steps = whole(path)
+    assert len(list(read(path))) > 10
+    assert contents(PriceTable.of(in_steps.harvest.prices)) == contents(PriceTable.of(at_once.harvest.prices))
+    assert in_steps.bad == at_once.bad
+    assert in_steps.bad[0].where == "line 702"
+
+
+def test_the_aws_command_lines_json(tmp_path: Path) -> None:
+    record = {
+        "AvailabilityZone": "us-west-2-lax-1a",
+        "InstanceType": "c5.large",
+        "ProductDescription": "Windows",
+        "SpotPrice": "0.1234000",
+        "Timestamp": "2024-01-02T03:04:05+00:00",
+    }
+    broken = {**record, "SpotPrice": "-1"}
+    incomplete = {"InstanceType": "c5.large"}
+    path = tmp_path / "history.json"
+    path.write_text(json.dumps({"SpotPriceHistory": [record, broken, incomplete, 5], "NextToken": ""}, indent=4))
+    found = whole(path)
+    market = Market("aws", "us-west-2", "us-west-2-lax-1a", "c5.large", "windows")
+    assert found.harvest.prices.markets == (market,)
+    assert found.harvest.prices.prices.tolist() == [123_400_000]
+    assert found.harvest.prices.times.tolist() == [parse_time("2024-01-02T03:04:05Z")]
+    assert [bad.where for bad in found.bad] == ["record 2", "record 3", "record 4"]
+
+
+def test_snapshots_with_both_prices_give_both(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "gcp.csv",
+        "timestamp,cloud,region,zone,instance_type,on_demand_price,spot_price,commit",
+        "2024-01-26T10:03:25Z,gcp,africa-south1,,a2-highgpu-1g,4.80478794,1.441435835,3ed8be833b",
+        "2022-02-09T00:00:00Z,gcp,asia-east1,,a2-highgpu-1g,3.65768,,d4890e9324",
+        "2022-02-10T00:00:00Z,gcp,asia-east1,,a2-highgpu-1g,0.0,1.5,d4890e9324",
+    )
+    found = whole(path)
+    assert found.harvest.prices.prices.tolist() == [1_441_435_835, 1_500_000_000]
+    assert [price.price for price in found.harvest.on_demand] == [4_804_787_940, 3_657_680_000]
+    assert [str(bad) for bad in found.bad] == [
+        "line 4: on-demand price '0.0' is not above 0 and at most 10000 US dollars per hour"
+    ]
+
+
+def test_every_layout_of_the_shared_records_is_understood(shared_data: Path) -> None:
+    files = sorted([*shared_data.glob("prices/*.gz"), *shared_data.glob("interruptions/*.gz")])
+    assert len(files) == 7
+    for path in files:
+        with gzip.open(path, "rt") as lines:
+            rows = sum(1 for _ in lines) - 1
+        found = whole(path)
+        assert found.rows == rows
+        assert len(found.bad) <= 4
+        assert len(found.harvest) >= rows - len(found.bad)
+
+
+def test_the_2016_file_reads_as_a_plain_reader_reads_it(shared_data: Path) -> None:
+    path = shared_data / "prices" / "aws_us-east-1_2016-02-24_2016-04-05.csv.gz"
+    with gzip.open(path, "rt", newline="") as file:
+        plain = {
+            (f"aws/us-east-1/{row['zone']}/{row['instance_type']}", parse_time(row["timestamp"])): round(
+                float(row["spot_price"]) * 10**9
+            )
+            for row in csv.DictReader(file)
+        }
+    assert prices_in(path) == plain

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pricing_data.catalog import InstanceType, OnDemandPrice
+from pricing_data.errors import StoreError, UnknownMarket
+from pricing_data.harvest import Harvest, PriceBatch, PriceEvent, Span
+from pricing_data.interruptions import Interruption
+from pricing_data.store import Committed, PriceStore
+from pricing_data.store.segments import _ROW_GROUP
+from pricing_data.store.table import PriceTable
+from tests.pricing_data.histories import START, events, market, random_batch
+from tests.pricing_data.store.test_table import contents, expected
+
+
+def prices(*rows: PriceEvent) -> Harvest:
+    return Harvest(prices=PriceBatch.of(rows))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PriceStore:
+    return PriceStore(tmp_path / "prices")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(events(), max_size=6), st.booleans())
+def test_it_holds_what_was_committed_whatever_the_order_or_repetition(
+    batches: list[list[PriceEvent]], compacted: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = PriceStore(Path(folder))
+        for batch in [*batches, *reversed(batches)]:
+            store.commit(prices(*batch))
+            if compacted:
+                store.compact()
+        rows = [row for batch in batches for row in batch]
+        assert contents(store.table()) == expected(rows)
+        assert store.size()[0] == len(expected(rows))
+        assert store.markets() == sorted({row.market for row in rows}, key=str)
+
+
+def test_it_counts_what_was_new_known_and_contradicted(store: PriceStore) -> None:
+    first, later = PriceEvent(market(), START, 50), PriceEvent(market(), START + 1, 60)
+    assert store.commit(prices(first, first)) == Committed(added=1, known=1)
+    assert store.commit(prices(first, later)) == Committed(added=1, known=1)
+    assert store.commit(prices(first._replace(price=40))) == Committed(conflicts=1)
+    assert store.commit(prices(first._replace(price=70))) == Committed(conflicts=1)
+    assert store.series(market()).prices.tolist() == [70, 60]
+
+
+def test_one_market_is_read_alone_across_row_groups(store: PriceStore) -> None:
+    batch = random_batch(seed=1, markets=7, rows=3 * _ROW_GROUP)
+    store.commit(Harvest(prices=batch))
+    whole = {one.market: one for one in PriceTable.of(batch)}
+    assert {named: store.series(named) for named in batch.markets} == whole
+    some = batch.markets[1::3]
+    assert list(store.table(some)) == [whole[named] for named in sorted(some, key=str)]
+
+
+def test_many_commits_leave_few_segments(store: PriceStore) -> None:
+    for step in range(60):
+        store.commit(prices(PriceEvent(market(), START + step, step + 1)))
+    assert len(store.segment_paths()) <= 25
+    store.compact()
+    assert len(store.segment_paths()) <= 6
+    assert store.series(market()).prices.tolist() == list(range(1, 61))
+    assert {path.name for path in store.root.glob("*.parquet")} == {path.name for path in store.segment_paths()}
+
+
+def test_facts_are_kept_and_the_later_one_of_a_key_counts(store: PriceStore) -> None:
+    small, large = InstanceType("aws", "c4.xlarge", 4, 7.5), InstanceType("aws", "c4.xlarge", 8, 7.5)
+    price = OnDemandPrice("aws", "us-east-1", "c4.xlarge", "linux", START, 199_000_000, "list")
+    band = Interruption(market(), "monthly-bucket", START, 0.05, 0.1, "advisor")
+    store.commit(Harvest(types=(small,), on_demand=(price,), interruptions=(band,)))
+    store.commit(Harvest(types=(large,), on_demand=(price,), interruptions=(band,)))
+    catalog = store.catalog()
+    assert catalog.types == (large,)
+    assert catalog.prices == (price,)
+    assert store.interruptions("aws") == [band]
+    assert store.catalog("gcp").types == ()
+
+
+def test_covered_spans_grow_where_they_touch(store: PriceStore) -> None:
+    for span in (Span(10, 20), Span(20, 30), Span(5, 12)):
+        store.commit(Harvest(covered={"aws/us-east-1": span}))
+    assert store.covered == {"aws/us-east-1": Span(5, 30)}
+    store.commit(Harvest(covered={"aws/us-east-1": Span(50, 60)}))
+    assert store.covered == {"aws/us-east-1": Span(50, 60)}
+
+
+def test_reading_an_empty_store_makes_no_folder(store: PriceStore) -> None:
+    assert store.is_empty
+    assert (store.markets(), contents(store.table()), store.catalog().types) == ([], {}, ())
+    with pytest.raises(UnknownMarket, match=r"no price history of aws/.*spotctl prices ls"):
+        store.series(market())
+    assert not store.root.exists()
+
+
+def test_a_reader_goes_on_while_a_writer_replaces_the_files(store: PriceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pricing_data.store import manifest as manifests
+
+    store.commit(prices(PriceEvent(market(), START, 1)))
+    old = manifests.load(store.root)
+    store.commit(prices(PriceEvent(market(), START + 1, 2)))
+    store.compact()
+    answers = iter([old, old, manifests.load(store.root)])
+    monkeypatch.setattr(manifests, "load", lambda _: next(answers))
+    assert store.series(market()).prices.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"format": 2}', "format 2.*upgrade spotctl"),
+        ('{"format": 1, "segments": [', "is damaged"),
+        ('{"format": 1, "segments": {}, "facts": [], "covered": 0}', "is damaged"),
+        ("[]", "is damaged"),
+    ],
+)
+def test_a_manifest_that_cannot_be_read_is_named(store: PriceStore, content: str, message: str) -> None:
+    store.commit(prices(PriceEvent(market(), START, 1)))
+    (store.root / "manifest.json").write_text(content)
+    with pytest.raises(StoreError, match=message):
+        store.markets()
+    with pytest.raises(StoreError, match=message):
+        store.commit(prices(PriceEvent(market(), START + 1, 1)))
+    assert (store.root / "manifest.json").read_text() == content
+
+
+def test_a_damaged_segment_is_named(store: PriceStore) -> None:
+    store.commit(prices(PriceEvent(market(), START, 1)))
+    path = store.segment_paths()[0]
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(StoreError, match=r"segment .* is damaged"):
+        store.markets()
+
+
+def test_a_missing_segment_is_named(store: PriceStore) -> None:
+    store.commit(prices(PriceEvent(market(), START, 1)))
+    store.segment_paths()[0].unlink()
+    with pytest.raises(StoreError, match="is missing"):
+        store.markets()
+
+
+def test_a_home_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"cannot write .*file/prices: Not a directory"):
+        PriceStore(tmp_path / "file" / "prices").commit(prices(PriceEvent(market(), START, 1)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("this machine does not allow mounting a small disk")
+    try:
+        store = PriceStore(disk / "prices")
+        store.commit(prices(PriceEvent(market(), START, 1)))
+        with pytest.raises(StoreError, match="is full; free some space"):
+            store.commit(Harvest(prices=random_batch(seed=2, markets=5, rows=200_000)))
+        assert store.series(market()).prices.tolist() == [1]
+        assert store.commit(prices(PriceEvent(market(), START + 1, 2))) == Committed(added=1)
+        assert len(list(store.root.glob("*.parquet"))) == 2
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_file_size_limit_leaves_the_store_as_it_was(store: PriceStore) -> None:
+    """The same in a process whose files may not grow, which needs no privilege."""
+    store.commit(prices(PriceEvent(market(), START, 1)))
+    script = f"""
+import resource, signal
+from pathlib import Path
+from pricing_data.harvest import Harvest
+from pricing_data.store import PriceStore
+from tests.pricing_data.histories import random_batch
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+PriceStore(Path({str(store.root)!r})).commit(Harvest(prices=random_batch(seed=2, markets=5, rows=200_000)))
+"""
+    ended = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    assert "StoreError: price store: cannot write" in ended.stderr
+    assert store.series(market()).prices.tolist() == [1]
+    assert len(list(store.root.glob("*"))) == 3

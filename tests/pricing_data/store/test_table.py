@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from hypothesis import given
+
+from pricing_data.harvest import PriceBatch, PriceEvent
+from pricing_data.store.table import NO_ROWS, PriceTable, novelty
+from tests.pricing_data.histories import events
+
+
+def contents(table: PriceTable) -> dict[tuple[str, int], int]:
+    return {
+        (str(one.market), time): price
+        for one in table
+        for time, price in zip(one.times.tolist(), one.prices.tolist(), strict=True)
+    }
+
+
+def expected(rows: list[PriceEvent]) -> dict[tuple[str, int], int]:
+    """The highest price of each market and moment, by a dictionary instead of sorted columns."""
+    highest: dict[tuple[str, int], int] = {}
+    for row in rows:
+        key = (str(row.market), row.time)
+        highest[key] = max(highest.get(key, 0), row.price)
+    return highest
+
+
+def table_of(rows: list[PriceEvent]) -> PriceTable:
+    return PriceTable.of(PriceBatch.of(rows))
+
+
+@given(events())
+def test_a_table_holds_each_moment_once_in_order(rows: list[PriceEvent]) -> None:
+    table = table_of(rows)
+    assert contents(table) == expected(rows)
+    assert [str(market) for market in table.markets] == sorted({str(row.market) for row in rows})
+    assert len(table) == table.starts[-1] == len(expected(rows))
+
+
+@given(events(), events())
+def test_merging_is_the_same_in_any_order(one: list[PriceEvent], other: list[PriceEvent]) -> None:
+    there, back = PriceTable.merged([table_of(one), table_of(other)]), table_of(other + one)
+    assert contents(there) == contents(back) == expected(one + other)
+
+
+@given(events(), events())
+def test_novelty_splits_rows_by_what_is_stored(new: list[PriceEvent], old: list[PriceEvent]) -> None:
+    known, offered = expected(old), expected(new)
+    news = novelty(table_of(new), table_of(old))
+    assert contents(news.fresh) == {key: price for key, price in offered.items() if key not in known}
+    assert contents(news.higher) == {key: p for key, p in offered.items() if key in known and p > known[key]}
+    assert news.known == sum(known.get(key) == price for key, price in offered.items())
+    assert news.lower == sum(key in known and price < known[key] for key, price in offered.items())
+
+
+def test_nothing_is_a_table() -> None:
+    assert contents(NO_ROWS) == contents(PriceTable.merged([])) == {}

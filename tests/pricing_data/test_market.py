@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pricing_data.errors import BadMarket
+from pricing_data.market import CLOUDS, Market, api_region, os_of_product
+
+words = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,12}", fullmatch=True)
+regions = st.from_regex(r"[a-z]{2}-[a-z]{4}-[0-9]", fullmatch=True)
+
+
+@given(
+    st.builds(Market, st.sampled_from([c for c in CLOUDS if c != "azure"]), regions, words | st.just("-"), words, words)
+)
+def test_a_market_prints_and_parses_without_loss(market: Market) -> None:
+    assert Market.parse(str(market)) == market
+
+
+def test_linux_is_meant_and_not_written() -> None:
+    assert str(Market.parse("aws/us-east-1/us-east-1a/c4.xlarge/linux")) == "aws/us-east-1/us-east-1a/c4.xlarge"
+    assert str(Market.parse("azure/eastus/-/Standard_NC6s_v3/windows")) == "azure/eastus/-/Standard_NC6s_v3/windows"
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("aws/us-east-1/c4.xlarge", "3 parts"),
+        ("ibm/us-east-1/-/c4.xlarge", "cloud 'ibm'"),
+        ("aws//-/c4.xlarge", "region ''"),
+        ("aws/us-east-1/us east/c4.xlarge", "zone 'us east'"),
+        ("aws/us-east-1/-/", "instance type ''"),
+        ("aws/us-east-1/-/c4.xlarge/", "os ''"),
+        ("aws/-/-/c4.xlarge", "region '-'"),
+    ],
+)
+def test_a_bad_text_says_which_part_is_wrong(text: str, part: str) -> None:
+    with pytest.raises(BadMarket, match=part):
+        Market.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("written", "api"),
+    [
+        ("us_east", "eastus"),
+        ("us_south_central", "southcentralus"),
+        ("us_north_central", "northcentralus"),
+        ("us_west_2", "westus2"),
+        ("East US 2", "eastus2"),
+        ("europe_west", "westeurope"),
+        ("asia_southeast", "southeastasia"),
+        ("UK South", "uksouth"),
+        ("germany_west_central", "germanywestcentral"),
+        ("eastus", "eastus"),
+        ("newregion9", "newregion9"),
+    ],
+)
+def test_azure_regions_are_brought_to_the_apis_spelling(written: str, api: str) -> None:
+    assert api_region("azure", written) == api
+    assert Market.of("Azure", written, "", "Standard_NC6").region == api
+
+
+def test_products_are_kept_apart() -> None:
+    products = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)", "Windows", "SUSE Linux", "Red Hat Enterprise Linux"]
+    assert list(map(os_of_product, products)) == ["linux", "linux-vpc", "windows", "suse", "rhel"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits"),
+    [
+        ("aws", True),
+        ("aws/us-*", True),
+        ("aws/us-east-1/*/c4.*", True),
+        ("aws/*/*/c4.xlarge/*", True),
+        ("aws/*/*/c4.xlarge/windows", False),
+        ("*/*/us-east-1b/*", False),
+        ("aws/us-east-1/us-east-1a", True),
+        ("aws/us-east-1/us-east-1a/c4", False),
+        ("aws/*/*/*/*/*", False),
+    ],
+)
+def test_globs_fit_part_by_part(pattern: str, fits: bool) -> None:
+    assert Market.parse("aws/us-east-1/us-east-1a/c4.xlarge").matches(pattern) is fits
+
+
+def test_a_glob_of_four_parts_means_linux() -> None:
+    windows = Market.parse("aws/us-east-1/us-east-1a/c4.xlarge/windows")
+    assert not windows.matches("aws/*/*/*")
+    assert windows.matches("aws/*/*/*/*")
+    assert windows.matches("aws")
