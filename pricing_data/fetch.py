@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from queue import Empty, Full, Queue
+from functools import partial
+from queue import Full, Queue
 from threading import Event
 
 from pricing_data.errors import SourceError
@@ -50,37 +51,60 @@ def fetch(
     reports: list[TaskReport] = []
     arrivals: Queue[_Arrival] = Queue(_WAITING)
     with _pool(workers) as (pool, stop):
-        pulls: list[Future[None]] = []
         for report, task in _tasks(pool, sources, request):
             reports.append(report)
             if task is not None:
-                pulls.append(pool.submit(_pull, task, report, arrivals, stop))
-        waiting: dict[int, list[Harvest]] = {}
-        while not all(report.done for report in reports):
-            on_progress(reports)
-            try:
-                _take(store, arrivals.get(timeout=_PATIENCE_SECONDS), waiting)
-            except Empty:
-                _raise_if_broken(pulls)
+                pull = pool.submit(_pull, task, report, arrivals, stop)
+                pull.add_done_callback(partial(_tell_of_crash, report, arrivals, stop))
+        baskets = {id(report): _Basket(report) for report in reports}
         on_progress(reports)
+        while not all(report.done for report in reports):
+            arrival = arrivals.get()
+            baskets[id(arrival.report)].take(arrival, store)
+            on_progress(reports)
     store.compact()
     return reports
 
 
-def _raise_if_broken(pulls: Sequence[Future[None]]) -> None:
-    """A task that raised anything but `SourceError` has a bug, and would be waited for in vain."""
-    for pull in pulls:
-        if pull.done():
-            pull.result()
-
-
 @dataclass(frozen=True, slots=True)
 class _Arrival:
-    """A harvest of a task, or without one: its end."""
+    """What a thread hands over: a harvest of a task, or its end, which may be a failure or a bug."""
 
     report: TaskReport
     harvest: Harvest | None = None
     failure: SourceError | None = None
+    crash: BaseException | None = None
+
+
+@dataclass(slots=True)
+class _Basket:
+    """A task's harvests on their way into the store, gathered so that commits are few."""
+
+    report: TaskReport
+    pages: list[Harvest] = field(default_factory=list)
+    rows: int = 0
+
+    def take(self, arrival: _Arrival, store: PriceStore) -> None:
+        """Adds a harvest; commits when there are enough, and at the end of the task."""
+        if arrival.crash is not None:
+            raise arrival.crash
+        if arrival.harvest is not None:
+            self.pages.append(arrival.harvest)
+            self.rows += len(arrival.harvest)
+            if self.rows >= _COMMIT_ROWS:
+                self._empty(store)
+            return
+        self._empty(store)
+        self.report.failure = arrival.failure
+        self.report.done = True
+
+    def _empty(self, store: PriceStore) -> None:
+        if not self.pages:
+            return
+        harvest = Harvest.joined(self.pages)
+        self.report.committed += store.commit(harvest)
+        self.report.facts += len(harvest) - len(harvest.prices)
+        self.pages, self.rows = [], 0
 
 
 @contextmanager
@@ -122,6 +146,13 @@ def _pull(task: Task, report: TaskReport, arrivals: Queue[_Arrival], stop: Event
     _put(arrivals, _Arrival(report, failure=failure), stop)
 
 
+def _tell_of_crash(report: TaskReport, arrivals: Queue[_Arrival], stop: Event, pull: Future[None]) -> None:
+    """A task that raised anything but `SourceError` has a bug; without this it would be waited for in vain."""
+    crash = None if pull.cancelled() else pull.exception()
+    if crash is not None:
+        _put(arrivals, _Arrival(report, crash=crash), stop)
+
+
 def _put(arrivals: Queue[_Arrival], arrival: _Arrival, stop: Event) -> bool:
     while not stop.is_set():
         try:
@@ -130,19 +161,3 @@ def _put(arrivals: Queue[_Arrival], arrival: _Arrival, stop: Event) -> bool:
             continue
         return True
     return False
-
-
-def _take(store: PriceStore, arrival: _Arrival, waiting: dict[int, list[Harvest]]) -> None:
-    """Gathers a task's harvests and commits them when there are enough, or when the task is at its end."""
-    report, pages = arrival.report, waiting.setdefault(id(arrival.report), [])
-    if arrival.harvest is not None:
-        pages.append(arrival.harvest)
-    ended = arrival.harvest is None
-    if pages and (ended or sum(map(len, pages)) >= _COMMIT_ROWS):
-        harvest = Harvest.joined(pages)
-        report.committed += store.commit(harvest)
-        report.facts += len(harvest) - len(harvest.prices)
-        pages.clear()
-    if ended:
-        report.failure = arrival.failure
-        report.done = True

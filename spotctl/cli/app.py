@@ -37,9 +37,7 @@ def _global_options(
     home: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of stored prices, logs and config.toml.",
-            envvar="SPOTCTL_HOME",
-            show_default="platform data folder",
+            help="Folder of stored prices, logs and config.toml; else SPOTCTL_HOME, else the platform's data folder.",
         ),
     ] = None,
     debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
@@ -53,4 +51,4 @@ def _global_options(
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: runs a command and exits with a documented code."""
     words = sys.argv[1:] if arguments is None else arguments
-    sys.exit(exit_code_of(lambda: app(words, standalone_mode=False), debug="--debug" in words))
+    sys.exit(exit_code_of(lambda: app(words, prog_name="spotctl", standalone_mode=False), debug="--debug" in words))

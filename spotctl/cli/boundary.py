@@ -39,14 +39,14 @@ def exit_code_of(command: Callable[[], object], *, debug: bool) -> int:
     except typer.TyperException as error:
         return _usage(error)
     except (KeyboardInterrupt, typer.Abort):
-        _say("interrupted; what was stored is kept")
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of a pipe (head, less) has seen enough; nothing more may be written, not even at exit.
-        sys.stdout = open("/dev/null", "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
+        result = INTERRUPTED
+    except SystemExit:
+        # Typer's answer to a pipe whose reader (head, less) has seen enough. That is no failure.
         return DONE
     except Exception as error:  # noqa: BLE001  # the boundary: no traceback reaches a user who did not ask for it
         return _failed(error, debug=debug)
+    if result == INTERRUPTED:
+        _say("interrupted; what was stored is kept")
     return result if isinstance(result, int) else DONE
 
 

@@ -1,0 +1,55 @@
+"""What the wheel ships: a catalog of instance types with public on-demand prices, and a synthetic price history."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
+from pricing_data.units import parse_time, parse_usd
+
+
+@cache
+def bundled_catalog() -> Catalog:
+    """The shipped instance types and on-demand prices; each price says as of when it was listed."""
+    return Catalog(
+        tuple(_instance_type(row) for row in _rows("catalog.csv")),
+        tuple(_on_demand_price(row) for row in _rows("on_demand.csv")),
+    )
+
+
+def bundled_prices() -> Path:
+    """The shipped history of the synthetic cloud `local`, a Parquet file that the price store reads as a segment."""
+    return Path(__file__).with_name("prices.parquet")
+
+
+def _rows(name: str) -> Iterator[dict[str, str]]:
+    yield from csv.DictReader((files(__package__) / name).read_text(encoding="utf-8").splitlines())
+
+
+def _instance_type(row: dict[str, str]) -> InstanceType:
+    return InstanceType(
+        cloud=row["cloud"],
+        name=row["instance_type"],
+        vcpus=int(row["vcpus"]),
+        memory_gib=float(row["memory_gib"]),
+        accelerator=row["accelerator"] or None,
+        accelerators=int(row["accelerators"]),
+        network_gbps=float(row["network_gbps"]) if row["network_gbps"] else None,
+    )
+
+
+def _on_demand_price(row: dict[str, str]) -> OnDemandPrice:
+    kind = "synthetic" if row["cloud"] == "local" else "public list"
+    return OnDemandPrice(
+        cloud=row["cloud"],
+        region=row["region"],
+        instance_type=row["instance_type"],
+        os=row["os"],
+        as_of=parse_time(row["asof"]),
+        price=parse_usd(row["on_demand_price"]),
+        source=f"spotctl sample catalog, {kind} prices as of {row['asof']}",
+    )

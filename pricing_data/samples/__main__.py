@@ -1,0 +1,43 @@
+"""Makes the shipped price history anew, or says how near it comes to recorded markets.
+
+python -m pricing_data.samples OUT.parquet           writes the sample
+python -m pricing_data.samples --describe [FILE...]  prints its statistics, beside those of price files
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pricing_data.errors import PricingDataError
+from pricing_data.samples.describe import comparison
+from pricing_data.samples.synthetic import shipped_sample
+from pricing_data.store.segments import write_segment
+from pricing_data.store.table import PriceTable
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads the command line and does what it says."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pricing_data.samples",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--describe", action="store_true", help="print statistics instead of writing the sample")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="file to write, or files to compare with")
+    options = parser.parse_args(arguments)
+    if not options.describe and len(options.files) != 1:
+        parser.error("name one file to write, or ask for --describe")
+    try:
+        if options.describe:
+            sys.stdout.write(comparison(options.files))
+        else:
+            write_segment(options.files[0], PriceTable.of(shipped_sample()))
+    except (PricingDataError, OSError) as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()

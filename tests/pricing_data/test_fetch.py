@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pricing_data.errors import AccessDenied, MissingCredentials, SourceError, SourceUnavailable
+from pricing_data.fetch import TaskReport, fetch
+from pricing_data.harvest import Harvest, PriceBatch, PriceEvent, Span
+from pricing_data.sources.base import FetchRequest, Task
+from pricing_data.store import PriceStore
+from pricing_data.units import DAY, HOUR
+from tests.pricing_data.histories import START, market
+
+REQUEST = FetchRequest(START, START + 30 * DAY)
+
+
+def page(region: str, *hours: int, covered: Span | None = None) -> Harvest:
+    events = [PriceEvent(market(zone=region), START + hour * HOUR, 1 + hour) for hour in hours]
+    return Harvest(PriceBatch.of(events), covered={f"aws/{region}": covered} if covered else {})
+
+
+@dataclass
+class Scripted:
+    """A source whose tasks yield and fail as a test says."""
+
+    scripts: dict[str, Callable[[], Iterator[Harvest]]] = field(default_factory=dict)
+    refusal: SourceError | None = None
+    cloud: str = "aws"
+
+    def tasks(self, request: FetchRequest) -> list[Task]:
+        assert request is REQUEST
+        if self.refusal:
+            raise self.refusal
+        return [Task(self.cloud, region, "prices", pull) for region, pull in self.scripts.items()]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PriceStore:
+    return PriceStore(tmp_path / "prices")
+
+
+def by_region(reports: list[TaskReport]) -> dict[str, TaskReport]:
+    return {report.region: report for report in reports}
+
+
+def test_what_came_before_a_failure_is_kept_and_others_go_on(store: PriceStore) -> None:
+    def broken() -> Iterator[Harvest]:
+        yield page("r1", 0, 1, covered=Span(START, START + HOUR))
+        yield page("r1", 2)
+        raise SourceUnavailable("page 3 broke")
+
+    def fine() -> Iterator[Harvest]:
+        yield page("r2", 0, 1, 2)
+        yield page("r2", 3, covered=Span(START, START + 3 * HOUR))
+
+    sources = [Scripted({"r1": broken, "r2": fine}), Scripted(refusal=MissingCredentials("set a key"), cloud="gcp")]
+    reports = by_region(fetch(store, sources, REQUEST))
+    assert str(reports["r1"].failure) == "page 3 broke"
+    assert reports["r2"].failure is None
+    assert (reports["r1"].committed.added, reports["r2"].committed.added) == (3, 4)
+    assert isinstance(reports["-"].failure, MissingCredentials)
+    assert len(store.series(market(zone="r1"))) == 3
+    assert store.covered == {"aws/r1": Span(START, START + HOUR), "aws/r2": Span(START, START + 3 * HOUR)}
+
+
+def test_many_tasks_share_few_threads_and_one_store(store: PriceStore) -> None:
+    def pull(region: str) -> Callable[[], Iterator[Harvest]]:
+        return lambda: (page(region, hour) for hour in range(50))
+
+    scripts = {f"r{number}": pull(f"r{number}") for number in range(40)}
+    seen: list[int] = []
+    reports = fetch(
+        store, [Scripted(scripts)], REQUEST, workers=3, on_progress=lambda all_: seen.append(sum(r.done for r in all_))
+    )
+    assert len(store.table()) == 2000
+    assert all(report.done and report.committed.added == 50 for report in reports)
+    assert seen[0] == 0
+    assert seen == sorted(seen)
+    assert seen[-1] == 40
+
+
+def test_a_bug_in_a_source_ends_the_fetch_instead_of_hanging_it(store: PriceStore) -> None:
+    def buggy() -> Iterator[Harvest]:
+        yield page("r1", 0)
+        raise ZeroDivisionError
+
+    def endless() -> Iterator[Harvest]:
+        while True:
+            yield page("r2", 0)
+
+    with pytest.raises(ZeroDivisionError):
+        fetch(store, [Scripted({"r1": buggy})], REQUEST)
+    with pytest.raises(ZeroDivisionError):
+        fetch(store, [Scripted({"r1": buggy, "r2": endless})], REQUEST)
+
+
+def test_a_store_that_cannot_be_written_ends_the_fetch(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    def endless() -> Iterator[Harvest]:
+        while True:
+            yield page("r2", *range(1000))
+
+    with pytest.raises(Exception, match="cannot write"):
+        fetch(PriceStore(tmp_path / "file"), [Scripted({"r2": endless})], REQUEST)
+
+
+def test_no_source_at_all_is_no_fetch(store: PriceStore) -> None:
+    assert fetch(store, [], REQUEST) == []
+    denied = AccessDenied("not allowed")
+    assert fetch(store, [Scripted(refusal=denied)], REQUEST)[0].failure is denied
+
+
+@pytest.mark.parametrize(
+    ("covered", "start"),
+    [
+        (None, START),
+        (Span(START - DAY, START + 2 * DAY), START + 2 * DAY),
+        (Span(START, START + 2 * DAY), START + 2 * DAY),
+        (Span(START + DAY, START + 2 * DAY), START),
+        (Span(START - 9 * DAY, START - 2 * DAY), START),
+    ],
+)
+def test_a_fetch_goes_on_where_all_before_is_known(covered: Span | None, start: int) -> None:
+    request = FetchRequest(START, START + 30 * DAY, covered={"aws/r": covered} if covered else {})
+    assert request.start_of("aws/r") == start
+
+
+def test_the_history_of_some_types_is_not_the_history_of_all() -> None:
+    some = FetchRequest(START, START + DAY, types=("c4.*", "m4.*"))
+    assert some.history("aws", "r") == "aws/r c4.* m4.*"
+    assert some.history("aws", "r") == FetchRequest(0, 1, types=("m4.*", "c4.*")).history("aws", "r")
+    assert [name for name in ("c4.large", "m5.large") if some.wants_type(name)] == ["c4.large"]

@@ -1,0 +1,43 @@
+"""Runs the command line from its entry point, with its own streams, environment and exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from spotctl.cli.app import main
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended."""
+
+    code: int | str | None
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401  # JSON is any value
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> str:
+        """The one line that an error is."""
+        assert self.err.count("\n") == 1, self.err
+        assert "Traceback" not in self.err
+        return self.err
+
+
+def spotctl(*words: str | Path, **environment: str) -> Ended:
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with patch.dict("os.environ", environment), redirect_stdout(out), redirect_stderr(err):
+        try:
+            main([str(word) for word in words])
+        except SystemExit as ended:
+            code = ended.code
+    return Ended(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # type: ignore[attr-defined]

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import typer
+
+from pricing_data.errors import AccessDenied, BadInput, MissingCredentials, StoreError, UnknownMarket
+from spotctl.cli.boundary import exit_code_of
+from spotctl.errors import BadRequest, BadSettings
+
+
+def raising(error: BaseException) -> Callable[[], object]:
+    def command() -> object:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BadInput("x"), 2),
+        (UnknownMarket("x"), 2),
+        (BadSettings("x"), 2),
+        (BadRequest("x"), 2),
+        (typer.BadParameter("x"), 2),
+        (MissingCredentials("x"), 5),
+        (AccessDenied("x"), 5),
+        (StoreError("x"), 1),
+        (KeyboardInterrupt(), 130),
+        (ZeroDivisionError("x"), 1),
+        (typer.Exit(3), 3),
+    ],
+)
+def test_each_failure_has_its_exit_code_and_one_line(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code_of(raising(error), debug=False) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == (0 if isinstance(error, typer.Exit) else 1)
+    assert "Traceback" not in said.err
+
+
+def test_debug_shows_where(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code_of(raising(StoreError("broken\nin two lines")), debug=True) == 1
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    assert said.endswith("spotctl: broken in two lines\n")
+
+
+def test_a_command_that_answers_a_number_ends_with_it() -> None:
+    assert [exit_code_of(command, debug=False) for command in (lambda: 2, lambda: None)] == [2, 0]

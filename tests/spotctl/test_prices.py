@@ -1,0 +1,192 @@
+"""`spotctl prices` from its entry point, with files and a home of its own."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pricing_data.sources.test_files import GOOD, HEADER, written
+from tests.spotctl.cli import Ended, spotctl
+
+MARKET = "aws/us-east-1/us-east-1a/c1.medium"
+DAY_LATER = GOOD.replace("02-25T", "02-26T").replace("0.0162", "0.0181")
+ON_DEMAND = "asof,region,instance_type,on_demand_price,source\n2016-04-18,us-east-1,c1.medium,0.130,a list\n"
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    return written(tmp_path / "history.csv", HEADER, GOOD, DAY_LATER)
+
+
+@pytest.fixture
+def imported(history: Path, tmp_path: Path) -> Ended:
+    (tmp_path / "list.csv").write_text(ON_DEMAND)
+    ended = spotctl("prices", "import", history, "--on-demand", tmp_path / "list.csv", "--json")
+    assert ended.code == 0
+    return ended
+
+
+def test_import_tells_what_became_of_each_row(imported: Ended) -> None:
+    first, second = imported.json["files"]
+    assert (first["rows"], first["added"], first["skipped"], first["layout"]) == (2, 2, 0, "price changes")
+    assert (second["rows"], second["facts"], second["layout"]) == (1, 1, "on-demand prices")
+    assert imported.err == ""
+
+
+@pytest.mark.usefixtures("imported")
+def test_show_and_stats_agree(history: Path) -> None:
+    shown = spotctl("prices", "show", MARKET, "--json").json
+    assert {key: shown[key] for key in ("market", "events", "first", "last", "price_now", "on_demand")} == {
+        "market": MARKET,
+        "events": 2,
+        "first": "2016-02-25T00:35:34Z",
+        "last": "2016-02-26T00:35:34Z",
+        "price_now": 0.0181,
+        "on_demand": 0.13,
+    }
+    assert shown["mean"] == pytest.approx(0.0162)
+    assert shown["discount"] == pytest.approx(1 - 0.0162 / 0.13)
+    listed = spotctl("prices", "stats", "aws", "--json").json["markets"]
+    assert [{**one, "age_seconds": 0} for one in listed] == [{**shown, "age_seconds": 0}]
+    assert spotctl("prices", "ls", "--json").json == {"markets": [MARKET]}
+    text = spotctl("prices", "show", MARKET).out
+    assert "$0.0181 an hour" in text
+    assert "▁" in text
+    assert history.name not in text
+
+
+@pytest.mark.usefixtures("imported")
+def test_every_view_speaks_json_alone_on_stdout(tmp_path: Path) -> None:
+    png = tmp_path / "p.png"
+    for words in (
+        ["ls", "aws", "--json"],
+        ["show", MARKET, "--json"],
+        ["stats", "--json"],
+        ["gaps", "--json"],
+        ["plot", MARKET, "--out", png, "--json"],
+        ["export", "--out", tmp_path / "e.csv", "--json"],
+        ["sql", "select count(*) as n, max(usd_per_hour) as top, max(time) as last from prices", "--json"],
+    ):
+        ended = spotctl("prices", *words)
+        assert (ended.code, ended.err) == (0, ""), ended
+        assert isinstance(ended.json, dict)
+    assert ended.json == {"rows": [{"n": 2, "top": 0.0181, "last": "2016-02-26 00:35:34"}]}
+
+
+@pytest.mark.usefixtures("imported")
+@pytest.mark.parametrize(
+    ("name", "begins"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.html", b"<!doctype html>")]
+)
+def test_plot_draws_in_the_format_of_the_name(tmp_path: Path, name: str, begins: bytes) -> None:
+    ended = spotctl("prices", "plot", "aws/*/*/*", "--out", tmp_path / name)
+    assert (ended.code, ended.err) == (0, f"drew 1 markets to {tmp_path / name}\n")
+    content = (tmp_path / name).read_bytes()
+    assert content.startswith(begins)
+    if name == "p.html":
+        assert b"src=" not in content
+        assert MARKET.encode() in content
+
+
+@pytest.mark.usefixtures("imported")
+def test_export_to_a_pipe_is_what_was_imported(history: Path) -> None:
+    exported = spotctl("prices", "export").out.replace('"', "").splitlines()
+    assert exported == history.read_text().splitlines()
+
+
+def test_without_anything_stored_the_synthetic_sample_is_shown_and_labelled(history: Path) -> None:
+    names = spotctl("prices", "ls", "--json").json["markets"]
+    assert len(names) >= 16
+    assert all(name.startswith("local/") for name in names)
+    assert all(line.endswith("(synthetic)") for line in spotctl("prices", "ls").out.splitlines())
+    assert "(synthetic)" in spotctl("prices", "show", names[0]).out
+    assert spotctl("prices", "show", names[0], "--json").json["synthetic"] is True
+    spotctl("prices", "import", history)
+    assert spotctl("prices", "ls", "--json").json["markets"] == [MARKET]
+    assert spotctl("prices", "ls", "local", "--json").json["markets"] == names
+    assert spotctl("prices", "show", names[0]).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (
+            ["show", "aws/us-east-1/us-east-1a/c9.huge"],
+            2,
+            "no price history of aws/us-east-1/us-east-1a/c9.huge is stored",
+        ),
+        (["show", "c4.xlarge"], 2, "1 parts, not cloud/region/zone/type"),
+        (["stats", "gcp/*"], 2, "no stored market fits 'gcp/*'"),
+        (["plot", "local", "--out", "x.pdf"], 2, "must end with one of .png, .svg, .html"),
+        (["plot", "local/*/*/*", "--out", "/no/such/folder/x.png"], 2, "plot"),
+        (["export", "--out", "x.xlsx"], 2, "must end with one of .csv"),
+        (["export", "--json"], 2, "--json needs --out"),
+        (["ls", "--vcpus", "many"], 2, "--vcpus 'many' is no number or range"),
+        (["ls", "--vcpus", "8..4"], 2, "begins above its end"),
+        (["sql", "drop everything"], 2, "query: "),
+        (["import"], 2, "no file given"),
+        (["fetch", "--cloud", "ibm"], 2, "cloud 'ibm' is none of aws, gcp, azure"),
+        (["fetch", "--since", "tomorrow"], 2, "time 'tomorrow' is not ISO 8601"),
+        (["fetch", "--since", "2099-01-01"], 2, "lies in the future"),
+        (["nonsense"], 2, "No such command 'nonsense'"),
+        (["show"], 2, "Missing argument 'market'"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_a_code(words: list[str], code: int, message: str) -> None:
+    ended = spotctl("prices", *words)
+    assert ended.code == code
+    assert message in ended.error
+    assert ended.out == ""
+
+
+def test_broken_files_are_one_line_each_and_harm_no_other(history: Path, tmp_path: Path) -> None:
+    columns = written(tmp_path / "columns.csv", "a,b", "1,2")
+    cut = tmp_path / "cut.csv.gz"
+    cut.write_bytes(gzip.compress("\n".join([HEADER, *[GOOD] * 3000]).encode())[:-9])
+    ended = spotctl("prices", "import", columns, cut, tmp_path / "none.csv", history)
+    assert ended.code == 2
+    said = ended.err.splitlines()
+    assert len(said) == 3
+    assert "columns 'a, b' fit no layout" in said[0]
+    assert "is gzip that ends early" in said[1]
+    assert "No such file" in said[2]
+    assert spotctl("prices", "show", MARKET, "--json").json["events"] == 2
+
+
+def test_bad_rows_are_named_and_skipped_or_refused(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "f.csv",
+        HEADER,
+        GOOD.replace("0.0162", "-0.01"),
+        GOOD,
+        "2016,aws",
+        GOOD.replace("2016-02-25", "yesterday"),
+    )
+    refused = spotctl("prices", "import", path, "--strict")
+    assert refused.code == 2
+    assert "was refused: 3 bad rows, the first in line 2" in refused.err
+    assert spotctl("prices", "ls", "aws", "--json").json["markets"] == []
+    taken = spotctl("prices", "import", path)
+    assert taken.code == 0
+    assert [line.split(": ")[1] for line in taken.err.splitlines()] == ["line 2", "line 4", "line 5"]
+    assert spotctl("prices", "ls", "--json").json["markets"] == [MARKET]
+
+
+def test_an_unwritable_home_is_named(history: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    flagged: list[str | Path] = ["--home", tmp_path / "file"]
+    for flags in (flagged, []):
+        ended = spotctl(*flags, "prices", "import", history, SPOTCTL_HOME=str(tmp_path / "file" / "below"))
+        assert ended.code == 1
+        assert "cannot write" in ended.error
+        assert "Not a directory" in ended.error
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(imported: Ended) -> None:
+    assert imported.code == 0
+    command = f"{sys.executable} -c 'from spotctl.cli.app import main; main()' prices export local | head -n 1"
+    ran = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
