@@ -16,15 +16,13 @@ from pricing_data.series import PriceSeries
 from pricing_data.stats import MarketStats
 from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_usd
 from spotctl.errors import BadRequest
-from spotctl.render import dollars, percent
+from spotctl.render import dollars, needs_log_scale, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SUFFIXES = (".png", ".svg", ".html")
 MOST_MARKETS = 12
-# Spikes of ten times the base flatten everything else on a linear axis.
-_LOG_FROM = 8
 _SPOT, _ON_DEMAND, _ABOVE = "#1f6feb", "#57606a", "#cf222e"
 
 _PAGE = """<!doctype html>
@@ -32,7 +30,7 @@ _PAGE = """<!doctype html>
 <title>Spot prices</title>
 <style>
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; color: #1f2328; }}
-svg {{ width: 100%; height: auto; }}
+svg {{ width: 100%; min-width: 40rem; height: auto; }}
 .wide {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }}
 th, td {{ text-align: right; padding: .3rem .6rem; border-bottom: 1px solid #d0d7de; white-space: nowrap; }}
@@ -40,7 +38,7 @@ th:first-child, td:first-child {{ text-align: left; }}
 </style></head><body>
 <h1>Spot prices</h1>
 <p>{span}</p>
-{chart}
+<div class="wide">{chart}</div>
 <div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>
 </body></html>
 """
@@ -85,7 +83,7 @@ def _panel(axes: Axes, series: PriceSeries, stats: MarketStats) -> None:
         level = to_usd(stats.on_demand.price)
         axes.axhline(level, color=_ON_DEMAND, linestyle="--", linewidth=1, label="on-demand")
         axes.fill_between(times, prices, level, where=prices > level, step="post", color=_ABOVE, alpha=0.3, linewidth=0)
-    if stats.highest > _LOG_FROM * stats.median:
+    if needs_log_scale(stats.lowest, stats.highest):
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("")
@@ -94,7 +92,7 @@ def _panel(axes: Axes, series: PriceSeries, stats: MarketStats) -> None:
     axes.set_ylabel("$ per hour")
     axes.set_title(_title(stats), loc="left", fontsize=10)
     axes.grid(visible=True, alpha=0.25)
-    axes.legend(loc="upper right", fontsize=8, ncols=2, frameon=True, framealpha=0.8)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, ncols=2, frameon=False)
 
 
 def _title(stats: MarketStats) -> str:

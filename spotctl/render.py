@@ -21,13 +21,14 @@ from pricing_data.units import DAY, HOUR, MINUTE, SECOND, format_time, format_us
 _BARS = "▁▂▃▄▅▆▇█"
 _UNKNOWN = "-"
 _NAMED_GAPS = 20
-_WIDE = 140
+_LOG_FROM = 10
 
 
 def sparkline(series: PriceSeries, width: int) -> str:
     """The highest price of each of `width` equal stretches of time, as bars from the lowest to the highest.
 
-    The highest, because a spike that lasts minutes is what evicts, and a mean over days would hide it.
+    The highest, because a spike that lasts minutes is what evicts, and a mean over days would hide it. Where spikes
+    tower over the rest the bars are logarithmic, as in the plots.
     """
     edges = np.linspace(series.first, series.last, width + 1)
     begin = np.clip(np.searchsorted(series.times, edges[:-1], "right") - 1, 0, None)
@@ -36,7 +37,14 @@ def sparkline(series: PriceSeries, width: int) -> str:
     low, high = float(series.prices.min()), float(series.prices.max())
     if high == low:
         return _BARS[0] * width
+    if needs_log_scale(low, high):
+        tops, low, high = np.log(tops), np.log(low), np.log(high)
     return "".join(_BARS[int(level)] for level in np.round((tops - low) / (high - low) * (len(_BARS) - 1)))
+
+
+def needs_log_scale(low: float, high: float) -> bool:
+    """Whether a linear axis would flatten everything but the spikes."""
+    return high > _LOG_FROM * low
 
 
 def age(seconds: float) -> str:
@@ -70,7 +78,7 @@ def markets(found: Sequence[Market]) -> Text:
 
 def stats(found: Sequence[MarketStats], now: int, width: int) -> Table:
     """What markets cost and how they behaved, a row each; a narrow terminal gets the columns that matter most."""
-    shown = [column for column in _STATS_COLUMNS if width >= _WIDE or column[2]]
+    shown = [column for column in _STATS_COLUMNS if width >= column[2]]
     table = _table(*(name for name, _, _ in shown))
     for one in found:
         table.add_row(*(cell(one, now) for _, cell, _ in shown))
@@ -85,20 +93,20 @@ def _above(one: MarketStats, _: int) -> RenderableType:
     return _UNKNOWN if one.hours_above_on_demand is None else f"{one.hours_above_on_demand:,.1f}"
 
 
-# Name, cell, and whether a terminal of 80 columns shows it.
-_STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], RenderableType], bool], ...] = (
-    ("market", lambda one, _: market_name(one.market), True),
-    ("events", lambda one, _: f"{one.events:,}", False),
-    ("mean", lambda one, _: dollars(one.mean), True),
-    ("on-demand", lambda one, _: dollars(one.on_demand.price) if one.on_demand else _UNKNOWN, False),
-    ("discount", lambda one, _: percent(one.discount), True),
-    ("lowest", lambda one, _: dollars(one.lowest), False),
-    ("highest", lambda one, _: dollars(one.highest), False),
-    ("changes/day", lambda one, _: f"{one.changes_per_day:.1f}", False),
-    ("spikes/day", lambda one, _: f"{one.spikes_per_day:.2f}", False),
-    ("h above od", _above, False),
-    ("last seen", lambda one, now: f"{age(one.age_seconds(now))} ago", False),
-    ("", _outliers, True),
+# Name, cell, and the width of terminal from which it is shown.
+_STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], RenderableType], int], ...] = (
+    ("market", lambda one, _: market_name(one.market), 0),
+    ("events", lambda one, _: f"{one.events:,}", 130),
+    ("mean", lambda one, _: dollars(one.mean), 0),
+    ("on-demand", lambda one, _: dollars(one.on_demand.price) if one.on_demand else _UNKNOWN, 100),
+    ("discount", lambda one, _: percent(one.discount), 0),
+    ("lowest", lambda one, _: dollars(one.lowest), 150),
+    ("highest", lambda one, _: dollars(one.highest), 120),
+    ("changes/day", lambda one, _: f"{one.changes_per_day:.1f}", 110),
+    ("spikes/day", lambda one, _: f"{one.spikes_per_day:.2f}", 150),
+    ("h above od", _above, 130),
+    ("last seen", lambda one, now: f"{age(one.age_seconds(now))} ago", 150),
+    ("", _outliers, 0),
 )
 
 

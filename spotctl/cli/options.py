@@ -8,6 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from pricing_data.library import Selection
+    from pricing_data.series import PriceSeries
 
 GlobArgument = Annotated[
     str,
@@ -20,6 +21,7 @@ TypeOption = Annotated[
     list[str] | None, typer.Option("--type", help="Only types that fit this glob: 'c6i.*'. Repeatable.")
 ]
 AcceleratorOption = Annotated[str, typer.Option(help="Only machines with this accelerator: V100.")]
+LastOption = Annotated[str, typer.Option(help="Only the last part of each history: 7d, 36h.", show_default="all of it")]
 VcpusOption = Annotated[str, typer.Option(help="Only machines with so many vCPUs: 8, 4..16, 32..")]
 
 
@@ -66,3 +68,12 @@ def start_of(text: str, now: int) -> int:
     if start >= now:
         raise BadInput(f"--since {text}: lies in the future")
     return start
+
+
+def recent(series: PriceSeries, last: str) -> PriceSeries:
+    """The part of a history that --last means; all of it if that is empty."""
+    from pricing_data.units import parse_duration
+
+    if not last:
+        return series
+    return series.window(max(series.first, series.last - parse_duration(last)), series.last)

@@ -13,9 +13,11 @@ from spotctl.cli.options import (
     AcceleratorOption,
     CloudOption,
     GlobArgument,
+    LastOption,
     RegionOption,
     TypeOption,
     VcpusOption,
+    recent,
     selection,
     start_of,
 )
@@ -137,6 +139,7 @@ def ls(
 def show(
     context: typer.Context,
     market: Annotated[str, typer.Argument(help="A market: aws/us-east-1/us-east-1a/c4.xlarge (- for no zone).")],
+    last: LastOption = "",
     json_: JsonOption = False,
 ) -> None:
     """Show one market: price now, mean, discount, how restless it is, and its history as a sparkline.
@@ -149,7 +152,7 @@ def show(
 
     session: Session = context.obj
     library = _library(session)
-    series = library.series(Market.parse(market))
+    series = recent(library.series(Market.parse(market)), last)
     one, now = describe(series, library.catalog), _now()
     if json_:
         session.answer_json(answers.stats(one, now))
@@ -166,6 +169,7 @@ def stats(
     type_: TypeOption = None,
     accelerator: AcceleratorOption = "",
     vcpus: VcpusOption = "",
+    last: LastOption = "",
     json_: JsonOption = False,
 ) -> None:
     """Compare markets: mean, discount, changes and spikes a day, hours above on-demand, outliers, freshness.
@@ -178,7 +182,8 @@ def stats(
     session: Session = context.obj
     library = _library(session)
     found = library.require(selection(glob, cloud, region, type_, accelerator, vcpus))
-    all_stats, now = [describe(series, library.catalog) for series in library.table(found)], _now()
+    histories = [recent(series, last) for series in library.table(found)]
+    all_stats, now = [describe(series, library.catalog) for series in histories], _now()
     if json_:
         session.answer_json({"markets": [answers.stats(one, now) for one in all_stats]})
     else:
@@ -190,11 +195,12 @@ def plot(
     context: typer.Context,
     markets: Annotated[list[str], typer.Argument(help="Markets, or globs over them.")],
     out: Annotated[Path, typer.Option(help="Where to: a name that ends with .png, .svg or .html.")],
+    last: LastOption = "",
     json_: JsonOption = False,
 ) -> None:
     """Draw the price of markets over time beside their on-demand price.
 
-    Example: spotctl prices plot 'local/sim-east/*/c4.xlarge' --out prices.png
+    Example: spotctl prices plot 'local/sim-east/*/c4.xlarge' --last 7d --out prices.png
     """
     from pricing_data.library import Selection
     from pricing_data.stats import describe
@@ -203,7 +209,8 @@ def plot(
     session: Session = context.obj
     library = _library(session)
     found = dict.fromkeys(market for glob in markets for market in library.require(Selection(glob)))
-    plots.draw([(series, describe(series, library.catalog)) for series in library.table(found)], out)
+    histories = [recent(series, last) for series in library.table(found)]
+    plots.draw([(series, describe(series, library.catalog)) for series in histories], out)
     if json_:
         session.answer_json({"file": str(out), "markets": [str(market) for market in found]})
     else:

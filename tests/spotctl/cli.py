@@ -40,4 +40,4 @@ def spotctl(*words: str | Path, **environment: str) -> Ended:
             main([str(word) for word in words])
         except SystemExit as ended:
             code = ended.code
-    return Ended(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # type: ignore[attr-defined]
+    return Ended(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))

@@ -91,6 +91,18 @@ def test_plot_draws_in_the_format_of_the_name(tmp_path: Path, name: str, begins:
         assert MARKET.encode() in content
 
 
+def test_last_looks_at_the_end_of_a_history_only() -> None:
+    name = spotctl("prices", "ls", "--json").json["markets"][0]
+    whole, part = (spotctl("prices", "show", name, *more, "--json").json for more in ([], ["--last", "2d"]))
+    assert part["last"] == whole["last"] == "2026-01-31T00:00:00Z"
+    assert part["first"] == "2026-01-29T00:00:00Z"
+    assert 2 <= part["events"] < whole["events"]
+    listed = spotctl("prices", "stats", name, "--last", "2d", "--json").json["markets"][0]
+    assert {**listed, "age_seconds": 0} == {**part, "age_seconds": 0}
+    assert spotctl("prices", "show", name, "--last", "99999d", "--json").code == 2
+    assert spotctl("prices", "show", name, "--last", "900d", "--json").json["events"] == whole["events"]
+
+
 @pytest.mark.usefixtures("imported")
 def test_export_to_a_pipe_is_what_was_imported(history: Path) -> None:
     exported = spotctl("prices", "export").out.replace('"', "").splitlines()

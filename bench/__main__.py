@@ -1,0 +1,36 @@
+"""`python -m bench [NAME...]`: runs benchmarks; without names all, and writes docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+
+from bench import prices, startup
+
+BENCHMARKS = {"startup": startup.run, "prices": prices.run}
+
+_HEAD = """# Benchmarks
+
+Made by `make bench`; every figure below was printed by that command. Machines are noisy: trust the ratios, which are
+of one run. This one: {cores} cores, Python {python}, {system}.
+"""
+
+
+def main(names: list[str]) -> None:
+    """Runs the named benchmarks, or all."""
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        sys.exit(f"benchmark {unknown[0]!r} is none of {', '.join(BENCHMARKS)}")
+    sections = []
+    for name in names or BENCHMARKS:
+        print(f"running {name} ...", file=sys.stderr)
+        sections.append(BENCHMARKS[name]())
+        print(sections[-1])
+    if not names:
+        head = _HEAD.format(cores=os.cpu_count(), python=platform.python_version(), system=platform.system())
+        Path("docs/benchmarks.md").write_text("\n".join([head, *sections]))
+
+
+main(sys.argv[1:])

@@ -1,0 +1,128 @@
+"""The price store at ten million change events, beside plain pandas over CSV files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bench.harness import Row, seconds, shown, table, times_faster
+from pricing_data.catalog import Catalog
+from pricing_data.export import export
+from pricing_data.harvest import PriceBatch
+from pricing_data.ingest import ingest
+from pricing_data.market import Market
+from pricing_data.query import query
+from pricing_data.series import PriceSeries
+from pricing_data.stats import MarketStats, describe
+from pricing_data.store import PriceStore
+from pricing_data.store.table import PriceTable
+from pricing_data.units import DAY, SECOND, parse_time
+
+EVENTS, MARKETS, DAYS = 10_000_000, 1_000, 90
+MOST_BYTES, MOST_MARKET_SECONDS = 80_000_000, 0.010
+_START = parse_time("2026-01-01")
+
+
+def history(seed: int = 0) -> PriceTable:
+    """Random walks of prices on a grid of $0.0001 that change about every 13 minutes, over 90 days."""
+    rng = np.random.default_rng(seed)
+    each = EVENTS // MARKETS
+    gaps = rng.exponential(DAYS * DAY / SECOND / each, (MARKETS, each)).astype(np.int64) + 1
+    times = _START + np.cumsum(gaps, axis=1) * SECOND
+    base = rng.integers(200, 40_000, (MARKETS, 1))
+    prices = np.abs(base + np.cumsum(rng.integers(-3, 4, (MARKETS, each)), axis=1)) + 1
+    names = tuple(
+        Market("aws", "us-east-1", f"us-east-1{'abcdef'[i % 6]}", f"t{i // 6}.xlarge") for i in range(MARKETS)
+    )
+    codes = np.repeat(np.arange(MARKETS, dtype=np.int64), each)
+    return PriceTable.of(PriceBatch(names, codes, times.ravel(), (prices * 100_000).ravel().astype(np.int64)))
+
+
+def run() -> str:
+    """Measures everything and returns the section."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "history.csv"
+        generated = history()
+        export(generated, source)
+        return table(
+            f"Price store, {EVENTS:,} change events of {MARKETS:,} markets over {DAYS} days",
+            f"Beside pandas {pd.__version__} over CSV: `read_csv`, typed, without repetitions, sorted, written back;"
+            " then read again for each question. Both start from the same file of plain CSV, of"
+            f" {source.stat().st_size / 1e6:,.0f} MB.",
+            _rows(
+                PriceStore(Path(folder) / "store"), source, Path(folder) / "pandas.csv", generated.markets[MARKETS // 2]
+            ),
+        )
+
+
+def _rows(store: PriceStore, source: Path, plain: Path, market: Market) -> list[Row]:
+    rows = [_against("import", lambda: _import(store, source), lambda: _pandas_import(source, plain), runs=1)]
+    rows.append(_against("import of the same file again", lambda: _import(store, source), None, runs=1))
+    events, size = store.size()
+    assert events == EVENTS
+    rows.append(
+        Row(
+            "size on disk",
+            f"{size / 1e6:.1f} MB, {size / events:.2f} bytes an event",
+            f"{plain.stat().st_size / 1e6:,.0f} MB; limit {MOST_BYTES / 1e6:.0f} MB",
+            f"{plain.stat().st_size / size:.3g}x",
+        )
+    )
+    one = seconds(lambda: PriceStore(store.root).series(market), runs=21)
+    pandas_one = seconds(lambda: _pandas_market(plain, market), runs=1)
+    limit = f"{shown(pandas_one)}; limit {shown(MOST_MARKET_SECONDS)}"
+    rows.append(Row(f"one market's {DAYS} days", shown(one), limit, times_faster(one, pandas_one)))
+    rows.append(_against("statistics of all markets", lambda: _statistics(store), lambda: _pandas_stats(plain), runs=1))
+    rows.append(_against("mean and maximum by SQL", lambda: _sql(store), None, runs=3))
+    return rows
+
+
+def _against(what: str, ours: Callable[[], object], peer: Callable[[], object] | None, runs: int) -> Row:
+    taken = seconds(ours, runs)
+    if peer is None:
+        return Row(what, shown(taken), "-")
+    beside = seconds(peer, runs)
+    return Row(what, shown(taken), shown(beside), times_faster(taken, beside))
+
+
+def _import(store: PriceStore, source: Path) -> None:
+    report = ingest(store, source)
+    assert report.rows == EVENTS
+    assert not report.skipped
+    store.compact()
+
+
+def _statistics(store: PriceStore) -> list[MarketStats]:
+    return [describe(series, Catalog()) for series in store.table()]
+
+
+def _sql(store: PriceStore) -> object:
+    return query(store.segment_paths(), "select market, avg(usd_per_hour), max(usd_per_hour) from prices group by 1")
+
+
+def _pandas_import(source: Path, plain: Path) -> None:
+    keys = ["cloud", "region", "zone", "instance_type", "product"]
+    frame = pd.read_csv(source, parse_dates=["timestamp"])
+    frame.drop_duplicates().sort_values([*keys, "timestamp"]).to_csv(plain, index=False)
+
+
+def _pandas_market(plain: Path, market: Market) -> PriceSeries:
+    frame = pd.read_csv(plain, parse_dates=["timestamp"])
+    one = frame[(frame["zone"] == market.zone) & (frame["instance_type"] == market.instance_type)]
+    times = one["timestamp"].dt.tz_convert(None).to_numpy().astype("datetime64[us]").astype(np.int64)
+    return PriceSeries(market, times, np.round(one["spot_price"].to_numpy() * 1e9).astype(np.int64))
+
+
+def _pandas_stats(plain: Path) -> object:
+    frame = pd.read_csv(plain, parse_dates=["timestamp"])
+    groups = frame.groupby(["cloud", "region", "zone", "instance_type", "product"])
+    held = -groups["timestamp"].diff(-1).dt.total_seconds()
+    frame["weighted"], frame["held"] = frame["spot_price"] * held, held
+    frame["moved"] = groups["spot_price"].diff().ne(0)
+    return groups.agg(
+        {"spot_price": ["count", "min", "max", "median"], "weighted": "sum", "held": "sum", "moved": "sum"}
+    )
