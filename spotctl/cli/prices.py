@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,7 +58,7 @@ def import_(
     wanted = [(path, None) for path in files or []] + [(path, ON_DEMAND.name) for path in on_demand or []]
     if not wanted:
         raise BadRequest("import: no file given (spotctl prices import FILE...)")
-    store = wiring.price_store(session.settings, lambda: session.remark("waiting for another writer to finish"))
+    store = wiring.price_store(session.settings, _told_once(session, "waiting for another writer to finish"))
     reports = []
     with reading(session, [path for path, _ in wanted]) as bar:
         for path, layout in wanted:
@@ -95,7 +97,7 @@ def fetch(
     from spotctl.cli.progress import fetching
 
     session: Session = context.obj
-    store = wiring.price_store(session.settings, lambda: session.remark("waiting for another writer to finish"))
+    store = wiring.price_store(session.settings, _told_once(session, "waiting for another writer to finish"))
     now = _now()
     request = FetchRequest(start_of(since, now), now, tuple(region or ()), tuple(type_ or ()), store.covered)
     sources = wiring.sources(session.settings, cloud or ())
@@ -301,6 +303,11 @@ def _library(session: Session) -> Library:
     from spotctl import wiring
 
     return wiring.library(session.settings)
+
+
+def _told_once(session: Session, text: str) -> Callable[[], None]:
+    """Says something the first time only: two long imports wait for each other at every batch."""
+    return cache(lambda: session.remark(text))
 
 
 def _now() -> int:

@@ -98,6 +98,7 @@ def serving(api: Api) -> Iterator[LoopbackServer]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # head and body are two writes; the second would wait for an acknowledgement
 
         def handle_any(self) -> None:
             parts = urlsplit(self.path)

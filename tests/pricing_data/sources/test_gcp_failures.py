@@ -1,0 +1,228 @@
+"""Fetching from Google Cloud when something goes wrong: what came is kept, and what to do is said."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import google.cloud
+import pytest
+
+from pricing_data.errors import AccessDenied, MissingCredentials, MissingExtra, SourceUnavailable
+from pricing_data.harvest import Span
+from tests.servers.gcp import PROJECT, Gcp, machine, priced, refusal
+from tests.servers.gcp_world import (
+    IOWA,
+    NAMES,
+    NOW,
+    ON_DEMAND,
+    REQUEST,
+    SPOT,
+    TAIWAN,
+    TYPES,
+    events_of,
+    held_events,
+    market,
+    pulled,
+    random_world,
+    source_at,
+    task,
+    whole,
+)
+from tests.servers.loopback import Fault, LoopbackServer, Reply, serving
+
+FOREVER = 10**6
+EXPIRED = refusal(401, "Request had invalid authentication credentials.", "authError")
+
+
+@pytest.fixture
+def gcp(request: pytest.FixtureRequest) -> Gcp:
+    """Histories and rates are random, but for each test always the same."""
+    return random_world(Random(request.node.name))
+
+
+@pytest.fixture
+def server(gcp: Gcp) -> Iterator[LoopbackServer]:
+    with serving(gcp) as running:
+        yield running
+
+
+def test_without_the_billing_sdk_the_extra_is_named_and_all_else_comes(
+    server: LoopbackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "google.cloud.billing_v1", None)
+    monkeypatch.delattr(google.cloud, "billing_v1", raising=False)
+    source = source_at(server)
+    harvest, failure = pulled(task(source, ON_DEMAND))
+    assert isinstance(failure, MissingExtra)
+    assert "pip install 'spotctl[gcp-pricing]'" in str(failure)
+    assert len(harvest) == 0
+    assert len(whole(task(source, TYPES)).types) == 5
+    assert len(whole(task(source, SPOT)).prices) > 0
+
+
+def test_without_the_billing_sdk_a_history_still_comes_whole_before_the_missing_price_is_reported(
+    gcp: Gcp, server: LoopbackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "google.cloud.billing_v1", None)
+    monkeypatch.delattr(google.cloud, "billing_v1", raising=False)
+    del gcp.histories[IOWA, "t2d-standard-8"]
+    harvest, failure = pulled(task(source_at(server), SPOT))
+    assert isinstance(failure, MissingExtra)
+    assert harvest.covered == {"gcp/us-central1": Span(REQUEST.since, NOW)}
+    assert len(harvest.prices.markets) == 4
+
+
+def test_a_malformed_record_is_reported_and_the_good_ones_beside_it_are_kept(gcp: Gcp, server: LoopbackServer) -> None:
+    broken = gcp.histories[IOWA, "e2-micro"].price_history
+    broken.append(priced("2026-06-31T07:00:00Z", None, 5))
+    expected = set().union(*(held_events(gcp, name, REQUEST.since) for name in NAMES if name != "e2-micro"))
+    harvest, failure = pulled(task(source_at(server), SPOT))
+    assert expected < events_of(harvest)
+    assert market("e2-micro") in harvest.prices.markets
+    assert isinstance(failure, SourceUnavailable)
+    assert "1 left out" in str(failure)
+    assert "2026-06-31" in str(failure)
+    assert harvest.covered == {}
+
+
+def test_an_answer_about_another_machine_type_is_reported_and_kept_out(gcp: Gcp, server: LoopbackServer) -> None:
+    gcp.histories[IOWA, "e2-micro"].machine_type = "n2-standard-4"
+    harvest, failure = pulled(task(source_at(server), SPOT))
+    assert events_of(harvest) == set().union(
+        *(held_events(gcp, name, REQUEST.since) for name in NAMES if name != "e2-micro")
+    )
+    assert "the answer is about n2-standard-4" in str(failure)
+    assert harvest.covered == {}
+
+
+def test_a_malformed_machine_type_is_reported_once_and_the_others_are_kept(gcp: Gcp, server: LoopbackServer) -> None:
+    gcp.zones[IOWA]["us-central1-c"].append(machine("n9-broken-1", 0, 4))
+    source = source_at(server)
+    harvest, failure = pulled(task(source, TYPES))
+    assert {one.name for one in harvest.types} == set(NAMES)
+    assert "n9-broken-1" in str(failure)
+    assert len(whole(task(source, SPOT)).prices.markets) == 5
+    assert len(whole(task(source, ON_DEMAND)).on_demand) == 5
+
+
+PASSING = {
+    "throttled": {"reply": refusal(429, reason="rateLimitExceeded")},
+    "throttled as forbidden": {"reply": refusal(403, reason="rateLimitExceeded")},
+    "unavailable": {"reply": refusal(503)},
+    "half an answer": {"cut": 7},
+    "no JSON": {"reply": Reply(body=b"{", headers={"Content-Type": "application/json"})},
+    "no text": {"reply": Reply(body=b"\xff\xfe")},
+    "no object": {"reply": Reply.of_json(7)},
+    "a proxy's page": {"reply": Reply(502, b"<html>\n<p>Bad gateway\n</html>")},
+    "an error without a message": {"reply": Reply.of_json({"error": None}, 500)},
+}
+PATHS = {TYPES: "/machineTypes", SPOT: "/capacityHistory", ON_DEMAND: "/skus"}
+
+
+@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING.keys())
+@pytest.mark.parametrize(("what", "path"), PATHS.items(), ids=["types", "spot", "on-demand"])
+def test_a_fault_that_passes_costs_nothing(
+    server: LoopbackServer, what: str, path: str, fault: dict[str, Reply | int]
+) -> None:
+    undisturbed = whole(task(source_at(server), what))
+    server.faults.append(Fault(path, times=2, skip=1, **fault))  # type: ignore[arg-type]
+    disturbed = whole(task(source_at(server), what))
+    assert server.faults[0].times == 0
+    assert events_of(disturbed) == events_of(undisturbed)
+    assert replace(disturbed, prices=undisturbed.prices) == undisturbed
+
+
+@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING.keys())
+def test_a_fault_that_stays_ends_the_task_and_keeps_what_came(
+    gcp: Gcp, server: LoopbackServer, fault: dict[str, Reply | int]
+) -> None:
+    server.faults.append(Fault("/capacityHistory", times=FOREVER, skip=3, **fault))  # type: ignore[arg-type]
+    harvest, failure = pulled(task(source_at(server, deadline=0.05), SPOT))
+    assert type(failure) is SourceUnavailable
+    assert "capacity history of a2-ultragpu-1g in us-central1" in str(failure)
+    assert events_of(harvest) == set().union(*(held_events(gcp, name, REQUEST.since) for name in NAMES[:3]))
+    assert harvest.covered == {}
+
+
+def test_nothing_listens() -> None:
+    with serving(Gcp()) as server:
+        pass
+    _, failure = pulled(task(source_at(server, deadline=0.05), TYPES))
+    assert type(failure) is SourceUnavailable
+    assert "zones of region us-central1" in str(failure)
+
+
+def test_credentials_that_expire_in_the_middle_keep_what_came_and_cover_nothing(
+    gcp: Gcp, server: LoopbackServer
+) -> None:
+    server.faults.append(Fault("/capacityHistory", EXPIRED, times=FOREVER, skip=2))
+    harvest, failure = pulled(task(source_at(server), SPOT))
+    assert isinstance(failure, MissingCredentials)
+    assert "gcloud auth application-default login" in str(failure)
+    assert events_of(harvest) == set().union(*(held_events(gcp, name, REQUEST.since) for name in NAMES[:2]))
+    assert harvest.covered == {}
+
+
+def test_pages_of_machine_types_that_came_before_a_failure_are_kept(server: LoopbackServer) -> None:
+    server.faults.append(Fault("/machineTypes", EXPIRED, times=FOREVER, skip=1))
+    harvest, failure = pulled(task(source_at(server), TYPES))
+    assert isinstance(failure, MissingCredentials)
+    assert [one.name for one in harvest.types] == NAMES[:2]
+
+
+@pytest.mark.parametrize(
+    ("what", "permission"), [(TYPES, "compute.regions.get"), (SPOT, "compute.regions.get")], ids=["types", "spot"]
+)
+def test_one_region_denied_leaves_the_other_alone(gcp: Gcp, server: LoopbackServer, what: str, permission: str) -> None:
+    gcp.denied.add(TAIWAN)
+    source = source_at(server)
+    request = replace(REQUEST, regions=(IOWA, TAIWAN))
+    harvest, failure = pulled(task(source, what, request, TAIWAN))
+    assert isinstance(failure, AccessDenied)
+    assert permission in str(failure)
+    assert TAIWAN in str(failure)
+    assert PROJECT in str(failure)
+    assert (len(harvest), harvest.covered) == (0, {})
+    assert len(whole(task(source, what, request, IOWA))) > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "permission"),
+    [("/capacityHistory", "compute.advice.capacityHistory"), ("/machineTypes", "compute.machineTypes.list")],
+)
+def test_a_call_denied_names_its_permission(server: LoopbackServer, path: str, permission: str) -> None:
+    server.faults.append(Fault(path, refusal(403, "not for you", "forbidden")))
+    _, failure = pulled(task(source_at(server), SPOT))
+    assert isinstance(failure, AccessDenied)
+    assert f"it needs {permission}" in str(failure)
+
+
+def test_a_price_list_denied_names_the_api(server: LoopbackServer) -> None:
+    server.faults.append(Fault("/skus", refusal(403, "Cloud Billing API has not been used", "accessNotConfigured")))
+    _, failure = pulled(task(source_at(server), ON_DEMAND))
+    assert isinstance(failure, AccessDenied)
+    assert "Cloud Billing API (cloudbilling.googleapis.com), enabled" in str(failure)
+
+
+def test_regions_that_cannot_be_listed_are_an_error_of_the_whole_source(server: LoopbackServer) -> None:
+    server.faults.append(Fault("/regions", refusal(403, "not for you", "forbidden")))
+    with pytest.raises(AccessDenied, match=r"compute\.regions\.list"):
+        source_at(server).tasks(REQUEST)
+
+
+def test_an_unknown_region_says_what_to_check(server: LoopbackServer) -> None:
+    _, failure = pulled(task(source_at(server), TYPES, region="us-nowhere1"))
+    assert isinstance(failure, SourceUnavailable)
+    assert "us-nowhere1" in str(failure)
+    assert "check the names" in str(failure)
+
+
+def test_a_price_list_that_failed_is_not_asked_again_by_every_region(server: LoopbackServer) -> None:
+    server.faults.append(Fault("/skus", EXPIRED, times=FOREVER))
+    request = replace(REQUEST, regions=(IOWA, TAIWAN))
+    failures = [pulled(one)[1] for one in source_at(server).tasks(request) if one.what == ON_DEMAND]
+    assert [type(failure) for failure in failures] == [MissingCredentials, MissingCredentials]
+    assert sum(one.path.endswith("/skus") for one in server.requests) == 1

@@ -1,0 +1,316 @@
+"""AWS on 127.0.0.1: moto's application behind the loopback server, and what moto lacks or only pretends.
+
+moto describes regions, zones and instance types well. Its spot price history is canned, and placement scores, the Price
+List and the Spot Advisor's file do not exist there: these are played here as AWS documents them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import groupby
+from typing import Any, NamedTuple
+from unittest.mock import patch
+from urllib.parse import parse_qsl
+from zlib import crc32
+
+import pytest
+from moto.core.responses import ActionResult
+from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.responses.spot_instances import SpotInstances
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.test import Client
+
+from pricing_data.errors import SourceError
+from pricing_data.harvest import Harvest, PriceEvent
+from pricing_data.sources.aws import AwsSettings, AwsSource
+from pricing_data.sources.base import FetchRequest, Task
+from pricing_data.units import to_datetime, to_micros
+from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
+
+ADVISOR_PATH = "/spot-advisor-data.json"
+_PRICE_LIST = "AWSPriceListService."
+
+# Making moto's application loads its whole description of EC2; one serves every test of a process.
+_MOTO = DomainDispatcherApplication(create_backend_app)
+
+
+class SpotPriceRow(NamedTuple):
+    """One change of a spot price, as the API names its parts."""
+
+    region: str
+    zone: str
+    instance_type: str
+    product: str
+    time: int
+    price: str
+
+    @property
+    def market(self) -> tuple[str, str, str]:
+        return self.zone, self.instance_type, self.product
+
+
+@dataclass
+class AwsCloud:
+    """What AWS holds in a test. `page_limit` is the most that a page carries, whatever is asked for."""
+
+    prices: list[SpotPriceRow] = field(default_factory=list)
+    scores: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
+    products: list[dict[str, Any]] = field(default_factory=list)
+    advisor: dict[str, Any] = field(default_factory=dict)
+    advisor_changed: str = "Mon, 01 Jan 2024 06:00:00 GMT"
+    page_limit: int = 1000
+
+    def answer(self, request: Request) -> Reply:
+        target = request.headers.get("x-amz-target", "")
+        if request.path == ADVISOR_PATH:
+            return Reply(200, json.dumps(self.advisor).encode(), {"Last-Modified": self.advisor_changed})
+        if target.startswith(_PRICE_LIST):
+            return self._products(request.json())
+        response = Client(_MOTO).open(
+            request.path, method=request.method, headers=list(request.headers.items()), data=request.body
+        )
+        return Reply(response.status_code, response.data, {"Content-Type": response.headers["Content-Type"]})
+
+    def price_history(self, response: SpotInstances) -> ActionResult:
+        """DescribeSpotPriceHistory: newest first, with the last change before StartTime, EndTime left out."""
+        wanted = _arguments(
+            response, "StartTime", "EndTime", "InstanceTypes", "ProductDescriptions", "AvailabilityZone"
+        )
+        filters = response._filters_from_querystring()
+        rows = [row for row in self.prices if row.region == response.region and _matches(row, wanted, filters)]
+        rows = in_force(rows, to_micros(wanted["StartTime"]), to_micros(wanted["EndTime"]))
+        records = [
+            {
+                "AvailabilityZone": row.zone,
+                "InstanceType": row.instance_type,
+                "ProductDescription": row.product,
+                "SpotPrice": row.price,
+                "Timestamp": to_datetime(row.time),
+            }
+            for row in rows
+        ]
+        return self._ec2_page(response, "SpotPriceHistory", records, {**wanted, "Filters": filters})
+
+    def placement_scores(self, response: SpotInstances) -> ActionResult:
+        """GetSpotPlacementScores of one configuration, by zone ids."""
+        wanted = _arguments(response, "InstanceTypes", "RegionNames", "SingleAvailabilityZone", "TargetCapacity")
+        assert wanted["SingleAvailabilityZone"], "only scores of zones are played"
+        records = [
+            {"Region": region, "AvailabilityZoneId": zone_id, "Score": score}
+            for region in wanted["RegionNames"]
+            for name in wanted["InstanceTypes"]
+            for zone_id, score in self.scores.get((region, name), {}).items()
+        ]
+        return self._ec2_page(response, "SpotPlacementScores", records, wanted)
+
+    def _ec2_page(
+        self, response: SpotInstances, holding: str, records: list[dict[str, Any]], asked: dict[str, Any]
+    ) -> ActionResult:
+        token, most = response._get_param("NextToken"), response._get_param("MaxResults", self.page_limit)
+        page = _page(records, token, min(most, self.page_limit), repr(asked))
+        if page is None:
+            raise EC2ClientError("InvalidParameterValue", f"the token {token} belongs to another request")
+        rows, following = page
+        return ActionResult({holding: rows, "NextToken": following})
+
+    def _products(self, asked: dict[str, Any]) -> Reply:
+        wanted = {f["Field"]: f["Value"] for f in asked["Filters"] if f["Type"] == "TERM_MATCH"}
+        if asked["ServiceCode"] != "AmazonEC2" or len(wanted) != len(asked["Filters"]):
+            return price_list_error("InvalidParameterException", f"cannot play {asked}")
+        fitting = [p for p in self.products if wanted.items() <= p["product"]["attributes"].items()]
+        most = min(asked.get("MaxResults", 100), self.page_limit)
+        page = _page(fitting, asked.get("NextToken"), most, repr(wanted))
+        if page is None:
+            return price_list_error("InvalidNextTokenException", "the token belongs to another request")
+        rows, following = page
+        token = {"NextToken": following} if following else {}
+        return Reply.of_json({"FormatVersion": "aws_v1", "PriceList": [json.dumps(row) for row in rows], **token})
+
+
+@dataclass
+class Pulled:
+    """What a task brought, step by step, and how it failed, if it did."""
+
+    steps: list[Harvest] = field(default_factory=list)
+    error: SourceError | None = None
+
+    @property
+    def all(self) -> Harvest:
+        return Harvest.joined(self.steps)
+
+    @property
+    def events(self) -> list[PriceEvent]:
+        batch = self.all.prices
+        columns = zip(batch.codes.tolist(), batch.times.tolist(), batch.prices.tolist(), strict=True)
+        return [PriceEvent(batch.markets[code], time, price) for code, time, price in columns]
+
+
+def pulled(task: Task) -> Pulled:
+    """Run a task to its end; what came before it failed is kept, as the fetch keeps it."""
+    outcome = Pulled()
+    try:
+        outcome.steps.extend(task.pull())
+    except SourceError as error:
+        outcome.error = error
+    return outcome
+
+
+@dataclass
+class AwsWorld:
+    """AWS as a test sees it: what it holds, what it was asked, what will go wrong."""
+
+    cloud: AwsCloud
+    server: LoopbackServer
+    _usual: AwsSource | None = None
+
+    def asked(self, action: str) -> list[dict[str, str]]:
+        """The arguments of each request for an action, in the order they came."""
+        return [arguments_of(request) for request in self.server.requests if action_of(request) == action]
+
+    def breaks(self, *faults: Fault) -> None:
+        """Faults still to come."""
+        self.server.faults.extend(faults)
+
+    def source(self, max_attempts: int = 3) -> AwsSource:
+        """A source that finds this AWS."""
+        return AwsSource(
+            AwsSettings(
+                spot_advisor_url=self.server.url + ADVISOR_PATH,
+                max_attempts=max_attempts,
+                backoff_seconds=0.001,
+            )
+        )
+
+    def pull(self, what: str, request: FetchRequest, source: AwsSource | None = None) -> Pulled:
+        """What one task of a request brings, from a source of its own or from the one that the test keeps using."""
+        self._usual = self._usual or self.source()
+        tasks = [task for task in (source or self._usual).tasks(request) if task.what == what]
+        assert len(tasks) == 1, f"{len(tasks)} tasks are called {what}"
+        return pulled(tasks[0])
+
+
+@contextmanager
+def playing_aws(environment: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
+    """AWS running for the time of a `with` block, with boto3's environment leading to it and nowhere else."""
+    cloud = AwsCloud()
+    with (
+        patch.object(SpotInstances, "describe_spot_price_history", _action(cloud.price_history)),
+        patch.object(SpotInstances, "get_spot_placement_scores", _action(cloud.placement_scores), create=True),
+        serving(cloud) as server,
+    ):
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            environment.delenv(name)
+        environment.setenv("AWS_ENDPOINT_URL", server.url)
+        environment.setenv("AWS_ACCESS_KEY_ID", "AKIDLOOPBACK")
+        environment.setenv("AWS_SECRET_ACCESS_KEY", "loopback")
+        environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        environment.setenv("AWS_CONFIG_FILE", os.devnull)
+        environment.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+        # botocore's own pauses between retries cannot be set.
+        environment.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+        yield AwsWorld(cloud, server)
+
+
+def in_force(rows: list[SpotPriceRow], start: int, end: int) -> list[SpotPriceRow]:
+    """The changes in [start, end) and, of each market, the last one before, newest first."""
+    kept = []
+    for _, of_market in groupby(sorted(rows, key=lambda r: (r.market, r.time)), key=lambda r: r.market):
+        changes = list(of_market)
+        first = bisect_left([row.time for row in changes], start)
+        kept += [row for row in changes[max(0, first - 1) :] if row.time < end]
+    return sorted(kept, key=lambda row: row.time, reverse=True)
+
+
+@dataclass
+class AwsFault(Fault):
+    """A fault of one action (`DescribeSpotPriceHistory`, `GetProducts`) in one region, or in all of them."""
+
+    action: str = ""
+    region: str = ""
+
+    def strikes(self, request: Request) -> bool:
+        of_action = self.action in ("", action_of(request))
+        return of_action and self.region in ("", region_of(request)) and super().strikes(request)
+
+
+def action_of(request: Request) -> str:
+    """Which action of which API a request asks for."""
+    return arguments_of(request).get("Action") or request.headers.get("x-amz-target", "").removeprefix(_PRICE_LIST)
+
+
+def arguments_of(request: Request) -> dict[str, str]:
+    """The arguments of an EC2 request; none for the other APIs."""
+    is_form = request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
+    return dict(parse_qsl(request.body.decode())) if is_form else {}
+
+
+def region_of(request: Request) -> str:
+    """The region that a request was signed for."""
+    scope = request.headers.get("authorization", "").partition("Credential=")[2].split("/")
+    return scope[2] if len(scope) > 2 else ""
+
+
+def ec2_error(code: str, message: str = "no", status: int = 400) -> Reply:
+    """EC2's refusal."""
+    body = (
+        f"<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors>"
+        "<RequestID>0-0</RequestID></Response>"
+    )
+    return Reply(status, body.encode(), {"Content-Type": "text/xml"})
+
+
+def price_history_of(*records: dict[str, str]) -> Reply:
+    """A last page of DescribeSpotPriceHistory with records exactly as given, however wrong."""
+    items = "".join(
+        "<item>" + "".join(f"<{name}>{value}</{name}>" for name, value in record.items()) + "</item>"
+        for record in records
+    )
+    body = (
+        "<DescribeSpotPriceHistoryResponse><requestId>0-0</requestId>"
+        f"<spotPriceHistorySet>{items}</spotPriceHistorySet></DescribeSpotPriceHistoryResponse>"
+    )
+    return Reply(200, body.encode(), {"Content-Type": "text/xml"})
+
+
+def price_list_error(code: str, message: str, status: int = 400) -> Reply:
+    """The Price List's refusal."""
+    return Reply.of_json({"__type": code, "message": message}, status)
+
+
+def _action(method: Callable[[SpotInstances], ActionResult]) -> Callable[[SpotInstances], ActionResult]:
+    # moto takes plain functions of its class for actions, not methods of another object.
+    return lambda response: method(response)  # noqa: PLW0108
+
+
+def _arguments(response: SpotInstances, *names: str) -> dict[str, Any]:
+    return {name: response._get_param(name) for name in names}
+
+
+def _matches(row: SpotPriceRow, wanted: dict[str, Any], filters: dict[str, Any]) -> bool:
+    values = {"availability-zone": row.zone, "instance-type": row.instance_type, "product-description": row.product}
+    parameters = {
+        "InstanceTypes": row.instance_type,
+        "ProductDescriptions": row.product,
+        "AvailabilityZone": row.zone,
+    }
+    return all(any(fnmatchcase(values[name], glob) for glob in globs) for name, globs in filters.items()) and all(
+        not wanted[name] or value in wanted[name] for name, value in parameters.items()
+    )
+
+
+def _page(
+    records: list[dict[str, Any]], token: str | None, most: int, asked: str
+) -> tuple[list[dict[str, Any]], str | None] | None:
+    """One page and the token of the next; None for a token that was given for other arguments."""
+    mark = f"{crc32(asked.encode()):08x}"
+    if token and not token.startswith(mark):
+        return None
+    start = int(token.partition("-")[2]) if token else 0
+    following = f"{mark}-{start + most}" if start + most < len(records) else None
+    return records[start : start + most], following
