@@ -320,7 +320,7 @@ class AzureWorld:
             "subscription": SUBSCRIPTION,
             "management_endpoint": self.server.url,
             "retail_prices_url": self.server.url + RETAIL,
-            "retries": 3,
+            "retries": 4,
             "backoff_seconds": 0.001,
         }
         return AzureSettings(**found | changes)

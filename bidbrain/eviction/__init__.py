@@ -1,0 +1,1 @@
+"""How likely an eviction is, from what the market did."""

@@ -1,0 +1,148 @@
+"""Price crossing: how often, and how soon, the market would have exceeded a bid. Exact, from the change events.
+
+A start at time t holds the bid price(t) + d, or an absolute bid, and is evicted at the first later time at which the
+price is strictly above it. beta(d, w) is the share of start times, uniform over [first event, last event - w], that are
+evicted within (t, t + w] (Harlap 4.3.1: the historical probability of being evicted within the hour). Prices compare as
+integers of nano-dollars; between events nothing changes, so every share is a sum of lengths and nothing is sampled.
+
+What makes it fast: within one *piece* of start times neither the price at the start nor the events inside the window
+change, so all of its starts see the same highest price. A history of n events has at most 2n pieces. Sorted by how far
+that highest price lies above the start, they answer every delta by one binary search.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bidbrain.errors import TooLittleHistory
+from pricing_data.series import Ints, PriceSeries
+from pricing_data.units import HOUR
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """What a bid would have met: the share of starts that were evicted, and the median time until it happened.
+
+    `median_time` is over the starts that were evicted, in microseconds; None if none was. `starts` is how much time
+    the starts cover, in microseconds, and `windows` how many windows fit into it without overlapping: starts closer
+    together see the same events, so no more of them are independent.
+    """
+
+    share: float
+    median_time: float | None
+    starts: int
+    windows: float
+
+
+class CrossingHistory:
+    """All starts of one market's history, looked at over one window."""
+
+    def __init__(self, series: PriceSeries, window: int) -> None:
+        if series.last - series.first <= window:
+            raise TooLittleHistory(
+                f"{series.market}: {(series.last - series.first) / HOUR:.1f} hours of history do not exceed the window"
+                f" of {window / HOUR:.1f} hours; import a longer history or ask about a shorter window"
+            )
+        self.series, self.window = series, window
+        edges = _edges(series, window)
+        self._begin, self._length = edges[:-1], np.diff(edges)
+        self._at = np.searchsorted(series.times, self._begin, side="right") - 1
+        self._end = np.searchsorted(series.times, self._begin + window, side="right")
+        self._maxima = _range_maxima(series.prices, int((self._end - self._at).max()))
+        self._held = series.prices[self._at]
+        self._top = self._highest()
+
+    def betas(self, deltas: Ints) -> Floats:
+        """beta for each bid delta (nano-dollars), in the time of sorting once and one binary search each."""
+        rises, time_up_to = self._by_rise
+        evicted = time_up_to[-1] - time_up_to[np.searchsorted(rises, deltas, side="right")]
+        betas: Floats = evicted / time_up_to[-1]
+        return betas
+
+    def at_delta(self, delta: int) -> Crossing:
+        """What a bid of `delta` above the price at the start would have met."""
+        return self._crossing(self._held + delta, np.ones(self._held.size, dtype=bool))
+
+    def at_bid(self, bid: int) -> Crossing:
+        """What an absolute bid would have met, over the starts at which the price was not above it."""
+        held = self._held <= bid
+        if not held.any():
+            raise TooLittleHistory(
+                f"{self.series.market}: the price was never as low as a bid of {bid / 1e9:g} US dollars"
+            )
+        return self._crossing(np.full(self._held.size, bid, dtype=np.int64), held)
+
+    @cached_property
+    def _by_rise(self) -> tuple[Ints, Ints]:
+        """The pieces' rises in order, and how much start time has at most each."""
+        rises = self._top - self._held
+        order = np.argsort(rises, kind="stable")
+        return rises[order], np.concatenate(([0], np.cumsum(self._length[order])))
+
+    def _highest(self) -> Ints:
+        """For each piece the highest price that its window brings; 0, which evicts nobody, where it brings none."""
+        first, count = self._at + 1, self._end - self._at - 1
+        level = np.frexp(np.maximum(count, 1))[1] - 1
+        left = self._maxima[level, np.minimum(first, self.series.prices.size - 1)]
+        right = self._maxima[level, np.maximum(self._end - (1 << level), 0)]
+        return np.where(count > 0, np.maximum(left, right), 0)
+
+    def _crossing(self, bids: Ints, counted: NDArray[np.bool_]) -> Crossing:
+        evicted = counted & (self._top > bids)
+        starts = int(self._length[counted].sum())
+        return Crossing(
+            share=float(self._length[evicted].sum() / starts),
+            median_time=self._median_time(bids, evicted),
+            starts=starts,
+            windows=starts / self.window,
+        )
+
+    def _median_time(self, bids: Ints, evicted: NDArray[np.bool_]) -> float | None:
+        if not evicted.any():
+            return None
+        crossed = self.series.times[self._first_above(self._at[evicted] + 1, bids[evicted])]
+        longest = crossed - self._begin[evicted]
+        return _median_of_spans(longest - self._length[evicted], longest)
+
+    def _first_above(self, start: Ints, bids: Ints) -> Ints:
+        """For each start index the first event at or after it with a price above its bid, known to be in its window."""
+        position = start.copy()
+        for level in range(len(self._maxima) - 1, -1, -1):
+            reach = np.minimum(position, self.series.prices.size - 1)
+            step = self._maxima[level, reach] <= bids
+            position += step * (1 << level)
+        return position
+
+
+def _edges(series: PriceSeries, window: int) -> Ints:
+    """Where pieces begin and end: an event at the start of the window, or one that enters it at its end."""
+    first, last = series.first, series.last - window
+    edges = np.unique(np.concatenate(([first, last], series.times, series.times - window)))
+    return edges[(edges >= first) & (edges <= last)]
+
+
+def _range_maxima(prices: Ints, longest: int) -> Ints:
+    """`table[k, i]`: the highest of the 2**k prices from i on (fewer at the end), for all 2**k up to `longest`."""
+    table = [prices]
+    while 2 << (len(table) - 1) <= longest:
+        half, previous = 1 << (len(table) - 1), table[-1]
+        table.append(np.maximum(previous, np.concatenate((previous[half:], previous[-1:].repeat(half)))[: prices.size]))
+    return np.stack(table)
+
+
+def _median_of_spans(low: Ints, high: Ints) -> float:
+    """The median of a mixture of uniform distributions over (low, high], each weighted by its length."""
+    at = np.concatenate((low, high))
+    slope = np.concatenate((np.ones(low.size, dtype=np.int64), -np.ones(high.size, dtype=np.int64)))
+    order = np.argsort(at, kind="stable")
+    at, density = at[order], np.cumsum(slope[order])
+    mass = np.concatenate(([0], np.cumsum(density[:-1] * np.diff(at))))
+    half = mass[-1] / 2
+    i = int(np.searchsorted(mass, half, side="left"))
+    return float(at[i] - (mass[i] - half) / density[i - 1])
