@@ -92,7 +92,9 @@ def _on_demand_facts(cells: Cells) -> Iterable[Fact]:
 
 
 def _on_demand(market: Market, as_of: int, price: str, source: str) -> OnDemandPrice:
-    return OnDemandPrice(market.cloud, market.region, market.instance_type, market.os, as_of, parse_usd(price, "on-demand price"), source)
+    return OnDemandPrice(
+        market.cloud, market.region, market.instance_type, market.os, as_of, parse_usd(price, "on-demand price"), source
+    )
 
 
 def _advisor_facts(cells: Cells) -> Iterable[Fact]:

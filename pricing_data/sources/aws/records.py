@@ -1,0 +1,149 @@
+"""What AWS's records say, as values. Pure: no SDK, no network.
+
+A parser takes one record as the API gives it and raises on one that it cannot read; `Misread` keeps the good ones.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeVar
+
+from pricing_data.catalog import InstanceType, OnDemandPrice
+from pricing_data.errors import BadInput, SourceUnavailable
+from pricing_data.harvest import PriceEvent
+from pricing_data.interruptions import Interruption
+from pricing_data.market import Market, os_of_product
+from pricing_data.units import parse_time, parse_usd
+
+Record = Mapping[str, Any]
+R = TypeVar("R")
+T = TypeVar("T")
+
+CLOUD = "aws"
+PRICED_SYSTEMS = ("Linux", "Windows", "RHEL", "SUSE")
+"""Operating systems as the Price List spells them; what else it sells (Ubuntu Pro, RHEL with HA) has no spot market."""
+
+_OWN_LICENSE = "Bring your own license"
+_FIRM_NETWORK = re.compile(r"(?:(\d+)x )?(\d+(?:\.\d+)?) Gigabit")
+# Trainium appears only as a neuron device, AI100 only as an inference accelerator, Inferentia as both.
+_ACCELERATORS = (("GpuInfo", "Gpus"), ("NeuronInfo", "NeuronDevices"), ("InferenceAcceleratorInfo", "Accelerators"))
+_UNREADABLE = (BadInput, LookupError, TypeError, ValueError, AttributeError)
+
+
+@dataclass
+class Misread:
+    """Records that could not be read: how many, and the first of them with the reason."""
+
+    count: int = 0
+    example: str = ""
+
+    def reading(self, parse: Callable[[R], T | None], records: Iterable[R]) -> list[T]:
+        """What the readable records say, without those that say nothing of interest (`None`)."""
+        rows = []
+        for record in records:
+            try:
+                row = parse(record)
+            except _UNREADABLE as error:
+                self.count += 1
+                self.example = self.example or f"{_reason(error)} in {str(record)[:200]}"
+            else:
+                if row is not None:
+                    rows.append(row)
+        return rows
+
+    def report(self, asked: str) -> None:
+        """Raise if anything could not be read, now that what could be is in safety."""
+        if self.count:
+            raise SourceUnavailable(
+                f"{asked}: {self.count} of the records could not be read and were skipped, the others were kept;"
+                f" the first: {' '.join(self.example.split())}; fetching again later asks for them again"
+            )
+
+
+def _reason(error: Exception) -> str:
+    return f"no {error}" if isinstance(error, KeyError) else str(error)
+
+
+def enabled_region(record: Record) -> str | None:
+    """The name of a region that the account may use."""
+    name: str = record["RegionName"]
+    return None if record.get("OptInStatus") == "not-opted-in" else name
+
+
+def zone_name(record: Record) -> tuple[str, str]:
+    """A zone's id, which means the same in every account, and the name that this account has for it."""
+    return record["ZoneId"], record["ZoneName"]
+
+
+def price_event(region: str, record: Record) -> PriceEvent:
+    """A change of a spot price. Products are kept apart; the price is read from the API's own digits."""
+    market = Market.of(CLOUD, region, record["AvailabilityZone"], record["InstanceType"], record["ProductDescription"])
+    return PriceEvent(market, parse_time(record["Timestamp"]), parse_usd(record["SpotPrice"]))
+
+
+def instance_type(record: Record) -> InstanceType:
+    """What a machine of a type is."""
+    accelerator, count = _accelerator(record)
+    return InstanceType(
+        CLOUD,
+        record["InstanceType"],
+        vcpus=record["VCpuInfo"]["DefaultVCpus"],
+        memory_gib=record["MemoryInfo"]["SizeInMiB"] / 1024,
+        accelerator=accelerator,
+        accelerators=count,
+        network_gbps=network_gbps(record.get("NetworkInfo", {})),
+    )
+
+
+def _accelerator(record: Record) -> tuple[str | None, int]:
+    for info, devices in _ACCELERATORS:
+        for device in record.get(info, {}).get(devices, ()):
+            share = Fraction(device.get("GpuPartitionSize", 1)).limit_denominator(64)
+            # A slice of a GPU counts no whole one; an eighth of an L4 must not be mistaken for an L4.
+            count = device["Count"] if share == 1 else device["LogicalGpuCount"]
+            return (device["Name"] if share == 1 else f"{device['Name']} ({share})"), count
+    return None, 0
+
+
+def network_gbps(network: Record) -> float | None:
+    """What a machine can send all day: the firm speed, or the baseline under "Up to 10 Gigabit" and "Moderate"."""
+    firm = _FIRM_NETWORK.fullmatch(network.get("NetworkPerformance", ""))
+    if firm:
+        return int(firm[1] or 1) * float(firm[2])
+    cards = [card.get("BaselineBandwidthInGbps") for card in network.get("NetworkCards", ())]
+    return sum(cards) if cards and None not in cards else None
+
+
+def on_demand_price(region: str, item: str) -> OnDemandPrice | None:
+    """The hourly price in one entry of the Price List; None where the entry sells nothing by the hour."""
+    entry = json.loads(item)
+    attributes = entry["product"]["attributes"]
+    terms = entry["terms"].get("OnDemand", {}).values()
+    system = attributes["operatingSystem"]
+    if not terms or system not in PRICED_SYSTEMS or attributes.get("licenseModel") == _OWN_LICENSE:
+        return None
+    dated = {parse_time(term.get("effectiveDate") or entry["publicationDate"]): term for term in terms}
+    as_of = max(dated)
+    usd = _hourly_usd(dated[as_of])
+    if float(usd) == 0:  # means "not sold like this" in the Price List: the price is unknown, not free
+        return None
+    name = attributes["instanceType"]
+    return OnDemandPrice(CLOUD, region, name, os_of_product(system), as_of, parse_usd(usd), "aws price list")
+
+
+def _hourly_usd(term: Record) -> str:
+    rates = [rate for rate in term["priceDimensions"].values() if rate["unit"] == "Hrs"]
+    if len(rates) != 1:
+        raise BadInput(f"{len(rates)} hourly rates instead of one")
+    usd: str = rates[0]["pricePerUnit"]["USD"]
+    return usd
+
+
+def placement_score(region: str, name: str, as_of: int, zones: Mapping[str, str], record: Record) -> Interruption:
+    """The score of one zone; the API gives its id, which `zones` maps to the account's name."""
+    market = Market.of(CLOUD, region, zones[record["AvailabilityZoneId"]], name)
+    return Interruption(market, "placement-score", as_of, record["Score"], record["Score"], "aws placement score")

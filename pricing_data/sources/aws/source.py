@@ -1,0 +1,197 @@
+"""`AwsSource`: what is asked of AWS, in which pieces and order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from pricing_data.errors import SourceError
+from pricing_data.harvest import Harvest, PriceBatch, Span
+from pricing_data.sources.aws.advisor import advisor_file, interruptions_of
+from pricing_data.sources.aws.api import AwsApi
+from pricing_data.sources.aws.records import (
+    CLOUD,
+    PRICED_SYSTEMS,
+    Misread,
+    enabled_region,
+    instance_type,
+    on_demand_price,
+    placement_score,
+    price_event,
+    zone_name,
+)
+from pricing_data.sources.aws.settings import AwsSettings
+from pricing_data.sources.base import FetchRequest, Task
+from pricing_data.units import DAY, to_datetime
+
+SLICE = 7 * DAY
+"""Pages come newest first, so a history is complete only at the end of a slice; a broken fetch repeats at most one."""
+RETENTION = 90 * DAY
+"""AWS keeps this much history; what was asked for before it will never come."""
+
+_PRICE_LIST_REGION = "us-east-1"
+_MOST_FILTER_VALUES = 200
+_MOST_SINGLE_QUERIES = 20
+_WILDCARDS = re.compile(r"[*?\[]")
+_ONE_OF = re.compile(r"\[!?.[^]]*\]")
+
+Filter = dict[str, object]
+
+
+class AwsSource:
+    """Market data of AWS. Each region's price history, types and on-demand prices are tasks of their own.
+
+    Without credentials the Spot Advisor's public file still comes. Placement scores come only for types asked for by
+    their exact names: the API takes no patterns, and each type in each region is a request configuration, of which an
+    account may ask only so many different ones in 24 hours (then `MaxConfigLimitExceeded`). A score is of that type
+    alone, for one machine in one zone; AWS scores single types low, so read it as an order, not as a probability.
+    """
+
+    cloud = CLOUD
+
+    def __init__(self, settings: AwsSettings | None = None) -> None:
+        self._settings = settings or AwsSettings()
+        self._api = AwsApi(self._settings)
+
+    def tasks(self, request: FetchRequest) -> list[Task]:
+        """One task for the Spot Advisor, and those of each region; asks which regions there are if none are named.
+
+        An account that cannot be used is one task that fails, not every region's.
+        """
+        advisor = Task(CLOUD, "-", "interruption buckets", partial(self._interruption_buckets, request))
+        try:
+            home = self._api.sign_in()
+            regions = request.regions or self._enabled_regions(home)
+        except SourceError as error:
+            return [advisor, Task(CLOUD, "-", "account", partial(_fail, error))]
+        return [advisor, *(task for region in regions for task in self._tasks_of(region, request))]
+
+    def _tasks_of(self, region: str, request: FetchRequest) -> Iterator[Task]:
+        pulls = {
+            "spot prices": self._spot_prices,
+            "instance types": self._instance_types,
+            "on-demand prices": self._on_demand_prices,
+        }
+        if exact_names(request.types):
+            pulls["placement scores"] = self._placement_scores
+        for what, pull in pulls.items():
+            yield Task(CLOUD, region, what, partial(pull, region, request))
+
+    def _enabled_regions(self, home: str) -> tuple[str, ...]:
+        misread = Misread()
+        with self._api.client("ec2", home) as ec2:
+            pages = ec2.pages("DescribeRegions", "Regions")
+            regions = [name for page in pages for name in misread.reading(enabled_region, page["Regions"])]
+        misread.report(f"aws/{home}: regions")
+        return tuple(sorted(regions))
+
+    def _spot_prices(self, region: str, request: FetchRequest) -> Iterator[Harvest]:
+        """With each slice comes the price in force at its beginning; what AWS published late comes then."""
+        history = request.history(CLOUD, region)
+        begin = request.start_of(history)
+        misread = Misread()
+        with self._api.client("ec2", region) as ec2:
+            for span in slices(max(begin, request.until - RETENTION), request.until):
+                pages = ec2.pages(
+                    "DescribeSpotPriceHistory",
+                    "SpotPriceHistory",
+                    StartTime=to_datetime(span.start),
+                    EndTime=to_datetime(span.end),
+                    Filters=type_filters(request.types),
+                )
+                for page in pages:
+                    events = misread.reading(partial(price_event, region), page["SpotPriceHistory"])
+                    complete = not page.get("NextToken") and not misread.count
+                    yield Harvest(
+                        prices=PriceBatch.of(e for e in events if request.wants_type(e.market.instance_type)),
+                        covered={history: Span(begin, span.end)} if complete else {},
+                    )
+        misread.report(f"aws/{region}: spot prices")
+
+    def _instance_types(self, region: str, request: FetchRequest) -> Iterator[Harvest]:
+        misread = Misread()
+        with self._api.client("ec2", region) as ec2:
+            for page in ec2.pages("DescribeInstanceTypes", "InstanceTypes", Filters=type_filters(request.types)):
+                types = misread.reading(instance_type, page["InstanceTypes"])
+                yield Harvest(types=tuple(kind for kind in types if request.wants_type(kind.name)))
+        misread.report(f"aws/{region}: instance types")
+
+    def _on_demand_prices(self, region: str, request: FetchRequest) -> Iterator[Harvest]:
+        misread = Misread()
+        with self._api.client("pricing", region, _PRICE_LIST_REGION) as pricing:
+            for filters in price_list_queries(region, request.types):
+                for page in pricing.pages("GetProducts", "PriceList", ServiceCode="AmazonEC2", Filters=filters):
+                    prices = misread.reading(partial(on_demand_price, region), page["PriceList"])
+                    yield Harvest(on_demand=tuple(p for p in prices if request.wants_type(p.instance_type)))
+        misread.report(f"aws/{region}: on-demand prices")
+
+    def _placement_scores(self, region: str, request: FetchRequest) -> Iterator[Harvest]:
+        misread = Misread()
+        with self._api.client("ec2", region) as ec2:
+            pages = ec2.pages("DescribeAvailabilityZones", "AvailabilityZones")
+            zones = dict(zone for page in pages for zone in misread.reading(zone_name, page["AvailabilityZones"]))
+            for name in exact_names(request.types):
+                scored = partial(placement_score, region, name, request.until, zones)
+                for page in ec2.pages(
+                    "GetSpotPlacementScores",
+                    "SpotPlacementScores",
+                    InstanceTypes=[name],
+                    TargetCapacity=1,
+                    SingleAvailabilityZone=True,
+                    RegionNames=[region],
+                ):
+                    yield Harvest(interruptions=tuple(misread.reading(scored, page["SpotPlacementScores"])))
+        misread.report(f"aws/{region}: placement scores")
+
+    def _interruption_buckets(self, request: FetchRequest) -> Iterator[Harvest]:
+        misread = Misread()
+        yield Harvest(interruptions=interruptions_of(advisor_file(self._settings), request, misread))
+        misread.report("aws/-: interruption buckets")
+
+
+def _fail(error: SourceError) -> Iterator[Harvest]:
+    raise error
+
+
+def slices(start: int, end: int) -> Iterator[Span]:
+    """A stretch of time in pieces, oldest first."""
+    while start < end:
+        span = Span(start, min(start + SLICE, end))
+        yield span
+        start = span.end
+
+
+def exact_names(types: Sequence[str]) -> tuple[str, ...]:
+    """Those of the wanted types that are names, not patterns."""
+    return tuple(name for name in types if not _WILDCARDS.search(name))
+
+
+def type_filters(types: Sequence[str]) -> list[Filter]:
+    """The filter of EC2's describe calls that lets the wanted types through, and perhaps a few more.
+
+    It knows `*` and `?` but no `[ab]`. Unlike the parameter `InstanceTypes`, it does not refuse the whole call over
+    a name that the region has never heard of.
+    """
+    if not types or len(types) > _MOST_FILTER_VALUES:
+        return []
+    return [{"Name": "instance-type", "Values": [_ONE_OF.sub("?", glob) for glob in types]}]
+
+
+def price_list_queries(region: str, types: Sequence[str]) -> list[list[Filter]]:
+    """The filters of each query to the Price List: a type at a time for a few names, else a whole system at a time."""
+    fixed = {
+        "regionCode": region,
+        "tenancy": "Shared",
+        "preInstalledSw": "NA",
+        "capacitystatus": "Used",
+        "marketoption": "OnDemand",
+    }
+    names = exact_names(types)
+    choices = [("operatingSystem", system) for system in PRICED_SYSTEMS]
+    if names and len(names) == len(types) <= _MOST_SINGLE_QUERIES:
+        choices = [("instanceType", name) for name in names]
+    return [
+        [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in (*fixed.items(), choice)]
+        for choice in choices
+    ]

@@ -1,0 +1,216 @@
+"""Spot Advisor's bands and placement scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pricing_data.errors import AccessDenied, BadInput, SourceUnavailable
+from pricing_data.interruptions import Interruption
+from pricing_data.market import Market
+from pricing_data.sources.aws.advisor import band_of, bands_of
+from pricing_data.sources.base import FetchRequest
+from pricing_data.units import DAY, parse_time
+from tests.servers.aws import ADVISOR_PATH, AwsFault, AwsWorld, ec2_error, playing_aws
+from tests.servers.loopback import Fault, Reply
+
+NOW = parse_time("2024-03-01T00:00:00Z")
+CHANGED = parse_time("2024-01-01T06:00:00Z")
+RANGES = [
+    {"index": 0, "label": "<5%", "dots": 0, "max": 5},
+    {"index": 1, "label": "5-10%", "dots": 1, "max": 11},
+    {"index": 2, "label": "10-15%", "dots": 2, "max": 16},
+    {"index": 3, "label": "15-20%", "dots": 3, "max": 22},
+    {"index": 4, "label": ">20%", "dots": 4, "max": 100},
+]
+BANDS = {0: (0.0, 0.05), 1: (0.05, 0.1), 2: (0.1, 0.15), 3: (0.15, 0.2), 4: (0.2, 1.0)}
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
+    with playing_aws(monkeypatch) as world:
+        world.cloud.advisor = {
+            "global_rate": "<10%",
+            "instance_types": {"c5.large": {"cores": 2, "emr": True, "ram_gb": 4.0}},
+            "ranges": RANGES,
+            "spot_advisor": {
+                "us-east-1": {
+                    "Linux": {"c5.large": {"s": 70, "r": 0}, "p3.2xlarge": {"s": 60, "r": 4}},
+                    "Windows": {"c5.large": {"s": 40, "r": 2}},
+                },
+                "eu-west-1": {"Linux": {"c5.large": {"s": 65, "r": 3}}},
+            },
+        }
+        yield world
+
+
+def bucket(text: str, band: int, as_of: int = CHANGED) -> Interruption:
+    low, high = BANDS[band]
+    return Interruption(Market.parse(text), "monthly-bucket", as_of, low, high, "aws spot advisor")
+
+
+def test_the_spot_advisor_is_read_whole_and_dated_by_its_last_change(aws: AwsWorld) -> None:
+    brought = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
+    assert brought.error is None
+    assert set(brought.all.interruptions) == {
+        bucket("aws/us-east-1/-/c5.large", 0),
+        bucket("aws/us-east-1/-/p3.2xlarge", 4),
+        bucket("aws/us-east-1/-/c5.large/windows", 2),
+        bucket("aws/eu-west-1/-/c5.large", 3),
+    }
+
+
+def test_only_the_wanted_regions_and_types_are_kept(aws: AwsWorld) -> None:
+    brought = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("p*",)))
+    assert brought.all.interruptions == (bucket("aws/us-east-1/-/p3.2xlarge", 4),)
+
+
+def test_an_undated_file_is_as_of_the_fetch(aws: AwsWorld) -> None:
+    aws.breaks(Fault(ADVISOR_PATH, Reply(200, json.dumps(aws.cloud.advisor).encode())))
+    brought = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ("eu-west-1",)))
+    assert brought.all.interruptions == (bucket("aws/eu-west-1/-/c5.large", 3, NOW),)
+
+
+@pytest.mark.parametrize("document", [{"ranges": RANGES}, {"ranges": []}, {}])
+def test_the_bands_are_the_published_ones(document: dict[str, Any]) -> None:
+    assert bands_of(document) == BANDS
+
+
+def test_the_files_own_bands_are_believed() -> None:
+    ranges = [{"index": 0, "label": "< 2%"}, {"index": 1, "label": "2-30%"}, {"index": 2, "label": ">30%"}]
+    assert bands_of({"ranges": ranges}) == {0: (0.0, 0.02), 1: (0.02, 0.3), 2: (0.3, 1.0)}
+
+
+def test_a_band_that_means_nothing_is_refused() -> None:
+    with pytest.raises(BadInput, match="'often'"):
+        band_of("often")
+
+
+def test_entries_that_cannot_be_read_are_counted_and_the_good_ones_kept(aws: AwsWorld) -> None:
+    aws.cloud.advisor["spot_advisor"]["us-east-1"]["Linux"] |= {
+        "m5.large": {"s": 1, "r": 9},
+        "m5.xlarge": {"s": 1},
+        "m5.2xlarge": None,
+        "m5 xlarge": {"s": 1, "r": 1},
+    }
+    brought = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
+    assert isinstance(brought.error, SourceUnavailable)
+    assert "4 of the records" in str(brought.error)
+    assert len(brought.all.interruptions) == 4
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(ADVISOR_PATH, Reply(503), times=2),
+        Fault(ADVISOR_PATH, Reply(429), times=2),
+        Fault(ADVISOR_PATH, cut=20, times=2),
+    ],
+    ids=["unavailable", "throttled", "half a file"],
+)
+def test_trouble_that_passes_is_waited_out(aws: AwsWorld, fault: Fault) -> None:
+    aws.breaks(Fault(fault.path, fault.reply, fault.cut, fault.times))
+    brought = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
+    assert brought.error is None
+    assert len(brought.all.interruptions) == 4
+    assert len([r for r in aws.server.requests if r.path == ADVISOR_PATH]) == 3
+
+
+@pytest.mark.parametrize(
+    ("reply", "told", "asked"),
+    [
+        (Reply(503), "503", 3),
+        (Reply(403), "403", 1),
+        (Reply(200, b"<html>Log in</html>"), "not the file it was", 1),
+        (Reply(200, b"[]"), "not the file it was", 1),
+        (Reply(200, b'{"spot_advisor": {"us-east-1": []}}'), "not the file it was", 1),
+        (Reply(200, b'{"ranges": [{"index": 0, "label": "?"}], "spot_advisor": {}}'), "interruption band", 1),
+    ],
+)
+def test_trouble_that_stays_names_the_address(aws: AwsWorld, reply: Reply, told: str, asked: int) -> None:
+    aws.breaks(Fault(ADVISOR_PATH, reply, times=-1))
+    brought = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
+    assert isinstance(brought.error, SourceUnavailable)
+    assert f"{aws.server.url}{ADVISOR_PATH}" in str(brought.error)
+    assert told in str(brought.error)
+    assert len([r for r in aws.server.requests if r.path == ADVISOR_PATH]) == asked
+
+
+def test_placement_scores_name_zones_as_the_account_does(aws: AwsWorld) -> None:
+    """The API answers with zone ids, which mean another zone in each account."""
+    aws.cloud.scores = {
+        ("us-east-1", "c5.large"): {"use1-az6": 3, "use1-az4": 9},
+        ("us-east-1", "p3.2xlarge"): {"use1-az6": 1},
+        ("eu-west-1", "c5.large"): {"euw1-az1": 7},
+    }
+    request = FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.large", "g5.*", "p3.2xlarge"))
+    brought = aws.pull("placement scores", request)
+    assert brought.error is None
+    zones = {zone_id: name for name, zone_id in zone_names(aws).items()}
+    assert {(str(i.market), i.measure, i.as_of, i.low, i.high) for i in brought.all.interruptions} == {
+        (f"aws/us-east-1/{zones['use1-az6']}/c5.large", "placement-score", NOW, 3, 3),
+        (f"aws/us-east-1/{zones['use1-az4']}/c5.large", "placement-score", NOW, 9, 9),
+        (f"aws/us-east-1/{zones['use1-az6']}/p3.2xlarge", "placement-score", NOW, 1, 1),
+    }
+    asked = aws.asked("GetSpotPlacementScores")
+    assert [a["InstanceType.1"] for a in asked] == ["c5.large", "p3.2xlarge"], "patterns cannot be scored"
+
+
+def zone_names(aws: AwsWorld) -> dict[str, str]:
+    """Zone ids by zone names, as the server itself tells them."""
+    import boto3
+
+    client = boto3.client("ec2", "us-east-1", endpoint_url=aws.server.url)
+    try:
+        zones = client.describe_availability_zones()["AvailabilityZones"]
+    finally:
+        client.close()
+    return {zone["ZoneName"]: zone["ZoneId"] for zone in zones}
+
+
+def test_a_zone_id_that_the_account_does_not_know_is_reported(aws: AwsWorld) -> None:
+    aws.cloud.scores = {("us-east-1", "c5.large"): {"use1-az6": 3, "mars1-az1": 9, "use1-az4": 11}}
+    brought = aws.pull("placement scores", FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.large",)))
+    assert isinstance(brought.error, SourceUnavailable)
+    assert "2 of the records" in str(brought.error)
+    assert [i.low for i in brought.all.interruptions] == [3]
+
+
+def test_a_score_that_is_no_number_is_a_broken_answer(aws: AwsWorld) -> None:
+    score = "<item><availabilityZoneId>use1-az6</availabilityZoneId><score>high</score></item>"
+    body = f"<Response><spotPlacementScoreSet>{score}</spotPlacementScoreSet></Response>"
+    aws.breaks(AwsFault("/", Reply(200, body.encode()), action="GetSpotPlacementScores", times=-1))
+    brought = aws.pull("placement scores", FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.large",)))
+    assert isinstance(brought.error, SourceUnavailable)
+    assert "ec2:GetSpotPlacementScores answered something broken" in str(brought.error)
+
+
+@pytest.mark.parametrize("types", [(), ("c5.*", "g[56].xlarge", "p?.2xlarge")])
+def test_placement_scores_are_not_asked_for_without_names(aws: AwsWorld, types: tuple[str, ...]) -> None:
+    tasks = aws.source().tasks(FetchRequest(NOW - DAY, NOW, ("us-east-1",), types))
+    assert [task.what for task in tasks] == [
+        "interruption buckets",
+        "spot prices",
+        "instance types",
+        "on-demand prices",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "told"),
+    [
+        ("MaxConfigLimitExceeded", SourceUnavailable, "MaxConfigLimitExceeded"),
+        ("UnauthorizedOperation", AccessDenied, "ec2:GetSpotPlacementScores"),
+    ],
+)
+def test_a_refused_score_says_why(aws: AwsWorld, code: str, kind: type[Exception], told: str) -> None:
+    aws.cloud.scores = {("us-east-1", "c5.large"): {"use1-az6": 3}}
+    aws.breaks(AwsFault("/", ec2_error(code), action="GetSpotPlacementScores", skip=1))
+    request = FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.large", "c5.xlarge"))
+    brought = aws.pull("placement scores", request)
+    assert isinstance(brought.error, kind)
+    assert told in str(brought.error)
+    assert [i.low for i in brought.all.interruptions] == [3]
