@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import Full, Queue
 from threading import Event
 
 from pricing_data.errors import SourceError
 from pricing_data.harvest import Harvest
+from pricing_data.market import is_region_of
 from pricing_data.sources.base import FetchRequest, Source, Task
 from pricing_data.store import Committed, PriceStore
 
@@ -123,7 +124,8 @@ def _tasks(
     pool: ThreadPoolExecutor, sources: Sequence[Source], request: FetchRequest
 ) -> Iterator[tuple[TaskReport, Task | None]]:
     """Every source's tasks; a source that cannot even say what there is to do becomes one failed report."""
-    planned = [(source, pool.submit(source.tasks, request)) for source in sources]
+    asked = ((source, _for_cloud(request, source.cloud)) for source in sources)
+    planned = [(source, pool.submit(source.tasks, part)) for source, part in asked if part is not None]
     for source, future in planned:
         try:
             tasks = future.result()
@@ -132,6 +134,14 @@ def _tasks(
             continue
         for task in tasks:
             yield TaskReport(task.cloud, task.region, task.what), task
+
+
+def _for_cloud(request: FetchRequest, cloud: str) -> FetchRequest | None:
+    """The request with only the regions of this cloud; None where regions are named and none is of it."""
+    if not request.regions:
+        return request
+    regions = tuple(region for region in request.regions if is_region_of(cloud, region))
+    return replace(request, regions=regions) if regions else None
 
 
 def _pull(task: Task, report: TaskReport, arrivals: Queue[_Arrival], stop: Event) -> None:

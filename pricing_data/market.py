@@ -122,6 +122,26 @@ def api_region(cloud: str, region: str) -> str:
     return next((r for r in map("".join, permutations(words)) if r in _AZURE_REGIONS), joined)
 
 
+# How the clouds name regions: us-east-1, us-central1, eastus2. No name fits two of them.
+_REGION_SHAPES = {
+    "aws": re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d+"),
+    "gcp": re.compile(r"[a-z]+-[a-z]+\d+"),
+    "azure": re.compile(r"[a-z]+\d*"),
+}
+
+
+def is_region_of(cloud: str, region: str) -> bool:
+    """Whether a name is shaped like a region of this cloud, in whatever spelling `api_region` understands.
+
+    >>> [cloud for cloud in ("aws", "gcp", "azure") if is_region_of(cloud, "us-east1")]
+    ['gcp']
+    """
+    others = (shape for name, shape in _REGION_SHAPES.items() if name != cloud)
+    if any(shape.fullmatch(region.strip().lower()) for shape in others):
+        return False
+    return bool(_REGION_SHAPES[cloud].fullmatch(api_region(cloud, region)))
+
+
 @lru_cache(maxsize=256)
 def os_of_product(product: str) -> str:
     """The fifth part of a market for a cloud's product description.

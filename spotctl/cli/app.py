@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -40,11 +41,16 @@ def _global_options(
             help="Folder of stored prices, logs and config.toml; else SPOTCTL_HOME, else the platform's data folder.",
         ),
     ] = None,
-    debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Log to stderr, and show the traceback of an error.")] = False,
     _version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
+    # SDKs and retries log what the user can do nothing about; what matters arrives as an error.
+    if debug:
+        logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    else:
+        logging.getLogger().addHandler(logging.NullHandler())
     context.obj = Session(home, debug)
 
 

@@ -95,6 +95,7 @@ def fetch(
     from pricing_data.sources.base import FetchRequest
     from spotctl import answers, render, wiring
     from spotctl.cli.progress import fetching
+    from spotctl.errors import BadRequest
 
     session: Session = context.obj
     store = wiring.price_store(session.settings, _told_once(session, "waiting for another writer to finish"))
@@ -103,6 +104,8 @@ def fetch(
     sources = wiring.sources(session.settings, cloud or ())
     with fetching(session) as show:
         reports = run(store, sources, request, workers=session.settings.fetch_workers, on_progress=show)
+    if not reports:
+        raise BadRequest(f"fetch: no region of {', '.join(source.cloud for source in sources)} is named so")
     if json_:
         session.answer_json({"tasks": [answers.fetched(report) for report in reports]})
     else:

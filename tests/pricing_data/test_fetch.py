@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -29,9 +29,10 @@ class Scripted:
     scripts: dict[str, Callable[[], Iterator[Harvest]]] = field(default_factory=dict)
     refusal: SourceError | None = None
     cloud: str = "aws"
+    asked: list[FetchRequest] = field(default_factory=list)
 
     def tasks(self, request: FetchRequest) -> list[Task]:
-        assert request is REQUEST
+        self.asked.append(request)
         if self.refusal:
             raise self.refusal
         return [Task(self.cloud, region, "prices", pull) for region, pull in self.scripts.items()]
@@ -106,6 +107,16 @@ def test_a_store_that_cannot_be_written_ends_the_fetch(tmp_path: Path) -> None:
 
     with pytest.raises(Exception, match="cannot write"):
         fetch(PriceStore(tmp_path / "file"), [Scripted({"r2": endless})], REQUEST)
+
+
+def test_each_cloud_is_asked_for_its_own_regions_only(store: PriceStore) -> None:
+    aws, gcp, azure = (Scripted(cloud=cloud) for cloud in ("aws", "gcp", "azure"))
+    fetch(store, [aws, gcp, azure], replace(REQUEST, regions=("us-east-1", "us-east1", "eu-west-1")))
+    assert [one.regions for one in aws.asked] == [("us-east-1", "eu-west-1")]
+    assert [one.regions for one in gcp.asked] == [("us-east1",)]
+    assert azure.asked == []
+    fetch(store, [azure], REQUEST)
+    assert azure.asked == [REQUEST]
 
 
 def test_no_source_at_all_is_no_fetch(store: PriceStore) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing_data.errors import BadMarket
-from pricing_data.market import CLOUDS, Market, api_region, os_of_product
+from pricing_data.market import CLOUDS, Market, api_region, is_region_of, os_of_product
 
 words = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,12}", fullmatch=True)
 regions = st.from_regex(r"[a-z]{2}-[a-z]{4}-[0-9]", fullmatch=True)
@@ -59,6 +59,19 @@ def test_a_bad_text_says_which_part_is_wrong(text: str, part: str) -> None:
 def test_azure_regions_are_brought_to_the_apis_spelling(written: str, api: str) -> None:
     assert api_region("azure", written) == api
     assert Market.of("Azure", written, "", "Standard_NC6").region == api
+
+
+@pytest.mark.parametrize(
+    ("cloud", "names"),
+    [
+        ("aws", ["us-east-1", "ap-southeast-2", "us-gov-west-1", "cn-north-1", "mx-central-1"]),
+        ("gcp", ["us-east1", "europe-west12", "africa-south1", "me-central2"]),
+        ("azure", ["eastus", "westus3", "us_east", "South Central US", "germanywestcentral"]),
+    ],
+)
+def test_a_region_belongs_to_the_cloud_that_names_it_so(cloud: str, names: list[str]) -> None:
+    for name in names:
+        assert [other for other in ("aws", "gcp", "azure") if is_region_of(other, name)] == [cloud]
 
 
 def test_products_are_kept_apart() -> None:

@@ -141,6 +141,7 @@ def test_without_anything_stored_the_synthetic_sample_is_shown_and_labelled(hist
         (["sql", "drop everything"], 2, "query: "),
         (["import"], 2, "no file given"),
         (["fetch", "--cloud", "ibm"], 2, "cloud 'ibm' is none of aws, gcp, azure"),
+        (["fetch", "--cloud", "aws", "--region", "eastus"], 2, "no region of aws is named so"),
         (["fetch", "--since", "tomorrow"], 2, "time 'tomorrow' is not ISO 8601"),
         (["fetch", "--since", "2099-01-01"], 2, "lies in the future"),
         (["nonsense"], 2, "No such command 'nonsense'"),
