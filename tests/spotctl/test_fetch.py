@@ -1,0 +1,133 @@
+"""`spotctl prices fetch` from its entry point, with each cloud's own SDK talking to servers on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pricing_data.units import DAY, HOUR, format_time
+from tests.servers.aws import ADVISOR_PATH, AwsFault, AwsWorld, SpotPriceRow, ec2_error, playing_aws
+from tests.servers.azure import RETAIL, AzureWorld, playing_azure, retail_item
+from tests.servers.gcp import PROJECT, Gcp, history, machine, priced, sku
+from tests.servers.loopback import Fault, LoopbackServer, Reply, serving
+from tests.spotctl.cli import Ended, spotctl
+
+NOW = time.time_ns() // 1_000_000_000 * 1_000_000
+AWS_MARKET = "aws/us-east-1/us-east-1a/c5.large"
+GCP_MARKET = "gcp/us-central1/-/n2-standard-4"
+AZURE_MARKET = "azure/eastus/-/Standard_D2s_v3"
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
+    with playing_aws(monkeypatch) as world:
+        world.cloud.advisor = {"spot_advisor": {"us-east-1": {"Linux": {"c5.large": {"s": 70, "r": 1}}}}}
+        for region in ("us-east-1", "eu-west-1"):
+            world.cloud.prices += [
+                SpotPriceRow(region, f"{region}a", "c5.large", "Linux/UNIX", NOW - days * DAY, f"0.0{30 + days}")
+                for days in (9, 6, 3, 1)
+            ]
+        monkeypatch.setenv("SPOTCTL_AWS_SPOT_ADVISOR_URL", world.server.url + ADVISOR_PATH)
+        yield world
+
+
+@pytest.fixture
+def gcp(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
+    kind = machine("n2-standard-4", 4, 16)
+    past = history("us-central1", kind.name, [priced(format_time(NOW - 5 * DAY), None, 47_000_000)])
+    rates = [
+        sku("N2 Instance Core running in Americas", 31_611_000, ["us-central1"]),
+        sku("N2 Instance Ram running in Americas", 4_237_000, ["us-central1"], "GiBy.h"),
+    ]
+    cloud = Gcp({"us-central1": {"us-central1-a": [kind]}}, {("us-central1", kind.name): past}, rates)
+    with serving(cloud) as server:
+        monkeypatch.setenv("SPOTCTL_GCP_PROJECT", PROJECT)
+        monkeypatch.setenv("SPOTCTL_GCP_COMPUTE_ENDPOINT", server.url)
+        monkeypatch.setenv("SPOTCTL_GCP_BILLING_ENDPOINT", server.url)
+        yield server
+
+
+@pytest.fixture
+def azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureWorld]:
+    with playing_azure(monkeypatch) as world:
+        world.cloud.retail += [retail_item("eastus", "Standard_D2s_v3", 20_000_000, NOW - 5 * DAY, kind="Spot")]
+        monkeypatch.setenv("SPOTCTL_AZURE_RETAIL_PRICES_URL", world.server.url + RETAIL)
+        yield world
+
+
+def failures(ended: Ended) -> dict[tuple[str, str, str], str]:
+    tasks = ended.json["tasks"]
+    return {(task["cloud"], task["region"], task["what"]): task["failure"] for task in tasks if task["failure"]}
+
+
+def added(ended: Ended) -> int:
+    return sum(task["added"] for task in ended.json["tasks"])
+
+
+def fetch(*words: str) -> Ended:
+    return spotctl("prices", "fetch", "--since", "8d", "--json", *words)
+
+
+@pytest.mark.usefixtures("gcp", "azure")
+def test_three_clouds_come_side_by_side_and_what_is_missing_is_said(aws: AwsWorld) -> None:
+    ended = fetch("--region", "us-east-1", "--region", "us-central1", "--region", "eastus")
+    assert ended.code == 0
+    assert set(failures(ended)) == {("azure", "-", "spot history, eviction rates, machine types")}
+    assert ended.err.count("\n") == 1
+    assert "AZURE_SUBSCRIPTION_ID" in ended.err
+    assert spotctl("prices", "ls", "--json").json["markets"] == [AWS_MARKET, AZURE_MARKET, GCP_MARKET]
+    assert spotctl("prices", "show", AWS_MARKET, "--json").json["price_now"] == 0.031
+    assert spotctl("prices", "show", AZURE_MARKET, "--json").json["price_now"] == 0.02
+    shown = spotctl("prices", "show", GCP_MARKET, "--json").json
+    assert (shown["price_now"], shown["on_demand"]) == (0.047, pytest.approx(4 * 0.031611 + 16 * 0.004237))
+    assert len(aws.asked("DescribeSpotPriceHistory")) >= 2
+
+
+def test_a_fetch_goes_on_where_the_last_one_ended(aws: AwsWorld) -> None:
+    first = fetch("--cloud", "aws", "--region", "us-east-1")
+    assert added(first) == 4
+    asked = len(aws.asked("DescribeSpotPriceHistory"))
+    aws.cloud.prices.append(SpotPriceRow("us-east-1", "us-east-1a", "c5.large", "Linux/UNIX", NOW - HOUR, "0.055"))
+    second = fetch("--cloud", "aws", "--region", "us-east-1")
+    starts = [call["StartTime"] for call in aws.asked("DescribeSpotPriceHistory")[asked:]]
+    assert min(starts) >= format_time(NOW - HOUR)
+    assert (first.code, second.code) == (0, 0)
+    assert fetch("--cloud", "aws", "--region", "us-east-1", "--since", "30d").code == 0
+    assert spotctl("prices", "show", AWS_MARKET, "--json").json["events"] == 5
+
+
+def test_a_denied_region_costs_the_others_nothing_and_is_an_exit_code(aws: AwsWorld) -> None:
+    denied = ec2_error("UnauthorizedOperation", "You are not authorized", 403)
+    aws.breaks(AwsFault("", denied, times=-1, action="DescribeSpotPriceHistory", region="eu-west-1"))
+    ended = fetch("--cloud", "aws", "--region", "us-east-1", "--region", "eu-west-1")
+    assert ended.code == 5
+    assert set(failures(ended)) == {("aws", "eu-west-1", "spot prices")}
+    assert "ec2:DescribeSpotPriceHistory" in ended.error
+    assert spotctl("prices", "ls", "--json").json["markets"] == [AWS_MARKET]
+
+
+def test_a_type_that_the_cloud_refuses_is_a_failure_that_says_so(gcp: LoopbackServer) -> None:
+    gcp.faults.append(
+        Fault("capacityHistory", Reply.of_json({"error": {"code": 400, "message": "no such"}}, 400), times=-1)
+    )
+    ended = fetch("--cloud", "gcp", "--region", "us-central1", "--type", "n2-standard-4")
+    assert ended.code == 1
+    assert ("gcp", "us-central1", "spot prices and preemption rates") in failures(ended)
+
+
+@pytest.mark.usefixtures("aws", "azure")
+@pytest.mark.parametrize(
+    ("words", "code"), [(["--cloud", "aws"], 5), (["--cloud", "aws", "--cloud", "azure"], 5), ([], 0)]
+)
+def test_missing_credentials_fail_a_cloud_that_was_named(
+    words: list[str], code: int, monkeypatch: pytest.MonkeyPatch, gcp: LoopbackServer
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    ended = fetch("--region", "us-east-1", "--region", "eastus", "--region", "us-central1", *words)
+    assert ended.code == code
+    assert "AWS_ACCESS_KEY_ID" in ended.err
+    assert "Traceback" not in ended.err
+    assert bool(gcp.requests) == (not words)
