@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pricing_data.errors import BadInput, SourceUnavailable
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
-from pricing_data.sources.aws.records import CLOUD, Misread
+from pricing_data.sources.aws.records import CLOUD, MISSHAPEN, refusing
 from pricing_data.sources.aws.settings import AwsSettings
 from pricing_data.sources.base import FetchRequest
+from pricing_data.sources.rejects import Rejects
 from pricing_data.units import to_micros
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def buckets_of(document: Mapping[str, Any]) -> Iterator[Bucket]:
                 yield Bucket(region, system, name, entry)
 
 
+@refusing
 def interruption(bands: Mapping[int, Band], as_of: int, request: FetchRequest, bucket: Bucket) -> Interruption | None:
     """What an entry says about its market, if that was asked for. The Advisor does not tell zones apart."""
     if not request.wants_type(bucket.instance_type) or bucket.region not in (request.regions or (bucket.region,)):
@@ -72,7 +74,7 @@ def interruption(bands: Mapping[int, Band], as_of: int, request: FetchRequest, b
     return Interruption(market, "monthly-bucket", as_of, low, high, "aws spot advisor")
 
 
-def interruptions_of(response: httpx.Response, request: FetchRequest, misread: Misread) -> tuple[Interruption, ...]:
+def interruptions_of(response: httpx.Response, request: FetchRequest, rejects: Rejects) -> tuple[Interruption, ...]:
     """The wanted entries of the file as it came; dated by when it was last changed, so that it counts once."""
     asked = f"aws/-: Spot Advisor at {response.url}"
     try:
@@ -80,11 +82,11 @@ def interruptions_of(response: httpx.Response, request: FetchRequest, misread: M
         bands, buckets = bands_of(document), list(buckets_of(document))
         changed = response.headers.get("last-modified")
         as_of = to_micros(parsedate_to_datetime(changed)) if changed else request.until
-    except (BadInput, LookupError, TypeError, ValueError, AttributeError) as error:
+    except (BadInput, *MISSHAPEN) as error:
         raise SourceUnavailable(
             f"{asked} is not the file it was ({str(error)[:200]}); fetch again later, or set its address"
         ) from error
-    return tuple(misread.reading(partial(interruption, bands, as_of, request), buckets))
+    return tuple(rejects.good(partial(interruption, bands, as_of, request), buckets))
 
 
 def advisor_file(settings: AwsSettings) -> httpx.Response:

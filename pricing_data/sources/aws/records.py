@@ -1,90 +1,77 @@
 """What AWS's records say, as values. Pure: no SDK, no network.
 
-A parser takes one record as the API gives it and raises on one that it cannot read; `Misread` keeps the good ones.
+A parser takes one record as the API gives it and raises `BadInput` on one that it cannot read.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
-from pricing_data.errors import BadInput, SourceUnavailable
+from pricing_data.errors import BadInput
 from pricing_data.harvest import PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market, os_of_product
 from pricing_data.units import parse_time, parse_usd
 
 Record = Mapping[str, Any]
-R = TypeVar("R")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 CLOUD = "aws"
 PRICED_SYSTEMS = ("Linux", "Windows", "RHEL", "SUSE")
 """Operating systems as the Price List spells them; what else it sells (Ubuntu Pro, RHEL with HA) has no spot market."""
 
+MISSHAPEN = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
+"""What parsing raises where an answer is built otherwise than documented."""
+
 _OWN_LICENSE = "Bring your own license"
 _FIRM_NETWORK = re.compile(r"(?:(\d+)x )?(\d+(?:\.\d+)?) Gigabit")
 # Trainium appears only as a neuron device, AI100 only as an inference accelerator, Inferentia as both.
 _ACCELERATORS = (("GpuInfo", "Gpus"), ("NeuronInfo", "NeuronDevices"), ("InferenceAcceleratorInfo", "Accelerators"))
-_UNREADABLE = (BadInput, LookupError, TypeError, ValueError, AttributeError)
 
 
-@dataclass
-class Misread:
-    """Records that could not be read: how many, and the first of them with the reason."""
+def refusing(parse: Callable[P, T]) -> Callable[P, T]:
+    """A parser that refuses a record built otherwise than documented as it refuses one with an impossible value."""
 
-    count: int = 0
-    example: str = ""
+    @wraps(parse)
+    def parse_or_refuse(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return parse(*args, **kwargs)
+        except KeyError as error:
+            raise BadInput(f"no {error}") from error
+        except MISSHAPEN as error:
+            raise BadInput(str(error)) from error
 
-    def reading(self, parse: Callable[[R], T | None], records: Iterable[R]) -> list[T]:
-        """What the readable records say, without those that say nothing of interest (`None`)."""
-        rows = []
-        for record in records:
-            try:
-                row = parse(record)
-            except _UNREADABLE as error:
-                self.count += 1
-                self.example = self.example or f"{_reason(error)} in {str(record)[:200]}"
-            else:
-                if row is not None:
-                    rows.append(row)
-        return rows
-
-    def report(self, asked: str) -> None:
-        """Raise if anything could not be read, now that what could be is in safety."""
-        if self.count:
-            raise SourceUnavailable(
-                f"{asked}: {self.count} of the records could not be read and were skipped, the others were kept;"
-                f" the first: {' '.join(self.example.split())}; fetching again later asks for them again"
-            )
+    return parse_or_refuse
 
 
-def _reason(error: Exception) -> str:
-    return f"no {error}" if isinstance(error, KeyError) else str(error)
-
-
+@refusing
 def enabled_region(record: Record) -> str | None:
     """The name of a region that the account may use."""
     name: str = record["RegionName"]
     return None if record.get("OptInStatus") == "not-opted-in" else name
 
 
+@refusing
 def zone_name(record: Record) -> tuple[str, str]:
     """A zone's id, which means the same in every account, and the name that this account has for it."""
     return record["ZoneId"], record["ZoneName"]
 
 
+@refusing
 def price_event(region: str, record: Record) -> PriceEvent:
     """A change of a spot price. Products are kept apart; the price is read from the API's own digits."""
     market = Market.of(CLOUD, region, record["AvailabilityZone"], record["InstanceType"], record["ProductDescription"])
     return PriceEvent(market, parse_time(record["Timestamp"]), parse_usd(record["SpotPrice"]))
 
 
+@refusing
 def instance_type(record: Record) -> InstanceType:
     """What a machine of a type is."""
     accelerator, count = _accelerator(record)
@@ -118,6 +105,7 @@ def network_gbps(network: Record) -> float | None:
     return sum(cards) if cards and None not in cards else None
 
 
+@refusing
 def on_demand_price(region: str, item: str) -> OnDemandPrice | None:
     """The hourly price in one entry of the Price List; None where the entry sells nothing by the hour."""
     entry = json.loads(item)
@@ -143,6 +131,7 @@ def _hourly_usd(term: Record) -> str:
     return usd
 
 
+@refusing
 def placement_score(region: str, name: str, as_of: int, zones: Mapping[str, str], record: Record) -> Interruption:
     """The score of one zone; the API gives its id, which `zones` maps to the account's name."""
     market = Market.of(CLOUD, region, zones[record["AvailabilityZoneId"]], name)

@@ -13,7 +13,6 @@ from pricing_data.sources.aws.api import AwsApi
 from pricing_data.sources.aws.records import (
     CLOUD,
     PRICED_SYSTEMS,
-    Misread,
     enabled_region,
     instance_type,
     on_demand_price,
@@ -23,6 +22,7 @@ from pricing_data.sources.aws.records import (
 )
 from pricing_data.sources.aws.settings import AwsSettings
 from pricing_data.sources.base import FetchRequest, Task
+from pricing_data.sources.rejects import Rejects
 from pricing_data.units import DAY, to_datetime
 
 SLICE = 7 * DAY
@@ -79,18 +79,18 @@ class AwsSource:
             yield Task(CLOUD, region, what, partial(pull, region, request))
 
     def _enabled_regions(self, home: str) -> tuple[str, ...]:
-        misread = Misread()
+        rejects = Rejects(f"aws/{home}: regions")
         with self._api.client("ec2", home) as ec2:
             pages = ec2.pages("DescribeRegions", "Regions")
-            regions = [name for page in pages for name in misread.reading(enabled_region, page["Regions"])]
-        misread.report(f"aws/{home}: regions")
+            regions = [name for page in pages for name in rejects.good(enabled_region, page["Regions"])]
+        rejects.report()
         return tuple(sorted(regions))
 
     def _spot_prices(self, region: str, request: FetchRequest) -> Iterator[Harvest]:
         """With each slice comes the price in force at its beginning; what AWS published late comes then."""
         history = request.history(CLOUD, region)
         begin = request.start_of(history)
-        misread = Misread()
+        rejects = Rejects(f"aws/{region}: spot prices")
         with self._api.client("ec2", region) as ec2:
             for span in slices(max(begin, request.until - RETENTION), request.until):
                 pages = ec2.pages(
@@ -101,36 +101,37 @@ class AwsSource:
                     Filters=type_filters(request.types),
                 )
                 for page in pages:
-                    events = misread.reading(partial(price_event, region), page["SpotPriceHistory"])
-                    complete = not page.get("NextToken") and not misread.count
+                    # All at once, because only then is it known whether a record of the page was refused.
+                    events = list(rejects.good(partial(price_event, region), page["SpotPriceHistory"]))
+                    complete = not page.get("NextToken") and not rejects.count
                     yield Harvest(
                         prices=PriceBatch.of(e for e in events if request.wants_type(e.market.instance_type)),
                         covered={history: Span(begin, span.end)} if complete else {},
                     )
-        misread.report(f"aws/{region}: spot prices")
+        rejects.report()
 
     def _instance_types(self, region: str, request: FetchRequest) -> Iterator[Harvest]:
-        misread = Misread()
+        rejects = Rejects(f"aws/{region}: instance types")
         with self._api.client("ec2", region) as ec2:
             for page in ec2.pages("DescribeInstanceTypes", "InstanceTypes", Filters=type_filters(request.types)):
-                types = misread.reading(instance_type, page["InstanceTypes"])
+                types = rejects.good(instance_type, page["InstanceTypes"])
                 yield Harvest(types=tuple(kind for kind in types if request.wants_type(kind.name)))
-        misread.report(f"aws/{region}: instance types")
+        rejects.report()
 
     def _on_demand_prices(self, region: str, request: FetchRequest) -> Iterator[Harvest]:
-        misread = Misread()
+        rejects = Rejects(f"aws/{region}: on-demand prices")
         with self._api.client("pricing", region, _PRICE_LIST_REGION) as pricing:
             for filters in price_list_queries(region, request.types):
                 for page in pricing.pages("GetProducts", "PriceList", ServiceCode="AmazonEC2", Filters=filters):
-                    prices = misread.reading(partial(on_demand_price, region), page["PriceList"])
+                    prices = rejects.good(partial(on_demand_price, region), page["PriceList"])
                     yield Harvest(on_demand=tuple(p for p in prices if request.wants_type(p.instance_type)))
-        misread.report(f"aws/{region}: on-demand prices")
+        rejects.report()
 
     def _placement_scores(self, region: str, request: FetchRequest) -> Iterator[Harvest]:
-        misread = Misread()
+        rejects = Rejects(f"aws/{region}: placement scores")
         with self._api.client("ec2", region) as ec2:
             pages = ec2.pages("DescribeAvailabilityZones", "AvailabilityZones")
-            zones = dict(zone for page in pages for zone in misread.reading(zone_name, page["AvailabilityZones"]))
+            zones = dict(zone for page in pages for zone in rejects.good(zone_name, page["AvailabilityZones"]))
             for name in exact_names(request.types):
                 scored = partial(placement_score, region, name, request.until, zones)
                 for page in ec2.pages(
@@ -141,13 +142,13 @@ class AwsSource:
                     SingleAvailabilityZone=True,
                     RegionNames=[region],
                 ):
-                    yield Harvest(interruptions=tuple(misread.reading(scored, page["SpotPlacementScores"])))
-        misread.report(f"aws/{region}: placement scores")
+                    yield Harvest(interruptions=tuple(rejects.good(scored, page["SpotPlacementScores"])))
+        rejects.report()
 
     def _interruption_buckets(self, request: FetchRequest) -> Iterator[Harvest]:
-        misread = Misread()
-        yield Harvest(interruptions=interruptions_of(advisor_file(self._settings), request, misread))
-        misread.report("aws/-: interruption buckets")
+        rejects = Rejects("aws/-: interruption buckets")
+        yield Harvest(interruptions=interruptions_of(advisor_file(self._settings), request, rejects))
+        rejects.report()
 
 
 def _fail(error: SourceError) -> Iterator[Harvest]:

@@ -102,9 +102,9 @@ class PriceSheet:
             )
         return offer
 
-    def harvest(self, offers: Iterable[Offer | None]) -> Harvest:
+    def harvest(self, offers: Iterable[Offer]) -> Harvest:
         """What a page says about prices that have taken effect; announced ones are not history yet."""
-        wanted = [offer for offer in offers if offer is not None and self._wants(offer)]
+        wanted = [offer for offer in offers if self._wants(offer)]
         return Harvest(
             prices=PriceBatch.of(PriceEvent(o.market, o.start, o.price) for o in wanted if o.spot),
             on_demand=tuple(_on_demand(offer) for offer in wanted if not offer.spot),

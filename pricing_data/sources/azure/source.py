@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from pricing_data.errors import SourceError, SourceUnavailable
@@ -12,10 +13,11 @@ from pricing_data.harvest import Harvest, PriceBatch, Span
 from pricing_data.market import api_region
 from pricing_data.sources.azure import spot
 from pricing_data.sources.azure.offers import PriceSheet
-from pricing_data.sources.azure.records import Rejects, listed, text
+from pricing_data.sources.azure.records import named, text
 from pricing_data.sources.azure.settings import AzureSettings
 from pricing_data.sources.azure.sizes import read_type
 from pricing_data.sources.base import FetchRequest, Task
+from pricing_data.sources.rejects import Rejects
 
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
@@ -71,7 +73,7 @@ class AzureSource:
         except SourceError:
             pages = []
         rejects = Rejects("Azure regions")
-        names = rejects.good(lambda row: text(row, "location"), (row for page in pages for row in page))
+        names = rejects.good(lambda row: text(row, "location"), chain.from_iterable(pages))
         return tuple(dict.fromkeys(map(_region, names))) or self._retail().regions()
 
     def _price_task(self, request: FetchRequest, region: str) -> Task:
@@ -90,7 +92,7 @@ class AzureSource:
         rejects = Rejects(f"Azure retail prices of {region}")
         sheet = PriceSheet(request)
         for page in self._retail().pages(region):
-            yield sheet.harvest(rejects.good(sheet.read, page))
+            yield sheet.harvest(rejects.good(sheet.read, page, named))
         yield sheet.in_force()
         rejects.report()
         if not sheet:
@@ -115,37 +117,38 @@ def _fail(error: SourceError) -> Iterator[Harvest]:
 def _machine_types(account: Account, request: FetchRequest, region: str) -> Iterator[Harvest]:
     rejects = Rejects(f"Azure machine types of {region}")
     for page in account.skus(region):
-        types = (found for found in rejects.good(read_type, page) if found is not None)
+        types = rejects.good(read_type, page, named)
         yield Harvest(types=tuple(found for found in types if request.wants_type(found.name)))
     rejects.report()
 
 
 def _spot_history(account: Account, request: FetchRequest, region: str) -> Iterator[Harvest]:
     history = request.history("azure", region)
-    start = max(request.start_of(history), request.until - spot.HISTORY)
-    if start >= request.until:
+    begin = request.start_of(history)
+    if begin >= request.until:
         return
+    start = max(begin, request.until - spot.HISTORY)
     asked = f"Azure spot price history of {region}"
     rejects = Rejects(asked)
     found = False
     for page in account.rows(asked, spot.price_history_query(region)):
         events = []
-        for market, entries in rejects.good(lambda row: (spot.read_market(row), listed(row, "spotPrices")), page):
+        for market, entries in rejects.good(spot.read_history, page, named):
             found = True
-            points = rejects.good(spot.read_point, entries)
+            points = rejects.good(spot.read_point, entries, named)
             if request.wants_type(market.instance_type):
                 events += spot.events_between(market, points, start, request.until)
         yield Harvest(prices=PriceBatch.of(events))
     rejects.report()
     # Resource Graph sometimes answers with an empty table: nothing then was learnt, and the next fetch asks again.
     if found:
-        yield Harvest(covered={history: Span(start, request.until)})
+        yield Harvest(covered={history: Span(begin, request.until)})
 
 
 def _eviction_rates(account: Account, request: FetchRequest, region: str) -> Iterator[Harvest]:
     asked = f"Azure eviction rates of {region}"
     rejects = Rejects(asked)
     for page in account.rows(asked, spot.eviction_rates_query(region)):
-        rates = rejects.good(lambda row: spot.read_eviction_rate(row, request.until), page)
+        rates = rejects.good(lambda row: spot.read_eviction_rate(row, request.until), page, named)
         yield Harvest(interruptions=tuple(rate for rate in rates if request.wants_type(rate.market.instance_type)))
     rejects.report()

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pricing_data.errors import BadInput
 from pricing_data.harvest import PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
-from pricing_data.sources.azure.records import Record, number, text
+from pricing_data.sources.azure.records import Record, listed, number, text
 from pricing_data.sources.azure.sizes import spelt
 from pricing_data.units import DAY, parse_time, parse_usd
 
 SOURCE = "azure-resource-graph"
 HISTORY = 90 * DAY
-"""How far back the table's prices reach."""
+"""How far back the table's prices reach; what was asked for before that will never come."""
 
 _PRICES = "microsoft.compute/skuspotpricehistory/ostype/location"
 _EVICTIONS = "microsoft.compute/skuspotevictionrate/location"
@@ -56,6 +56,11 @@ class Point(NamedTuple):
 def read_market(row: Record) -> Market:
     """The market of a row of price history."""
     return Market.of("azure", text(row, "location"), None, spelt(text(row, "skuName")), text(row, "osType"))
+
+
+def read_history(row: Record) -> tuple[Market, list[Any]]:
+    """A row of price history: its market, and the entries that `read_point` reads."""
+    return read_market(row), listed(row, "spotPrices")
 
 
 def read_point(entry: Record) -> Point:

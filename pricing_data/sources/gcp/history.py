@@ -12,7 +12,8 @@ from pricing_data.harvest import PriceEvent, Span
 from pricing_data.interruptions import Interruption
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.sources.gcp.machines import CLOUD
-from pricing_data.sources.gcp.records import Rejects, usd_nanos
+from pricing_data.sources.gcp.money import usd_nanos
+from pricing_data.sources.rejects import Rejects
 from pricing_data.units import LATEST, parse_time
 
 if TYPE_CHECKING:
@@ -53,14 +54,14 @@ def market_of(answer: CapacityHistoryResponse, region: str, machine_type: str) -
 
 def price_events(market: Market, answer: CapacityHistoryResponse, window: Span, rejects: Rejects) -> list[PriceEvent]:
     """The prices of an answer that were in force during a window."""
-    return list(_events(market, rejects.good(_priced, answer.price_history, market), window))
+    return list(_events(market, rejects.good(_priced, answer.price_history, lambda _: market), window))
 
 
 def interruptions(
     market: Market, answer: CapacityHistoryResponse, window: Span, rejects: Rejects
 ) -> tuple[Interruption, ...]:
     """The preemption rates of the days that ended within a window: that of a day that is not over still moves."""
-    rates = rejects.good(partial(_interruption, market), answer.preemption_history, market)
+    rates = rejects.good(partial(_interruption, market), answer.preemption_history, lambda _: market)
     return tuple(rate for rate in rates if window.start < rate.as_of <= window.end)
 
 

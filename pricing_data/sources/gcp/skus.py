@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from pricing_data.errors import BadInput, UnknownPrice
 from pricing_data.sources.gcp.machines import Machine
-from pricing_data.sources.gcp.records import Rejects, usd_nanos
+from pricing_data.sources.gcp.money import usd_nanos
+from pricing_data.sources.rejects import Rejects
 from pricing_data.units import to_micros
 
 if TYPE_CHECKING:

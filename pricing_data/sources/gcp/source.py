@@ -16,9 +16,9 @@ from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.sources.base import FetchRequest, Task
 from pricing_data.sources.gcp.history import Unsupported, interruptions, market_of, price_events
 from pricing_data.sources.gcp.machines import CLOUD, Machine, machine_of
-from pricing_data.sources.gcp.records import Rejects
 from pricing_data.sources.gcp.settings import GcpSettings
 from pricing_data.sources.gcp.skus import SOURCE, Rates, quotes, rates_of, recipe
+from pricing_data.sources.rejects import Rejects
 from pricing_data.units import DAY
 
 if TYPE_CHECKING:
@@ -64,17 +64,17 @@ class GcpSource:
             return api.regions()
 
     def _machine_types(self, region: str, request: FetchRequest) -> Iterator[Harvest]:
-        rejects = Rejects()
+        rejects = Rejects(f"gcp/{region}: machine types")
         with _opened(self._settings) as api:
             for machines in _wanted_machines(api, region, request, rejects):
                 yield Harvest(types=tuple(machine.instance_type for machine in machines))
-        rejects.report(f"gcp/{region}: machine types")
+        rejects.report()
 
     def _spot_history(self, price_list: _PriceList, region: str, request: FetchRequest) -> Iterator[Harvest]:
         history = request.history(CLOUD, region)
         start = request.start_of(history)
         window = Span(max(request.since, start - LATE), request.until)
-        rejects, refusals, unpriced = Rejects(), list[Unsupported](), list[Machine]()
+        rejects, refusals, unpriced = Rejects(f"gcp/{region}: capacity history"), list[Unsupported](), list[Machine]()
         with _opened(self._settings) as api:
             machines = _listed(api, region, request)
             for machine in machines:
@@ -91,13 +91,13 @@ class GcpSource:
         if not rejects.count and not all_refused:
             yield Harvest(covered={history: Span(start, request.until)})
         yield Harvest(prices=PriceBatch.of(_composed_spot(unpriced, region, request.until, price_list)))
-        rejects.report(f"gcp/{region}: capacity history")
+        rejects.report()
         if all_refused:
             raise SourceUnavailable(f"{refusals[0]}: check the type, no history came of all {len(machines)} asked for")
         _note(f"gcp/{region}: no capacity history of some of {len(machines)} machine types", refusals)
 
     def _on_demand_prices(self, price_list: _PriceList, region: str, request: FetchRequest) -> Iterator[Harvest]:
-        rejects = Rejects()
+        rejects = Rejects(f"gcp/{region}: on-demand prices")
         rates = price_list.rates()
         with _opened(self._settings) as api:
             machines = _listed(api, region, request)
@@ -108,7 +108,7 @@ class GcpSource:
         yield Harvest(on_demand=tuple(prices))
         unknown = [machine.name for machine in machines if recipe(machine) is None]
         _note(f"gcp/{region}: not known what the price of a machine type is composed of", unknown)
-        rejects.report(f"gcp/{region}: on-demand prices")
+        rejects.report()
 
 
 class _PriceList:
@@ -143,12 +143,13 @@ def _wanted_machines(api: GcpApi, region: str, request: FetchRequest, rejects: R
     for page in api.machine_types(region):
         fresh = {record.name: record for record in page if record.name not in seen and request.wants_type(record.name)}
         seen.update(fresh)
-        yield list(rejects.good(machine_of, fresh.values()))
+        yield list(rejects.good(machine_of, fresh.values(), lambda record: record.name))
 
 
 def _listed(api: GcpApi, region: str, request: FetchRequest) -> list[Machine]:
     """The same at once. What cannot be read is reported by the task that brings machine types, not by every task."""
-    return [machine for page in _wanted_machines(api, region, request, Rejects()) for machine in page]
+    unreported = Rejects(f"gcp/{region}: machine types")
+    return [machine for page in _wanted_machines(api, region, request, unreported) for machine in page]
 
 
 def _rows(answer: CapacityHistoryResponse, region: str, machine: Machine, window: Span, rejects: Rejects) -> Harvest:
@@ -168,13 +169,13 @@ def _composed_spot(machines: Sequence[Machine], region: str, now: int, price_lis
     composable = [machine for machine in machines if recipe(machine) is not None]
     if not composable:
         return
-    rejects = Rejects()
+    rejects = Rejects(f"gcp/{region}: spot prices composed from the price list")
     for machine, quote in quotes(composable, region, "spot", price_list.rates(), rejects):
         if quote.as_of <= now:
             market = Market(CLOUD, region, NO_ZONE, machine.name)
             yield from (PriceEvent(market, time, quote.price) for time in sorted({quote.as_of, now}))
     if rejects.count:
-        _log.info("gcp/%s: %d machine types have no spot price, first %s", region, rejects.count, rejects.example)
+        _log.info("%s: %d machine types have none, first %s", rejects.asked, rejects.count, rejects.example)
 
 
 def _note(what: str, which: Sequence[object]) -> None:

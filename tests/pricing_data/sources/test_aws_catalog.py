@@ -97,10 +97,23 @@ def test_network_speed_is_what_can_be_sustained(network: dict[str, Any], gbps: f
     assert network_gbps(network) == gbps
 
 
-def test_a_type_without_a_processor_is_refused() -> None:
-    record = {"InstanceType": "x1.large", "VCpuInfo": {"DefaultVCpus": 0}, "MemoryInfo": {"SizeInMiB": 1024}}
-    with pytest.raises(BadInput, match=r"aws/x1\.large"):
-        instance_type(record)
+X1 = {"InstanceType": "x1.large", "VCpuInfo": {"DefaultVCpus": 2}, "MemoryInfo": {"SizeInMiB": 1024}}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"VCpuInfo": {"DefaultVCpus": 0}}, r"aws/x1\.large"),
+        ({"VCpuInfo": {}}, "no 'DefaultVCpus'"),
+        ({"VCpuInfo": None}, "not subscriptable"),
+        ({"MemoryInfo": {"SizeInMiB": 10**400}}, "too large"),
+        ({"GpuInfo": ["?"]}, "no attribute 'get'"),
+        ({"GpuInfo": {"Gpus": [{"GpuPartitionSize": "half"}]}}, "'half'"),
+    ],
+)
+def test_a_type_that_cannot_be_is_refused(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        instance_type(X1 | change)
 
 
 def test_on_demand_prices_are_read_for_every_system_with_a_spot_market(aws: AwsWorld) -> None:
@@ -183,7 +196,7 @@ def test_entries_that_cannot_be_read_are_counted_and_the_good_ones_kept(aws: Aws
     aws.cloud.products = [in_yuan, negative, product("c5.large", "0.085"), two_rates, no_terms]
     brought = aws.pull("on-demand prices", asking_for("c5.large"))
     assert isinstance(brought.error, SourceUnavailable)
-    assert "aws/us-east-1: on-demand prices: 4 of the records" in str(brought.error)
+    assert "aws/us-east-1: on-demand prices: 4 left out, the others are kept" in str(brought.error)
     assert "no 'USD'" in str(brought.error)
     assert [price.price for price in brought.all.on_demand] == [85_000_000]
 

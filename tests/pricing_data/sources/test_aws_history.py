@@ -282,7 +282,7 @@ def test_records_that_cannot_be_read_are_counted_and_the_good_ones_kept(aws: Aws
     aws.breaks(AwsFault("/", page, action=HISTORY, skip=1))
     brought = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)))
     assert isinstance(brought.error, SourceUnavailable)
-    assert "5 of the records" in str(brought.error)
+    assert ": 5 left out, the others are kept" in str(brought.error)
     assert "'0.000000' is not above 0" in str(brought.error)
     market = Market("aws", EAST, "us-east-1a", "c5.large")
     assert brought.events == [PriceEvent(market, SINCE + 8 * DAY, 16_200_000)]

@@ -223,7 +223,7 @@ def test_broken_records_are_skipped_counted_and_shown(azure: AzureWorld) -> None
     ]
     for (_, what), brought in azure.pull(REQUEST).items():
         assert isinstance(brought.error, SourceUnavailable), what
-        assert ": 2 broken and skipped" in str(brought.error), what
+        assert ": 2 left out, the others are kept" in str(brought.error), what
         assert sizes_of(brought) == SIZES
         assert brought.all.covered == {}, "what was skipped is asked for again"
     assert f"{SIZES[0]}: price 'dear'" in str(pull(azure, "prices").error)
@@ -242,7 +242,8 @@ def test_records_that_are_no_objects_are_broken_ones(azure: AzureWorld) -> None:
         whole = {"totalRecords": 2, "count": 2, "resultTruncated": "false", **value}
         azure.breaks(fault(what, Reply.of_json(whole)))
     for (_, what), brought in azure.pull(REQUEST).items():
-        assert ": 1 broken and skipped" in str(brought.error), what
+        assert ": 1 left out, the others are kept" in str(brought.error), what
+        assert "it is not an object" in str(brought.error), what
         assert sizes_of(brought) == ([] if what == "spot history" else SIZES[:1])
 
 

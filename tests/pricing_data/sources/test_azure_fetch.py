@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -204,10 +204,20 @@ def test_history_that_is_covered_to_the_end_is_not_asked_for(azure: AzureWorld) 
     assert [r for r in azure.server.requests if r.path == GRAPH and b"spotPrices" in r.body] == []
 
 
-def test_no_more_is_covered_than_the_ninety_days_that_azure_keeps(azure: AzureWorld) -> None:
+def test_history_that_azure_keeps_no_more_is_not_waited_for(azure: AzureWorld) -> None:
+    """All that will ever come is there, so the next fetch of as long a history goes on where this one ended."""
     filled(azure, 5)
-    brought = azure.pull(request(since=NOW - 365 * DAY, regions=("eastus",)))
-    assert brought["eastus", "spot history"].all.covered == {"azure/eastus": Span(NOW - 90 * DAY, NOW)}
+    year = request(since=NOW - 365 * DAY, regions=("eastus",))
+    first = azure.pull(year)["eastus", "spot history"]
+    assert first.all.covered == {"azure/eastus": Span(year.since, NOW)}
+    later = replace(year, until=NOW + HOUR, covered=first.all.covered)
+    second = azure.pull(later)["eastus", "spot history"]
+    assert second.all.covered == {"azure/eastus": Span(NOW, NOW + HOUR)}
+    newest = {event.market: event.price for event in sorted(first.events, key=lambda event: event.time)}
+    assert {event for event in second.events if event.time > NOW} == {
+        PriceEvent(market, NOW + HOUR, price) for market, price in newest.items()
+    }
+    assert len(second.events) == 2 * len(newest), "the price in force at the start and the one at the end, nothing else"
 
 
 def test_an_empty_history_covers_nothing(azure: AzureWorld) -> None:

@@ -180,7 +180,7 @@ def test_a_broken_item_is_refused(change: Row) -> None:
 def read(*items: Row) -> tuple[list[PriceEvent], list[PriceEvent], Harvest]:
     """The changes, the observations at the end, and all else of a price list."""
     sheet = PriceSheet(REQUEST)
-    page = sheet.harvest([sheet.read(each) for each in items])
+    page = sheet.harvest(offer for offer in map(sheet.read, items) if offer is not None)
     return events_of(page), events_of(sheet.in_force()), page
 
 

@@ -83,7 +83,7 @@ def test_a_malformed_record_is_reported_and_the_good_ones_beside_it_are_kept(gcp
     assert expected < events_of(harvest)
     assert market("e2-micro") in harvest.prices.markets
     assert isinstance(failure, SourceUnavailable)
-    assert "1 left out" in str(failure)
+    assert ": 1 left out, the others are kept" in str(failure)
     assert "2026-06-31" in str(failure)
     assert harvest.covered == {}
 

@@ -16,7 +16,7 @@ from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.sources.gcp.history import SOURCE, interruptions, market_of, price_events
-from pricing_data.sources.gcp.records import Rejects
+from pricing_data.sources.rejects import Rejects
 from pricing_data.units import HOUR, LATEST, SECOND, format_time, parse_time
 from tests.servers.gcp import history, interval, preempted, priced
 
@@ -30,9 +30,9 @@ def at(text: str) -> int:
 
 
 def events_of(*prices: compute_v1.CapacityHistoryResponsePriceRecord, window: Span = EVER) -> list[PriceEvent]:
-    rejects = Rejects()
+    rejects = Rejects("prices")
     events = price_events(MARKET, history(REGION, TYPE, prices), window, rejects)
-    rejects.report("prices")
+    rejects.report()
     return events
 
 
@@ -108,7 +108,7 @@ def test_the_events_say_at_each_moment_what_the_intervals_said(
 
 def test_preemption_rates_are_those_of_days_that_are_over() -> None:
     days = [preempted(f"2026-09-0{d}T07:00:00Z", f"2026-09-0{d + 1}T07:00:00Z", d / 10) for d in (1, 2, 3, 4)]
-    rejects = Rejects()
+    rejects = Rejects("history")
     window = Span(at("09-02T07:00:00"), at("09-04T12:00:00"))
     rates = interruptions(MARKET, history(REGION, TYPE, preemptions=days), window, rejects)
     assert rates == (
@@ -120,7 +120,7 @@ def test_preemption_rates_are_those_of_days_that_are_over() -> None:
 
 def test_a_rate_of_zero_is_a_rate() -> None:
     day = preempted("2026-09-01T07:00:00Z", "2026-09-02T07:00:00Z", 0.0)
-    (rate,) = interruptions(MARKET, history(REGION, TYPE, preemptions=[day]), EVER, Rejects())
+    (rate,) = interruptions(MARKET, history(REGION, TYPE, preemptions=[day]), EVER, Rejects("history"))
     assert (rate.low, rate.high) == (0.0, 0.0)
 
 
@@ -171,7 +171,7 @@ def test_a_price_that_cannot_be_read_is_counted_and_the_others_stay(
     bad: compute_v1.CapacityHistoryResponsePriceRecord,
 ) -> None:
     good = priced("2026-08-01T07:00:00Z", "2026-08-02T07:00:00Z", 7)
-    rejects = Rejects()
+    rejects = Rejects("history")
     events = price_events(MARKET, history(REGION, TYPE, [bad, good]), EVER, rejects)
     assert [event.price for event in events] == [7, 7]
     assert rejects.count == 1
@@ -194,7 +194,7 @@ def test_a_rate_that_cannot_be_read_is_counted_and_the_others_stay(
     bad: compute_v1.CapacityHistoryResponsePreemptionRecord,
 ) -> None:
     good = preempted("2026-08-01T07:00:00Z", "2026-08-02T07:00:00Z", 0.25)
-    rejects = Rejects()
+    rejects = Rejects("history")
     rates = interruptions(MARKET, history(REGION, TYPE, preemptions=[bad, good]), EVER, rejects)
     assert [rate.low for rate in rates] == [0.25]
     assert rejects.count == 1

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pricing_data.errors import UnknownPrice
 from pricing_data.sources.gcp.machines import Machine
-from pricing_data.sources.gcp.records import Rejects
 from pricing_data.sources.gcp.skus import Part, Quote, Rates, compose, part_of, quotes, rates_of, recipe
+from pricing_data.sources.rejects import Rejects
 from pricing_data.units import to_micros
 from tests.servers.gcp import sku
 
@@ -223,7 +223,7 @@ RAM = sku("N2 Instance Ram running in Americas", 4, HERE, "GiBy.h")
 
 
 def quoted(*skus: billing_v1.Sku) -> tuple[list[tuple[Machine, Quote]], Rejects]:
-    rejects = Rejects()
+    rejects = Rejects("prices")
     return list(quotes([N2], REGION, "on-demand", rates_of(skus), rejects)), rejects
 
 

@@ -214,7 +214,7 @@ def test_an_on_demand_price_with_a_missing_part_is_reported_and_never_zero(gcp: 
     harvest, failure = pulled(task(source_at(server), ON_DEMAND))
     assert {one.instance_type for one in harvest.on_demand} == set(NAMES) - {"a2-ultragpu-1g"}
     assert isinstance(failure, SourceUnavailable)
-    assert "1 left out" in str(failure)
+    assert ": 1 left out, the others are kept" in str(failure)
     assert "a2-ultragpu-1g: on-demand gpu of Nvidia Tesla A100 80GB in us-central1" in str(failure)
 
 
