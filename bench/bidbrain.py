@@ -1,0 +1,126 @@
+"""Decisions: exact eviction probabilities, the cost per work of all candidates, and bills, beside their limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from bench.harness import Row, seconds, shown, table
+from bidbrain.billing import BILLING_RULES, BillingRule, End, Life, billing_rule
+from bidbrain.cost import Allocation, Application, Candidates, Dependence, with_each
+from bidbrain.eviction.crossing import CrossingHistory
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
+
+MARKETS, DELTAS, COUNTS, HELD = 5_000, 32, 4, 6
+MOST_DECISION_SECONDS, LEAST_EVALUATIONS = 0.050, 20_000_000
+EVENTS, BILLED_EVENTS, DAYS, BILLS = 100_000, 10_000, 90, 10_000
+_START = parse_time("2026-01-01")
+
+
+def history(events: int, seed: int = 0) -> PriceSeries:
+    """A random walk on a grid of $0.0001, of so many events in 90 days."""
+    rng = np.random.default_rng(seed)
+    gaps = rng.exponential(DAYS * DAY / SECOND / events, events).astype(np.int64) + 1
+    prices = np.abs(5_000 + np.cumsum(rng.integers(-3, 4, events))) + 1
+    market = Market("aws", "us-east-1", "us-east-1a", "c4.xlarge")
+    return PriceSeries(market, _START + np.cumsum(gaps) * SECOND, (prices * 100_000).astype(np.int64))
+
+
+def deltas() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The bid deltas of the spec: even in the logarithm over $0.0001 to $0.4."""
+    return np.geomspace(100_000, 400_000_000, DELTAS).astype(np.int64)
+
+
+def offers(counts: int, seed: int = 0) -> Candidates:
+    """All markets at all bid deltas, in one or more counts."""
+    rng = np.random.default_rng(seed)
+    markets = tuple(
+        Market("aws", "us-east-1", f"us-east-1{'abcde'[i % 5]}", f"t{i // 5}.large") for i in range(MARKETS)
+    )
+    vcpus = rng.choice([4, 8, 16, 36], (MARKETS, 1, 1))
+    return Candidates(
+        markets,
+        machines=-(-128 // vcpus) * np.arange(1, counts + 1),
+        price=rng.integers(10_000_000, 900_000_000, (MARKETS, 1, 1)),
+        nu=vcpus.astype(np.float64),
+        left=np.full((1, 1, 1), HOUR),
+        beta=np.sort(rng.random((MARKETS, DELTAS, 1)) * 0.6, axis=1)[:, ::-1],
+        eviction_after=rng.random((MARKETS, DELTAS, 1)) * HOUR,
+    )
+
+
+def run() -> str:
+    """Measures everything and returns the section."""
+    return table(
+        f"Decisions over {MARKETS:,} markets x {DELTAS} bid deltas",
+        f"One core. The footprint holds {HELD} allocations, two of them in one market. Histories are synthetic, of"
+        f" {EVENTS:,} events for eviction probabilities and {BILLED_EVENTS:,} for bills, over {DAYS} days. A delta is"
+        " evaluated at every event of a history.",
+        [*_eviction_rows(), *_decision_rows(), *_billing_rows()],
+    )
+
+
+def _eviction_rows() -> list[Row]:
+    known, bids = history(EVENTS), deltas()
+    arranged = CrossingHistory(known, HOUR)
+    arranged.betas(bids)
+    limit = f"at least {LEAST_EVALUATIONS / 1e6:.0f} million"
+    anew = _rate_row(
+        f"beta at {DELTAS} deltas, history arranged anew", lambda: CrossingHistory(known, HOUR).betas(bids), limit
+    )
+    # Once a history is arranged its events are not looked at again, so this has no rate per event.
+    again = Row(f"beta at {DELTAS} deltas, asked again", shown(seconds(lambda: arranged.betas(bids), runs=101)), "-")
+    medians = _rate_row(
+        f"beta and median time at {DELTAS} deltas", lambda: [arranged.at_delta(bid) for bid in bids.tolist()], "-"
+    )
+    return [anew, again, medians]
+
+
+def _rate_row(what: str, action: Callable[[], object], limit: str) -> Row:
+    taken = seconds(action)
+    rate = EVENTS * DELTAS / taken
+    ratio = "" if limit == "-" else f"{rate / LEAST_EVALUATIONS:.3g}x"
+    return Row(what, f"{shown(taken)}, {rate / 1e6:.3g} million (event x delta)/s", limit, ratio)
+
+
+def _decision_rows() -> list[Row]:
+    rows = []
+    for counts in (1, COUNTS):
+        offered = offers(counts)
+        for dependence in Dependence:
+            taken = seconds(partial(_decide, offered, dependence), runs=21)
+            what = f"cheapest of {MARKETS * DELTAS * counts:,} candidates, evictions {dependence.value}"
+            limit = f"at most {shown(MOST_DECISION_SECONDS)}" if counts == 1 else "-"
+            rows.append(Row(what, shown(taken), limit, f"{MOST_DECISION_SECONDS / taken:.3g}x" if counts == 1 else ""))
+    return rows
+
+
+def _decide(offered: Candidates, dependence: Dependence) -> tuple[int, ...] | None:
+    held = [
+        Allocation(offered.markets[max(i, 1)], 8, 50_000_000, 16, (60 - 7 * i) * MINUTE, 0.1 + i / 20, 9 * MINUTE)
+        for i in range(HELD)
+    ]
+    return with_each(held, offered, Application(), dependence).best()
+
+
+def _billing_rows() -> list[Row]:
+    known = history(BILLED_EVENTS)
+    rng = np.random.default_rng(1)
+    starts = rng.integers(known.first, known.last - 4 * HOUR, BILLS)
+    lives = [
+        Life(start, start + span, End.EVICTED if span % 2 else End.LEFT)
+        for start, span in zip(starts.tolist(), rng.integers(0, 4 * HOUR, BILLS).tolist(), strict=True)
+    ]
+    rows = []
+    for name in BILLING_RULES:
+        taken = seconds(partial(_billed, billing_rule(name), lives, known), runs=3)
+        rows.append(Row(f"{BILLS:,} lives of up to 4 hours billed, {name}", shown(taken), "-"))
+    return rows
+
+
+def _billed(rule: BillingRule, lives: list[Life], known: PriceSeries) -> int:
+    return sum(rule.bill(life, known).amount for life in lives)

@@ -1,0 +1,138 @@
+"""A machine's life and the rows of its bill, and what every billing rule reads from a market's prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from bidbrain.errors import BidBrainError, TooLittleHistory
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND, format_time
+
+Prices = PriceSeries | int
+"""A market's history, or one price (nano-dollars per hour) that holds throughout, as on-demand prices do."""
+
+
+class ImpossibleLife(BidBrainError, ValueError):
+    """A machine's life that cannot have been, or a future that cannot come."""
+
+
+class End(Enum):
+    """Who ended a machine's life."""
+
+    EVICTED = "evicted"
+    """The provider took it back."""
+    LEFT = "left"
+    """Its user let it go, and pays whatever the rule makes of a time that was begun."""
+    HANDED_ON = "handed on"
+    """The job that used it is over and others go on using it: the job pays the seconds it used, pro rata, with no hour,
+    minute or minimum rounded up, and no later refund reaches it. Harlap 4.5.2 compares jobs so; no cloud bills so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """When a machine was granted and when it ended, in microseconds UTC."""
+
+    start: int
+    end: int
+    ended: End
+
+    def __post_init__(self) -> None:
+        if self.end < self.start:
+            raise ImpossibleLife(f"a life ends at {format_time(self.end)}, before its start {format_time(self.start)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One row of a bill: the part [begin, end) of a life, its price, and the seconds billed for it.
+
+    Billed seconds differ from the length where a rule bills begun hours, full minutes or a minimum. A refunded row
+    shows what was charged and given back.
+    """
+
+    begin: int
+    end: int
+    price: int
+    seconds: int
+    refunded: bool = False
+
+    @property
+    def amount(self) -> int:
+        """What is paid in the end, in nano-dollar-seconds."""
+        return 0 if self.refunded else self.price * self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """The rows of one machine's life, in order; their intervals cover it without gap or overlap."""
+
+    charges: tuple[Charge, ...]
+
+    @property
+    def amount(self) -> int:
+        """What is paid, in nano-dollar-seconds."""
+        return sum(charge.amount for charge in self.charges)
+
+    @property
+    def refund(self) -> int:
+        """What was charged and given back, in nano-dollar-seconds."""
+        return sum(charge.price * charge.seconds for charge in self.charges if charge.refunded)
+
+
+def usd(amount: float) -> float:
+    """Dollars of nano-dollar-seconds, for showing."""
+    return amount / (3600 * NANOS_PER_DOLLAR)
+
+
+def hours(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
+    """When the hours of a life began, and the price at each beginning."""
+    begins = np.arange(life.start, life.end, HOUR)
+    if isinstance(prices, int):
+        return begins.tolist(), [_checked_price(prices)] * begins.size
+    _require_history(life, prices)
+    return begins.tolist(), prices.prices[prices.times.searchsorted(begins, side="right") - 1].tolist()
+
+
+def moments(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
+    """When a price came into force within a life, its beginning included, and which."""
+    if isinstance(prices, int):
+        return [life.start], [_checked_price(prices)]
+    _require_history(life, prices)
+    first = int(prices.times.searchsorted(life.start, side="right")) - 1
+    after = max(int(prices.times.searchsorted(life.end, side="left")), first + 1)
+    rates = prices.prices[first:after]
+    # An event that repeats the price is an observation, not another row of a bill.
+    changed = np.flatnonzero(np.diff(rates, prepend=0))
+    begins = prices.times[first:after][changed].tolist()
+    begins[0] = life.start
+    return begins, rates[changed].tolist()
+
+
+def metered(life: Life, begins: list[int], rates: list[int], seconds: int, *, refunded: bool) -> Bill:
+    """Rows of `seconds` billed seconds: each second costs what was in force when it began, the last price goes on."""
+    if life.start == life.end:
+        return Bill(())
+    marks = [min(begun(begin - life.start, SECOND), seconds) for begin in begins]
+    rows = zip(begins, [*begins[1:], life.end], rates, marks, [*marks[1:], seconds], strict=True)
+    return Bill(tuple(Charge(begin, end, rate, upto - since, refunded) for begin, end, rate, since, upto in rows))
+
+
+def begun(span: int, unit: int) -> int:
+    """How many units of a span have begun."""
+    return -(-span // unit)
+
+
+def _checked_price(price: int) -> int:
+    if price <= 0:
+        raise ImpossibleLife(f"a price of {price} nano-dollars per hour is not above 0; an unknown price is none")
+    return price
+
+
+def _require_history(life: Life, prices: PriceSeries) -> None:
+    if life.start < prices.first or life.end > prices.last:
+        raise TooLittleHistory(
+            f"{prices.market} has prices from {format_time(prices.first)} to {format_time(prices.last)}, not for a life"
+            f" from {format_time(life.start)} to {format_time(life.end)}; import a longer history"
+        )

@@ -1,0 +1,236 @@
+"""The billing rules, by name.
+
+What every rule shares, so that no edge is left open:
+
+- A life is half-open, [start, end): it is not billed for the moment of its end. A life of no length costs nothing.
+- A second, or an hour, is billed once it has begun; second number i costs the price in force when it began.
+- An eviction exactly at the end of an hour (or of a free span) comes after it: that time is complete and is paid.
+- A life must lie within the price history. What a machine cost outside is not known, and nothing is guessed.
+
+What a machine will cost is linear in its survival: each stretch of future time is paid if the machine still runs at
+one certain age, and is free or never billed otherwise. A rule lists those ages and seconds (`Dues`); their product with
+any survival curve is the expectation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bidbrain.billing.bill import Bill, Charge, End, ImpossibleLife, Life, Prices, begun, hours, metered, moments
+from bidbrain.errors import BidBrainError
+from pricing_data.units import HOUR, MINUTE, SECOND, format_time
+
+Floats = NDArray[np.float64]
+
+
+class UnknownBillingRule(BidBrainError, LookupError):
+    """No billing rule has this name."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dues:
+    """Future billed seconds: `seconds[i]` are paid if the machine still runs at `ages[i]` (microseconds)."""
+
+    ages: Floats
+    seconds: Floats
+
+
+class BillingRule(Protocol):
+    """How a provider bills. Rules hold no state; one serves any number of machines."""
+
+    @property
+    def name(self) -> str:
+        """What the rule is called in scenarios and in `billing_rule`."""
+        ...
+
+    def bill(self, life: Life, prices: Prices) -> Bill:
+        """The bill of one machine; `TooLittleHistory` where the prices do not cover its life."""
+        ...
+
+    def dues(self, age: int, horizon: int, ended: End) -> Dues:
+        """What falls due for the time from `age` on, if the machine is kept for `horizon` and then ends as told.
+
+        `ended` is `LEFT` or `HANDED_ON`; that the provider may end it before is what the survival curve is for.
+        """
+        ...
+
+    def next_decision(self, start: int, now: int) -> int | None:
+        """The end of the hour that runs at `now`, if what is paid changes with it; None if all moments are alike."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HourlyRefund:
+    """AWS until 2017: each begun hour costs the price at its start; the hour in which the provider evicts is free.
+
+    AWS still bills machines that run SUSE Linux so.
+    """
+
+    name: str = "hourly-refund"
+
+    def bill(self, life: Life, prices: Prices) -> Bill:
+        """One row an hour; see `BillingRule`."""
+        begins, rates = hours(life, prices)
+        ends = [*begins[1:], life.end]
+        rows = [Charge(*row, HOUR // SECOND) for row in zip(begins, ends, rates, strict=False)]
+        if rows and rows[-1].end < rows[-1].begin + HOUR:
+            rows[-1] = _unfinished(rows[-1], life.ended)
+        return Bill(tuple(rows))
+
+    def dues(self, age: int, horizon: int, ended: End) -> Dues:
+        """An hour is paid by machines that are not evicted in it."""
+        end = _checked_end(age, horizon, ended)
+        begins = np.arange(age // HOUR * HOUR, end, HOUR)
+        ends = begins + HOUR
+        billed_to = np.minimum(ends, end) if ended is End.HANDED_ON else ends
+        return _dues(np.minimum(ends, end), billed_to - np.maximum(begins, age))
+
+    def next_decision(self, start: int, now: int) -> int | None:
+        """The end of the paid hour."""
+        return _end_of_hour(start, now)
+
+
+@dataclass(frozen=True, slots=True)
+class PerSecond:
+    """Each begun second, `minimum` at least; nothing at all if the provider evicts before the age `free_until`.
+
+    With `hourly_price` the price is fixed at the start of each hour of the life, otherwise it is that of the moment.
+    What is missing to the minimum costs the last price. Spans are in microseconds.
+    """
+
+    name: str
+    minimum: int = MINUTE
+    free_until: int = 0
+    hourly_price: bool = False
+
+    def bill(self, life: Life, prices: Prices) -> Bill:
+        """One row for each price; see `BillingRule`."""
+        begins, rates = hours(life, prices) if self.hourly_price else moments(life, prices)
+        lived = life.end - life.start
+        least = 0 if life.ended is End.HANDED_ON else self.minimum
+        seconds = begun(max(lived, least), SECOND)
+        free = life.ended is End.EVICTED and lived < self.free_until
+        return metered(life, begins, rates, seconds, refunded=free)
+
+    def dues(self, age: int, horizon: int, ended: End) -> Dues:
+        """Who outlives the free span owes it, and the minimum; then time as it runs; the end settles the rest."""
+        end = _checked_end(age, horizon, ended)
+        if end == 0:
+            return _dues([], [])
+        paid_from, least = max(age, self.free_until), max(end, self.minimum)
+        at_end = (end if ended is End.HANDED_ON else least) - age
+        if paid_from >= end:
+            return _dues([end], [at_end])
+        sure_until = max(paid_from, self.minimum)
+        ages, spans = _while_running(sure_until, end)
+        return _dues([paid_from, *ages, end], [sure_until - age, *spans, at_end - (least - age)])
+
+    def next_decision(self, start: int, now: int) -> int | None:
+        """The end of the hour where the price is fixed for an hour; otherwise every moment is like the next."""
+        return _end_of_hour(start, now) if self.hourly_price else None
+
+
+@dataclass(frozen=True, slots=True)
+class FullMinutes:
+    """Each minute that was completed, at the prices of its seconds; the seconds of one begun are free. No refunds."""
+
+    name: str
+
+    def bill(self, life: Life, prices: Prices) -> Bill:
+        """One row for each price; see `BillingRule`."""
+        begins, rates = moments(life, prices)
+        lived = life.end - life.start
+        seconds = begun(lived, SECOND) if life.ended is End.HANDED_ON else lived // MINUTE * 60
+        return metered(life, begins, rates, seconds, refunded=False)
+
+    def dues(self, age: int, horizon: int, ended: End) -> Dues:
+        """A minute is paid by those who live to its end."""
+        end = _checked_end(age, horizon, ended)
+        last = end if ended is End.HANDED_ON else end // MINUTE * MINUTE
+        begins = np.arange(age // MINUTE * MINUTE, last, MINUTE)
+        ends = np.minimum(begins + MINUTE, last)
+        return _dues(ends, ends - np.maximum(begins, age))
+
+    def next_decision(self, start: int, now: int) -> int | None:  # noqa: ARG002 - the protocol's question
+        """None: a minute is too short to wait for."""
+        return None
+
+
+_RULES: dict[str, BillingRule] = {
+    rule.name: rule
+    for rule in (
+        HourlyRefund(),
+        PerSecond("per-second"),
+        # Linux machines: free when interrupted in the first hour, else the seconds used, with a minimum of a minute.
+        PerSecond("per-second-first-hour-free", free_until=HOUR, hourly_price=True),
+        PerSecond("gcp", free_until=MINUTE),
+        # Assumed for Azure: Microsoft answers that 6 minutes and 45 seconds are billed as 6 minutes, and documents no
+        # refund for an eviction and no fixed price: a machine costs what its market costs at the moment.
+        FullMinutes("azure"),
+    )
+}
+BILLING_RULES = tuple(_RULES)
+"""The names of the known rules."""
+
+
+def billing_rule(name: str) -> BillingRule:
+    """The rule of a name.
+
+    >>> billing_rule("gcp").name
+    'gcp'
+    """
+    try:
+        return _RULES[name]
+    except KeyError:
+        raise UnknownBillingRule(f"billing rule {name!r} is none of {', '.join(BILLING_RULES)}") from None
+
+
+def cost_so_far(rule: BillingRule, start: int, now: int, prices: Prices) -> int:
+    """What is owed for a machine that runs, in nano-dollar-seconds: its bill if the user left now."""
+    return rule.bill(Life(start, now, End.LEFT), prices).amount
+
+
+def _unfinished(hour: Charge, ended: End) -> Charge:
+    """The last hour of a life, which did not come to its end."""
+    match ended:
+        case End.EVICTED:
+            return Charge(hour.begin, hour.end, hour.price, hour.seconds, refunded=True)
+        case End.HANDED_ON:
+            return Charge(hour.begin, hour.end, hour.price, begun(hour.end - hour.begin, SECOND))
+        case End.LEFT:
+            return hour
+
+
+def _end_of_hour(start: int, now: int) -> int:
+    if now < start:
+        raise ImpossibleLife(f"a machine granted at {format_time(start)} does not run at {format_time(now)}")
+    return start + ((now - start) // HOUR + 1) * HOUR
+
+
+def _checked_end(age: int, horizon: int, ended: End) -> int:
+    if age < 0 or horizon < 0:
+        raise ImpossibleLife(f"an age of {age} and a horizon of {horizon} microseconds: neither can be below 0")
+    if ended is End.EVICTED:
+        raise ImpossibleLife("a plan ends by leaving or handing on; evictions come from the survival curve")
+    return age + horizon
+
+
+def _while_running(begin: int, end: int) -> tuple[Floats, Floats]:
+    """Time paid as it runs: ages on whole minutes, and the span that each stands for (the trapezoidal rule).
+
+    Survival only falls, so the error is at most half a minute times the probability of an eviction in the span.
+    """
+    if begin >= end:
+        return np.zeros(0), np.zeros(0)
+    inner = np.arange((begin // MINUTE + 1) * MINUTE, end, MINUTE)
+    ages = np.concatenate(([begin], inner, [end])).astype(np.float64)
+    halves = np.diff(ages) / 2
+    return ages, np.append(halves, 0) + np.insert(halves, 0, 0)
+
+
+def _dues(ages: ArrayLike, spans: ArrayLike) -> Dues:
+    return Dues(np.asarray(ages, dtype=np.float64), np.asarray(spans, dtype=np.float64) / SECOND)

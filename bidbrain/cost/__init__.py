@@ -1,0 +1,33 @@
+"""Cost per work (Harlap, Eq. 4.1-4.4): of one footprint with its reasons, and with each of many candidates.
+
+`footprint` is the plain form that explains itself, `candidates` the same over arrays for a decision among many. A test
+holds one against the other.
+"""
+
+from bidbrain.cost.candidates import Candidates, Outcomes, with_each
+from bidbrain.cost.footprint import (
+    Allocation,
+    Application,
+    CostPerWork,
+    Dependence,
+    ImpossibleAllocation,
+    Share,
+    beta_over,
+    chance_of_eviction,
+    evaluate,
+)
+
+__all__ = [
+    "Allocation",
+    "Application",
+    "Candidates",
+    "CostPerWork",
+    "Dependence",
+    "ImpossibleAllocation",
+    "Outcomes",
+    "Share",
+    "beta_over",
+    "chance_of_eviction",
+    "evaluate",
+    "with_each",
+]

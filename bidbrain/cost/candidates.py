@@ -1,0 +1,169 @@
+"""The cost per work of a footprint with each of many candidates: the same equations, over arrays.
+
+A decision weighs every market at every bid delta in several counts. What does not depend on one of these is given with
+length 1 along it and is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bidbrain.billing import usd
+from bidbrain.cost.footprint import (
+    Allocation,
+    Application,
+    Dependence,
+    ImpossibleAllocation,
+    chance_of_eviction,
+    cumulative_hazard,
+    largest_hazards,
+)
+from pricing_data.market import Market
+from pricing_data.series import Ints
+from pricing_data.units import HOUR, SECOND
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Allocations that could be bought: the fields of `Allocation`, as arrays.
+
+    All arrays have as many axes, of which the first is the markets', and broadcast against each other: prices of shape
+    (markets, 1, 1), betas of (markets, deltas, 1) and machines of (markets, 1, counts) make markets x deltas x counts.
+    `eviction_after` may be anything where `beta` is 0. `startup` is the same for all.
+    """
+
+    markets: tuple[Market, ...]
+    machines: Ints
+    price: Ints
+    nu: Floats
+    left: Ints
+    beta: Floats
+    eviction_after: Floats
+    paid_seconds: Floats | None = None
+    startup: int = 0
+
+    def __post_init__(self) -> None:
+        arrays = [getattr(self, name) for name in _FIELDS]
+        if self.paid_seconds is not None:
+            arrays.append(self.paid_seconds)
+        if len({array.ndim for array in arrays}) != 1 or self.shape[:1] != (len(self.markets),):
+            raise ImpossibleAllocation(
+                f"candidates of {len(self.markets)} markets have arrays of shapes"
+                f" {', '.join(str(array.shape) for array in arrays)}: give all of them as many axes, markets first"
+            )
+        if not all(np.all(array > 0) for array in (self.machines, self.price, self.left)) or np.any(self.nu < 0):
+            raise ImpossibleAllocation("candidates have machines, prices and times left above 0, and nu not below 0")
+        if self.startup < 0:
+            raise ImpossibleAllocation(f"candidates start up in {self.startup} microseconds, which is below 0")
+        if not np.all((self.beta >= 0) & (self.beta <= 1)):
+            raise ImpossibleAllocation("some candidate's beta is not a probability")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many candidates there are, along each axis."""
+        return np.broadcast_shapes(*(getattr(self, name).shape for name in _FIELDS))
+
+    def allocation(self, index: Sequence[int]) -> Allocation:
+        """One candidate as a planned allocation, to be bought or explained."""
+
+        def at(array: Ints | Floats) -> float:
+            return np.broadcast_to(array, self.shape)[tuple(index)].item()  # type: ignore[no-any-return]
+
+        beta = at(self.beta)
+        return Allocation(
+            market=self.markets[index[0]],
+            machines=int(at(self.machines)),
+            price=int(at(self.price)),
+            nu=at(self.nu),
+            left=int(at(self.left)),
+            beta=beta,
+            eviction_after=at(self.eviction_after) if beta > 0 else None,
+            paid_seconds=None if self.paid_seconds is None else at(self.paid_seconds),
+            startup=self.startup,
+            planned=True,
+        )
+
+
+_FIELDS = ("machines", "price", "nu", "left", "beta", "eviction_after")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcomes:
+    """C, W and E of the footprint with each candidate, of the candidates' shape."""
+
+    cost_usd: Floats
+    work: Floats
+    usd_per_work: Floats
+
+    def best(self) -> tuple[int, ...] | None:
+        """Where E is smallest; None if no candidate does any work."""
+        at = int(np.argmin(self.usd_per_work))
+        index = tuple(int(i) for i in np.unravel_index(at, self.usd_per_work.shape))
+        return index if np.isfinite(self.usd_per_work[index]) else None
+
+
+def with_each(
+    footprint: Sequence[Allocation], candidates: Candidates, application: Application, dependence: Dependence
+) -> Outcomes:
+    """What `evaluate` gives for the footprint and one candidate more, for each of them."""
+    eviction = _eviction_with_each(footprint, candidates, dependence)
+    lost = eviction * (application.lambda_ / HOUR) + application.sigma / HOUR
+    # Where nobody is evicted there is no time to eviction to weigh.
+    after = np.where(candidates.beta > 0, np.minimum(candidates.eviction_after, candidates.left), 0)
+    runs = candidates.left * (1 - candidates.beta) + after * candidates.beta
+    omega = np.maximum(runs - candidates.startup, 0) / HOUR
+    rate = candidates.machines * candidates.nu
+    size = sum(one.rate for one in footprint) + rate
+    work = application.scaling(size) * (_work_of_held(footprint, lost) + rate * np.maximum(omega - lost, 0))
+    paid = candidates.paid_seconds
+    if paid is None:
+        paid = (1 - candidates.beta) * (candidates.left / SECOND)
+    usd_per_second = candidates.machines * candidates.price * usd(1)
+    cost = usd_per_second * paid + sum(one.cost_usd for one in footprint)
+    cost, work = np.broadcast_to(cost, candidates.shape), np.broadcast_to(work, candidates.shape)
+    nothing = np.full(candidates.shape, np.inf)
+    return Outcomes(cost, work, np.divide(cost, work, out=nothing, where=work > 0))
+
+
+def _work_of_held(footprint: Sequence[Allocation], lost: Floats) -> Floats:
+    """What the machines held do if each loses `lost` hours: straight between the moments at which one has none left."""
+    omega = np.array([one.expected_hours for one in footprint])
+    rate = np.array([one.rate for one in footprint])
+    bends = np.unique(np.append(omega, 0.0))
+    at_bends = (np.maximum(omega - bends[:, None], 0) * rate).sum(axis=1)
+    return np.asarray(np.interp(lost, bends, at_bends))
+
+
+def _eviction_with_each(footprint: Sequence[Allocation], candidates: Candidates, dependence: Dependence) -> Floats:
+    """The chance of any eviction with each candidate; only in its own market does a candidate fall with others."""
+    beta, left = np.broadcast_arrays(candidates.beta, candidates.left)
+    held = 1 - chance_of_eviction(footprint, dependence)
+    eviction: Floats = 1 - held * (1 - beta)
+    if dependence is Dependence.INDEPENDENT:
+        return eviction
+    own = {one.market for one in footprint}
+    for row, market in enumerate(candidates.markets):
+        if market not in own:
+            continue
+        together = [one for one in footprint if one.market == market]
+        others = [one for one in footprint if one.market != market]
+        survives = 1 - chance_of_eviction(others, dependence)
+        eviction[row] = 1 - survives * np.exp(-_hazard_together(together, beta[row], left[row]))
+    return eviction
+
+
+def _hazard_together(held: Sequence[Allocation], beta: Floats, left: Ints) -> Floats:
+    """The cumulative hazard of allocations that fall together, each candidate among them in its turn."""
+    hazard = cumulative_hazard(beta) / left
+    steps = largest_hazards(held)
+    total = hazard * np.maximum(left - steps[-1][1], 0)
+    for since, until, already in steps:
+        shared = np.clip(left - since, 0, until - since)
+        total += already * (until - since) + np.maximum(hazard - already, 0) * shared
+    return np.asarray(total)

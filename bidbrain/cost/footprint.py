@@ -1,0 +1,245 @@
+"""Cost per work of a set of allocations, each term visible (Harlap 4.3.1-4.3.2, Eq. 4.1-4.4).
+
+    C   = sum (1 - beta_i) P_i k_i t_i            4.1, or what another billing rule expects to be paid
+    dt_i = omega_i - P(any eviction) lambda - sigma    4.2, never below 0: a stall does not undo work
+    W   = phi sum k_i dt_i nu_i                   4.3
+    E   = C / W                                   4.4
+
+omega_i is the time left in the paid hour, or until an eviction where one comes first: left (1 - beta) + eviction beta,
+less the start-up of machines that are new.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bidbrain.billing import usd
+from bidbrain.errors import BidBrainError
+from pricing_data.market import Market
+from pricing_data.units import HOUR, MINUTE, SECOND, format_usd
+
+Floats = NDArray[np.float64]
+Phi = float | Callable[[Floats], Floats]
+"""How well the job scales: a constant, or a function of the footprint's size, which is the work that its machines would
+do in an hour if nothing were lost (the sum of k nu, so vCPUs where nu is vCPUs)."""
+
+# The largest probability below 1 that floating point has: a certain eviction stays finite as a hazard.
+_ALMOST_SURE = float(np.nextafter(1.0, 0.0))
+
+
+class ImpossibleAllocation(BidBrainError, ValueError):
+    """A figure about an allocation or a job that cannot be: a probability above 1, no machines, a price of 0."""
+
+
+class Dependence(Enum):
+    """How evictions of several allocations go together."""
+
+    INDEPENDENT = "independent"
+    """Each falls by itself: 1 - prod(1 - beta_j), as in Eq. 4.2."""
+    BY_MARKET = "by market"
+    """Those of one market fall together, since one price decides: whenever a higher bid falls, a lower one has fallen.
+    With the same time left the chance that any falls is that of the lowest bid. Where times differ, each moment counts
+    the largest hazard of those whose hour still runs, taking a hazard as constant over its own time left (a single beta
+    says nothing finer). Markets stay independent of each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """k machines of one market, bought together (or planned to be), with what is left of their paid hour.
+
+    `beta` is the probability of an eviction within `left`, and `eviction_after` the expected time until it, given that
+    it comes; both spans are microseconds. `paid_seconds` are the billed seconds that a machine's rule expects
+    (`billing.expected_seconds`); without them hourly refunds hold, Eq. 4.1. While a machine starts up, the first
+    `startup` of the time left, it is paid and does no work. Reliable machines that only serve are allocations of `nu` 0
+    and `beta` 0: they cost and do no work at all.
+    """
+
+    market: Market
+    machines: int
+    price: int
+    nu: float
+    left: int = HOUR
+    beta: float = 0.0
+    eviction_after: float | None = None
+    paid_seconds: float | None = None
+    startup: int = 0
+    planned: bool = False
+
+    def __post_init__(self) -> None:
+        if self.machines <= 0 or self.price <= 0 or self.left <= 0 or self.nu < 0 or self.startup < 0:
+            raise ImpossibleAllocation(
+                f"{self.market}: {self.machines} machines at {self.price} nano-dollars, {self.left} microseconds left,"
+                f" nu {self.nu:g}, start-up {self.startup}: the first three are above 0, the others not below"
+            )
+        if not 0 <= self.beta <= 1:
+            raise ImpossibleAllocation(f"{self.market}: beta {self.beta:g} is not a probability")
+        if self.beta > 0 and self.eviction_after is None:
+            raise ImpossibleAllocation(f"{self.market}: beta {self.beta:g} needs a time to eviction beside it")
+
+    @property
+    def expected_hours(self) -> float:
+        """omega: how long it is expected to run within the time left, once started up."""
+        if self.eviction_after is None:
+            runs = float(self.left)
+        else:
+            runs = self.left * (1 - self.beta) + min(self.eviction_after, self.left) * self.beta
+        return max(runs - self.startup, 0.0) / HOUR
+
+    @property
+    def cost_usd(self) -> float:
+        """Its part of C."""
+        paid = (1 - self.beta) * self.left / SECOND if self.paid_seconds is None else self.paid_seconds
+        return usd(self.price * self.machines * paid)
+
+    @property
+    def rate(self) -> float:
+        """k nu: the work of an hour in which nothing is lost."""
+        return self.machines * self.nu
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What a job loses by not being alone and undisturbed: phi, and the stalls sigma and lambda in microseconds.
+
+    The defaults are assumptions until a run's own log gives better ones: perfect scaling, half a minute lost by a
+    resize, a minute by an eviction.
+    """
+
+    phi: Phi = 1.0
+    sigma: int = MINUTE // 2
+    lambda_: int = MINUTE
+
+    def __post_init__(self) -> None:
+        if self.sigma < 0 or self.lambda_ < 0:
+            raise ImpossibleAllocation(f"stalls of {self.sigma} and {self.lambda_} microseconds: neither is below 0")
+
+    def scaling(self, size: Floats) -> Floats:
+        """phi at one or many sizes."""
+        phi = self.phi(size) if callable(self.phi) else np.float64(self.phi)
+        if not np.all(np.asarray(phi) > 0):
+            raise ImpossibleAllocation(f"phi is {float(np.min(phi)):g} at some size; it must be above 0 at all of them")
+        return np.asarray(phi, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one allocation adds: its cost, its useful time dt_i, and its work."""
+
+    allocation: Allocation
+    cost_usd: float
+    useful_hours: float
+    work: float
+
+    def __str__(self) -> str:
+        """Its terms in one line."""
+        one = self.allocation
+        return (
+            f"{one.market}: {one.machines} {'planned' if one.planned else 'held'} at ${format_usd(one.price)}/h,"
+            f" {one.left / MINUTE:.1f} min left, beta {one.beta:.4g}: ${self.cost_usd:.4g};"
+            f" runs {one.expected_hours * 60:.1f} min, {self.useful_hours * 60:.1f} useful, nu {one.nu:g}:"
+            f" work {self.work:.4g}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CostPerWork:
+    """E of a footprint and everything it was made of. `stall_hours` is P(any eviction) lambda, `resize_hours` sigma."""
+
+    shares: tuple[Share, ...]
+    eviction: float
+    stall_hours: float
+    resize_hours: float
+    phi: float
+
+    @property
+    def cost_usd(self) -> float:
+        """C."""
+        return sum(share.cost_usd for share in self.shares)
+
+    @property
+    def work(self) -> float:
+        """W."""
+        return sum(share.work for share in self.shares)
+
+    @property
+    def usd_per_work(self) -> float:
+        """E; infinite for a footprint that does no work."""
+        return self.cost_usd / self.work if self.work > 0 else math.inf
+
+    def explain(self) -> str:
+        """The terms, one line each."""
+        return "\n".join(
+            (
+                f"E ${self.usd_per_work:.4g} per unit of work: C ${self.cost_usd:.4g}, W {self.work:.4g}"
+                f" with phi {self.phi:.4g}",
+                f"lost by each: {self.stall_hours * 3600:.1f} s to evictions (chance of any {self.eviction:.4g}),"
+                f" {self.resize_hours * 3600:.1f} s to the change",
+                *map(str, self.shares),
+            )
+        )
+
+    def __str__(self) -> str:
+        return self.explain()
+
+
+def evaluate(
+    footprint: Sequence[Allocation], application: Application, dependence: Dependence, *, shrinks: bool = False
+) -> CostPerWork:
+    """Cost per work of a footprint.
+
+    sigma counts where it changes: an allocation is planned, or others are let go (`shrinks`).
+    """
+    eviction = chance_of_eviction(footprint, dependence)
+    stall = eviction * application.lambda_ / HOUR
+    changes = shrinks or any(one.planned for one in footprint)
+    resize = application.sigma / HOUR if changes else 0.0
+    phi = float(application.scaling(np.asarray(sum(one.rate for one in footprint), dtype=np.float64)))
+
+    def share(one: Allocation) -> Share:
+        useful = max(one.expected_hours - stall - resize, 0.0)
+        return Share(one, one.cost_usd, useful, phi * one.rate * useful)
+
+    return CostPerWork(tuple(share(one) for one in footprint), eviction, stall, resize, phi)
+
+
+def chance_of_eviction(footprint: Iterable[Allocation], dependence: Dependence) -> float:
+    """The probability that any allocation is evicted within its time left."""
+    if dependence is Dependence.INDEPENDENT:
+        return 1 - math.prod(1 - one.beta for one in footprint)
+    by_market: dict[Market, list[Allocation]] = {}
+    for one in footprint:
+        by_market.setdefault(one.market, []).append(one)
+    total = sum(
+        (until - since) * hazard
+        for together in by_market.values()
+        for since, until, hazard in largest_hazards(together)
+    )
+    return -math.expm1(-total)
+
+
+def largest_hazards(together: Iterable[Allocation]) -> list[tuple[int, int, float]]:
+    """Of allocations that fall together: from when to when (microseconds) which is the largest hazard still running."""
+    ordered = [(one.left, float(cumulative_hazard(np.float64(one.beta))) / one.left) for one in together]
+    ends = sorted({0, *(left for left, _ in ordered)})
+    return [(since, until, max(hazard for left, hazard in ordered if left >= until)) for since, until in pairwise(ends)]
+
+
+def cumulative_hazard(beta: Floats | np.float64) -> Floats:
+    """-log(1 - beta), finite for a certain eviction."""
+    return np.asarray(-np.log1p(-np.minimum(beta, _ALMOST_SURE)))
+
+
+def beta_over(beta: float, part: float) -> float:
+    """The probability of an eviction within a part of the span that `beta` is of, if its hazard is constant.
+
+    >>> round(beta_over(0.36, 0.5), 12)
+    0.2
+    """
+    return float(-np.expm1(-part * cumulative_hazard(np.float64(beta))))

@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from bidbrain.billing import BILLING_RULES, SampledSurvival, billing_rule, expected_seconds
+from bidbrain.cost import (
+    Allocation,
+    Application,
+    Candidates,
+    Dependence,
+    ImpossibleAllocation,
+    beta_over,
+    chance_of_eviction,
+    evaluate,
+    with_each,
+)
+from bidbrain.cost.footprint import Floats
+from pricing_data.market import Market
+from pricing_data.units import HOUR, MINUTE, SECOND, parse_usd
+from tests.pricing_data.histories import market
+
+A, B, C = market("a.large"), market("b.large"), market("c.large")
+TOGETHER, APART = Dependence.BY_MARKET, Dependence.INDEPENDENT
+
+betas = st.sampled_from((0.0, 1.0)) | st.floats(0, 1)
+lefts = st.sampled_from((1, 10 * MINUTE, HOUR)) | st.integers(1, HOUR)
+
+
+def saturating(size: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.asarray(size) / 500))
+
+
+@st.composite
+def allocations(draw: st.DrawFn) -> Allocation:
+    return Allocation(
+        market=draw(st.sampled_from((A, B, C))),
+        machines=draw(st.integers(1, 200)),
+        price=draw(st.integers(1, 10**10)),
+        nu=draw(st.sampled_from((0.0, 4.0, 36.0))),
+        left=draw(lefts),
+        beta=draw(betas),
+        eviction_after=draw(st.floats(0, 2 * HOUR)),
+        paid_seconds=draw(st.none() | st.floats(0, 7200)),
+        startup=draw(st.sampled_from((0, 5 * MINUTE))),
+        planned=draw(st.booleans()),
+    )
+
+
+applications = st.builds(
+    Application,
+    phi=st.sampled_from((1.0, 0.8, saturating)),
+    sigma=st.integers(0, 10 * MINUTE),
+    lambda_=st.integers(0, 30 * MINUTE),
+)
+
+
+def test_a_footprint_solved_by_hand() -> None:
+    """Three reliable machines, a half-used allocation, and a planned one that may be evicted after 20 minutes."""
+    reliable = Allocation(A, 3, parse_usd("0.2"), nu=0, left=30 * MINUTE)
+    held = Allocation(B, 10, parse_usd("0.05"), nu=8, left=30 * MINUTE, beta=0.2, eviction_after=10 * MINUTE)
+    planned = Allocation(C, 4, parse_usd("0.1"), 16, HOUR, beta=0.5, eviction_after=20 * MINUTE, planned=True)
+    found = evaluate([reliable, held, planned], Application(0.9, 3 * MINUTE, 5 * MINUTE), APART)
+
+    assert found.eviction == pytest.approx(1 - 0.8 * 0.5)
+    assert found.stall_hours == pytest.approx(0.6 * 5 / 60)
+    assert found.resize_hours == pytest.approx(3 / 60)
+    assert [share.cost_usd for share in found.shares] == pytest.approx([0.3, 0.8 * 0.25, 0.5 * 0.4])
+    # omega 26 and 40 minutes, less 3 for what an eviction stalls and 3 for the change.
+    assert [share.useful_hours * 60 for share in found.shares] == pytest.approx([24, 20, 34])
+    assert [share.work for share in found.shares] == pytest.approx([0, 0.9 * 80 * 20 / 60, 0.9 * 64 * 34 / 60])
+    assert found.usd_per_work == pytest.approx(0.7 / (24 + 32.64))
+
+
+def test_sigma_counts_only_when_the_footprint_changes() -> None:
+    held = Allocation(A, 1, 1000, nu=1)
+    job = Application(sigma=6 * MINUTE)
+    assert evaluate([held], job, APART).shares[0].useful_hours == pytest.approx(1)
+    assert evaluate([held], job, APART, shrinks=True).shares[0].useful_hours == pytest.approx(0.9)
+    assert evaluate([held, Allocation(B, 1, 1, 1, planned=True)], job, APART).shares[0].useful_hours == pytest.approx(
+        0.9
+    )
+
+
+def test_a_stall_longer_than_what_is_left_undoes_no_work() -> None:
+    ending = Allocation(A, 5, 1000, nu=4, left=MINUTE, beta=1.0, eviction_after=SECOND)
+    assert evaluate([ending], Application(lambda_=2 * MINUTE), APART).work == 0
+
+
+def test_machines_that_start_up_are_paid_and_do_no_work() -> None:
+    new = Allocation(A, 2, parse_usd("0.5"), nu=4, beta=0.5, eviction_after=20 * MINUTE, startup=5 * MINUTE)
+    assert new.cost_usd == pytest.approx(0.5)
+    assert new.expected_hours * 60 == pytest.approx(35)
+    assert Allocation(A, 2, 1, nu=4, left=MINUTE, startup=5 * MINUTE).expected_hours == 0
+
+
+def test_phi_is_asked_at_the_size_of_the_whole_footprint() -> None:
+    found = evaluate([Allocation(A, 10, 1000, nu=20), Allocation(B, 75, 1000, nu=4)], Application(saturating), APART)
+    assert found.phi == pytest.approx(0.5)
+    assert found.work == pytest.approx(250)
+
+
+def test_machines_that_only_cost_have_no_cost_per_work() -> None:
+    assert evaluate([Allocation(A, 3, 1000, nu=0)], Application(), APART).usd_per_work == math.inf
+    assert evaluate([], Application(), APART).usd_per_work == math.inf
+
+
+def test_every_term_stands_in_the_explanation() -> None:
+    held = Allocation(A, 10, parse_usd("0.05"), nu=8, left=30 * MINUTE, beta=0.2, eviction_after=10 * MINUTE)
+    planned = Allocation(B, 4, parse_usd("0.1"), nu=16, beta=0.5, eviction_after=20 * MINUTE, planned=True)
+    assert str(evaluate([held, planned], Application(0.9, 3 * MINUTE, 5 * MINUTE), APART)).splitlines() == [
+        "E $0.007062 per unit of work: C $0.4, W 56.64 with phi 0.9",
+        "lost by each: 180.0 s to evictions (chance of any 0.6), 180.0 s to the change",
+        "aws/us-east-1/us-east-1a/a.large: 10 held at $0.05/h, 30.0 min left, beta 0.2: $0.2;"
+        " runs 26.0 min, 20.0 useful, nu 8: work 24",
+        "aws/us-east-1/us-east-1a/b.large: 4 planned at $0.1/h, 60.0 min left, beta 0.5: $0.2;"
+        " runs 40.0 min, 34.0 useful, nu 16: work 32.64",
+    ]
+
+
+def test_allocations_of_one_market_fall_together() -> None:
+    low = Allocation(A, 1, 1, 1, HOUR, 0.4, HOUR / 2)
+    high = Allocation(A, 1, 1, 1, HOUR, 0.1, HOUR / 2)
+    other = Allocation(B, 1, 1, 1, HOUR, 0.5, HOUR / 2)
+    assert chance_of_eviction([low, high], TOGETHER) == pytest.approx(0.4)
+    assert chance_of_eviction([low, high], APART) == pytest.approx(1 - 0.6 * 0.9)
+    assert chance_of_eviction([low, high, other], TOGETHER) == pytest.approx(1 - 0.6 * 0.5)
+
+
+def test_of_hours_that_end_apart_each_moment_counts_the_lowest_bid_still_running() -> None:
+    """0.36 in 30 minutes at the low bid; 0.19 in an hour, so 0.1 in its second half, at the high one."""
+    low = Allocation(A, 1, 1, 1, 30 * MINUTE, 0.36, MINUTE)
+    high = Allocation(A, 1, 1, 1, HOUR, 0.19, MINUTE)
+    assert chance_of_eviction([low, high], TOGETHER) == pytest.approx(1 - 0.64 * 0.9)
+
+
+def test_together_equals_simulated_prices_that_cross_nested_bids() -> None:
+    """Independent check by brute force: one price that jumps above each bid at memoryless moments."""
+    rng = np.random.default_rng(1)
+    hazards, hours = np.array([3.0, 1.0, 0.4]), np.array([0.2, 0.9, 0.5])
+    # Beyond the lowest bid it jumps 3 times an hour; 1 of 3 goes beyond the second, 0.4 of 3 beyond the third.
+    runs, jumps = 200_000, 30
+    times = np.cumsum(rng.exponential(1 / hazards[0], (runs, jumps)), axis=1)
+    heights = rng.random((runs, jumps)) * hazards[0]
+    fallen = [((heights < hazard) & (times < left)).any(axis=1) for hazard, left in zip(hazards, hours, strict=True)]
+    footprint = [
+        Allocation(A, 1, 1, 1, round(left * HOUR), float(-np.expm1(-hazard * left)), 0.0)
+        for hazard, left in zip(hazards.tolist(), hours.tolist(), strict=True)
+    ]
+    simulated = float(np.any(fallen, axis=0).mean())
+    assert chance_of_eviction(footprint, TOGETHER) == pytest.approx(simulated, abs=0.005)
+    assert abs(chance_of_eviction(footprint, APART) - simulated) > 0.05
+
+
+@given(st.lists(allocations(), max_size=6))
+def test_falling_together_lies_between_the_likeliest_and_falling_apart(footprint: list[Allocation]) -> None:
+    together, apart = chance_of_eviction(footprint, TOGETHER), chance_of_eviction(footprint, APART)
+    assert max((one.beta for one in footprint), default=0.0) <= together + 1e-9
+    assert together <= apart + 1e-9
+    if len({one.market for one in footprint}) == len(footprint):
+        assert together == pytest.approx(apart, abs=1e-9)
+
+
+def test_beta_over_a_part_composes_to_the_whole() -> None:
+    assert 1 - (1 - beta_over(0.3, 0.25)) * (1 - beta_over(0.3, 0.75)) == pytest.approx(0.3)
+    assert (beta_over(0.0, 0.5), beta_over(0.3, 0.0)) == (0, 0)
+    assert beta_over(1.0, 0.5) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", BILLING_RULES)
+def test_cost_follows_the_rule_of_the_provider(name: str) -> None:
+    """Half an hour of a first hour is left; survival falls evenly from 1 to 1/2 within it."""
+    survival = SampledSurvival(np.array([0.0, 30 * MINUTE, HOUR]), np.array([1.0, 1.0, 0.5]))
+    seconds = float(expected_seconds(billing_rule(name), 30 * MINUTE, 30 * MINUTE, survival))
+    one = Allocation(A, 2, parse_usd("0.3"), 4, 30 * MINUTE, 0.5, 15 * MINUTE, paid_seconds=seconds)
+    refunded = Allocation(A, 2, parse_usd("0.3"), 4, 30 * MINUTE, 0.5, 15 * MINUTE)
+    factor = {"hourly-refund": 0.5, "per-second-first-hour-free": 0.5, "per-second": 0.75, "gcp": 0.75}
+    assert one.cost_usd == pytest.approx(0.3 * factor.get(name, 0.75 - 0.5 / 60))
+    assert refunded.cost_usd == pytest.approx(0.3 * 0.5)
+
+
+@st.composite
+def candidates(draw: st.DrawFn) -> Candidates:
+    rows, deltas, counts = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    beta = rng.choice([0.0, 1.0, *rng.random(4).tolist()], (rows, deltas, 1))
+    paid = rng.random((rows, 1, 1)) * 7200 if draw(st.booleans()) else None
+    return Candidates(
+        markets=tuple(draw(st.permutations((A, B, market("d.large"))))[:rows]),
+        machines=rng.integers(1, 100, (rows, 1, counts)),
+        price=rng.integers(1, 10**10, (rows, 1, 1)),
+        nu=rng.choice([0.0, 4.0, 36.0], (rows, 1, 1)),
+        left=rng.choice([HOUR, 10 * MINUTE, 7 * MINUTE + 1], (1, deltas, 1)),
+        beta=beta,
+        eviction_after=np.where(beta > 0, rng.random((rows, deltas, 1)) * HOUR, np.nan),
+        paid_seconds=paid,
+        startup=draw(st.sampled_from((0, 5 * MINUTE))),
+    )
+
+
+@settings(max_examples=300)
+@given(st.lists(allocations(), max_size=5), candidates(), applications, st.sampled_from(Dependence))
+def test_many_at_once_equal_each_alone(
+    footprint: list[Allocation], offered: Candidates, job: Application, dependence: Dependence
+) -> None:
+    found = with_each(footprint, offered, job, dependence)
+    assert found.usd_per_work.shape == offered.shape
+    for index in np.ndindex(offered.shape):
+        alone = evaluate([*footprint, offered.allocation(index)], job, dependence)
+        assert found.cost_usd[index] == pytest.approx(alone.cost_usd, rel=1e-9)
+        assert found.work[index] == pytest.approx(alone.work, rel=1e-9, abs=1e-9)
+        if alone.work > 1e-6 or alone.work == 0 == found.work[index]:
+            assert found.usd_per_work[index] == pytest.approx(alone.usd_per_work, rel=1e-9)
+
+
+@settings(max_examples=50)
+@given(candidates(), applications)
+def test_the_best_candidate_has_the_smallest_cost_per_work(offered: Candidates, job: Application) -> None:
+    found = with_each([], offered, job, TOGETHER)
+    best = found.best()
+    each = [evaluate([offered.allocation(index)], job, TOGETHER).usd_per_work for index in np.ndindex(offered.shape)]
+    if best is None:
+        assert min(each) == math.inf
+        return
+    assume(found.work[best] > 1e-6)
+    assert evaluate([offered.allocation(best)], job, TOGETHER).usd_per_work == pytest.approx(min(each))
+
+
+def offer(**changed: object) -> Candidates:
+    one = np.ones((2, 1))
+    whole = one.astype(np.int64)
+    fields = {"markets": (A, B), "machines": whole, "price": whole, "nu": one, "left": whole, "beta": one * 0.5}
+    return Candidates(**{**fields, "eviction_after": one, **changed})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "story"),
+    [
+        ({"markets": (A,)}, "candidates of 1 markets have arrays of shapes"),
+        ({"nu": np.ones(2)}, "as many axes, markets first"),
+        ({"paid_seconds": np.ones((2, 1, 1))}, "as many axes, markets first"),
+        ({"price": np.zeros((2, 1), dtype=np.int64)}, "prices and times left above 0"),
+        ({"left": np.zeros((2, 1), dtype=np.int64)}, "prices and times left above 0"),
+        ({"nu": np.full((2, 1), -1.0)}, "nu not below 0"),
+        ({"startup": -1}, "start up in -1"),
+        ({"beta": np.full((2, 1), 1.1)}, "not a probability"),
+        ({"beta": np.full((2, 1), np.nan)}, "not a probability"),
+    ],
+)
+def test_impossible_candidates_are_refused(wrong: dict[str, object], story: str) -> None:
+    with pytest.raises(ImpossibleAllocation, match=story):
+        offer(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "story"),
+    [
+        ({"machines": 0}, "0 machines"),
+        ({"price": 0}, "0 nano-dollars"),
+        ({"left": 0}, "0 microseconds left"),
+        ({"nu": -1.0}, "nu -1"),
+        ({"startup": -1}, "start-up -1"),
+        ({"beta": 1.5}, "beta 1.5 is not a probability"),
+        ({"beta": math.nan}, "beta nan is not a probability"),
+        ({"beta": 0.1}, "needs a time to eviction"),
+    ],
+)
+def test_impossible_allocations_are_refused(wrong: dict[str, object], story: str) -> None:
+    with pytest.raises(ImpossibleAllocation, match=story):
+        Allocation(**{"market": A, "machines": 1, "price": 1, "nu": 1.0, **wrong})  # type: ignore[arg-type]
+
+
+def test_impossible_jobs_are_refused() -> None:
+    with pytest.raises(ImpossibleAllocation, match="neither is below 0"):
+        Application(sigma=-1)
+    for phi in (0.0, -0.5, math.nan, lambda size: size * 0):
+        with pytest.raises(ImpossibleAllocation, match="must be above 0"):
+            evaluate([Allocation(A, 1, 1, 1)], Application(phi=phi), APART)
+
+
+def test_the_market_that_is_held_is_found_in_whatever_row() -> None:
+    held = Allocation(B, 1, 1, 1, HOUR, 0.5, MINUTE)
+    names = tuple(market(f"{letter}.large") for letter in "cab")
+    beta = np.full((3, 1), 0.3)
+    each = Candidates(
+        names, *(np.ones((3, 1), dtype=np.int64),) * 2, np.ones((3, 1)), np.full((3, 1), HOUR), beta, beta * 0
+    )
+    job = Application(lambda_=6 * MINUTE, sigma=0)
+    works = with_each([held], each, job, TOGETHER).work[:, 0]
+    alone = evaluate([held, each.allocation((2, 0))], job, TOGETHER)
+    assert alone.eviction == pytest.approx(0.5)
+    assert works[2] == pytest.approx(alone.work)
+    assert works[0] == works[1] == pytest.approx(works[2] - 2 * 0.15 * 0.1)
+
+
+def test_markets_are_told_apart_by_more_than_their_type() -> None:
+    zones = [
+        Allocation(Market.parse(f"aws/us-east-1/us-east-1{z}/c4.xlarge"), 1, 1, 1, HOUR, 0.5, MINUTE) for z in "ab"
+    ]
+    assert chance_of_eviction(zones, TOGETHER) == pytest.approx(0.75)
