@@ -62,3 +62,12 @@ def _size(path: Path) -> int | None:
         return path.stat().st_size
     except OSError:
         return None
+
+
+@contextmanager
+def counting(session: Session, what: str, total: int) -> Iterator[Callable[[], None]]:
+    """Shows how many of a known number of steps are done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with _progress(session, *columns) as progress:
+        bar = progress.add_task(what, total=total)
+        yield lambda: progress.advance(bar)

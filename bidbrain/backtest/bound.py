@@ -1,0 +1,99 @@
+"""`bound`: what a job costs at least for somebody who knows the future but gets no refunds.
+
+With refunds perfect foresight costs nothing, because every hour could be one that ends in an eviction; so the bound is
+held against a scheme's cost with its refunds added back. It is a lower bound, and need not be attained:
+
+- Work done at a moment was paid at the price of the start of some hour that contains it, so its unit price is at least
+  the lowest of the hour before, of the cheapest market, or of the baseline on demand.
+- At most `most_nu` works at once, from one start-up after the beginning on. The cheapest moments are filled first.
+- To finish by T some moment needs at least work / (T - start-up) machines' worth, and all of them are paid while they
+  start up.
+It is minimised over the moment T of the end, up to twice the baseline's time. Machines that serve and do no work, which
+not every scheme holds, are not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.backtest.engine import Job
+from bidbrain.eviction.crossing import Floats, range_maxima
+from bidbrain.strategies.base import Offer
+from pricing_data.series import Ints, PriceSeries
+from pricing_data.units import HOUR
+
+_CELLS = 48
+LONGEST_RATIO = 2.0
+"""A job may take at most so many times as long as on its baseline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The least cost, in nano-dollars per hour times microseconds, and the end by which it is reached."""
+
+    cost: float
+    end: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitPrices:
+    """The least price of a unit of work, as a step function: nano-dollars per hour and nu from `times[i]` on."""
+
+    times: Ints
+    prices: Floats
+
+    @classmethod
+    def of(cls, histories: Sequence[PriceSeries], offers: Sequence[Offer], baseline: Offer) -> UnitPrices:
+        """Of a zone's markets and the baseline on demand."""
+        nu_of = {offer.market: offer.nu for offer in offers}
+        steps = [(_lowest_of_last_hour(series), nu_of[series.market]) for series in histories if series.market in nu_of]
+        times = np.unique(np.concatenate([at for (at, _), _ in steps]))
+        prices = np.full(times.size, baseline.on_demand / baseline.nu)
+        for (at, lowest), nu in steps:
+            known = np.searchsorted(at, times, side="right") - 1
+            prices = np.where(known >= 0, np.minimum(prices, lowest[np.maximum(known, 0)] / nu), prices)
+        return cls(times, prices)
+
+    def within(self, start: int, end: int) -> tuple[Floats, Floats]:
+        """Lengths and prices of the steps between two moments."""
+        first = max(int(np.searchsorted(self.times, start, side="right")) - 1, 0)
+        after = int(np.searchsorted(self.times, end, side="left"))
+        edges = np.concatenate(([start], self.times[first + 1 : after], [end])).astype(float)
+        return np.diff(edges), self.prices[first:after]
+
+
+def least_cost(job: Job, unit: UnitPrices, startup: int, baseline_time: int) -> Bound:
+    """The bound of one job; who ends between two moments of the grid has no more choice than by the later one."""
+    soonest = startup + job.work / job.most_nu
+    ends = np.linspace(soonest, LONGEST_RATIO * baseline_time, _CELLS + 1)
+    costs = []
+    for late in ends[1:]:
+        lengths, prices = unit.within(job.start + startup, job.start + int(late))
+        work_cost = _cheapest_work(lengths, prices, job.work, job.most_nu)
+        _, while_starting = unit.within(job.start, job.start + int(late))
+        most_needed = job.work / (late - startup)
+        costs.append(work_cost + most_needed * startup * float(while_starting.min()))
+    best = int(np.argmin(costs))
+    return Bound(float(costs[best]), job.start + int(ends[best + 1]))
+
+
+def _cheapest_work(lengths: Floats, prices: Floats, work: float, most_nu: float) -> float:
+    """Fills the cheapest moments with as much work as can be done in them, until all is done."""
+    order = np.argsort(prices)
+    done = np.cumsum(lengths[order] * most_nu)
+    used = np.diff(np.minimum(done, work), prepend=0.0)
+    return float(used @ prices[order])
+
+
+def _lowest_of_last_hour(series: PriceSeries) -> tuple[Ints, Ints]:
+    """For each moment the lowest price that was in force within the hour before it."""
+    times = np.unique(np.concatenate((series.times, series.times + HOUR)))
+    last = np.searchsorted(series.times, times, side="right") - 1
+    first = np.maximum(np.searchsorted(series.times, times - HOUR, side="right") - 1, 0)
+    count = last - first + 1
+    minima = -range_maxima(-series.prices, int(count.max()))
+    level = np.frexp(count)[1] - 1
+    return times, np.minimum(minima[level, first], minima[level, last - (1 << level) + 1])

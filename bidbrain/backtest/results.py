@@ -1,0 +1,80 @@
+"""What a backtest found: one row per job, and summaries per scheme and length of job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """One job under one scheme. Amounts in dollars; hours of machines by what became of them.
+
+    `cost` and `refunds` are None where the job was not finished by its limit.
+    """
+
+    scheme: str
+    zone: str
+    hours: float
+    start: int
+    end: int | None
+    cost: float
+    refunds: float
+    on_demand_cost: float
+    evictions: int
+    on_demand_hours: float
+    spot_hours: float
+    free_hours: float
+    runtime_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A scheme over all jobs of one length: costs as percent of on-demand, run time as a share of the baseline's."""
+
+    scheme: str
+    hours: float
+    jobs: int
+    cost_pct: float
+    cost_p50: float
+    cost_p95: float
+    runtime_ratio: float
+    evictions_per_job: float
+    free_pct: float
+    unfinished: int
+    on_demand_hours: float
+    spot_hours: float
+    free_hours: float
+
+
+def summarise(results: Iterable[JobResult]) -> list[Summary]:
+    """One summary for each scheme and length, in the order of their first appearance."""
+    groups: dict[tuple[str, float], list[JobResult]] = {}
+    for result in results:
+        groups.setdefault((result.scheme, result.hours), []).append(result)
+    return [_summary(scheme, hours, rows) for (scheme, hours), rows in groups.items()]
+
+
+def _summary(scheme: str, hours: float, rows: list[JobResult]) -> Summary:
+    finished = [row for row in rows if row.end is not None]
+    shares = np.array([100 * row.cost / row.on_demand_cost for row in finished] or [np.nan])
+    machine_hours = sum(row.on_demand_hours + row.spot_hours + row.free_hours for row in finished)
+    free = sum(row.free_hours for row in finished)
+    count = max(len(finished), 1)
+    return Summary(
+        scheme=scheme,
+        hours=hours,
+        jobs=len(rows),
+        cost_pct=float(shares.mean()),
+        cost_p50=float(np.quantile(shares, 0.5)),
+        cost_p95=float(np.quantile(shares, 0.95)),
+        runtime_ratio=float(np.mean([row.runtime_hours / hours for row in finished] or [np.nan])),
+        evictions_per_job=sum(row.evictions for row in finished) / count,
+        free_pct=100 * free / machine_hours if machine_hours else 0.0,
+        unfinished=len(rows) - len(finished),
+        on_demand_hours=sum(row.on_demand_hours for row in finished) / count,
+        spot_hours=sum(row.spot_hours for row in finished) / count,
+        free_hours=free / count,
+    )

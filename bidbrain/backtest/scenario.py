@@ -1,0 +1,136 @@
+"""`Scenario`: everything that a backtest depends on, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+from bidbrain.backtest.engine import AGILE, Overheads, Recovery
+from bidbrain.billing import BillingRule
+from bidbrain.errors import BidBrainError
+from bidbrain.strategies.base import Offer, Rent
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR, format_time
+
+
+class BadScenario(BidBrainError):
+    """A scenario that cannot be replayed; the message says which part of it, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time, both ends in microseconds UTC."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointing:
+    """Recovery from checkpoints: the speed that writing them leaves, and what one costs.
+
+    The interval follows Young's rule, sqrt(2 x cost x mean time to failure), as the papers' comparison scheme does.
+    """
+
+    speed: float
+    write: int
+
+    def interval(self, mean_time_to_failure: float) -> float:
+        """Time between checkpoints, in microseconds."""
+        return sqrt(2 * self.write * mean_time_to_failure)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Markets with their whole histories, the part that may be learnt from, the part that is replayed, and the jobs.
+
+    A job of h hours is what the baseline does on demand in that time. It runs in one zone; `starts` of them begin at
+    random moments per zone and length. `reliable` machines are held from start to end by schemes that recover through
+    them. Work is nu (vCPUs by default) times time.
+    """
+
+    histories: tuple[PriceSeries, ...]
+    offers: tuple[Offer, ...]
+    train: Span
+    test: Span
+    baseline: Rent
+    reliable: Rent | None
+    hours: tuple[float, ...]
+    most_nu: float
+    billing: BillingRule
+    overheads: Overheads
+    checkpoints: Checkpointing
+    starts: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not self.offers:
+            raise BadScenario("markets: none of the price histories is of a wanted type")
+        if self.train.end > self.test.start:
+            raise BadScenario(
+                f"train ends at {format_time(self.train.end)}, after test begins at {format_time(self.test.start)}:"
+                " what is replayed must not be learnt from"
+            )
+        for name, span in (("train", self.train), ("test", self.test)):
+            if span.end <= span.start:
+                raise BadScenario(f"{name}: ends at {format_time(span.end)}, which is not after its start")
+        if self.starts <= 0:
+            raise BadScenario(f"starts: {self.starts} is not above 0")
+        if self.baseline.machines <= 0:
+            raise BadScenario(f"job: a baseline of {self.baseline.machines} machines does no work")
+        for hours in self.hours:
+            if hours <= 0 or self.latest_start(hours) <= self.test.start:
+                raise BadScenario(
+                    f"job: three times {hours:g} hours do not fit between {format_time(self.test.start)} and"
+                    f" {format_time(self.test.end)}, so that a job might not finish"
+                )
+        for series in self.histories:
+            self._require_covered(series)
+
+    def latest_start(self, hours: float) -> int:
+        """The last moment at which a job may begin."""
+        return self.test.end - int(3 * hours * HOUR)
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """Where jobs run, one zone each."""
+        return tuple(sorted({offer.market.zone for offer in self.offers}))
+
+    def offers_in(self, zone: str) -> tuple[Offer, ...]:
+        """What can be rented in a zone."""
+        return tuple(offer for offer in self.offers if offer.market.zone == zone)
+
+    def learnt(self, market: Market) -> PriceSeries:
+        """The part of a history that may be learnt from."""
+        series = next(series for series in self.histories if series.market == market)
+        return series.window(max(series.first, self.train.start), min(series.last, self.train.end))
+
+    def checkpoint_recovery(self) -> Recovery:
+        """Recovery that loses what was done since the last checkpoint, at each market's own interval."""
+        intervals = {
+            offer.market: self.checkpoints.interval(mean_time_to_failure(self.learnt(offer.market), offer.on_demand))
+            for offer in self.offers
+        }
+        return Recovery(self.checkpoints.speed, lambda offer: intervals.get(offer.market, float("inf")))
+
+    @property
+    def agile_recovery(self) -> Recovery:
+        """Recovery through an elastic parameter server: nothing is lost, and nothing is paid but the standstill."""
+        return AGILE
+
+    def _require_covered(self, series: PriceSeries) -> None:
+        # Histories begin with the first row of a download, which may be some hours after the span that it stands for.
+        if series.first > self.train.end or series.first > self.test.start or series.last < self.test.end - HOUR:
+            raise BadScenario(
+                f"prices: {series.market} is known from {format_time(series.first)} to {format_time(series.last)},"
+                f" which does not cover the test from {format_time(self.test.start)} to {format_time(self.test.end)}"
+            )
+
+
+def mean_time_to_failure(series: PriceSeries, on_demand: int) -> float:
+    """Time at or below on-demand for each crossing above it, in microseconds; without any crossing, all of it."""
+    above = series.prices > on_demand
+    below = float(((series.times[1:] - series.times[:-1]) * ~above[:-1]).sum())
+    crossings = int((above[1:] & ~above[:-1]).sum())
+    return below / max(crossings, 1)

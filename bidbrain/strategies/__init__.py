@@ -1,0 +1,1 @@
+"""Acquisition strategies, one file each, behind one protocol."""

@@ -1,0 +1,53 @@
+"""`Odds`: what a history says about bids in one market for one paid hour, ready to be asked at every decision."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.eviction.crossing import CrossingHistory
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+
+# Bid deltas between the papers' bounds, [$0.0001, $0.4] (Harlap 4.3.2).
+LOWEST_DELTA, HIGHEST_DELTA = NANOS_PER_DOLLAR // 10_000, NANOS_PER_DOLLAR * 4 // 10
+# How finely a bid's present distance from the price is told apart; further out only the tail of rare spikes is left.
+_DISTANCES = 160
+_FURTHEST = 10 * HIGHEST_DELTA
+
+
+@dataclass(frozen=True, slots=True)
+class Odds:
+    """For rising distances of a bid above the price: the chance to be evicted within an hour, and the median share of
+    that hour which passes before it happens."""
+
+    distances: tuple[int, ...]
+    betas: tuple[float, ...]
+    medians: tuple[float, ...]
+
+    @classmethod
+    def of(cls, history: PriceSeries) -> Odds:
+        """The odds that held over a history."""
+        crossings = CrossingHistory(history, HOUR)
+        distances = np.unique(np.geomspace(LOWEST_DELTA, _FURTHEST, _DISTANCES).round().astype(np.int64))
+        found = [crossings.at_delta(int(distance)) for distance in distances]
+        medians = (HOUR if crossing.median_time is None else crossing.median_time for crossing in found)
+        return cls(
+            tuple(distances.tolist()),
+            tuple(crossing.share for crossing in found),
+            tuple(median / HOUR for median in medians),
+        )
+
+    def at(self, distance: int) -> tuple[float, float]:
+        """beta and median at the largest known distance that is not above this one; above the price it is certain."""
+        if distance < 0:
+            return 1.0, 0.0
+        at = max(bisect_right(self.distances, distance) - 1, 0)
+        return self.betas[at], self.medians[at]
+
+
+def bid_deltas(count: int) -> tuple[int, ...]:
+    """Logarithmically spaced bid deltas between the papers' bounds."""
+    return tuple(np.geomspace(LOWEST_DELTA, HIGHEST_DELTA, count).round().astype(np.int64).tolist())

@@ -1,0 +1,40 @@
+"""`standard`: the cheapest market now, under a bid of the on-demand price, until it is taken away (Harlap 4.5.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation
+from pricing_data.units import HOUR, format_usd
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """What fleets did by default: one type at a time, as many machines as match the baseline's work per hour.
+
+    While even the cheapest costs more per unit of work than the baseline does on demand, the baseline is rented on
+    demand, and the market looked at again every hour.
+    """
+
+    name: str = "standard"
+
+    def decide(self, situation: Situation) -> Decision:
+        """Rents when nothing is held; looks for spot again while on-demand machines are held."""
+        if any(holding.rent.bid is not None for holding in situation.holdings):
+            return Decision()
+        baseline = situation.baseline
+        cheapest = cheapest_spot(situation)
+        if cheapest is None or situation.price(cheapest) / cheapest.nu >= baseline.offer.on_demand / baseline.offer.nu:
+            rents = () if situation.holdings else (baseline,)
+            return Decision(rents, situation.now + HOUR, "no spot price is below on-demand per unit of work")
+        machines = ceil(baseline.machines * baseline.offer.nu / cheapest.nu)
+        returns = tuple(Return(holding.allocation) for holding in situation.holdings)
+        reason = f"cheapest per unit of work: {cheapest.market} at ${format_usd(situation.price(cheapest))}"
+        return Decision((*returns, Rent(cheapest, machines, cheapest.on_demand)), reason=reason)
+
+
+def cheapest_spot(situation: Situation) -> Offer | None:
+    """The offer that costs least per unit of work, of those that do not cost more than on demand."""
+    fair = [offer for offer in situation.offers if situation.price(offer) <= offer.on_demand]
+    return min(fair, key=lambda offer: situation.price(offer) / offer.nu, default=None)

@@ -1,0 +1,100 @@
+"""`tierml`: hold the machine type with the longest expected time to eviction, under a bid of on-demand (TierML 3.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from bidbrain.eviction.crossing import CrossingHistory
+from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR, MINUTE
+
+LONGEST = 72 * HOUR
+"""Expected times are told apart up to this; markets that rarely cross on-demand are all good enough."""
+
+# Starts are watched for so long; from shorter spells than LONGEST no expectation above it could be found.
+_WATCHED = 10 * 24 * HOUR
+_TENTHS = 10
+_SWITCH_FACTOR = 2.0
+_LOOK_EVERY = 2 * MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Mttf:
+    """Mean time until the price crosses on-demand, by how many tenths of on-demand it stands at, in microseconds."""
+
+    by_tenth: tuple[float, ...]
+
+    @classmethod
+    def of(cls, history: PriceSeries, on_demand: int) -> Mttf:
+        """What a history says. A tenth in which the price never stood borrows from the next higher one that it did."""
+        edges = np.arange(_TENTHS + 1, dtype=np.int64) * on_demand // _TENTHS
+        means = CrossingHistory(history, min(_WATCHED, (history.last - history.first) // 2)).mean_times(
+            on_demand, edges
+        )
+        known = 0.0
+        filled = []
+        for mean in reversed(means):
+            known = known if mean is None else min(mean, LONGEST)
+            filled.append(known)
+        return cls(tuple(reversed(filled)))
+
+    def at(self, price: int, on_demand: int) -> float:
+        """The expected time at a price; 0 above on-demand."""
+        return 0.0 if price > on_demand else self.by_tenth[min(price * _TENTHS // on_demand, _TENTHS - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class TierMl:
+    """Switches type when another is expected to last at least twice as long; the old machines work to the end of
+    their paid hour, where an eviction would still be a gift. While every spot price is above on-demand, on-demand."""
+
+    mttf: Mapping[Market, Mttf]
+    name: str = "tierml"
+
+    def decide(self, situation: Situation) -> Decision:
+        """Looks every two minutes."""
+        wake_at = situation.now + _LOOK_EVERY
+        current = next((holding for holding in situation.holdings if holding.leaves_at is None), None)
+        best = self._longest_lasting(situation)
+        if best is None:
+            rents = () if current is not None else (situation.baseline,)
+            return Decision(rents, wake_at, "every spot price is above on-demand")
+        if current is not None and current.rent.bid is not None and not self._much_better(situation, best, current):
+            return Decision(wake_at=wake_at)
+        machines = ceil(situation.baseline.machines * situation.baseline.offer.nu / best.nu)
+        leave = () if current is None else (Return(current.allocation, _paid_until(current, situation.now)),)
+        hours = self._expected(situation, best) / HOUR
+        reason = f"{best.market} is expected to last {hours:.1f} hours"
+        return Decision((*leave, Rent(best, machines, best.on_demand)), wake_at, reason)
+
+    def _longest_lasting(self, situation: Situation) -> Offer | None:
+        """Of those that last equally long, the cheapest."""
+        dearest = situation.baseline.offer.on_demand / situation.baseline.offer.nu
+        fair = [
+            offer
+            for offer in situation.offers
+            if situation.price(offer) <= offer.on_demand and situation.price(offer) / offer.nu <= dearest
+        ]
+        return max(
+            fair,
+            key=lambda offer: (self._expected(situation, offer), -situation.price(offer) / offer.nu),
+            default=None,
+        )
+
+    def _expected(self, situation: Situation, offer: Offer) -> float:
+        return self.mttf[offer.market].at(situation.price(offer), offer.on_demand)
+
+    def _much_better(self, situation: Situation, best: Offer, current: Holding) -> bool:
+        held = current.rent.offer
+        return best != held and self._expected(situation, best) >= _SWITCH_FACTOR * self._expected(situation, held)
+
+
+def _paid_until(holding: Holding, now: int) -> int:
+    """The end of the hour that is paid already."""
+    return holding.start + -((holding.start - now) // HOUR) * HOUR

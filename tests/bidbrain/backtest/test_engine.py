@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from bidbrain.backtest.engine import AGILE, Job, Overheads, Recovery, Run, run_job
+from bidbrain.billing import End
+from bidbrain.replay import MarketReplay
+from bidbrain.strategies.base import Decision, Rent, Return, Situation, Strategy
+from bidbrain.strategies.odds import Odds
+from bidbrain.strategies.proteus import Application, Proteus
+from bidbrain.strategies.standard import Standard
+from bidbrain.strategies.tierml import Mttf, TierMl
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR, MINUTE, SECOND
+from tests.bidbrain.backtest.worlds import BASELINE, job, offer, restless
+
+OVERHEADS = Overheads(startup=300 * SECOND, eviction=60 * SECOND, resize=30 * SECOND)
+
+
+@dataclass
+class Whims:
+    """Rents, returns now or later, and wakes at random whole seconds: what no sensible strategy would do."""
+
+    seed: int
+    name: str = "whims"
+    asked: list[Situation] = field(default_factory=list)
+    _chance: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)
+
+    def decide(self, situation: Situation) -> Decision:
+        self.asked.append(situation)
+        chance = self._chance
+        actions: list[Rent | Return] = []
+        for holding in situation.holdings:
+            if holding.leaves_at is None and chance.random() < 0.3:
+                later = situation.now + chance.randrange(1, 1500) * SECOND
+                actions.append(Return(holding.allocation, chance.choice([None, later])))
+        if chance.random() < 0.7:
+            chosen = chance.choice(situation.offers)
+            bid = situation.price(chosen) + chance.randrange(1, 300)
+            actions.append(Rent(chosen, chance.randrange(1, 4), chance.choice([bid, None])))
+        return Decision(tuple(actions), situation.now + chance.randrange(60, 2000) * SECOND)
+
+
+def work_second_by_second(run: Run, overheads: Overheads, speed: float, until: int) -> float:
+    """Work in nu x microseconds, from the tenures alone. Nothing moves within a second but the end of the job."""
+    stops = sorted(
+        [(one.end, overheads.eviction) for one in run.tenures if one.ended is End.EVICTED]
+        + [(one.end, overheads.resize) for one in run.tenures if one.ended is End.LEFT]
+        + [
+            (one.ready, overheads.resize)
+            for one in run.tenures
+            if one.end > one.ready and any(o.ready < one.ready < o.end for o in run.tenures)
+        ]
+    )
+    done, second = 0.0, run.job.start
+    while second < until:
+        length = min(SECOND, until - second)
+        if not any(at <= second < at + span for at, span in stops):
+            working = [one for one in run.tenures if one.ready <= second < one.end]
+            done += sum(one.rent.machines * one.rent.offer.nu for one in working) * speed * length
+        second += SECOND
+    return done
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_work_adds_up_second_by_second_and_evictions_are_the_markets(seed: int) -> None:
+    histories = [restless(seed, 60), restless(seed + 100, 60, "b.large")]
+    offers = (offer(histories[0]), offer(histories[1], 6.0))
+    run = run_job(job(offers), Whims(seed), MarketReplay(histories), OVERHEADS, Recovery(speed=0.83))
+    until = run.job.limit if run.end is None else run.end
+    done = work_second_by_second(run, OVERHEADS, 0.83, until)
+    if run.end is None:
+        assert done < run.job.work
+    else:
+        assert done == pytest.approx(run.job.work, rel=1e-9)
+    for tenure in run.tenures:
+        assert tenure.ready == tenure.start + OVERHEADS.startup
+        above = [] if tenure.rent.bid is None else evictions_of(histories, tenure.rent, tenure.start)
+        first = above[0] if above else None
+        if tenure.ended is End.EVICTED:
+            assert tenure.end == first
+        else:
+            assert first is None or tenure.end <= first
+
+
+def evictions_of(histories: list[PriceSeries], rent: Rent, start: int) -> list[int]:
+    """Every later event strictly above the bid, by a plain scan."""
+    series = next(one for one in histories if one.market == rent.offer.market)
+    events = zip(series.times.tolist(), series.prices.tolist(), strict=True)
+    assert rent.bid is not None
+    return [time for time, price in events if time > start and price > rent.bid]
+
+
+def changed_after(series: PriceSeries, moment: int, seed: int) -> PriceSeries:
+    """The same past, another future."""
+    prices = series.prices.copy()
+    later = series.times > moment
+    prices[later] = np.random.default_rng(seed).integers(100, 1600, int(later.sum()))
+    return PriceSeries(series.market, series.times.copy(), prices)
+
+
+def strategies(histories: list[PriceSeries], work: Job) -> list[Strategy]:
+    learnt = [series.window(series.first, series.first + 30 * HOUR) for series in histories]
+    odds = {series.market: Odds.of(series) for series in learnt}
+    mttf = {series.market: Mttf.of(series, 1000) for series in learnt}
+    return [Standard(), TierMl(mttf), Proteus(work.offers, odds, Application(1 / 60, 1 / 120, 1 / 12, 0.1)), Whims(5)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_decision_looks_at_the_future(seed: int) -> None:
+    histories = [restless(seed, 60), restless(seed + 100, 60, "b.large")]
+    work = job((offer(histories[0]), offer(histories[1], 6.0)))
+    moment = work.start + HOUR + 7 * MINUTE
+    other = [changed_after(series, moment, seed) for series in histories]
+    for one, again in zip(strategies(histories, work), strategies(histories, work), strict=True):
+        first = run_job(work, one, MarketReplay(histories), OVERHEADS)
+        second = run_job(work, again, MarketReplay(other), OVERHEADS)
+        assert until(first, moment) == until(second, moment), one.name
+
+
+def until(run: Run, moment: int) -> list[tuple[object, ...]]:
+    """What had happened by a moment."""
+    seen = [(one.rent, one.start, one.end if one.end <= moment else None) for one in run.tenures if one.start <= moment]
+    return sorted(seen, key=str)
+
+
+def test_a_checkpoint_loses_what_was_done_since_the_last_one() -> None:
+    known = restless(1, 60)
+    recovery = Recovery(1.0, lambda _: 10 * MINUTE)
+    rent = Rent(offer(known), 1, 500)
+    ready = known.first
+    assert recovery.lost_time(rent, ready, ready + 25 * MINUTE) == 5 * MINUTE
+    assert recovery.lost_time(rent, ready, ready - MINUTE) == 0
+    assert AGILE.lost_time(rent, ready, ready + 25 * MINUTE) == 0
+
+
+def test_a_job_that_rents_nothing_is_not_finished() -> None:
+    @dataclass(frozen=True)
+    class Idle:
+        name: str = "idle"
+
+        def decide(self, _: Situation) -> Decision:
+            return Decision()
+
+    known = restless(1, 60)
+    run = run_job(job((offer(known),)), Idle(), MarketReplay([known]), OVERHEADS)
+    assert (run.end, run.tenures, run.evictions) == (None, (), 0)
+
+
+def test_on_demand_machines_are_never_taken_away() -> None:
+    known = restless(1, 60)
+
+    @dataclass(frozen=True)
+    class Baseline:
+        name: str = "baseline"
+
+        def decide(self, situation: Situation) -> Decision:
+            return Decision() if situation.holdings else Decision((BASELINE,))
+
+    run = run_job(job((offer(known),)), Baseline(), MarketReplay([known]), OVERHEADS)
+    assert run.end == run.job.start + OVERHEADS.startup + 3 * HOUR
+    assert [tenure.ended for tenure in run.tenures] == [End.HANDED_ON]

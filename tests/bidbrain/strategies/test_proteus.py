@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bidbrain import cost
+from bidbrain.cost import Dependence
+from bidbrain.strategies.base import Holding, Offer, Rent, Return, Situation
+from bidbrain.strategies.fixed_bid import fixed_bid
+from bidbrain.strategies.odds import HIGHEST_DELTA, LOWEST_DELTA, Odds, bid_deltas
+from bidbrain.strategies.proteus import Application, Proteus, Terms, _total
+from pricing_data.market import NO_ZONE, Market
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
+from tests.bidbrain.backtest.worlds import BASELINE, offer, restless
+from tests.pricing_data.histories import START, market
+
+PRICE = 20_000_000
+OFFERS = (Offer(market("a.large"), 8.0, 10 * PRICE), Offer(market("b.large"), 36.0, 40 * PRICE))
+# Nobody is evicted from b; from a often, except far above the price.
+ODDS = {
+    OFFERS[0].market: Odds((LOWEST_DELTA, 100 * LOWEST_DELTA), (0.5, 0.1), (0.5, 0.6)),
+    OFFERS[1].market: Odds((LOWEST_DELTA,), (0.0,), (1.0,)),
+}
+APPLICATION = Application(1 / 60, 1 / 120, 1 / 12, 0.6)
+PROTEUS = Proteus(OFFERS, ODDS, APPLICATION)
+
+
+def situation(*holdings: Holding, now: int = START, prices: tuple[int, int] = (PRICE, 4 * PRICE)) -> Situation:
+    by_market = dict(zip([one.market for one in OFFERS], prices, strict=True))
+    return Situation(now, OFFERS, lambda one: by_market[one.market], holdings, BASELINE, 756.0, 1e12)
+
+
+def held(number: int, chosen: Offer, machines: int, bid: int, start: int = START) -> Holding:
+    return Holding(number, Rent(chosen, machines, bid), start, start + 300 * SECOND)
+
+
+betas, medians, left = st.floats(0.0, 0.95), st.floats(0.3, 1.0), st.floats(0.3, 1.0)
+
+
+@given(st.lists(st.tuples(betas, medians, left, st.integers(1, 50), st.integers(10**6, 10**9)), min_size=1, max_size=6))
+def test_the_cost_per_work_is_that_of_the_equations(rows: list[tuple[float, float, float, int, int]]) -> None:
+    """The sums that make a decision cheap give what `bidbrain.cost` gives term by term (Eq. 4.1-4.4)."""
+    terms, allocations = [], []
+    for beta, median, hours, machines, price in rows:
+        survival = (1 - beta) ** hours
+        useful = hours * (survival + (1 - survival) * median)
+        dollars = survival * machines * price / NANOS_PER_DOLLAR * hours
+        terms.append(Terms(dollars, survival, useful * machines * 8.0, machines * 8.0))
+        span = round(hours * HOUR)
+        allocations.append(
+            cost.Allocation(
+                market(), machines, price, 8.0, left=span, beta=1 - survival, eviction_after=median * span, planned=True
+            )
+        )
+    reliable = cost.Allocation(Market("aws", "us-east-1", NO_ZONE, "r"), 1, int(0.6 * NANOS_PER_DOLLAR), 0.0)
+    stalls = cost.Application(1.0, sigma=HOUR // 120, lambda_=HOUR // 60)
+    expected = cost.evaluate([*allocations, reliable], stalls, Dependence.INDEPENDENT)
+    assert PROTEUS._cost_per_work(_total(terms), changes=True) == pytest.approx(expected.usd_per_work, rel=1e-6)
+
+
+def test_it_fills_the_room_in_requests_of_128_and_the_last_takes_what_is_left() -> None:
+    bought = [action for action in PROTEUS.decide(situation()).actions if isinstance(action, Rent)]
+    sizes = [rent.machines * rent.offer.nu for rent in bought]
+    assert sizes[0] in (128.0, 144.0)
+    assert 756 - 8 < sum(sizes) <= 756
+    assert all(rent.bid is not None and rent.bid > PRICE for rent in bought)
+
+
+def test_it_buys_nothing_that_makes_work_dearer() -> None:
+    owned = held(0, OFFERS[1], 10, 5 * PRICE)
+    decision = PROTEUS.decide(situation(owned, prices=(50 * PRICE, 4 * PRICE), now=START + HOUR // 2))
+    assert {action.offer for action in decision.actions if isinstance(action, Rent)} <= {OFFERS[1]}
+    dear = Proteus(OFFERS[:1], ODDS, APPLICATION)
+    decision = dear.decide(situation(owned, prices=(50 * PRICE, 4 * PRICE), now=START + HOUR // 2))
+    assert (decision.actions, decision.wake_at) == ((), START + HOUR // 2 + 120 * SECOND)
+
+
+def test_before_its_paid_hour_ends_an_allocation_is_kept_or_let_go_by_cost_per_work() -> None:
+    renewal = START + HOUR - 120 * SECOND
+    cheap, dear = held(0, OFFERS[1], 21, 20 * PRICE), held(1, OFFERS[0], 16, 90 * PRICE)
+    decision = PROTEUS.decide(situation(cheap, now=renewal))
+    assert not [action for action in decision.actions if isinstance(action, Return)]
+    decision = PROTEUS.decide(situation(cheap, dear, now=renewal, prices=(80 * PRICE, 4 * PRICE)))
+    assert Return(1, START + HOUR) in decision.actions
+    assert Return(0, START + HOUR) not in decision.actions
+
+
+def test_on_the_room_being_full_it_sleeps_until_the_next_hour_ends() -> None:
+    full = held(0, OFFERS[1], 21, 20 * PRICE)
+    assert PROTEUS.decide(situation(full, now=START + 60 * SECOND)).wake_at == START + HOUR - 120 * SECOND
+
+
+def test_a_fixed_bid_never_bids_anything_else() -> None:
+    strategy = fixed_bid(OFFERS, ODDS, APPLICATION, LOWEST_DELTA)
+    bought = [action for action in strategy.decide(situation()).actions if isinstance(action, Rent)]
+    assert bought
+    assert {rent.bid for rent in bought} <= {PRICE + LOWEST_DELTA, 4 * PRICE + LOWEST_DELTA}
+    assert strategy.name == "fixed-bid:0.0001"
+
+
+def test_odds_are_the_crossings_of_the_history() -> None:
+    known = restless(3, 100)
+    odds = Odds.of(known)
+    assert odds.at(-1) == (1.0, 0.0)
+    assert odds.at(0)[0] >= odds.at(HIGHEST_DELTA)[0]
+    assert list(odds.betas) == sorted(odds.betas, reverse=True)
+    assert all(0 <= median <= 1 for median in odds.medians)
+    assert offer(known).market in {known.market}
+
+
+def test_bid_deltas_are_spread_between_the_papers_bounds() -> None:
+    deltas = bid_deltas(10)
+    assert (deltas[0], deltas[-1], len(deltas)) == (LOWEST_DELTA, HIGHEST_DELTA, 10)
+    assert np.allclose(np.diff(np.log(deltas)), np.log(4000) / 9, rtol=1e-3)
