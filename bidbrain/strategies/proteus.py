@@ -96,7 +96,7 @@ class Proteus:
                     actions.append(Return(holding.allocation, _hour_end(holding, now)))
         leaving = {action.allocation for action in actions if isinstance(action, Return)}
         kept = [holding for holding in staying if holding.allocation not in leaving]
-        bought, room = self._buy(list(terms.values()), situation, prices, kept)
+        bought, room = self._buy(list(terms.values()), situation, prices)
         return Decision((*actions, *bought), self._next_look(now, kept, bought, room))
 
     def _keeps(
@@ -116,13 +116,14 @@ class Proteus:
         swap, _ = self._best(rest, self._candidates(room, prices))
         return bool(keep <= min(let_go, swap))
 
-    def _buy(
-        self, held: list[Terms], situation: Situation, prices: Floats, kept: list[Holding]
-    ) -> tuple[list[Rent], float]:
-        """Purchases, each the best at its turn, until none lowers the cost per work or no room is left."""
+    def _buy(self, held: list[Terms], situation: Situation, prices: Floats) -> tuple[list[Rent], float]:
+        """Purchases, each the best at its turn, until none lowers the cost per work or no room is left.
+
+        What leaves at the end of its hour takes room until then; its place is filled when it has gone.
+        """
         total = _total(held)
         current = self._cost_per_work(total, changes=False)
-        room = situation.most_nu - sum(holding.nu for holding in kept)
+        room = situation.most_nu - sum(holding.nu for holding in situation.holdings)
         bought: list[Rent] = []
         while True:
             candidates = self._candidates(room, prices)
