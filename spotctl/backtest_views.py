@@ -53,7 +53,7 @@ def answer(summaries: Sequence[Summary], wall_seconds: float) -> dict[str, Any]:
 
 
 def write(folder: Path, results: Sequence[JobResult], summaries: Sequence[Summary]) -> None:
-    """`jobs.csv` with a row per job, and the figures of the paper: costs and run times, and where machine-hours went."""
+    """`jobs.csv` with a row per job, and the paper's figures: costs, run times, and where machine-hours went."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write_jobs(folder / "jobs.csv", results)

@@ -17,7 +17,7 @@ from bidbrain.backtest.scenario import Checkpointing, Scenario, Span
 from bidbrain.billing import billing_rule
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.catalog import Catalog
-from pricing_data.errors import BadInput
+from pricing_data.errors import BadInput, UnknownInstanceType, UnknownPrice
 from pricing_data.harvest import Harvest
 from pricing_data.library import Library, Selection
 from pricing_data.market import LINUX, NO_ZONE, Market
@@ -30,9 +30,10 @@ from spotctl.errors import BadRequest
 
 def _micros(written: object) -> int:
     """YAML reads times and days as such; in quotes they are text."""
-    if isinstance(written, datetime):
-        return to_micros(written)
-    return parse_time(str(written))
+    try:
+        return to_micros(written) if isinstance(written, datetime) else parse_time(str(written))
+    except BadInput as error:
+        raise ValueError(str(error)) from None
 
 
 Moment = Annotated[int, BeforeValidator(_micros)]
@@ -124,8 +125,11 @@ def load(path: Path, library: Library) -> LoadedScenario:
         raise BadRequest(f"{path}: give either prices (files) or store (markets), not both or neither")
     listed = library.catalog.merged(_list_prices(path, file.on_demand))
     histories = _histories(path, file, library)
-    offers = tuple(_offer(series.market, listed, file) for series in histories)
-    return LoadedScenario(_scenario(file, histories, offers, listed), tuple(file.schemes))
+    try:
+        offers = tuple(_offer(series.market, listed, file) for series in histories)
+        return LoadedScenario(_scenario(file, histories, offers, listed), tuple(file.schemes))
+    except (UnknownPrice, UnknownInstanceType) as error:
+        raise BadRequest(f"{path}: {error}") from None
 
 
 def _parsed(path: Path) -> ScenarioFile:
@@ -136,10 +140,9 @@ def _parsed(path: Path) -> ScenarioFile:
         raise BadRequest(f"{path}: cannot be read: {error.strerror}") from error
     except yaml.YAMLError as error:
         raise BadRequest(f"{path}: is not YAML: {error}") from None
-    except BadInput as error:
-        raise BadRequest(f"{path}: {error}") from None
     except ValidationError as error:
-        first = error.errors()[0]
+        # A key that is unknown is most often the one that is missing, misspelt.
+        first = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise BadRequest(f"{path}: {where}: {first['msg']}{more}") from None

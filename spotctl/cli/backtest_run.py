@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,14 +50,20 @@ def run(
 
 def _replay(session: Session, loaded: LoadedScenario, workers: int) -> list[JobResult]:
     from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
 
     from bidbrain.backtest.run import portions, run_portion
     from spotctl.cli.progress import counting
 
     parts = portions(loaded.scenario, loaded.schemes)
-    with counting(session, "replaying", len(parts)) as step, ProcessPoolExecutor(workers or None) as pool:
-        results: list[JobResult] = []
-        for found in pool.map(run_portion, parts):
+    results: list[JobResult] = []
+    with counting(session, "replaying", len(parts)) as step, ExitStack() as stack:
+        map_: Callable[..., Iterator[list[JobResult]]] = map
+        if workers != 1:
+            # Spawned, not forked: the progress bar has a thread, whose locks a fork would copy in any state.
+            pool = ProcessPoolExecutor(workers or None, mp_context=get_context("spawn"))
+            map_ = stack.enter_context(pool).map
+        for found in map_(run_portion, parts):
             results += found
             step()
     return results

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import typer
 
+from bidbrain import errors as deciding
 from pricing_data import errors as pricing
 from spotctl import errors as product
 
@@ -26,6 +27,8 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (pricing.AccessDenied, CREDENTIALS),
     (product.CredentialsNeeded, CREDENTIALS),
     (pricing.PricingDataError, FAILED),
+    # A decision is pure: what it refuses is what it was asked.
+    (deciding.BidBrainError, USAGE),
     (product.SpotctlError, FAILED),
 )
 
