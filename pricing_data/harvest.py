@@ -12,6 +12,7 @@ from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.series import Ints
+from pricing_data.units import Span
 
 
 class PriceEvent(NamedTuple):
@@ -56,18 +57,6 @@ class PriceBatch:
 
 _NONE: Ints = np.empty(0, dtype=np.int64)
 NO_PRICES = PriceBatch((), _NONE, _NONE, _NONE)
-
-
-class Span(NamedTuple):
-    """A stretch of time, both ends in microseconds UTC."""
-
-    start: int
-    end: int
-
-    def joined(self, later: Span) -> Span:
-        """Both as one where they touch; else the later one, because what lies between is not covered."""
-        touching = self.start <= later.end and later.start <= self.end
-        return Span(min(self.start, later.start), max(self.end, later.end)) if touching else later
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from typing import NamedTuple
 
 from pricing_data.errors import BadInput
 
@@ -106,3 +107,15 @@ def format_usd(nanos: int) -> str:
     """
     whole, rest = divmod(nanos, NANOS_PER_DOLLAR)
     return f"{whole}.{rest:09d}".rstrip("0").rstrip(".")
+
+
+class Span(NamedTuple):
+    """A stretch of time, both ends in microseconds UTC."""
+
+    start: int
+    end: int
+
+    def joined(self, later: Span) -> Span:
+        """Both as one where they touch; else the later one, because what lies between is not covered."""
+        touching = self.start <= later.end and later.start <= self.end
+        return Span(min(self.start, later.start), max(self.end, later.end)) if touching else later

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from bidbrain.backtest.engine import Overheads
-from bidbrain.backtest.scenario import Checkpointing, Scenario, Span
+from bidbrain.backtest.scenario import Checkpointing, Scenario
 from bidbrain.billing import billing_rule
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.catalog import Catalog
@@ -24,7 +24,7 @@ from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.series import PriceSeries
 from pricing_data.sources.files import read
 from pricing_data.store.table import PriceTable
-from pricing_data.units import SECOND, parse_time, to_micros
+from pricing_data.units import SECOND, Span, parse_time, to_micros
 from spotctl.errors import BadRequest
 
 

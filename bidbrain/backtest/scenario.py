@@ -11,19 +11,11 @@ from bidbrain.errors import BidBrainError
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, format_time
+from pricing_data.units import HOUR, Span, format_time
 
 
 class BadScenario(BidBrainError):
     """A scenario that cannot be replayed; the message says which part of it, and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A stretch of time, both ends in microseconds UTC."""
-
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from pricing_data.harvest import Harvest, Span
+from pricing_data.harvest import Harvest
+from pricing_data.units import Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from pricing_data.errors import StoreError
-from pricing_data.harvest import Span
+from pricing_data.units import Span
 
 FORMAT = 1
 _NAME = "manifest.json"

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from pricing_data.catalog import Catalog
 from pricing_data.errors import StoreError, UnknownMarket
-from pricing_data.harvest import Harvest, Span, covered_by
+from pricing_data.harvest import Harvest, covered_by
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -23,6 +23,7 @@ from pricing_data.store.facts import INTERRUPTIONS, ON_DEMAND, TYPES, F, FactTab
 from pricing_data.store.manifest import Manifest, SegmentEntry
 from pricing_data.store.segments import Segment, write_segment
 from pricing_data.store.table import NO_ROWS, PriceTable, novelty
+from pricing_data.units import Span
 
 # A commit rewrites nothing, so that it is fast; beyond this many segments reading would suffer.
 _MAX_SEGMENTS = 24

@@ -8,10 +8,10 @@ import pytest
 
 from pricing_data.errors import AccessDenied, MissingCredentials, SourceError, SourceUnavailable
 from pricing_data.fetch import TaskReport, fetch
-from pricing_data.harvest import Harvest, PriceBatch, PriceEvent, Span
+from pricing_data.harvest import Harvest, PriceBatch, PriceEvent
 from pricing_data.sources.base import FetchRequest, Task
 from pricing_data.store import PriceStore
-from pricing_data.units import DAY, HOUR
+from pricing_data.units import DAY, HOUR, Span
 from tests.pricing_data.histories import START, market
 
 REQUEST = FetchRequest(START, START + 30 * DAY)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from pricing_data.errors import SourceError
-from pricing_data.harvest import Harvest, PriceBatch, Span
+from pricing_data.harvest import Harvest, PriceBatch
 from pricing_data.sources.aws.advisor import advisor_file, interruptions_of
 from pricing_data.sources.aws.api import AwsApi
 from pricing_data.sources.aws.records import (
@@ -23,7 +23,7 @@ from pricing_data.sources.aws.records import (
 from pricing_data.sources.aws.settings import AwsSettings
 from pricing_data.sources.base import FetchRequest, Task
 from pricing_data.sources.rejects import Rejects
-from pricing_data.units import DAY, to_datetime
+from pricing_data.units import DAY, Span, to_datetime
 
 SLICE = 7 * DAY
 """Pages come newest first, so a history is complete only at the end of a slice; a broken fetch repeats at most one."""

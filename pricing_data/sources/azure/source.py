@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from pricing_data.errors import SourceError, SourceUnavailable
-from pricing_data.harvest import Harvest, PriceBatch, Span
+from pricing_data.harvest import Harvest, PriceBatch
 from pricing_data.market import api_region
 from pricing_data.sources.azure import spot
 from pricing_data.sources.azure.offers import PriceSheet
@@ -18,6 +18,7 @@ from pricing_data.sources.azure.settings import AzureSettings
 from pricing_data.sources.azure.sizes import read_type
 from pricing_data.sources.base import FetchRequest, Task
 from pricing_data.sources.rejects import Rejects
+from pricing_data.units import Span
 
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential

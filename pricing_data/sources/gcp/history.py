@@ -8,13 +8,13 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from pricing_data.errors import BadInput, SourceUnavailable
-from pricing_data.harvest import PriceEvent, Span
+from pricing_data.harvest import PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.sources.gcp.machines import CLOUD
 from pricing_data.sources.gcp.money import usd_nanos
 from pricing_data.sources.rejects import Rejects
-from pricing_data.units import LATEST, parse_time
+from pricing_data.units import LATEST, Span, parse_time
 
 if TYPE_CHECKING:
     from google.cloud.compute_v1 import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.catalog import OnDemandPrice
 from pricing_data.errors import BadInput, SourceError, SourceUnavailable
-from pricing_data.harvest import Harvest, PriceBatch, PriceEvent, Span
+from pricing_data.harvest import Harvest, PriceBatch, PriceEvent
 from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.sources.base import FetchRequest, Task
 from pricing_data.sources.gcp.history import Unsupported, interruptions, market_of, price_events
@@ -19,7 +19,7 @@ from pricing_data.sources.gcp.machines import CLOUD, Machine, machine_of
 from pricing_data.sources.gcp.settings import GcpSettings
 from pricing_data.sources.gcp.skus import SOURCE, Rates, quotes, rates_of, recipe
 from pricing_data.sources.rejects import Rejects
-from pricing_data.units import DAY
+from pricing_data.units import DAY, Span
 
 if TYPE_CHECKING:
     from google.cloud.compute_v1 import CapacityHistoryResponse

@@ -7,12 +7,12 @@ import pytest
 from bidbrain.backtest.engine import Overheads
 from bidbrain.backtest.results import JobResult, summarise
 from bidbrain.backtest.run import backtest, portions
-from bidbrain.backtest.scenario import BadScenario, Checkpointing, Scenario, Span, mean_time_to_failure
+from bidbrain.backtest.scenario import BadScenario, Checkpointing, Scenario, mean_time_to_failure
 from bidbrain.billing import billing_rule
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, SECOND
+from pricing_data.units import HOUR, SECOND, Span
 from tests.bidbrain.backtest.worlds import BASELINE, offer, restless
 from tests.pricing_data.histories import START, series
 

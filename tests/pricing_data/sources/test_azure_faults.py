@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from pricing_data.errors import AccessDenied, MissingCredentials, SourceUnavailable
-from pricing_data.harvest import Span
 from pricing_data.sources.azure import AzureSource
 from pricing_data.sources.azure.retail import retry_after
 from pricing_data.sources.base import FetchRequest
-from pricing_data.units import DAY, parse_time, to_datetime
+from pricing_data.units import DAY, Span, parse_time, to_datetime
 from tests.servers.azure import (
     GRAPH,
     RETAIL,

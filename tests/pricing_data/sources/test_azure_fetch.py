@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
-from pricing_data.harvest import Harvest, PriceEvent, Span
+from pricing_data.harvest import Harvest, PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.sources.azure import AzureSource
 from pricing_data.sources.base import FetchRequest
-from pricing_data.units import DAY, HOUR, parse_time
+from pricing_data.units import DAY, HOUR, Span, parse_time
 from tests.servers.azure import (
     GRAPH,
     RETAIL,

@@ -11,7 +11,7 @@ import google.cloud
 import pytest
 
 from pricing_data.errors import AccessDenied, MissingCredentials, MissingExtra, SourceUnavailable
-from pricing_data.harvest import Span
+from pricing_data.units import Span
 from tests.servers.gcp import PROJECT, Gcp, machine, priced, refusal
 from tests.servers.gcp_world import (
     IOWA,

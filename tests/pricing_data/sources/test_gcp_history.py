@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing_data.errors import BadInput
-from pricing_data.harvest import PriceEvent, Span
+from pricing_data.harvest import PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.sources.gcp.history import SOURCE, interruptions, market_of, price_events
 from pricing_data.sources.rejects import Rejects
-from pricing_data.units import HOUR, LATEST, SECOND, format_time, parse_time
+from pricing_data.units import HOUR, LATEST, SECOND, Span, format_time, parse_time
 from tests.servers.gcp import history, interval, preempted, priced
 
 REGION, TYPE = "us-central1", "n2-standard-4"

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.errors import StoreError, UnknownMarket
-from pricing_data.harvest import Harvest, PriceBatch, PriceEvent, Span
+from pricing_data.harvest import Harvest, PriceBatch, PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.store import Committed, PriceStore
 from pricing_data.store.segments import _ROW_GROUP
 from pricing_data.store.table import PriceTable
+from pricing_data.units import Span
 from tests.pricing_data.histories import START, events, market, random_batch
 from tests.pricing_data.store.test_table import contents, expected
 
