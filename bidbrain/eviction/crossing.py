@@ -145,7 +145,8 @@ def _edges(series: PriceSeries, window: int) -> Ints:
     # Sorting by hand: numpy's unique hashes, which takes longer than all the rest.
     edges = np.sort(np.concatenate(([first, last], series.times, series.times - window)))
     edges = edges[np.append(True, np.diff(edges) > 0)]
-    return edges[(edges >= first) & (edges <= last)]
+    inside: Ints = edges[(edges >= first) & (edges <= last)]
+    return inside
 
 
 def range_maxima(prices: Ints, longest: int) -> Ints:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from spotctl.cli import prices
+from spotctl.cli import backtest, beta, prices
 from spotctl.cli.boundary import exit_code_of
 from spotctl.cli.session import Session
 
@@ -22,6 +22,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(prices.app, name="prices")
+app.add_typer(backtest.app, name="backtest")
+app.add_typer(beta.app, name="beta")
 
 
 def _print_version(wanted: bool) -> None:

@@ -11,7 +11,17 @@ HEAVY = (
 )
 
 
-@pytest.mark.parametrize("words", [["--help"], ["prices", "--help"], ["prices", "fetch", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["prices", "--help"],
+        ["prices", "fetch", "--help"],
+        ["beta", "show", "--help"],
+        ["backtest", "run", "--help"],
+        ["--version"],
+    ],
+)
 def test_the_help_path_imports_nothing_heavy(words: list[str]) -> None:
     script = f"""
 import sys

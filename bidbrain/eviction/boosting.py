@@ -1,0 +1,149 @@
+"""Gradient-boosted decision trees for a probability, over binned features: small, and repeatable from a generator.
+
+Newton boosting on the logistic loss, each tree grown on a random half of the rows and of the features (Friedman,
+Stochastic gradient boosting, 2002). All nodes of a level split at once, each on its own feature and bin, found from one
+histogram of gradients and curvatures per feature; a node where no split helps passes everything to its left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.intp]
+
+_LEAST_CURVATURE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How much the trees may say.
+
+    `ridge`, above 0, pulls leaves to 0; a leaf carries a curvature of `leaf_curvature` at least; `rows` and `features`
+    are the shares of them that each tree sees.
+    """
+
+    trees: int = 40
+    depth: int = 4
+    rate: float = 0.1
+    ridge: float = 20.0
+    leaf_curvature: float = 20.0
+    bins: int = 32
+    rows: float = 0.5
+    features: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """A full tree: `features[l][k]` and `cuts[l][k]` say how node k of level l splits; right is above the cut."""
+
+    features: tuple[Codes, ...]
+    cuts: tuple[Codes, ...]
+    leaves: Floats
+
+    def values(self, codes: Codes) -> Floats:
+        """The leaf of each row; `codes` has one row per feature, so that a column of data lies together."""
+        node, rows = np.zeros(codes.shape[1], dtype=np.intp), np.arange(codes.shape[1])
+        for feature, cut in zip(self.features, self.cuts, strict=True):
+            node = 2 * node + (codes[feature[node], rows] > cut[node])
+        return self.leaves[node]
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Trees, each over features of its own, that correct common log-odds."""
+
+    base: float
+    edges: tuple[Floats, ...]
+    trees: tuple[tuple[Codes, _Tree], ...]
+
+    def probabilities(self, data: Floats) -> Floats:
+        """The probability of each row of data."""
+        codes = _binned(data, self.edges)
+        odds = np.full(len(data), self.base)
+        for features, tree in self.trees:
+            odds += tree.values(codes[features])
+        return logistic(odds)
+
+
+def logistic(odds: Floats) -> Floats:
+    """The probability of log-odds."""
+    probability: Floats = 1 / (1 + np.exp(-odds))
+    return probability
+
+
+def log_odds(probability: Floats) -> Floats:
+    """The log-odds of a probability, finite at 0 and 1."""
+    inside = np.clip(probability, _LEAST_CURVATURE, 1 - _LEAST_CURVATURE)
+    odds: Floats = np.log(inside / (1 - inside))
+    return odds
+
+
+def fit(data: Floats, outcomes: Floats, weights: Floats, shape: Shape, rng: np.random.Generator) -> Forest:
+    """Trees that tell the rows whose outcome is 1 from those where it is 0; both have to occur."""
+    edges = _edges(data, shape.bins)
+    codes = _binned(data, edges)
+    mean = np.average(outcomes, weights=weights)
+    base = float(np.log(mean / (1 - mean)))
+    odds, trees = np.full(len(data), base), []
+    for _ in range(shape.trees):
+        probability = logistic(odds)
+        gradient = (probability - outcomes) * weights
+        curvature = np.maximum(probability * (1 - probability), _LEAST_CURVATURE) * weights
+        rows = np.flatnonzero(rng.random(len(data)) < shape.rows)
+        features = np.sort(rng.permutation(len(codes))[: max(1, round(shape.features * len(codes)))])
+        tree = _grow(codes[np.ix_(features, rows)], gradient[rows], curvature[rows], shape)
+        odds += tree.values(codes[features])
+        trees.append((features, tree))
+    return Forest(base, edges, tuple(trees))
+
+
+def _edges(data: Floats, bins: int) -> tuple[Floats, ...]:
+    cuts = np.quantile(data, np.linspace(0, 1, bins + 1)[1:-1], axis=0)
+    return tuple(np.unique(column) for column in cuts.T)
+
+
+def _binned(data: Floats, edges: tuple[Floats, ...]) -> Codes:
+    return np.stack([np.searchsorted(cuts, column, side="left") for cuts, column in zip(edges, data.T, strict=True)])
+
+
+def _grow(codes: Codes, gradient: Floats, curvature: Floats, shape: Shape) -> _Tree:
+    node = np.zeros(codes.shape[1], dtype=np.intp)
+    rows = np.arange(codes.shape[1])
+    features, cuts = [], []
+    for level in range(shape.depth):
+        feature, cut = _splits(_histogram(codes, node, 1 << level, gradient, curvature, shape.bins), shape)
+        node = 2 * node + (codes[feature[node], rows] > cut[node])
+        features.append(feature)
+        cuts.append(cut)
+    count = 1 << shape.depth
+    down, bend = np.bincount(node, gradient, count), np.bincount(node, curvature, count)
+    return _Tree(tuple(features), tuple(cuts), -shape.rate * down / (bend + shape.ridge))
+
+
+def _histogram(
+    codes: Codes, node: Codes, nodes: int, gradient: Floats, curvature: Floats, bins: int
+) -> tuple[Floats, Floats]:
+    """Sums of gradients and of curvatures at or below each bin, as (feature, node, bin)."""
+    base, size = node * bins, nodes * bins
+    sums = [
+        [np.bincount(base + column, weights, size).reshape(nodes, bins) for column in codes]
+        for weights in (gradient, curvature)
+    ]
+    return np.cumsum(sums[0], axis=2), np.cumsum(sums[1], axis=2)
+
+
+def _splits(histogram: tuple[Floats, Floats], shape: Shape) -> tuple[Codes, Codes]:
+    """For each node the feature and the bin after which a split lowers the loss most."""
+    left, left_bend = histogram
+    total, bend = left[:, :, -1:], left_bend[:, :, -1:]
+    right, right_bend = total - left, bend - left_bend
+    gain = left**2 / (left_bend + shape.ridge) + right**2 / (right_bend + shape.ridge) - total**2 / (bend + shape.ridge)
+    gain[np.minimum(left_bend, right_bend) < shape.leaf_curvature] = 0
+    by_node = gain.transpose(1, 0, 2).reshape(gain.shape[1], -1)
+    best = by_node.argmax(axis=1)
+    helps = by_node[np.arange(best.size), best] > 0
+    return best // shape.bins, np.where(helps, best % shape.bins, shape.bins)

@@ -1,0 +1,180 @@
+"""How good estimates were: from rolling origins, predictions of later starts beside the two plain shares.
+
+At each origin everything is learned from the history before it; the starts of the horizon after it are then predicted
+and compared with what came (Brier score: the mean squared difference). Starts of one day share its weather, in all
+markets together, so intervals come from resampling whole days, for both sides of a comparison alike (paired).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bidbrain.errors import TooLittleHistory
+from bidbrain.eviction.bids import Bid
+from bidbrain.eviction.conditional import Learner, Method, boosted, fit
+from bidbrain.eviction.panel import Panel
+from bidbrain.eviction.path import Floats
+from pricing_data.series import Ints, PriceSeries
+from pricing_data.units import DAY, format_time
+
+_RESAMPLES = 2000
+_BINS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is learned and what is predicted at each origin; spans in microseconds."""
+
+    window: int
+    history: int
+    horizon: int
+    step: int
+
+    def origins(self, markets: Sequence[tuple[PriceSeries, Bid]]) -> list[int]:
+        """The origins that have the whole history before them and the whole horizon, with its outcomes, after them."""
+        first = min(series.first for series, _ in markets)
+        last = max(series.last for series, _ in markets)
+        found = list(range(first + self.history, last - self.window - self.horizon + 1, self.step))
+        if not found:
+            raise TooLittleHistory(
+                f"calibrate: {format_time(first)} to {format_time(last)} does not hold {self.history / DAY:g} days of"
+                f" history and {self.horizon / DAY:g} days to predict; ask for less, or import a longer history"
+            )
+        return found
+
+
+class Predicted(NamedTuple):
+    """The starts of horizons: when, what was predicted by the model and by both plain shares, and what came."""
+
+    times: Ints
+    model: Floats
+    own: Floats
+    pooled: Floats
+    crossed: NDArray[np.bool_]
+
+
+class Skill(NamedTuple):
+    """By how much a Brier score lies below a baseline's, as a share of it, with its 95% interval."""
+
+    skill: float
+    low: float
+    high: float
+
+
+class Bin(NamedTuple):
+    """Starts whose prediction lay in a band: how many, the mean prediction, and the share that was crossed."""
+
+    low: float
+    high: float
+    starts: int
+    predicted: float
+    observed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Scores over all origins. `methods` counts what the model relied on, origin by origin."""
+
+    origins: int
+    starts: int
+    crossed: float
+    brier: float
+    brier_own: float
+    brier_pooled: float
+    against_own: Skill
+    against_pooled: Skill
+    methods: dict[Method, int]
+    reliability: tuple[Bin, ...]
+
+    @property
+    def beats_both(self) -> bool:
+        """Whether both intervals exclude 0 on the good side."""
+        return self.against_own.low > 0 and self.against_pooled.low > 0
+
+
+def calibrate(
+    markets: Sequence[tuple[PriceSeries, Bid]], plan: Plan, rng: np.random.Generator, learner: Learner = boosted
+) -> Calibration:
+    """Scores predictions over all origins of a plan."""
+    methods: dict[Method, int] = {"present": 0, "own share": 0, "pooled share": 0}
+    parts = []
+    for origin in plan.origins(markets):
+        for method, part in _predicted(markets, plan, origin, rng, learner):
+            methods[method] += 1
+            parts.append(part)
+    if not parts:
+        raise TooLittleHistory("calibrate: at no origin is there a market with history before it and starts after it")
+    joined = Predicted(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    return score(joined, methods, len(parts), rng)
+
+
+def _predicted(
+    markets: Sequence[tuple[PriceSeries, Bid]], plan: Plan, origin: int, rng: np.random.Generator, learner: Learner
+) -> Iterator[tuple[Method, Predicted]]:
+    """One origin's horizon, unless no market spans it. A row past the origin knows its own past, not its outcome."""
+    begin, end = origin - plan.history, origin + plan.horizon + plan.window
+    spanning = [
+        (series.window(max(series.first, begin), min(series.last, end)), bid)
+        for series, bid in markets
+        if series.first + plan.window < origin < series.last - plan.window
+    ]
+    if not spanning:
+        return
+    panel = Panel(spanning, plan.window)
+    market, times = panel.starts_between(origin, origin + plan.horizon - 1)
+    if not times.size:
+        return
+    own, pooled = panel.shares(origin)
+    model = fit(panel, origin, rng, learner)
+    rows = panel.rows(market, times)
+    everybody = np.full(len(rows), pooled)
+    yield model.method, Predicted(rows.times, model.predict(rows), own[rows.market], everybody, rows.crossed)
+
+
+def score(starts: Predicted, methods: dict[Method, int], origins: int, rng: np.random.Generator) -> Calibration:
+    """The scores of predictions, with intervals over resampled days."""
+    model, own, pooled = ((side - starts.crossed) ** 2 for side in (starts.model, starts.own, starts.pooled))
+    _, day = np.unique(starts.times // DAY, return_inverse=True)
+    drawn = rng.integers(0, day.max() + 1, (_RESAMPLES, int(day.max()) + 1))
+    return Calibration(
+        origins=origins,
+        starts=int(starts.times.size),
+        crossed=float(starts.crossed.mean()),
+        brier=float(model.mean()),
+        brier_own=float(own.mean()),
+        brier_pooled=float(pooled.mean()),
+        against_own=_skill(model, own, day, drawn),
+        against_pooled=_skill(model, pooled, day, drawn),
+        methods=methods,
+        reliability=tuple(_reliability(starts.model, starts.crossed)),
+    )
+
+
+def _skill(model: Floats, baseline: Floats, day: Ints, drawn: Ints) -> Skill:
+    """1 - Brier / Brier of the baseline, and its percentile interval over resampled days."""
+    if not baseline.any():
+        # Nobody was ever wrong: there is nothing to be better at.
+        return Skill(0.0, 0.0, 0.0)
+    ours, theirs = np.bincount(day, model), np.bincount(day, baseline)
+    base = theirs[drawn].sum(axis=1)
+    ratios = ours[drawn].sum(axis=1)[base > 0] / base[base > 0]
+    low, high = np.quantile(1 - ratios, (0.025, 0.975))
+    return Skill(float(1 - model.sum() / baseline.sum()), float(low), float(high))
+
+
+def _reliability(predicted: Floats, crossed: NDArray[np.bool_]) -> Iterator[Bin]:
+    which = np.clip(np.searchsorted(_BINS, predicted, side="right") - 1, 0, len(_BINS) - 2)
+    for i in np.unique(which):
+        inside = which == i
+        yield Bin(
+            _BINS[i],
+            _BINS[i + 1],
+            int(inside.sum()),
+            float(predicted[inside].mean()),
+            float(crossed[inside].mean()),
+        )

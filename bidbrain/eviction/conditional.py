@@ -1,0 +1,132 @@
+"""The probability that a bid is crossed given the present: learned over many markets, used only where it proved better.
+
+A learner turns rows of the past into a predictor of rows. `boosted`, the one in use, was chosen over rolling origins
+(docs/decisions/0003-eviction-estimates.md). Before it is believed, it has to predict the last quarter of the history
+from the first three better than both plain shares do, the market's own and everybody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bidbrain.eviction import boosting
+from bidbrain.eviction.panel import Panel, Rows
+from bidbrain.eviction.path import Floats
+from pricing_data.series import Ints
+from pricing_data.units import DAY, HOUR
+
+Predictor = Callable[[Rows], Floats]
+Learner = Callable[[Rows, Floats, np.random.Generator], Predictor]
+Method = Literal["present", "own share", "pooled share"]
+
+_SHAPE = boosting.Shape()
+# More rows hardly improve the prediction, and an answer at the terminal has a second.
+_MOST_ROWS = 12_000
+# The first starts of a history have no past to be described by.
+_WARM_UP = 12 * HOUR
+_HELD_OUT = 0.25
+# Fewer crossings than fill this many windows teach nothing about when crossings come.
+_LEAST_CROSSED_WINDOWS = 20
+# Log-odds: 0.5 and 0.62 are alike, or 0.05 and 0.08.
+_ALIKE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class CrossingModel:
+    """A predictor and why it is used.
+
+    `inflation` is how many starts tell as much as one that is independent, `trial` what was predicted of held-out ones.
+    """
+
+    method: Method
+    predict: Predictor
+    inflation: float
+    reason: str
+    trial: Floats | None = None
+
+    def share_alike(self, probability: float) -> float:
+        """The share of starts that were predicted about the same: only they can tell how good such a prediction is."""
+        if self.method != "present" or self.trial is None:
+            return 1.0
+        apart = np.abs(boosting.log_odds(self.trial) - boosting.log_odds(np.array([probability])))
+        return max(float(np.mean(apart < _ALIKE)), 1 / self.trial.size)
+
+
+def boosted(rows: Rows, weights: Floats, rng: np.random.Generator) -> Predictor:
+    """Stochastic gradient boosting over the rows."""
+    forest = boosting.fit(rows.data, rows.crossed.astype(np.float64), weights, _SHAPE, rng)
+    return lambda asked: forest.probabilities(asked.data)
+
+
+def fit(panel: Panel, until: int, rng: np.random.Generator, learner: Learner = boosted) -> CrossingModel:
+    """The model of everything that was known at a time: the learner's where it holds out, else the simpler share."""
+    own, pooled = panel.shares(until)
+    plain = CrossingModel("own share", lambda rows: own[rows.market], panel.starts_per_window, "")
+    if panel.crossings(until) < _LEAST_CROSSED_WINDOWS * panel.starts_per_window:
+        return _because(plain, "too few crossings in these markets to learn from")
+    begin, end = panel.span_known(until)
+    split = int(end - _HELD_OUT * (end - begin))
+    trial = learned(panel, begin, split, rng, learner)
+    if trial is None:
+        return _because(plain, "too short a history to learn from")
+    market, times = panel.starts_between(split, end)
+    rows = panel.rows(market, times)
+    then_own, then_pooled = panel.shares(split)
+    predicted = trial(rows)
+    scores: dict[Method, float] = {
+        "present": brier(predicted, rows),
+        "own share": brier(then_own[rows.market], rows),
+        "pooled share": brier(np.full(len(rows), then_pooled), rows),
+    }
+    inflation = _inflation(predicted, rows, panel.starts_per_window)
+    best = min(scores, key=lambda method: scores[method])
+    told = f"its last quarter was predicted with a Brier score of {scores['present']:.4f} from the present"
+    told += f", {scores['own share']:.4f} from each market's own share, {scores['pooled share']:.4f} from the pooled"
+    if best == "pooled share":
+        return CrossingModel(best, lambda rows: np.full(len(rows), pooled), inflation, told)
+    final = learned(panel, begin, until, rng, learner) if best == "present" else None
+    return CrossingModel(best if final else "own share", final or plain.predict, inflation, told, predicted)
+
+
+def learned(panel: Panel, begin: int, until: int, rng: np.random.Generator, learner: Learner) -> Predictor | None:
+    """What a learner makes of the starts between two times, outcomes included; None if all fared alike."""
+    warm = begin + min(_WARM_UP, (until - begin) // 4)
+    market, times = panel.starts_between(warm, until - panel.window)
+    crossed = panel.crossed(market, times)
+    if crossed.all() or not crossed.any():
+        return None
+    chosen, weights = _sample(crossed, rng)
+    rows = panel.rows(market[chosen], times[chosen])
+    return learner(rows, weights, rng)
+
+
+def brier(predicted: Floats, rows: Rows) -> float:
+    """The mean squared difference of predictions and outcomes."""
+    return float(np.mean((predicted - rows.crossed) ** 2)) if len(rows) else float("inf")
+
+
+def _because(model: CrossingModel, reason: str) -> CrossingModel:
+    return CrossingModel(model.method, model.predict, model.inflation, reason)
+
+
+def _sample(crossed: np.typing.NDArray[np.bool_], rng: np.random.Generator) -> tuple[Ints, Floats]:
+    """Rows to learn from: where crossings are rare all of them, and others enough; weights restore the proportion."""
+    yes, no = np.flatnonzero(crossed), np.flatnonzero(~crossed)
+    some_yes = rng.permutation(yes)[: _MOST_ROWS // 2]
+    some_no = rng.permutation(no)[: _MOST_ROWS - some_yes.size]
+    weights = np.where(crossed, yes.size / some_yes.size, no.size / some_no.size)
+    chosen = np.sort(np.concatenate((some_yes, some_no)))
+    return chosen, weights[chosen]
+
+
+def _inflation(predicted: Floats, rows: Rows, least: float) -> float:
+    """By how much the misses of a market's day vary beyond those of independent starts."""
+    days = rows.times // DAY
+    _, block = np.unique(rows.market * (int(days.max()) + 1) + days, return_inverse=True)
+    missed = np.bincount(block, predicted - rows.crossed)
+    expected = float(np.sum(predicted * (1 - predicted)))
+    return max(least, float(np.sum(missed**2)) / expected) if expected > 0 else least

@@ -1,0 +1,147 @@
+"""`Estimate`: the probability to be evicted, from price crossing and hazard together.
+
+A machine survives if neither its bid is crossed nor the cloud takes it back, so survival is the product of both. How
+far each may be off is known on the scale of -log(survival), where the product is a sum: there the two distances to an
+end of the interval add as independent errors do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import exp, expm1, hypot, inf, log1p
+
+import numpy as np
+from scipy.special import betaincinv
+
+from bidbrain.eviction.bids import Bid
+from bidbrain.eviction.conditional import fit
+from bidbrain.eviction.crossing import Crossing, CrossingHistory
+from bidbrain.eviction.hazard import Hazard
+from bidbrain.eviction.panel import Panel
+from pricing_data.series import PriceSeries
+from pricing_data.units import DAY, HOUR, SECOND
+
+MEMORY = 28 * DAY
+"""How much of each history the conditional estimate learns from: markets forget."""
+
+_SEED = 2016
+_MEDIAN_GRID = 129
+NO_HAZARD = "nothing is known of evictions at other times than price crossings, and none is assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The probability to be evicted within the window, with a 95% interval.
+
+    `median_seconds_to_eviction` is over the evicted; None where there are none. `observations` is how many independent
+    windows of watching the weaker part of the estimate is worth.
+    """
+
+    probability: float
+    low: float
+    high: float
+    median_seconds_to_eviction: float | None
+    observations: float
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class PriceOutlook:
+    """The price's part of an estimate, and the plain share of the history that it goes beyond."""
+
+    estimate: Estimate
+    historical: Crossing
+
+
+def price_outlook(markets: list[tuple[PriceSeries, Bid]], window: int, at: int) -> PriceOutlook:
+    """The probability that the first market's bid is crossed within (at, at + window], from all markets up to `at`.
+
+    The other markets say how crossings announce themselves, and what to expect where the first has shown too little.
+    """
+    series, bid = markets[0]
+    known = series.window(series.first, at)
+    historical = bid.crossing(CrossingHistory(known, window))
+    price = known.price_at(at)
+    if int(bid.limits(np.array([price]))[0]) < price:
+        why = f"the price stands above {bid} now, so that no start could hold it"
+        return PriceOutlook(_share_only(historical, why), historical)
+    panel = Panel(_remembered(markets, window, at), window)
+    model = fit(panel, at, np.random.default_rng(_SEED))
+    if not historical.share and not panel.crossings(at):
+        why = f"such a bid was crossed neither here nor, of late, in {len(panel.paths) - 1} other markets"
+        return PriceOutlook(_share_only(historical, why), historical)
+    rows = panel.rows(np.array([0]), np.array([at]))
+    probability = historical.share if model.method == "own share" else float(model.predict(rows)[0])
+    windows = panel.windows(0, at) * panel.starts_per_window / model.inflation * model.share_alike(probability)
+    basis = f"{_METHODS[model.method].format(markets=len(panel.paths))} ({model.reason})"
+    return PriceOutlook(_estimate(probability, windows, historical, basis), historical)
+
+
+def together(price: Estimate, hazard: Hazard | None, window: int, age_hours: float = 0.0) -> Estimate:
+    """Price crossing and hazard as one: the probability that either evicts a machine of an age within the window."""
+    if hazard is None:
+        return replace(price, basis=f"{price.basis}; {NO_HAZARD}")
+    hours = window / HOUR
+    crossing = [_cumulative(share) for share in (price.probability, price.low, price.high)]
+    taken = hazard.cumulative(age_hours, hours)
+    middle, low, high = (a + b for a, b in zip(crossing, taken, strict=True))
+    if middle < inf:
+        low = middle - hypot(crossing[0] - crossing[1], taken[0] - taken[1])
+        high = middle + hypot(crossing[2] - crossing[0], taken[2] - taken[0])
+    return Estimate(
+        probability=-expm1(-middle),
+        low=-expm1(-max(low, 0.0)),
+        high=-expm1(-high),
+        median_seconds_to_eviction=_median_seconds(price, hazard, age_hours, hours),
+        observations=min(price.observations, hazard.effective_hours / hours),
+        basis=f"{price.basis}; {hazard.basis}",
+    )
+
+
+_METHODS = {
+    "present": "price crossing given the present, learned from {markets} markets",
+    "own share": "the share of this market's own history, because nothing predicted better",
+    "pooled share": "the common share of {markets} markets, because nothing predicted better",
+}
+
+
+def _remembered(markets: list[tuple[PriceSeries, Bid]], window: int, at: int) -> list[tuple[PriceSeries, Bid]]:
+    """The last part of every history, nothing later than `at`; markets too short to have a start are left out."""
+    begin = at - max(MEMORY, 4 * window)
+    return [
+        (series.window(max(series.first, begin), min(series.last, at)), bid)
+        for series, bid in markets
+        if min(series.last, at) - max(series.first, begin) > window
+    ]
+
+
+def _share_only(historical: Crossing, why: str) -> Estimate:
+    return _estimate(historical.share, historical.windows, historical, f"the share of this market's own history: {why}")
+
+
+def _estimate(probability: float, windows: float, historical: Crossing, basis: str) -> Estimate:
+    """With the interval that so many independent windows leave (Jeffreys' for a share)."""
+    hits, misses = probability * windows, (1 - probability) * windows
+    low = float(betaincinv(hits + 0.5, misses + 0.5, 0.025)) if hits else 0.0
+    high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975)) if misses else 1.0
+    seconds = None if historical.median_time is None else historical.median_time / SECOND
+    return Estimate(probability, min(low, probability), max(high, probability), seconds, windows, basis)
+
+
+def _cumulative(probability: float) -> float:
+    return -log1p(-probability) if probability < 1 else inf
+
+
+def _median_seconds(price: Estimate, hazard: Hazard, age: float, hours: float) -> float | None:
+    """By when half of those evicted within the window are: crossings as known, the hazard as it builds up.
+
+    Of the crossings only the median is known; between it and the ends of the window they are taken as even.
+    """
+    at = np.linspace(0, hours, _MEDIAN_GRID)
+    middle = (price.median_seconds_to_eviction or hours * 1800) / 3600
+    crossed = price.probability * np.interp(at, [0, middle, hours], [0, 0.5, 1])
+    alive = (1 - crossed) * np.array([exp(-hazard.cumulative(age, float(end))[0]) for end in at])
+    evicted = 1 - alive
+    if evicted[-1] <= 0:
+        return None
+    return float(np.interp(evicted[-1] / 2, evicted, at)) * 3600

@@ -1,0 +1,330 @@
+"""Hazard: how often a cloud takes a machine back whatever the price, from all that is known about it.
+
+A market's evictions are taken as Poisson with a rate per machine-hour, and the rate as Gamma(evictions, hours): the
+conjugate prior, to which the market's own evictions and hours are added. What is known from elsewhere makes the prior;
+it counts for less, by weights stated here and repeated in the basis of every estimate:
+
+- a published figure, however long its history, counts as at most `PUBLISHED` evictions;
+- what siblings went through (same type, then same family and region, then the cloud) counts as at most so many
+  evictions as siblings are alike: estimated from how much their rates differ, else `SIBLINGS`.
+
+Several such pieces are averaged on the scale of the logarithm, each by its evictions: added like observations, the
+one that says the rarest evictions would outweigh all, because rare evictions come with many hours. Where pieces
+contradict each other the prior is the weaker for it, and so it is where the market's own observations contradict it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import exp, inf, log, log1p
+
+import numpy as np
+from scipy.special import gammaincinv, gammaln
+
+from bidbrain.eviction.survival import AGELESS, NOTHING, AgeProfile, Exposure, exposure_of_lives
+from pricing_data.interruptions import Interruption
+from pricing_data.lifetimes import Lifetime
+from pricing_data.market import Market
+from pricing_data.units import DAY
+
+PUBLISHED = 4.0
+SIBLINGS = (4.0, 2.0, 1.0)
+"""Of the same type; of the same family and region; of the same cloud."""
+_ALIKE_AT_MOST = 20.0
+_SIBLINGS_TO_COMPARE = 4
+# Jeffreys' prior of a Poisson rate: half an eviction seen in no time.
+_JEFFREYS = 0.5
+_RECENT_DAYS = 30 * DAY
+_HOURS_OF_MONTH = 730.0
+# A band without an upper end (Azure's 20+) is taken to reach this multiple of its lower end.
+_OPEN_BAND = 2.0
+
+
+# A prior is believed while the logarithm of how likely it makes the observations is no further below the best.
+_CONTRADICTION = 2.0
+_BELIEFS = np.geomspace(1e-6, 1.0, 241)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was watched in one market."""
+
+    market: Market
+    exposure: Exposure
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One contribution to a rate, after weighting, and where it comes from."""
+
+    source: str
+    exposure: Exposure
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """A rate of eviction per machine-hour as Gamma(evictions, hours), and how it varies with a machine's age.
+
+    `prior` is what is known from elsewhere, `observed` what was seen in the market itself. A machine of a kind that
+    ends at a fixed age (GCP's preemptible kind: 24 hours) has it as `longest_life`.
+    """
+
+    prior: tuple[Piece, ...]
+    observed: Exposure = NOTHING
+    ages: AgeProfile = AGELESS
+    longest_life: float = inf
+
+    @property
+    def _total(self) -> Exposure:
+        total = _believed(_pool([piece.exposure for piece in self.prior]), self.observed) + self.observed
+        # With hardly an eviction, seen or assumed, the rate is known to be low and not to be 0.
+        return Exposure(max(total.evictions, _JEFFREYS), total.hours)
+
+    @property
+    def effective_hours(self) -> float:
+        """How many machine-hours of watching the estimate is worth."""
+        return self._total.hours
+
+    @property
+    def rate(self) -> tuple[float, float, float]:
+        """The mean rate per hour and its 95% credible interval."""
+        shape, hours = self._total.evictions, self._total.hours
+        low, high = (float(gammaincinv(shape, share)) / hours for share in (0.025, 0.975))
+        return shape / hours, low, high
+
+    def cumulative(self, age: float, hours: float) -> tuple[float, float, float]:
+        """-log of the probability to survive `hours` more from an age on, and its interval.
+
+        The first averages survival over what the rate may be. Far out that is carried by the smallest rates, and the
+        interval reaches to it.
+        """
+        if age + hours > self.longest_life:
+            return inf, inf, inf
+        at_mean_rate = self.ages.mean_hours(age, hours)
+        _, low, high = self.rate
+        total = self._total
+        middle = total.evictions * log1p(at_mean_rate / total.hours)
+        return middle, min(low * at_mean_rate, middle), high * at_mean_rate
+
+    @property
+    def basis(self) -> str:
+        """What the rate rests on, in words."""
+        rate = self.rate[0]
+        own = (Piece("own observations", self.observed),) if self.observed.hours else ()
+        told = "; ".join(f"{piece.source} ({piece.exposure})" for piece in self.prior + own)
+        return f"hazard of {rate:.3g} evictions an hour from {told}"
+
+
+def hazard_of(
+    market: Market, evidence: Iterable[Evidence], published: Sequence[Interruption], ages: AgeProfile = AGELESS
+) -> Hazard | None:
+    """The hazard of a market from what was watched anywhere and what is published; None if nothing bears on it."""
+    watched = [one for one in evidence if one.exposure.hours > 0]
+    own = sum((one.exposure for one in watched if one.market == market), NOTHING)
+    pieces = [*_published_pieces(market, published, watched), *_sibling_pieces(market, watched)]
+    return Hazard(tuple(pieces), own, ages) if pieces or own.hours else None
+
+
+def _pool(pieces: Sequence[Exposure]) -> Exposure:
+    """Several opinions of a rate as one: the mean of their logarithms, each weighted by its evictions.
+
+    The logarithm of a Gamma rate of shape a varies by about 1/a; to that the variance between the opinions adds.
+    """
+    if not pieces:
+        return NOTHING
+    weights = np.array([piece.evictions for piece in pieces])
+    logs = np.log([piece.evictions / piece.hours for piece in pieces])
+    mean = float(np.average(logs, weights=weights))
+    between = float(np.average((logs - mean) ** 2, weights=weights))
+    shape = max(1 / (1 / float(weights.sum()) + between), _JEFFREYS)
+    return Exposure(shape, shape / exp(mean))
+
+
+def _believed(prior: Exposure, observed: Exposure) -> Exposure:
+    """As much of a prior as the observations do not contradict.
+
+    Scaled by w, Gamma(a, b) keeps its mean and makes n evictions in h hours as likely as a negative binomial of shape
+    w a. The largest w is taken that does not fall short of the best.
+    """
+    if not prior.evictions or not observed.hours:
+        return prior
+    shape, hours = _BELIEFS * prior.evictions, _BELIEFS * prior.hours
+    n, h = observed.evictions, observed.hours
+    likely = gammaln(n + shape) - gammaln(shape) + shape * np.log(hours / (hours + h)) + n * np.log(h / (hours + h))
+    return prior.scaled(float(_BELIEFS[np.flatnonzero(likely >= likely.max() - _CONTRADICTION)[-1]]))
+
+
+def evidence_of_lives(lives: Iterable[Lifetime]) -> list[Evidence]:
+    """What lives say about the markets they were lived in."""
+    by_market: dict[Market, list[Lifetime]] = {}
+    for life in lives:
+        region = _region_of(life.cloud, life.zone)
+        by_market.setdefault(Market(life.cloud, region, life.zone, life.instance_type), []).append(life)
+    return [Evidence(market, exposure_of_lives(known)) for market, known in by_market.items()]
+
+
+def _region_of(cloud: str, zone: str) -> str:
+    """The region that a zone's name begins with: `us-east-1a` (AWS), `us-west1-b` (GCP); else the zone itself."""
+    if cloud == "gcp":
+        return zone.rpartition("-")[0] or zone
+    return zone[:-1] if cloud == "aws" and zone[-2:-1].isdigit() else zone
+
+
+def family_of(instance_type: str) -> str:
+    """The family of a type, as its cloud spells it.
+
+    >>> family_of("c4.2xlarge"), family_of("n1-standard-8"), family_of("Standard_NC24s_v2"), family_of("v100x4")
+    ('c4', 'n1-standard', 'Standard_NC', 'v100')
+    """
+    if "." in instance_type:
+        return instance_type.partition(".")[0]
+    head, dash, last = instance_type.rpartition("-")
+    if dash:
+        return head
+    azure, _, rest = instance_type.partition("_")
+    if rest:
+        letters = next((i for i, letter in enumerate(rest) if letter.isdigit()), len(rest))
+        return f"{azure}_{rest[:letters]}"
+    return last.rpartition("x")[0] or last
+
+
+# --- siblings ---
+
+
+def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[Piece]:
+    """Siblings from the nearest on, each counted once, at the nearest level it belongs to."""
+    levels: tuple[tuple[str, Callable[[Market], bool]], ...] = (
+        ("{} of the same type", lambda one: one.instance_type == market.instance_type),
+        (
+            "{} of the same family and region",
+            lambda one: one.region == market.region and family_of(one.instance_type) == family_of(market.instance_type),
+        ),
+        (f"{{}} of {market.cloud}", lambda _: True),
+    )
+    left = [one for one in watched if one.market != market and one.market.cloud == market.cloud]
+    pieces = []
+    for (name, belongs), weight in zip(levels, SIBLINGS, strict=True):
+        near = [one for one in left if belongs(one.market)]
+        left = [one for one in left if not belongs(one.market)]
+        if near:
+            pieces.append(
+                Piece(name.format(_counted(len({one.market for one in near}), "market")), _pooled(near, weight))
+            )
+    return pieces
+
+
+def _pooled(siblings: Sequence[Evidence], stated: float) -> Exposure:
+    """The siblings' common rate, counting as many evictions as they are alike."""
+    total = sum((one.exposure for one in siblings), NOTHING)
+    weight = _alike(siblings, stated)
+    # With no eviction at all a rate is still known to be low: half an eviction stands in for none.
+    total = total if total.evictions else Exposure(_JEFFREYS, total.hours)
+    return total.scaled(min(1.0, weight / total.evictions))
+
+
+def _alike(siblings: Sequence[Evidence], stated: float) -> float:
+    """The shape of the Gamma that siblings' rates are drawn from, by moments (empirical Bayes); stated if few.
+
+    With a common rate r, counts n_i of exposures h_i scatter by r h_i, and by (r h_i)^2 / shape more if rates differ.
+    """
+    by_market: dict[Market, Exposure] = {}
+    for one in siblings:
+        by_market[one.market] = by_market.get(one.market, NOTHING) + one.exposure
+    if len(by_market) < _SIBLINGS_TO_COMPARE:
+        return stated
+    counts = np.array([exposure.evictions for exposure in by_market.values()], dtype=np.float64)
+    hours = np.array([exposure.hours for exposure in by_market.values()])
+    expected = hours * counts.sum() / hours.sum()
+    excess = float(np.sum((counts - expected) ** 2 - expected))
+    if excess <= 0:
+        return _ALIKE_AT_MOST
+    return float(np.clip(np.sum(expected**2) / excess, _JEFFREYS, _ALIKE_AT_MOST))
+
+
+# --- published figures ---
+
+
+def _published_pieces(market: Market, published: Sequence[Interruption], watched: Sequence[Evidence]) -> list[Piece]:
+    own = [figure for figure in published if _is_about(figure, market)]
+    rates = [figure for figure in own if figure.measure == "preemption-rate"]
+    bands = [figure for figure in own if figure.measure == "eviction-rate"]
+    buckets = [figure for figure in own if figure.measure == "monthly-bucket"]
+    pieces = []
+    if rates:
+        pieces.append(_preemption_rate(rates))
+    if bands:
+        pieces.append(_eviction_band(max(bands, key=lambda figure: figure.as_of)))
+    if buckets:
+        elsewhere = [one for one in watched if one.market != market]
+        pieces.append(_bucket(max(buckets, key=lambda figure: figure.as_of), published, elsewhere))
+    return pieces
+
+
+def _is_about(figure: Interruption, market: Market) -> bool:
+    """Figures are published for a zone, or for a region as a whole (zone `-`)."""
+    told = figure.market
+    same = (told.cloud, told.region, told.instance_type) == (market.cloud, market.region, market.instance_type)
+    # Azure tells no operating systems apart, and its figures stand at the Linux market.
+    return same and told.zone in (market.zone, "-") and (told.os == market.os or market.cloud == "azure")
+
+
+def _preemption_rate(figures: Sequence[Interruption]) -> Piece:
+    """GCP: the share of machines preempted in a day. Of the last month the mean, because single days scatter."""
+    newest = max(figure.as_of for figure in figures)
+    recent = [figure for figure in figures if figure.as_of > newest - _RECENT_DAYS]
+    hourly = sum(_hourly(figure.high, 24) for figure in recent) / len(recent)
+    source = f"GCP's preemption rate of {_counted(len(recent), 'day')}"
+    if hourly == 0:
+        return Piece(source, Exposure(_JEFFREYS, 24.0 * len(recent)))
+    return Piece(source, Exposure(PUBLISHED, PUBLISHED / hourly))
+
+
+def _eviction_band(figure: Interruption) -> Piece:
+    """Azure: the share of machines evicted per hour, as a band; the Gamma has the band's mean and spread."""
+    upper = figure.high if figure.high < 1 else max(_OPEN_BAND * figure.low, figure.low)
+    low, high = _hourly(figure.low, 1), _hourly(upper, 1)
+    mean, deviation = (low + high) / 2, (high - low) / 12**0.5
+    shape = min(PUBLISHED, (mean / deviation) ** 2) if deviation else PUBLISHED
+    return Piece(
+        f"Azure's eviction band of {figure.low:.0%} to {figure.high:.0%} an hour", Exposure(shape, shape / mean)
+    )
+
+
+def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Sequence[Evidence]) -> Piece:
+    """AWS: a bucket says only which markets are interrupted more often. The scale comes from watched markets.
+
+    evictions = scale x middle of the bucket x hours, one scale for all watched markets whose bucket is known. Where
+    none is, the scale is that of machines that ran all month: the least it can be, and it counts as half an eviction.
+    """
+    newest = {_place(one.market): one for one in sorted(published) if one.measure == "monthly-bucket"}
+    known = [(one.exposure, newest[_place(one.market)]) for one in watched if _place(one.market) in newest]
+    weighted = sum(exposure.hours * _middle(bucket) for exposure, bucket in known)
+    label = f"AWS Spot Advisor's bucket of {figure.low:.0%} to {figure.high:.0%} a month"
+    if not weighted:
+        rate = _middle(figure) / _HOURS_OF_MONTH
+        label = f"{label}, at the least scale it can have because nothing watched fits it"
+        return Piece(label, Exposure(_JEFFREYS, _JEFFREYS / rate))
+    scale = (sum(exposure.evictions for exposure, _ in known) + _JEFFREYS) / weighted
+    rate = scale * _middle(figure)
+    return Piece(
+        f"{label}, scaled by evidence from {_counted(len(known), 'market')}", Exposure(PUBLISHED, PUBLISHED / rate)
+    )
+
+
+def _place(market: Market) -> tuple[str, str, str, str]:
+    """What the Advisor tells apart: no zones."""
+    return market.cloud, market.region, market.instance_type, market.os
+
+
+def _middle(bucket: Interruption) -> float:
+    return (bucket.low + min(bucket.high, max(0.25, bucket.low))) / 2
+
+
+def _hourly(share: float, hours: float) -> float:
+    """The rate per hour that evicts a share of machines within so many hours."""
+    return -log(1 - min(share, 0.999)) / hours
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,155 @@
+"""How long machines live when some lives were only watched in part: Kaplan-Meier, and rates by age.
+
+A life that its user ended, or that still ran when the watching did, is censored: the machine lived at least so long.
+Leaving such lives out, or counting them as evictions, makes every machine look short-lived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bidbrain.errors import TooLittleHistory
+from bidbrain.eviction.path import Floats
+from pricing_data.lifetimes import AvailabilityTrace, Lifetime
+
+_Z = 1.959963984540054
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """What was watched: so many evictions in so many machine-hours. It adds up."""
+
+    evictions: float = 0.0
+    hours: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.evictions:.3g} evictions in {self.hours:,.3g} machine-hours"
+
+    def __add__(self, other: Exposure) -> Exposure:
+        return Exposure(self.evictions + other.evictions, self.hours + other.hours)
+
+    def scaled(self, weight: float) -> Exposure:
+        """The same rate, from so much less (or more) watching."""
+        return Exposure(self.evictions * weight, self.hours * weight)
+
+
+NOTHING = Exposure()
+
+
+def exposure_of_lives(lives: Iterable[Lifetime]) -> Exposure:
+    """Evictions and machine-hours of lives; a censored life adds its hours and no eviction."""
+    known = list(lives)
+    return Exposure(sum(life.preempted for life in known), sum(life.seconds for life in known) / 3600)
+
+
+def exposure_of_trace(trace: AvailabilityTrace) -> Exposure:
+    """Evictions and machine-hours of an availability trace."""
+    return Exposure(trace.preemptions, trace.machine_hours)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KaplanMeier:
+    """The share of machines that live beyond each age (hours) at which one was evicted, with a 95% interval.
+
+    The interval is Greenwood's on the scale of log(-log S), which keeps it within 0 and 1.
+    """
+
+    ages: Floats
+    survival: Floats
+    low: Floats
+    high: Floats
+    longest: float
+
+    @classmethod
+    def of(cls, lives: Iterable[Lifetime]) -> KaplanMeier:
+        """The estimate from lives, censored ones included."""
+        hours, ended = _columns(lives)
+        if not hours.size:
+            raise TooLittleHistory("survival of machines: no life was observed; give at least one")
+        ages = np.unique(hours[ended])
+        evicted = np.array([np.count_nonzero(ended & (hours == age)) for age in ages], dtype=np.float64)
+        # A life censored at the age of an eviction was at risk of it.
+        at_risk = np.array([np.count_nonzero(hours >= age) for age in ages], dtype=np.float64)
+        survival = np.cumprod(1 - evicted / at_risk).astype(np.float64)
+        low, high = _greenwood(survival, evicted, at_risk)
+        return cls(ages, survival, low, high, float(hours.max()))
+
+    def at(self, age: float) -> tuple[float, float, float]:
+        """The share that lives beyond an age in hours, and its interval. Beyond the longest life nothing is known."""
+        if age > self.longest:
+            raise TooLittleHistory(
+                f"survival at {age:g} hours: the longest of the observed lives is {self.longest:g} hours; ask for less"
+            )
+        i = int(np.searchsorted(self.ages, age, side="right")) - 1
+        return (1.0, 1.0, 1.0) if i < 0 else (float(self.survival[i]), float(self.low[i]), float(self.high[i]))
+
+    @property
+    def median(self) -> float | None:
+        """The age in hours by which half are evicted; None if the lives were not watched for so long."""
+        below = np.flatnonzero(self.survival <= 0.5)
+        return float(self.ages[below[0]]) if below.size else None
+
+
+def _greenwood(survival: Floats, evicted: Floats, at_risk: Floats) -> tuple[Floats, Floats]:
+    alive = survival > 0
+    low, high = np.zeros_like(survival), np.zeros_like(survival)
+    terms = np.cumsum(evicted[alive] / (at_risk[alive] * (at_risk[alive] - evicted[alive])))
+    log = np.log(survival[alive])
+    spread = _Z * np.sqrt(terms) / np.abs(log)
+    low[alive], high[alive] = survival[alive] ** np.exp(spread), survival[alive] ** np.exp(-spread)
+    if not alive.all():
+        # All that were left were evicted: the formula has no width there, the knowledge of before has.
+        high[~alive] = high[alive][-1] if alive.any() else 1.0
+    return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class AgeProfile:
+    """How a machine's rate of eviction changes with its age, relative to the mean rate.
+
+    From `ages[i]` hours on (the first is 0) the rate is `factors[i]` times the mean.
+    """
+
+    ages: tuple[float, ...] = (0.0,)
+    factors: tuple[float, ...] = (1.0,)
+
+    @classmethod
+    def of(cls, lives: Iterable[Lifetime], ages: tuple[float, ...], weight: float) -> AgeProfile:
+        """The profile over bands that begin at `ages`; each leans on the mean rate as if `weight` evictions said so."""
+        hours, ended = _columns(lives)
+        evictions, watched = _by_band(hours, ended, np.array(ages))
+        if not evictions.sum():
+            return AGELESS
+        mean = evictions.sum() / watched.sum()
+        factors = (evictions + weight) / (watched * mean + weight)
+        # Weighted by the hours watched the factors average 1: the mean rate keeps its meaning.
+        factors *= watched.sum() / float(factors @ watched)
+        return cls(ages, tuple(factors.tolist()))
+
+    def mean_hours(self, age: float, hours: float) -> float:
+        """How many hours at the mean rate are as risky as `hours` from an age on."""
+        begin = np.array(self.ages)
+        end = np.append(begin[1:], np.inf)
+        inside = np.clip(np.minimum(end, age + hours) - np.maximum(begin, age), 0, None)
+        return float(inside @ np.array(self.factors))
+
+
+AGELESS = AgeProfile()
+"""A machine is as likely to be taken back at every age."""
+
+
+def _by_band(hours: Floats, ended: NDArray[np.bool_], ages: Floats) -> tuple[Floats, Floats]:
+    end = np.append(ages[1:], np.inf)
+    watched = np.clip(np.minimum(hours[:, None], end) - ages, 0, None).sum(axis=0)
+    band = np.searchsorted(ages, hours[ended], side="right") - 1
+    return np.bincount(band, minlength=ages.size).astype(np.float64), watched
+
+
+def _columns(lives: Iterable[Lifetime]) -> tuple[Floats, NDArray[np.bool_]]:
+    known = list(lives)
+    hours = np.array([life.seconds / 3600 for life in known], dtype=np.float64)
+    return hours, np.array([life.preempted for life in known], dtype=np.bool_)

@@ -1,0 +1,298 @@
+"""What `spotctl beta` asks: which markets stand beside the one asked about, at which bids, and on which evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bidbrain.errors import BidBrainError
+from bidbrain.eviction.alternatives import LEARNERS
+from bidbrain.eviction.bids import Above, Bid, Fixed
+from bidbrain.eviction.calibration import Calibration, Plan, Skill, calibrate
+from bidbrain.eviction.estimate import Estimate, price_outlook, together
+from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_lives, hazard_of
+from bidbrain.eviction.survival import AgeProfile, exposure_of_trace
+from pricing_data.catalog import Catalog
+from pricing_data.errors import UnknownInstanceType, UnknownPrice
+from pricing_data.library import Library, Selection
+from pricing_data.lifetimes import Lifetime
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.sources.observations import read_availability, read_lifetimes
+from pricing_data.units import HOUR, format_time, parse_duration, parse_time, parse_usd
+from spotctl.errors import BadRequest
+
+ON_DEMAND = "on-demand"
+_MOST_SIBLINGS = 60
+# Young machines are taken back far more often, and GCP's preemptible kind again before it ends at 24 hours.
+_AGE_BANDS = (0.0, 0.25, 1.0, 3.0, 12.0, 23.0)
+_AGE_WEIGHT = 1.0
+_LEAST_LIVES_FOR_AGES = 50
+_CURVE = (0.001, 1.0)
+_CURVE_BIDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A market's history up to a moment, its siblings, and a window; the bids are asked one by one."""
+
+    library: Library
+    series: PriceSeries
+    siblings: tuple[PriceSeries, ...]
+    window: int
+    at: int
+
+    @property
+    def market(self) -> Market:
+        """The market asked about."""
+        return self.series.market
+
+    def markets_at(self, bid: Bid) -> list[tuple[PriceSeries, Bid]]:
+        """The market at its bid, then its siblings at the bid that means the same there."""
+        return [(self.series, bid), *_beside(self.series, bid, self.siblings, self.library.catalog, self.at)]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What `beta show` says of one bid."""
+
+    market: Market
+    bid: Bid
+    window: int
+    at: int
+    estimate: Estimate
+    historical_share: float
+
+
+def question(library: Library, market: str, window: str, at: str) -> Question:
+    """The question about a market, at the end of its history or at a time within it."""
+    series = library.series(Market.parse(market))
+    moment = parse_time(at) if at else series.last
+    if not series.first <= moment <= series.last:
+        raise BadRequest(
+            f"--at {at}: {series.market} is known from {format_time(series.first)} to {format_time(series.last)} only"
+        )
+    return Question(library, series, tuple(_siblings(library, series)), parse_duration(window), moment)
+
+
+def bid_of(asked: Question, delta: str, bid: str) -> Bid:
+    """The bid of the options; the on-demand price where none was given."""
+    if delta and bid:
+        raise BadRequest("beta: --bid-delta and --bid exclude each other; give one")
+    if delta:
+        return Above(_delta(delta))
+    if bid and bid != ON_DEMAND:
+        return Fixed(parse_usd(bid, "bid"))
+    try:
+        return Fixed(asked.library.catalog.on_demand(asked.market, asked.at).price)
+    except UnknownPrice as error:
+        raise BadRequest(f"{error}; or give --bid-delta or --bid in dollars") from error
+
+
+def answer(asked: Question, bid: Bid, hazard: Hazard | None, age: int = 0) -> Answer:
+    """The estimate for one bid, and for a machine that is `age` microseconds old."""
+    with _asked_too_much():
+        outlook = price_outlook(asked.markets_at(bid), asked.window, asked.at)
+        estimate = together(outlook.estimate, hazard, asked.window, age / HOUR)
+    return Answer(asked.market, bid, asked.window, asked.at, estimate, outlook.historical.share)
+
+
+def hazard_for(asked: Question, lifetimes: Sequence[Path], availability: Sequence[Path]) -> Hazard | None:
+    """The hazard of the market from what is stored and from files; traces are taken as watched in that market."""
+    lives = [_named(life, asked) for path in lifetimes for life in read_lifetimes(path)]
+    traces = [Evidence(asked.market, exposure_of_trace(read_availability(path))) for path in availability]
+    # A moment of the past knows the figures of its past; the present knows all.
+    published = [
+        one
+        for one in asked.library.store.interruptions(asked.market.cloud)
+        if one.as_of <= asked.at or asked.at == asked.series.last
+    ]
+    ages = AgeProfile()
+    if sum(life.preempted for life in lives) >= _LEAST_LIVES_FOR_AGES:
+        ages = AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT)
+    return hazard_of(asked.market, [*evidence_of_lives(lives), *traces], published, ages)
+
+
+def curve(asked: Question, hazard: Hazard | None) -> list[Answer]:
+    """The estimates over bids from a thousandth of the price above it to as much again.
+
+    Each bid is learned apart, so that chance may let a higher bid look worse. It cannot be: what a bid is exceeded by
+    exceeds every lower one, so each estimate is held at or below those of lower bids.
+    """
+    price = asked.series.price_at(asked.at)
+    deltas = dict.fromkeys(round(price * share) for share in np.geomspace(*_CURVE, _CURVE_BIDS))
+    answers: list[Answer] = []
+    for delta in deltas:
+        found = answer(asked, Above(delta), hazard)
+        answers.append(_held_below(found, answers[-1]) if answers else found)
+    return answers
+
+
+def _held_below(one: Answer, lower_bid: Answer) -> Answer:
+    at_most = lower_bid.estimate
+    estimate = replace(
+        one.estimate,
+        probability=min(one.estimate.probability, at_most.probability),
+        low=min(one.estimate.low, at_most.low),
+        high=min(one.estimate.high, at_most.high),
+    )
+    return replace(one, estimate=estimate)
+
+
+def plan(window: str, history: str, horizon: str, step: str) -> Plan:
+    """The plan of the options; origins are a horizon apart unless told otherwise."""
+    spans = [parse_duration(text) for text in (window, history, horizon, step or horizon)]
+    if spans[0] >= spans[1]:
+        raise BadRequest(f"calibrate: a history of {history} does not exceed the window of {window}")
+    return Plan(*spans)
+
+
+def calibrations(
+    library: Library, glob: str, planned: Plan, bids: str, learner: str, seed: int
+) -> dict[str, Calibration]:
+    """The scores of each bid of a list by comma."""
+    if learner not in LEARNERS:
+        raise BadRequest(f"--learner {learner!r} is none of {', '.join(LEARNERS)}")
+    series = list(library.table(library.require(Selection(glob))))
+    names = dict.fromkeys(name.strip() for name in bids.split(",") if name.strip())
+    if not names:
+        raise BadRequest("--deltas names no bid (write 0.001,0.01,on-demand)")
+    scored = {}
+    for name in names:
+        rng = np.random.default_rng(seed)
+        with _asked_too_much():
+            scored[name] = calibrate(priced_at(library, series, name), planned, rng, LEARNERS[learner])
+    return scored
+
+
+def priced_at(library: Library, series: Sequence[PriceSeries], delta: str) -> list[tuple[PriceSeries, Bid]]:
+    """Markets with one of the bids to calibrate at; those without a known on-demand price are left out of that one."""
+    if delta != ON_DEMAND:
+        return [(one, Above(_delta(delta))) for one in series]
+    known = [(one, _on_demand(library.catalog, one.market, one.last)) for one in series]
+    found: list[tuple[PriceSeries, Bid]] = [(one, Fixed(price)) for one, price in known if price is not None]
+    if not found:
+        raise BadRequest(
+            "calibrate: the on-demand price is known of none of these markets (spotctl prices import"
+            " --on-demand TABLE brings it)"
+        )
+    return found
+
+
+@contextmanager
+def _asked_too_much() -> Iterator[None]:
+    """What the history cannot answer was asked for in vain, like any other request that cannot be met."""
+    try:
+        yield
+    except BidBrainError as error:
+        raise BadRequest(str(error)) from error
+
+
+def age_of(text: str) -> int:
+    """The age of a machine in microseconds; a new one where none is given."""
+    return parse_duration(text) if text else 0
+
+
+def _delta(text: str) -> int:
+    try:
+        if Decimal(text) == 0:
+            return 0
+    except InvalidOperation:
+        pass
+    return parse_usd(text, "bid delta")
+
+
+def _siblings(library: Library, series: PriceSeries) -> Iterator[PriceSeries]:
+    """The nearest markets of the same cloud and system: same type first, then same region."""
+    market = series.market
+    others = [
+        one
+        for one in library.select(Selection(f"{market.cloud}/*/*/*/{market.os}"))
+        if one != market and one.is_synthetic == market.is_synthetic
+    ]
+    others.sort(key=lambda one: (one.instance_type != market.instance_type, one.region != market.region, str(one)))
+    yield from library.table(others[:_MOST_SIBLINGS])
+
+
+def _beside(
+    series: PriceSeries, bid: Bid, siblings: Sequence[PriceSeries], catalog: Catalog, at: int
+) -> Iterator[tuple[PriceSeries, Bid]]:
+    """A fixed bid means, in another market, the same multiple of on-demand; of the mean price where that is unknown."""
+    if isinstance(bid, Above):
+        yield from ((one, bid) for one in siblings)
+        return
+    own = _on_demand(catalog, series.market, at)
+    for one in siblings:
+        if one.first >= at:
+            continue
+        theirs = _on_demand(catalog, one.market, at)
+        if own and theirs:
+            yield one, Fixed(max(1, round(bid.price * theirs / own)))
+        elif own is None:
+            means = [past.window(past.first, min(past.last, at)).time_weighted_mean() for past in (series, one)]
+            yield one, Fixed(max(1, round(bid.price * means[1] / means[0])))
+
+
+def _on_demand(catalog: Catalog, market: Market, at: int) -> int | None:
+    try:
+        return catalog.on_demand(market, at).price
+    except UnknownPrice:
+        return None
+
+
+def _named(life: Lifetime, asked: Question) -> Lifetime:
+    """Lifetimes tell machines by accelerators (`v100x8`); where those are the market's, so is the type."""
+    market = asked.market
+    try:
+        machine = asked.library.catalog.instance_type(market.cloud, market.instance_type)
+    except UnknownInstanceType:
+        return life
+    name = f"{(machine.accelerator or '').lower()}x{machine.accelerators}"
+    same = life.cloud == market.cloud and life.instance_type.lower() == name
+    return replace(life, instance_type=market.instance_type) if same else life
+
+
+def to_json(one: Answer) -> dict[str, Any]:
+    """What `beta show --json` prints."""
+    estimate = one.estimate
+    return {
+        "market": str(one.market),
+        "probability": estimate.probability,
+        "low": estimate.low,
+        "high": estimate.high,
+        "historical_share": one.historical_share,
+        "median_seconds_to_eviction": estimate.median_seconds_to_eviction,
+        "observations": estimate.observations,
+        "basis": estimate.basis,
+        "bid": str(one.bid),
+        "window_seconds": one.window / 1e6,
+        "at": format_time(one.at),
+    }
+
+
+def calibration_json(bid: str, one: Calibration) -> dict[str, Any]:
+    """What `beta calibrate --json` prints of one bid."""
+    return {
+        "bid": bid,
+        "origins": one.origins,
+        "starts": one.starts,
+        "crossed": one.crossed,
+        "brier": one.brier,
+        "brier_own_share": one.brier_own,
+        "brier_pooled_share": one.brier_pooled,
+        "against_own_share": _skill_json(one.against_own),
+        "against_pooled_share": _skill_json(one.against_pooled),
+        "beats_both": one.beats_both,
+        "relied_on": one.methods,
+        "reliability": [band._asdict() for band in one.reliability],
+    }
+
+
+def _skill_json(skill: Skill) -> dict[str, float]:
+    return {"skill": skill.skill, "low": skill.low, "high": skill.high}

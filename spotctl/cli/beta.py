@@ -1,0 +1,134 @@
+"""`spotctl beta`: how likely an eviction is, how sure that is, and how good such estimates were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotctl.cli.options import GlobArgument
+from spotctl.cli.session import JsonOption, Session
+
+if TYPE_CHECKING:
+    from pricing_data.library import Library
+
+app = typer.Typer(help="Eviction probability: estimates, curves, calibration.", no_args_is_help=True)
+
+MarketArgument = Annotated[
+    str, typer.Argument(help="A market: aws/us-east-1/us-east-1a/c4.xlarge (- for no zone).", show_default=False)
+]
+WindowOption = Annotated[str, typer.Option(help="Within which time: 1h, 30m, 2d.")]
+AtOption = Annotated[
+    str, typer.Option(help="The moment asked about: 2016-03-20T12:00:00Z.", show_default="end of history")
+]
+LifetimesOption = Annotated[
+    list[Path] | None, typer.Option(help="CSV of machine lifetimes, to learn the hazard from. Repeatable.")
+]
+AvailabilityOption = Annotated[
+    list[Path] | None, typer.Option(help="JSON trace of availability in this market, for the hazard. Repeatable.")
+]
+PictureOption = Annotated[Path, typer.Option(help="Where to: a name that ends with .png or .svg.")]
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    market: MarketArgument,
+    bid_delta: Annotated[str, typer.Option(help="Bid so many dollars above the price at the start: 0.01.")] = "",
+    bid: Annotated[
+        str, typer.Option(help="Bid so many dollars an hour, or `on-demand`.", show_default="on-demand")
+    ] = "",
+    window: WindowOption = "1h",
+    at: AtOption = "",
+    age: Annotated[str, typer.Option(help="How long the machine has run: 3h.", show_default="new")] = "",
+    lifetimes: LifetimesOption = None,
+    availability: AvailabilityOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Say how likely an eviction is within a window, from the price now and from what is known of evictions.
+
+    Example: spotctl beta show aws/us-east-1/us-east-1a/m3.large --bid-delta 0.01 --window 1h
+    """
+    from spotctl import beta, beta_render
+
+    session: Session = context.obj
+    asked = beta.question(_library(session), market, window, at)
+    hazard = beta.hazard_for(asked, lifetimes or (), availability or ())
+    found = beta.answer(asked, beta.bid_of(asked, bid_delta, bid), hazard, beta.age_of(age))
+    if json_:
+        session.answer_json(beta.to_json(found))
+    else:
+        session.out.print(beta_render.estimate(found))
+
+
+@app.command()
+def plot(
+    context: typer.Context,
+    market: MarketArgument,
+    out: PictureOption,
+    window: WindowOption = "1h",
+    at: AtOption = "",
+    lifetimes: LifetimesOption = None,
+    availability: AvailabilityOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Draw the eviction probability and the median time to eviction over bids above the price.
+
+    Example: spotctl beta plot local/sim-east/sim-east-a/c4.2xlarge --out beta.png
+    """
+    from spotctl import beta, beta_plots
+
+    session: Session = context.obj
+    beta_plots.check(out)
+    asked = beta.question(_library(session), market, window, at)
+    hazard = beta.hazard_for(asked, lifetimes or (), availability or ())
+    curve = beta.curve(asked, hazard)
+    beta_plots.draw_curve(curve, out)
+    if json_:
+        session.answer_json({"file": str(out), "curve": [beta.to_json(one) for one in curve]})
+    else:
+        session.remark(f"drew {len(curve)} bids to {out}")
+
+
+@app.command()
+def calibrate(
+    context: typer.Context,
+    glob: GlobArgument = "",
+    window: WindowOption = "1h",
+    history: Annotated[str, typer.Option(help="How much is learned from at each origin.")] = "14d",
+    horizon: Annotated[str, typer.Option(help="How much after each origin is predicted.")] = "2d",
+    step: Annotated[str, typer.Option(help="From one origin to the next.", show_default="the horizon")] = "",
+    deltas: Annotated[
+        str, typer.Option(help="Bids above the price in dollars, and `on-demand`, by comma.")
+    ] = "0.001,0.01,on-demand",
+    learner: Annotated[str, typer.Option(help="What learns, to compare: boosted, or one that lost.")] = "boosted",
+    seed: Annotated[int, typer.Option(help="Of the random choices; the same gives the same.")] = 7,
+    out: Annotated[Path | None, typer.Option(help="Draw the reliability to this .png or .svg.")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Score estimates against what came later, beside each market's own share and the pooled share.
+
+    Example: spotctl beta calibrate 'aws/us-east-1/*/*' --history 14d --horizon 2d --out reliability.png
+    """
+    from spotctl import beta, beta_plots, beta_render
+
+    session: Session = context.obj
+    if out is not None:
+        beta_plots.check(out)
+    scored = beta.calibrations(
+        _library(session), glob, beta.plan(window, history, horizon, step), deltas, learner, seed
+    )
+    if out is not None:
+        beta_plots.draw_reliability(scored, out)
+        session.remark(f"drew the reliability to {out}")
+    if json_:
+        session.answer_json({"results": [beta.calibration_json(bid, one) for bid, one in scored.items()]})
+    else:
+        session.out.print(beta_render.calibrations(scored))
+
+
+def _library(session: Session) -> Library:
+    from spotctl import wiring
+
+    return wiring.library(session.settings)

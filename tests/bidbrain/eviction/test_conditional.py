@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bidbrain.eviction.alternatives import LEARNERS
+from bidbrain.eviction.bids import Above, Fixed
+from bidbrain.eviction.conditional import brier, fit
+from bidbrain.eviction.panel import Panel
+from pricing_data.units import DAY, HOUR, MINUTE
+from tests.bidbrain.eviction.worlds import START, flat, memoryless, moody
+
+
+def moody_panel(days: int = 12) -> Panel:
+    rng = np.random.default_rng(4)
+    return Panel([(moody(rng, f"t{i}.large", days), Above(10_000)) for i in range(8)], HOUR)
+
+
+def test_where_the_present_tells_the_future_it_is_used_and_better() -> None:
+    panel, until = moody_panel(), START + 9 * DAY
+    model = fit(panel, until, np.random.default_rng(0))
+    assert model.method == "present"
+    rows = panel.rows(*panel.starts_between(until, until + 3 * DAY))
+    own, pooled = panel.shares(until)
+    assert brier(model.predict(rows), rows) < 0.85 * brier(own[rows.market], rows)
+    assert brier(model.predict(rows), rows) < 0.85 * brier(np.full(len(rows), pooled), rows)
+
+
+def test_the_model_knows_nothing_of_what_came_after() -> None:
+    """Fitted at a time, it is the same whether the series end there or go on."""
+    until = START + 6 * DAY
+    whole = moody_panel()
+    cut = Panel(
+        [(path.series.window(START, until), bid) for path, bid in zip(whole.paths, whole.bids, strict=True)], HOUR
+    )
+    asked = whole.rows(np.arange(8), np.full(8, until))
+    first, second = (fit(panel, until, np.random.default_rng(1)).predict(asked) for panel in (whole, cut))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_markets_that_hardly_cross_are_not_learned_from() -> None:
+    panel = Panel([(flat(f"t{i}.large", 10), Above(0)) for i in range(3)], HOUR)
+    model = fit(panel, START + 9 * DAY, np.random.default_rng(0))
+    assert (model.method, model.reason) == ("own share", "too few crossings in these markets to learn from")
+    assert model.predict(panel.rows(np.array([1]), np.array([START + 9 * DAY]))) == pytest.approx([0.0])
+
+
+def test_where_the_present_tells_nothing_little_is_lost() -> None:
+    """Spikes at random: whatever is chosen predicts about as well as the truth, which is the pooled share."""
+    rng = np.random.default_rng(8)
+    panel = Panel([(memoryless(rng, f"t{i}.large", 12), Above(10_000)) for i in range(8)], HOUR)
+    until = START + 9 * DAY
+    model = fit(panel, until, rng)
+    rows = panel.rows(*panel.starts_between(until, until + 3 * DAY))
+    _, pooled = panel.shares(until)
+    assert brier(model.predict(rows), rows) < 1.03 * brier(np.full(len(rows), pooled), rows)
+
+
+def test_a_bid_that_is_always_or_never_crossed_is_answered_by_the_share() -> None:
+    rng = np.random.default_rng(6)
+    always = Panel([(moody(rng, "t.large", 8), Fixed(2_000_000))], HOUR)
+    assert fit(always, START + 7 * DAY, rng).method == "own share"
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_every_learner_predicts_probabilities(name: str) -> None:
+    panel, until = moody_panel(8), START + 6 * DAY
+    model = fit(panel, until, np.random.default_rng(0), LEARNERS[name])
+    rows = panel.rows(*panel.starts_between(until, until + DAY))
+    predicted = model.predict(rows)
+    assert predicted.shape == rows.times.shape
+    assert np.all((predicted >= 0) & (predicted <= 1))
+    assert brier(predicted, rows) < 0.25
+
+
+def test_rare_crossings_are_all_learned_from_and_weighed_as_rare() -> None:
+    """More starts than a model takes in, so that half of those taken are crossings: predictions still average right."""
+    rng = np.random.default_rng(14)
+    panel = Panel([(moody(rng, f"t{i}.large", 16), Above(10_000)) for i in range(16)], 10 * MINUTE)
+    until = START + 12 * DAY
+    assert panel.starts_between(START, until)[1].size > 50_000
+    predictor = fit(panel, until, rng).predict
+    rows = panel.rows(*panel.starts_between(until, until + 3 * DAY))
+    assert float(predictor(rows).mean()) == pytest.approx(float(rows.crossed.mean()), rel=0.15)

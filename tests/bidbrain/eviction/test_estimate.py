@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from math import exp
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bidbrain.errors import TooLittleHistory
+from bidbrain.eviction.bids import Above, Bid, Fixed
+from bidbrain.eviction.crossing import CrossingHistory
+from bidbrain.eviction.estimate import NO_HAZARD, Estimate, price_outlook, together
+from bidbrain.eviction.hazard import Hazard, Piece
+from bidbrain.eviction.survival import Exposure
+from pricing_data.series import PriceSeries
+from pricing_data.units import DAY, HOUR
+from tests.bidbrain.eviction.worlds import START, flat, moody
+
+
+def rated(rate: float, evictions: float = 1e9) -> Hazard:
+    return Hazard((Piece("test", Exposure(evictions, evictions / rate)),))
+
+
+def priced(probability: float, low: float, high: float, median: float | None = 1800.0) -> Estimate:
+    return Estimate(probability, low, high, median, 100.0, "price")
+
+
+def moody_markets(days: int = 12, bid: Bid = Above(10_000)) -> list[tuple[PriceSeries, Bid]]:  # noqa: B008  # frozen
+    rng = np.random.default_rng(4)
+    return [(moody(rng, f"t{i}.large", days), bid) for i in range(8)]
+
+
+def test_survival_is_the_product_of_both() -> None:
+    """A crossing of 0.2 and a sure rate of 0.1 an hour: 1 - 0.8 exp(-0.1)."""
+    both = together(priced(0.2, 0.2, 0.2), rated(0.1), HOUR)
+    assert both.probability == pytest.approx(1 - 0.8 * exp(-0.1), rel=1e-6)
+    assert both.low == pytest.approx(both.probability, abs=1e-4)
+    assert both.high == pytest.approx(both.probability, abs=1e-4)
+    assert both.basis.startswith("price; hazard of 0.1 evictions an hour from test")
+
+
+def test_the_product_is_what_a_simulation_finds() -> None:
+    """Crossing evenly within the hour with 0.3, capacity taken at 0.5 an hour: share evicted, and their median time."""
+    rng = np.random.default_rng(30)
+    crossing = np.where(rng.random(400_000) < 0.3, rng.uniform(0, 1, 400_000), 9.0)
+    first = np.minimum(crossing, rng.exponential(2.0, 400_000))
+    both = together(priced(0.3, 0.3, 0.3), rated(0.5), HOUR)
+    assert both.probability == pytest.approx(float(np.mean(first <= 1)), abs=0.005)
+    assert both.median_seconds_to_eviction == pytest.approx(3600 * float(np.median(first[first <= 1])), abs=30)
+
+
+def test_without_a_crossing_the_hazard_carries_the_estimate() -> None:
+    hazard_only = together(priced(0.0, 0.0, 0.0, None), rated(0.05, evictions=8), HOUR)
+    shape, hours = 8, 160.0
+    assert hazard_only.probability == pytest.approx(1 - (1 + 1 / hours) ** -shape)
+    assert hazard_only.low < hazard_only.probability < hazard_only.high
+    assert hazard_only.median_seconds_to_eviction == pytest.approx(1800, rel=0.03)
+    assert hazard_only.observations == 100
+
+
+def test_without_a_hazard_it_says_so() -> None:
+    price = priced(0.2, 0.1, 0.3)
+    alone = together(price, None, HOUR)
+    assert (alone.probability, alone.low, alone.high) == (0.2, 0.1, 0.3)
+    assert alone.basis == f"price; {NO_HAZARD}"
+
+
+shares = st.floats(0, 1).map(lambda share: round(share, 6))
+
+
+@given(st.tuples(shares, shares, shares).map(sorted), st.floats(1e-6, 5), st.floats(0.5, 1e6), st.floats(0, 3600))
+def test_together_is_never_safer_than_either(ends: list[float], rate: float, evictions: float, median: float) -> None:
+    price, hazard = priced(ends[1], ends[0], ends[2], median), rated(rate, evictions)
+    both = together(price, hazard, HOUR)
+    assert price.probability - 1e-12 <= both.probability <= 1
+    assert both.probability >= 1 - exp(-hazard.cumulative(0, 1)[0]) - 1e-12
+    assert 0 <= both.low <= both.probability + 1e-12
+    assert both.probability <= both.high + 1e-12 <= 1 + 1e-11
+    assert both.median_seconds_to_eviction is None or 0 <= both.median_seconds_to_eviction <= 3600
+
+
+def test_the_present_moves_the_estimate() -> None:
+    """The same market at a restless and at a calm moment."""
+    markets = moody_markets()
+    series = markets[0][0]
+    recent = [int(t) for t in np.arange(START + 8 * DAY, series.last - HOUR, HOUR)]
+    spikes = [int(np.count_nonzero(series.window(t - 3 * HOUR, t).prices > 1_040_000)) for t in recent]
+    restless = next(t for t, n in zip(recent, spikes, strict=True) if n >= 5 and series.price_at(t) < 1_040_000)
+    calm = next(t for t, n in zip(recent, spikes, strict=True) if n == 0)
+    high, low = (price_outlook(markets, HOUR, t).estimate for t in (restless, calm))
+    assert high.probability > 0.5
+    assert low.probability < 0.15
+    assert low.high < high.low
+    assert "given the present, learned from 8 markets" in high.basis
+
+
+def test_the_future_of_any_market_changes_nothing() -> None:
+    markets, at = moody_markets(), START + 9 * DAY
+    known = [(series.window(START, at), bid) for series, bid in markets]
+    assert price_outlook(markets, HOUR, at) == price_outlook(known, HOUR, at)
+
+
+def test_the_historical_share_is_the_exact_one_up_to_then() -> None:
+    markets, at = moody_markets(), START + 9 * DAY + 12345
+    exact = CrossingHistory(markets[0][0].window(START, at), HOUR).at_delta(10_000)
+    assert price_outlook(markets, HOUR, at).historical == exact
+
+
+def test_what_never_happens_anywhere_has_probability_zero_and_a_bound() -> None:
+    markets: list[tuple[PriceSeries, Bid]] = [(flat(f"t{i}.large", 10), Fixed(2_000_000)) for i in range(3)]
+    estimate = price_outlook(markets, HOUR, START + 9 * DAY).estimate
+    assert (estimate.probability, estimate.low, estimate.median_seconds_to_eviction) == (0.0, 0.0, None)
+    assert 0 < estimate.high < 0.03
+    assert estimate.observations == pytest.approx(9 * 24 - 1)
+    assert "crossed neither here nor, of late, in 2 other markets" in estimate.basis
+
+
+def test_a_bid_below_the_price_is_answered_from_the_starts_that_could_hold_it() -> None:
+    markets = moody_markets(bid=Fixed(1_020_000))
+    series = markets[0][0]
+    spike = int(series.times[np.flatnonzero(series.prices > 1_040_000)[-1]])
+    outlook = price_outlook(markets, HOUR, spike)
+    assert outlook.estimate.probability == outlook.historical.share > 0
+    assert "no start could hold it" in outlook.estimate.basis
+
+
+def test_a_window_longer_than_the_history_is_refused() -> None:
+    with pytest.raises(TooLittleHistory, match="do not exceed the window"):
+        price_outlook(moody_markets(3), 4 * DAY, START + 2 * DAY)
+
+
+def test_the_interval_holds_the_truth_of_the_mood() -> None:
+    """In a world whose truth can be simulated: in a restless hour 0.79 of bids are crossed, in a calm one 0.05."""
+    markets, rng = moody_markets(14), np.random.default_rng(5)
+    truth = {True: spiking(rng, restless=True), False: spiking(rng, restless=False)}
+    held, widths = [], []
+    for i, at in enumerate(rng.integers(START + 9 * DAY, START + 13 * DAY, 40).tolist()):
+        asked = [markets[i % 8], *markets[: i % 8], *markets[i % 8 + 1 :]]
+        series = asked[0][0]
+        last_hour = series.window(at - HOUR, at).prices
+        if series.price_at(at) > 1_040_000:
+            continue
+        estimate = price_outlook(asked, HOUR, at).estimate
+        held.append(estimate.low <= truth[bool(np.mean(last_hour != 1_000_000) > 0.5)] <= estimate.high)
+        widths.append(estimate.high - estimate.low)
+    assert np.mean(held) > 0.9
+    assert np.mean(widths) < 0.25
+
+
+def spiking(rng: np.random.Generator, *, restless: bool) -> float:
+    """The chance of a spike within an hour from a mood on, by the rules of `worlds.moody`."""
+    mood, spiked = np.full(100_000, restless), np.zeros(100_000, dtype=bool)
+    for _ in range(6):
+        mood ^= rng.random(mood.size) < 1 / 70
+        spiked |= mood & (rng.random(mood.size) < 0.25)
+    return float(spiked.mean())

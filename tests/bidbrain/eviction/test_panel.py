@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bidbrain.eviction.bids import Above, BadBid, Bid, Fixed
+from bidbrain.eviction.crossing import CrossingHistory
+from bidbrain.eviction.panel import Panel
+from bidbrain.eviction.path import FEATURES, PricePath
+from pricing_data.series import PriceSeries
+from pricing_data.units import DAY, HOUR, MINUTE
+from tests.bidbrain.eviction.worlds import START, moody
+from tests.pricing_data.histories import market
+
+minutes = st.dictionaries(st.integers(0, 600), st.integers(1, 6), min_size=3, max_size=40)
+bids = st.one_of(st.integers(0, 4).map(Above), st.integers(1, 6).map(Fixed))
+
+
+def in_minutes(shape: dict[int, int], name: str = "c4.xlarge") -> PriceSeries:
+    times, prices = zip(*sorted(shape.items()), strict=True)
+    moments = START + np.array(times, dtype=np.int64) * MINUTE
+    return PriceSeries(market(name), moments, np.array(prices, dtype=np.int64))
+
+
+def is_crossed(known: PriceSeries, bid: Bid, start: int, window: int) -> bool | None:
+    """The definition, event by event; None where the start cannot hold the bid."""
+    price = known.price_at(start)
+    limit = price + bid.delta if isinstance(bid, Above) else bid.price
+    if price > limit:
+        return None
+    events = zip(known.times.tolist(), known.prices.tolist(), strict=True)
+    return any(start < time <= start + window and price > limit for time, price in events)
+
+
+@given(minutes, minutes, bids, st.integers(5, 90))
+def test_starts_outcomes_and_shares_are_those_of_the_definition(
+    one: dict[int, int], other: dict[int, int], bid: Bid, width: int
+) -> None:
+    histories, window = [in_minutes(one), in_minutes(other, "m4.large")], width * MINUTE
+    if any(known.last - known.first <= window for known in histories):
+        return
+    panel = Panel([(known, bid) for known in histories], window)
+    expected = {
+        (code, start): outcome
+        for code, known in enumerate(histories)
+        for start in range(-(-known.first // panel.step) * panel.step, known.last - window + 1, panel.step)
+        if (outcome := is_crossed(known, bid, start, window)) is not None
+    }
+    codes, times = panel.starts_between(START, START + DAY)
+    found = dict(zip(zip(codes.tolist(), times.tolist(), strict=True), panel.crossed(codes, times), strict=True))
+    assert found == expected
+    own, pooled = panel.shares(START + DAY)
+    outcomes = [list(filter(lambda key: key[0] == code, expected)) for code in (0, 1)]
+    if expected:
+        assert pooled == pytest.approx(np.mean(list(expected.values())))
+    for share, keys in zip(own, outcomes, strict=True):
+        assert share == pytest.approx(np.mean([expected[key] for key in keys]) if keys else pooled)
+
+
+def test_shares_over_starts_approach_the_exact_share() -> None:
+    known = moody(np.random.default_rng(1), "c4.xlarge", 20)
+    panel = Panel([(known, Above(10_000))], HOUR)
+    exact = CrossingHistory(known, HOUR).at_delta(10_000).share
+    assert panel.shares(known.last)[0][0] == pytest.approx(exact, abs=0.01)
+
+
+@given(minutes, st.integers(1, 500), st.lists(st.integers(1, 6), min_size=1, max_size=5), bids)
+def test_what_is_known_at_a_start_does_not_depend_on_what_comes_later(
+    shape: dict[int, int], minute: int, later: list[int], bid: Bid
+) -> None:
+    """Two futures, one past: the features and past shares of a start are equal to the last digit."""
+    now, past = START + minute * MINUTE, {at: price for at, price in shape.items() if at <= minute}
+    if min(shape) >= minute:
+        return
+    futures = (
+        {**past, 700: 1},
+        {**past, **{minute + 3 * i + 1: price for i, price in enumerate(later)}, 700: 6},
+    )
+    code, at = np.array([0]), np.array([now])
+    rows = [
+        Panel([(in_minutes(future), bid), (in_minutes({0: 2, 700: 2}, "m4.large"), bid)], 20 * MINUTE)
+        for future in futures
+    ]
+    first, second = (panel.rows(code, at).data for panel in rows)
+    assert np.isfinite(first).all()
+    np.testing.assert_array_equal(first, second)
+
+
+def test_features_describe_the_present() -> None:
+    """Hand-solved: 2 for an hour, a rise to 4 for a quarter of an hour, then 3 for five minutes."""
+    known = in_minutes({0: 2, 60: 4, 75: 3, 200: 3})
+    values = PricePath(known).features(np.array([START + 80 * MINUTE]), np.array([6]))[0]
+    told = dict(zip(FEATURES, values, strict=True))
+    assert told["rise needed"] == pytest.approx(np.log(6 / 3 - 1))
+    assert told["limit over high of 1 h"] == pytest.approx(np.log(6 / 4))
+    assert told["price over low of 24 h"] == pytest.approx(np.log(3 / 2))
+    assert told["place in range of 7 d"] == pytest.approx(0.5)
+    assert told["moves in 1 h"] == pytest.approx(np.log(3))
+    assert told["time since last move"] == pytest.approx(np.log1p(5))
+    assert told["direction of last move"] == -1
+    mean = (60 * np.log(2) + 15 * np.log(4) + 5 * np.log(3)) / 80
+    assert told["price over mean of 24 h"] == pytest.approx(np.log(3) - mean)
+
+
+def test_a_bid_that_cannot_be_is_refused() -> None:
+    with pytest.raises(BadBid, match="negative"):
+        Above(-1)
+    with pytest.raises(BadBid, match="not above 0"):
+        Fixed(0)

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from math import exp, sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bidbrain.errors import TooLittleHistory
+from bidbrain.eviction.survival import (
+    AGELESS,
+    AgeProfile,
+    Exposure,
+    KaplanMeier,
+    exposure_of_lives,
+    exposure_of_trace,
+)
+from pricing_data.lifetimes import AvailabilityTrace, Lifetime
+from pricing_data.sources.observations import read_lifetimes
+
+lives_of = st.lists(st.tuples(st.integers(1, 8), st.booleans()), min_size=1, max_size=25)
+
+
+def lives(*told: tuple[float, bool]) -> list[Lifetime]:
+    return [Lifetime("gcp", "us-west1-b", "v100x1", 0, hours * 3600, preempted) for hours, preempted in told]
+
+
+def exponential_lives(rng: np.random.Generator, rate: float, watched: float, count: int) -> list[Lifetime]:
+    """Lives at a constant rate per hour, each watched for a random time of `watched` hours in the mean."""
+    lived, seen = rng.exponential(1 / rate, count), rng.exponential(watched, count)
+    return lives(*((float(min(a, b)), bool(a <= b)) for a, b in zip(lived, seen, strict=True)))
+
+
+def test_kaplan_meier_of_a_textbook_case() -> None:
+    """Hand-solved: evicted at 1, 3 and 4 hours, censored at 2 and 5."""
+    curve = KaplanMeier.of(lives((1, True), (2, False), (3, True), (4, True), (5, False)))
+    assert curve.survival.tolist() == pytest.approx([4 / 5, 4 / 5 * 2 / 3, 4 / 5 * 2 / 3 / 2])
+    assert curve.median == 4
+    assert curve.at(0.5) == (1.0, 1.0, 1.0)
+    survival, low, high = curve.at(3)
+    deviation = sqrt(1 / (5 * 4) + 1 / (3 * 2)) / abs(np.log(survival))
+    assert low == pytest.approx(survival ** exp(1.959964 * deviation), rel=1e-6)
+    assert high == pytest.approx(survival ** exp(-1.959964 * deviation), rel=1e-6)
+    with pytest.raises(TooLittleHistory, match="longest of the observed lives is 5 hours"):
+        curve.at(5.1)
+
+
+@given(lives_of)
+def test_kaplan_meier_is_the_product_over_moments(told: list[tuple[int, bool]]) -> None:
+    """Against the definition, counted moment by moment."""
+    curve = KaplanMeier.of(lives(*told))
+    survival = 1.0
+    for age in range(1, max(hours for hours, _ in told) + 1):
+        at_risk = sum(hours >= age for hours, _ in told)
+        survival *= 1 - sum(hours == age and preempted for hours, preempted in told) / at_risk
+        found, low, high = curve.at(age)
+        assert found == pytest.approx(survival)
+        assert 0 <= low <= found + 1e-12
+        assert found <= high + 1e-12
+
+
+def test_a_life_is_needed() -> None:
+    with pytest.raises(TooLittleHistory, match="no life was observed"):
+        KaplanMeier.of([])
+
+
+def test_censored_lives_are_what_makes_the_estimate_right() -> None:
+    """Truth: half live beyond 10 hours. Watched for 6 on average; only the estimate that knows it finds the truth."""
+    rng = np.random.default_rng(11)
+    known = exponential_lives(rng, np.log(2) / 10, 6.0, 3000)
+    survival, low, high = KaplanMeier.of(known).at(10)
+    assert survival == pytest.approx(0.5, abs=0.03)
+    assert low < 0.5 < high
+    ended = [life for life in known if life.preempted]
+    without = sum(life.seconds > 36_000 for life in ended) / len(ended)
+    as_if_evicted = sum(life.seconds > 36_000 for life in known) / len(known)
+    assert without < 0.3
+    assert as_if_evicted < 0.3
+    rate = exposure_of_lives(known)
+    assert rate.evictions / rate.hours == pytest.approx(np.log(2) / 10, rel=0.05)
+    ignoring = exposure_of_lives(ended)
+    assert ignoring.evictions / ignoring.hours > 2 * np.log(2) / 10
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(12)
+    held = 0
+    for _ in range(300):
+        _, low, high = KaplanMeier.of(exponential_lives(rng, 0.1, 8.0, 60)).at(6)
+        held += low <= exp(-0.6) <= high
+    assert 0.91 <= held / 300 <= 0.98
+
+
+def test_recorded_lives_of_2020(shared_data: Path) -> None:
+    """Some lives were ended by their users. Without those hours machines look more short-lived than they were."""
+    for name, ages, least in (("gcp", (0.5, 3.0, 12.0), 1.03), ("aws", (1.0, 3.0, 12.0), 1.3)):
+        known = read_lifetimes(shared_data / "availability" / f"dime2020_{name}_lifetimes.csv")
+        ended = [life for life in known if life.preempted]
+        assert 0 < len(ended) < len(known)
+        all_in, ignoring = KaplanMeier.of(known), KaplanMeier.of(ended)
+        for age in ages:
+            assert all_in.at(age)[0] > least * ignoring.at(age)[0]
+            assert all_in.at(age)[1] <= all_in.at(age)[0] <= all_in.at(age)[2]
+        with_hours, without = exposure_of_lives(known), exposure_of_lives(ended)
+        assert without.evictions / without.hours > 1.04 * with_hours.evictions / with_hours.hours
+
+
+def test_a_profile_by_age_gives_back_the_survival_of_the_lives(shared_data: Path) -> None:
+    """The rate and its profile from the lives of 2020 against Kaplan-Meier, which knows no bands."""
+    known = read_lifetimes(shared_data / "availability" / "dime2020_gcp_lifetimes.csv")
+    profile = AgeProfile.of(known, (0.0, 0.25, 1.0, 3.0, 12.0, 23.0), 1.0)
+    seen = exposure_of_lives(known)
+    curve = KaplanMeier.of(known)
+    for hours in (0.25, 1.0, 3.0, 12.0):
+        survival = exp(-seen.evictions / seen.hours * profile.mean_hours(0, hours))
+        assert survival == pytest.approx(curve.at(hours)[0], abs=0.1)
+    # A constant rate, from the same lives, is far off: most of them ended in their first hour.
+    assert exp(-seen.evictions / seen.hours) > curve.at(1)[0] + 0.2
+
+
+def test_age_profile_finds_the_dangerous_hour() -> None:
+    """Truth: 0.5 an hour in the first hour, 0.05 later; watched for 10 hours."""
+    rng = np.random.default_rng(13)
+    first, later = rng.exponential(2.0, 4000), 1 + rng.exponential(20.0, 4000)
+    lived = np.where(first < 1, first, later)
+    profile = AgeProfile.of(lives(*((min(float(age), 10.0), bool(age < 10)) for age in lived)), (0.0, 1.0), 4.0)
+    assert profile.factors[0] / profile.factors[1] == pytest.approx(10, rel=0.15)
+    assert profile.mean_hours(0, 1) == pytest.approx(profile.factors[0])
+    assert profile.mean_hours(0.5, 1) == pytest.approx(sum(profile.factors) / 2)
+
+
+def test_a_profile_leans_on_the_mean_where_little_was_seen() -> None:
+    assert AgeProfile.of(lives((3, False)), (0.0, 1.0), 4.0) == AGELESS
+    leaning = AgeProfile.of(lives((0.5, True), (3, False)), (0.0, 1.0), 1000.0)
+    assert leaning.factors == pytest.approx((1.0, 1.0), abs=0.01)
+    known = lives((0.5, True), (3, True), (4, False), (0.2, False))
+    profile = AgeProfile.of(known, (0.0, 1.0, 2.0), 2.0)
+    watched = np.array([0.5 + 1 + 1 + 0.2, 2.0, 1.0 + 2.0])
+    assert float(np.array(profile.factors) @ watched) == pytest.approx(watched.sum())
+
+
+def test_exposure_counts_hours_up_and_machines_lost() -> None:
+    trace = AvailabilityTrace("t", 1800, np.array([2, 2, 0, 1, 1], dtype=np.int64))
+    assert exposure_of_trace(trace) == Exposure(2, 2.5)
+    assert exposure_of_lives(lives((2, True), (3, False))) + Exposure(1, 1) == Exposure(2, 6)
