@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
@@ -35,7 +35,7 @@ _AGE_BANDS = (0.0, 0.25, 1.0, 3.0, 12.0, 23.0)
 _AGE_WEIGHT = 1.0
 _LEAST_LIVES_FOR_AGES = 50
 _CURVE = (0.001, 1.0)
-_CURVE_BIDS = 16
+CURVE_BIDS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +119,19 @@ def hazard_for(asked: Question, lifetimes: Sequence[Path], availability: Sequenc
     return hazard_of(asked.market, [*evidence_of_lives(lives), *traces], published, ages)
 
 
-def curve(asked: Question, hazard: Hazard | None) -> list[Answer]:
+def curve(asked: Question, hazard: Hazard | None, step: Callable[[], None]) -> list[Answer]:
     """The estimates over bids from a thousandth of the price above it to as much again.
 
     Each bid is learned apart, so that chance may let a higher bid look worse. It cannot be: what a bid is exceeded by
     exceeds every lower one, so each estimate is held at or below those of lower bids.
     """
     price = asked.series.price_at(asked.at)
-    deltas = dict.fromkeys(round(price * share) for share in np.geomspace(*_CURVE, _CURVE_BIDS))
+    deltas = dict.fromkeys(round(price * share) for share in np.geomspace(*_CURVE, CURVE_BIDS))
     answers: list[Answer] = []
     for delta in deltas:
         found = answer(asked, Above(delta), hazard)
         answers.append(_held_below(found, answers[-1]) if answers else found)
+        step()
     return answers
 
 
@@ -153,21 +154,28 @@ def plan(window: str, history: str, horizon: str, step: str) -> Plan:
     return Plan(*spans)
 
 
+def bid_names(deltas: str) -> list[str]:
+    """The bids of a list by comma, each once."""
+    names = dict.fromkeys(name.strip() for name in deltas.split(",") if name.strip())
+    if not names:
+        raise BadRequest("--deltas names no bid (write 0.001,0.01,on-demand)")
+    return list(names)
+
+
 def calibrations(
-    library: Library, glob: str, planned: Plan, bids: str, learner: str, seed: int
+    library: Library, glob: str, planned: Plan, names: Sequence[str], learned: tuple[str, int], step: Callable[[], None]
 ) -> dict[str, Calibration]:
-    """The scores of each bid of a list by comma."""
+    """The scores of each bid; `learned` names the learner and the seed of its chance."""
+    learner, seed = learned
     if learner not in LEARNERS:
         raise BadRequest(f"--learner {learner!r} is none of {', '.join(LEARNERS)}")
     series = list(library.table(library.require(Selection(glob))))
-    names = dict.fromkeys(name.strip() for name in bids.split(",") if name.strip())
-    if not names:
-        raise BadRequest("--deltas names no bid (write 0.001,0.01,on-demand)")
     scored = {}
     for name in names:
         rng = np.random.default_rng(seed)
         with _asked_too_much():
             scored[name] = calibrate(priced_at(library, series, name), planned, rng, LEARNERS[learner])
+        step()
     return scored
 
 

@@ -78,12 +78,14 @@ def plot(
     Example: spotctl beta plot local/sim-east/sim-east-a/c4.2xlarge --out beta.png
     """
     from spotctl import beta, beta_plots
+    from spotctl.cli.progress import counting
 
     session: Session = context.obj
     beta_plots.check(out)
     asked = beta.question(_library(session), market, window, at)
     hazard = beta.hazard_for(asked, lifetimes or (), availability or ())
-    curve = beta.curve(asked, hazard)
+    with counting(session, "learning", beta.CURVE_BIDS) as step:
+        curve = beta.curve(asked, hazard, step)
     beta_plots.draw_curve(curve, out)
     if json_:
         session.answer_json({"file": str(out), "curve": [beta.to_json(one) for one in curve]})
@@ -112,13 +114,14 @@ def calibrate(
     Example: spotctl beta calibrate 'aws/us-east-1/*/*' --history 14d --horizon 2d --out reliability.png
     """
     from spotctl import beta, beta_plots, beta_render
+    from spotctl.cli.progress import counting
 
     session: Session = context.obj
     if out is not None:
         beta_plots.check(out)
-    scored = beta.calibrations(
-        _library(session), glob, beta.plan(window, history, horizon, step), deltas, learner, seed
-    )
+    planned, names = beta.plan(window, history, horizon, step), beta.bid_names(deltas)
+    with counting(session, "calibrating", len(names)) as done:
+        scored = beta.calibrations(_library(session), glob, planned, names, (learner, seed), done)
     if out is not None:
         beta_plots.draw_reliability(scored, out)
         session.remark(f"drew the reliability to {out}")
