@@ -13,6 +13,7 @@ from pyarrow import csv as arrow_csv
 
 from pricing_data.errors import BadInput
 from pricing_data.market import LINUX, NO_ZONE, Market
+from pricing_data.replacing import replacing
 from pricing_data.series import Ints
 from pricing_data.store.table import PriceTable
 from pricing_data.units import SECOND
@@ -24,14 +25,12 @@ def export(table: PriceTable, path: Path) -> None:
     """Writes histories to a file; its name says how: `.csv`, `.csv.gz` or `.parquet`."""
     if not path.name.endswith(SUFFIXES):
         raise BadInput(f"export to {path}: the name must end with one of {', '.join(SUFFIXES)}")
-    try:
+    with replacing(path) as out:
         if path.name.endswith(".parquet"):
-            pq.write_table(_rows(table), path, compression="zstd")
+            pq.write_table(_rows(table), out, compression="zstd")
             return
-        with pa.output_stream(str(path), compression="gzip" if path.name.endswith(".gz") else None) as out:
-            write_csv(table, out)
-    except OSError as error:
-        raise BadInput(f"export to {path}: {error.strerror or error}") from error
+        with pa.output_stream(str(out), compression="gzip" if path.name.endswith(".gz") else None) as stream:
+            write_csv(table, stream)
 
 
 def write_csv(table: PriceTable, out: IO[bytes] | pa.NativeFile) -> None:

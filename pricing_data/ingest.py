@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pricing_data.errors import BadInput
+from pricing_data.errors import BadInput, StoreError
 from pricing_data.harvest import Harvest
 from pricing_data.sources.files import BadRow, Portion, read
 from pricing_data.store import Committed, PriceStore
@@ -17,7 +17,10 @@ NAMED_BAD_ROWS = 20
 
 @dataclass(slots=True)
 class FileReport:
-    """What became of a file's rows. `failure` says why the file as a whole was refused or broke off."""
+    """What became of a file's rows. `failure` says why the file as a whole was refused or broke off.
+
+    `broken` is what the store could not do; what was committed before is kept and counted.
+    """
 
     path: Path
     layout: str = ""
@@ -28,6 +31,7 @@ class FileReport:
     bad: list[BadRow] = field(default_factory=list)
     unused: tuple[str, ...] = ()
     failure: str | None = None
+    broken: StoreError | None = None
 
     def count(self, portion: Portion) -> None:
         """Takes a portion into the account."""
@@ -63,10 +67,15 @@ def ingest(
             on_progress(portion.position)
     except BadInput as error:
         report.failure = str(error)
+    except StoreError as error:
+        report.broken = error
     if strict and report.failure is None and report.skipped:
         report.failure = f"was refused: {report.skipped} bad rows, the first in {report.bad[0]}"
-    if strict and report.failure is None:
-        _commit(store, Harvest.joined(held), report)
+    if strict and report.failure is None and report.broken is None:
+        try:
+            _commit(store, Harvest.joined(held), report)
+        except StoreError as error:
+            report.broken = error
     return report
 
 

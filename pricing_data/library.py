@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from pricing_data.catalog import Catalog
-from pricing_data.errors import UnknownMarket
-from pricing_data.market import Market
+from pricing_data.errors import BadInput, UnknownMarket
+from pricing_data.market import CLOUDS, Market, api_region
 from pricing_data.samples import bundled_catalog, bundled_prices
 from pricing_data.series import PriceSeries
 from pricing_data.store import PriceStore
 from pricing_data.store.segments import Segment
 from pricing_data.store.table import PriceTable
 
+R = TypeVar("R")
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which markets are meant; what is left empty fits all. `vcpus` is a closed range."""
+    """Which markets are meant; what is left empty fits all. `vcpus` is a closed range.
+
+    Clouds and regions may be spelt as people spell them (`AWS`, `us_east`).
+    """
 
     pattern: str = ""
     clouds: tuple[str, ...] = ()
@@ -28,13 +34,18 @@ class Selection:
     accelerator: str = ""
     vcpus: tuple[int, int] | None = None
 
+    def __post_init__(self) -> None:
+        unknown = [cloud for cloud in self.clouds if cloud.lower() not in CLOUDS]
+        if unknown:
+            raise BadInput(f"cloud {unknown[0]!r} is none of {', '.join(CLOUDS)}")
+
     def matches(self, market: Market, catalog: Catalog) -> bool:
         """Whether a market is meant. One of a type that the catalog does not know has no known size or accelerator."""
         if self.pattern and not market.matches(self.pattern):
             return False
-        if self.clouds and market.cloud not in self.clouds:
+        if self.clouds and market.cloud not in {cloud.lower() for cloud in self.clouds}:
             return False
-        if self.regions and market.region not in self.regions:
+        if self.regions and market.region not in {api_region(market.cloud, region) for region in self.regions}:
             return False
         if self.types and not any(market.matches(f"*/*/*/{glob}/*") for glob in self.types):
             return False
@@ -97,15 +108,11 @@ class Library:
         with Segment(bundled_prices()) as sample:
             return PriceTable.merged([stored, sample.read(missing)])
 
-    def segment_paths(self) -> list[Path]:
-        """The Parquet files with the stored prices, or with the shipped ones while there are none."""
-        return self.store.segment_paths() or [bundled_prices()]
+    def over_segments(self, read: Callable[[list[Path]], R]) -> R:
+        """What a reader makes of the Parquet files with the stored prices, or the shipped ones while there are none."""
+        return self.store.over_segments(lambda paths: read(paths or [bundled_prices()]))
 
     def series(self, market: Market) -> PriceSeries:
         """The history of one market."""
-        if market.is_synthetic:
-            with Segment(bundled_prices()) as sample:
-                table = sample.read([str(market)])
-            if table.markets:
-                return next(iter(table))
-        return self.store.series(market)
+        table = self.table([market])
+        return next(iter(table)) if table.markets else self.store.series(market)

@@ -101,6 +101,8 @@ class Market:
         globs = pattern.strip().rstrip("/").split("/")
         if len(globs) == 4:
             globs.append(LINUX)
+        if len(globs) > 1 and not set("*?[") & set(globs[1]):
+            globs[1] = api_region(self.cloud, globs[1])
         parts = (self.cloud, self.region, self.zone, self.instance_type, self.os)
         return len(globs) <= 5 and all(fnmatchcase(p, g) for p, g in zip(parts, globs, strict=False))
 

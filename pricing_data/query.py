@@ -35,10 +35,28 @@ def query(segments: Sequence[Path], sql: str) -> Answer:
     import duckdb
 
     paths = ", ".join("'" + str(path).replace("'", "''") + "'" for path in segments)
-    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
-        connection.execute(_VIEW.format(paths=f"[{paths}]"))
+    with duckdb.connect() as connection:
+        # A query reads the prices and touches nothing else: no other file, no extension from the network.
+        connection.execute(f"set allowed_paths = [{paths}]")
+        connection.execute("set enable_external_access = false")
         try:
+            connection.execute(_VIEW.format(paths=f"[{paths}]"))
             result = connection.execute(sql)
-            return Answer(tuple(column[0] for column in result.description or ()), result.fetchall())
+            columns = tuple(column[0] for column in result.description or ()) if result else ()
+            rows = result.fetchall() if columns else []
         except duckdb.Error as error:
+            _raise_if_missing(segments)
             raise BadInput(f"query: {' '.join(str(error).split())}") from error
+    repeated = sorted({column for column in columns if columns.count(column) > 1})
+    if repeated:
+        raise BadInput(f"query: two columns are named {repeated[0]}; name them apart (select a as one, b as other)")
+    if not columns:
+        raise BadInput("query: gives no rows (write select ... from prices)")
+    return Answer(columns, rows)
+
+
+def _raise_if_missing(segments: Sequence[Path]) -> None:
+    """A writer may have replaced a segment since its name was read; DuckDB reports that like any other failure."""
+    for path in segments:
+        if not path.exists():
+            raise FileNotFoundError(path)

@@ -6,6 +6,7 @@ moment. Clouds publish up to nine decimals, and no market's clock is finer than 
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import NamedTuple
@@ -24,6 +25,8 @@ ABSURD_USD_PER_HOUR = 10_000
 EARLIEST = 1_199_145_600 * SECOND  # 2008-01-01
 LATEST = 4_102_444_800 * SECOND  # 2100-01-01
 
+# Plainer than what Decimal takes: no underscores, no digits of other scripts.
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LONGEST = 36_500 * DAY
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATIONS = {"s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
@@ -82,10 +85,9 @@ def parse_usd(text: str, what: str = "price") -> int:
     >>> parse_usd("0.0162")
     16200000
     """
-    try:
-        dollars = Decimal(text.strip())
-    except InvalidOperation:
-        raise BadInput(f"{what} {text!r} is not a decimal number of US dollars per hour") from None
+    if not _DECIMAL.fullmatch(text.strip()):
+        raise BadInput(f"{what} {text!r} is not a decimal number of US dollars per hour")
+    dollars = Decimal(text.strip())
     if not dollars.is_finite() or not 0 < dollars <= ABSURD_USD_PER_HOUR:
         raise BadInput(f"{what} {text!r} is not above 0 and at most {ABSURD_USD_PER_HOUR} US dollars per hour")
     nanos = int((dollars * NANOS_PER_DOLLAR).to_integral_value(ROUND_HALF_EVEN))

@@ -44,7 +44,7 @@ class Settings:
 
 def load(environ: Mapping[str, str], home: Path | None = None) -> Settings:
     """The settings of this run; `home` is the flag, which overrules file and environment."""
-    root = home or _home(environ)
+    root = (home or _home(environ)).expanduser()
     settings = Settings(home=root)
     settings = _with(settings, _from_file(root / FILE_NAME), f"{root / FILE_NAME}: ")
     named = {name.removeprefix(_PREFIX).lower(): value for name, value in environ.items() if name.startswith(_PREFIX)}
@@ -54,7 +54,7 @@ def load(environ: Mapping[str, str], home: Path | None = None) -> Settings:
 
 def _home(environ: Mapping[str, str]) -> Path:
     if stated := environ.get(f"{_PREFIX}HOME"):
-        return Path(stated).expanduser()
+        return Path(stated)
     import platformdirs
 
     return platformdirs.user_data_path("spotctl")
@@ -79,7 +79,8 @@ def _with(settings: Settings, values: Mapping[str, Any], where: str) -> Settings
         try:
             changes[name] = _PARSERS.get(name, _text)(value)
         except ValueError as error:
-            raise BadSettings(f"{where}{name} is {value!r}, not {error}") from None
+            shown = name.upper() if where.endswith(_PREFIX) else name
+            raise BadSettings(f"{where}{shown} is {value!r}, not {error}") from None
     return replace(settings, **changes)
 
 
@@ -91,7 +92,7 @@ def _text(value: object) -> str | None:
 
 def _workers(value: object) -> int:
     text = str(value)
-    if not text.isdigit() or not 1 <= int(text) <= _MOST_WORKERS:
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= _MOST_WORKERS:
         raise ValueError(f"a whole number from 1 to {_MOST_WORKERS}")
     return int(text)
 

@@ -12,11 +12,12 @@ import matplotlib as mpl
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
+from pricing_data.replacing import replacing
 from pricing_data.series import PriceSeries
 from pricing_data.stats import MarketStats
 from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_usd
 from spotctl.errors import BadRequest
-from spotctl.render import dollars, needs_log_scale, percent
+from spotctl.render import beside_on_demand, dollars, needs_log_scale, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +34,8 @@ body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem aut
 svg {{ width: 100%; min-width: 40rem; height: auto; }}
 .wide {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }}
-th, td {{ text-align: right; padding: .3rem .6rem; border-bottom: 1px solid #d0d7de; white-space: nowrap; }}
+th, td {{ text-align: right; padding: .3rem .6rem; border-bottom: 1px solid #d0d7de; }}
+td {{ white-space: nowrap; }}
 th:first-child, td:first-child {{ text-align: left; }}
 </style></head><body>
 <h1>Spot prices</h1>
@@ -54,13 +56,11 @@ def draw(histories: Sequence[tuple[PriceSeries, MarketStats]], path: Path) -> No
             f"plot: {len(histories)} markets are more than the {MOST_MARKETS} that can be read in one picture"
         )
     figure = _figure(histories)
-    try:
+    with replacing(path) as out:
         if kind == ".html":
-            path.write_text(_page(histories, figure), encoding="utf-8")
+            out.write_text(_page(histories, figure), encoding="utf-8")
         else:
-            figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise BadRequest(f"plot to {path}: {error.strerror or error}") from error
+            figure.savefig(out, dpi=150, format=kind[1:])
 
 
 def _figure(histories: Sequence[tuple[PriceSeries, MarketStats]]) -> Figure:
@@ -97,8 +97,8 @@ def _panel(axes: Axes, series: PriceSeries, stats: MarketStats) -> None:
 
 def _title(stats: MarketStats) -> str:
     label = " (synthetic)" if stats.market.is_synthetic else ""
-    cheaper = f", {percent(stats.discount)} below on-demand" if stats.discount is not None else ""
-    return f"{stats.market}{label}: mean {dollars(stats.mean)}{cheaper}".replace("$", r"\$")
+    beside = f", {beside_on_demand(stats.discount)}" if stats.discount is not None else ""
+    return f"{stats.market}{label}: mean {dollars(stats.mean)}{beside}".replace("$", r"\$")
 
 
 def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) -> str:

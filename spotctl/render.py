@@ -60,6 +60,11 @@ def percent(share: float | None) -> str:
     return _UNKNOWN if share is None else f"{share:.0%}"
 
 
+def beside_on_demand(discount: float) -> str:
+    """How a mean price stands to on-demand, in words."""
+    return f"{percent(abs(discount))} {'below' if discount >= 0 else 'above'} on-demand"
+
+
 def dollars(nanos: float) -> str:
     """A price per hour with as many digits as tell it from its neighbours."""
     return f"${to_usd(nanos):.4f}" if to_usd(nanos) < 10 else f"${to_usd(nanos):.2f}"
@@ -139,8 +144,8 @@ def _on_demand(one: MarketStats) -> str:
         return "not known (spotctl prices import --on-demand FILE brings it)"
     day = format_time(one.on_demand.as_of)[:10]
     above = one.hours_above_on_demand or 0.0
-    below = f"spot {percent(one.discount)} below it on average, {above:,.1f} hours above it"
-    return f"{dollars(one.on_demand.price)} as of {day}: {below}"
+    beside = beside_on_demand(one.discount or 0.0)
+    return f"{dollars(one.on_demand.price)} as of {day}; spot {beside} on average, {above:,.1f} hours above it"
 
 
 def imported(reports: Sequence[FileReport]) -> Table:
@@ -156,7 +161,7 @@ def imported(reports: Sequence[FileReport]) -> Table:
     told = {name: counts for name, counts in columns.items() if name in {"rows", "new", "known"} or any(counts)}
     table = _table("file", *told)
     for report, *counts in zip(reports, *told.values(), strict=True):
-        table.add_row(report.path.name, *(f"{count:,}" for count in counts))
+        table.add_row(Text(report.path.name), *(f"{count:,}" for count in counts))
     return table
 
 
@@ -195,8 +200,10 @@ def gaps(report: GapReport) -> Group:
     lines += [
         f"stale  {stale.market}: last seen {format_time(stale.last)},"
         f" {age((stale.newest - stale.last) / SECOND)} before its region's newest"
-        for stale in report.stale
+        for stale in report.stale[:_NAMED_GAPS]
     ]
+    if len(report.stale) > _NAMED_GAPS:
+        lines.append(f"       and {len(report.stale) - _NAMED_GAPS} more stale markets (--json names all)")
     longest = sorted(report.gaps, key=lambda gap: gap.start - gap.end)
     lines += [
         f"gap    {gap.market}: {age((gap.end - gap.start) / SECOND)} from {format_time(gap.start)}"
@@ -210,9 +217,11 @@ def gaps(report: GapReport) -> Group:
 
 def rows(answer: Answer) -> Table:
     """The rows of a query."""
-    table = _table(*answer.columns)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in answer.columns:
+        table.add_column(Text(name), overflow="fold")
     for row in answer.rows:
-        table.add_row(*map(str, row))
+        table.add_row(*(Text("" if value is None else str(value)) for value in row))
     return table
 
 

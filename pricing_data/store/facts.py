@@ -18,6 +18,7 @@ from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.errors import StoreError
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
+from pricing_data.store.manifest import damaged
 
 F = TypeVar("F", InstanceType, OnDemandPrice, Interruption)
 
@@ -38,16 +39,17 @@ class FactTable(Generic[F]):
         columns = [
             pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), self.schema, strict=True)
         ]
-        pq.write_table(pa.Table.from_arrays(columns, schema=self.schema), path, compression="zstd")
+        rows_of = pa.Table.from_arrays(columns, schema=self.schema)
+        pq.write_table(rows_of, path, compression="zstd", write_page_checksum=True)
 
     def read(self, path: Path, cloud: str | None = None) -> list[F]:
         """The facts of a file, or only one cloud's."""
         try:
-            table = pq.read_table(path)
+            table = pq.read_table(path, page_checksum_verification=True)
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError) as error:
-            raise StoreError(f"price store: {path} is damaged ({error}); remove it and import again") from error
+            raise StoreError(damaged(path, error)) from error
         if cloud is not None:
             table = table.filter(pc.starts_with(table.column(0), pattern=cloud))
         return [self.of_row(*row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]

@@ -9,9 +9,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from pricing_data.units import Span
 
 FORMAT = 1
 _NAME = "manifest.json"
+# The names that writers give: tables of one kind each, and manifests on their way.
+_OURS = re.compile(r"[a-z_]+-[0-9a-f]{32}\.parquet|manifest\.json\.[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +63,12 @@ def load(root: Path) -> Manifest:
         return Manifest()
     except OSError as error:
         raise StoreError(f"price store: cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise StoreError(damaged(path, error)) from error
     try:
         return _parsed(json.loads(text), path)
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"price store: {path} is damaged ({error}); move {root} away and import again") from error
+        raise StoreError(damaged(path, error)) from error
 
 
 def _parsed(content: dict[str, object], path: Path) -> Manifest:
@@ -78,6 +83,11 @@ def _parsed(content: dict[str, object], path: Path) -> Manifest:
         facts,
         {history: Span(*span) for history, span in covered.items()},
     )
+
+
+def damaged(path: Path, why: object) -> str:
+    """What to say of a file of the store that cannot be understood."""
+    return f"price store: {path} is damaged ({why}); move {path.parent} away and import again"
 
 
 def save(root: Path, manifest: Manifest) -> None:
@@ -110,11 +120,14 @@ def _sync_directory(root: Path) -> None:
 
 
 def remove_strays(root: Path, manifest: Manifest) -> None:
-    """Deletes what an earlier manifest used or a dead writer left. Call only while writing exclusively."""
-    keep = manifest.files | {_NAME, "lock"}
+    """Deletes what an earlier manifest used or a dead writer left, and nothing that somebody else put there.
+
+    Call only while writing exclusively. A stray that cannot be deleted now is tried again by the next writer.
+    """
     for path in root.iterdir():
-        if path.name not in keep:
-            path.unlink(missing_ok=True)
+        if _OURS.fullmatch(path.name) and path.name not in manifest.files:
+            with suppress(OSError):
+                path.unlink()
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from pricing_data.errors import StoreError
 from pricing_data.market import Market
 from pricing_data.series import Ints
+from pricing_data.store.manifest import damaged
 from pricing_data.store.table import NO_ROWS, PriceTable
 
 # Small enough that one market is read in a few milliseconds, large enough for dictionaries to pay.
@@ -45,6 +46,7 @@ def write_segment(path: Path, table: PriceTable) -> None:
         use_dictionary=["market", "price"],
         column_encoding={"time": "DELTA_BINARY_PACKED"},
         write_statistics=["market"],
+        write_page_checksum=True,
     )
 
 
@@ -53,12 +55,13 @@ class Segment:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._file = pq.ParquetFile(path)
+            self._file = pq.ParquetFile(path, page_checksum_verification=True)
             index = json.loads(self._file.schema_arrow.metadata[_INDEX])
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"price store: segment {path} is damaged ({error}); remove it and import again") from error
+            raise StoreError(damaged(path, error)) from error
+        self._path = path
         self.names: list[str] = index["names"]
         self._starts = [0, *accumulate(index["rows"])]
         self._group = self._file.metadata.row_group(0).num_rows
@@ -97,7 +100,10 @@ class Segment:
         """Times and prices of row ranges, decoding only the row groups they lie in."""
         size = self._group
         groups = sorted({g for start, end in extents for g in range(start // size, (end - 1) // size + 1)})
-        rows = self._file.read_row_groups(groups, columns=["time", "price"])
+        try:
+            rows = self._file.read_row_groups(groups, columns=["time", "price"])
+        except (pa.ArrowException, OSError) as error:
+            raise StoreError(damaged(self._path, error)) from error
         skipped = {group: (group - i) * size for i, group in enumerate(groups)}
         where = [slice(start - skipped[start // size], end - skipped[start // size]) for start, end in extents]
         return _picked(rows.column("time"), where), _picked(rows.column("price"), where)

@@ -73,8 +73,15 @@ class PriceStore:
         return rows, sum(_file_size(self.root / name) for name in manifest.files)
 
     def segment_paths(self) -> list[Path]:
-        """The Parquet files that hold the prices now, for a query engine to read."""
-        return [self.root / entry.name for entry in manifests.load(self.root).segments]
+        """The Parquet files that hold the prices now."""
+        return self.over_segments(list)
+
+    def over_segments(self, read: Callable[[list[Path]], R]) -> R:
+        """What a reader makes of the Parquet files that hold the prices, for one that opens them by itself.
+
+        If it raises FileNotFoundError because a writer replaced one, it is asked again with those in force then.
+        """
+        return self._snapshot(lambda manifest: read([self.root / entry.name for entry in manifest.segments]))
 
     def markets(self) -> list[Market]:
         """Every market with at least one event, in the order of their text."""
@@ -107,8 +114,8 @@ class PriceStore:
 
         When it returns, everything is durable; if the process dies before, nothing has happened.
         """
-        table = PriceTable.of(harvest.prices)
-        repeated = len(harvest.prices) - len(table)
+        table, contradicted = PriceTable.counted(harvest.prices)
+        repeated = len(harvest.prices) - len(table) - contradicted
         done = Committed()
 
         def change(manifest: Manifest) -> Manifest:
@@ -119,7 +126,7 @@ class PriceStore:
             return self._compacted(manifest) if len(manifest.segments) > _MAX_SEGMENTS else manifest
 
         self._change(change)
-        return replace(done, known=done.known + repeated)
+        return done + Committed(known=repeated, conflicts=contradicted)
 
     def compact(self) -> None:
         """Joins small segments, so that reading opens few files. What is stored stays the same."""
@@ -135,7 +142,7 @@ class PriceStore:
                 return read(manifests.load(self.root))
             except FileNotFoundError as error:
                 missing = error
-        raise StoreError(f"price store: {missing.filename or missing} is missing; restore it or import again")
+        raise StoreError(_missing(self.root, missing))
 
     def _names(self, manifest: Manifest) -> list[str]:
         names: set[str] = set()
@@ -174,6 +181,8 @@ class PriceStore:
                     # Whatever happened, what the manifest now in force does not name is of no use: the files that
                     # were replaced, those of a writer that died, and those of this one if it failed.
                     manifests.remove_strays(self.root, manifests.load(self.root))
+        except FileNotFoundError as error:
+            raise StoreError(_missing(self.root, error)) from error
         except OSError as error:
             raise StoreError(_os_message(self.root, error)) from error
 
@@ -242,6 +251,12 @@ def _file_size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def _missing(root: Path, error: FileNotFoundError) -> str:
+    return (
+        f"price store: a file is missing ({error.filename or error}); restore it, or move {root} away and import again"
+    )
 
 
 def _os_message(root: Path, error: OSError) -> str:

@@ -38,18 +38,19 @@ class PriceTable:
         Where two rows give one market different prices at the same moment, the higher is kept: the outcome does not
         depend on which came first, and an eviction is not overlooked.
         """
+        return cls.counted(batch)[0]
+
+    @classmethod
+    def counted(cls, batch: PriceBatch) -> tuple[PriceTable, int]:
+        """The same, and how many rows were overruled by another one's higher price."""
         order = sorted(range(len(batch.markets)), key=lambda i: str(batch.markets[i]))
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(len(order))
         codes = rank[batch.codes]
-        codes, times, prices = _sorted_once(codes, batch.times, batch.prices)
+        codes, times, prices, overruled = _sorted_once(codes, batch.times, batch.prices)
         present, starts = np.unique(codes, return_index=True)
-        return cls(
-            tuple(batch.markets[order[code]] for code in present),
-            np.append(starts, times.size).astype(np.int64),
-            times,
-            prices,
-        )
+        markets = tuple(batch.markets[order[code]] for code in present)
+        return cls(markets, np.append(starts, times.size).astype(np.int64), times, prices), overruled
 
     @classmethod
     def merged(cls, tables: Iterable[PriceTable]) -> PriceTable:
@@ -114,17 +115,19 @@ def _extents(table: PriceTable) -> Iterator[tuple[Market, int, int]]:
     return zip(table.markets, table.starts[:-1].tolist(), table.starts[1:].tolist(), strict=True)
 
 
-def _sorted_once(codes: Ints, times: Ints, prices: Ints) -> tuple[Ints, Ints, Ints]:
-    """Rows by code and time; of several with the same, the one with the highest price."""
+def _sorted_once(codes: Ints, times: Ints, prices: Ints) -> tuple[Ints, Ints, Ints, int]:
+    """Rows by code and time; of several with the same, the one with the highest price. And how many had a lower one."""
     if _increasing(codes, times):
-        return codes, times, prices
+        return codes, times, prices, 0
     order = np.lexsort((times, codes))
     codes, times, prices = codes[order], times[order], prices[order]
     new = np.ones(codes.size, dtype=bool)
     new[1:] = (np.diff(codes) != 0) | (np.diff(times) != 0)
     if new.all():
-        return codes, times, prices
-    return codes[new], times[new], np.maximum.reduceat(prices, np.flatnonzero(new))
+        return codes, times, prices, 0
+    highest = np.maximum.reduceat(prices, np.flatnonzero(new))
+    overruled = int(np.count_nonzero(prices < highest[np.cumsum(new) - 1]))
+    return codes[new], times[new], highest, overruled
 
 
 def _increasing(codes: Ints, times: Ints) -> bool:

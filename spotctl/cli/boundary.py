@@ -43,9 +43,12 @@ def exit_code_of(command: Callable[[], object], *, debug: bool) -> int:
         return _usage(error)
     except (KeyboardInterrupt, typer.Abort):
         result = INTERRUPTED
-    except SystemExit:
+    except SystemExit as ended:
         # Typer's answer to a pipe whose reader (head, less) has seen enough. That is no failure.
-        return DONE
+        return DONE if isinstance(ended.__context__, BrokenPipeError) else FAILED
+    except OSError as error:
+        _say(f"{error.filename or 'output'}: {error.strerror or error}")
+        return FAILED
     except Exception as error:  # noqa: BLE001  # the boundary: no traceback reaches a user who did not ask for it
         return _failed(error, debug=debug)
     if result == INTERRUPTED:

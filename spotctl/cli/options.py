@@ -71,9 +71,11 @@ def start_of(text: str, now: int) -> int:
 
 
 def recent(series: PriceSeries, last: str) -> PriceSeries:
-    """The part of a history that --last means; all of it if that is empty."""
+    """The part of a history that --last means, from the event in force at its beginning; all of it if that is empty."""
     from pricing_data.units import parse_duration
 
     if not last:
         return series
-    return series.window(max(series.first, series.last - parse_duration(last)), series.last)
+    begin = max(series.first, series.last - parse_duration(last))
+    in_force = int(series.times[series.times.searchsorted(begin, side="right") - 1])
+    return series.window(in_force, series.last)

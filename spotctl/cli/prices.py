@@ -63,13 +63,18 @@ def import_(
     with reading(session, [path for path, _ in wanted]) as bar:
         for path, layout in wanted:
             reports.append(ingest(store, path, strict=strict, layout=layout, on_progress=bar(path)))
-    store.compact()
+            if reports[-1].broken:
+                break
+        else:
+            store.compact()
     if json_:
         session.answer_json({"files": [answers.imported(report) for report in reports]})
     else:
         session.out.print(render.imported(reports))
     for report in reports:
         session.remark(*render.complaints(report))
+    if reports[-1].broken:
+        raise reports[-1].broken
     return USAGE if any(report.failure for report in reports) else DONE
 
 
@@ -213,8 +218,9 @@ def plot(
 
     session: Session = context.obj
     library = _library(session)
-    found = dict.fromkeys(market for glob in markets for market in library.require(Selection(glob)))
+    found = list(dict.fromkeys(market for glob in markets for market in library.require(Selection(glob))))
     histories = [recent(series, last) for series in library.table(found)]
+    histories.sort(key=lambda series: found.index(series.market))
     plots.draw([(series, describe(series, library.catalog)) for series in histories], out)
     if json_:
         session.answer_json({"file": str(out), "markets": [str(market) for market in found]})
@@ -295,7 +301,7 @@ def sql(
     from spotctl import answers, render
 
     session: Session = context.obj
-    answer = run(_library(session).segment_paths(), query)
+    answer = _library(session).over_segments(lambda segments: run(segments, query))
     if json_:
         session.answer_json({"rows": answers.rows(answer)})
     else:

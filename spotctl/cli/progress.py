@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pricing_data.fetch import TaskReport
@@ -17,7 +18,7 @@ def reading(session: Session, paths: Sequence[Path]) -> Iterator[Callable[[Path]
     """Shows how far each of several files has been read, in bytes of the file."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with _progress(session, *columns) as progress:
-        bars = {path: progress.add_task(path.name, total=_size(path), start=False) for path in paths}
+        bars = {path: progress.add_task(escape(path.name), total=_size(path), start=False) for path in paths}
 
         def start(path: Path) -> Callable[[int], None]:
             progress.start_task(bars[path])

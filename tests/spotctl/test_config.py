@@ -39,5 +39,5 @@ def test_a_bad_setting_names_file_field_and_cure(tmp_path: Path, content: str, m
 
 
 def test_a_bad_setting_in_the_environment_is_named() -> None:
-    with pytest.raises(BadSettings, match="environment: SPOTCTL_fetch_workers is 'many'"):
+    with pytest.raises(BadSettings, match="environment: SPOTCTL_FETCH_WORKERS is 'many'"):
         config.load({"SPOTCTL_FETCH_WORKERS": "many"}, Path("/nowhere"))

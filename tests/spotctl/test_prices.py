@@ -95,7 +95,7 @@ def test_last_looks_at_the_end_of_a_history_only() -> None:
     name = spotctl("prices", "ls", "--json").json["markets"][0]
     whole, part = (spotctl("prices", "show", name, *more, "--json").json for more in ([], ["--last", "2d"]))
     assert part["last"] == whole["last"] == "2026-01-31T00:00:00Z"
-    assert part["first"] == "2026-01-29T00:00:00Z"
+    assert "2026-01-28" < part["first"] <= "2026-01-29T00:00:00Z"
     assert 2 <= part["events"] < whole["events"]
     listed = spotctl("prices", "stats", name, "--last", "2d", "--json").json["markets"][0]
     assert {**listed, "age_seconds": 0} == {**part, "age_seconds": 0}
@@ -196,6 +196,33 @@ def test_an_unwritable_home_is_named(history: Path, tmp_path: Path) -> None:
         assert ended.code == 1
         assert "cannot write" in ended.error
         assert "Not a directory" in ended.error
+
+
+@pytest.mark.usefixtures("imported")
+def test_what_sql_answers_is_shown_as_it_is() -> None:
+    shown = spotctl("prices", "sql", "select '[red]hi[/x]' as word, null as nothing, market from prices limit 1").out
+    assert "[red]hi[/x]" in shown
+    assert MARKET in shown
+    assert "None" not in shown
+
+
+def test_a_disk_that_is_full_of_the_answer_is_one_line(imported: Ended) -> None:
+    assert imported.code == 0
+    command = f"{sys.executable} -c 'from spotctl.cli.app import main; main()' prices export local > /dev/full"
+    ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("spotctl: ")
+    assert "No space left" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_what_was_stored_before_the_store_broke_is_reported(history: Path, tmp_path: Path) -> None:
+    assert spotctl("prices", "import", history).code == 0
+    (tmp_path / "home" / "prices" / "manifest.json").write_text("{")
+    ended = spotctl("prices", "import", history, history, "--json")
+    assert ended.code == 1
+    assert len(ended.json["files"]) == 1
+    assert "is damaged" in ended.error
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(imported: Ended) -> None:

@@ -35,9 +35,14 @@ class Columns:
 
 
 def parse(block: bytes, columns: tuple[str, ...]) -> Columns | None:
-    """The rows of a block of lines; None where its lines do not all have that many cells."""
+    """The rows of a block of lines; None where its lines are not all rows with that many cells.
+
+    A quote that is never closed makes one row of many lines; then, or with line ends of several kinds, rows cannot be
+    told by counting lines, and the block has to be read line by line.
+    """
     table = _cells(block, columns)
-    if table is None:
+    lines = block.count(b"\n") + (not block.endswith(b"\n"))
+    if table is None or table.num_rows != lines or block.count(b"\r") != block.count(b"\r\n"):
         return None
     times, time_ok = _cast(table.column("timestamp"), _to_micros)
     prices, price_ok = _cast(table.column("spot_price"), _to_nanos)

@@ -22,12 +22,15 @@ _ALIASES = {"time": "timestamp", "date": "asof", "as_of": "asof", "os": "product
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A kind of table: its name, the columns it cannot do without, and the meaning of a row."""
+    """A kind of table: its name, the columns it cannot do without, and the meaning of a row.
+
+    `facts` raises where a row says nothing; one of its cells that cannot be used is given in the place of its fact.
+    """
 
     name: str
     required: tuple[str, ...]
     optional: tuple[str, ...]
-    facts: Callable[[Cells], Iterable[Fact]]
+    facts: Callable[[Cells], Iterable[Fact | BadInput]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +75,23 @@ def harvest_of(facts: Iterable[Fact]) -> Harvest:
     )
 
 
-def _price_facts(cells: Cells) -> Iterable[Fact]:
+def _price_facts(cells: Cells) -> Iterable[Fact | BadInput]:
     """A spot price, the on-demand price beside it, or both: snapshots from before a spot sheet have only the latter."""
     product = cells.get("product", LINUX)
     market = Market.of(cells["cloud"], cells["region"], cells.get("zone"), cells["instance_type"], product)
     time = parse_time(cells["timestamp"])
     on_demand = cells.get("on_demand_price", "").strip()
     if cells["spot_price"].strip() or not on_demand:
-        yield PriceEvent(market, time, parse_usd(cells["spot_price"], "spot price"))
+        yield _or_error(lambda: PriceEvent(market, time, parse_usd(cells["spot_price"], "spot price")))
     if on_demand:
-        yield _on_demand(market, time, on_demand, "price history file")
+        yield _or_error(lambda: _on_demand(market, time, on_demand, "price history file"))
+
+
+def _or_error(read: Callable[[], Fact]) -> Fact | BadInput:
+    try:
+        return read()
+    except BadInput as error:
+        return error
 
 
 def _on_demand_facts(cells: Cells) -> Iterable[Fact]:

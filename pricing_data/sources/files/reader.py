@@ -7,6 +7,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -64,11 +65,11 @@ def _portions(file: IO[bytes]) -> Iterator[Portion]:
         first = next(blocks)
     except StopIteration:
         raise BadInput("is empty") from None
-    if first.lstrip()[:1] in (b"{", b"["):
+    if first.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         yield _aws_json(first + b"".join(blocks), file)
         return
     head, _, rest = first.partition(b"\n")
-    header = header_of(next(csv.reader([_text(head)]), []))
+    header = header_of(_cells(head))
     line = 2
     for block in _chain(rest, blocks):
         portion, lines = _portion(block, header, line, file.tell())
@@ -84,12 +85,27 @@ def _chain(first: bytes, others: Iterable[bytes]) -> Iterator[bytes]:
 
 def _plain(file: IO[bytes]) -> Iterator[bytes]:
     """The content of a file in chunks, unpacked if it is gzip, whatever its name says."""
-    chunk = file.read(_CHUNK)
-    if not chunk.startswith(_GZIP_MAGIC):
-        while chunk:
+    if file.read(len(_GZIP_MAGIC)) != _GZIP_MAGIC:
+        file.seek(0)
+        while chunk := file.read(_CHUNK):
             yield chunk
-            chunk = file.read(_CHUNK)
         return
+    # A damaged file unpacks to plausible nonsense before its checksum tells, so it is checked before a row is used.
+    # One that only ends early has no checksum, but what is there is right.
+    file.seek(0)
+    with suppress(_EndsEarly):
+        for _ in _unpacked(file):
+            pass
+    file.seek(0)
+    yield from _unpacked(file)
+
+
+class _EndsEarly(BadInput):
+    """A file that ends in the middle."""
+
+
+def _unpacked(file: IO[bytes]) -> Iterator[bytes]:
+    chunk = file.read(_CHUNK)
     member = zlib.decompressobj(_GZIP_WINDOW)
     try:
         while chunk:
@@ -100,7 +116,7 @@ def _plain(file: IO[bytes]) -> Iterator[bytes]:
     except zlib.error as error:
         raise BadInput(f"is damaged gzip after {file.tell()} bytes ({error}); copy or download it again") from error
     if not member.eof:
-        raise BadInput(f"is gzip that ends early, after {file.tell()} bytes; copy or download it again")
+        raise _EndsEarly(f"is gzip that ends early, after {file.tell()} bytes; copy or download it again")
 
 
 def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -135,7 +151,7 @@ def _portion(block: bytes, header: Header, line: int, position: int) -> tuple[Po
         if found is not None:
             prices, bad = _second_look(block, header, line, found) if found.doubtful else (found.prices, ())
             return Portion(Harvest(prices=prices), PRICES.name, found.rows, bad, position, header.unused), found.rows
-    facts, bad, rows = _row_by_row(_text(block).splitlines(keepends=True), header, line)
+    facts, bad, rows = _row_by_row(block.removesuffix(b"\n").split(b"\n"), header, line)
     return Portion(harvest_of(facts), header.layout.name, rows, bad, position, header.unused), block.count(b"\n")
 
 
@@ -145,28 +161,42 @@ def _second_look(block: bytes, header: Header, line: int, found: fast.Columns) -
     events: list[PriceEvent] = []
     bad: list[BadRow] = []
     for row in found.doubtful:
-        facts, refused, _ = _row_by_row([_text(lines[row])], header, line + row)
+        facts, refused, _ = _row_by_row([lines[row]], header, line + row)
         events += [fact for fact in facts if isinstance(fact, PriceEvent)]
         bad += refused
     return PriceBatch.joined([found.prices, PriceBatch.of(events)]), tuple(bad)
 
 
-def _row_by_row(lines: list[str], header: Header, line: int) -> tuple[list[Fact], tuple[BadRow, ...], int]:
+def _row_by_row(lines: list[bytes], header: Header, line: int) -> tuple[list[Fact], tuple[BadRow, ...], int]:
+    """What each line says by itself; a row never spans lines, so that an open quote costs one."""
     facts: list[Fact] = []
     bad: list[BadRow] = []
-    reader = csv.reader(lines)
     rows = 0
-    for cells in reader:
-        if not cells:
+    for number, content in enumerate(lines, line):
+        if not content.strip():
             continue
         rows += 1
-        try:
-            if len(cells) != len(header.columns):
-                raise BadInput(f"{len(cells)} cells where the header has {len(header.columns)}")
-            facts += header.layout.facts(dict(zip(header.columns, cells, strict=True)))
-        except BadInput as error:
-            bad.append(BadRow(f"line {line + reader.line_num - 1}", str(error)))
+        found = _facts(content, header)
+        facts += (fact for fact in found if not isinstance(fact, BadInput))
+        bad += (BadRow(f"line {number}", str(error)) for error in found if isinstance(error, BadInput))
     return facts, tuple(bad), rows
+
+
+def _facts(content: bytes, header: Header) -> list[Fact | BadInput]:
+    try:
+        cells = _cells(content)
+        if len(cells) != len(header.columns):
+            raise BadInput(f"{len(cells)} cells where the header has {len(header.columns)}")
+        return list(header.layout.facts(dict(zip(header.columns, cells, strict=True))))
+    except BadInput as error:
+        return [error]
+
+
+def _cells(content: bytes) -> list[str]:
+    try:
+        return next(csv.reader([_text(content).rstrip("\r\n")], strict=True), [])
+    except csv.Error as error:
+        raise BadInput(f"is no row of CSV ({error})") from None
 
 
 def _aws_json(content: bytes, file: IO[bytes]) -> Portion:
@@ -176,7 +206,7 @@ def _aws_json(content: bytes, file: IO[bytes]) -> Portion:
         records = answer["SpotPriceHistory"] if isinstance(answer, dict) else answer
     except KeyError:
         raise BadInput("is JSON without SpotPriceHistory, the answer of describe-spot-price-history") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"is not whole JSON ({error}); print it again") from None
     if not isinstance(records, list):
         raise BadInput("is JSON whose SpotPriceHistory is not a list")

@@ -110,7 +110,7 @@ def test_reading_in_columns_equals_reading_row_by_row(rows: list[tuple[str, str,
     head, _, body = text.getvalue().partition("\n")
     header = header_of(head.split(","))
     fast, _ = reader._portion(body.encode(), header, 2, 0)
-    facts, bad, count = reader._row_by_row(body.splitlines(keepends=True), header, 2)
+    facts, bad, count = reader._row_by_row(body.encode().splitlines(), header, 2)
     assert contents(PriceTable.of(fast.harvest.prices)) == contents(PriceTable.of(harvest_of(facts).prices))
     assert (fast.bad, fast.rows) == (bad, count)
 
@@ -250,3 +250,48 @@ def test_the_2016_file_reads_as_a_plain_reader_reads_it(shared_data: Path) -> No
             for row in csv.DictReader(file)
         }
     assert prices_in(path) == plain
+
+
+@pytest.mark.parametrize(
+    ("row", "lost"),
+    [
+        ('"' + GOOD, 1),
+        ('2016-02-25T00:35:34Z,aws,us-east-1,"us-east-1a,c1.medium,Linux/UNIX,0.0162', 1),
+        ('2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,"c1\nmedium",Linux/UNIX,0.0162', 2),
+        (GOOD.replace("Z,aws", "Z,aws\r"), 1),
+        ("x" * 200_000, 1),
+    ],
+)
+def test_a_row_that_breaks_the_lines_costs_itself_and_no_other(tmp_path: Path, row: str, lost: int) -> None:
+    others = [GOOD.replace("00:35:34", f"01:{n // 60:02}:{n % 60:02}") for n in range(500)]
+    path = written(tmp_path / "prices.csv", HEADER, *others[:300], row, *others[300:])
+    found = whole(path)
+    assert len(found.harvest.prices) == 500
+    assert [bad.where for bad in found.bad] == [f"line {302 + i}" for i in range(lost)]
+
+
+def test_line_ends_of_several_kinds_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "prices.csv"
+    path.write_bytes("\r\n".join([HEADER, GOOD, ""]).encode() + f"{GOOD.replace('34Z', '35Z')}\n".encode())
+    assert len(whole(path).harvest.prices) == 2
+    path.write_bytes("\r".join([HEADER, GOOD]).encode())
+    with pytest.raises(BadInput, match=r"is no row of CSV|fit no layout"):
+        list(read(path))
+
+
+def test_no_row_of_a_damaged_gzip_is_believed(tmp_path: Path) -> None:
+    rows = [GOOD.replace("00:35:34", f"{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}") for n in range(20_000)]
+    packed = gzip.compress("\n".join([HEADER, *rows]).encode())
+    path = tmp_path / "prices.csv.gz"
+    for at in range(len(packed) // 5, len(packed) - 20, len(packed) // 7):
+        path.write_bytes(packed[:at] + bytes([packed[at] ^ 8]) + packed[at + 1 :])
+        assert before_the_error(path) == []
+
+
+def test_json_with_a_byte_order_mark_is_json(tmp_path: Path) -> None:
+    path = tmp_path / "history.json"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps({"SpotPriceHistory": []}).encode())
+    assert whole(path).rows == 0
+    path.write_text("[" * 100_000)
+    with pytest.raises(BadInput, match="is not whole JSON"):
+        list(read(path))

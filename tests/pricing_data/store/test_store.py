@@ -140,14 +140,14 @@ def test_a_damaged_segment_is_named(store: PriceStore) -> None:
     store.commit(prices(PriceEvent(market(), START, 1)))
     path = store.segment_paths()[0]
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(StoreError, match=r"segment .* is damaged"):
+    with pytest.raises(StoreError, match=r"prices-.*parquet is damaged .*; move .* away and import again"):
         store.markets()
 
 
 def test_a_missing_segment_is_named(store: PriceStore) -> None:
     store.commit(prices(PriceEvent(market(), START, 1)))
     store.segment_paths()[0].unlink()
-    with pytest.raises(StoreError, match="is missing"):
+    with pytest.raises(StoreError, match="a file is missing"):
         store.markets()
 
 
@@ -195,3 +195,48 @@ PriceStore(Path({str(store.root)!r})).commit(Harvest(prices=random_batch(seed=2,
     assert "StoreError: price store: cannot write" in ended.stderr
     assert store.series(market()).prices.tolist() == [1]
     assert len(list(store.root.glob("*"))) == 3
+
+
+def test_files_of_others_in_the_folder_are_left_alone(store: PriceStore) -> None:
+    store.root.mkdir()
+    (store.root / "notes.txt").write_text("mine")
+    (store.root / "folder").mkdir()
+    (store.root / f"prices-{'0' * 32}.parquet").write_text("left by a writer that died")
+    for step in range(3):
+        store.commit(prices(PriceEvent(market(), START + step, 1)))
+    store.compact()
+    names = {path.name for path in store.root.iterdir() if path not in store.segment_paths()}
+    assert names == {"notes.txt", "folder", "lock", "manifest.json"}
+
+
+def test_a_segment_that_rots_is_noticed_and_not_served(store: PriceStore) -> None:
+    store.commit(Harvest(prices=random_batch(seed=4, markets=3, rows=3000)))
+    path = store.segment_paths()[0]
+    whole = path.read_bytes()
+    good = contents(store.table())
+    for at in range(100, len(whole) - 100, len(whole) // 25):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        assert told(store) in (good, "damaged")
+    path.write_bytes(whole)
+    assert contents(store.table()) == good
+
+
+def told(store: PriceStore) -> object:
+    """What the store holds, or that it is damaged."""
+    try:
+        return contents(store.table())
+    except StoreError as error:
+        return "damaged" if "is damaged" in str(error) else error
+
+
+def test_rows_that_contradict_each_other_in_one_batch_are_counted(store: PriceStore) -> None:
+    moment = PriceEvent(market(), START, 10)
+    done = store.commit(prices(moment, moment._replace(price=20), moment._replace(price=15), moment._replace(price=20)))
+    assert done == Committed(added=1, known=1, conflicts=2)
+
+
+def test_a_writer_says_what_is_missing(store: PriceStore) -> None:
+    store.commit(prices(PriceEvent(market(), START, 1)))
+    store.segment_paths()[0].unlink()
+    with pytest.raises(StoreError, match=r"a file is missing .*restore it, or move .* away"):
+        store.commit(prices(PriceEvent(market(), START, 2)))

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pricing_data.errors import BadInput, UnknownMarket
+from pricing_data.harvest import Harvest, PriceBatch, PriceEvent
+from pricing_data.library import Library, Selection
+from pricing_data.market import Market
+from pricing_data.query import query
+from pricing_data.store import PriceStore
+from tests.pricing_data.histories import START, market
+
+LOCAL = Market.parse("local/sim-east/sim-east-a/c4.xlarge")
+AZURE = Market.parse("azure/eastus/-/Standard_NC6s_v3")
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Library:
+    store = PriceStore(tmp_path / "prices")
+    events = [PriceEvent(one, START + step, 5 + step) for one in (market(), AZURE, LOCAL) for step in range(3)]
+    store.commit(Harvest(prices=PriceBatch.of(events)))
+    return Library(store)
+
+
+def test_a_stored_local_market_goes_before_the_shipped_one_everywhere(library: Library) -> None:
+    assert len(library.series(LOCAL)) == len(next(iter(library.table([LOCAL])))) == 3
+    other = Market.parse("local/sim-west/sim-west-a/c4.xlarge")
+    assert len(library.series(other)) > 100
+    with pytest.raises(UnknownMarket):
+        library.series(market("none.large"))
+
+
+@pytest.mark.parametrize(
+    ("selection", "found"),
+    [
+        (Selection("azure/us_east/-/Standard_NC6s_v3"), [AZURE]),
+        (Selection(regions=("us_east",)), [AZURE]),
+        (Selection(regions=("US-EAST-1",)), [market()]),
+        (Selection(clouds=("AWS",)), [market()]),
+        (Selection(accelerator="v100"), [AZURE]),
+        (Selection("aws", vcpus=(4, 4)), [market()]),
+        (Selection("aws", vcpus=(5, 9)), []),
+        (Selection(types=("c4.*",)), [market(), LOCAL]),
+    ],
+)
+def test_markets_are_found_as_people_spell_them(library: Library, selection: Selection, found: list[Market]) -> None:
+    assert [one for one in library.select(selection) if one in (market(), AZURE, LOCAL)] == found
+
+
+def test_an_unknown_cloud_is_refused() -> None:
+    with pytest.raises(BadInput, match="cloud 'ibm' is none of aws, gcp, azure, local"):
+        Selection(clouds=("ibm",))
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("", "gives no rows"),
+        ("select 1 as a, 2 as a", "two columns are named a"),
+        ("select * from read_csv('/etc/passwd')", "query: "),
+        ("copy prices to '/tmp/stolen.csv'", "query: "),
+        ("install httpfs", "query: "),
+        ("selec", "query: "),
+    ],
+)
+def test_a_query_reads_the_prices_and_nothing_else(library: Library, sql: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        library.over_segments(lambda segments: query(segments, sql))
+
+
+def test_a_query_beside_a_writer_is_asked_again(library: Library) -> None:
+    asked = []
+
+    def read(segments: list[Path]) -> object:
+        asked.append(segments)
+        if len(asked) == 1:
+            events = [PriceEvent(market(), START + 9 + step, 1) for step in range(11)]
+            library.store.commit(Harvest(prices=PriceBatch.of(events)))
+            library.store.compact()
+        return query(segments, "select count(*) as n from prices").rows
+
+    assert library.over_segments(read) == [(20,)]
+    assert len(asked) == 2
