@@ -1,0 +1,231 @@
+"""Jobs with a deadline replayed over availability traces, tick by tick, all of them at once.
+
+The rules, the same for every scheme: a choice holds for a whole tick and the tick is billed whole; entering a machine
+loses the delay, counted in time and not in ticks; a spot machine is gone as soon as a tick shows spot down; the safety
+net overrules. A job ends with the tick in which its work is done, and misses if that tick never came. Cost is given as
+a share of what the same job costs on demand only: one entry, then work to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bidbrain.backtest.deadline_optimum import Optimum, cheapest
+from bidbrain.strategies.deadline_job import (
+    ON_DEMAND,
+    SPOT,
+    WAIT,
+    Bools,
+    ImpossibleJob,
+    SafetyNet,
+    Scheme,
+    Standing,
+    Terms,
+    net_when_idle,
+)
+from pricing_data.lifetimes import AvailabilityTrace
+from pricing_data.series import Ints
+from pricing_data.units import HOUR, SECOND
+
+Floats = NDArray[np.float64]
+Course = NDArray[np.int8]
+NOT_RUNNING = -1
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Whether spot could be had at each tick of a trace; ticks are `gap` microseconds apart."""
+
+    name: str
+    gap: int
+    up: Bools
+
+    @classmethod
+    def of(cls, trace: AvailabilityTrace) -> History:
+        """A trace of several machines counts as up while all that were wanted are up: the job needs its size."""
+        return cls(trace.name, trace.gap_seconds * SECOND, trace.up >= max(trace.wanted, 1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Jobs:
+    """Jobs on histories: by job its history, slack, first tick there, and ticks until the deadline.
+
+    `up` is all histories one after the other, and `offset` where each begins in it.
+    """
+
+    terms: Terms
+    up: Bools
+    offset: Ints
+    history: Ints
+    slack: Floats
+    tick: Ints
+    start: Ints
+    ticks: Ints
+
+    def __len__(self) -> int:
+        return int(self.start.size)
+
+    def only(self, job: int) -> Jobs:
+        """One of them."""
+        one = slice(job, job + 1)
+        return replace(
+            self,
+            history=self.history[one],
+            slack=self.slack[one],
+            tick=self.tick[one],
+            start=self.start[one],
+            ticks=self.ticks[one],
+        )
+
+    def window(self, job: int) -> Bools:
+        """The availability that a job met until its deadline."""
+        first = self.offset[self.history[job]] + self.start[job]
+        return self.up[first : first + self.ticks[job]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What became of each job: ticks billed by kind of machine, and whether it missed.
+
+    `course` has what each job held at each tick, NOT_RUNNING after its end; None where nobody asked for it.
+    """
+
+    spot_ticks: Ints
+    on_demand_ticks: Ints
+    missed: Bools
+    course: Course | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineSummary:
+    """A scheme over all jobs of one slack: mean share of the on-demand cost, mean machine-hours, jobs that missed."""
+
+    scheme: str
+    slack: float
+    jobs: int
+    cost_ratio: float
+    spot_hours: float
+    on_demand_hours: float
+    misses: int
+
+
+def lay_out(histories: Sequence[History], terms: Terms, slacks: Sequence[float], starts: int) -> Jobs:
+    """Jobs at `starts` moments of each history, evenly from its beginning to the last that leaves room.
+
+    Histories too short for a slack have no jobs of it.
+    """
+    rows, slack_of = [], []
+    for number, history in enumerate(histories):
+        for slack in slacks:
+            ticks = ticks_until_deadline(terms, slack, history.gap)
+            latest = history.up.size - ticks
+            moments = np.linspace(0, latest, starts).astype(np.int64) if latest >= 0 else np.empty(0, np.int64)
+            for moment in np.unique(moments).tolist():
+                rows.append((number, history.gap, moment, ticks))
+                slack_of.append(slack)
+    history_of, tick, start, until = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    offset = np.concatenate(([0], np.cumsum([history.up.size for history in histories])))[:-1]
+    up = np.concatenate([history.up for history in histories])
+    return Jobs(terms, up, offset, history_of, np.array(slack_of), tick, start, until)
+
+
+def ticks_until_deadline(terms: Terms, slack: float, gap: int) -> int:
+    """Whole ticks in slack x work; refused where not even on-demand from the first tick on would be in time."""
+    ticks = round(slack * terms.work) // gap
+    needed = -(-(terms.work + terms.delay) // gap)
+    if ticks < needed:
+        raise ImpossibleJob(
+            f"slack {slack:g} is too small: {max(ticks, 0)} ticks of {gap / SECOND:g} s do not hold"
+            f" {terms.work / HOUR:g} hours of work and the delay of {terms.delay / HOUR:g} hours on entering a machine;"
+            f" take at least {needed * gap / terms.work:.4f}"
+        )
+    return ticks
+
+
+def replay(jobs: Jobs, scheme: Scheme, net: SafetyNet = net_when_idle, *, keep_course: bool = False) -> Outcome:
+    """Every job under a scheme."""
+    size = len(jobs)
+    work_left, delay_left = np.full(size, jobs.terms.work), np.zeros(size, dtype=np.int64)
+    machine = np.full(size, WAIT)
+    billed = np.zeros((3, size), dtype=np.int64)
+    longest = int(jobs.ticks.max(initial=0))
+    course = np.full((size, longest), NOT_RUNNING, dtype=np.int8) if keep_course else None
+    running = np.arange(size)
+    for passed in range(longest):
+        running = running[(work_left[running] > 0) & (passed < jobs.ticks[running])]
+        if not running.size:
+            break
+        now = _standing(jobs, running, passed, work_left, delay_left, machine)
+        choice = np.where(net(now), ON_DEMAND, scheme.choose(now))
+        if ((choice == SPOT) & ~now.spot_up).any():
+            raise ValueError(f"{scheme.name} chose a spot machine where there was none")
+        delay = np.where(choice == now.machine, now.delay_left, jobs.terms.delay)
+        lost = np.minimum(delay, now.tick)
+        work_left[running] -= np.where(choice == WAIT, 0, now.tick - lost)
+        delay_left[running] = np.where(choice == WAIT, 0, delay - lost)
+        machine[running] = choice
+        billed[choice, running] += 1
+        if course is not None:
+            course[running, passed] = choice
+    return Outcome(billed[SPOT], billed[ON_DEMAND], work_left > 0, course)
+
+
+def _standing(jobs: Jobs, running: Ints, passed: int, work_left: Ints, delay_left: Ints, machine: Ints) -> Standing:
+    tick = jobs.tick[running]
+    at = jobs.offset[jobs.history[running]] + jobs.start[running] + passed
+    up = jobs.up[at]
+    held = np.where((machine[running] == SPOT) & ~up, WAIT, machine[running])
+    return Standing(
+        terms=jobs.terms,
+        tick=tick,
+        elapsed=passed * tick,
+        remaining=(jobs.ticks[running] - passed) * tick,
+        work_left=work_left[running],
+        delay_left=np.where(held == WAIT, 0, delay_left[running]),
+        machine=held,
+        spot_up=up,
+        at=at,
+    )
+
+
+def optimal(jobs: Jobs, on_job: Callable[[], None] = lambda: None) -> Outcome:
+    """What perfect foresight would have paid, job by job."""
+    best: list[Optimum] = []
+    for job in range(len(jobs)):
+        best.append(cheapest(jobs.window(job), int(jobs.tick[job]), jobs.terms))
+        on_job()
+    spot, on_demand = (np.array([getattr(one, name) for one in best], dtype=np.int64) for name in Optimum.__slots__)
+    return Outcome(spot, on_demand, np.zeros(len(jobs), dtype=np.bool_))
+
+
+def cost_ratios(jobs: Jobs, outcome: Outcome) -> Floats:
+    """Each job's cost as a share of what it costs on demand only."""
+    ratio = jobs.terms.price_ratio
+    on_demand_only = ratio * -(-(jobs.terms.work + jobs.terms.delay) // jobs.tick)
+    shares: Floats = (outcome.spot_ticks + ratio * outcome.on_demand_ticks) / on_demand_only
+    return shares
+
+
+def summarise(jobs: Jobs, scheme: str, outcome: Outcome) -> list[DeadlineSummary]:
+    """A summary for each slack, in ascending order."""
+    shares = cost_ratios(jobs, outcome)
+    found = []
+    for slack in np.unique(jobs.slack).tolist():
+        of_slack = jobs.slack == slack
+        hours = jobs.tick[of_slack] / HOUR
+        found.append(
+            DeadlineSummary(
+                scheme,
+                slack,
+                int(of_slack.sum()),
+                float(shares[of_slack].mean()),
+                float((outcome.spot_ticks[of_slack] * hours).mean()),
+                float((outcome.on_demand_ticks[of_slack] * hours).mean()),
+                int(outcome.missed[of_slack].sum()),
+            )
+        )
+    return found

@@ -1,0 +1,113 @@
+"""`deadline`, the project's own: finishes in time for the least expected cost, online.
+
+It learns how long spells of capacity last from what the market showed so far (`deadline_spells`), plans against that
+(`deadline_plan`), and reads off the plan whether the slack it has is worth more than an on-demand machine costs. It
+sees the past only. What it needs to know of billing is the price ratio and the delay; of the market, rates of ending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bidbrain.strategies.deadline_job import CHOICES, ON_DEMAND, SPOT, WAIT, Standing, Terms, net_when_idle
+from bidbrain.strategies.deadline_plan import Grid, spell_chain, thresholds
+from bidbrain.strategies.deadline_spells import CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Floats, Outlook, Prior
+from pricing_data.series import Ints
+from pricing_data.units import HOUR, MINUTE
+
+# Ten minutes are about as often as observers look and markets change; shorter jobs are cut finer, longer ones coarser.
+_STEP: Final = 10 * MINUTE
+_FEWEST_STEPS, _MOST_STEPS = 48, 288
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a choice was made: the slack there is against the slack from which on the cheaper way is the better one.
+
+    `endings_per_hour` is how fast the present spell, up or down, is expected to end. `worth_hours` is None where the
+    safety net or a running spot machine left nothing to weigh.
+    """
+
+    slack_hours: float
+    worth_hours: float | None
+    spot_up: bool
+    endings_per_hour: float
+    rule: str
+
+    def __str__(self) -> str:
+        market = "up" if self.spot_up else "down"
+        weighed = "" if self.worth_hours is None else f" against {self.worth_hours:.2f} h"
+        ending = f"spot {market}, ends at {self.endings_per_hour:.2f} per hour"
+        return f"{self.rule}: slack {self.slack_hours:.2f} h{weighed}; {ending}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineDecision:
+    """What to do for the next tick, and why."""
+
+    choice: str
+    reason: Reason
+
+
+class DeadlineStrategy:
+    """Plans for one kind of job; each plan is made when a market first asks for it, and kept."""
+
+    def __init__(self, terms: Terms, prior: Prior = PUBLIC_PRIOR) -> None:
+        self.terms, self.prior = terms, prior
+        self.step = max(-(-terms.work // _MOST_STEPS), min(_STEP, -(-terms.work // _FEWEST_STEPS)))
+        steps = -(-terms.work // self.step)
+        # Slack beyond half of the work is never scarce: who has more may wait until it is down to that.
+        self._grid = Grid(steps, steps // 2, terms.delay / self.step, terms.price_ratio)
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._plans: NDArray[np.int16] = np.empty((0, 2, 2 * CLASSES, steps + 1), dtype=np.int16)
+
+    def plans_for(self, seen: Outlook) -> Ints:
+        """The number of the plan that fits each outlook; makes those that nobody asked for before."""
+        wanted, which = np.unique(seen.steps, axis=0, return_inverse=True)
+        made = []
+        for steps in map(tuple, wanted.tolist()):
+            if steps not in self._numbers:
+                self._numbers[steps] = len(self._numbers)
+                made.append(thresholds(spell_chain(self.prior.rates(_factors(steps)), self.step), self._grid))
+        if made:
+            self._plans = np.concatenate((self._plans, np.stack(made)))
+        return np.array([self._numbers[tuple(steps)] for steps in wanted.tolist()])[which.ravel()]
+
+    def choose(self, standing: Standing, state: Ints, plan: Ints) -> Ints:
+        """The choice for each job, from the state of its market and the number of the plan that fits it."""
+        enough = standing.slack >= self._worth(standing, state, plan) * self.step
+        bold = np.where(standing.spot_up, SPOT, WAIT)
+        return np.where((standing.machine == SPOT) | enough, bold, ON_DEMAND)
+
+    def decide(self, standing: Standing, seen: Outlook) -> DeadlineDecision:
+        """The choice for one job, with its reason; `seen` is the outlook of its market now."""
+        plan, rule = self.plans_for(seen), "weighed"
+        choice = int(self.choose(standing, seen.state, plan)[0])
+        if net_when_idle(standing)[0]:
+            choice, rule = ON_DEMAND, "safety net"
+        elif standing.machine[0] == SPOT:
+            rule = "spot runs"
+        worth = float(self._worth(standing, seen.state, plan)[0]) * self.step / HOUR if rule == "weighed" else None
+        side, age_class = divmod(int(seen.state[0]), CLASSES)
+        rate = float(self.prior.rates(_factors(seen.steps[0]))[side, age_class])
+        slack = float(standing.slack[0]) / HOUR
+        return DeadlineDecision(CHOICES[choice], Reason(slack, worth, bool(standing.spot_up[0]), rate, rule))
+
+    def _worth(self, standing: Standing, state: Ints, plan: Ints) -> Floats:
+        """The least slack, in steps, at which the cheaper way is better; between steps of work by interpolation."""
+        work = np.minimum(standing.work_left / self.step, self._grid.work)
+        low = np.minimum(work.astype(np.int64), self._grid.work - 1)
+        held = (standing.machine == ON_DEMAND).astype(np.int64)
+        below, above = (self._plans[plan, held, state, low + more] for more in (0, 1))
+        # A plan changes its mind somewhere between two steps of slack; half of one is the even guess.
+        worth: Floats = below + (work - low) * (above.astype(np.float64) - below) - 0.5
+        return worth
+
+
+def _factors(steps: Iterable[int]) -> list[float]:
+    return [FACTOR_STEP ** int(step) for step in steps]

@@ -1,0 +1,136 @@
+"""How much slack makes it worth waiting: value iteration over work left, slack, machine and the market's state.
+
+Planned in steps of equal length. A job of w steps of work and s steps of slack has w + s steps until its deadline; each
+step either does work (w falls by one) or loses slack (s falls by one), and entering a machine loses the delay as slack
+while the machine is paid. With s < 0 everything is done on demand. So with t = w + s steps left
+
+    wait        E V(t-1, s-1)                    stay on a machine   price + E V(t-1, s)
+    enter one   price + E V(t-1, s - delay)
+
+are the expected costs to the end of the three ways on, E over the market's next state. The cheapest is chosen, under
+the rule that without a spot machine nobody may have less slack than the safety net asks for. More slack never makes an
+on-demand machine more attractive, so the whole policy is one number per work left, market state and machine held: the
+least slack from which on on-demand is not the best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bidbrain.strategies.deadline_spells import AGES, CLASSES, Floats
+from pricing_data.units import HOUR
+
+Thresholds = NDArray[np.int16]
+Costs = NDArray[np.float32]
+
+NET_DELAYS: Final = 2
+_IDLE, _OD, _SPOT = 0, 1, 2
+_NEVER = np.float32(1e9)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chain:
+    """The market as a Markov chain over one step: `moves[i, j]` from state i to j; `up` where spot can be had."""
+
+    moves: Floats
+    up: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What a plan covers, in steps: work, slack and the delay of an entry; and the price ratio."""
+
+    work: int
+    slack: int
+    delay: float
+    price_ratio: float
+
+
+def spell_chain(rates: Floats, step: int) -> Chain:
+    """The chain of spells that end at `rates` per hour by class of age, over `step` microseconds.
+
+    A spell leaves its class of age with the chance that the class is wide; steps longer than a class are made of
+    shorter ones, so that no class is jumped over.
+    """
+    parts = -(-step // int(np.diff(AGES).min()))
+    part = step / parts
+    ends = 1 - np.exp(-rates * part / HOUR)
+    older = np.append(np.minimum(part / np.diff(AGES), 1.0), 0.0)
+    moves = np.zeros((2 * CLASSES, 2 * CLASSES))
+    age = np.arange(CLASSES)
+    for side in (0, 1):
+        state = side * CLASSES + age
+        moves[state, state] = (1 - ends[side]) * (1 - older)
+        moves[state[:-1], state[1:]] = ((1 - ends[side]) * older)[:-1]
+        moves[state, (1 - side) * CLASSES] += ends[side]
+    return Chain(np.linalg.matrix_power(moves, parts), np.arange(2 * CLASSES) >= CLASSES)
+
+
+def thresholds(chain: Chain, grid: Grid) -> Thresholds:
+    """Least slack, in steps, from which on waiting (market down) or spot (market up) is better than on demand.
+
+    By machine held (none, on-demand), market state and steps of work left; `grid.slack + 1` where none planned is.
+    """
+    iteration = _Iteration(chain, grid)
+    found: Thresholds = np.zeros((2, chain.up.size, grid.work + 1), dtype=np.int16)
+    for left in range(1, grid.work + grid.slack + 1):
+        on_demand_best = iteration.step(left)
+        low, high = max(0, left - grid.work), min(grid.slack, left)
+        # Slack rises as work falls along one row of steps left, hence the reversal.
+        found[:, :, left - high : left - low + 1] += on_demand_best[:, :, low : high + 1][:, :, ::-1]
+    return found
+
+
+class _Iteration:
+    """Expected costs to the end with a number of steps left, by machine, market state and slack."""
+
+    def __init__(self, chain: Chain, grid: Grid) -> None:
+        self._moves = chain.moves.astype(np.float32)
+        self._up = chain.up[:, None]
+        self._grid = grid
+        self._margin = int(grid.delay) + 1
+        slack = np.arange(grid.slack + 1)
+        self._caught = slack <= NET_DELAYS * grid.delay
+        self._costs = np.zeros((3, chain.up.size, slack.size), dtype=np.float32)
+
+    def step(self, left: int) -> NDArray[np.bool_]:
+        """Goes back to `left` steps before the deadline; where on-demand is best, for no machine and on-demand."""
+        delay, ratio = self._grid.delay, np.float32(self._grid.price_ratio)
+        expected = np.matmul(self._moves, self._with_margin(left - 1))
+        wait = np.where(self._caught, _NEVER, self._at(expected[_IDLE], 1))
+        enter = np.where(self._up & ~self._caught, 1 + self._at(expected[_SPOT], delay), _NEVER)
+        stay = np.where(self._up, 1 + self._at(expected[_SPOT], 0), _NEVER)
+        on_demand = np.stack((ratio + self._at(expected[_OD], delay), ratio + self._at(expected[_OD], 0)))
+        bold = np.minimum(wait, enter)
+        idle, held = np.minimum(on_demand, bold)
+        self._costs = np.stack((idle, held, np.minimum(np.minimum(stay, on_demand[0]), wait)))
+        self._costs[:, :, left:] = 0  # no more slack than steps: the work is done
+        best: NDArray[np.bool_] = on_demand <= bold
+        return best
+
+    def _with_margin(self, left: int) -> Costs:
+        """The costs, and before them those of the slacks below 0 that a delay can lead to: all on demand."""
+        margin = np.arange(-self._margin, 0)
+        work, ratio = left - margin, self._grid.price_ratio
+        costs = np.empty((3, self._up.size, self._margin + self._grid.slack + 1), dtype=np.float32)
+        costs[:, :, self._margin :] = self._costs
+        costs[_OD, :, : self._margin] = ratio * work
+        costs[_IDLE, :, : self._margin] = costs[_SPOT, :, : self._margin] = ratio * (work + self._grid.delay)
+        # Who holds spot when the market goes down holds nothing.
+        costs[_SPOT] = np.where(self._up, costs[_SPOT], costs[_IDLE])
+        return costs
+
+    def _at(self, expected: Costs, lost: float) -> Costs:
+        """Costs after so much slack was lost, between steps by interpolation."""
+        whole = int(lost)
+        begin, size = self._margin - whole, self._grid.slack + 1
+        nearer = expected[:, begin : begin + size]
+        if lost == whole:
+            return nearer
+        part = np.float32(lost - whole)
+        further = expected[:, begin - 1 : begin - 1 + size]
+        return (1 - part) * nearer + part * further

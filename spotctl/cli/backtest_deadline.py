@@ -1,0 +1,66 @@
+"""`spotctl backtest deadline`: jobs with a deadline replayed over availability traces."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+if TYPE_CHECKING:
+    from bidbrain.backtest.deadline import Jobs, Outcome
+    from spotctl.deadline import Question
+
+
+def deadline(
+    context: typer.Context,
+    traces: Annotated[str, typer.Option(help="Availability traces, by glob: 'availability/*1-node*.json.gz'.")],
+    hours: Annotated[float, typer.Option(help="Hours of work of a job.")] = 48,
+    slack: Annotated[str, typer.Option(help="Deadlines as multiples of the work.")] = "1.1,1.25,1.5,2",
+    on_demand_ratio: Annotated[float, typer.Option(help="On-demand price over spot price.")] = 3,
+    delay: Annotated[str, typer.Option(help="What entering a machine costs in time: 0.2h, 5m, 0s.")] = "0.2h",
+    starts: Annotated[int, typer.Option(help="Jobs per trace and slack, evenly over the trace.", min=1)] = 30,
+    out: Annotated[Path | None, typer.Option(help="Folder for plots: costs by slack, one replay over time.")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Replay jobs with a deadline over availability traces: spot where it pays, on demand where it must be.
+
+    Schemes: greedy, uniform-progress, deadline (the project's own, online) and optimal (perfect foresight). Costs are
+    shares of running on demand only. A trace of several machines counts as up while all of them are.
+
+    Example: spotctl backtest deadline --traces 'traces/*.json.gz' --hours 48 --slack 1.1,1.5 --delay 0.2h
+    """
+    from spotctl import deadline as views
+
+    session: Session = context.obj
+    started = time.monotonic()
+    asked = views.question(traces, hours, slack, on_demand_ratio, delay)
+    jobs = views.jobs_of(asked, starts)
+    outcomes = _replay(session, asked, jobs)
+    summaries = views.summaries(jobs, outcomes)
+    seconds = time.monotonic() - started
+    if out is not None:
+        from spotctl import deadline_plots
+
+        deadline_plots.write(out, asked, jobs, outcomes, summaries)
+    session.remark(*views.left_out(asked, jobs))
+    if json_:
+        session.answer_json(views.answer(summaries, seconds))
+    else:
+        session.out.print(views.table(summaries))
+        session.remark(f"{len(jobs):,} jobs a scheme in {seconds:.1f} s" + (f", plots in {out}" if out else ""))
+
+
+def _replay(session: Session, asked: Question, jobs: Jobs) -> dict[str, Outcome]:
+    from bidbrain.backtest.deadline import optimal, replay
+    from bidbrain.backtest.deadline_schemes import Deadline, Greedy, UniformProgress
+    from spotctl.cli.progress import counting
+
+    own = Deadline(asked.terms, asked.histories)
+    found = {scheme.name: replay(jobs, scheme) for scheme in (Greedy(), UniformProgress(), own)}
+    with counting(session, "optimal", len(jobs)) as step:
+        found["optimal"] = optimal(jobs, step)
+    return found

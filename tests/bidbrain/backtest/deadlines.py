@@ -1,0 +1,51 @@
+"""Small worlds for the deadline replay: histories, jobs, and a replay written another way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import strategies as st
+
+from bidbrain.backtest.deadline import History, Jobs, lay_out
+from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Terms
+
+TICK = 10
+
+
+def history(pattern: str, tick: int = TICK) -> History:
+    """`1` where spot can be had, `0` where not; anything else is only there to be read."""
+    return History("drawn", tick, np.array([sign == "1" for sign in pattern if sign in "01"]))
+
+
+def one_job(pattern: str, work: int, delay: int, ratio: float = 3.0) -> Jobs:
+    """A job that has the whole pattern until its deadline."""
+    drawn = history(pattern)
+    terms = Terms(work, delay, ratio)
+    return lay_out([drawn], terms, [drawn.up.size * TICK / work], 1)
+
+
+def bill(choices: Sequence[int], up: Sequence[bool], tick: int, terms: Terms) -> tuple[float, bool]:
+    """Cost of a schedule in spot ticks and whether it did the work: the rules once more, a tick at a time."""
+    held, owed, done, cost = WAIT, 0, 0, 0.0
+    for choice, available in zip(choices, up, strict=True):
+        if done >= terms.work:
+            break
+        if choice == SPOT and not available:
+            return float("inf"), False
+        if choice == WAIT:
+            held = WAIT
+            continue
+        if choice != held:
+            held, owed = choice, terms.delay
+        paid = min(owed, tick)
+        owed -= paid
+        done += tick - paid
+        cost += terms.price_ratio if choice == ON_DEMAND else 1.0
+    return cost, done >= terms.work
+
+
+patterns = st.lists(st.tuples(st.booleans(), st.integers(1, 4)), min_size=1, max_size=9).map(
+    lambda spells: np.repeat([up for up, _ in spells], [length for _, length in spells])
+)
+ratios = st.sampled_from([0.5, 1.0, 1.25, 2.0, 3.0, 4.7])

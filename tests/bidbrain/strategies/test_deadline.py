@@ -1,0 +1,258 @@
+"""The deadline strategy: what it learns, what it plans, what it decides."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bidbrain.strategies.deadline import DeadlineStrategy
+from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Bools, Standing, Terms
+from bidbrain.strategies.deadline_plan import NET_DELAYS, Chain, Grid, spell_chain, thresholds
+from bidbrain.strategies.deadline_spells import (
+    AGES,
+    CLASSES,
+    HALF_LIFE,
+    PUBLIC_PRIOR,
+    Outlook,
+    Prior,
+    fit_prior,
+    outlook,
+)
+from pricing_data.units import DAY, HOUR, MINUTE
+
+availability = st.lists(st.tuples(st.booleans(), st.integers(1, 40)), min_size=1, max_size=12).map(
+    lambda spells: np.repeat([up for up, _ in spells], [length for _, length in spells])
+)
+
+
+@given(availability, st.integers(1, 400), st.sampled_from([MINUTE, 10 * MINUTE, HOUR]))
+def test_an_outlook_knows_its_past_only(up: Bools, seen: int, gap: int) -> None:
+    whole, part = outlook(up, gap, PUBLIC_PRIOR), outlook(up[:seen], gap, PUBLIC_PRIOR)
+    np.testing.assert_array_equal(whole.state[:seen], part.state)
+    np.testing.assert_array_equal(whole.steps[:seen], part.steps)
+
+
+@given(availability, st.sampled_from([MINUTE, 7 * MINUTE, HOUR]))
+def test_ages_count_from_the_first_tick_of_a_spell(up: Bools, gap: int) -> None:
+    state = outlook(up, gap, PUBLIC_PRIOR).state
+    age = 0
+    for tick, available in enumerate(up):
+        age = 0 if tick == 0 or available != up[tick - 1] else age + gap
+        assert state[tick] == CLASSES * available + int(np.flatnonzero(age >= AGES)[-1])
+
+
+def test_a_factor_is_the_posterior_mean_with_memory() -> None:
+    """Six hours of ten-minute spells, twice as many endings as believed: by hand at one tick."""
+    believed = Prior((3.0,) * CLASSES, (3.0,) * CLASSES)
+    up = np.array([False, True] * 200)
+    gap = 10 * MINUTE
+    tick = 301
+    ages = (tick - np.arange(tick)) * gap
+    weights = 0.5 ** (ages / HALF_LIFE)
+    down = np.arange(tick) % 2 == 0
+    endings, expected = weights[down].sum(), weights[down].sum() * 0.5
+    side = (5 + endings) / (5 + expected)
+    young = (10 * side + endings) / (10 + expected)
+    steps = outlook(up, gap, believed).steps[tick]
+    assert steps[0] == round(np.log(young) / np.log(1.5))
+    assert steps[1] == round(np.log(side) / np.log(1.5))
+
+
+def test_memory_reaches_over_years_without_overflow() -> None:
+    up = np.tile([False] * 9 + [True], 40)
+    steps = outlook(up, 30 * DAY, PUBLIC_PRIOR).steps
+    assert np.isfinite(steps).all()
+    late = outlook(up[-20:], 30 * DAY, PUBLIC_PRIOR).steps[-1]
+    np.testing.assert_array_equal(steps[-1], late)
+
+
+def test_a_restless_market_has_higher_factors_than_a_calm_one() -> None:
+    restless, calm = np.tile([False, True], 200), np.repeat([False, True, False, True], 100)
+    fast, slow = (outlook(up, 10 * MINUTE, PUBLIC_PRIOR).steps[-1] for up in (restless, calm))
+    assert (fast >= slow).all()
+    assert fast[0] > 0 > slow[0]
+
+
+def test_a_prior_is_pooled_endings_per_hour() -> None:
+    up = np.tile([True] * 2 + [False], 1000)
+    found = fit_prior([(up, 10 * MINUTE)])
+    assert found.down[0] == pytest.approx(6, rel=0.01)
+    assert found.up[1] == pytest.approx(6, rel=0.01)
+    assert found.up[0] < 0.02
+    # Ages never seen are as the mean of their side.
+    assert found.up[-1] == pytest.approx(3, rel=0.01)
+
+
+@pytest.mark.parametrize("step", [MINUTE, 10 * MINUTE, 35 * MINUTE, 3 * HOUR])
+def test_a_chain_has_the_survival_of_its_rates(step: int) -> None:
+    rates = PUBLIC_PRIOR.rates()
+    chain = spell_chain(rates, step)
+    np.testing.assert_allclose(chain.moves.sum(axis=1), 1)
+    assert chain.moves.min() >= 0
+    if step <= 10 * MINUTE:
+        up_young = chain.moves[CLASSES, CLASSES:].sum()
+        assert up_young == pytest.approx(np.exp(-rates[1, 0] * step / HOUR))
+
+
+def test_spells_of_one_rate_have_the_share_of_time_that_they_should() -> None:
+    chain = spell_chain(np.array([[1.0] * CLASSES, [0.25] * CLASSES]), MINUTE)
+    settled = np.linalg.matrix_power(chain.moves, 1 << 16)[0]
+    assert settled[CLASSES:].sum() == pytest.approx(0.8, abs=0.002)
+
+
+def expected_costs(chain: Chain, grid: Grid) -> dict[tuple[int, int, int, int], tuple[float, float]]:
+    """By recursion over (held, state, work, slack): on demand now, and the best of waiting and spot."""
+    states, delay, ratio = range(chain.up.size), int(grid.delay), grid.price_ratio
+
+    @cache
+    def cost(held: int, state: int, work: int, slack: int) -> float:
+        if work <= 0:
+            return 0.0
+        if held == SPOT and not chain.up[state]:
+            held = WAIT
+        if slack < 0:
+            return ratio * (work + (0 if held == ON_DEMAND else delay))
+        return min(options(held, state, work, slack))
+
+    def after(held: int, state: int, work: int, slack: int) -> float:
+        return sum(float(chain.moves[state, to]) * cost(held, to, work, slack) for to in states)
+
+    def options(held: int, state: int, work: int, slack: int) -> tuple[float, float]:
+        # Entering takes one step in which the delay is lost: of the step's work only 1 - delay is gained.
+        enter = 0 if held == ON_DEMAND else delay
+        on_demand = ratio + after(ON_DEMAND, state, work - 1 + enter, slack - enter)
+        bold = float("inf")
+        if slack > NET_DELAYS * grid.delay:
+            bold = after(WAIT, state, work, slack - 1)
+            if chain.up[state] and held != SPOT:
+                bold = min(bold, 1 + after(SPOT, state, work - 1 + delay, slack - delay))
+        if held == SPOT:
+            bold = min(bold, 1 + after(SPOT, state, work - 1, slack))
+        return on_demand, bold
+
+    return {
+        (held, state, work, slack): options(held, state, work, slack)
+        for held in (WAIT, ON_DEMAND)
+        for state in states
+        for work in range(1, grid.work + 1)
+        for slack in range(grid.slack + 1)
+    }
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.floats(0.02, 0.98), st.floats(0.02, 0.98), st.integers(0, 2), st.sampled_from([0.7, 1.5, 3.0]), st.integers(1, 6)
+)
+def test_a_plan_is_the_policy_of_least_expected_cost(
+    rise: float, fall: float, delay: int, ratio: float, slack: int
+) -> None:
+    chain = Chain(np.array([[1 - rise, rise], [fall, 1 - fall]]), np.array([False, True]))
+    grid = Grid(work=6, slack=slack, delay=float(delay), price_ratio=ratio)
+    found = thresholds(chain, grid)
+    for (held, state, work, at_slack), (on_demand, bold) in expected_costs(chain, grid).items():
+        if abs(on_demand - bold) < 1e-4:
+            continue  # a tie may be broken either way
+        worth = found[int(held == ON_DEMAND), state, work]
+        assert (at_slack < worth) == (on_demand < bold), (held, state, work, at_slack)
+
+
+def standing(terms: Terms, slack: int, machine: int, *, up: bool, work_left: int | None = None) -> Standing:
+    work = terms.work if work_left is None else work_left
+    tick = np.array([MINUTE])
+    return Standing(
+        terms=terms,
+        tick=tick,
+        elapsed=np.array([0]),
+        remaining=np.array([work + slack]),
+        work_left=np.array([work]),
+        delay_left=np.array([0]),
+        machine=np.array([machine]),
+        spot_up=np.array([up]),
+        at=np.array([0]),
+    )
+
+
+TERMS = Terms(48 * HOUR, 12 * MINUTE, 3.0)
+
+
+@pytest.fixture(scope="module")
+def strategy() -> DeadlineStrategy:
+    return DeadlineStrategy(TERMS)
+
+
+def test_a_decision_carries_its_reason(strategy: DeadlineStrategy) -> None:
+    just_lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR).last()
+    waits = strategy.decide(standing(TERMS, 20 * HOUR, WAIT, up=False), just_lost)
+    runs = strategy.decide(standing(TERMS, HOUR, WAIT, up=False), just_lost)
+    assert (waits.choice, runs.choice) == ("wait", "on-demand")
+    assert waits.reason.worth_hours is not None
+    assert runs.reason.worth_hours == waits.reason.worth_hours
+    assert runs.reason.slack_hours == 1 < waits.reason.worth_hours <= waits.reason.slack_hours == 20
+    assert "weighed: slack 1.00 h against" in str(runs.reason)
+    assert "spot down" in str(runs.reason)
+
+
+def test_the_net_and_a_running_machine_leave_nothing_to_weigh(strategy: DeadlineStrategy) -> None:
+    down, up = (outlook(np.array([True] * 30 + [last]), 10 * MINUTE, PUBLIC_PRIOR).last() for last in (False, True))
+    caught = strategy.decide(standing(TERMS, 24 * MINUTE, WAIT, up=False), down)
+    assert (caught.choice, caught.reason.rule, caught.reason.worth_hours) == ("on-demand", "safety net", None)
+    running = strategy.decide(standing(TERMS, 24 * MINUTE, SPOT, up=True), up)
+    assert (running.choice, running.reason.rule, running.reason.worth_hours) == ("spot", "spot runs", None)
+
+
+def test_capacity_that_just_went_is_waited_for_and_what_stays_away_is_not(strategy: DeadlineStrategy) -> None:
+    """Endings become rare with age, so the same six hours of slack are worth a wait at first, and no longer later."""
+    unbiased = np.zeros((1, 4), dtype=np.int64)
+    choices = [
+        strategy.decide(standing(TERMS, 6 * HOUR, WAIT, up=False), Outlook(np.array([age]), unbiased)).choice
+        for age in range(CLASSES)
+    ]
+    assert choices[:2] == ["wait", "wait"]
+    assert choices[int(np.searchsorted(AGES, HOUR)) :] == ["on-demand"] * (CLASSES - int(np.searchsorted(AGES, HOUR)))
+
+
+def test_spot_is_entered_again_when_it_has_lasted(strategy: DeadlineStrategy) -> None:
+    """From an on-demand machine: a young up spell may be gone before the delays are paid back."""
+    unbiased = np.zeros((1, 4), dtype=np.int64)
+    choices = [
+        strategy.decide(standing(TERMS, 2 * HOUR, ON_DEMAND, up=True), Outlook(np.array([CLASSES + age]), unbiased))
+        for age in range(CLASSES)
+    ]
+    assert choices[0].choice == "on-demand"
+    assert choices[-1].choice == "spot"
+
+
+def test_spot_as_dear_as_on_demand_is_not_worth_a_wait() -> None:
+    terms = Terms(48 * HOUR, 12 * MINUTE, 1.0)
+    lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR).last()
+    decided = DeadlineStrategy(terms).decide(standing(terms, 20 * HOUR, WAIT, up=False), lost)
+    assert decided.choice == "on-demand"
+
+
+@pytest.mark.parametrize("hours", [0.1, 0.5, 480])
+def test_jobs_of_any_length_are_planned(hours: float) -> None:
+    terms = Terms(round(hours * HOUR), round(hours * HOUR / 100), 3.0)
+    strategy = DeadlineStrategy(terms)
+    up = outlook(np.array([True] * 3), 10 * MINUTE, PUBLIC_PRIOR).last()
+    decided = strategy.decide(standing(terms, terms.work, WAIT, up=True), up)
+    assert decided.choice == "spot"
+
+
+def test_a_batch_decides_as_each_would_alone(strategy: DeadlineStrategy) -> None:
+    rng = np.random.default_rng(3)
+    up = rng.random(40) < 0.6
+    seen = outlook(up, 10 * MINUTE, PUBLIC_PRIOR)
+    slack = rng.integers(0, 20 * HOUR, 40)
+    work = rng.integers(1, TERMS.work, 40)
+    machine = np.where(up, rng.integers(0, 3, 40), rng.choice([WAIT, ON_DEMAND], 40))
+    same = np.zeros(40, dtype=np.int64)
+    together = Standing(TERMS, same + MINUTE, same, work + slack, work, same, machine, up, same)
+    chosen = strategy.choose(together, seen.state, strategy.plans_for(seen))
+    for i in range(40):
+        alone = standing(TERMS, int(slack[i]), int(machine[i]), up=bool(up[i]), work_left=int(work[i]))
+        one = Outlook(seen.state[i : i + 1], seen.steps[i : i + 1])
+        assert strategy.choose(alone, one.state, strategy.plans_for(one))[0] == chosen[i]
