@@ -26,12 +26,11 @@ from moto.ec2.responses.spot_instances import SpotInstances
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.test import Client
 
-from pricing_data.errors import SourceError
-from pricing_data.harvest import Harvest, PriceEvent
 from pricing_data.sources.aws import AwsSettings, AwsSource
-from pricing_data.sources.base import FetchRequest, Task
+from pricing_data.sources.base import FetchRequest
 from pricing_data.units import to_datetime, to_micros
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
+from tests.servers.pulling import Pulled, pulled
 
 ADVISOR_PATH = "/spot-advisor-data.json"
 _PRICE_LIST = "AWSPriceListService."
@@ -131,34 +130,6 @@ class AwsCloud:
         rows, following = page
         token = {"NextToken": following} if following else {}
         return Reply.of_json({"FormatVersion": "aws_v1", "PriceList": [json.dumps(row) for row in rows], **token})
-
-
-@dataclass
-class Pulled:
-    """What a task brought, step by step, and how it failed, if it did."""
-
-    steps: list[Harvest] = field(default_factory=list)
-    error: SourceError | None = None
-
-    @property
-    def all(self) -> Harvest:
-        return Harvest.joined(self.steps)
-
-    @property
-    def events(self) -> list[PriceEvent]:
-        batch = self.all.prices
-        columns = zip(batch.codes.tolist(), batch.times.tolist(), batch.prices.tolist(), strict=True)
-        return [PriceEvent(batch.markets[code], time, price) for code, time, price in columns]
-
-
-def pulled(task: Task) -> Pulled:
-    """Run a task to its end; what came before it failed is kept, as the fetch keeps it."""
-    outcome = Pulled()
-    try:
-        outcome.steps.extend(task.pull())
-    except SourceError as error:
-        outcome.error = error
-    return outcome
 
 
 @dataclass

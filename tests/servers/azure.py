@@ -16,12 +16,11 @@ from azure.mgmt.compute.operations._operations import build_resource_skus_list_r
 from azure.mgmt.resourcegraph.models import QueryRequest
 from azure.mgmt.resourcegraph.operations._resource_graph_client_operations import build_resources_request
 
-from pricing_data.errors import SourceError
-from pricing_data.harvest import Harvest, PriceEvent
 from pricing_data.sources.azure import AzureSettings, AzureSource
-from pricing_data.sources.base import FetchRequest, Task
+from pricing_data.sources.base import FetchRequest
 from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_datetime
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
+from tests.servers.pulling import Pulled, pulled
 
 SUBSCRIPTION = "5f1c2a52-0000-4000-8000-0123456789ab"
 RETAIL = "/api/retail/prices"
@@ -273,34 +272,6 @@ def eviction_row(region: str, size: str, band: object) -> Row:
         "sku": {"name": name},
         "properties": {"evictionRate": band},
     }
-
-
-@dataclass
-class Pulled:
-    """What a task brought, step by step, and how it failed, if it did."""
-
-    steps: list[Harvest] = field(default_factory=list)
-    error: SourceError | None = None
-
-    @property
-    def all(self) -> Harvest:
-        return Harvest.joined(self.steps)
-
-    @property
-    def events(self) -> set[PriceEvent]:
-        batch = self.all.prices
-        columns = zip(batch.codes.tolist(), batch.times.tolist(), batch.prices.tolist(), strict=True)
-        return {PriceEvent(batch.markets[code], time, price) for code, time, price in columns}
-
-
-def pulled(task: Task) -> Pulled:
-    """Run a task to its end; what came before it failed is kept, as the fetch keeps it."""
-    outcome = Pulled()
-    try:
-        outcome.steps.extend(task.pull())
-    except SourceError as error:
-        outcome.error = error
-    return outcome
 
 
 @dataclass

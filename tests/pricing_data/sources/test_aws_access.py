@@ -32,9 +32,9 @@ from tests.servers.aws import (
     ec2_error,
     playing_aws,
     price_list_error,
-    pulled,
 )
 from tests.servers.loopback import Reply, serving
+from tests.servers.pulling import pulled
 
 NOW = parse_time("2024-03-01T00:00:00Z")
 ALL_REGIONS = FetchRequest(NOW - DAY, NOW)

@@ -13,16 +13,9 @@ from pricing_data.harvest import PriceEvent
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, HOUR, SECOND, Span, format_time, parse_time, parse_usd
-from tests.servers.aws import (
-    AwsFault,
-    AwsWorld,
-    SpotPriceRow,
-    ec2_error,
-    playing_aws,
-    price_history_of,
-    pulled,
-)
+from tests.servers.aws import AwsFault, AwsWorld, SpotPriceRow, ec2_error, playing_aws, price_history_of
 from tests.servers.loopback import Reply
+from tests.servers.pulling import pulled
 
 EAST, WEST = "us-east-1", "us-west-2"
 SINCE = parse_time("2024-01-01T00:00:00Z")

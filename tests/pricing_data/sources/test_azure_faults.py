@@ -18,16 +18,15 @@ from tests.servers.azure import (
     RETAIL,
     SKUS,
     AzureWorld,
-    Pulled,
     azure_error,
     eviction_row,
     playing_azure,
     price_row,
-    pulled,
     retail_item,
     sku,
 )
 from tests.servers.loopback import Fault, Reply, Request, serving
+from tests.servers.pulling import Pulled, pulled
 
 NOW = parse_time("2026-03-01T12:00:00Z")
 START = NOW - 30 * DAY

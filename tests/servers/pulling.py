@@ -1,0 +1,37 @@
+"""What a task of a source brings when it is run to its end, as the fetch runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pricing_data.errors import SourceError
+from pricing_data.harvest import Harvest, PriceEvent
+from pricing_data.sources.base import Task
+
+
+@dataclass
+class Pulled:
+    """What a task brought, step by step, and how it failed, if it did."""
+
+    steps: list[Harvest] = field(default_factory=list)
+    error: SourceError | None = None
+
+    @property
+    def all(self) -> Harvest:
+        return Harvest.joined(self.steps)
+
+    @property
+    def events(self) -> list[PriceEvent]:
+        batch = self.all.prices
+        columns = zip(batch.codes.tolist(), batch.times.tolist(), batch.prices.tolist(), strict=True)
+        return [PriceEvent(batch.markets[code], time, price) for code, time, price in columns]
+
+
+def pulled(task: Task) -> Pulled:
+    """Run a task to its end; what came before it failed is kept, as the fetch keeps it."""
+    outcome = Pulled()
+    try:
+        outcome.steps.extend(task.pull())
+    except SourceError as error:
+        outcome.error = error
+    return outcome
