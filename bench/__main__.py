@@ -7,9 +7,9 @@ import platform
 import sys
 from pathlib import Path
 
-from bench import prices, startup
+from bench import bidbrain, prices, startup
 
-BENCHMARKS = {"startup": startup.run, "prices": prices.run}
+BENCHMARKS = {"startup": startup.run, "prices": prices.run, "bidbrain": bidbrain.run}
 
 _HEAD = """# Benchmarks
 

@@ -66,7 +66,7 @@ def _portions(file: IO[bytes]) -> Iterator[Portion]:
     except StopIteration:
         raise BadInput("is empty") from None
     if first.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
-        yield _aws_json(first + b"".join(blocks), file)
+        yield from _aws_json(first + b"".join(blocks), file)
         return
     head, _, rest = first.partition(b"\n")
     header = header_of(_cells(head))
@@ -199,15 +199,17 @@ def _cells(content: bytes) -> list[str]:
         raise BadInput(f"is no row of CSV ({error})") from None
 
 
-def _aws_json(content: bytes, file: IO[bytes]) -> Portion:
-    """What `aws ec2 describe-spot-price-history` prints."""
+def _aws_json(content: bytes, file: IO[bytes]) -> Iterator[Portion]:
+    """What `aws ec2 describe-spot-price-history` prints. If it ends early, its whole records are given before that."""
+    broken: BadInput | None = None
     try:
         answer = json.loads(content)
         records = answer["SpotPriceHistory"] if isinstance(answer, dict) else answer
     except KeyError:
         raise BadInput("is JSON without SpotPriceHistory, the answer of describe-spot-price-history") from None
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"is not whole JSON ({error}); print it again") from None
+        broken = BadInput(f"is not whole JSON ({error}); print it again")
+        records = _whole_records(_text(content))
     if not isinstance(records, list):
         raise BadInput("is JSON whose SpotPriceHistory is not a list")
     events: list[Fact] = []
@@ -217,7 +219,24 @@ def _aws_json(content: bytes, file: IO[bytes]) -> Portion:
             events.append(_aws_event(record))
         except BadInput as error:
             bad.append(BadRow(f"record {number}", str(error)))
-    return Portion(harvest_of(events), PRICES.name, len(records), tuple(bad), file.tell())
+    if records or broken is None:
+        yield Portion(harvest_of(events), PRICES.name, len(records), tuple(bad), file.tell())
+    if broken is not None:
+        raise broken
+
+
+def _whole_records(text: str) -> list[object]:
+    """The records of a list that breaks off, up to where it does."""
+    _, _, rest = text.partition("[")
+    decoder, records = json.JSONDecoder(), []
+    at = 0
+    while (begin := rest.find("{", at)) >= 0:
+        try:
+            record, at = decoder.raw_decode(rest, begin)
+        except ValueError:
+            break
+        records.append(record)
+    return records
 
 
 def _aws_event(record: object) -> PriceEvent:

@@ -20,4 +20,4 @@ class GcpSettings:
     billing_endpoint: str | None = None
     call_timeout_seconds: float = 60.0
     first_retry_seconds: float = 1.0
-    retry_deadline_seconds: float = 120.0
+    retry_deadline_seconds: float = 60.0

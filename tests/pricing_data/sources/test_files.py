@@ -295,3 +295,21 @@ def test_json_with_a_byte_order_mark_is_json(tmp_path: Path) -> None:
     path.write_text("[" * 100_000)
     with pytest.raises(BadInput, match="is not whole JSON"):
         list(read(path))
+
+
+def test_json_that_ends_early_gives_its_whole_records(tmp_path: Path) -> None:
+    record = {
+        "AvailabilityZone": "us-east-1a",
+        "InstanceType": "c5.large",
+        "ProductDescription": "Linux/UNIX",
+        "SpotPrice": "0.1",
+        "Timestamp": "2024-01-02T03:04:05Z",
+    }
+    later = [{**record, "Timestamp": f"2024-01-02T03:04:{second:02}Z"} for second in range(5)]
+    whole_text = json.dumps({"SpotPriceHistory": later}, indent=4)
+    path = tmp_path / "history.json"
+    path.write_text(whole_text[: whole_text.rindex("Timestamp")])
+    (portion,) = before_the_error(path)
+    assert (portion.rows, len(portion.harvest.prices), portion.bad) == (4, 4, ())
+    with pytest.raises(BadInput, match="is not whole JSON"):
+        list(read(path))
