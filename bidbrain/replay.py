@@ -54,11 +54,6 @@ class Tape:
         """The price in force at a time."""
         return self.prices[self.index(time)]
 
-    def next_change(self, time: int) -> int | None:
-        """When the price is next recorded after a time."""
-        after = bisect_right(self.times, time)
-        return self.times[after] if after < len(self.times) else None
-
     def first_above(self, bid: int, after: int) -> int | None:
         """The first moment after a time at which the price is strictly above a bid; None if that never comes."""
         at = bisect_right(self.times, after)

@@ -13,11 +13,3 @@ class BadSettings(SpotctlError):
 
 class BadRequest(SpotctlError):
     """What was asked for on the command line cannot be done as asked."""
-
-
-class Incomplete(SpotctlError):
-    """A command did part of its work; what it did is kept and reported."""
-
-
-class CredentialsNeeded(SpotctlError):
-    """A cloud refused for lack of credentials or permission."""

@@ -61,6 +61,7 @@ class Recovery:
 
 
 AGILE = Recovery()
+"""Recovery through an elastic parameter server: nothing is lost, and nothing is paid but the standstill."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from bidbrain.replay import MarketReplay
 from bidbrain.strategies.base import Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,16 @@ def portions(scenario: Scenario, schemes: Sequence[str]) -> list[Portion]:
 def run_portion(portion: Portion) -> list[JobResult]:
     """The jobs of one scheme in one zone."""
     scenario, zone = portion.scenario, portion.zone
-    wanted = {offer.market for offer in scenario.offers_in(zone)}
-    histories = {series.market: series for series in scenario.histories if series.market in wanted}
     if portion.scheme == BOUND:
-        unit = UnitPrices.of(list(histories.values()), scenario.offers_in(zone), scenario.baseline.offer)
+        histories = list(scenario.histories_in(zone).values())
+        unit = UnitPrices.of(histories, scenario.offers_in(zone), scenario.baseline.offer)
         return [_bound(scenario, zone, job, hours, unit) for hours, job in _jobs(scenario, zone)]
-    chosen = scheme(portion.scheme, scenario, zone)
+    return run_scheme(scenario, zone, scheme(portion.scheme, scenario, zone))
+
+
+def run_scheme(scenario: Scenario, zone: str, chosen: Scheme) -> list[JobResult]:
+    """The jobs of a zone under a scheme, known by name or not."""
+    histories = scenario.histories_in(zone)
     market = MarketReplay(histories.values())
     return [_replayed(scenario, zone, hours, job, chosen, market, histories) for hours, job in _jobs(scenario, zone)]
 
@@ -114,7 +118,7 @@ def _settled(scenario: Scenario, tenure: Tenure, histories: dict[Market, PriceSe
     rent = tenure.rent
     prices: Prices = rent.offer.on_demand if rent.bid is None else histories[rent.offer.market]
     bill = scenario.billing.bill(tenure.life, prices)
-    used = sum(charge.price * (charge.end - charge.begin) // 1_000_000 for charge in bill.charges if charge.refunded)
+    used = sum(charge.price * (charge.end - charge.begin) // SECOND for charge in bill.charges if charge.refunded)
     return usd(bill.amount) * rent.machines, usd(used) * rent.machines
 
 

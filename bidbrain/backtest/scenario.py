@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import sqrt
 
-from bidbrain.backtest.engine import AGILE, Overheads, Recovery
+from bidbrain.backtest.engine import Overheads, Recovery
 from bidbrain.billing import BillingRule
 from bidbrain.errors import BidBrainError
 from bidbrain.strategies.base import Offer, Rent
@@ -93,6 +93,10 @@ class Scenario:
         """What can be rented in a zone."""
         return tuple(offer for offer in self.offers if offer.market.zone == zone)
 
+    def histories_in(self, zone: str) -> dict[Market, PriceSeries]:
+        """What the markets of a zone did."""
+        return {series.market: series for series in self.histories if series.market.zone == zone}
+
     def learnt(self, market: Market) -> PriceSeries:
         """The part of a history that may be learnt from."""
         series = next(series for series in self.histories if series.market == market)
@@ -105,11 +109,6 @@ class Scenario:
             for offer in self.offers
         }
         return Recovery(self.checkpoints.speed, lambda offer: intervals.get(offer.market, float("inf")))
-
-    @property
-    def agile_recovery(self) -> Recovery:
-        """Recovery through an elastic parameter server: nothing is lost, and nothing is paid but the standstill."""
-        return AGILE
 
     def _require_covered(self, series: PriceSeries) -> None:
         # Histories begin with the first row of a download, which may be some hours after the span that it stands for.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bidbrain.backtest.engine import Recovery
+from bidbrain.backtest.engine import AGILE, Recovery
 from bidbrain.backtest.scenario import BadScenario, Scenario
 from bidbrain.strategies.base import Offer, Strategy
 from bidbrain.strategies.fixed_bid import fixed_bid
@@ -15,6 +15,7 @@ from bidbrain.strategies.proteus import Application, Proteus
 from bidbrain.strategies.standard import Standard
 from bidbrain.strategies.tierml import Mttf, TierMl
 from pricing_data.errors import BadInput
+from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, parse_usd
 
 BOUND = "bound"
@@ -45,26 +46,26 @@ def known(name: str) -> bool:
     return name == BOUND or (kind in _SCHEMES and bool(argument) == (kind == "fixed-bid"))
 
 
-def _on_demand(name: str, _: str, scenario: Scenario, __: tuple[Offer, ...]) -> Scheme:
-    return Scheme(name, OnDemand(), scenario.agile_recovery, reliable=False)
+def _on_demand(name: str, _: str, __: Scenario, ___: tuple[Offer, ...]) -> Scheme:
+    return Scheme(name, OnDemand(), AGILE, reliable=False)
 
 
 def _standard_checkpoint(name: str, _: str, scenario: Scenario, __: tuple[Offer, ...]) -> Scheme:
     return Scheme(name, Standard(), scenario.checkpoint_recovery(), reliable=False)
 
 
-def _standard_agileml(name: str, _: str, scenario: Scenario, __: tuple[Offer, ...]) -> Scheme:
-    return Scheme(name, Standard(), scenario.agile_recovery, reliable=True)
+def _standard_agileml(name: str, _: str, __: Scenario, ___: tuple[Offer, ...]) -> Scheme:
+    return Scheme(name, Standard(), AGILE, reliable=True)
 
 
 def _tierml(name: str, _: str, scenario: Scenario, offers: tuple[Offer, ...]) -> Scheme:
     mttf = {offer.market: Mttf.of(scenario.learnt(offer.market), offer.on_demand) for offer in offers}
-    return Scheme(name, TierMl(mttf), scenario.agile_recovery, reliable=True)
+    return Scheme(name, TierMl(mttf), AGILE, reliable=True)
 
 
 def _proteus(name: str, _: str, scenario: Scenario, offers: tuple[Offer, ...]) -> Scheme:
-    strategy = Proteus(offers, _odds(scenario, offers), _application(scenario))
-    return Scheme(name, strategy, scenario.agile_recovery, reliable=True)
+    strategy = Proteus(offers, odds_of(scenario, offers), application_of(scenario))
+    return Scheme(name, strategy, AGILE, reliable=True)
 
 
 def _fixed_bid(name: str, argument: str, scenario: Scenario, offers: tuple[Offer, ...]) -> Scheme:
@@ -72,15 +73,17 @@ def _fixed_bid(name: str, argument: str, scenario: Scenario, offers: tuple[Offer
         delta = parse_usd(argument, "bid delta")
     except BadInput as error:
         raise BadScenario(f"schemes: {name!r}: {error} (write fixed-bid:0.0001)") from None
-    strategy = fixed_bid(offers, _odds(scenario, offers), _application(scenario), delta)
-    return Scheme(name, strategy, scenario.agile_recovery, reliable=True)
+    strategy = fixed_bid(offers, odds_of(scenario, offers), application_of(scenario), delta)
+    return Scheme(name, strategy, AGILE, reliable=True)
 
 
-def _odds(scenario: Scenario, offers: tuple[Offer, ...]) -> dict:  # type: ignore[type-arg]
+def odds_of(scenario: Scenario, offers: tuple[Offer, ...]) -> dict[Market, Odds]:
+    """What the training span says about bids in each market."""
     return {offer.market: Odds.of(scenario.learnt(offer.market)) for offer in offers}
 
 
-def _application(scenario: Scenario) -> Application:
+def application_of(scenario: Scenario) -> Application:
+    """What a scenario's job costs by itself."""
     reliable = scenario.reliable
     held = reliable.machines * reliable.offer.on_demand / NANOS_PER_DOLLAR if reliable else 0.0
     overheads = scenario.overheads

@@ -45,7 +45,6 @@ class Terms:
 class Candidates:
     """What could be bought now: `terms` has a row for each offer and a column for each bid delta."""
 
-    offers: tuple[Offer, ...]
     machines: Floats
     terms: Terms
 
@@ -96,8 +95,10 @@ class Proteus:
                     actions.append(Return(holding.allocation, _hour_end(holding, now)))
         leaving = {action.allocation for action in actions if isinstance(action, Return)}
         kept = [holding for holding in staying if holding.allocation not in leaving]
-        bought, room = self._buy(list(terms.values()), situation, prices)
-        return Decision((*actions, *bought), self._next_look(now, kept, bought, room))
+        before = self._cost_per_work(_total(list(terms.values())), changes=False)
+        bought, room, after = self._buy(list(terms.values()), float(before), situation, prices)
+        reason = f"expected dollars per unit of work: {before:.6f} as held, {after:.6f} with {len(bought)} purchases"
+        return Decision((*actions, *bought), self._next_look(now, kept, bought, room), reason)
 
     def _keeps(
         self,
@@ -116,24 +117,27 @@ class Proteus:
         swap, _ = self._best(rest, self._candidates(room, prices))
         return bool(keep <= min(let_go, swap))
 
-    def _buy(self, held: list[Terms], situation: Situation, prices: Floats) -> tuple[list[Rent], float]:
+    def _buy(
+        self, held: list[Terms], current: float, situation: Situation, prices: Floats
+    ) -> tuple[list[Rent], float, float]:
         """Purchases, each the best at its turn, until none lowers the cost per work or no room is left.
+
+        Also the room that remains and the cost per work that is reached.
 
         What leaves at the end of its hour takes room until then; its place is filled when it has gone.
         """
         total = _total(held)
-        current = self._cost_per_work(total, changes=False)
         room = situation.most_nu - sum(holding.nu for holding in situation.holdings)
         bought: list[Rent] = []
         while True:
             candidates = self._candidates(room, prices)
             cost_per_work, at = self._best(total, candidates)
             if at is None or not cost_per_work < current:
-                return bought, room
+                return bought, room, current
             offer, machines = self.offers[at[0]], int(candidates.machines[at[0]])
             bought.append(Rent(offer, machines, int(prices[at[0]]) + self.deltas[at[1]]))
             total = _with(total, _at(candidates.terms, at))
-            current = self._cost_per_work(total, changes=True)
+            current = float(self._cost_per_work(total, changes=True))
             room -= machines * offer.nu
 
     def _candidates(self, room: float, prices: Floats) -> Candidates:
@@ -144,7 +148,7 @@ class Proteus:
         dollars = machines * prices / NANOS_PER_DOLLAR
         survival = 1 - self._beta
         terms = Terms(survival * dollars[:, None], survival, self._useful_share * nu[:, None], nu[:, None])
-        return Candidates(self.offers, machines, terms)
+        return Candidates(machines, terms)
 
     def _best(self, total: Terms, candidates: Candidates) -> tuple[float, tuple[int, int] | None]:
         """The candidate with which the footprint's cost per work is least."""

@@ -25,7 +25,6 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (product.BadRequest, USAGE),
     (pricing.MissingCredentials, CREDENTIALS),
     (pricing.AccessDenied, CREDENTIALS),
-    (product.CredentialsNeeded, CREDENTIALS),
     (pricing.PricingDataError, FAILED),
     # A decision is pure: what it refuses is what it was asked.
     (deciding.BidBrainError, USAGE),

@@ -98,7 +98,7 @@ def test_covered_spans_grow_where_they_touch(store: PriceStore) -> None:
 
 
 def test_reading_an_empty_store_makes_no_folder(store: PriceStore) -> None:
-    assert store.is_empty
+    assert store.size() == (0, 0)
     assert (store.markets(), contents(store.table()), store.catalog().types) == ([], {}, ())
     with pytest.raises(UnknownMarket, match=r"no price history of aws/.*spotctl prices ls"):
         store.series(market())
