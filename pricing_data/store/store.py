@@ -57,11 +57,6 @@ class PriceStore:
     # --- reading: a snapshot of the moment of the call ---
 
     @property
-    def is_empty(self) -> bool:
-        """Whether no price was ever stored."""
-        return not manifests.load(self.root).segments
-
-    @property
     def covered(self) -> dict[str, Span]:
         """Which histories are complete, and over which span."""
         return manifests.load(self.root).covered
