@@ -1,0 +1,138 @@
+"""Matrix factorisation by stochastic gradient descent, on generated ratings of low rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agileml.apps.arguments import number, whole
+from agileml.errors import BadArgument
+from agileml.layout import Params
+from agileml.trainer import ParamReader, ParamView, Sample
+
+Floats = NDArray[np.float32]
+_INITIAL_SCALE = 0.3
+"""Size of the initial factors beside the true ones: away from 0, where the gradient vanishes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ratings:
+    """Who rated what how, in no order: any batch of them is like the whole."""
+
+    users: NDArray[np.intp]
+    items: NDArray[np.intp]
+    values: Floats
+
+
+class RatingShard:
+    """The ratings of some users; generated when they are first looked at, the same on every node."""
+
+    def __init__(self, app: MatrixFactorization, number: int, users: range, count: int) -> None:
+        self._app = app
+        self._number = number
+        self._users = users
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @cached_property
+    def ratings(self) -> Ratings:
+        """The items of the shard."""
+        app = self._app
+        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(app.seed, spawn_key=(1, self._number))))
+        true_users, true_items = app.true_factors()
+        users = rng.integers(self._users.start, self._users.stop, self._count)
+        items = rng.integers(0, app.items, self._count)
+        values = (true_users[users] * true_items[items]).sum(axis=1)
+        noise = app.noise * rng.standard_normal(self._count, dtype=np.float32)
+        return Ratings(users, items, values + noise.astype(np.float32))
+
+    def load(self) -> None:
+        """Generates the ratings ahead of use."""
+        self.ratings  # noqa: B018 - looking at it is what generates them
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixFactorization:
+    """A users x items matrix, of which `ratings` entries are known, as the product of two factors of `rank` columns.
+
+    The loss is the mean squared error. Known entries have a variance of about 1 plus that of the noise.
+    """
+
+    rank: int = whole(16, "columns of the factors")
+    users: int = whole(2000, "rows of the matrix")
+    items: int = whole(1000, "columns of the matrix")
+    ratings: int = whole(200_000, "known entries")
+    parts: int = whole(16, "shards of the input")
+    batch: int = whole(0, "entries of a shard in a clock; 0 for all", least=0)
+    rate: float = number(1.0, "step size, for the mean gradient of a row")
+    regularization: float = number(0.01, "weight of the factors' size", inclusive=True)
+    noise: float = number(0.1, "standard deviation of the noise on the ratings", inclusive=True)
+    seed: int = whole(0, "seed of the generated ratings", least=0)
+
+    name = "mf"
+
+    def __post_init__(self) -> None:
+        if self.parts > min(self.users, self.ratings):
+            raise BadArgument(
+                f"mf: parts is {self.parts}; each holds a user and a rating, so there are at most"
+                f" {min(self.users, self.ratings)}"
+            )
+
+    def init(self, rng: np.random.Generator) -> Params:
+        """Factors of the true ones' size, smaller by `_INITIAL_SCALE`."""
+        return {"users": self._factor(rng, self.users), "items": self._factor(rng, self.items)}
+
+    def shards(self) -> Sequence[RatingShard]:
+        """The users in equal parts, each with an equal part of the ratings."""
+        users = [self.users * part // self.parts for part in range(self.parts + 1)]
+        ratings = [self.ratings * part // self.parts for part in range(self.parts + 1)]
+        return [
+            RatingShard(self, part, range(users[part], users[part + 1]), ratings[part + 1] - ratings[part])
+            for part in range(self.parts)
+        ]
+
+    def step(
+        self, shard: RatingShard, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator
+    ) -> None:
+        """One gradient step over the chunk's entries, in both factors at once."""
+        del clock, rng
+        seen = shard.ratings
+        users, items = seen.users[lo:hi], seen.items[lo:hi]
+        left, right = params.read("users", users), params.read("items", items)
+        error = (seen.values[lo:hi] - (left * right).sum(axis=1))[:, None]
+        shrink = np.float32(self.regularization)
+        params.update("users", users, self._rate(self.users) * (error * right - shrink * left))
+        params.update("items", items, self._rate(self.items) * (error * left - shrink * right))
+
+    def loss(self, params: ParamReader, sample: Sample) -> float:
+        """Mean squared error."""
+        total = 0.0
+        for piece in sample:
+            seen, part = piece.shard.ratings, slice(piece.lo, piece.hi)
+            left, right = params.read("users", seen.users[part]), params.read("items", seen.items[part])
+            total += float(np.square(seen.values[part] - (left * right).sum(axis=1)).sum(dtype=np.float64))
+        return total / sum(map(len, sample))
+
+    def true_factors(self) -> tuple[Floats, Floats]:
+        """The factors from which the ratings are made."""
+        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=(0,))))
+        scale = np.float32(self.rank**-0.25)
+        return (
+            scale * rng.standard_normal((self.users, self.rank), dtype=np.float32),
+            scale * rng.standard_normal((self.items, self.rank), dtype=np.float32),
+        )
+
+    def _factor(self, rng: np.random.Generator, rows: int) -> Floats:
+        scale = np.float32(_INITIAL_SCALE * self.rank**-0.25)
+        return scale * rng.standard_normal((rows, self.rank), dtype=np.float32)
+
+    def _rate(self, rows: int) -> np.float32:
+        """Step size for one entry: the steps of all the entries that a row has in a clock are summed."""
+        clock_entries = min(self.batch or self.ratings, self.ratings // self.parts) * self.parts
+        return np.float32(self.rate / max(1.0, clock_entries / rows))

@@ -1,0 +1,124 @@
+"""Multinomial logistic regression by gradient descent, on generated Gaussian classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agileml.apps.arguments import number, whole
+from agileml.errors import BadArgument
+from agileml.layout import Params
+from agileml.trainer import ParamReader, ParamView, Sample
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Features, the last of which is always 1, and classes."""
+
+    features: Floats
+    classes: NDArray[np.intp]
+
+
+class ExampleShard:
+    """Some of the examples; generated when they are first looked at, the same on every node."""
+
+    def __init__(self, app: LogisticRegression, number: int, count: int) -> None:
+        self._app = app
+        self._number = number
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @cached_property
+    def examples(self) -> Examples:
+        """The items of the shard."""
+        app = self._app
+        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(app.seed, spawn_key=(1, self._number))))
+        classes = rng.integers(0, app.classes, self._count)
+        features = np.ones((self._count, app.features + 1), np.float32)
+        features[:, :-1] = app.centres()[classes] + rng.standard_normal((self._count, app.features), dtype=np.float32)
+        return Examples(features, classes)
+
+    def load(self) -> None:
+        """Generates the examples ahead of use."""
+        self.examples  # noqa: B018 - looking at it is what generates them
+
+
+@dataclass(frozen=True, slots=True)
+class LogisticRegression:
+    """Which of `classes` an example of `features` numbers belongs to; class centres lie `spread` from the middle.
+
+    The loss is the mean cross-entropy in nats: log(classes) for a model that knows nothing.
+    """
+
+    classes: int = whole(10, "kinds of examples", least=2)
+    features: int = whole(64, "numbers in an example")
+    examples: int = whole(20_000, "examples to learn from")
+    parts: int = whole(16, "shards of the input")
+    batch: int = whole(0, "examples of a shard in a clock; 0 for all", least=0)
+    rate: float = number(1.0, "step size, for the mean gradient of a clock")
+    spread: float = number(3.0, "distance of a class's centre from the middle, in standard deviations of its examples")
+    seed: int = whole(0, "seed of the generated examples", least=0)
+
+    name = "mlr"
+
+    def __post_init__(self) -> None:
+        if self.parts > self.examples:
+            raise BadArgument(f"mlr: parts is {self.parts}; {self.examples} examples make at most as many")
+
+    def init(self, rng: np.random.Generator) -> Params:
+        """Weights of 0; one row per feature."""
+        del rng
+        return {"weights": np.zeros((self.features + 1, self.classes), np.float32)}
+
+    def shards(self) -> Sequence[ExampleShard]:
+        """The examples in equal parts."""
+        bounds = [self.examples * part // self.parts for part in range(self.parts + 1)]
+        return [ExampleShard(self, part, bounds[part + 1] - bounds[part]) for part in range(self.parts)]
+
+    def step(
+        self, shard: ExampleShard, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator
+    ) -> None:
+        """The chunk's part of one gradient step."""
+        del clock, rng
+        seen = shard.examples
+        features, classes = seen.features[lo:hi], seen.classes[lo:hi]
+        excess = np.exp(_log_probabilities(features, params))
+        excess[np.arange(hi - lo), classes] -= 1
+        params.update("weights", None, -self._rate() * (features.T @ excess))
+
+    def loss(self, params: ParamReader, sample: Sample) -> float:
+        """Mean cross-entropy."""
+        total = 0.0
+        for piece in sample:
+            seen = piece.shard.examples
+            logs = _log_probabilities(seen.features[piece.lo : piece.hi], params)
+            total -= float(logs[np.arange(len(piece)), seen.classes[piece.lo : piece.hi]].sum(dtype=np.float64))
+        return total / sum(map(len, sample))
+
+    def centres(self) -> Floats:
+        """Where the classes lie."""
+        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=(0,))))
+        directions = rng.standard_normal((self.classes, self.features), dtype=np.float32)
+        centres: Floats = np.float32(self.spread) * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+        return centres
+
+    def _rate(self) -> np.float32:
+        """Step size for one example: the steps of all the examples of a clock are summed."""
+        clock_examples = min(self.batch or self.examples, self.examples // self.parts) * self.parts
+        return np.float32(self.rate / clock_examples)
+
+
+def _log_probabilities(features: Floats, params: ParamReader) -> Floats:
+    """Logarithms of the classes' probabilities, by the softmax of the scores."""
+    scores: Floats = features @ params.read("weights")
+    scores -= scores.max(axis=1, keepdims=True)
+    scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    return scores

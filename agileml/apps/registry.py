@@ -1,0 +1,200 @@
+"""From what a person names to a trainer: a built-in app, `module:Class`, or a Python file."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import module_from_spec, spec_from_file_location
+from inspect import Parameter, isclass, signature
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
+from agileml.apps.arguments import build, describe
+from agileml.errors import AgileMLError, BadArgument, BadTrainer, TrainerFailed, UnknownApp
+from agileml.trainer import Trainer
+
+BUILT_IN = {
+    "mf": "agileml.apps.mf:MatrixFactorization",
+    "mlr": "agileml.apps.mlr:LogisticRegression",
+}
+
+METHODS: dict[str, tuple[str, ...]] = {
+    "init": ("rng",),
+    "shards": (),
+    "step": ("shard", "lo", "hi", "params", "clock", "rng"),
+    "loss": ("params", "sample"),
+}
+"""What a trainer must have, and what is passed to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerSource:
+    """A trainer by name and arguments: what is told to the nodes of a job, each of which loads it for itself."""
+
+    target: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+
+    def load(self) -> Trainer:
+        """The trainer; what is missing or wrong is said in one line."""
+        if self.target in BUILT_IN:
+            return cast("Trainer", build(self.target, _built_in(self.target), self.arguments))
+        if self.target.endswith(".py"):
+            return _made(_from_file(_import_file(Path(self.target)), self.target), self.target, self.arguments)
+        if ":" in self.target:
+            return _made(_from_module(self.target), self.target, self.arguments)
+        raise UnknownApp(
+            f"no app is named {self.target!r}; built in are {', '.join(BUILT_IN)};"
+            " or give module:Class or a file that ends in .py"
+        )
+
+    def code(self) -> str:
+        """Names the version of the code and its arguments; nodes of one job must agree on it."""
+        digest = sha256(repr((self.target, sorted(self.arguments.items()))).encode())
+        path = Path(self.target)
+        if self.target.endswith(".py") and path.is_file():
+            digest = sha256(repr((path.name, sorted(self.arguments.items()))).encode())
+            digest.update(path.read_bytes())
+        return f"{_package_version()}+{digest.hexdigest()[:12]}"
+
+
+def arguments_of(name: str) -> list[tuple[str, str, str]]:
+    """Name, default and meaning of each argument of a built-in app."""
+    if name not in BUILT_IN:
+        raise UnknownApp(f"no app is named {name!r}; built in are {', '.join(BUILT_IN)}")
+    return describe(_built_in(name))
+
+
+def check(trainer: object, where: str) -> Trainer:
+    """The object as a trainer, if it has the methods and they take what is passed to them."""
+    absent = _absent(trainer)
+    if absent:
+        raise BadTrainer(
+            f"{where}: {type(trainer).__name__} has no {_listed(absent)}; a trainer has {_listed(METHODS)}"
+        )
+    for method, passed in METHODS.items():
+        try:
+            signature(getattr(trainer, method)).bind(*passed)
+        except TypeError as error:
+            wanted = ", ".join(("self", *passed))
+            raise BadTrainer(f"{where}: {method} must be {method}({wanted}); with these, {error}") from None
+    return cast("Trainer", trainer)
+
+
+def parse_arguments(texts: list[str]) -> dict[str, object]:
+    """Arguments as they are typed, `name=value`: numbers where they read as such, else text."""
+    arguments: dict[str, object] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise BadArgument(f"{text!r} is no argument; write name=value")
+        if name in arguments:
+            raise BadArgument(f"the argument {name} is given twice")
+        arguments[name] = _number(value)
+    return arguments
+
+
+def _number(text: str) -> object:
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _package_version() -> str:
+    try:
+        return version("spotctl")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _built_in(name: str) -> type[object]:
+    module, _, attribute = BUILT_IN[name].partition(":")
+    return cast("type[object]", getattr(importlib.import_module(module), attribute))
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UnknownApp(f"{path}: no such file")
+    spec = spec_from_file_location(f"_agileml_job_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    # Dataclasses and pickle look a class's module up by name; files beside this one may be imported by it.
+    sys.modules[spec.name] = module
+    if str(path.parent.resolve()) not in sys.path:
+        sys.path.append(str(path.parent.resolve()))
+    loader = spec.loader
+    _executed(str(path), lambda: loader.exec_module(module))
+    return module
+
+
+def _from_file(module: ModuleType, where: str) -> Callable[..., object]:
+    """A module's function `trainer`, or else its only class that could be one."""
+    function = getattr(module, "trainer", None)
+    if callable(function):
+        return cast("Callable[..., object]", function)
+    classes = [each for each in vars(module).values() if isclass(each) and each.__module__ == module.__name__]
+    complete = [each for each in classes if not _absent(each)]
+    if len(complete) == 1:
+        return cast("Callable[..., object]", complete[0])
+    if complete:
+        names = ", ".join(each.__name__ for each in complete)
+        raise BadTrainer(f"{where} has several trainers ({names}); add a function trainer() that returns one")
+    nearest = min(classes, key=lambda each: len(_absent(each)), default=None)
+    hint = ""
+    if nearest is not None and len(_absent(nearest)) < len(METHODS):
+        hint = f"; {nearest.__name__} lacks {_listed(_absent(nearest))}"
+    raise BadTrainer(f"{where} has neither a function trainer() nor a class with {_listed(METHODS)}{hint}")
+
+
+def _from_module(target: str) -> Callable[..., object]:
+    name, _, attribute = target.partition(":")
+    if not all(part.isidentifier() for part in (*name.split("."), attribute)):
+        raise UnknownApp(f"{target!r} names no class; write module:Class")
+    try:
+        module = _executed(name, lambda: importlib.import_module(name))
+    except TrainerFailed as error:
+        if isinstance(error.__cause__, ModuleNotFoundError) and name.startswith(error.__cause__.name or name):
+            raise UnknownApp(f"{target}: there is no module {error.__cause__.name!r} on the import path") from None
+        raise
+    found = getattr(module, attribute, None)
+    if found is None:
+        raise UnknownApp(f"{target}: the module {name} has no {attribute}; write module:Class")
+    return found if callable(found) else lambda: found
+
+
+def _made(factory: Callable[..., object], where: str, arguments: Mapping[str, object]) -> Trainer:
+    try:
+        accepted = signature(factory)
+        accepted.bind(**arguments)
+    except TypeError as error:
+        known = [each.name for each in accepted.parameters.values() if each.kind != Parameter.VAR_KEYWORD]
+        raise BadArgument(f"{where}: {error}; it takes {', '.join(known) or 'no arguments'}") from None
+    return check(_executed(where, lambda: factory(**arguments)), where)
+
+
+def _executed(where: str, function: Callable[[], object]) -> object:
+    """Runs the user's code; whatever it raises becomes one error that says where."""
+    try:
+        return function()
+    except AgileMLError:
+        raise
+    except SyntaxError as error:
+        raise TrainerFailed(f"{where}, line {error.lineno}: {error.msg}") from error
+    except Exception as error:
+        raise TrainerFailed(f"{where}: {type(error).__name__}: {error}") from error
+
+
+def _absent(candidate: object) -> list[str]:
+    return [method for method in METHODS if not callable(getattr(candidate, method, None))]
+
+
+def _listed(names: Mapping[str, object] | list[str]) -> str:
+    return ", ".join(f"{name}()" for name in names)

@@ -1,0 +1,89 @@
+"""Who takes part in a job, and how far each node has come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Phase(Enum):
+    """The life of a node."""
+
+    LOADING = "loading"
+    READY = "ready"
+    ACTIVE = "active"
+    LEAVING = "leaving"
+    """Warned: gives away what it holds."""
+    DRAINING = "draining"
+    """Holds nothing; sees that nothing is under way."""
+    GONE = "gone"
+    DEAD = "dead"
+
+
+_NEXT = {
+    Phase.LOADING: {Phase.READY, Phase.GONE, Phase.DEAD},
+    Phase.READY: {Phase.ACTIVE, Phase.GONE, Phase.DEAD},
+    Phase.ACTIVE: {Phase.LEAVING, Phase.GONE, Phase.DEAD},
+    Phase.LEAVING: {Phase.DRAINING, Phase.GONE, Phase.DEAD},
+    Phase.DRAINING: {Phase.GONE, Phase.DEAD},
+    Phase.GONE: set(),
+    Phase.DEAD: set(),
+}
+
+IN_EPOCH = (Phase.ACTIVE, Phase.LEAVING, Phase.DRAINING)
+"""Phases in which a node hears of epochs and routes."""
+
+
+@dataclass(slots=True)
+class Member:
+    """A node; `rank` counts nodes in the order in which they came, `heard` is when it last said anything."""
+
+    name: str
+    reliable: bool
+    rank: int
+    heard: float
+    phase: Phase = Phase.LOADING
+    routed: int = -1
+
+
+@dataclass(slots=True)
+class Members:
+    """All nodes that ever were part of the job."""
+
+    _all: dict[str, Member] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._all.values())
+
+    def __getitem__(self, name: str) -> Member:
+        return self._all[name]
+
+    def get(self, name: str) -> Member | None:
+        """The node of this name, if it ever was there."""
+        return self._all.get(name)
+
+    def join(self, name: str, reliable: bool, now: float) -> Member:
+        """A node comes; names are never used twice."""
+        assert name not in self._all, f"{name} joined before"
+        self._all[name] = Member(name, reliable, len(self._all), now)
+        return self._all[name]
+
+    def turn(self, name: str, phase: Phase) -> None:
+        """A node enters the next phase of its life."""
+        member = self._all[name]
+        assert phase in _NEXT[member.phase], f"{name} cannot go from {member.phase.value} to {phase.value}"
+        member.phase = phase
+
+    def names(self, *phases: Phase) -> list[str]:
+        """Names of nodes in these phases, in the order in which they came."""
+        return [member.name for member in self if member.phase in phases]
+
+    def alive(self, name: str) -> bool:
+        """Whether a node takes part in the epoch."""
+        member = self._all.get(name)
+        return member is not None and member.phase in IN_EPOCH
+
+    def usable(self, *, reliable: bool) -> list[str]:
+        """Active nodes of one kind, longest running first."""
+        return [m.name for m in self if m.phase is Phase.ACTIVE and m.reliable is reliable]

@@ -1,0 +1,69 @@
+"""The way back after a loss: to which version, and who has it of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agileml.core.members import Members
+from agileml.core.progress import Ledger
+from agileml.messages import Table
+
+CHECKPOINT = "checkpoint"
+INIT = "init"
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What is known of copies: the table, reports, the latest safe version, the last checkpoint (-1: none).
+
+    `gone_back` and `sources` are those of the last recovery, which may not be over: who had a version then has it until
+    a later one is stable.
+    """
+
+    table: Table
+    ledger: Ledger
+    stable: int
+    checkpoint: int
+    gone_back: int
+    sources: tuple[str, ...]
+
+
+def way_back(members: Members, copies: Copies) -> tuple[int, tuple[str, ...]]:
+    """The version to go back to and who has it of each partition: a node, the checkpoint, or the initial model."""
+    partitions = range(len(copies.table.owners))
+    if copies.stable > 0:
+        holders = tuple(_holder(members, copies, partition) for partition in partitions)
+        if all(holders):
+            return copies.stable, holders
+        if copies.checkpoint > 0:
+            return copies.checkpoint, (CHECKPOINT,) * len(partitions)
+    return 0, (INIT,) * len(partitions)
+
+
+def _holder(members: Members, copies: Copies, partition: int) -> str:
+    """Who has the stable version of a partition; an empty name if nobody is left who has."""
+    backup, owner = copies.table.backups[partition], copies.table.owners[partition]
+    if members.alive(backup) and copies.stable in copies.ledger.copied[partition].get(backup, ()):
+        return backup
+    if members.alive(owner) and owner in copies.ledger.served[partition]:
+        return owner
+    before = copies.sources[partition] if copies.gone_back == copies.stable else ""
+    return before if before in (INIT, CHECKPOINT) or members.alive(before) else ""
+
+
+def common(
+    held: Mapping[int, Mapping[int, str]], members: Members, partitions: int, checkpoint: int
+) -> tuple[int, tuple[str, ...]]:
+    """The latest version of which somebody who is here holds every partition; `held` is by partition and version."""
+    here = [
+        {clock: node for clock, node in held.get(partition, {}).items() if members.alive(node)}
+        for partition in range(partitions)
+    ]
+    shared = set(here[0]).intersection(*here[1:])
+    if shared:
+        clock = max(shared)
+        return clock, tuple(versions[clock] for versions in here)
+    if checkpoint > 0:
+        return checkpoint, (CHECKPOINT,) * partitions
+    return 0, (INIT,) * partitions

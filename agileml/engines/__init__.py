@@ -1,0 +1,1 @@
+"""Where roles run: `sim` in virtual time, `local` in processes of this machine."""

@@ -1,0 +1,175 @@
+"""`Layout`: the named parameter arrays cut into partitions, on row boundaries and balanced by bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agileml.errors import BadArgument, BadTrainer
+
+Array = NDArray[Any]
+Params = dict[str, Array]
+State = list[Array]
+"""The arrays of one partition, one per segment."""
+
+MAX_ROWS = 2**31 - 1
+"""Updates number the rows of a segment in 32 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """What a named array looks like without its values; `dtype` is numpy's text with byte order, such as `<f4`."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, name: str, array: Array) -> ArraySpec:
+        """The specification of an array that a trainer gave; refused where rows of numbers cannot be told apart."""
+        if not isinstance(array, np.ndarray):
+            raise BadTrainer(f"parameter {name!r} is a {type(array).__name__}; init must return numpy arrays")
+        if array.ndim == 0:
+            raise BadTrainer(f"parameter {name!r} has no rows; give a single number the shape (1,)")
+        if array.dtype.kind not in "fiu":
+            raise BadTrainer(f"parameter {name!r} holds {array.dtype}; only floats and integers can be summed")
+        if array.shape[0] > MAX_ROWS:
+            raise BadTrainer(f"parameter {name!r} has {array.shape[0]:,} rows; the most is {MAX_ROWS:,}")
+        return cls(name, array.shape, array.dtype.str)
+
+    @property
+    def rows(self) -> int:
+        """Length of the first axis."""
+        return self.shape[0]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array."""
+        return self.rows * self.row_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Rows lo..hi (exclusive) of a named array."""
+
+    name: str
+    lo: int
+    hi: int
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return self.hi - self.lo
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a segment lies: the number of its partition, and its place in the partition's state."""
+
+    partition: int
+    index: int
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which rows each partition holds. The same specifications and count give the same layout on every node."""
+
+    specs: tuple[ArraySpec, ...]
+    partitions: tuple[tuple[Segment, ...], ...]
+
+    @classmethod
+    def cut(cls, params: Mapping[str, Array] | Iterable[ArraySpec], count: int) -> Layout:
+        """Cuts parameters into `count` partitions of nearly the same bytes; with fewer rows, some stay empty."""
+        if count < 1:
+            raise BadArgument(f"{count} partitions: at least 1 is needed")
+        given = specs_of(params) if isinstance(params, Mapping) else params
+        # Not the trainer's order: a dict built from a set differs from process to process.
+        specs = tuple(sorted(given, key=lambda spec: spec.name))
+        bounds = [_row_at(specs, number, count) for number in range(count + 1)]
+        return cls(specs, tuple(_segments(specs, lo, hi) for lo, hi in pairwise(bounds)))
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def spec(self, name: str) -> ArraySpec:
+        """The specification of a named array."""
+        return next(spec for spec in self.specs if spec.name == name)
+
+    def homes(self, name: str) -> tuple[Home, ...]:
+        """Where the rows of a named array lie, in their order."""
+        return tuple(
+            Home(number, index, segment)
+            for number, partition in enumerate(self.partitions)
+            for index, segment in enumerate(partition)
+            if segment.name == name
+        )
+
+    def nbytes(self, partition: int) -> int:
+        """Bytes of a partition's state."""
+        return sum(segment.rows * self.spec(segment.name).row_bytes for segment in self.partitions[partition])
+
+    def allocate(self) -> Params:
+        """Arrays of zeros with the layout's names and shapes."""
+        return {spec.name: np.zeros(spec.shape, spec.dtype) for spec in self.specs}
+
+    def views(self, partition: int, params: Mapping[str, Array]) -> State:
+        """The partition's rows of named arrays, without a copy; writing into them writes into the arrays."""
+        return [params[segment.name][segment.lo : segment.hi] for segment in self.partitions[partition]]
+
+    def state_of(self, partition: int, params: Mapping[str, Array]) -> State:
+        """A copy of the partition's rows of named arrays."""
+        return [view.copy() for view in self.views(partition, params)]
+
+    def place(self, partition: int, state: State, params: Mapping[str, Array]) -> None:
+        """Writes a partition's state into the named arrays."""
+        for view, values in zip(self.views(partition, params), state, strict=True):
+            np.copyto(view, values)
+
+
+def state_bytes(state: State) -> int:
+    """Bytes of the numbers of a state."""
+    return sum(array.nbytes for array in state)
+
+
+def specs_of(params: Mapping[str, Array]) -> tuple[ArraySpec, ...]:
+    """Specifications of named arrays."""
+    return tuple(ArraySpec.of(name, array) for name, array in params.items())
+
+
+def _row_at(specs: tuple[ArraySpec, ...], number: int, count: int) -> int:
+    """The first row of a partition, counted through all arrays: the row boundary nearest to its share of the bytes."""
+    total = sum(spec.nbytes for spec in specs)
+    before_rows = before_bytes = 0
+    if number in {0, count}:
+        return sum(spec.rows for spec in specs) * number // count
+    for spec in specs:
+        if (before_bytes + spec.nbytes) * count >= total * number and spec.row_bytes > 0:
+            share = total * number - before_bytes * count
+            return before_rows + (2 * share + spec.row_bytes * count) // (2 * spec.row_bytes * count)
+        before_rows += spec.rows
+        before_bytes += spec.nbytes
+    return before_rows
+
+
+def _segments(specs: tuple[ArraySpec, ...], lo: int, hi: int) -> tuple[Segment, ...]:
+    """Rows lo..hi, counted through all arrays, as segments of the arrays they meet."""
+    segments = []
+    before = 0
+    for spec in specs:
+        start, end = max(lo - before, 0), min(hi - before, spec.rows)
+        if start < end:
+            segments.append(Segment(spec.name, start, end))
+        before += spec.rows
+    return tuple(segments)

@@ -1,0 +1,127 @@
+"""The undisturbed run: one process, no servers, every contribution summed in the order clock, shard, first item.
+
+It is what a distributed run is held against. In deterministic mode the two models agree to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import islice
+
+import numpy as np
+
+from agileml.commit import CommitRule
+from agileml.core.work import Plan
+from agileml.deltas import Delta, accumulate
+from agileml.errors import BadArgument
+from agileml.layout import Array, Layout, Params, State
+from agileml.trainer import (
+    SAMPLE_ITEMS,
+    Declarations,
+    Piece,
+    Shard,
+    Trainer,
+    initial_model,
+    loss_of,
+    plan_of,
+    run_chunk,
+    sample_of,
+)
+from agileml.view import CacheView, ChunkView, ParamCache, WriteBack
+
+Contribution = dict[int, Delta]
+"""Deltas by partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """A clock that is done. `params` is the model itself, good until the next clock is asked for."""
+
+    clock: int
+    params: Params
+    loss: float
+
+
+def run(trainer: Trainer, clocks: int, seed: int, deterministic: bool = True, partitions: int = 1) -> Params:
+    """The model after so many clocks."""
+    if clocks < 0:
+        raise BadArgument(f"{clocks} clocks: the number must be 0 or more")
+    iterations = iterate(trainer, seed, deterministic, partitions)
+    return next(islice(iterations, clocks, None)).params
+
+
+def iterate(
+    trainer: Trainer, seed: int, deterministic: bool = True, partitions: int = 1, sample_items: int = SAMPLE_ITEMS
+) -> Iterator[Iteration]:
+    """Clock 0, the initial model, and then one clock after the other without end.
+
+    Deterministic mode keeps the delta of each chunk and sums them, as servers do; otherwise they are added up as they
+    come, as a worker does.
+    """
+    model, shards = initial_model(trainer, seed), list(trainer.shards())
+    rule = CommitRule(Layout.cut(model, partitions), Declarations.of(trainer))
+    worker = _Worker(trainer, shards, rule, seed)
+    states = [rule.initial(number, model) for number in range(partitions)]
+    clock = 0
+    while True:
+        worker.fill(states, clock)
+        yield Iteration(clock, worker.cache.arrays, worker.loss(clock, sample_items))
+        clock += 1
+        summed = worker.summed(clock) if deterministic else worker.added_up(clock)
+        states = [rule.advance(number, state, summed.get(number), clock)[0] for number, state in enumerate(states)]
+
+
+class _Worker:
+    """All workers of a job in one."""
+
+    def __init__(self, trainer: Trainer, shards: Sequence[Shard], rule: CommitRule, seed: int) -> None:
+        declared = rule.declared
+        self.trainer = trainer
+        self.shards = shards
+        self.rule = rule
+        self.seed = seed
+        self.plan: Plan = plan_of(trainer, shards)
+        self.cache = ParamCache(rule.layout)
+        self.view = ChunkView(self.cache, declared.name, declared.aggregation)
+        self.reader = CacheView(self.cache, declared.name)
+        self.write_back = WriteBack(rule.layout, declared.aggregation)
+
+    def fill(self, states: Sequence[State], clock: int) -> None:
+        for number, state in enumerate(states):
+            self.cache.fill(number, self.rule.model(number, state), clock)
+
+    def loss(self, clock: int, sample_items: int) -> float:
+        # Piece by piece, as the workers of a job do who hold a part of the sample each.
+        pieces = [piece for piece in sample_of(self.shards, sample_items) if len(piece)]
+        total = sum(loss_of(self.trainer, self.reader, [piece], clock) * len(piece) for piece in pieces)
+        return total / sum(map(len, pieces))
+
+    def summed(self, clock: int) -> Contribution:
+        totals: Contribution = {}
+        for _ in self._chunks(clock):
+            for partition, delta in self.view.harvest().items():
+                totals[partition] = accumulate(totals.get(partition), delta, self.rule.declared.aggregation)
+        return totals
+
+    def added_up(self, clock: int) -> Contribution:
+        for _ in self._chunks(clock):
+            self.write_back.collect(clock, self.view)
+        return self.write_back.take(clock)
+
+    def _chunks(self, clock: int) -> Iterator[None]:
+        for number, shard in enumerate(self.shards):
+            for chunk in range(self.plan.chunks(number, clock)):
+                lo, hi = self.plan.bounds(number, clock, chunk)
+                run_chunk(self.trainer, Piece(shard, lo, hi), number, self.view, clock, self.seed)
+                yield
+
+
+def model_digest(params: Mapping[str, Array]) -> str:
+    """SHA-256 over the model's names, types, shapes and numbers, whatever the order of its arrays."""
+    digest = sha256()
+    for name, array in sorted(params.items()):
+        digest.update(repr((name, array.dtype.str, array.shape)).encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

@@ -1,0 +1,71 @@
+"""Where a node computes: its parameter cache, the chunk at hand, and what the clocks have added up to.
+
+One chunk at a time: whoever runs it has the bench for itself, and between chunks the worker has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from agileml.actions import Compute
+from agileml.messages import Entry
+from agileml.trainer import Declarations, Piece, Shard, Trainer, loss_of, run_chunk, sample_of
+from agileml.view import CacheView, ChunkView, ParamCache, WriteBack
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A chunk has been computed: how long it took, and the loss before it where it was asked for."""
+
+    task: Compute
+    seconds: float
+    loss_sum: float
+    loss_count: int
+
+
+class Workbench:
+    """Runs chunks of a trainer against a cache."""
+
+    def __init__(
+        self, trainer: Trainer, shards: Sequence[Shard], cache: ParamCache, *, seed: int, ordered: bool, sample: int
+    ) -> None:
+        declared = Declarations.of(trainer)
+        self.cache = cache
+        self._trainer = trainer
+        self._shards = shards
+        self._seed = seed
+        self._ordered = ordered
+        self._sample = sample_of(shards, sample) if sample else []
+        self._chunk = ChunkView(cache, declared.name, declared.aggregation)
+        self._reader = CacheView(cache, declared.name)
+        self._sums = WriteBack(cache.layout, declared.aggregation)
+        self._apart: dict[int, dict[int, list[Entry]]] = {}
+
+    def run(self, task: Compute, timer: Callable[[], float] = perf_counter) -> Done:
+        """Computes a chunk and adds its updates to those of its clock."""
+        started = timer()
+        shard = self._shards[task.shard]
+        loss, count = self._loss(task)
+        run_chunk(self._trainer, Piece(shard, task.low, task.high), task.shard, self._chunk, task.clock, self._seed)
+        if self._ordered:
+            clock = self._apart.setdefault(task.clock, {})
+            for partition, delta in self._chunk.harvest().items():
+                clock.setdefault(partition, []).append(Entry(task.shard, task.chunk, delta))
+        else:
+            self._sums.collect(task.clock, self._chunk)
+        return Done(task, timer() - started, loss * count, count)
+
+    def _loss(self, task: Compute) -> tuple[float, int]:
+        """The mean loss over this shard's part of the sample, and how large that is; once per shard and clock."""
+        piece = self._sample[task.shard] if self._sample and task.chunk == 0 else None
+        if piece is None or not len(piece):
+            return 0.0, 0
+        return loss_of(self._trainer, self._reader, [piece], task.clock), len(piece)
+
+    def take(self, clock: int) -> dict[int, tuple[Entry, ...]]:
+        """What the chunks of a clock have brought so far, by partition; the bench forgets it."""
+        if self._ordered:
+            return {partition: tuple(entries) for partition, entries in self._apart.pop(clock, {}).items()}
+        return {partition: (Entry(-1, -1, delta),) for partition, delta in self._sums.take(clock).items()}

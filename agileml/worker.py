@@ -1,0 +1,300 @@
+"""The worker of a node: which chunk it computes next, what it sends, what it keeps until it is safe.
+
+Every shard has a position of its own, so that one that changes hands goes on where it was. Between two chunks the
+worker looks at its messages; that is where it gives shards away, takes them up, or goes back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from agileml.actions import CONTROLLER, Action, Compute, Send
+from agileml.core.work import Plan
+from agileml.deltas import nbytes
+from agileml.errors import InvalidTransition
+from agileml.messages import (
+    Adopted,
+    Cover,
+    Enter,
+    Entry,
+    GiveShard,
+    Limit,
+    Part,
+    Pull,
+    Push,
+    Recover,
+    Snapshot,
+    Stable,
+    Table,
+    TakeShard,
+    WorkDone,
+)
+from agileml.view import NEVER
+from agileml.workbench import Done, Workbench
+
+Order = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter
+"""What a worker is told."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """The next chunk of a shard."""
+
+    clock: int
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What the worker did for a clock, kept until the clock is stable."""
+
+    clock: int
+    covers: tuple[Cover, ...]
+    entries: dict[int, tuple[Entry, ...]]
+
+    def touches(self, shards: set[int]) -> bool:
+        """Whether it holds work on one of these shards."""
+        return any(shard in shards for shard, _, _ in self.covers)
+
+
+@dataclass(slots=True)
+class Tallied:
+    """What is reported of a clock."""
+
+    covers: list[Cover] = field(default_factory=list)
+    seconds: float = 0.0
+    loss_sum: float = 0.0
+    loss_count: int = 0
+
+
+@dataclass(slots=True)
+class Worker:
+    """The state machine of one worker. `slack` is how many clocks it may run ahead of what it has seen; None: any."""
+
+    node: str
+    plan: Plan
+    bench: Workbench
+    slack: int | None
+    keeps: int
+    out: list[Action]
+    epoch: int = 0
+    limit: int = 0
+    table: Table = field(default_factory=lambda: Table(0, (), (), ()))
+    shards: dict[int, Position] = field(default_factory=dict)
+    kept: list[Contribution] = field(default_factory=list)
+    _busy: bool = False
+    _inbox: deque[Order] = field(default_factory=deque)
+    _promised: dict[int, str] = field(default_factory=dict)
+    _open: dict[int, Tallied] = field(default_factory=dict)
+    _asked: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it holds nothing and has nothing to say."""
+        return not (self.shards or self._open or self._busy or self._inbox)
+
+    def tell(self, order: Order) -> None:
+        """Hear an order: at once, or after the chunk at hand."""
+        self._inbox.append(order)
+        if not self._busy:
+            self._attend()
+
+    def done(self, result: Done) -> None:
+        """The chunk at hand is computed."""
+        task = result.task
+        tallied = self._open.setdefault(task.clock, Tallied())
+        tallied.covers.append((task.shard, task.chunk, task.chunk + 1))
+        tallied.seconds += result.seconds
+        tallied.loss_sum += result.loss_sum
+        tallied.loss_count += result.loss_count
+        self.shards[task.shard] = self._after(Position(task.clock, task.chunk), task.shard)
+        self._busy = False
+        self._attend()
+
+    def _after(self, at: Position, shard: int) -> Position:
+        if at.chunk + 1 < self.plan.chunks(shard, at.clock):
+            return Position(at.clock, at.chunk + 1)
+        return Position(at.clock + 1, 0)
+
+    def _attend(self) -> None:
+        while self._inbox:
+            self._obey(self._inbox.popleft())
+        for shard in [shard for shard in self._promised if self.shards[shard].chunk == 0]:
+            self._release(shard, self._promised[shard])
+        self._flush()
+        self._begin()
+
+    def _obey(self, order: Order) -> None:
+        match order:
+            case Snapshot():
+                self.bench.cache.fill(order.partition, order.state, order.version)
+                self._forget(order.stable)
+            case TakeShard():
+                self.shards[order.shard] = Position(order.clock, order.chunk)
+                self.out.append(Send(CONTROLLER, Adopted(self.node, self.epoch, order.shard)))
+            case GiveShard():
+                self._give(order)
+            case Limit():
+                self.limit = order.clock
+            case Stable():
+                self._forget(order.clock)
+            case Enter():
+                self.epoch, self.limit = order.epoch, order.limit
+            case Recover():
+                self._go_back(order)
+
+    # -- work --------------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Start the chunk that is furthest behind, if what it has to see is there; else ask for that."""
+        position, shard = min(((at, shard) for shard, at in self.shards.items()), default=(None, -1))
+        if position is None or position.clock > self.limit:
+            return
+        needed = self._needed(position.clock)
+        missing = [p for p, clock in enumerate(self.bench.cache.clocks) if clock < needed]
+        for partition in missing:
+            # A later version that was asked for comes too late: it may need this very chunk.
+            if self._asked.get(partition, NEVER) != needed:
+                self._asked[partition] = needed
+                owner = self.table.owners[partition]
+                self.out.append(Send(owner, Pull(self.epoch, self.node, partition, needed)))
+        if missing:
+            return
+        if self.slack == 0 and max(self.bench.cache.clocks) >= position.clock:
+            raise InvalidTransition(
+                f"{self.node}: chunk {position.chunk} of shard {shard} belongs to clock {position.clock},"
+                f" but version {max(self.bench.cache.clocks)} was seen"
+            )
+        self._busy = True
+        low, high = self.plan.bounds(shard, position.clock, position.chunk)
+        self.out.append(Compute(self.epoch, position.clock, shard, position.chunk, low, high))
+
+    def _needed(self, clock: int) -> int:
+        """The version that a chunk of this clock must have seen at least."""
+        return 0 if self.slack is None else max(0, clock - 1 - self.slack)
+
+    def _flush(self) -> None:
+        """Send what is finished: every clock that no shard of this worker is in any more."""
+        lowest = min(self.shards.values(), default=None)
+        for clock in sorted(self._open):
+            if lowest is not None and lowest.clock <= clock:
+                return
+            contribution = self._close(clock)
+            self._send(contribution, self._want(clock))
+
+    def _close(self, clock: int) -> Contribution:
+        tallied = self._open.pop(clock)
+        contribution = Contribution(clock, _joined(tallied.covers), self.bench.take(clock))
+        self.kept.append(contribution)
+        oldest = clock - self.keeps
+        self.kept = [one for one in self.kept if one.clock > oldest]
+        sent = sum(nbytes(entry.delta) for entries in contribution.entries.values() for entry in entries)
+        chunks = len(tallied.covers)
+        done = WorkDone(
+            self.node, self.epoch, clock, chunks, tallied.seconds, sent, tallied.loss_sum, tallied.loss_count
+        )
+        self.out.append(Send(CONTROLLER, done))
+        return contribution
+
+    def _want(self, clock: int) -> int:
+        """The version to be sent once it is there: what the next clock needs."""
+        if not self.shards or clock + 1 > self.limit:
+            return NEVER
+        return self._needed(clock + 1)
+
+    def _send(self, contribution: Contribution, want: int) -> None:
+        by_owner: dict[str, list[Part]] = {}
+        wanting: dict[str, int] = {}
+        for partition, owner in enumerate(self.table.owners):
+            by_owner.setdefault(owner, []).append(Part(partition, contribution.entries.get(partition, ())))
+            if want != NEVER and (self.slack is None or want > self._asked.get(partition, NEVER)):
+                wanting[owner] = want
+        for owner, parts in by_owner.items():
+            asks = wanting.get(owner, NEVER)
+            if asks != NEVER:
+                self._asked.update((part.partition, asks) for part in parts)
+            push = Push(self.epoch, self.node, contribution.clock, contribution.covers, tuple(parts), asks)
+            self.out.append(Send(owner, push))
+
+    def _forget(self, stable: int) -> None:
+        if self.kept and self.kept[0].clock <= stable:
+            self.kept = [one for one in self.kept if one.clock > stable]
+
+    # -- shards that change hands ------------------------------------------------------------------------------------
+
+    def _give(self, order: GiveShard) -> None:
+        if order.shard not in self.shards:
+            if order.now:
+                # The warning crossed with the shard, which had been promised before.
+                return
+            raise InvalidTransition(f"{self.node} is to give shard {order.shard} to {order.to}, but does not have it")
+        if order.now or self.shards[order.shard].chunk == 0:
+            self._release(order.shard, order.to)
+        else:
+            self._promised[order.shard] = order.to
+
+    def _release(self, shard: int, to: str) -> None:
+        self._promised.pop(shard, None)
+        at = self.shards.pop(shard)
+        self.out.append(Send(to, TakeShard(self.epoch, shard, at.clock, at.chunk)))
+
+    # -- roll-back ---------------------------------------------------------------------------------------------------
+
+    def _go_back(self, order: Recover) -> None:
+        """Go on from version `clock`: send again what is still of use, and redo the rest."""
+        for clock in sorted(self._open):
+            self._close(clock)
+        self.epoch, self.table, self.limit = order.epoch, order.table, order.limit
+        self._asked.clear()
+        self._promised.clear()
+        self.bench.cache.clocks = [NEVER] * len(self.bench.cache.clocks)
+        mine = {shard for shard, worker in enumerate(order.table.workers) if worker == self.node}
+        self.kept, self.shards = usable(self.plan, self.kept, mine, order.clock)
+        for contribution in self.kept:
+            self._send(contribution, NEVER)
+
+
+def usable(
+    plan: Plan, kept: list[Contribution], mine: set[int], clock: int
+) -> tuple[list[Contribution], dict[int, Position]]:
+    """Of what was kept, what can be sent again after going back to a version, and where each shard goes on.
+
+    A shard's work counts if it was all done here, without a gap from that version on. A contribution is all or nothing,
+    because its chunks are summed: one that holds a chunk of a shard that does not count is dropped, which may break
+    another shard's line; hence the loop.
+    """
+    kept = sorted((one for one in kept if one.clock > clock), key=lambda one: one.clock)
+    while True:
+        positions = {shard: _walk(plan, kept, shard, clock) for shard in mine}
+        broken = {
+            shard
+            for one in kept
+            for shard, _, last in one.covers
+            if shard not in positions or positions[shard] <= Position(one.clock, last - 1)
+        }
+        if not broken:
+            return kept, positions
+        kept = [one for one in kept if not one.touches(broken)]
+
+
+def _walk(plan: Plan, kept: list[Contribution], shard: int, clock: int) -> Position:
+    """Where a shard's line of chunks ends that begins right after a version."""
+    spans = {Position(one.clock, first): last for one in kept for number, first, last in one.covers if number == shard}
+    at = Position(clock + 1, 0)
+    while at in spans:
+        last = spans[at]
+        at = Position(at.clock, last) if last < plan.chunks(shard, at.clock) else Position(at.clock + 1, 0)
+    return at
+
+
+def _joined(covers: Iterable[Cover]) -> tuple[Cover, ...]:
+    """Covers with neighbours put together."""
+    joined: list[Cover] = []
+    for shard, first, last in sorted(covers):
+        if joined and joined[-1][0] == shard and joined[-1][2] == first:
+            joined[-1] = (shard, joined[-1][1], last)
+        else:
+            joined.append((shard, first, last))
+    return tuple(joined)

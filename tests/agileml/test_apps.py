@@ -1,0 +1,140 @@
+"""Built-in apps: gradients against finite differences, data the same on every node, losses that fall."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice, pairwise
+from math import log
+
+import numpy as np
+import pytest
+
+from agileml.apps.mf import MatrixFactorization
+from agileml.apps.mlr import LogisticRegression
+from agileml.errors import BadArgument
+from agileml.layout import Array, Layout, Params
+from agileml.reference import iterate
+from agileml.trainer import Piece, Trainer, init_rng, initial_model
+from agileml.view import CacheView, ChunkView, ParamCache
+
+SMALL_MF = MatrixFactorization(rank=3, users=30, items=20, ratings=900, parts=3, regularization=0.0)
+SMALL_MLR = LogisticRegression(classes=3, features=4, examples=200, parts=3)
+
+
+def losses(trainer: Trainer, clocks: int) -> list[float]:
+    return [each.loss for each in islice(iterate(trainer, 7), clocks + 1)]
+
+
+def cache_of(params: Params) -> ParamCache:
+    cache = ParamCache(Layout.cut(params, 1))
+    cache.fill(0, cache.layout.state_of(0, params), 0)
+    return cache
+
+
+def updates_of(trainer: Trainer, params: Params, piece: Piece) -> Params:
+    view = ChunkView(cache_of(params), "app")
+    view.begin(1)
+    before = {name: view.read(name).copy() for name in params}
+    trainer.step(piece.shard, piece.lo, piece.hi, view, 1, init_rng(0))
+    return {name: view.read(name) - before[name] for name in params}
+
+
+def slope(trainer: Trainer, params: Params, piece: Piece, name: str, place: tuple[int, ...]) -> float:
+    """Central difference of the piece's summed loss."""
+    seen = []
+    for step in (1e-4, -1e-4):
+        moved = {each: array.astype(np.float64) for each, array in params.items()}
+        moved[name][place] += step
+        seen.append(trainer.loss(CacheView(cache_of(moved), "app"), [piece]) * len(piece))
+    return (seen[0] - seen[1]) / 2e-4
+
+
+@pytest.mark.parametrize(
+    ("trainer", "factor"),
+    # The factorisation's step leaves out the 2 of the square's derivative; a row's step is the mean of its entries.
+    [(SMALL_MF, {"users": -30 / 900 / 2, "items": -20 / 900 / 2}), (SMALL_MLR, {"weights": -1 / 198})],
+    ids=["mf", "mlr"],
+)
+def test_a_step_goes_down_the_slope_of_the_loss(trainer: Trainer, factor: dict[str, float]) -> None:
+    rng = np.random.default_rng(3)
+    params: Params = {
+        name: array + 0.3 * rng.standard_normal(array.shape) for name, array in initial_model(trainer, 1).items()
+    }
+    params = {name: array.astype(np.float32) for name, array in params.items()}
+    piece = Piece(trainer.shards()[1], 5, 40)
+    moved = updates_of(trainer, params, piece)
+    for name, updates in moved.items():
+        places = [tuple(int(rng.integers(size)) for size in updates.shape) for _ in range(12)]
+        places.append(tuple(np.unravel_index(np.abs(updates).argmax(), updates.shape)))  # type: ignore[arg-type]
+        expected = [factor[name] * slope(trainer, params, piece, name, place) for place in places]
+        assert np.allclose([updates[place] for place in places], expected, rtol=0.02, atol=2e-5)
+        assert np.abs(expected).max() > 1e-3
+
+
+def test_regularization_pulls_every_entry_s_factors_towards_0() -> None:
+    params = initial_model(SMALL_MF, 1)
+    piece = Piece(SMALL_MF.shards()[0], 0, 50)
+    plain, pulled = (
+        updates_of(replace(SMALL_MF, regularization=weight), params, piece)["items"] for weight in (0.0, 0.5)
+    )
+    counts = np.bincount(piece.shard.ratings.items[:50], minlength=20)[:, None]
+    assert np.allclose(pulled - plain, -0.5 * 20 / 900 * counts * params["items"], rtol=1e-3, atol=1e-6)
+
+
+def test_matrix_factorization_finds_the_noise() -> None:
+    seen = losses(MatrixFactorization(rank=4, users=200, items=100, ratings=12_000, parts=4), 40)
+    assert seen[0] > 0.7
+    assert seen[-1] < 0.03
+    assert all(after < before for before, after in pairwise(seen[:20]))
+
+
+def test_logistic_regression_learns_its_classes() -> None:
+    seen = losses(LogisticRegression(examples=3000, features=20, parts=4), 30)
+    assert seen[0] == pytest.approx(log(10), rel=1e-6)
+    assert seen[-1] < 0.7
+    assert all(after < before for before, after in pairwise(seen))
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        MatrixFactorization(rank=4, users=200, items=100, ratings=12_000, parts=4, batch=500),
+        LogisticRegression(examples=3000, features=20, parts=4, batch=100),
+    ],
+    ids=["mf", "mlr"],
+)
+def test_batches_learn_as_well(trainer: Trainer) -> None:
+    seen = losses(trainer, 60)
+    assert seen[-1] < 0.3 * seen[0]
+
+
+def contents(shard: object) -> list[Array]:
+    seen = shard.ratings if hasattr(shard, "ratings") else shard.examples  # type: ignore[attr-defined]
+    return [getattr(seen, name) for name in type(seen).__slots__]
+
+
+@pytest.mark.parametrize("app", [MatrixFactorization, LogisticRegression])
+def test_data_are_those_of_the_seed_and_the_shard(app: type[MatrixFactorization] | type[LogisticRegression]) -> None:
+    one, again, other = app(seed=1).shards(), app(seed=1).shards(), app(seed=2).shards()
+    again[3].load()
+    for mine, theirs in zip(contents(one[3]), contents(again[3]), strict=True):
+        assert np.array_equal(mine, theirs)
+        assert len(mine) == len(one[3])
+    assert not np.array_equal(contents(one[3])[-1], contents(other[3])[-1])
+    assert not np.array_equal(contents(one[3])[-1], contents(one[4])[-1])
+
+
+def test_shards_share_out_what_there_is() -> None:
+    app = MatrixFactorization(users=10, items=5, ratings=103, parts=4)
+    shards = app.shards()
+    assert sum(map(len, shards)) == 103
+    for shard, users in zip(shards, ({0, 1}, {2, 3, 4}, {5, 6}, {7, 8, 9}), strict=True):
+        assert set(shard.ratings.users) == users
+    assert sum(map(len, LogisticRegression(examples=103, parts=4).shards())) == 103
+
+
+def test_more_parts_than_can_be_filled_are_refused() -> None:
+    with pytest.raises(BadArgument, match="mf: parts is 20; each holds a user and a rating, so there are at most 10"):
+        MatrixFactorization(users=10, parts=20)
+    with pytest.raises(BadArgument, match="mlr: parts is 20; 10 examples make at most as many"):
+        LogisticRegression(examples=10, parts=20)

@@ -1,0 +1,178 @@
+"""From a name, a module or a file to a trainer, and what is said when there is none."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from agileml.apps.mf import MatrixFactorization
+from agileml.apps.registry import BUILT_IN, TrainerSource, arguments_of, parse_arguments
+from agileml.errors import AgileMLError, BadArgument, BadTrainer, TrainerFailed, UnknownApp
+from agileml.trainer import Declarations
+
+METHODS = """
+    def init(self, rng): return {"w": 0}
+    def shards(self): return [range(3)]
+    def step(self, shard, lo, hi, params, clock, rng): pass
+    def loss(self, params, sample): return 0.0
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    return tmp_path / "job.py"
+
+
+def loaded(path: Path, text: str, **arguments: object) -> object:
+    path.write_text(text)
+    return TrainerSource(str(path), arguments).load()
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_built_in_apps_load_and_describe_themselves(name: str) -> None:
+    assert Declarations.of(TrainerSource(name).load()).name == name
+    described = arguments_of(name)
+    assert ("seed", "0") in [(argument, default) for argument, default, _ in described]
+    assert all(meaning for _, _, meaning in described)
+
+
+def test_arguments_come_as_text_or_numbers() -> None:
+    app = TrainerSource("mf", {"rank": "3", "rate": "0.5", "users": 30.0, "items": 20}).load()
+    assert app == MatrixFactorization(rank=3, rate=0.5, users=30, items=20)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"rnk": 3}, "mf has no argument 'rnk'; it has rank, users, items, ratings, parts, batch, rate, "),
+        ({"rank": 0}, "mf: rank is 0; it must be a whole number of at least 1"),
+        ({"rank": 2.5}, "mf: rank is 2.5; it must be a whole number of at least 1"),
+        ({"rank": "x"}, "mf: rank is 'x'; it must be a whole number"),
+        ({"rank": True}, "mf: rank is True"),
+        ({"rank": None}, "mf: rank is None"),
+        ({"rank": float("inf")}, "mf: rank is inf"),
+        ({"rate": 0}, "mf: rate is 0; it must be a number above 0"),
+        ({"rate": "nan"}, "mf: rate is 'nan'; it must be a number above 0"),
+        ({"noise": -1}, "mf: noise is -1; it must be a number of at least 0"),
+    ],
+)
+def test_arguments_are_checked(arguments: dict[str, object], problem: str) -> None:
+    with pytest.raises(BadArgument, match=problem):
+        TrainerSource("mf", arguments).load()
+
+
+def test_arguments_as_they_are_typed() -> None:
+    assert parse_arguments(["rank=3", "rate=1e-2", "path=a=b", "empty="]) == {
+        "rank": 3, "rate": 0.01, "path": "a=b", "empty": "",
+    }  # fmt: skip
+    for texts, problem in (["rank"], "'rank' is no argument"), (["a=1", "a=2"], "the argument a is given twice"):
+        with pytest.raises(BadArgument, match=problem):
+            parse_arguments(texts)
+
+
+def test_a_file_with_one_trainer_class(job: Path) -> None:
+    trainer = loaded(job, f"class Helper: pass\nclass Mine:{METHODS}")
+    assert type(trainer).__name__ == "Mine"
+
+
+def test_a_file_with_a_function_that_takes_arguments(job: Path) -> None:
+    function = "def trainer(size, kind='x'):\n  made = B()\n  made.size = size\n  return made"
+    trainer = loaded(job, f"class A:{METHODS}\nclass B:{METHODS}\n{function}", size=4)
+    assert type(trainer).__name__ == "B"
+    assert vars(trainer) == {"size": 4}
+
+
+def test_a_file_finds_what_lies_beside_it(job: Path) -> None:
+    (job.parent / "beside_the_job.py").write_text(f"class Base:{METHODS}")
+    trainer = loaded(
+        job,
+        "import dataclasses\nfrom beside_the_job import Base\n@dataclasses.dataclass\nclass Mine(Base):\n  n: int = 2",
+    )
+    assert vars(trainer) == {"n": 2}
+
+
+def test_a_class_of_a_module() -> None:
+    assert type(TrainerSource("tests.agileml.toys:Decades", {"chunk": 3}).load()).__name__ == "Decades"
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "problem"),
+    [
+        (
+            "",
+            BadTrainer,
+            r"job.py has neither a function trainer\(\) nor a class with init\(\), shards\(\), step\(\), loss\(\)$",
+        ),
+        ("class A:\n  def init(self, rng): pass\n  loss = init", BadTrainer, r"; A lacks shards\(\), step\(\)$"),
+        (
+            f"class A:{METHODS}\nclass B:{METHODS}",
+            BadTrainer,
+            r"job.py has several trainers \(A, B\); add a function trainer\(\)",
+        ),
+        (
+            f"class A:{METHODS}".replace("clock, ", ""),
+            BadTrainer,
+            r"step must be step\(self, shard, lo, hi, params, clock, rng\)",
+        ),
+        (
+            "def trainer(): return 3",
+            BadTrainer,
+            r"job.py: int has no init\(\), shards\(\), step\(\), loss\(\); a trainer has",
+        ),
+        ("def trainer(): 1 / 0", TrainerFailed, "job.py: ZeroDivisionError: division by zero"),
+        ("\ndef trainer(:", TrainerFailed, "job.py, line 2: invalid syntax"),
+        ("import no_such_module", TrainerFailed, "job.py: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("def trainer(size): pass", BadArgument, "job.py: missing a required argument: 'size'; it takes size"),
+    ],
+)
+def test_what_is_missing_in_a_file_is_told(job: Path, text: str, error: type[AgileMLError], problem: str) -> None:
+    with pytest.raises(error, match=problem) as caught:
+        loaded(job, text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "problem"),
+    [
+        (
+            "svm",
+            UnknownApp,
+            r"no app is named 'svm'; built in are mf, mlr; or give module:Class or a file that ends in \.py",
+        ),
+        ("gone.py", UnknownApp, "gone.py: no such file"),
+        ("gone_module:A", UnknownApp, "there is no module 'gone_module' on the import path"),
+        ("tests.gone:A", UnknownApp, "there is no module 'tests.gone' on the import path"),
+        ("tests.agileml.toys:Gone", UnknownApp, "the module tests.agileml.toys has no Gone; write module:Class"),
+        ("tests.agileml.toys:", UnknownApp, "'tests.agileml.toys:' names no class; write"),
+        (":A", UnknownApp, "write module:Class"),
+        ("..toys:A", UnknownApp, "write module:Class"),
+    ],
+)
+def test_what_is_not_there_is_told(target: str, error: type[AgileMLError], problem: str) -> None:
+    with pytest.raises(error, match=problem):
+        TrainerSource(target).load()
+    if ":" not in target and not target.endswith(".py"):
+        with pytest.raises(error):
+            arguments_of(target)
+
+
+def test_arguments_that_user_code_does_not_take_are_told(job: Path) -> None:
+    with pytest.raises(BadArgument, match="got an unexpected keyword argument 'b'; it takes a"):
+        loaded(job, "def trainer(a=1): pass", b=2)
+
+
+def test_the_code_is_named_by_its_text_and_arguments(job: Path, tmp_path: Path) -> None:
+    job.write_text("a = 1")
+    first = TrainerSource(str(job), {"n": 1}).code()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "job.py").write_text("a = 1")
+    assert TrainerSource(str(elsewhere / "job.py"), {"n": 1}).code() == first
+    assert TrainerSource(str(job), {"n": 2}).code() != first
+    job.write_text("a = 2")
+    assert TrainerSource(str(job), {"n": 1}).code() != first
+    assert TrainerSource("mf").code() != TrainerSource("mlr").code()

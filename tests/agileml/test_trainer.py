@@ -1,0 +1,128 @@
+"""The contract with the user's code: declarations, work, random generators, and what is said when it is broken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agileml.errors import AgileMLError, BadTrainer, NotFinite, TrainerFailed
+from agileml.reference import run
+from agileml.trainer import Declarations, chunk_rng, init_rng, initial_model, plan_of, preload, sample_of
+from tests.agileml.toys import Decades, Largest, Momentum, Scripted
+
+
+def test_what_a_trainer_declares() -> None:
+    plain = Declarations.of(Scripted())
+    assert (plain.name, plain.batch, plain.chunk, plain.apply, plain.slots) == ("scripted", 0, None, None, 0)
+    assert plain.aggregation.name == "add"
+    assert Declarations.of(Momentum()).slots == 2
+    assert Declarations.of(Largest()).aggregation.name == "max"
+
+
+@pytest.mark.parametrize(
+    ("declared", "problem"),
+    [
+        ({"aggregation": "mean"}, "scripted: aggregation 'mean' is not known; it is one of add, max, min"),
+        ({"aggregation": "max", "apply": print}, "scripted: apply must be a method, and works on sums"),
+        ({"apply": 3}, "scripted: apply must be a method"),
+        ({"chunk": 0}, "scripted: chunk is 0; it must be a whole number of at least 1"),
+        ({"batch": 2.5}, "scripted: batch is 2.5"),
+        ({"slots": -1}, "scripted: slots is -1; it must be a whole number of at least 0"),
+    ],
+)
+def test_declarations_are_checked(declared: dict[str, object], problem: str) -> None:
+    trainer = Scripted()
+    for name, value in declared.items():
+        setattr(trainer, name, value)
+    with pytest.raises(BadTrainer, match=problem):
+        Declarations.of(trainer)
+
+
+def test_a_clock_is_cut_into_ten_chunks_of_the_longest_shard() -> None:
+    trainer = Scripted(shards=lambda: [range(95), range(200), range(0)])
+    plan = plan_of(trainer, trainer.shards())
+    assert (plan.chunk_items, [plan.chunks(shard, 1) for shard in range(3)]) == (20, [5, 10, 1])
+
+
+def test_a_declared_chunk_and_batch_are_kept() -> None:
+    trainer = Decades(lengths=(20, 8), chunk=3, batch=10)
+    plan = plan_of(trainer, trainer.shards())
+    assert [plan.bounds(0, clock, chunk) for clock in (1, 2, 3) for chunk in (0, 3)] == [
+        (0, 3), (9, 10), (10, 13), (19, 20), (0, 3), (9, 10)
+    ]  # fmt: skip
+    assert plan.items(1, 2) == (0, 8)
+
+
+def test_no_two_chunks_share_a_generator() -> None:
+    keys = [(seed, clock, shard, lo) for seed in (0, 1) for clock in (1, 2) for shard in (0, 1) for lo in (0, 1)]
+    draws = {chunk_rng(*key).integers(2**62) for key in keys} | {init_rng(seed).integers(2**62) for seed in (0, 1)}
+    assert len(draws) == len(keys) + 2
+    assert chunk_rng(3, 1, 2, 5).integers(2**62) == chunk_rng(3, 1, 2, 5).integers(2**62)
+
+
+def test_the_sample_takes_as_much_of_every_shard() -> None:
+    pieces = sample_of([range(10), range(3), range(0)], 12)
+    assert [(piece.lo, piece.hi) for piece in pieces] == [(0, 4), (0, 3), (0, 0)]
+
+
+def test_a_shard_that_can_load_is_asked_to() -> None:
+    loaded = []
+
+    class Lazy:
+        def __len__(self) -> int:
+            return 1
+
+        def load(self) -> None:
+            loaded.append(self)
+
+    shard = Lazy()
+    preload(shard)
+    preload(range(3))
+    assert loaded == [shard]
+
+
+def test_the_initial_model_is_a_copy() -> None:
+    kept = np.zeros(4)
+    initial_model(Scripted(init=lambda _: {"w": kept}), 0)["w"][:] = 1
+    assert not kept.any()
+
+
+def divide(*_: object) -> float:
+    return 1 / 0
+
+
+@pytest.mark.parametrize(
+    ("functions", "error", "problem"),
+    [
+        ({"init": lambda _: {}}, BadTrainer, "scripted: init returned no parameters"),
+        ({"init": lambda _: [1]}, BadTrainer, "scripted: init returned no parameters"),
+        ({"init": lambda _: {"w": 3}}, BadTrainer, "parameter 'w' is a int"),
+        (
+            {"init": lambda _: {"w": np.array([np.nan])}},
+            NotFinite,
+            "scripted, clock 0, parameter 'w': init returned NaN",
+        ),
+        ({"init": divide}, TrainerFailed, "scripted: init: ZeroDivisionError: division by zero"),
+        ({"shards": list}, BadTrainer, r"scripted: shards\(\) returned none"),
+        ({"step": divide}, TrainerFailed, "scripted, clock 1, shard 0, items 0 to 1: ZeroDivisionError"),
+        (
+            {"step": lambda *given: given[3].update("w", None, np.ones(3))},
+            BadTrainer,
+            "scripted, clock 1, parameter 'w'",
+        ),
+        ({"loss": lambda *_: float("nan")}, NotFinite, "scripted, clock 0: the loss is nan"),
+        ({"loss": lambda *_: None}, BadTrainer, "scripted, clock 0: loss returned None; it must be a number"),
+        ({"loss": divide}, TrainerFailed, "scripted, clock 0: loss: ZeroDivisionError"),
+        (
+            {"loss": lambda params, _: params.read("v")},
+            BadTrainer,
+            "scripted, clock 0, parameter 'v': no such parameter",
+        ),
+    ],
+)
+def test_a_broken_contract_is_one_line(functions: dict[str, Any], error: type[AgileMLError], problem: str) -> None:
+    with pytest.raises(error, match=problem) as caught:
+        run(Scripted(**functions), 2, seed=0)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,93 @@
+"""Small trainers for tests of the machinery around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from agileml.layout import Array, Params
+from agileml.trainer import ParamReader, ParamView, Sample
+
+
+class Decades:
+    """16 shards whose float32 updates lie over six decades, so that their sum depends on its order.
+
+    It reads what it updates, its own updates included: a chunk that is done on another model gives other updates.
+    """
+
+    name = "decades"
+    rows = 40
+
+    def __init__(self, lengths: Sequence[int] = (20,) * 16, chunk: int = 6, batch: int = 0) -> None:
+        self.lengths = lengths
+        self.chunk = chunk
+        self.batch = batch
+
+    def init(self, rng: np.random.Generator) -> Params:
+        return {
+            "dense": rng.standard_normal((30, 3)).astype(np.float32),
+            "sparse": np.zeros((self.rows, 2), np.float32),
+        }
+
+    def shards(self) -> Sequence[range]:
+        return [range(100 * number, 100 * number + length) for number, length in enumerate(self.lengths)]
+
+    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+        for item in shard[lo:hi]:
+            rows = rng.integers(0, self.rows, 4)
+            scale = np.float32(10.0 ** rng.uniform(-3, 3))
+            params.update("sparse", rows, scale * np.sin(params.read("sparse", rows) + np.float32(item + clock)))
+        params.update(
+            "dense", None, 1e-3 * np.cos(params.read("dense") + params.read("sparse", [lo % self.rows])[0, 0])
+        )
+
+    def loss(self, params: ParamReader, sample: Sample) -> float:
+        return float(np.abs(params.read("dense")).mean()) + 0 * len(sample)
+
+
+class Momentum(Decades):
+    """The same with an optimizer that is not additive."""
+
+    slots = 2
+
+    def apply(self, name: str, values: Array, update: Array, slots: Sequence[Array], clock: int) -> None:
+        velocity, seen = slots
+        velocity *= np.float32(0.9)
+        velocity += update
+        seen += clock
+        if name == "dense":
+            values += velocity / seen
+        else:
+            values += np.float32(0.5) * velocity
+
+
+class Largest(Decades):
+    """Keeps the largest value that any item proposes."""
+
+    aggregation = "max"
+
+
+class Scripted:
+    """A trainer made of the functions it is given; the rest does nothing."""
+
+    name = "scripted"
+
+    def __init__(self, **functions: Any) -> None:  # noqa: ANN401
+        self.functions = functions
+
+    def init(self, rng: np.random.Generator) -> Params:
+        made: Params = self.functions.get("init", lambda _: {"w": np.zeros(4)})(rng)
+        return made
+
+    def shards(self) -> Sequence[range]:
+        shards: Sequence[range] = self.functions.get("shards", lambda: [range(10)])()
+        return shards
+
+    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+        self.functions.get("step", lambda *_: None)(shard, lo, hi, params, clock, rng)
+
+    def loss(self, params: ParamReader, sample: Sample) -> float:
+        loss: float = self.functions.get("loss", lambda *_: 1.0)(params, sample)
+        return loss
