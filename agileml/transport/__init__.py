@@ -1,0 +1,34 @@
+"""Messages and arrays between processes: framed, over Unix and TCP sockets, without copies, authenticated, bounded."""
+
+from __future__ import annotations
+
+from agileml.transport.addresses import Address, TcpAddress, UnixAddress, parse_address
+from agileml.transport.endpoint import Endpoint
+from agileml.transport.errors import BadAddress, BadMessage, BadSecret, NotConnected, QueueFull, Unsendable
+from agileml.transport.events import Connected, Event, Lost, Received, Rejected
+from agileml.transport.framing import Limits
+from agileml.transport.handshake import Identity
+from agileml.transport.settings import Settings, Tls
+
+__all__ = [
+    "Address",
+    "BadAddress",
+    "BadMessage",
+    "BadSecret",
+    "Connected",
+    "Endpoint",
+    "Event",
+    "Identity",
+    "Limits",
+    "Lost",
+    "NotConnected",
+    "QueueFull",
+    "Received",
+    "Rejected",
+    "Settings",
+    "TcpAddress",
+    "Tls",
+    "UnixAddress",
+    "Unsendable",
+    "parse_address",
+]

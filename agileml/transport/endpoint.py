@@ -1,0 +1,251 @@
+"""The one place through which a process talks to others: links to peers by name, frames in and out.
+
+An endpoint belongs to one thread, which calls `poll` again and again; only `wake` may come from another. Nothing here
+waits outside `poll` and `flush`. On each link, messages arrive in the order of `send`. "Sent" means handed to the
+system's network code: whether the peer took it in, only an answer of the peer tells.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from agileml.transport.addresses import Address
+from agileml.transport.buffers import BufferPool
+from agileml.transport.door import Door, House
+from agileml.transport.errors import BadAddress, BadFrame, NotConnected, QueueFull
+from agileml.transport.events import Connected, Event, Lost, Received
+from agileml.transport.framing import Array, FrameReader, Json, encode, scratch_for
+from agileml.transport.handshake import Identity, check_secret
+from agileml.transport.link import Link, Phase
+from agileml.transport.loop import READ, WRITE, Loop
+from agileml.transport.settings import Settings
+
+
+class Endpoint:
+    """This process's links. `identity.name` is how peers know it; all of a job share the `secret`."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        secret: bytes,
+        settings: Settings | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        check_secret(secret)
+        self.identity = identity
+        self._settings = settings = settings or Settings()
+        self._clock = clock
+        self._pool = BufferPool(settings.pooled_bytes)
+        self._scratch = scratch_for(settings.limits)
+        self._links: dict[str, Link] = {}
+        self._written: dict[Link, None] = {}
+        """Links with something new to send."""
+        self._buffered: dict[Link, None] = {}
+        """Links whose TLS holds data that the loop does not see."""
+        self._events: list[Event] = []
+        self._look_every = min(settings.handshake_seconds, settings.stall_seconds) / 5
+        self._next_look = clock()
+        self._loop = Loop()
+        house = House(self._events.append, self._opened, self._links.__contains__, clock)
+        self._door = Door(identity, secret, settings, self._loop, house)
+
+    def listen(self, address: Address) -> Address:
+        """Takes connections at an address; returns it with the port that the system chose."""
+        return self._door.listen(address)
+
+    def connect(self, peer: str, address: Address) -> None:
+        """Begins to connect; `Connected` or `Rejected` follows, or nothing new where a link stands or is being made."""
+        if peer == self.identity.name:
+            raise BadAddress(f"{peer!r} is this process itself: nobody connects to itself")
+        if peer not in self._links:
+            self._door.connect(peer, address)
+
+    def send(self, peer: str, kind: str, header: Json = None, arrays: Sequence[Array] = ()) -> int:
+        """Queues a message and returns the mark that `sent(peer)` reaches when it is out.
+
+        Arrays are sent from their own memory: do not change them before that. Only what is not contiguous or not
+        little-endian is copied. QueueFull says that too much waits for this peer already.
+        """
+        link = self._links.get(peer)
+        if link is None:
+            raise NotConnected(f"{kind} to {peer!r}: there is no link")
+        pieces, nbytes = encode(kind, header, arrays, self._settings.limits)
+        waiting, most = len(link.outgoing), self._settings.max_queued_bytes
+        if waiting and waiting + nbytes > most:
+            raise QueueFull(f"{kind} to {peer!r}: {waiting:,} bytes wait, {nbytes:,} more exceed the limit of {most:,}")
+        self._written[link] = None
+        return link.outgoing.add(pieces, nbytes)
+
+    def sent(self, peer: str) -> int:
+        """How far the link has come: what `send` returned up to here is out, and its arrays are the caller's again.
+
+        A link that is lost has let go of all arrays.
+        """
+        return self._link(peer).outgoing.sent
+
+    def queued_bytes(self, peer: str) -> int:
+        """How much waits to be sent."""
+        return len(self._link(peer).outgoing)
+
+    def received_bytes(self, peer: str) -> int:
+        """How much came over the link."""
+        return self._link(peer).received
+
+    @property
+    def peers(self) -> frozenset[str]:
+        """Who is linked."""
+        return frozenset(self._links)
+
+    def poll(self, timeout: float | None = None) -> list[Event]:
+        """Sends and receives until something happened, `wake` was called or the time is over."""
+        deadline = self._deadline(timeout)
+        self._turn(timeout)
+        self._turns(deadline, lambda: bool(self._events) or self._loop.woken)
+        self._loop.woken = False
+        events = self._events.copy()
+        self._events.clear()
+        return events
+
+    def flush(self, timeout: float | None = None, peer: str | None = None) -> bool:
+        """Goes on until nothing waits to be sent (to this peer); False when the time is over.
+
+        What happens meanwhile, `poll` reports afterwards.
+        """
+
+        def done() -> bool:
+            links = self._links.values() if peer is None else filter(None, [self._links.get(peer)])
+            return not any(link.outgoing for link in links)
+
+        deadline = self._deadline(timeout)
+        # What is queued is written at the beginning of a turn: this one has nothing to wait for.
+        self._turn(0.0)
+        return self._turns(deadline, done)
+
+    def wake(self) -> None:
+        """Makes `poll` return; from any thread, at any time."""
+        self._loop.wake()
+
+    def drop(self, peer: str, reason: str) -> None:
+        """Ends the link to a peer that misbehaves; `Lost` follows."""
+        self._end(self._link(peer), reason)
+
+    def close(self) -> None:
+        """Ends all links at once; `flush` before, where the last messages matter."""
+        for link in self._links.values():
+            link.close(self._loop)
+        self._links.clear()
+        self._door.close()
+        self._loop.close()
+
+    # -- turns --------------------------------------------------------------------------------------------------------
+
+    def _deadline(self, timeout: float | None) -> float | None:
+        return None if timeout is None else self._clock() + timeout
+
+    def _turns(self, deadline: float | None, done: Callable[[], bool]) -> bool:
+        """Goes on until it is done; False when the time is over before."""
+        while not done():
+            wait = None if deadline is None else deadline - self._clock()
+            if wait is not None and wait <= 0:
+                return False
+            self._turn(wait)
+        return True
+
+    def _turn(self, wait: float | None) -> None:
+        written, self._written = self._written, {}
+        for link in written:
+            self._guarded(link, self._write)
+        until_look = max(self._next_look - self._clock(), 0.0)
+        wait = until_look if wait is None else max(min(wait, until_look), 0.0)
+        self._loop.turn(0.0 if self._buffered or self._events else wait)
+        buffered, self._buffered = self._buffered, {}
+        for link in buffered:
+            self._guarded(link, self._read)
+        if self._clock() >= self._next_look:
+            self._look()
+
+    def _look(self) -> None:
+        now = self._clock()
+        self._next_look = now + self._look_every
+        self._door.look()
+        seconds = self._settings.stall_seconds
+        for link in list(self._links.values()):
+            if link.stalls(now, seconds):
+                self._end(link, f"it began a message and did not go on for {seconds:g} s")
+
+    # -- links --------------------------------------------------------------------------------------------------------
+
+    def _opened(self, link: Link) -> None:
+        assert link.peer is not None
+        assert link.handshake.peer is not None
+        former = self._links.get(link.peer)
+        if former is not None:
+            # A peer connects again only when it has lost its side of the former link.
+            self._drain(former, "it connected again")
+        link.open(FrameReader(self._settings.limits, self._pool, self._scratch))
+        self._links[link.peer] = link
+        self._door.full = len(self._links) >= self._settings.max_links
+        self._events.append(Connected(link.peer, link.handshake.peer.role))
+        self._loop.forget(link.descriptor)
+        self._loop.watch(link.descriptor, READ, partial(self._on_link, link))
+        self._written[link] = self._buffered[link] = None
+
+    def _on_link(self, link: Link, mask: int) -> None:
+        if mask & READ:
+            self._guarded(link, self._read)
+        if mask & WRITE:
+            self._guarded(link, self._write)
+
+    def _guarded(self, link: Link, action: Callable[[Link], None]) -> None:
+        """Does something on a link; what goes wrong ends this link and no other."""
+        if link.phase is Phase.CLOSED:
+            return
+        try:
+            action(link)
+        except BadFrame as error:
+            self._end(link, f"it sent {error}")
+        except OSError as error:
+            self._drain(link, f"the connection broke: {error}")
+
+    def _read(self, link: Link) -> None:
+        frames, ended = link.receive()
+        assert link.peer is not None
+        self._events += [Received(link.peer, *frame) for frame in frames]
+        if ended:
+            self._end(link, "it ended the connection in the middle of a message" if link.unfinished else "it went away")
+        elif link.stream.holds_data:
+            self._buffered[link] = None
+
+    def _write(self, link: Link) -> None:
+        link.outgoing.send_through(link.stream)
+        self._loop.change(link.descriptor, READ | WRITE if link.outgoing else READ)
+
+    def _drain(self, link: Link, reason: str) -> None:
+        """Ends a link that cannot be written to any more, after what had arrived on it."""
+        try:
+            received = -1
+            while link.phase is Phase.OPEN and received < link.received:
+                received = link.received
+                self._read(link)
+        except (BadFrame, OSError):
+            # The first thing that went wrong is the one to report.
+            pass
+        if link.phase is not Phase.CLOSED:
+            self._end(link, reason)
+
+    def _end(self, link: Link, reason: str) -> None:
+        assert link.peer is not None
+        link.close(self._loop)
+        if self._links.get(link.peer) is link:
+            del self._links[link.peer]
+        self._door.full = False
+        self._events.append(Lost(link.peer, reason))
+
+    def _link(self, peer: str) -> Link:
+        link = self._links.get(peer)
+        if link is None:
+            raise NotConnected(f"{peer!r}: there is no link")
+        return link

@@ -1,0 +1,245 @@
+"""How a message lies on the wire, and how it is taken apart as it arrives.
+
+    magic (4 bytes), header's length (4), body's length (8)      little-endian
+    header: JSON  [kind, content, [[dtype, shape], ...]]
+    body: the arrays' memory, little-endian, each at a multiple of 64 bytes from the body's start
+
+Every length is checked against the limits, and the arrays' sizes against the body's, before memory is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agileml.transport.buffers import ALIGNMENT, BufferPool, Bytes
+from agileml.transport.errors import BadFrame, Unsendable
+
+Array = np.ndarray[Any, Any]
+Json = Any
+"""What the json module writes and reads."""
+
+_PREFIX = struct.Struct("<4sIQ")
+_MAGIC = b"AgM1"
+_READ_AHEAD = 64 << 10
+"""One read takes in many small frames. Of a large body at most this much is copied, the rest is received in place."""
+_DTYPES = {
+    code: np.dtype(code)
+    for code in ("|b1", "|i1", "|u1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<i8", "<u8", "<f8")
+}
+_NOTHING = memoryview(b"")
+_PADDING = memoryview(bytes(ALIGNMENT))
+_to_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The largest frame that is sent or taken."""
+
+    header_bytes: int = 1 << 20
+    body_bytes: int = 1 << 30
+    arrays: int = 4096
+    dimensions: int = 8
+    kind_length: int = 64
+
+
+class Frame(NamedTuple):
+    """One message as it came. The arrays share the frame's memory, which stays as long as one of them."""
+
+    kind: str
+    header: Json
+    arrays: list[Array]
+    nbytes: int
+
+
+def encode(kind: str, header: Json, arrays: Sequence[Array], limits: Limits) -> tuple[list[memoryview], int]:
+    """The pieces of memory that make up a frame, and their length together; arrays are pointed at, not copied."""
+    pieces: list[memoryview] = []
+    table, length = [], 0
+    for array in arrays:
+        carried = _carried(array)
+        table.append((carried.dtype.str, carried.shape))
+        if not carried.nbytes:
+            continue
+        gap = -length % ALIGNMENT
+        if gap:
+            pieces.append(_PADDING[:gap])
+        pieces.append(carried.data.cast("B"))
+        length += gap + carried.nbytes
+    try:
+        head = _to_json((kind, header, table)).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Unsendable(f"{kind}: the header cannot be written as JSON: {error}") from error
+    _check_sending(kind, table, len(head), length, limits)
+    return [memoryview(_PREFIX.pack(_MAGIC, len(head), length) + head), *pieces], _PREFIX.size + len(head) + length
+
+
+def _carried(array: Array) -> Array:
+    dtype = array.dtype
+    if dtype.str not in _DTYPES:
+        if dtype.newbyteorder("<").str not in _DTYPES:
+            raise Unsendable(f"an array of dtype {dtype} cannot be sent; these can: {', '.join(_DTYPES)}")
+        array = array.astype(dtype.newbyteorder("<"))
+    # np.ascontiguousarray would make one dimension of none.
+    return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def _check_sending(kind: str, table: list[Any], header: int, body: int, limits: Limits) -> None:
+    checks = (
+        ("characters of its kind", len(kind), limits.kind_length),
+        ("bytes of header", header, limits.header_bytes),
+        ("bytes of arrays", body, limits.body_bytes),
+        ("arrays", len(table), limits.arrays),
+        ("dimensions of an array", max((len(shape) for _, shape in table), default=0), limits.dimensions),
+    )
+    for what, count, most in checks:
+        if count > most:
+            raise Unsendable(f"{kind[: limits.kind_length]}: {count:,} {what}, the limit is {most:,}: send it in parts")
+
+
+@dataclass(slots=True)
+class _Head:
+    """What a frame's header says: where its arrays lie in the body."""
+
+    kind: str
+    header: Json
+    places: list[tuple[np.dtype[Any], tuple[int, ...], int]]
+    nbytes: int
+
+    def frame(self, body: Bytes | None) -> Frame:
+        arrays = [np.ndarray(shape, dtype, body, offset) for dtype, shape, offset in self.places]
+        return Frame(self.kind, self.header, arrays, self.nbytes)
+
+
+def _head(header: memoryview, body_bytes: int, nbytes: int, limits: Limits) -> _Head:
+    try:
+        content = json.loads(str(header, "utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise BadFrame(f"a header that is not JSON ({error})") from error
+    if not (isinstance(content, list) and len(content) == 3):
+        raise BadFrame("a header that is not kind, content and arrays")
+    kind, inner, table = content
+    if not (isinstance(kind, str) and len(kind) <= limits.kind_length and isinstance(table, list)):
+        raise BadFrame("a header that is not kind, content and arrays")
+    if len(table) > limits.arrays:
+        raise BadFrame(f"{len(table):,} arrays, the limit is {limits.arrays:,}")
+    places, end = [], 0
+    for entry in table:
+        dtype, shape, size = _described(entry, limits)
+        offset = end + -end % ALIGNMENT
+        places.append((dtype, shape, offset if size else 0))
+        end = offset + size if size else end
+    if end != body_bytes:
+        raise BadFrame(f"arrays of {end:,} bytes in a body of {body_bytes:,}")
+    return _Head(kind, inner, places, nbytes)
+
+
+def _described(entry: Json, limits: Limits) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], list)):
+        raise BadFrame("an array without dtype and shape")
+    code, shape = entry
+    dtype = _DTYPES.get(code)
+    if dtype is None:
+        raise BadFrame(f"an array of dtype {code[:20]!r}")
+    if len(shape) > limits.dimensions or not all(type(extent) is int and extent >= 0 for extent in shape):
+        raise BadFrame("an array whose shape is no list of extents")
+    # An extent of 0 hides the others from the product, but numpy checks them too.
+    if math.prod(extent or 1 for extent in shape) * dtype.itemsize > limits.body_bytes:
+        raise BadFrame(f"an array of more than {limits.body_bytes:,} bytes")
+    return dtype, tuple(shape), math.prod(shape) * dtype.itemsize
+
+
+def scratch_for(limits: Limits) -> memoryview:
+    """Memory for what comes between large bodies; readers of one thread share it."""
+    return memoryview(bytearray(_PREFIX.size + limits.header_bytes + _READ_AHEAD))
+
+
+class FrameReader:
+    """Cuts a stream into frames: receive into `room()`, then say with `took()` how much came."""
+
+    def __init__(self, limits: Limits, pool: BufferPool, scratch: memoryview) -> None:
+        self._limits, self._pool, self._scratch = limits, pool, scratch
+        self._rest = b""
+        """The begun frame as far as it is here, until its body is received in place."""
+        self._needed = _PREFIX.size
+        self._head: _Head | None = None
+        self._body: Bytes | None = None
+        self._missing = _NOTHING
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a frame has begun and not ended."""
+        return self._head is not None or bool(self._rest)
+
+    @property
+    def receiving_body(self) -> bool:
+        """Whether `room` is the place of an array, rather than memory to look ahead in."""
+        return self._head is not None
+
+    def room(self) -> memoryview:
+        """Where the next bytes belong; valid until another reader of the same scratch memory is used."""
+        if self._head is not None:
+            return self._missing
+        held = len(self._rest)
+        self._scratch[:held] = self._rest
+        return self._scratch[held : max(self._needed, held + _READ_AHEAD)]
+
+    def took(self, count: int) -> list[Frame]:
+        """The frames that are complete with `count` more bytes in `room()`; BadFrame ends the stream."""
+        if self._head is None:
+            data = self._scratch[: len(self._rest) + count]
+            self._rest = b""
+            return self._cut(data)
+        self._missing = self._missing[count:]
+        if self._missing:
+            return []
+        frame = self._head.frame(self._body)
+        self._head = self._body = None
+        # Even an empty view would keep the memory from its pool.
+        self._missing = _NOTHING
+        return [frame]
+
+    def _cut(self, data: memoryview) -> list[Frame]:
+        frames = []
+        start = 0
+        while self._head is None and len(data) - start >= _PREFIX.size:
+            header_bytes, body_bytes = self._lengths(data, start)
+            body_at = start + _PREFIX.size + header_bytes
+            if body_at > len(data):
+                self._needed = body_at - start
+                break
+            nbytes = _PREFIX.size + header_bytes + body_bytes
+            head = _head(data[start + _PREFIX.size : body_at], body_bytes, nbytes, self._limits)
+            start = body_at + body_bytes
+            body = self._pool.take(body_bytes) if body_bytes else None
+            if body is not None and not self._filled(body, data[body_at:start]):
+                self._head, self._body = head, body
+            else:
+                frames.append(head.frame(body))
+        if self._head is None:
+            self._rest = bytes(data[start:])
+            if len(self._rest) < _PREFIX.size:
+                self._needed = _PREFIX.size
+        return frames
+
+    def _filled(self, body: Bytes, here: memoryview) -> bool:
+        view = body.data
+        view[: len(here)] = here
+        self._missing = view[len(here) :]
+        return not self._missing
+
+    def _lengths(self, data: memoryview, start: int) -> tuple[int, int]:
+        magic, header_bytes, body_bytes = _PREFIX.unpack_from(data, start)
+        if magic != _MAGIC:
+            raise BadFrame("what is no frame")
+        if header_bytes > self._limits.header_bytes:
+            raise BadFrame(f"a header of {header_bytes:,} bytes, the limit is {self._limits.header_bytes:,}")
+        if body_bytes > self._limits.body_bytes:
+            raise BadFrame(f"arrays of {body_bytes:,} bytes, the limit is {self._limits.body_bytes:,}")
+        return header_bytes, body_bytes

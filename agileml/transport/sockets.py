@@ -1,0 +1,84 @@
+"""Opening sockets: listening, connecting, and how they are set."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from pathlib import Path
+
+from agileml.transport.addresses import Address, TcpAddress, UnixAddress
+from agileml.transport.errors import BadAddress
+
+_BACKLOG = 1024
+
+
+def listen(address: Address) -> tuple[socket.socket, Address]:
+    """A listening socket, and the address with the port that the system chose."""
+    family, where = _place(address)
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if isinstance(address, UnixAddress):
+            _remove_stale(address)
+        else:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(where)
+        if isinstance(address, UnixAddress):
+            Path(address.path).chmod(0o600)
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        raise BadAddress(f"cannot listen at {address}: {error.strerror or error}") from error
+    if isinstance(address, TcpAddress):
+        return sock, TcpAddress(address.host, sock.getsockname()[1])
+    return sock, address
+
+
+def dial(address: Address, buffer_bytes: int | None) -> socket.socket:
+    """A socket that is connecting; it becomes writable when that has ended, well or not."""
+    family, where = _place(address)
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        tune(sock, buffer_bytes)
+        code = sock.connect_ex(where)
+        if code not in {0, errno.EINPROGRESS}:
+            raise OSError(code, os.strerror(code))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def tune(sock: socket.socket, buffer_bytes: int | None) -> None:
+    """Never wait in a call, nor hold back small messages."""
+    sock.setblocking(False)
+    if sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if buffer_bytes is not None:
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, buffer_bytes)
+
+
+def remove(address: Address) -> None:
+    """Takes the file of a listening socket away."""
+    if isinstance(address, UnixAddress):
+        with contextlib.suppress(OSError):
+            Path(address.path).unlink()
+
+
+def _place(address: Address) -> tuple[socket.AddressFamily, str | tuple[str | int | bytes, ...]]:
+    if isinstance(address, UnixAddress):
+        return socket.AF_UNIX, address.path
+    return address.resolve()
+
+
+def _remove_stale(address: UnixAddress) -> None:
+    """A killed process leaves its socket's file behind; nobody answers there."""
+    if not Path(address.path).is_socket():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        if probe.connect_ex(address.path) == errno.ECONNREFUSED:
+            remove(address)

@@ -1,0 +1,288 @@
+"""Messages to frames and back: every value survives, every wrong type is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from agileml import messages
+from agileml.deltas import RowDelta
+from agileml.transport.codec import Codec
+from agileml.transport.errors import BadMessage, Unsendable
+
+
+class Stage(Enum):
+    ONE = 1
+    TWO = "two"
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    value: int
+    children: tuple[Tree, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    rows: NDArray[np.int32] | None
+    values: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Everything:
+    flag: bool
+    count: int
+    share: float
+    name: str
+    nothing: None
+    maybe: str | None
+    stage: Stage
+    mode: Literal["bsp", "ssp", 3]
+    pair: tuple[int, str]
+    covers: tuple[tuple[int, int, int], ...]
+    table: dict[str, list[float]]
+    either: int | str | Tree | None
+    plain: Any
+    tree: Tree
+    delta: list[Rows | None]
+    state: list[np.ndarray[Any, Any]]
+    named: dict[str, tuple[int, NDArray[np.float32]]]
+
+
+CODEC = Codec([Nothing, Tree, Everything])
+
+trees = st.recursive(
+    st.builds(Tree, st.integers()), lambda inner: st.builds(Tree, st.integers(), st.tuples(inner, inner)), max_leaves=6
+)
+floats = hnp.arrays(np.float32, hnp.array_shapes(max_dims=2, max_side=4))
+numbers = st.floats(allow_nan=False)
+everything = st.builds(
+    Everything,
+    flag=st.booleans(),
+    count=st.integers(),
+    share=numbers,
+    name=st.text(),
+    nothing=st.none(),
+    maybe=st.none() | st.text(),
+    stage=st.sampled_from(Stage),
+    mode=st.sampled_from(["bsp", "ssp", 3]),
+    pair=st.tuples(st.integers(), st.text()),
+    covers=st.lists(st.tuples(st.integers(), st.integers(), st.integers()), max_size=3).map(tuple),
+    table=st.dictionaries(st.text(), st.lists(numbers, max_size=3), max_size=3),
+    either=st.none() | st.integers() | st.text() | trees,
+    plain=st.none() | st.lists(st.integers(), max_size=3),
+    tree=trees,
+    delta=st.lists(st.none() | st.builds(Rows, st.none() | hnp.arrays(np.int32, 3), floats), max_size=4),
+    state=st.lists(floats, max_size=3),
+    named=st.dictionaries(st.text(), st.tuples(st.integers(), floats), max_size=2),
+)
+
+
+def through(message: object, codec: Codec = CODEC) -> Any:  # noqa: ANN401
+    kind, header, arrays = codec.encode(message)
+    return codec.decode(kind, json.loads(json.dumps(header)), arrays)
+
+
+def same(one: Any, other: Any) -> bool:  # noqa: ANN401
+    """Equal in type and value; arrays: the very same ones."""
+    if isinstance(one, np.ndarray):
+        return one is other
+    if type(one) is not type(other):
+        return False
+    if dataclasses.is_dataclass(one):
+        return all(same(getattr(one, each.name), getattr(other, each.name)) for each in dataclasses.fields(one))
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    return bool(one == other)
+
+
+@given(everything)
+def test_every_message_comes_back_as_it_was(message: Everything) -> None:
+    assert same(through(message), message)
+
+
+def test_messages_without_fields_and_numbers_that_are_no_number() -> None:
+    assert through(Nothing()) == Nothing()
+    codec = Codec([WithDefault])
+    assert math.isnan(through(WithDefault(math.nan), codec).share)
+    assert through(WithDefault(math.inf), codec).share == math.inf
+    assert type(through(WithDefault(3), codec).share) is float
+
+
+@dataclass(frozen=True)
+class WithDefault:
+    share: float
+
+
+def registered() -> list[type]:
+    return [
+        each
+        for each in vars(messages).values()
+        if dataclasses.is_dataclass(each) and isinstance(each, type) and each.__module__ == messages.__name__
+    ]
+
+
+def test_all_messages_of_the_runtime_can_be_carried() -> None:
+    codec = Codec(registered())
+    rows = RowDelta(np.arange(3, dtype=np.int32), np.ones((3, 2), np.float32))
+    dense = RowDelta(None, np.ones(5))
+    delta = [rows, None, dense]
+    push = messages.Push(1, "w", 7, ((0, 0, 4), (1, 2, 3)), (messages.Part(2, (messages.Entry(0, 1, delta),)),), 8)
+    kind, _, arrays = codec.encode(push)
+    assert kind == "Push"
+    assert len(arrays) == 3
+    assert same(through(push, codec), push)
+
+
+WRONG: dict[str, list[Any]] = {
+    "flag": [1, None, "true"],
+    "count": [True, 1.0, None, "1", [1]],
+    "share": [True, "1", None, 10**400],
+    "name": [1, None],
+    "nothing": [0, False],
+    "maybe": [1, []],
+    "stage": [2, "ONE", None, [1], True],
+    "mode": ["asp", True, [], {}],
+    "pair": [[1], [1, "a", 2], ["a", 1], {}, None],
+    "covers": [[[1, 2]], [1], 5, None, {"0": [1, 2, 3]}],
+    "table": [[], {"a": [None]}, {"a": 1.0}],
+    "either": [5, [0, "a"], [9, 1], [-1, 1], [True, 1], [0], [2, [1]]],
+    "tree": [None, [], [1], [1, [], 2], [1, [[1]]], ["1", []]],
+    "delta": [None, [[None]], [5], [[0, 0]], [["0", 1]], [[0, True]]],
+    "state": [[7], [None], ["0"], [[0]]],
+    "named": [{"a": [1]}, {"a": [0, 5]}],
+}
+
+
+def sample() -> tuple[str, list[Any], list[Any]]:
+    rows = Rows(np.arange(2, dtype=np.int32), np.ones(2, np.float32))
+    kind, header, arrays = CODEC.encode(
+        Everything(
+            True, 1, 0.5, "n", None, None, Stage.ONE, 3, (1, "a"), ((1, 2, 3),), {}, None, None, Tree(1), [rows], [], {}
+        )
+    )
+    return kind, json.loads(json.dumps(header)), arrays
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_a_wrong_type_is_refused_with_the_field_named(name: str, value: Any) -> None:  # noqa: ANN401
+    kind, header, arrays = sample()
+    assert isinstance(CODEC.decode(kind, header, arrays), Everything)
+    position = [each.name for each in dataclasses.fields(Everything)].index(name)
+    header[position] = value
+    with pytest.raises(BadMessage, match=rf"Everything\.{name}"):
+        CODEC.decode(kind, header, arrays)
+
+
+def test_frames_that_do_not_fit_a_message_are_refused() -> None:
+    kind, header, arrays = sample()
+    cases: list[tuple[str, Any, list[Any], str]] = [
+        ("Unknown", header, arrays, "no message is called 'Unknown'"),
+        (kind, header[:-1], arrays, "the 17 fields of Everything"),
+        (kind, [*header, 1], arrays, "the 17 fields of Everything"),
+        (kind, None, arrays, "the 17 fields of Everything"),
+        (kind, {}, arrays, "the 17 fields of Everything"),
+        (kind, header, arrays[:1], "the number of the next array"),
+        (kind, header, [*arrays, arrays[0]], "more arrays"),
+        (kind, header, arrays[::-1], "an array of int32 is expected"),
+    ]
+    for bad_kind, bad_header, bad_arrays, what in cases:
+        with pytest.raises(BadMessage, match=what):
+            CODEC.decode(bad_kind, bad_header, bad_arrays)
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda x: st.lists(x, max_size=18), max_leaves=40))
+def test_no_header_makes_reading_crash(header: Any) -> None:  # noqa: ANN401
+    for kind in ("Everything", "Tree", "Nothing"):
+        try:
+            CODEC.decode(kind, header, [])
+        except BadMessage:
+            continue
+
+
+def test_a_header_that_nests_without_end_is_refused() -> None:
+    header: list[Any] = [1, []]
+    for _ in range(5000):
+        header = [1, [header]]
+    with pytest.raises(BadMessage):
+        CODEC.decode("Tree", header, [])
+
+
+@dataclass(frozen=True)
+class Positive:
+    value: int
+
+    def __post_init__(self) -> None:
+        if self.value <= 0:
+            raise ValueError(f"{self.value} is not positive")
+
+
+def test_what_a_class_itself_refuses_is_refused() -> None:
+    with pytest.raises(BadMessage, match="Positive: -1 is not positive"):
+        Codec([Positive]).decode("Positive", [-1], [])
+
+
+@dataclass
+class HasSet:
+    values: set[int]
+
+
+@dataclass
+class HasNumbersAsKeys:
+    values: dict[int, int]
+
+
+@dataclass
+class TwoTuples:
+    value: tuple[int, int] | tuple[str, ...]
+
+
+@dataclass(kw_only=True)
+class OnlyByName:
+    value: int
+
+
+@dataclass
+class NotGiven:
+    value: int = field(init=False, default=3)
+
+
+@pytest.mark.parametrize("cls", [HasSet, HasNumbersAsKeys, TwoTuples, OnlyByName, NotGiven, int])
+def test_what_cannot_be_carried_is_said_when_it_is_registered(cls: type) -> None:
+    with pytest.raises(TypeError):
+        Codec([cls])
+
+
+def test_a_kind_is_given_once() -> None:
+    codec = Codec([Nothing])
+    codec.register(Tree, "tree")
+    assert codec.encode(Tree(1))[0] == "tree"
+    with pytest.raises(TypeError, match="kind 'Nothing' already"):
+        codec.register(Nothing)
+
+
+def test_what_is_not_of_the_declared_type_is_not_sent() -> None:
+    with pytest.raises(Unsendable, match="Positive is no registered message"):
+        CODEC.encode(Positive(1))
+    _, _, arrays = sample()
+    with pytest.raises(Unsendable, match="list where an array is declared"):
+        Codec([Rows]).encode(Rows(None, [1.0]))  # type: ignore[arg-type]
+    assert len(arrays) == 2

@@ -1,0 +1,336 @@
+"""Strangers and peers that misbehave lose their own connection, with a reason, and nobody else's."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agileml.transport import Connected, Limits, Lost, Received, Rejected, Settings, TcpAddress, UnixAddress
+from agileml.transport.framing import encode
+from agileml.transport.handshake import Handshake, Identity
+from tests.agileml.transport.meeting import SECRET, Clock, Meeting
+
+
+@pytest.fixture
+def watched(meeting: Meeting) -> Iterator[Meeting]:
+    """A pair that keeps talking; whatever happens to "a" must not concern its link to "b"."""
+    meeting.pair(Settings(limits=Limits(header_bytes=2000, body_bytes=1 << 20), max_handshakes=4, max_links=6))
+    yield meeting
+    a, b = meeting.endpoints["a"], meeting.endpoints["b"]
+    a.send("b", "still")
+    b.send("a", "there")
+    meeting.until(lambda: bool(meeting.of("a", Received)) and bool(meeting.of("b", Received)))
+    assert not meeting.of("b", Lost)
+
+
+def stranger(meeting: Meeting) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(meeting.address("a").path)
+    sock.setblocking(False)
+    return sock
+
+
+def member(meeting: Meeting, name: str = "m") -> socket.socket:
+    """A socket that has passed the handshake and may now do what it likes."""
+    sock = stranger(meeting)
+    handshake = Handshake(Identity(name, "node", "1"), SECRET, expected="a")
+    sock.sendall(handshake.opening())
+
+    def passed() -> bool:
+        try:
+            while not handshake.done:
+                sock.sendall(handshake.receive(sock.recv(handshake.wanted) if handshake.wanted else b""))
+        except BlockingIOError:
+            return False
+        return True
+
+    meeting.until(passed)
+    meeting.until(lambda: Connected(name, "node") in meeting.events["a"])
+    return sock
+
+
+def ended(meeting: Meeting, sock: socket.socket) -> None:
+    """Waits until the other side has closed."""
+
+    def over() -> bool:
+        try:
+            while sock.recv(4096):
+                pass
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            pass
+        return True
+
+    meeting.until(over)
+
+
+def test_who_comes_again_is_heard_after_the_last_words_of_its_former_link(meeting: Meeting) -> None:
+    """The proof of the new connection is there before the last message on the old one."""
+    a, b = meeting.pair()
+    with stranger(meeting) as sock:
+        handshake = Handshake(Identity("b", "node", "1"), SECRET, expected="a")
+        sock.sendall(handshake.opening())
+        challenge = b""
+
+        def challenged() -> bool:
+            nonlocal challenge
+            try:
+                challenge += sock.recv(4096)
+            except BlockingIOError:
+                return False
+            return True
+
+        meeting.until(challenged)
+        handshake.receive(challenge[: handshake.wanted])
+        sock.sendall(handshake.receive(challenge[-handshake.wanted :]))
+        b.send("a", "last words")
+        assert b.flush(5)
+        meeting.events["a"] += a.poll(5)
+        meeting.until(lambda: len(meeting.of("a", Connected)) == 2)
+    assert [type(event) for event in meeting.events["a"][:4]] == [Connected, Received, Lost, Connected]
+
+
+def said(meeting: Meeting) -> list[str]:
+    return [event.reason for event in meeting.of("a", Rejected)]
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, os.urandom(5000), struct.pack("<4sBH", b"AgH1", 1, 1025)]
+)
+def test_strangers_that_talk_nonsense_are_sent_away(watched: Meeting, garbage: bytes) -> None:
+    with stranger(watched) as sock:
+        sock.sendall(garbage)
+        ended(watched, sock)
+    assert len(said(watched)) == 1
+    assert watched.of("a", Rejected)[0].peer is None
+
+
+def test_another_secret_is_refused_with_one_event_on_each_side(watched: Meeting) -> None:
+    x = watched.add("x", secret=b"not what the others have")
+    x.connect("a", watched.address("a"))
+    watched.first("x", Rejected)
+    watched.first("a", Rejected)
+    assert watched.events["x"] == [
+        Rejected("a", str(watched.address("a")), "who calls itself 'a' does not hold this job's secret")
+    ]
+    assert said(watched) == [
+        "the other side, who calls itself 'x', refuses: the job's secret here is another than there"
+    ]
+
+
+def test_another_version_is_refused_with_both(watched: Meeting) -> None:
+    x = watched.add("x", version="2")
+    x.connect("a", watched.address("a"))
+    assert "'a' runs version '1' of the code, here runs '2'" in watched.first("x", Rejected).reason
+    assert "'2', here '1'" in watched.first("a", Rejected).reason
+
+
+def test_who_is_not_the_one_that_was_expected_is_refused(watched: Meeting) -> None:
+    x = watched.add("x")
+    x.connect("c", watched.address("a"))
+    assert watched.first("x", Rejected).reason == "'a' answers where 'c' was expected"
+    assert watched.first("x", Rejected).peer == "c"
+
+
+def test_who_connects_and_goes_is_nobody(watched: Meeting) -> None:
+    for _ in range(5):
+        stranger(watched).close()
+        watched.turn()
+    assert said(watched) == []
+
+
+def test_a_handshake_has_its_time(meeting: Meeting) -> None:
+    clock = Clock()
+    a = meeting.add("a", clock=clock)
+    a.listen(meeting.address("a"))
+    with stranger(meeting) as sock:
+        sock.sendall(b"AgH1")
+        for _ in range(5):
+            meeting.turn()
+        assert said(meeting) == []
+        clock.passed += 5
+        ended(meeting, sock)
+    assert said(meeting) == ["no handshake within 5 s"]
+
+
+def test_strangers_that_only_wait_do_not_keep_others_out(watched: Meeting) -> None:
+    with ExitStack() as stack:
+        socks = [stack.enter_context(stranger(watched)) for _ in range(10)]
+        watched.until(lambda: len(said(watched)) == 6)
+        assert set(said(watched)) == {"made way: 4 strangers are in their handshake"}
+        for sock in socks[:6]:
+            ended(watched, sock)
+        c = watched.add("c")
+        c.connect("a", watched.address("a"))
+        watched.first("c", Connected)
+
+
+def test_there_are_no_more_links_than_may_be(watched: Meeting) -> None:
+    with ExitStack() as stack:
+        socks = [stack.enter_context(member(watched, f"m{number}")) for number in range(5)]
+        with stranger(watched) as sock:
+            ended(watched, sock)
+        assert said(watched) == ["6 links stand, the most there may be"]
+        socks[0].close()
+        watched.first("a", Lost)
+        stack.enter_context(member(watched, "m9"))
+
+
+FRAMES: list[tuple[bytes, str]] = [
+    (b"nonsense" * 10, "it sent what is no frame"),
+    (struct.pack("<4sIQ", b"AgM1", 0xFFFFFFFF, 0), "it sent a header of 4,294,967,295 bytes, the limit is 2,000"),
+    (struct.pack("<4sIQ", b"AgM1", 5, 1 << 63), "it sent arrays of 9,223,372,036,854,775,808 bytes, the limit is"),
+    (struct.pack("<4sIQ", b"AgM1", 5, 0) + b"[1,2]", "it sent a header that is not kind, content and arrays"),
+]
+
+
+@pytest.mark.parametrize(("data", "reason"), FRAMES)
+def test_members_that_break_the_frames_are_dropped(watched: Meeting, data: bytes, reason: str) -> None:
+    with member(watched) as sock:
+        sock.sendall(data)
+        ended(watched, sock)
+    lost = watched.first("a", Lost)
+    assert lost.peer == "m"
+    assert lost.reason.startswith(reason)
+
+
+def test_a_frame_that_is_cut_off_is_told_from_a_peer_that_went(watched: Meeting) -> None:
+    pieces, _ = encode("k", None, [np.ones(1000)], Limits())
+    whole = b"".join(pieces)
+    with member(watched, "cut") as sock:
+        sock.sendall(whole[:-1])
+    with member(watched, "well") as sock:
+        sock.sendall(whole)
+    watched.until(lambda: len(watched.of("a", Lost)) == 2)
+    reasons = {event.peer: event.reason for event in watched.of("a", Lost)}
+    assert reasons == {"cut": "it ended the connection in the middle of a message", "well": "it went away"}
+
+
+@pytest.mark.parametrize("length", [1, 18, 40, 4000])
+def test_a_frame_that_does_not_go_on_is_given_up(meeting: Meeting, length: int) -> None:
+    """Half a frame, then a byte now and then, which is not enough to be kept."""
+    clock = Clock()
+    a = meeting.add("a", clock=clock)
+    a.listen(meeting.address("a"))
+    meeting.add("b", clock=clock).connect("a", meeting.address("a"))
+    meeting.first("a", Connected)
+    pieces, _ = encode("k", None, [np.ones(1000)], Limits())
+    data = b"".join(pieces)
+    with member(meeting) as sock:
+        clock.passed += 100
+        meeting.turn()
+        assert not meeting.of("a", Lost)
+        sock.sendall(data[:length])
+        for step in range(6):
+            meeting.turn()
+            assert not meeting.of("a", Lost)
+            sock.sendall(data[length + step : length + step + 1])
+            clock.passed += 5
+        ended(meeting, sock)
+    assert meeting.first("a", Lost) == Lost("m", "it began a message and did not go on for 30 s")
+    assert a.peers == {"b"}
+
+
+def test_a_large_frame_may_take_long_while_it_gains(meeting: Meeting) -> None:
+    clock = Clock()
+    a = meeting.add("a", clock=clock)
+    a.listen(meeting.address("a"))
+    pieces, _ = encode("k", None, [np.ones(80_000)], Limits())
+    data = b"".join(pieces)
+    with member(meeting) as sock:
+        for start in range(0, len(data), 70_000):
+            rest = data[start : start + 70_000]
+
+            def through() -> bool:
+                nonlocal rest
+                try:
+                    rest = rest[sock.send(rest) :]
+                except BlockingIOError:
+                    return False
+                return not rest
+
+            meeting.until(through)
+            meeting.turn()
+            clock.passed += 35
+        assert meeting.first("a", Received).arrays[0].all()
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@contextmanager
+def descriptors_that_are_scarce(more: int) -> Iterator[None]:
+    used = descriptors()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_process_without_descriptors_to_spare_goes_on_when_there_are_some_again(meeting: Meeting) -> None:
+    clock = Clock()
+    a = meeting.add("a", clock=clock)
+    a.listen(meeting.address("a"))
+    with stranger(meeting) as one, stranger(meeting) as two:
+        with descriptors_that_are_scarce(0):
+            for _ in range(3):
+                assert a.poll(0.01) == []
+        clock.passed += 2
+        for sock in (one, two):
+            sock.sendall(b"x" * 50)
+            ended(meeting, sock)
+    assert len(said(meeting)) == 2
+
+
+@pytest.mark.parametrize("link", ["unix", "tcp"])
+@pytest.mark.parametrize("proven", [True, False])
+def test_thousands_of_connections_leave_no_descriptor_behind(meeting: Meeting, link: str, proven: bool) -> None:
+    a = meeting.add("a", Settings(pooled_bytes=0))
+    place = a.listen(meeting.address("a") if link == "unix" else TcpAddress("127.0.0.1", 0))
+    meeting.turn()
+    before = descriptors()
+    if proven:
+        b = meeting.add("b")
+        for number in range(500):
+            b.connect("a", place)
+            meeting.until(lambda: "b" in a.peers and "a" in b.peers, wait=0)
+            (b if number % 2 else a).drop("a" if number % 2 else "b", "enough")
+            meeting.until(lambda: not a.peers and not b.peers, wait=0)
+        b.close()
+        del meeting.endpoints["b"]
+    else:
+        connect = _connecting(place)
+        for number in range(1500):
+            with connect() as sock:
+                sock.sendall([b"", b"nonsense", b"AgH1\1\0\0"][number % 3])
+                a.poll(0)
+    for _ in range(20):
+        meeting.turn()
+    assert descriptors() == before
+
+
+def _connecting(place: object) -> Callable[[], socket.socket]:
+    if isinstance(place, UnixAddress):
+        path = place.path
+
+        def connect() -> socket.socket:
+            sock = socket.socket(socket.AF_UNIX)
+            sock.connect(path)
+            return sock
+
+        return connect
+    assert isinstance(place, TcpAddress)
+    host, port = place.host, place.port
+    return lambda: socket.create_connection((host, port))

@@ -1,0 +1,60 @@
+"""Real processes on real sockets, which are really killed."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from agileml.transport import Address, Connected, Lost, Received, Rejected, TcpAddress
+from agileml.transport.framing import Array
+from tests.agileml.transport import peers
+from tests.agileml.transport.meeting import Meeting
+
+
+@pytest.fixture(params=["unix", "tcp"])
+def place(request: pytest.FixtureRequest, meeting: Meeting) -> Address:
+    """Where endpoint "a" listens."""
+    return meeting.listening("a", at=None if request.param == "unix" else TcpAddress("127.0.0.1", 0))
+
+
+def test_large_arrays_go_there_and_back_between_processes(meeting: Meeting, place: Address) -> None:
+    with peers.running(peers.echo, "p", str(place)):
+        meeting.first("a", Connected)
+        rng = np.random.default_rng(1)
+        sent: list[list[Array]] = [[rng.random((3_000_000,), np.float32), rng.random((5, 7))] for _ in range(3)]
+        for number, arrays in enumerate(sent):
+            meeting.endpoints["a"].send("p", "step", {"number": number}, arrays)
+        meeting.until(lambda: len(meeting.of("a", Received)) == 3)
+    for number, event in enumerate(meeting.of("a", Received)):
+        assert event.header == {"number": number}
+        for here, there in zip(event.arrays, sent[number], strict=True):
+            assert (here == there + 1).all()
+
+
+def test_a_process_killed_in_mid_frame_is_lost_and_what_came_whole_is_kept(meeting: Meeting, place: Address) -> None:
+    with peers.running(peers.killed_in_mid_frame, "p", str(place)):
+        lost = meeting.first("a", Lost)
+    assert lost == Lost("p", "it ended the connection in the middle of a message")
+    assert [event.kind for event in meeting.of("a", Received)] == ["whole"]
+
+
+def test_peers_killed_at_any_moment_harm_nobody_else(meeting: Meeting, place: Address) -> None:
+    def heard() -> set[str]:
+        return {event.peer for event in meeting.of("a", Received)}
+
+    with ExitStack() as stack:
+        names = ["p0", "p1", "p2"]
+        processes = [stack.enter_context(peers.running(peers.sender, name, str(place))) for name in names]
+        stack.enter_context(peers.running(peers.stranger, str(place)))
+        meeting.until(lambda: heard() == set(names))
+        for process in processes[:2]:
+            process.kill()
+        meeting.until(lambda: len(meeting.of("a", Lost)) == 2)
+        meeting.events["a"] = [event for event in meeting.events["a"] if not isinstance(event, Received)]
+        meeting.until(lambda: heard() == {"p2"})
+        meeting.first("a", Rejected)
+    assert {event.peer for event in meeting.of("a", Lost)} == {"p0", "p1"}
+    assert len(meeting.of("a", Rejected)) == 1
+    assert meeting.endpoints["a"].peers == {"p2"}
