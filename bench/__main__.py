@@ -7,9 +7,16 @@ import platform
 import sys
 from pathlib import Path
 
-from bench import bidbrain, prices, startup
+from bench import agileml_transport, bidbrain, gavel, gavel_simulator, prices, startup
 
-BENCHMARKS = {"startup": startup.run, "prices": prices.run, "bidbrain": bidbrain.run}
+BENCHMARKS = {
+    "startup": startup.run,
+    "prices": prices.run,
+    "bidbrain": bidbrain.run,
+    "gavel": gavel.run,
+    "gavel_simulator": gavel_simulator.run,
+    "agileml_transport": agileml_transport.run,
+}
 
 _HEAD = """# Benchmarks
 
@@ -33,4 +40,5 @@ def main(names: list[str]) -> None:
         Path("docs/benchmarks.md").write_text("\n".join([head, *sections]))
 
 
-main(sys.argv[1:])
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from spotctl.cli import backtest, beta, prices
+from spotctl.cli import backtest, beta, gavel, prices
 from spotctl.cli.boundary import exit_code_of
 from spotctl.cli.session import Session
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.add_typer(prices.app, name="prices")
 app.add_typer(backtest.app, name="backtest")
 app.add_typer(beta.app, name="beta")
+app.add_typer(gavel.app, name="gavel")
 
 
 def _print_version(wanted: bool) -> None:

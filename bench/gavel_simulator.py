@@ -1,0 +1,265 @@
+"""The cluster simulator beside the published one and the published results.
+
+`python -m bench.gavel_simulator [WHAT...]` prints what is asked for: `speed`, `steady`, `makespan`, `cost`; without
+words all of them. `load [FOLDER]` sweeps arrival rates, and draws that. Published traces and throughputs are read from
+`../shared/data/gavel`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from bench.harness import Row, shown, table, times_faster
+from bidbrain.gavel.policies import policy_named
+from bidbrain.gavel.problem import Cluster
+from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, Manner
+from bidbrain.gavel.simulator.engine import Outcome, simulate
+from bidbrain.gavel.simulator.queue import InOrder
+from bidbrain.gavel.simulator.results import Summary, summarise
+from bidbrain.gavel.simulator.scenario import Scenario, Settings, Sharing
+from bidbrain.gavel.workload import Arrivals, Throughputs, Workload, generate
+from spotctl.gavel_files import read_throughputs, read_trace
+
+DATA = Path(__file__).parents[2] / "shared" / "data" / "gavel"
+TYPES = ("v100", "p100", "k80")
+# Dollars an hour in the paper's cost experiments.
+PRICES = np.array([0.74, 0.43, 0.135])
+HOUR, DAY = 3600.0, 86_400.0
+STEADY = range(4000, 5000)
+BATCH, RENTED = 500, 500
+
+Way = Callable[[Scenario], Dispatcher]
+
+
+def run() -> str:
+    """The section of docs/benchmarks.md: all but the sweep."""
+    if not DATA.is_dir():
+        return table("Cluster simulator", f"Not measured: the published traces are not in {DATA.name}.", [])
+    throughputs = _throughputs()
+    rows = [row for part in (speed, steady, makespan, cost) for row in part(throughputs)]
+    return table(
+        "Cluster simulator",
+        "Beside it: the published simulator's time on the published traces, its results, and the paper's ratios.",
+        rows,
+    )
+
+
+def speed(throughputs: Throughputs) -> list[Row]:
+    """Time and results on the published traces; the published simulator took 1.8, 1.8 and 94 seconds."""
+    batch = _cluster(read_trace(DATA / "minimize_makespan.csv", throughputs, 0).workload, (8, 16, 24))
+    online = _cluster(read_trace(DATA / "max_min_fairness.csv", throughputs, 0).workload, (12, 12, 12))
+    arrivals = _steady(throughputs, Arrivals(900))
+    rows = []
+    for name, asked, way, peer, results in (
+        ("100 jobs at once, makespan", batch, by("makespan"), 1.8, {"makespan": 64_720.8, "average JCT": 63_774.7}),
+        ("96 jobs, max-min fairness", online, by("max-min-fairness"), 1.8, {"average JCT": 14_981.0}),
+        ("96 jobs, FIFO", online, InOrder, None, {"average JCT": 27_205.0}),
+        ("continuous, a job per 900 s, max-min fairness", arrivals, by("max-min-fairness"), 94.0, {}),
+    ):
+        took, found = _timed(asked, way)
+        if peer is not None:
+            rows.append(Row(f"{name}: time", shown(took), f"published {shown(peer)}", times_faster(took, peer)))
+        ours = {"makespan": found.makespan_seconds, "average JCT": found.average_jct_seconds}
+        rows += [
+            Row(
+                f"{name}: {what}", f"{ours[what]:,.1f} s", f"published {value:,.1f} s", f"{ours[what] / value - 1:+.1%}"
+            )
+            for what, value in results.items()
+        ]
+    return rows
+
+
+def steady(throughputs: Throughputs) -> list[Row]:
+    """Heterogeneity-aware against agnostic in steady state, 36 workers of each type, jobs 4,000 to 5,000."""
+    rows = []
+    for name, policy, arrivals, published in (
+        ("5.6 single-worker jobs an hour, max-min", "max-min-fairness", Arrivals(HOUR / 5.6), "3.5x"),
+        ("2.6 jobs an hour of 1-8 workers, max-min", "max-min-fairness", Arrivals(HOUR / 2.6, multiple=True), "2.2x"),
+        (
+            "2.6 jobs an hour of 1-8 workers, finish-time",
+            "finish-time-fairness",
+            Arrivals(HOUR / 2.6, multiple=True),
+            "3x",
+        ),
+    ):
+        asked = _steady(throughputs, arrivals)
+        aware, blind = (summarise(simulate(asked, by(policy, agnostic=agnostic)(asked))) for agnostic in (False, True))
+        rows.append(
+            Row(
+                f"{name}: average JCT, aware",
+                f"{aware.average_jct_seconds / HOUR:.1f} h",
+                f"agnostic {blind.average_jct_seconds / HOUR:.1f} h",
+                f"{blind.average_jct_seconds / aware.average_jct_seconds:.2f}x (paper {published})",
+            )
+        )
+    fair = blind.finish_time_fairness / aware.finish_time_fairness
+    rows.append(
+        Row(
+            "the last: finish-time fairness, aware",
+            f"{aware.finish_time_fairness:.2f}",
+            f"agnostic {blind.finish_time_fairness:.2f}",
+            f"{fair:.2f}x (paper 2.8x)",
+        )
+    )
+    return rows
+
+
+def makespan(throughputs: Throughputs) -> list[Row]:
+    """A batch of jobs of 1 to 8 workers, all there at the beginning, on 36 workers of each type."""
+    asked = _cluster(generate(throughputs, Arrivals(0, multiple=True), BATCH, seed=0), (36, 36, 36))
+    shared = replace(asked, sharing=Sharing())
+    aware, together = _summary(asked, by("makespan")), _summary(shared, by("makespan"))
+    rows = []
+    for beside, found, published in (
+        ("FIFO, agnostic", _summary(asked, lambda one: InOrder(one, np.random.default_rng(0))), "2.5x"),
+        ("makespan, agnostic", _summary(asked, by("makespan", agnostic=True)), "none given"),
+        ("random packing", _summary(shared, by("random-packing")), "1.4x"),
+    ):
+        rows.append(_makespan_row("aware", aware, beside, found, published))
+    rows.append(_makespan_row("aware with space sharing", together, "aware without", aware, "1.08x"))
+    return rows
+
+
+def cost(throughputs: Throughputs) -> list[Row]:
+    """500 ResNet-50 and A3C jobs of 0.5 to 8 days with deadlines of 1.2, 2 and 10 times that, on rented machines."""
+    asked = _rented(throughputs)
+    thrifty, planning = Manner(beyond_shares=False), Manner(beyond_shares=False, periodic=True)
+    found = {
+        "max-throughput": _summary(asked, by("max-throughput")),
+        "max-throughput, agnostic": _summary(asked, by("max-throughput", agnostic=True)),
+        "min-cost": _summary(asked, by("min-cost", thrifty)),
+        "min-cost-slo": _summary(asked, by("min-cost-slo", planning)),
+    }
+    dear, blind = found["max-throughput"], found["max-throughput, agnostic"]
+    rows = []
+    for name, published in (("min-cost", "1.4x, 35% missed"), ("min-cost-slo", "1.2x, none missed")):
+        one = found[name]
+        rows.append(
+            Row(
+                f"{BATCH} jobs: cost by {name}",
+                f"${one.cost_usd or 0:,.0f}, {(one.slo_violations or 0) / BATCH:.1%} missed",
+                f"max-throughput ${dear.cost_usd or 0:,.0f}, {(dear.slo_violations or 0) / BATCH:.1%} missed",
+                f"{(dear.cost_usd or 0) / (one.cost_usd or 1):.2f}x (paper {published})",
+            )
+        )
+        rows.append(
+            Row(
+                f"{BATCH} jobs: cost by {name}",
+                f"${one.cost_usd or 0:,.0f}",
+                f"agnostic ${blind.cost_usd or 0:,.0f}, {(blind.slo_violations or 0) / BATCH:.1%} missed",
+                f"{(blind.cost_usd or 0) / (one.cost_usd or 1):.2f}x",
+            )
+        )
+    return rows
+
+
+def load(throughputs: Throughputs, folder: Path | None) -> list[Row]:
+    """Average JCT by arrival rate, aware and agnostic; with a folder also pictures of it and of the last JCTs."""
+    rates = (2.0, 3.0, 4.0, 5.0, 5.6)
+    hours: dict[str, list[float]] = {"aware": [], "agnostic": []}
+    last: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
+    for rate in rates:
+        asked = _steady(throughputs, Arrivals(HOUR / rate))
+        for name, averages in hours.items():
+            outcome = simulate(asked, by("max-min-fairness", agnostic=name == "agnostic")(asked))
+            averages.append(summarise(outcome).average_jct_seconds / HOUR)
+            last[name] = _jct_hours(outcome)
+    if folder is not None:
+        from spotctl import gavel_plots
+
+        gavel_plots.save(folder, "jct_by_rate.png", gavel_plots.by_rate(rates, hours))
+        gavel_plots.save(folder, "jct_cdf_by_policy.png", gavel_plots.cdf(last))
+    return [
+        Row(
+            f"{rate:g} jobs an hour: average JCT, aware",
+            f"{aware:.1f} h",
+            f"agnostic {blind:.1f} h",
+            f"{blind / aware:.2f}x",
+        )
+        for rate, aware, blind in zip(rates, hours["aware"], hours["agnostic"], strict=True)
+    ]
+
+
+def by(policy: str, manner: Manner | None = None, *, agnostic: bool = False) -> Way:
+    """A cluster run by the shares of a policy."""
+    return lambda asked: ByShares(asked, policy_named(policy, agnostic=agnostic), manner)
+
+
+def _throughputs() -> Throughputs:
+    return read_throughputs(DATA / "simulation_throughputs.json.gz").on(TYPES)
+
+
+def _cluster(workload: Workload, workers: Sequence[float], measured: range | None = None) -> Scenario:
+    cluster = Cluster(TYPES, np.array(workers, dtype=np.float64), PRICES)
+    return Scenario(workload, cluster, measured or range(len(workload.names)))
+
+
+def _steady(throughputs: Throughputs, arrivals: Arrivals) -> Scenario:
+    return _cluster(generate(throughputs, arrivals, 4 * STEADY.stop, seed=0), (36, 36, 36), STEADY)
+
+
+def _rented(throughputs: Throughputs) -> Scenario:
+    rng = np.random.default_rng(0)
+    wanted = [k for k, kind in enumerate(throughputs.kinds) if kind.scale == 1 and kind.name.startswith("ResNet-50")]
+    a3c = [k for k, kind in enumerate(throughputs.kinds) if kind.scale == 1 and kind.name.startswith("A3C")]
+    kind = np.where(rng.random(BATCH) < 0.5, rng.choice(wanted, BATCH), rng.choice(a3c, BATCH))
+    days = rng.choice([0.5, 1, 2, 4, 8], BATCH)
+    workload = Workload(
+        throughputs,
+        tuple(str(m) for m in range(BATCH)),
+        kind,
+        np.floor(days * DAY * throughputs.alone[kind, throughputs.reference]),
+        np.zeros(BATCH),
+        np.ones(BATCH),
+        rng.choice([1.2, 2.0, 10.0], BATCH),
+    )
+    return replace(_cluster(workload, (RENTED,) * 3), settings=Settings(allocation_seconds=0))
+
+
+def _timed(asked: Scenario, way: Way) -> tuple[float, Summary]:
+    started = time.perf_counter()
+    outcome = simulate(asked, way(asked))
+    return time.perf_counter() - started, summarise(outcome)
+
+
+def _summary(asked: Scenario, way: Way) -> Summary:
+    return _timed(asked, way)[1]
+
+
+def _jct_hours(outcome: Outcome) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    measured = np.array(outcome.scenario.measured)
+    return np.asarray((outcome.finish - outcome.scenario.workload.arrival)[measured] / HOUR)
+
+
+def _makespan_row(name: str, ours: Summary, beside: str, theirs: Summary, published: str) -> Row:
+    return Row(
+        f"{BATCH} jobs at once: makespan, {name}",
+        f"{ours.makespan_seconds / HOUR:.1f} h",
+        f"{beside} {theirs.makespan_seconds / HOUR:.1f} h",
+        f"{theirs.makespan_seconds / ours.makespan_seconds:.2f}x (paper {published})",
+    )
+
+
+def main(words: Sequence[str]) -> None:
+    """Prints what is asked for."""
+    parts = {"speed": speed, "steady": steady, "makespan": makespan, "cost": cost}
+    if not DATA.is_dir():
+        sys.exit(f"the published traces and throughputs are not in {DATA}")
+    if words and words[0] == "load":
+        print(table("Load", "Single-worker jobs.", load(_throughputs(), Path(words[1]) if words[1:] else None)))
+        return
+    unknown = [word for word in words if word not in parts]
+    if unknown:
+        sys.exit(f"{unknown[0]!r} is none of {', '.join(parts)}, load")
+    for word in words or parts:
+        print(table(word, parts[word].__doc__ or "", parts[word](_throughputs())), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Gavel: which job runs on which instance type, and for how long."""

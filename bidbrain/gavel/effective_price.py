@@ -1,0 +1,159 @@
+"""Effective prices: what an hour of progress costs where machines are taken back and data has to be moved.
+
+The price per hour is divided by the share of time that is not lost to evictions; what leaves a cloud or a region is
+paid by its tariff, and a dataset is moved to each cloud once (section 6.3.2 of the dissertation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from math import exp, expm1, isfinite
+from types import MappingProxyType
+
+from bidbrain.errors import BidBrainError
+from pricing_data.market import NO_ZONE, Market
+
+
+class BadEffectivePrice(BidBrainError):
+    """A figure that an effective price is made of makes no sense, or is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evictions:
+    """How often a machine is taken back, and what that costs in time.
+
+    A life is exponential with `per_hour` evictions. It begins with `startup_hours` without progress; then every
+    `checkpoint_every_hours` of work are followed by `checkpoint_hours` of writing. With a warning that suffices for a
+    checkpoint nothing is lost but the writing; without one, the work since the last checkpoint is.
+    """
+
+    per_hour: float
+    startup_hours: float = 0.0
+    checkpoint_every_hours: float = 0.25
+    checkpoint_hours: float = 0.0
+    warned: bool = True
+
+    def __post_init__(self) -> None:
+        spans = (self.per_hour, self.startup_hours, self.checkpoint_hours)
+        if not all(isfinite(span) and span >= 0 for span in spans):
+            raise BadEffectivePrice(f"evictions {self}: rates and spans are finite and at least 0")
+        if not (isfinite(self.checkpoint_every_hours) and self.checkpoint_every_hours > 0):
+            raise BadEffectivePrice(f"checkpoint every {self.checkpoint_every_hours:g} hours: give a span above 0")
+
+    @property
+    def useful_share(self) -> float:
+        """The share of paid time that is work which lasts, over many lives.
+
+        Of a life X, `k` whole cycles c + w last if X reaches startup + k (c + w), so that the mean work of an unwarned
+        life is c * sum_k exp(-rate (startup + k (c + w))); 1 / rate is the mean life.
+        """
+        rate, every, writing = self.per_hour, self.checkpoint_every_hours, self.checkpoint_hours
+        if self.warned:
+            # Periodic checkpoints are not needed: the one at the warning is the only one written.
+            return exp(-rate * (self.startup_hours + writing))
+        cycle = every + writing
+        if rate == 0:
+            return every / cycle
+        return every * rate * exp(-rate * self.startup_hours) / expm1(rate * cycle) if rate * cycle < 700 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EgressTariff:
+    """Dollars per GB that leave: to the internet or another cloud in tiers, to a region or a zone of the same cloud.
+
+    `internet` holds (up to so many GB a month, dollars per GB), rising, the last one without end.
+    """
+
+    internet: tuple[tuple[float, float], ...]
+    region_usd_per_gb: float
+    zone_usd_per_gb: float
+
+    def internet_usd(self, gigabytes: float, after_gb: float = 0.0) -> float:
+        """What leaves after `after_gb` have left this month. What is free at the beginning is a tier of 0 dollars."""
+        below, total = 0.0, 0.0
+        for up_to, usd_per_gb in self.internet:
+            within = min(after_gb + gigabytes, up_to) - max(after_gb, below)
+            total += max(0.0, within) * usd_per_gb
+            below = up_to
+        return total
+
+
+_ENDLESS = float("inf")
+LIST_TARIFFS_2020: Mapping[str, EgressTariff] = MappingProxyType(
+    {
+        "aws": EgressTariff(((1, 0.0), (10_000, 0.09), (50_000, 0.085), (150_000, 0.07), (_ENDLESS, 0.05)), 0.02, 0.01),
+        "azure": EgressTariff(
+            ((5, 0.0), (10_000, 0.087), (50_000, 0.083), (150_000, 0.07), (_ENDLESS, 0.05)), 0.02, 0.0
+        ),
+        "gcp": EgressTariff(((1_000, 0.12), (10_000, 0.11), (_ENDLESS, 0.08)), 0.01, 0.01),
+    }
+)
+"""List prices of early 2020 for what leaves a North American region. With Amazon's free first GB and $0.918 for a
+V100-hour they give Table 6.2 of the dissertation to the last digit. What comes in is free on every cloud."""
+
+
+@dataclass(frozen=True)
+class Movement:
+    """What moves with a job, where its dataset lies from the start, and what a move costs beside egress.
+
+    A move costs `hours` of paid time on the new machine without progress. Allowances of free egress are not counted:
+    they belong to an account, not to a job.
+    """
+
+    checkpoint_gb: float
+    dataset_gb: float
+    dataset_on: frozenset[str]
+    hours: float
+    tariffs: Mapping[str, EgressTariff]
+
+    def __post_init__(self) -> None:
+        for what, value in (("checkpoint", self.checkpoint_gb), ("dataset", self.dataset_gb), ("move", self.hours)):
+            if not (isfinite(value) and value >= 0):
+                raise BadEffectivePrice(f"{what} of {value:g}: give a size in GB, or hours, of at least 0")
+        if not self.dataset_on:
+            raise BadEffectivePrice("the dataset lies on no cloud: name at least one")
+
+    def checkpoint_usd(self, source: Market, target: Market) -> float:
+        """What a checkpoint costs on its way from one market to another."""
+        if source.cloud != target.cloud:
+            return self._internet(source.cloud, self.checkpoint_gb)
+        if source.region != target.region:
+            return self.checkpoint_gb * self._tariff(source.cloud).region_usd_per_gb
+        if source.zone != target.zone and NO_ZONE not in (source.zone, target.zone):
+            return self.checkpoint_gb * self._tariff(source.cloud).zone_usd_per_gb
+        return 0.0
+
+    def dataset_usd(self, cloud: str, held: Collection[str] = ()) -> float:
+        """What the dataset costs on its way to a cloud, from the cheapest that has it; nothing where it lies already.
+
+        `held` are the clouds it has reached since the start: it moves once per cloud.
+        """
+        clouds = self.dataset_on.union(held)
+        if cloud in clouds or self.dataset_gb == 0:
+            return 0.0
+        return min(self._internet(source, self.dataset_gb) for source in sorted(clouds))
+
+    def _internet(self, cloud: str, gigabytes: float) -> float:
+        tariff = self._tariff(cloud)
+        free = tariff.internet[0][0] if tariff.internet[0][1] == 0 else 0.0
+        return tariff.internet_usd(gigabytes, after_gb=free)
+
+    def _tariff(self, cloud: str) -> EgressTariff:
+        try:
+            return self.tariffs[cloud]
+        except KeyError:
+            raise BadEffectivePrice(
+                f"no egress tariff of cloud {cloud!r}, only of {', '.join(sorted(self.tariffs))}: give one"
+            ) from None
+
+
+def effective_usd_per_hour(
+    usd_per_hour: float, useful_share: float, moved_usd: float = 0.0, hours: float = 1.0
+) -> float:
+    """Dollars per hour of lasting work over `hours` of it: price over the useful share, and what was moved for it."""
+    if not 0 < useful_share <= 1:
+        raise BadEffectivePrice(f"useful share {useful_share:g}: only work that lasts at times has a price per hour")
+    if not hours > 0:
+        raise BadEffectivePrice(f"{hours:g} hours of work: a price per hour needs some")
+    return usd_per_hour / useful_share + moved_usd / hours

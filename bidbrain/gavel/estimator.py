@@ -1,0 +1,230 @@
+"""Throughputs that were not measured, from a few that were and from reference jobs (section 5.3.3 of the dissertation).
+
+A job's *fingerprint* is a row: what it was measured to do under many conditions (a type of worker, or a type and a job
+beside it). Rows of jobs are alike in few ways, so a row with gaps is completed by the low-rank model that the reference
+rows follow (probabilistic PCA, Tipping and Bishop 1999): `x = mean + W z + noise`. The completed row also says which
+reference job is closest, whose pairs stand in for those of the new job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from bidbrain.errors import BidBrainError
+from bidbrain.gavel.problem import FloatArray
+
+_MOST_RANKS = 8
+_ROUNDS = 200
+_CONVERGED = 1e-7
+# Shares of what is left unexplained below which noise is only rounding; keeps the solves from being singular.
+_LEAST_NOISE = 1e-9
+
+
+class BadFingerprint(BidBrainError):
+    """Rows of throughputs that nothing can be estimated from."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """The low-rank model of some rows: their mean, the directions in which they differ (columns of W), the noise."""
+
+    mean: FloatArray
+    directions: FloatArray
+    noise: float
+
+    def completed(self, row: FloatArray) -> FloatArray:
+        """The row with its gaps (NaN) filled by what is expected of them, given the rest."""
+        known = ~np.isnan(row)
+        filled = row.copy()
+        filled[~known] = self.mean[~known]
+        if self.directions.shape[1] and known.any():
+            seen = self.directions[known]
+            precision = seen.T @ seen + self.noise * np.eye(seen.shape[1])
+            latent = np.linalg.solve(precision, seen.T @ (row[known] - self.mean[known]))
+            filled[~known] += self.directions[~known] @ latent
+        return filled
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """A completed row. Measured entries are as measured; `typical_error` is what the same gaps cost on the references.
+
+    `closest` is the reference job whose row differs least from the completed one.
+    """
+
+    values: FloatArray
+    rank: int
+    typical_error: float
+    closest: int
+
+
+def estimate(references: FloatArray, measured: FloatArray) -> Estimate:
+    """Completes a new job's row from the references' rows; NaN is what was not measured, in either.
+
+    The rank is the one that does best on the references themselves, each taken out in turn and seen through the same
+    gaps. Rank 0 is their mean. No estimate leaves the range that the references span in its column.
+    """
+    references = _checked(references, measured)
+    gaps = np.isnan(measured)
+    ranks = range(min(_MOST_RANKS, references.shape[0] - 2) + 1)
+    errors = _left_out_errors(references, ~gaps, ranks)
+    rank = int(errors.argmin())
+    values = _model(references, rank).completed(measured)
+    values[gaps] = np.clip(values[gaps], references.min(axis=0)[gaps], references.max(axis=0)[gaps])
+    distances = np.sqrt(((references - values) ** 2).mean(axis=1))
+    return Estimate(values, rank, float(errors[rank]), int(distances.argmin()))
+
+
+def filled(rows: FloatArray, rank: int) -> FloatArray:
+    """Rows with their gaps filled from each other, by fitting the model and filling in turn until nothing changes."""
+    gaps = np.isnan(rows)
+    if not gaps.any():
+        return rows
+    if gaps.all(axis=0).any():
+        raise BadFingerprint(f"column {int(gaps.all(axis=0).argmax())}: no reference was measured there; leave it out")
+    current = np.where(gaps, np.nanmean(rows, axis=0), rows)
+    for _ in range(_ROUNDS):
+        model = _model(current, rank)
+        following = np.array([model.completed(row) for row in rows])
+        change = float(np.abs(following - current).max())
+        current = following
+        if change <= _CONVERGED * float(np.abs(current).max()):
+            break
+    return current
+
+
+def _checked(references: FloatArray, measured: FloatArray) -> FloatArray:
+    if references.ndim != 2 or references.shape[0] < 3 or measured.shape != references.shape[1:]:
+        raise BadFingerprint(
+            f"references of shape {references.shape} and a row of {measured.shape}: at least three references,"
+            " with as many columns as the row"
+        )
+    if np.isinf(references).any() or np.isinf(measured).any():
+        raise BadFingerprint("a throughput is infinite: give numbers, or NaN for what was not measured")
+    return filled(references, min(2, references.shape[0] - 2))
+
+
+def _model(rows: FloatArray, rank: int) -> Model:
+    """Maximum likelihood: the leading directions, and the mean of the other variances as noise."""
+    mean = rows.mean(axis=0)
+    return _truncated(mean, *_spectrum(rows - mean), rank)
+
+
+def _spectrum(centred: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Variances and directions (rows) of centred rows, the largest first."""
+    _, singular, directions = np.linalg.svd(centred, full_matrices=False)
+    return singular**2 / centred.shape[0], directions
+
+
+def _truncated(mean: FloatArray, variances: FloatArray, directions: FloatArray, rank: int) -> Model:
+    total = float(variances.sum())
+    noise = float(variances[rank:].sum()) / max(1, mean.size - rank)
+    noise = max(noise, _LEAST_NOISE * total)
+    kept = np.sqrt(np.maximum(variances[:rank] - noise, 0.0))
+    return Model(mean, directions[:rank].T * kept, noise)
+
+
+def _left_out_errors(references: FloatArray, known: npt.NDArray[np.bool_], ranks: Sequence[int]) -> FloatArray:
+    """By rank, the root mean square error on the gaps of each reference, had it been the new job."""
+    squares = np.zeros(len(ranks))
+    for i, row in enumerate(references):
+        others = np.delete(references, i, axis=0)
+        mean = others.mean(axis=0)
+        spectrum = _spectrum(others - mean)
+        seen = np.where(known, row, np.nan)
+        for at, rank in enumerate(ranks):
+            guess = _truncated(mean, *spectrum, rank).completed(seen)
+            squares[at] += float(((guess - row)[~known] ** 2).sum())
+    gaps = max(1, int((~known).sum()) * references.shape[0])
+    return np.asarray(np.sqrt(squares / gaps), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class References:
+    """Jobs profiled offline, alone (job, type) and in pairs (job, other job, type, 2), in steps a second.
+
+    Pairs are looked at as shares of what each of the two does alone: 1 is a job that does not notice the other.
+    """
+
+    alone: FloatArray
+    together: FloatArray
+
+    @property
+    def shares(self) -> FloatArray:
+        """A row for each job: its own share beside each other job on each type, then the other's share beside it."""
+        return np.array([shares_of(self.alone[i], self.alone, self.together[i]) for i in range(len(self.alone))])
+
+
+def shares_of(alone: FloatArray, others_alone: FloatArray, together: FloatArray) -> FloatArray:
+    """The row of a job of pairs (other job, type, 2) with the references; NaN where nothing was measured."""
+    own = _ratio(together[:, :, 0], np.broadcast_to(alone, others_alone.shape))
+    other = _ratio(together[:, :, 1], others_alone)
+    return np.concatenate((own.ravel(), other.ravel()))
+
+
+def pairs_of_new(references: References, alone: FloatArray, measured: FloatArray) -> tuple[FloatArray, Estimate]:
+    """A new job's throughputs in pairs with every reference (other job, type, 2), from the few that were measured.
+
+    `measured` has that shape, with NaN where nothing was; `alone` is the new job on each type, and says something too:
+    jobs that are as fast alone share alike. What cannot run alone cannot run in a pair.
+    """
+    shares = references.shares
+    of_references, of_new = _alone_columns(references.alone, alone, weight=float(np.nanmean(np.nanstd(shares, axis=0))))
+    row = np.concatenate((shares_of(alone, references.alone, measured), of_new))
+    found = estimate(np.hstack((shares, of_references)), row)
+    own, other = found.values[: shares.shape[1]].reshape(2, *references.alone.shape)
+    pairs = np.stack((own * alone, other * references.alone), axis=-1)
+    return np.where(np.isnan(measured), pairs, measured), found
+
+
+def _alone_columns(references: FloatArray, new: FloatArray, weight: float) -> tuple[FloatArray, FloatArray]:
+    """Throughputs alone as further columns: logarithms, each of which weighs as much as a share on average does."""
+    logs, row = _logs(references), _logs(new)
+    mean, spread = np.nanmean(logs, axis=0), np.nanstd(logs, axis=0)
+    scale = np.divide(weight, spread, out=np.zeros_like(spread), where=spread > 0)
+    return (logs - mean) * scale, (row - mean) * scale
+
+
+def pair_of_two_new(
+    references: References, alone: tuple[FloatArray, FloatArray], closest: tuple[int, int]
+) -> FloatArray:
+    """Two jobs that were never seen together, on each type (type, 2): as their closest references do, as shares."""
+    first, second = closest
+    own = _ratio(references.together[first, second, :, 0], references.alone[first])
+    other = _ratio(references.together[first, second, :, 1], references.alone[second])
+    return np.stack((own * alone[0], other * alone[1]), axis=-1)
+
+
+def alone_of_new(references: FloatArray, measured: FloatArray) -> Estimate:
+    """A new job's throughputs alone on each type, from those measured; NaN is what was not, 0 what cannot run.
+
+    Rows are completed as logarithms, as they are or less their mean where the new job was measured: how fast a job is
+    may tell how it gains by a faster type, or only what its programmer calls a step. What does better on the references
+    decides. References that run nowhere where the new job was measured are left out.
+    """
+    known = measured > 0
+    if not known.any():
+        raise BadFingerprint("none of the new job's throughputs is above 0: measure it on one type at least")
+    usable = np.flatnonzero((references[:, known] > 0).any(axis=1))
+    rows, row = _logs(references[usable]), _logs(measured)
+    levels = np.nanmean(rows[:, known], axis=1, keepdims=True)
+    level = float(row[known].mean())
+    plain, ratios = estimate(rows, row), estimate(rows - levels, row - level)
+    found, at = (plain, 0.0) if plain.typical_error < ratios.typical_error else (ratios, level)
+    values = np.where(np.isnan(measured), np.exp(found.values + at), measured)
+    return replace(found, values=values, closest=int(usable[found.closest]))
+
+
+def _logs(throughputs: FloatArray) -> FloatArray:
+    """Logarithms; NaN where nothing was measured, or where a job cannot run."""
+    return np.log(throughputs, out=np.full(throughputs.shape, np.nan), where=throughputs > 0)
+
+
+def _ratio(together: FloatArray, alone: FloatArray) -> FloatArray:
+    """Shares; 0 where a job cannot run alone either, NaN where it was not measured."""
+    shares = np.divide(together, alone, out=np.zeros(together.shape), where=alone > 0)
+    return np.where(np.isnan(together) | np.isnan(alone), np.nan, shares)

@@ -1,0 +1,291 @@
+"""The one door to the solver: a sparse linear program in, an optimum out, or an error that says what cannot hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+from highspy import HighsBasisStatus, HighsModelStatus
+
+from bidbrain.errors import BidBrainError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Label = Callable[[int], str]
+
+INF = highspy.kHighsInf
+BASIC, AT_LOWER, AT_UPPER = HighsBasisStatus.kBasic, HighsBasisStatus.kLower, HighsBasisStatus.kUpper
+# Entries below are taken for zero by the solver unless it is told; throughputs may spread over nine decades.
+_SMALLEST_ENTRY = 1e-12
+_TOLERANCE = 1e-9
+_VIOLATED = 1e-7
+_WORTH_ENTERING = 1e-8
+_DUAL_SIMPLEX, _PRIMAL_SIMPLEX = 1, 4
+_OPTIONS: dict[str, str | float | int] = {
+    # The programs here are small or start from a basis: presolve costs more than it saves.
+    "presolve": "off",
+    "simplex_strategy": _PRIMAL_SIMPLEX,
+    # Who writes a program writes it in units that make its entries about 1.
+    "simplex_scale_strategy": 0,
+    "small_matrix_value": _SMALLEST_ENTRY,
+    "primal_feasibility_tolerance": _TOLERANCE,
+    "dual_feasibility_tolerance": _TOLERANCE,
+}
+
+
+# From elsewhere a basis can be too ill-conditioned to go on from: then once more from nothing, and then as the solver
+# itself would do it.
+_WAYS_OUT: tuple[tuple[str, str | float, str | float], ...] = (
+    ("presolve", "off", "off"),
+    ("presolve", "on", "off"),
+    ("primal_feasibility_tolerance", 1e-7, _TOLERANCE),
+)
+
+
+class CannotHold(BidBrainError):
+    """Constraints of a program contradict each other, or nothing bounds what it maximises."""
+
+
+class SolverFailed(BidBrainError):
+    """The solver ended without an optimum and without a proof that there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Constraints of one kind, `lower <= sum of values x <= upper` a row; `label(i)` says in words what row i is."""
+
+    label: Label
+    rows: IntArray
+    columns: IntArray
+    values: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Maximise `gain x` over `lower <= x <= upper` under rows, which are numbered on from kind to kind."""
+
+    gain: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    rows: tuple[Rows, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """Where the simplex ended: a solver status for each column and each row. A next program may start there."""
+
+    columns: list[HighsBasisStatus]
+    rows: list[HighsBasisStatus]
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """An optimal point, its value, and what one more unit of each row's bound would add."""
+
+    x: FloatArray
+    value: float
+    prices: FloatArray = field(repr=False)
+
+
+def at_most(label: Label, rows: IntArray, columns: IntArray, values: FloatArray, upper: FloatArray) -> Rows:
+    """Rows that are bounded above."""
+    return Rows(label, rows, columns, values, np.full(len(upper), -INF), upper)
+
+
+def at_least(label: Label, rows: IntArray, columns: IntArray, values: FloatArray, lower: FloatArray) -> Rows:
+    """Rows that are bounded below."""
+    return Rows(label, rows, columns, values, lower, np.full(len(lower), INF))
+
+
+class Solver:
+    """A program at the solver. It can be changed; the next optimum is looked for from the last one.
+
+    `dual` is for programs that lose with every column (costs), but break rows where all columns are 0.
+    """
+
+    def __init__(self, program: Program, start: Basis | None = None, *, dual: bool = False) -> None:
+        self._labels = [(rows.label, len(rows.upper)) for rows in program.rows]
+        self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
+        self._highs.silent()
+        for name, value in _OPTIONS.items():
+            self._highs.setOptionValue(name, value)
+        if dual:
+            self._highs.setOptionValue("simplex_strategy", _DUAL_SIMPLEX)
+        self._highs.passModel(_model(program))
+        self.start_from(start)
+
+    def start_from(self, basis: Basis | None) -> None:
+        """Looks for the next optimum from a basis, if there is one."""
+        if basis is not None:
+            self._highs.setBasis(_highs_basis(basis))
+
+    def optimum(self) -> Optimum:
+        """The optimum of the program as it now is."""
+        self._highs.run()
+        for option, once, always in _WAYS_OUT:
+            if self._highs.getModelStatus() == HighsModelStatus.kOptimal:
+                break
+            self._highs.clearSolver()
+            self._highs.setOptionValue(option, once)
+            self._highs.run()
+            self._highs.setOptionValue(option, always)
+        status = self._highs.getModelStatus()
+        if status != HighsModelStatus.kOptimal:
+            raise self._reason(status)
+        solution = self._highs.getSolution()
+        return Optimum(
+            np.array(solution.col_value), self._highs.getInfo().objective_function_value, np.array(solution.row_dual)
+        )
+
+    def basis(self) -> Basis:
+        """Where the last optimum was found."""
+        basis = self._highs.getBasis()
+        return Basis(basis.col_status, basis.row_status)
+
+    def set_gain(self, gain: FloatArray) -> None:
+        """Another objective."""
+        self._highs.changeColsCost(len(gain), np.arange(len(gain), dtype=np.int32), gain)
+
+    def set_column(self, column: int, lower: float, upper: float = INF) -> None:
+        """Another range for a column."""
+        self._highs.changeColBounds(column, lower, upper)
+
+    def set_lower(self, row: int, lower: float) -> None:
+        """Another bound for a row that is bounded below."""
+        self._highs.changeRowBounds(row, lower, INF)
+
+    def set_entry(self, row: int, column: int, value: float) -> None:
+        """Another coefficient."""
+        self._highs.changeCoeff(row, column, value)
+
+    def add_columns(self, gain: FloatArray, columns: IntArray, rows: IntArray, values: FloatArray) -> None:
+        """More columns of any value from 0, their entries in the order of columns (counted from 0)."""
+        count = len(gain)
+        starts = np.searchsorted(columns, np.arange(count)).astype(np.int32)
+        indices = rows.astype(np.int32)
+        self._highs.addCols(count, gain, np.zeros(count), np.full(count, INF), len(rows), starts, indices, values)
+
+    def _reason(self, status: HighsModelStatus) -> BidBrainError:
+        if status == HighsModelStatus.kUnbounded:
+            return CannotHold("no constraint bounds the objective: give every type a number of workers")
+        broken = self._broken()
+        if broken:
+            more = f" (nor {len(broken) - 1} more)" if len(broken) > 1 else ""
+            return CannotHold(f"cannot hold: {broken[0]}{more}")
+        return SolverFailed(f"the solver ended with {str(status).rsplit('.k', 1)[-1]}: check the spread of the input")
+
+    def _broken(self) -> list[str]:
+        """The rows that give way where the total relative violation is least, in words."""
+        model = self._highs.getLp()
+        lower, upper = np.array(model.row_lower_), np.array(model.row_upper_)
+        bound = np.abs(np.where(np.isfinite(lower), lower, upper))
+        unit = np.where(np.isfinite(bound) & (bound > _VIOLATED), bound, 1.0)
+        # Bounds of columns stay; what a row's violation costs is relative to what it demands.
+        self._highs.feasibilityRelaxation(-1.0, -1.0, 1.0, None, None, 1 / unit)
+        found = np.array(self._highs.getSolution().row_value)
+        broken = np.maximum(lower - found, found - upper) > _VIOLATED * unit
+        labels = [(label, i) for label, count in self._labels for i in range(count)]
+        return [labels[row][0](labels[row][1]) for row in np.flatnonzero(broken)]
+
+
+class GrowingSolver:
+    """A program with far more columns than an optimum uses: beyond a core, they enter when prices say it pays.
+
+    The optimum is that of the whole program. Columns outside the core may have any value from 0.
+    """
+
+    def __init__(self, program: Program, core: IntArray) -> None:
+        self._gain = program.gain
+        offsets = np.cumsum([0, *(len(kind.upper) for kind in program.rows)])
+        row = np.concatenate([kind.rows + at for kind, at in zip(program.rows, offsets[:-1], strict=True)])
+        column = np.concatenate([kind.columns for kind in program.rows])
+        order = np.argsort(column, kind="stable")
+        self._row, self._column = row[order], column[order]
+        self._value = np.concatenate([kind.values for kind in program.rows])[order]
+        self._starts = np.searchsorted(self._column, np.arange(len(program.gain) + 1))
+        # Where a column of the whole program stands in the solver's, -1 if it does not.
+        self._place = np.full(len(program.gain), -1)
+        self._place[core] = np.arange(len(core))
+        self._inside = core
+        self._solver = Solver(_restricted(program, core, self._place))
+
+    def set_gain(self, gain: FloatArray) -> None:
+        """Another objective, over all columns."""
+        self._gain = gain
+        self._solver.set_gain(gain[self._inside])
+
+    def set_column(self, column: int, lower: float, upper: float = INF) -> None:
+        """Another range for a column of the core."""
+        self._solver.set_column(int(self._place[column]), lower, upper)
+
+    def set_lower(self, row: int, lower: float) -> None:
+        """Another bound for a row that is bounded below."""
+        self._solver.set_lower(row, lower)
+
+    def set_entry(self, row: int, column: int, value: float) -> None:
+        """Another coefficient for a column of the core."""
+        self._solver.set_entry(row, int(self._place[column]), value)
+
+    def optimum(self) -> Optimum:
+        """The optimum of the whole program."""
+        while True:
+            found = self._solver.optimum()
+            lost = np.bincount(self._column, self._value * found.prices[self._row], len(self._gain))
+            worth = np.where(self._place < 0, self._gain - lost, 0.0)
+            wanted = np.flatnonzero(worth > _WORTH_ENTERING)
+            if not len(wanted):
+                x = np.zeros(len(self._gain))
+                x[self._inside] = found.x
+                return Optimum(x, found.value, found.prices)
+            # The best few: most of what looks worth it now no longer does when those are in.
+            most = len(found.prices)
+            self._enter(wanted if len(wanted) <= most else wanted[np.argpartition(-worth[wanted], most)[:most]])
+
+    def _enter(self, columns: IntArray) -> None:
+        lengths = self._starts[columns + 1] - self._starts[columns]
+        number = np.repeat(np.arange(len(columns)), lengths)
+        entry = (
+            np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths) + self._starts[columns][number]
+        )
+        self._solver.add_columns(self._gain[columns], number, self._row[entry], self._value[entry])
+        self._place[columns] = len(self._inside) + np.arange(len(columns))
+        self._inside = np.concatenate([self._inside, columns])
+
+
+def _restricted(program: Program, core: IntArray, place: IntArray) -> Program:
+    kinds = []
+    for kind in program.rows:
+        kept = place[kind.columns] >= 0
+        kinds.append(replace(kind, rows=kind.rows[kept], columns=place[kind.columns[kept]], values=kind.values[kept]))
+    return Program(program.gain[core], program.lower[core], program.upper[core], tuple(kinds))
+
+
+def _model(program: Program) -> highspy.HighsLp:
+    kinds = program.rows
+    offsets = np.cumsum([0, *(len(kind.upper) for kind in kinds)])
+    rows = np.concatenate([kind.rows + offset for kind, offset in zip(kinds, offsets[:-1], strict=True)])
+    order = np.argsort(rows, kind="stable")
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = len(program.gain), int(offsets[-1])
+    model.sense_ = highspy.ObjSense.kMaximize
+    model.col_cost_, model.col_lower_, model.col_upper_ = program.gain, program.lower, program.upper
+    model.row_lower_ = np.concatenate([kind.lower for kind in kinds])
+    model.row_upper_ = np.concatenate([kind.upper for kind in kinds])
+    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    model.a_matrix_.start_ = np.searchsorted(rows[order], np.arange(model.num_row_ + 1))
+    model.a_matrix_.index_ = np.concatenate([kind.columns for kind in kinds])[order]
+    model.a_matrix_.value_ = np.concatenate([kind.values for kind in kinds])[order]
+    return model
+
+
+def _highs_basis(start: Basis) -> highspy.HighsBasis:
+    basis = highspy.HighsBasis()
+    basis.col_status, basis.row_status = start.columns, start.rows
+    # From another program: the solver may have to mend it.
+    basis.valid = basis.alien = True
+    return basis

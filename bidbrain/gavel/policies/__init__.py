@@ -1,0 +1,48 @@
+"""Scheduling policies by name; `POLICIES[name]()` makes one. They share one question and one kind of answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bidbrain.gavel.policies.agnostic import Agnostic
+from bidbrain.gavel.policies.allox import AlloX
+from bidbrain.gavel.policies.base import Policy, UnknownPolicy, Warm
+from bidbrain.gavel.policies.baselines import Isolated, Proportional
+from bidbrain.gavel.policies.budget import MakespanWithinBudget
+from bidbrain.gavel.policies.cost import MinCost
+from bidbrain.gavel.policies.finish_time import FinishTimeFairness
+from bidbrain.gavel.policies.hierarchical import Hierarchical
+from bidbrain.gavel.policies.linear import MaxThroughput
+from bidbrain.gavel.policies.makespan import Makespan
+from bidbrain.gavel.policies.max_min import MaxMinFairness
+from bidbrain.gavel.policies.ordered import Fifo, ShortestJobFirst
+from bidbrain.gavel.policies.random_packing import RandomPacking
+from bidbrain.gavel.policies.slo import MinCostSlo
+
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "max-min-fairness": MaxMinFairness,
+    "makespan": Makespan,
+    "finish-time-fairness": FinishTimeFairness,
+    "fifo": Fifo,
+    "shortest-job-first": ShortestJobFirst,
+    "max-throughput": MaxThroughput,
+    "min-cost": MinCost,
+    "min-cost-slo": MinCostSlo,
+    "makespan-within-budget": MakespanWithinBudget,
+    "hierarchical": Hierarchical,
+    "isolated": Isolated,
+    "proportional": Proportional,
+    "allox": AlloX,
+    "random-packing": RandomPacking,
+}
+
+
+def policy_named(name: str, *, agnostic: bool = False) -> Policy:
+    """The policy of a name, or its heterogeneity-agnostic form."""
+    if name not in POLICIES:
+        raise UnknownPolicy(f"policy {name!r} is none of {', '.join(POLICIES)}")
+    policy = POLICIES[name]()
+    return Agnostic(policy) if agnostic else policy
+
+
+__all__ = ["POLICIES", "Agnostic", "Policy", "UnknownPolicy", "Warm", "policy_named"]

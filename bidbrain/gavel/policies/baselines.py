@@ -1,0 +1,63 @@
+"""What the other policies are compared with: `isolated` and `proportional` shares of the whole cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.gavel.policies.base import Warm, allocation
+from bidbrain.gavel.problem import Allocation, FloatArray, Problem
+from bidbrain.gavel.shares import equal_throughput, rows_of, runnable
+
+
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """`isolated`: every job has 1/n of each type for itself, and nobody uses what another leaves (section 5.4.1)."""
+
+    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+        """The objective is the least normalised throughput, as in max-min fairness."""
+        return _of_jobs(problem, isolated_shares(problem))
+
+
+@dataclass(frozen=True, slots=True)
+class Proportional:
+    """`proportional`: a job's time falls on the types as workers do; worker-time goes by weight, none is left over."""
+
+    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+        """The objective is the least normalised throughput, as in max-min fairness."""
+        workers, jobs = problem.cluster.workers, problem.jobs
+        total = workers.sum()
+        if not total > 0:
+            return _of_jobs(problem, np.zeros(jobs.throughputs.shape))
+        time = _filled(jobs.weight / jobs.scale, jobs.scale.astype(np.float64), total)
+        return _of_jobs(problem, time[:, None] * (workers / total) * runnable(problem))
+
+
+def isolated_shares(problem: Problem) -> FloatArray:
+    """X_isolated of the jobs: 1/n of each type's workers, over the workers that a job holds at once."""
+    jobs = problem.jobs
+    part = problem.cluster.workers / max(1, len(jobs.ids)) / jobs.scale[:, None] * runnable(problem)
+    return np.asarray(part / np.maximum(1.0, part.sum(axis=1, keepdims=True)))
+
+
+def _of_jobs(problem: Problem, shares: FloatArray) -> Allocation:
+    every = np.zeros((rows_of(problem), shares.shape[1]))
+    every[: len(shares)] = shares
+    found = allocation(problem, every, 0.0)
+    equal = problem.jobs.weight * equal_throughput(problem)
+    runs = equal > 0
+    level = found.effective_throughput[runs] / equal[runs] * problem.jobs.scale[runs]
+    return allocation(problem, every, float(level.min(initial=np.inf)) if runs.any() else 0.0)
+
+
+def _filled(rate: FloatArray, scale: FloatArray, total: float) -> FloatArray:
+    """min(1, level rate) for the level at which all workers are held, or all jobs run all the time."""
+    order = np.argsort(-rate, kind="stable")
+    # Those with the highest rates are full first: what they hold, and what the rest takes of a unit of level.
+    full = np.concatenate([[0.0], np.cumsum(scale[order])[:-1]])
+    rest = np.cumsum((scale * rate)[order][::-1])[::-1]
+    level = (total - full) / rest
+    enough = np.flatnonzero(level * rate[order] <= 1.0)
+    reached = level[enough[0]] if len(enough) else np.inf
+    return np.asarray(np.minimum(1.0, reached * rate))

@@ -1,0 +1,40 @@
+"""`min-cost`: most work per dollar, within quotas (section 6.4.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.gavel.policies.base import Warm, allocation, require_prices
+from bidbrain.gavel.policies.linear import most_worth, normalised_worth
+from bidbrain.gavel.problem import Allocation, FloatArray, Problem
+from bidbrain.gavel.shares import Shares, effective_throughput, scale_of_rows
+
+
+@dataclass(frozen=True, slots=True)
+class MinCost:
+    """Maximises sum_m w_m sum_j (T_mj / c_j) / max_j (T_mj / c_j) X_mj: each job gets time where it is cheapest for it.
+
+    The paper's objective, the sum of throughput over cost, is reported beside it: it would be content with any X that
+    gives each job a little of its cheapest type.
+    """
+
+    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+        """The objective is that sum; a note has the paper's, in steps per dollar."""
+        price = require_prices(problem, "min-cost")
+        columns = Shares.of(problem)
+        found = most_worth(columns, normalised_worth(columns, problem.jobs.weight, price))
+        per_dollar = _steps_per_dollar(problem, found.shares, price)
+        return allocation(problem, found.shares, found.value, notes={"sum_of_steps_per_dollar": per_dollar})
+
+
+def _steps_per_dollar(problem: Problem, shares: FloatArray, price: FloatArray) -> float:
+    """sum_m throughput(m, X) / cost(m, X) over the jobs that get time; what a pair costs, its two jobs share alike."""
+    jobs = len(problem.jobs.ids)
+    hourly = (scale_of_rows(problem)[:, None] * shares) @ price
+    each = hourly[:jobs].copy()
+    if problem.pairs is not None:
+        np.add.at(each, problem.pairs.members, hourly[jobs:, None] / 2)
+    throughput = effective_throughput(problem, shares) * 3600
+    return float(np.divide(throughput, each, out=np.zeros(jobs), where=each > 0).sum())

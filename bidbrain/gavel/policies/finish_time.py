@@ -1,0 +1,84 @@
+"""`finish-time-fairness`: nobody is slowed down much more than anybody else, against a 1/n share (section 5.4.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.gavel.lp import SolverFailed
+from bidbrain.gavel.policies.base import Warm, allocation, require_steps
+from bidbrain.gavel.policies.baselines import isolated_shares
+from bidbrain.gavel.policies.least import Lifted, lift_least
+from bidbrain.gavel.problem import Allocation, FloatArray, IntArray, Problem
+from bidbrain.gavel.shares import best_throughput
+
+_REACHED, _NO_FARTHER = 1 - 1e-9, 1 + 1e-10
+_MOST_STEPS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class FinishTimeFairness:
+    """Minimises max_m rho_m, rho_m = (t_m + steps_m / throughput(m, X)) / (t_isolated_m + steps_m / isolated).
+
+    For a given rho every job needs a throughput, and whether all get it is the max-min program. Its prices bound the
+    least rho from below where it is out of reach; the bound is the next rho (Newton's method, from below).
+    """
+
+    def allocate(self, problem: Problem, warm: Warm | None = None, /) -> Allocation:
+        """The objective is the largest rho, over the jobs that run anywhere."""
+        require_steps(problem, "finish-time-fairness")
+        race = _Race.of(problem)
+        if not len(race.jobs):
+            return allocation(problem, lift_least(problem, np.zeros(len(problem.jobs.ids)), warm).shares, 0.0)
+        rho = race.least()
+        for _ in range(_MOST_STEPS):
+            found = lift_least(problem, race.need(rho, len(problem.jobs.ids)), warm)
+            bound = race.bound(rho, found)
+            if found.level >= _REACHED or bound <= rho * _NO_FARTHER:
+                return allocation(problem, found.shares, rho)
+            rho = bound
+        raise SolverFailed(f"finish-time fairness came no nearer than {rho:g}: check the spread of steps and times")
+
+
+@dataclass(frozen=True, slots=True)
+class _Race:
+    """The jobs that have steps left and run somewhere: steps, time elapsed, time under a 1/n share, least time left."""
+
+    jobs: IntArray
+    steps: FloatArray
+    elapsed: FloatArray
+    isolated: FloatArray
+    soonest: FloatArray
+
+    @classmethod
+    def of(cls, problem: Problem) -> _Race:
+        best, jobs = best_throughput(problem), problem.jobs
+        runs = np.flatnonzero((best > 0) & (jobs.steps > 0))
+        alone = (jobs.throughputs * isolated_shares(problem)).sum(axis=1)[runs]
+        steps, elapsed = jobs.steps[runs], jobs.elapsed_seconds[runs]
+        past = elapsed if jobs.isolated_seconds is None else jobs.isolated_seconds[runs]
+        return cls(runs, steps, elapsed, past + steps / alone, steps / best[runs])
+
+    def least(self) -> float:
+        """No rho is smaller than a job's that is alone in the world."""
+        return float(((self.elapsed + self.soonest) / self.isolated).max())
+
+    def need(self, rho: float, count: int) -> FloatArray:
+        """The throughput at which each job's own rho is this one."""
+        need = np.zeros(count)
+        need[self.jobs] = self.steps / (rho * self.isolated - self.elapsed)
+        return need
+
+    def bound(self, rho: float, found: Lifted) -> float:
+        """The rho at which the need, at the prices found, is as large as what can be had: the least is not below."""
+        prices = found.prices[self.jobs]
+        for _ in range(_MOST_STEPS):
+            left = rho * self.isolated - self.elapsed
+            need = prices * self.steps / left
+            slope = (need * self.isolated / left).sum()
+            step = (need.sum() - found.level) / slope
+            rho += step
+            if step <= 1e-14 * rho:
+                break
+        return rho

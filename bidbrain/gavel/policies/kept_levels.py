@@ -1,0 +1,96 @@
+"""The program that lifts the least, kept from call to call: the next problem is much like the last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from bidbrain.gavel.lp import AT_LOWER, BASIC, INF, Basis, FloatArray, Solver
+from bidbrain.gavel.policies.levels import KEPT, Levels, near_optimal_basis
+
+
+class KeptLevels:
+    """The program of the last call. What changes from call to call is most often how many jobs a group has."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+        self._at: tuple[Levels, Solver] | None = None
+
+    def lift(self, traits: FloatArray, workers: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        """The largest z, each job's shares and price; a row of traits is progress on each type, need and scale."""
+        if not len(traits):
+            return 0.0, np.zeros((0, len(workers))), np.zeros(0)
+        width, content = traits.shape[1] * traits.itemsize, np.ascontiguousarray(traits).tobytes()
+        keys = [content[i : i + width] for i in range(0, len(content), width)]
+        cold = self._at is None
+        levels, solver = self._brought_up_to(keys, workers)
+        solver.set_gain(levels.gain())
+        most = INF if levels.lifted().any() else 0.0
+        solver.set_column(levels.z, 0.0, most)
+        first = solver.optimum()
+        z = first.value
+        if cold and levels.workers.sum() >= levels.held().sum():
+            # Much is left over, and the first stage ends far from where it is given out well.
+            solver.start_from(near_optimal_basis(levels, z))
+        solver.set_gain(levels.leftover_gain())
+        solver.set_column(levels.z, z * KEPT, most)
+        shares = solver.optimum().x[: levels.z].reshape(-1, len(workers))
+        groups = np.array([self._numbers[key] for key in keys])
+        # A group's row is one constraint; of its price each job has its part.
+        prices = np.abs(first.prices[: len(levels.need)]) / np.maximum(levels.count, 1.0)
+        return z, np.clip(shares[groups], 0.0, 1.0), prices[groups]
+
+    def _brought_up_to(self, keys: list[bytes], workers: FloatArray) -> tuple[Levels, Solver]:
+        if self._at is None or not np.array_equal(workers, self._at[0].workers):
+            self._numbers, self._at = {}, None
+        if self._at is None or any(key not in self._numbers for key in keys):
+            self._at = self._rebuilt(keys, workers)
+        else:
+            self._at = _recounted(*self._at, self._counts(keys))
+        return self._at
+
+    def _counts(self, keys: list[bytes]) -> FloatArray:
+        numbers = [self._numbers[key] for key in keys]
+        return np.bincount(numbers, minlength=len(self._numbers)).astype(np.float64)
+
+    def _rebuilt(self, keys: list[bytes], workers: FloatArray) -> tuple[Levels, Solver]:
+        """A program with the groups that are new, from where the last one ended.
+
+        Groups without jobs stay, because their like tends to come back, as long as they are fewer than those that did.
+        """
+        old, now = self._numbers, dict.fromkeys(keys)
+        gone = sum(key not in now for key in old)
+        stay = [key for key in old if key in now or 2 * gone <= len(old)]
+        order = [*stay, *(key for key in now if key not in old)]
+        self._numbers = {key: g for g, key in enumerate(order)}
+        traits = np.frombuffer(b"".join(order)).reshape(len(order), -1)
+        levels = Levels(traits[:, :-2], traits[:, -2], traits[:, -1], self._counts(keys), workers)
+        start = (
+            near_optimal_basis(levels) if self._at is None else _carried(self._at, [old[key] for key in stay], levels)
+        )
+        return levels, Solver(levels.program(), start)
+
+
+def _carried(at: tuple[Levels, Solver], stay: list[int], levels: Levels) -> Basis:
+    """The last basis, for those groups that stay."""
+    basis, (old, types) = at[1].basis(), at[0].progress.shape
+    new = len(levels.need) - len(stay)
+    columns = [status for g in stay for status in basis.columns[g * types : (g + 1) * types]]
+    level, time = [basis.rows[g] for g in stay], [basis.rows[old + g] for g in stay]
+    return Basis(
+        [*columns, *[AT_LOWER] * (new * types), basis.columns[-1]],
+        [*level, *[BASIC] * new, *time, *[BASIC] * new, *basis.rows[2 * old :]],
+    )
+
+
+def _recounted(levels: Levels, solver: Solver, count: FloatArray) -> tuple[Levels, Solver]:
+    """The same groups with other numbers of jobs."""
+    changed = replace(levels, count=count)
+    groups, types = levels.progress.shape
+    lifted, held = changed.lifted(), changed.held()
+    for g in np.flatnonzero(count != levels.count).tolist():
+        solver.set_lower(g, 0.0 if lifted[g] else -INF)
+        for j in range(types):
+            solver.set_entry(2 * groups + j, g * types + j, float(held[g]))
+    return changed, solver

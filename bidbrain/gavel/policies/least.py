@@ -1,0 +1,58 @@
+"""Lifting whoever has least, and giving out what is left over: what several policies have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.gavel.lp import FloatArray
+from bidbrain.gavel.policies.base import Warm
+from bidbrain.gavel.policies.kept_levels import KeptLevels
+from bidbrain.gavel.policies.paired import lift_paired
+from bidbrain.gavel.problem import Problem
+from bidbrain.gavel.shares import Shares, runnable
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """The largest z for which every job m gets `z need_m`, and X that gives it, and more where there is more.
+
+    `prices[m]` is what z loses with a unit more of need: `sum of prices need` is 1 at this need, and for no other need'
+    can z exceed `level / sum of prices need'`.
+    """
+
+    level: float
+    shares: FloatArray
+    prices: FloatArray
+
+
+def lift_least(problem: Problem, need: FloatArray, warm: Warm | None = None) -> Lifted:
+    """Maximises min_m throughput(m, X) / need_m over the jobs that need something and run somewhere.
+
+    That optimum is rarely unique: what its bottleneck leaves over is then given out for the most normalised throughput,
+    so that no worker idles that anybody could use, and X is Pareto efficient.
+    """
+    if problem.pairs is not None:
+        columns = Shares.of(problem)
+        best = columns.most()
+        relative, unit = _relative(need, best)
+        z, shares, prices = lift_paired(columns, best, relative)
+    else:
+        usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
+        best = usable.max(axis=1, initial=0.0)
+        relative, unit = _relative(need, best)
+        traits = np.column_stack([usable / np.where(best > 0, best, 1.0)[:, None], relative, problem.jobs.scale])
+        kept = warm.keep(KeptLevels) if warm else KeptLevels()
+        z, shares, prices = kept.lift(traits, problem.cluster.workers)
+    # The program's need is in units of throughput on the fastest type, and of `unit`.
+    return Lifted(z / unit, shares, prices / np.where(best > 0, best, np.inf) / unit)
+
+
+def _relative(need: FloatArray, best: FloatArray) -> tuple[FloatArray, float]:
+    """The need over the best throughput, in a unit that makes the largest about 1; who cannot run needs nothing."""
+    relative = np.divide(need, best, out=np.zeros(len(need)), where=best > 0)
+    largest = relative.max(initial=0.0)
+    # A power of ten, not the largest itself: what a job needs then stays the same number when another one leaves.
+    unit = float(10.0 ** np.round(np.log10(largest))) if largest > 0 else 1.0
+    return relative / unit, unit

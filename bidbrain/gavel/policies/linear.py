@@ -1,0 +1,55 @@
+"""Policies whose objective is a sum: every column of X has a worth, and the sum of worths is maximised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.gavel.lp import INF, FloatArray, GrowingSolver, Program
+from bidbrain.gavel.policies.base import Warm, allocation
+from bidbrain.gavel.problem import Allocation, Problem
+from bidbrain.gavel.shares import Shares
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """X of the largest sum of worths, and that sum."""
+
+    shares: FloatArray
+    value: float
+
+
+def most_worth(columns: Shares, worth: FloatArray, at_least: FloatArray | None = None) -> Worth:
+    """The valid X that is worth most, among those that give each column at least so much."""
+    count = columns.count
+    if not count:
+        return Worth(columns.matrix(np.zeros(0)), 0.0)
+    lower = np.zeros(count) if at_least is None else at_least
+    program = Program(worth, lower, np.full(count, INF), columns.limits())
+    found = GrowingSolver(program, np.arange(columns.alone)).optimum()
+    return Worth(columns.matrix(found.x), found.value)
+
+
+def normalised_worth(columns: Shares, weight: FloatArray, price: FloatArray | None = None) -> FloatArray:
+    """Weighted throughput over that on the job's fastest type, so that fast-stepping jobs do not dominate.
+
+    With prices of types it is throughput per price, over that where it is largest.
+    """
+    problem = columns.problem
+    price = np.ones(len(problem.cluster.types)) if price is None else price
+    job, column, throughput = columns.progress
+    best = columns.best(price)
+    worth = weight[job] * throughput / price[columns.type[column]] / best[job]
+    return np.bincount(column, worth, columns.count).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class MaxThroughput:
+    """`max-throughput`: maximises sum_m w_m throughput(m, X) / throughput(m, X_fastest) (sections 5.3.1, 6.4.1)."""
+
+    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+        """The objective is the weighted sum of normalised throughputs."""
+        columns = Shares.of(problem)
+        found = most_worth(columns, normalised_worth(columns, problem.jobs.weight))
+        return allocation(problem, found.shares, found.value)

@@ -1,0 +1,20 @@
+"""`makespan`: a batch of jobs is done as soon as possible (section 5.4.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bidbrain.gavel.policies.base import Warm, allocation, require_steps
+from bidbrain.gavel.policies.least import lift_least
+from bidbrain.gavel.problem import Allocation, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Makespan:
+    """Minimises max_m steps_m / throughput(m, X): the same program, with steps for what each job needs."""
+
+    def allocate(self, problem: Problem, warm: Warm | None = None, /) -> Allocation:
+        """The objective is the makespan in seconds, over the jobs that run anywhere."""
+        require_steps(problem, "makespan")
+        found = lift_least(problem, problem.jobs.steps, warm)
+        return allocation(problem, found.shares, 1 / found.level if found.level > 0 else 0.0)

@@ -1,0 +1,21 @@
+"""`max-min-fairness`: least attained service over throughputs instead of time (section 5.4.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bidbrain.gavel.policies.base import Warm, allocation
+from bidbrain.gavel.policies.least import lift_least
+from bidbrain.gavel.problem import Allocation, Problem
+from bidbrain.gavel.shares import equal_throughput
+
+
+@dataclass(frozen=True, slots=True)
+class MaxMinFairness:
+    """Maximises min_m scale_m / w_m throughput(m, X) / throughput(m, X_equal)."""
+
+    def allocate(self, problem: Problem, warm: Warm | None = None, /) -> Allocation:
+        """The objective is that minimum, over the jobs that run anywhere."""
+        jobs = problem.jobs
+        found = lift_least(problem, jobs.weight * equal_throughput(problem) / jobs.scale, warm)
+        return allocation(problem, found.shares, found.level)

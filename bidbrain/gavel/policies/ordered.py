@@ -1,0 +1,58 @@
+"""`fifo` and `shortest-job-first`: jobs in an order, each on the fastest type that those before it leave (5.4.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.gavel.lp import FloatArray
+from bidbrain.gavel.policies.base import Warm, allocation, require_steps
+from bidbrain.gavel.policies.linear import most_worth, normalised_worth
+from bidbrain.gavel.problem import Allocation, Problem
+from bidbrain.gavel.shares import Shares, best_throughput
+
+
+@dataclass(frozen=True, slots=True)
+class Fifo:
+    """Maximises sum_m (M - m) throughput(m, X) / throughput(m, X_fastest), m by arrival."""
+
+    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+        """Jobs that arrive together are in the order in which they are given."""
+        columns = Shares.of(problem)
+        found = most_worth(columns, normalised_worth(columns, _precedence(problem.jobs.arrival)))
+        return allocation(problem, found.shares, found.value)
+
+
+@dataclass(frozen=True, slots=True)
+class ShortestJobFirst:
+    """Minimises min_m steps_m / throughput(m, X): the job that can end first gets its fastest type.
+
+    The paper's objective says nothing of the others; they follow as in `fifo`, by how soon they could end.
+    """
+
+    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+        """The objective is the duration of the shortest job in seconds."""
+        require_steps(problem, "shortest-job-first")
+        best = best_throughput(problem)
+        duration = np.full(len(best), np.inf)
+        np.divide(problem.jobs.steps, best, out=duration, where=best > 0)
+        if not np.isfinite(duration).any():
+            return allocation(problem, Shares.of(problem).matrix(np.zeros(0)), 0.0)
+        first = int(np.argmin(duration))
+        columns = Shares.of(problem)
+        fastest = (columns.row == first) & (problem.jobs.throughputs[first, columns.type] >= best[first])
+        # The first of them, at once and all of the time: more than all others together can be worth.
+        weight = _precedence(duration)
+        worth = normalised_worth(columns, weight)
+        given = np.zeros(columns.count)
+        given[np.flatnonzero(fastest)[:1]] = 1.0
+        found = most_worth(columns, worth, at_least=given)
+        return allocation(problem, found.shares, float(duration[first]))
+
+
+def _precedence(key: FloatArray) -> FloatArray:
+    """M for the job with the smallest key, 1 for that with the largest."""
+    weight = np.empty(len(key))
+    weight[np.argsort(key, kind="stable")] = np.arange(len(key), 0, -1)
+    return weight

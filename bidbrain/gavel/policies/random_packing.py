@@ -1,0 +1,76 @@
+"""`random-packing`: jobs are put on workers at random, and two on one where there are too few (after Gandiva)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.gavel.policies.base import Warm, allocation
+from bidbrain.gavel.problem import Allocation, BadProblem, FloatArray, Problem
+from bidbrain.gavel.shares import equal_throughput, performing, rows_of, runnable
+
+
+@dataclass(frozen=True, slots=True)
+class RandomPacking:
+    """The mean of many random rounds, each drawn from the seed: it knows neither which type is fast nor who waits long.
+
+    In a round jobs come in random order. Each takes a random type that it fits on; if none is free, it joins a random
+    job that it can share workers with; if there is none, it waits.
+    """
+
+    seed: int = 0
+    rounds: int = 64
+
+    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+        """The objective is the least weighted normalised throughput, as in max-min fairness."""
+        if self.rounds < 1:
+            raise BadProblem(f"random-packing: rounds {self.rounds}: draw at least one")
+        rng = np.random.default_rng(self.seed)
+        shares = np.zeros((rows_of(problem), len(problem.cluster.types)))
+        round_ = _Round(problem)
+        for _ in range(self.rounds):
+            round_.draw(rng, shares)
+        shares /= self.rounds
+        found = allocation(problem, shares, 0.0)
+        equal = problem.jobs.weight * equal_throughput(problem)
+        runs = equal > 0
+        level = found.effective_throughput[runs] / equal[runs] * problem.jobs.scale[runs]
+        return allocation(problem, shares, float(level.min()) if runs.any() else 0.0)
+
+
+class _Round:
+    """What does not change from round to round: where jobs fit, and whom they can join."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._jobs, self._workers = len(problem.jobs.ids), problem.cluster.workers
+        self._scale, self._can = problem.jobs.scale, runnable(problem)
+        self._partners: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        if problem.pairs is None:
+            return
+        members = problem.pairs.members.tolist()
+        for pair, kind in np.argwhere(performing(problem)).tolist():
+            for one, other in (members[pair], members[pair][::-1]):
+                self._partners.setdefault((one, kind), []).append((other, pair))
+
+    def draw(self, rng: np.random.Generator, shares: FloatArray) -> None:
+        """Adds one round to the shares."""
+        free, alone = self._workers.copy(), np.full(self._jobs, -1)
+        for m in rng.permutation(self._jobs).tolist():
+            fitting = np.flatnonzero(self._can[m] & (free >= self._scale[m]))
+            if len(fitting):
+                alone[m] = rng.choice(fitting)
+                free[alone[m]] -= self._scale[m]
+                continue
+            joins = [
+                (other, pair, kind)
+                for kind in range(len(free))
+                for other, pair in self._partners.get((m, kind), [])
+                if alone[other] == kind
+            ]
+            if joins:
+                other, pair, kind = joins[rng.integers(len(joins))]
+                alone[other] = -1
+                shares[self._jobs + pair, kind] += 1.0
+        placed = np.flatnonzero(alone >= 0)
+        shares[placed, alone[placed]] += 1.0

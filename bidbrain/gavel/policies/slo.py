@@ -1,0 +1,115 @@
+"""`min-cost-slo`: least dollars to finish every job by its deadline (section 6.4.3, as hours instead of rates)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bidbrain.gavel.policies.base import Warm, allocation, require_prices, require_steps
+from bidbrain.gavel.policies.deadline_plan import Batch, Plan, TooMany, cheapest
+from bidbrain.gavel.policies.linear import most_worth, normalised_worth
+from bidbrain.gavel.problem import Allocation, Cluster, FloatArray, IntArray, Problem
+from bidbrain.gavel.shares import Shares, rows_of, runnable
+
+# What counts as done: more than the solver's tolerance away from it, less than a step.
+_DONE = 1 - 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class MinCostSlo:
+    """Hours of each job on each type, of least cost, with every deadline kept that can be.
+
+    What no deadline hurries is done where it is cheapest, in workers that deadlines leave free. A deadline that cannot
+    be kept is named with what it would take, and only that one is given up. Pairs are not used: who shares a worker
+    with whom matters to a rate, and deadlines are kept by hours.
+    """
+
+    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+        """The objective and `cost_usd` are dollars to the end of all work; X is how the plan begins."""
+        require_steps(problem, "min-cost-slo")
+        batch = _batch(problem, require_prices(problem, "min-cost-slo"))
+        soonest = batch.alone.min(axis=1, initial=np.inf)
+        runs = np.isfinite(soonest) & (problem.jobs.steps > 0)
+        late = runs & (batch.left < soonest * _DONE)
+        kept, plan, said = _kept(batch, np.flatnonzero(runs & np.isfinite(batch.left) & ~late))
+        said = [_late(problem, m, soonest[m]) for m in np.flatnonzero(late).tolist()] + said
+        seconds = np.zeros(batch.alone.shape)
+        shares = np.zeros((rows_of(problem), len(batch.types)))
+        if plan is not None:
+            seconds[kept], shares[kept] = plan.seconds, plan.rates
+        others = np.setdiff1d(np.flatnonzero(runs), kept)
+        kind = np.argmin(batch.alone[others] * batch.usd_per_second, axis=1)
+        seconds[others, kind] = batch.alone[others, kind]
+        shares[others] = _in_what_is_free(problem, shares, others)
+        usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
+        hours = np.zeros(shares.shape)
+        hours[: len(seconds)] = seconds / 3600
+        return replace(allocation(problem, shares, usd, tuple(said)), hours=hours, cost_usd=usd)
+
+
+def _batch(problem: Problem, price: FloatArray) -> Batch:
+    jobs, cluster = problem.jobs, problem.cluster
+    alone = np.full(jobs.throughputs.shape, np.inf)
+    np.divide(jobs.steps[:, None], jobs.throughputs, out=alone, where=runnable(problem))
+    left, scale = jobs.slo_seconds - jobs.elapsed_seconds, jobs.scale.astype(np.float64)
+    return Batch(jobs.ids, left, alone, scale, cluster.types, cluster.workers, price / 3600)
+
+
+def _part(batch: Batch, of: IntArray) -> Batch:
+    names = tuple(batch.names[m] for m in of.tolist())
+    return replace(batch, names=names, left=batch.left[of], alone=batch.alone[of], scale=batch.scale[of])
+
+
+def _kept(batch: Batch, hurried: IntArray) -> tuple[IntArray, Plan | None, list[str]]:
+    """The jobs whose deadlines can be kept together, their plan, and what the others would take."""
+    said: list[str] = []
+    while len(hurried):
+        part = _part(batch, hurried)
+        try:
+            return hurried, cheapest(part), said
+        except TooMany as error:
+            # Where only rounding is lacking, it is whoever lacks most.
+            short = error.done < max(_DONE, float(error.done.min()) * (1 + 1e-12))
+            said += [_crowded_out(part, i, float(error.done[i])) for i in np.flatnonzero(short).tolist()]
+            hurried = hurried[~short]
+    return hurried, None, said
+
+
+def _late(problem: Problem, m: int, soonest: float) -> str:
+    jobs = problem.jobs
+    left, elapsed = jobs.slo_seconds[m] - jobs.elapsed_seconds[m], jobs.elapsed_seconds[m]
+    return (
+        f"job {jobs.ids[m]!r}: its deadline cannot be kept: {left:g} s are left, and alone on its fastest type it takes"
+        f" {soonest:.6g} s; set slo_seconds to at least {elapsed + soonest:.6g}"
+    )
+
+
+def _crowded_out(part: Batch, i: int, done: float) -> str:
+    fastest = int(np.argmin(part.alone[i]))
+    lacking = (1 - done) * part.alone[i, fastest]
+    return (
+        f"job {part.names[i]!r}: its deadline cannot be kept beside the others: in the {part.left[i]:g} s left"
+        f" {done:.1%} of its steps fit; it lacks {lacking / 3600:.3g} h on {part.types[fastest]!r}: add workers, or"
+        f" give it {part.left[i] + lacking:.6g} s or more"
+    )
+
+
+def _in_what_is_free(problem: Problem, shares: FloatArray, unhurried: IntArray) -> FloatArray:
+    """X of the jobs without deadlines: where they are cheapest, in the workers that the others leave."""
+    jobs, cluster = problem.jobs, problem.cluster
+    used = (jobs.scale[:, None] * shares[: len(jobs.ids)]).sum(axis=0)
+    free = Cluster(cluster.types, np.maximum(0.0, cluster.workers - used), cluster.usd_per_hour)
+    # What is free is time on workers, not workers: a job that needs more at once than are free gets them for less time.
+    given = Shares.of(replace(problem, pairs=None))
+    mine = np.isin(given.row, unhurried)
+    rest = replace(
+        given,
+        problem=replace(given.problem, cluster=free),
+        row=given.row[mine],
+        type=given.type[mine],
+        held=given.held[mine],
+    )
+    price = require_prices(problem, "min-cost-slo")
+    worth = normalised_worth(given, jobs.weight, price)[mine]
+    return most_worth(rest, worth).shares[unhurried]

@@ -1,0 +1,155 @@
+"""What each strategy pays for jobs of a type and a length, over many starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+
+import numpy as np
+
+from bidbrain.errors import BidBrainError
+from bidbrain.gavel.effective_price import Movement
+from bidbrain.gavel.pricing.board import Board
+from bidbrain.gavel.pricing.strategies import Course, Runs, Strategy, follow, stay
+from bidbrain.gavel.problem import FloatArray
+
+
+class NoOffer(BidBrainError):
+    """A strategy has nothing to choose from."""
+
+
+@dataclass(frozen=True)
+class JobType:
+    """A job type's throughput in steps a second on one accelerator of each kind; 0 or absent where it cannot run."""
+
+    name: str
+    throughputs: Mapping[str, float]
+
+    def on(self, accelerator: str) -> float:
+        """Steps a second; accelerators with more memory (`V100-32GB`) are as fast as those with less."""
+        return self.throughputs.get(accelerator.partition("-")[0].lower(), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """One strategy for one job type and length: means over `jobs` starts, per accelerator.
+
+    `days` is the job's length on the baseline accelerator, `hours` how long it took here, `reduction` how many times as
+    much the first strategy paid, `moved_usd` the part of `usd` that was paid for moving data. `offers` counts on which
+    kinds of machines jobs began.
+    """
+
+    job: str
+    days: float
+    strategy: str
+    jobs: int
+    usd: float
+    reduction: float
+    hours: float
+    moves: float
+    most_moves: int
+    moved_usd: float
+    offers: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is compared: lengths in days on the baseline accelerator, and how many starts of each, evenly spread."""
+
+    strategies: tuple[Strategy, ...]
+    days: tuple[float, ...]
+    starts: int
+    movement: Movement
+
+    def __post_init__(self) -> None:
+        if self.starts < 1 or not self.days or not all(isfinite(days) and days > 0 for days in self.days):
+            raise NoOffer(f"lengths {self.days} from {self.starts} starts: give days above 0 and at least one start")
+
+
+def priced(board: Board, jobs: Sequence[JobType], plan: Plan) -> list[Priced]:
+    """Every strategy from the same starts. A type and length that never ends within the board is not among the answers.
+
+    The first strategy's accelerator is the baseline that lengths are counted in and costs are compared with.
+    """
+    rates = {strategy.name: _rates(board, strategy, jobs) for strategy in plan.strategies}
+    cases = [(job, days) for job in range(len(jobs)) for days in plan.days]
+    work = np.array([days * 24 * jobs[job].on(plan.strategies[0].accelerator) for job, days in cases])
+    best = np.max([found.max(axis=1) for found in rates.values()], axis=0)
+    latest = board.span - work / best[[job for job, _ in cases]]
+    start = np.concatenate([np.linspace(0.0, max(0.0, until), plan.starts) for until in latest])
+    owner = np.repeat([job for job, _ in cases], plan.starts)
+    courses = [
+        _course(board, strategy, Runs(start, np.repeat(work, plan.starts), rates[strategy.name][owner]), plan.movement)
+        for strategy in plan.strategies
+    ]
+    answers = []
+    for case, (job, days) in enumerate(cases):
+        whole = slice(case * plan.starts, (case + 1) * plan.starts)
+        fitting = _fitting([course.usd[whole] for course in courses])
+        part = slice(whole.start, whole.start + fitting)
+        if fitting:
+            base = float(courses[0].usd[part].mean())
+            answers += [
+                _summary(board, jobs[job], days, strategy, _only(course, part), start[part], base)
+                for strategy, course in zip(plan.strategies, courses, strict=True)
+            ]
+    return answers
+
+
+def _rates(board: Board, strategy: Strategy, jobs: Sequence[JobType]) -> FloatArray:
+    """Of each job type on each offer that the strategy chooses from; 0 on the others."""
+    rates = np.array(
+        [
+            [job.on(one.accelerator) * one.useful_share if strategy.may_use(one) else 0.0 for one in board.offers]
+            for job in jobs
+        ]
+    )
+    idle = np.flatnonzero(rates.max(axis=1, initial=0.0) <= 0)
+    if idle.size:
+        machine = f"machine with {'one ' if strategy.single else ''}{strategy.accelerator or 'accelerators'}"
+        raise NoOffer(
+            f"strategy {strategy.name}: no {machine} in {strategy.home or 'any cloud'} runs {jobs[idle[0]].name}"
+            " within the prices given (another home or baseline, other jobs, or more prices)"
+        )
+    return rates
+
+
+def _course(board: Board, strategy: Strategy, runs: Runs, movement: Movement) -> Course:
+    if strategy.dataset_everywhere:
+        movement = replace(movement, dataset_gb=0.0)
+    return (follow if strategy.moves else stay)(board, runs, movement)
+
+
+def _fitting(costs: Sequence[FloatArray]) -> int:
+    """How many starts come before the first that leads one of the strategies beyond the end of the prices.
+
+    To drop single starts would keep those on which a slow, cheap machine was not chosen.
+    """
+    late = np.any(np.isnan(costs), axis=0)
+    return int(late.argmax()) if late.any() else late.size
+
+
+def _only(course: Course, part: slice) -> Course:
+    return Course(course.usd[part], course.moved_usd[part], course.stop[part], course.moves[part], course.first[part])
+
+
+def _summary(
+    board: Board, job: JobType, days: float, strategy: Strategy, course: Course, start: FloatArray, base: float
+) -> Priced:
+    machines = [board.offers[first] for first in course.first]
+    kinds = [f"{one.market.cloud} {one.accelerators}x{one.accelerator}" for one in machines]
+    usd = float(course.usd.mean())
+    return Priced(
+        job=job.name,
+        days=days,
+        strategy=strategy.name,
+        jobs=course.usd.size,
+        usd=usd,
+        reduction=base / usd,
+        hours=float((course.stop - start).mean()),
+        moves=float(course.moves.mean()),
+        most_moves=int(course.moves.max()),
+        moved_usd=float(course.moved_usd.mean()),
+        offers={kind: kinds.count(kind) for kind in sorted(set(kinds))},
+    )

@@ -1,0 +1,132 @@
+"""`Board`: the prices of all offers side by side over the span that they share, per accelerator and hour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bidbrain.errors import TooLittleHistory
+from bidbrain.gavel.problem import FloatArray, IntArray
+from pricing_data.catalog import InstanceType
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_time
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A market of machines with accelerators. What one accelerator of several costs is its share of the machine.
+
+    That holds for a job that uses them all, or where other jobs take the rest (Figure 6.4). `useful_share` is the share
+    of paid time that is not lost to evictions.
+    """
+
+    market: Market
+    accelerator: str
+    accelerators: int
+    useful_share: float = 1.0
+
+    def __str__(self) -> str:
+        return f"{self.market} ({self.accelerators}x{self.accelerator})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Board:
+    """From `hours[i]` after `begin` on, an accelerator-hour of offer `o` costs `usd[o, i]`, until `end`."""
+
+    offers: tuple[Offer, ...]
+    begin: int
+    end: int
+    hours: FloatArray
+    usd: FloatArray
+    paid_before: FloatArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        spans = np.diff(self.hours)
+        paid = np.concatenate((np.zeros((len(self.offers), 1)), np.cumsum(self.usd[:, :-1] * spans, axis=1)), axis=1)
+        object.__setattr__(self, "paid_before", paid)
+
+    @property
+    def span(self) -> float:
+        """Hours from begin to end."""
+        return (self.end - self.begin) / HOUR
+
+    def moment(self, hours: FloatArray) -> IntArray:
+        """Which of the board's moments is in force at each time."""
+        return (np.searchsorted(self.hours, hours, side="right") - 1).astype(np.int64)
+
+    def price(self, offers: IntArray, hours: FloatArray) -> FloatArray:
+        """Dollars per accelerator-hour of each offer at each time."""
+        return np.asarray(self.usd[offers, self.moment(hours)], dtype=np.float64)
+
+    def paid(self, offers: IntArray, start: FloatArray, stop: FloatArray) -> FloatArray:
+        """Dollars for an accelerator of each offer held from start to stop."""
+        return self._paid_until(offers, stop) - self._paid_until(offers, start)
+
+    def _paid_until(self, offers: IntArray, hours: FloatArray) -> FloatArray:
+        at = self.moment(hours)
+        total: FloatArray = self.paid_before[offers, at] + self.usd[offers, at] * (hours - self.hours[at])
+        return total
+
+
+def board_of(
+    histories: Sequence[PriceSeries],
+    machine: Callable[[Market], InstanceType],
+    useful_share: Callable[[Market], float] = lambda _: 1.0,
+) -> Board:
+    """The board of the markets that are known over a common span; `machine` says what each market sells.
+
+    Of all spans that every cloud is known in, it is the one in which (markets known throughout) x time is largest:
+    markets that began late or fell silent do not shorten it for all others.
+    """
+    begin, end = _common_span(histories)
+    known = [series for series in histories if series.first <= begin and series.last >= end]
+    windows = [series.window(begin, end) for series in known]
+    changes = [window.times[1:][np.diff(window.prices) != 0] for window in windows]
+    moments = np.unique(np.concatenate((np.array([begin], dtype=np.int64), *changes)))
+    # A change at the very end would hold for no time.
+    moments = moments[moments < end]
+    offers = tuple(_offer(machine(series.market), series.market, useful_share(series.market)) for series in known)
+    usd = np.array(
+        [
+            window.prices[np.searchsorted(window.times, moments, side="right") - 1]
+            / (NANOS_PER_DOLLAR * offer.accelerators)
+            for window, offer in zip(windows, offers, strict=True)
+        ]
+    )
+    return Board(offers, begin, end, (moments - begin) / HOUR, usd)
+
+
+def left_out(histories: Sequence[PriceSeries], board: Board) -> list[Market]:
+    """The markets whose history does not cover the board."""
+    held = {offer.market for offer in board.offers}
+    return [series.market for series in histories if series.market not in held]
+
+
+def _offer(machine: InstanceType, market: Market, useful_share: float) -> Offer:
+    assert machine.accelerator is not None
+    return Offer(market, machine.accelerator, machine.accelerators, useful_share)
+
+
+def _common_span(histories: Sequence[PriceSeries]) -> tuple[int, int]:
+    clouds = sorted({series.market.cloud for series in histories})
+    begins = np.array([series.first for series in histories], dtype=np.int64)
+    ends = np.array([series.last for series in histories], dtype=np.int64)
+    cloud = np.array([clouds.index(series.market.cloud) for series in histories])
+    best, found = 0.0, None
+    for begin in np.unique(begins):
+        candidates = np.unique(ends[(begins <= begin) & (ends > begin)])
+        covers = (begins <= begin)[:, None] & (ends[:, None] >= candidates)
+        whole = np.all([covers[cloud == code].any(axis=0) for code in range(len(clouds))], axis=0)
+        areas = np.where(whole, covers.sum(axis=0) * (candidates - begin).astype(np.float64), 0.0)
+        if areas.size and areas.max() > best:
+            best, found = float(areas.max()), (int(begin), int(candidates[areas.argmax()]))
+    if found is None:
+        spans = ", ".join(
+            f"{name} {format_time(int(begins[cloud == code].min()))} to {format_time(int(ends[cloud == code].max()))}"
+            for code, name in enumerate(clouds)
+        )
+        raise TooLittleHistory(f"the price histories have no time in common: {spans or 'none is given'}")
+    return found

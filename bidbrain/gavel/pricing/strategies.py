@@ -1,0 +1,222 @@
+"""Where a job runs: one offer to the end, or whichever is cheapest as prices move (Figure 6.5 of the dissertation).
+
+Everything is per accelerator; a job's rate on an offer is its throughput there times the share of time that is not
+lost. Jobs are columns, because a strategy is tried from many starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bidbrain.gavel.effective_price import Movement
+from bidbrain.gavel.pricing.board import Board, Offer
+from bidbrain.gavel.problem import FloatArray, IntArray
+
+Bools = npt.NDArray[np.bool_]
+# By this share a job may end beyond the prices: that is rounding, not work.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """What a job may be run on, and whether it moves once it runs.
+
+    `home` is a cloud and region (`aws/us-east-1`), `baseline` the accelerator of the fixed type; empty means any.
+    `dataset_everywhere` is the paper's assumption: what it costs to bring the dataset is shared by many jobs.
+    """
+
+    name: str
+    accelerator: str = ""
+    home: str = ""
+    single: bool = False
+    moves: bool = False
+    dataset_everywhere: bool = True
+
+    def may_use(self, offer: Offer) -> bool:
+        """Whether an offer is among those it chooses from."""
+        place = f"{offer.market.cloud}/{offer.market.region}"
+        return (
+            (not self.accelerator or offer.accelerator == self.accelerator)
+            and (not self.home or place == self.home)
+            and (not self.single or offer.accelerators == 1)
+        )
+
+
+def ladder(home: str, baseline: str) -> tuple[Strategy, ...]:
+    """The strategies of Figure 6.5, each with one freedom more; the last pays for its dataset once per cloud."""
+    return (
+        Strategy("fixed-type", accelerator=baseline, home=home, single=True),
+        Strategy("best-type", home=home, single=True),
+        Strategy("multi-gpu", home=home),
+        Strategy("multi-cloud"),
+        Strategy("dynamic", moves=True),
+        Strategy("dynamic+data", moves=True, dataset_everywhere=False),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Jobs: when each starts (hours since the board begins), its work, and its rate on each offer (run, offer).
+
+    Work is in steps, rates in steps an hour, or both in any other unit. A rate of 0 means that it may not run there.
+    """
+
+    start: FloatArray
+    work: FloatArray
+    rates: FloatArray
+
+    @property
+    def hours_per_step(self) -> FloatArray:
+        """The other way round: infinite where a job may not run."""
+        endless = np.full(self.rates.shape, np.inf)
+        return np.asarray(np.divide(1.0, self.rates, out=endless, where=self.rates > 0), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How jobs went: dollars (of which `moved_usd` for data), when they ended, how often they moved, where they began.
+
+    `usd` and `stop` are NaN where a job would have run beyond the end of the prices.
+    """
+
+    usd: FloatArray
+    moved_usd: FloatArray
+    stop: FloatArray
+    moves: IntArray
+    first: IntArray
+
+
+def stay(board: Board, runs: Runs, movement: Movement) -> Course:
+    """Each job on the offer that is cheapest for it at its start, to the end.
+
+    What is cheapest is judged as if the price at the start held.
+    """
+    data = np.array([movement.dataset_usd(offer.market.cloud) for offer in board.offers])
+    hours = runs.work[:, None] * runs.hours_per_step
+    first = (hours * board.usd[:, board.moment(runs.start)].T + data).argmin(axis=1)
+    stop = runs.start + hours[np.arange(first.size), first]
+    late = stop > board.span * (1 + _ROUNDING)
+    usd = board.paid(first, runs.start, np.minimum(stop, board.span)) + data[first]
+    usd[late], stop[late] = np.nan, np.nan
+    return Course(usd, data[first], stop, np.zeros(first.size, dtype=np.int64), first)
+
+
+def follow(board: Board, runs: Runs, movement: Movement) -> Course:
+    """Each job on the offer that is cheapest for what is left of it, looked at whenever a price changes.
+
+    It moves where the rest, the checkpoint, the time to move and the dataset (once per cloud) cost less there than the
+    rest costs here, as if the prices of the moment held. It knows no future price.
+    """
+    return _Walk(board, runs, movement).to_the_end()
+
+
+class _Walk:
+    """The jobs of `follow` from one price change to the next, all at once."""
+
+    def __init__(self, board: Board, runs: Runs, movement: Movement) -> None:
+        # Offers that are out of the question for all would only be carried along.
+        self.index = np.flatnonzero((runs.rates > 0).any(axis=0))
+        self.pace = runs.hours_per_step[:, self.index]
+        self.board, self.runs, self.move_hours = board, runs, movement.hours
+        offers = [board.offers[i] for i in self.index]
+        clouds = sorted({offer.market.cloud for offer in offers})
+        self.cloud_of = np.array([clouds.index(offer.market.cloud) for offer in offers])
+        self.checkpoint = _checkpoint_costs(offers, movement)
+        self.data_by_held = _dataset_costs(clouds, movement)
+        count = runs.start.size
+        self.left = runs.work.copy()
+        self.busy = np.zeros(count)
+        self.at = np.full(count, -1, dtype=np.int64)
+        self.held = np.zeros(count, dtype=np.int64)
+        self.usd, self.moved = np.zeros(count), np.zeros(count)
+        self.moves = np.zeros(count, dtype=np.int64)
+        self.first = np.zeros(count, dtype=np.int64)
+        self.stop = np.full(count, np.nan)
+
+    def to_the_end(self) -> Course:
+        edges = np.append(self.board.hours, self.board.span)
+        prices = self.board.usd[self.index]
+        steps = np.diff(prices, axis=1, prepend=prices[:, :1])
+        for moment in range(self.board.hours.size):
+            here = np.flatnonzero((self.runs.start < edges[moment + 1]) & np.isnan(self.stop))
+            if here.size:
+                self._look(here, prices[:, moment], steps[:, moment])
+                self._run(here, prices[:, moment], edges[moment], edges[moment + 1])
+        usd = np.where(np.isnan(self.stop), np.nan, self.usd)
+        return Course(usd, self.moved, self.stop, self.moves, self.index[self.first])
+
+    def _look(self, jobs: IntArray, usd_per_hour: FloatArray, steps: FloatArray) -> None:
+        """Whoever must looks at every offer, all others at those that became cheaper.
+
+        A move that was not worth it is worth less with less work left, until a price changes: the one here upward, or
+        the one there downward. No way over a third place is cheaper: what leaves a place costs by where it leaves.
+        """
+        fresh = self.at[jobs] < 0
+        everything = fresh | (steps[self.at[jobs]] > 0)
+        self._start(jobs[fresh], usd_per_hour)
+        fallen = np.flatnonzero(steps < 0)
+        self._consider(jobs[everything & ~fresh], np.arange(usd_per_hour.size), usd_per_hour)
+        self._consider(jobs[~everything], fallen, usd_per_hour)
+
+    def _start(self, jobs: IntArray, usd_per_hour: FloatArray) -> None:
+        """These jobs begin where it is cheapest."""
+        data = self.data_by_held[self.held[jobs]][:, self.cloud_of]
+        best = (self.left[jobs, None] * self.pace[jobs] * usd_per_hour + data).argmin(axis=1)
+        self.first[jobs] = best
+        self._settle(jobs, best, data[np.arange(jobs.size), best])
+
+    def _consider(self, jobs: IntArray, offers: IntArray, usd_per_hour: FloatArray) -> None:
+        """These jobs move to the best of these offers if what is left costs less there, the move included."""
+        if jobs.size == 0 or offers.size == 0:
+            return
+        at = self.at[jobs]
+        data = self.data_by_held[np.ix_(self.held[jobs], self.cloud_of[offers])]
+        moved = data + self.checkpoint[np.ix_(at, offers)]
+        pace = self.pace[np.ix_(jobs, offers)]
+        costs = (self.move_hours + self.left[jobs, None] * pace) * usd_per_hour[offers] + moved
+        best = costs.argmin(axis=1)
+        rows = np.arange(jobs.size)
+        staying = (self.busy[jobs] + self.left[jobs] * self.pace[jobs, at]) * usd_per_hour[at]
+        going = (costs[rows, best] < staying) & (offers[best] != at)
+        self.moves[jobs[going]] += 1
+        self.busy[jobs[going]] = self.move_hours
+        self._settle(jobs[going], offers[best[going]], moved[rows, best][going])
+
+    def _settle(self, jobs: IntArray, offers: IntArray, moved_usd: FloatArray) -> None:
+        self.at[jobs] = offers
+        self.usd[jobs] += moved_usd
+        self.moved[jobs] += moved_usd
+        self.held[jobs] |= 1 << self.cloud_of[offers]
+
+    def _run(self, jobs: IntArray, usd_per_hour: FloatArray, begin: float, end: float) -> None:
+        """These jobs on from the later of `begin` and their start, to `end` or to their own."""
+        start = np.maximum(self.runs.start[jobs], begin)
+        pace, price = self.pace[jobs, self.at[jobs]], usd_per_hour[self.at[jobs]]
+        needed = self.busy[jobs] + self.left[jobs] * pace
+        spent = np.minimum(needed, end - start)
+        done = needed <= (end - start) * (1 + _ROUNDING)
+        self.usd[jobs] += spent * price
+        worked = np.maximum(0.0, spent - self.busy[jobs])
+        self.busy[jobs] = np.maximum(0.0, self.busy[jobs] - spent)
+        self.left[jobs] = np.where(done, 0.0, self.left[jobs] - worked / pace)
+        self.stop[jobs[done]] = (start + spent)[done]
+
+
+def _checkpoint_costs(offers: list[Offer], movement: Movement) -> FloatArray:
+    """What a checkpoint costs from each offer to each; many offers are in one place."""
+    places = {(one.market.cloud, one.market.region, one.market.zone): one.market for one in offers}
+    markets = list(places.values())
+    place_of = {place: i for i, place in enumerate(places)}
+    costs = np.array([[movement.checkpoint_usd(source, target) for target in markets] for source in markets])
+    at = np.array([place_of[one.market.cloud, one.market.region, one.market.zone] for one in offers])
+    chosen: FloatArray = costs[np.ix_(at, at)]
+    return chosen
+
+
+def _dataset_costs(clouds: list[str], movement: Movement) -> FloatArray:
+    """What the dataset costs on its way to each cloud, by the set of clouds (as bits) that it has reached."""
+    sets = [[cloud for bit, cloud in enumerate(clouds) if mask >> bit & 1] for mask in range(1 << len(clouds))]
+    return np.array([[movement.dataset_usd(cloud, held) for cloud in clouds] for held in sets])

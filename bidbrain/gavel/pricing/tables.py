@@ -1,0 +1,162 @@
+"""The tables of chapter 6, made from other prices and throughputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from bidbrain.gavel.effective_price import EgressTariff, Movement, effective_usd_per_hour
+from bidbrain.gavel.pricing.analysis import JobType, Priced
+from bidbrain.gavel.pricing.board import Board, Offer
+from bidbrain.gavel.pricing.published import (
+    BEST_DYNAMIC_REDUCTION,
+    BEST_REDUCTION,
+    LENGTH_OF_FIGURE_6_5,
+    MODEL_TRANSFERS,
+    MOST_SWITCHES,
+    SPEEDUPS,
+    SPOT_DISCOUNTS,
+    TRANSFER_HOURS,
+    TRANSFERS,
+)
+from pricing_data.market import Market
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure found, beside the one printed in the paper; None where the paper prints none.
+
+    Several job types stand for one model of the paper, which prints no batch sizes: `case` tells them apart.
+    """
+
+    table: str
+    what: str
+    found: float
+    paper: float | None
+    unit: str = "x"
+    case: str = ""
+
+
+def _sells(kind: str, offer: Offer) -> bool:
+    return offer.accelerator.lower() == kind
+
+
+def spot_discounts(lowest: Mapping[Offer, float], on_demand_usd: Callable[[Market], float | None]) -> list[Figure]:
+    """Table 6.3: in each region, on-demand over the lowest spot price ever of a machine with one accelerator.
+
+    `on_demand_usd` gives a market's list price, or None where it is not known.
+    """
+    found: dict[tuple[str, str, str], float] = {}
+    for offer, usd in lowest.items():
+        listed = on_demand_usd(offer.market) if offer.accelerators == 1 else None
+        if listed is not None:
+            place = (offer.market.cloud, offer.market.region, offer.accelerator)
+            found[place] = max(found.get(place, 0.0), listed / usd)
+    return [
+        Figure("6.3", f"{cloud}/{region} {accelerator}: on-demand over spot", ratio, SPOT_DISCOUNTS.get(place))
+        for place, ratio in sorted(found.items())
+        for cloud, region, accelerator in [place]
+    ]
+
+
+def mean_usd(board: Board, chosen: Callable[[Offer], bool]) -> float | None:
+    """What an accelerator-hour cost over time where it was cheapest of the chosen offers; None where there are none."""
+    among = np.array([chosen(offer) for offer in board.offers])
+    if not among.any():
+        return None
+    spans = np.diff(np.append(board.hours, board.span))
+    return float(np.average(board.usd[among].min(axis=0), weights=spans))
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """What an accelerator-hour costs on a cloud: its mean price, the same per hour of lasting work, and with the data.
+
+    `usd_with_data` brings the dataset to that cloud for one job of `hours`.
+    """
+
+    cloud: str
+    accelerator: str
+    usd_per_hour: float
+    useful_share: float
+    effective_usd_per_hour: float
+    usd_with_data: float
+    hours: float
+
+
+def effective_prices(board: Board, movement: Movement, hours: float) -> list[Effective]:
+    """By cloud and accelerator, where it was cheapest."""
+    found = []
+    for cloud, kind in sorted({(offer.market.cloud, offer.accelerator) for offer in board.offers}):
+
+        def of_kind(offer: Offer, cloud: str = cloud, kind: str = kind) -> bool:
+            return (offer.market.cloud, offer.accelerator) == (cloud, kind)
+
+        usd = mean_usd(board, of_kind)
+        share = max(offer.useful_share for offer in board.offers if of_kind(offer))
+        assert usd is not None
+        loaded = effective_usd_per_hour(usd, share, movement.dataset_usd(cloud), hours)
+        found.append(Effective(cloud, kind, usd, share, effective_usd_per_hour(usd, share), loaded, hours))
+    return found
+
+
+def speedups(jobs: Sequence[JobType], board: Board) -> list[Figure]:
+    """Table 6.1: throughput over the K80's, and the same per dollar where an accelerator was cheapest on the board.
+
+    The paper's dollars are Google's on-demand prices.
+    """
+    figures = []
+    usd = {}
+    for kind in ("k80", "p100", "v100"):
+        mean = mean_usd(board, partial(_sells, kind))
+        if mean is not None:
+            usd[kind] = mean
+    for job in jobs:
+        model = next((model for model in SPEEDUPS if job.name.startswith(model)), job.name)
+        for kind in ("p100", "v100"):
+            if job.on("k80") > 0 and job.on(kind) > 0 and {"k80", kind} <= usd.keys():
+                found = job.on(kind) / job.on("k80")
+                per_dollar = found * usd["k80"] / usd[kind]
+                known = SPEEDUPS.get(model, {}).get(kind)
+                plain, priced = (known.throughput, known.per_dollar) if known else (None, None)
+                name = f"{model}, {kind.upper()} over K80"
+                figures.append(Figure("6.1", f"{name}: throughput", found, plain, case=job.name))
+                figures.append(Figure("6.1", f"{name}: per dollar", per_dollar, priced, case=job.name))
+    return figures
+
+
+def transfers(v100_usd_per_hour: float, tariff: EgressTariff) -> list[Figure]:
+    """Table 6.2: what one transfer to the internet costs, as a share of 160 V100-hours."""
+    compute = TRANSFER_HOURS * v100_usd_per_hour
+    figures = []
+    for model, sizes in TRANSFERS.items():
+        dataset = tariff.internet_usd(sizes.dataset_gb) / compute
+        checkpoint = tariff.internet_usd(MODEL_TRANSFERS * sizes.model_gb) / MODEL_TRANSFERS / compute
+        figures.append(Figure("6.2", f"{model}: dataset", 100 * dataset, 100 * sizes.dataset_share, "%"))
+        figures.append(Figure("6.2", f"{model}: checkpoint", 100 * checkpoint, 100 * sizes.model_share, "%"))
+    return figures
+
+
+def claims(found: Sequence[Priced]) -> list[Figure]:
+    """The text's own sums: largest reductions over the models of Table 6.1, and how often a job moved."""
+    models = [one for one in found if one.job.startswith(tuple(SPEEDUPS))]
+    by_case = {(one.job, one.days, one.strategy): one for one in models}
+    four_days = [one for one in models if one.strategy == "dynamic" and one.days == LENGTH_OF_FIGURE_6_5]
+    gains = [
+        by_case[job, days, "multi-cloud"].usd / one.usd
+        for (job, days, strategy), one in by_case.items()
+        if strategy == "dynamic"
+    ]
+    figures = []
+    if four_days:
+        best = max(four_days, key=lambda one: one.reduction)
+        name = "dynamic over fixed-type, 4 days, best"
+        figures.append(Figure("6.5", name, best.reduction, BEST_REDUCTION, case=best.job))
+    if gains:
+        most = max(one.most_moves for one in models if one.strategy == "dynamic")
+        figures.append(Figure("6.6", "dynamic over multi-cloud, best", max(gains), BEST_DYNAMIC_REDUCTION))
+        figures.append(Figure("6.6", "moves of one job, most (paper: at most)", float(most), float(MOST_SWITCHES), ""))
+    return figures

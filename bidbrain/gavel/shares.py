@@ -1,0 +1,204 @@
+"""The valid allocations of a problem as columns and rows of a linear program (Equations 5.1-5.3, and with pairs).
+
+A column is a place where something can run: a row of X (a job, or a pair) on a type of workers. What cannot run has
+none: a throughput of zero, or more workers wanted than there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from bidbrain.gavel.lp import FloatArray, IntArray, Rows, at_most
+from bidbrain.gavel.problem import Problem
+
+BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The columns of a problem: `row` and `type` of each, and the workers one unit of it holds."""
+
+    problem: Problem
+    row: IntArray
+    type: IntArray
+    held: FloatArray
+
+    @classmethod
+    def of(cls, problem: Problem) -> Shares:
+        """The columns of all jobs, then of all pairs that perform well."""
+        row, kind = np.nonzero(runnable(problem))
+        if problem.pairs is not None:
+            pair, pair_kind = np.nonzero(performing(problem))
+            row, kind = np.concatenate([row, pair + len(problem.jobs.ids)]), np.concatenate([kind, pair_kind])
+        return cls(problem, row, kind, scale_of_rows(problem)[row])
+
+    @property
+    def count(self) -> int:
+        """How many columns there are."""
+        return len(self.row)
+
+    @cached_property
+    def alone(self) -> int:
+        """How many of the columns, the first, are of jobs alone."""
+        return int(np.searchsorted(self.row, len(self.problem.jobs.ids)))
+
+    @cached_property
+    def progress(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """Effective throughput as entries (job, column, throughput): a pair's column stands for each of its two."""
+        jobs, problem, alone = len(self.problem.jobs.ids), self.problem, self.alone
+        job, column = self.row[:alone], np.arange(alone)
+        throughput = problem.jobs.throughputs[job, self.type[:alone]]
+        if problem.pairs is None or alone == self.count:
+            return job, column, throughput
+        pair, kind, both = self.row[alone:] - jobs, self.type[alone:], np.arange(alone, self.count)
+        return (
+            np.concatenate([job, problem.pairs.members[pair].T.ravel()]),
+            np.concatenate([column, both, both]),
+            np.concatenate([throughput, problem.pairs.throughputs[pair, kind].T.ravel()]),
+        )
+
+    def most(self) -> FloatArray:
+        """The largest throughput of each job, alone or in a pair: what its row of a program is scaled by."""
+        job, _, throughput = self.progress
+        found = np.zeros(len(self.problem.jobs.ids))
+        np.maximum.at(found, job, throughput)
+        return found
+
+    def best(self, price: FloatArray | None = None) -> FloatArray:
+        """The largest throughput of each job alone, per price if there are prices; in pairs if it never runs alone."""
+        found = best_throughput(self.problem, price)
+        job, column, throughput = self.progress
+        paired = np.zeros(len(found))
+        np.maximum.at(paired, job, throughput if price is None else throughput / price[self.type[column]])
+        return np.where(found > 0, found, paired)
+
+    def limits(self) -> tuple[Rows, ...]:
+        """No job runs more than all the time; no type is given more workers than it has."""
+        job, column, _ = self.progress
+        jobs, cluster = self.problem.jobs, self.problem.cluster
+        return (
+            at_most(
+                lambda m: f"job {jobs.ids[m]!r}: at most all of the time",
+                job,
+                column,
+                np.ones(len(job)),
+                np.ones(len(jobs.ids)),
+            ),
+            at_most(
+                lambda j: f"type {cluster.types[j]!r}: at most its {cluster.workers[j]:g} workers",
+                self.type,
+                np.arange(self.count),
+                self.held,
+                cluster.workers,
+            ),
+        )
+
+    def limits_within(self, span: int) -> tuple[Rows, ...]:
+        """The limits of time spent within a span, whose length is another column."""
+        return tuple(
+            replace(
+                rows,
+                rows=np.concatenate([rows.rows, np.arange(len(rows.upper))]),
+                columns=np.concatenate([rows.columns, np.full(len(rows.upper), span)]),
+                values=np.concatenate([rows.values, -rows.upper]),
+                upper=np.zeros(len(rows.upper)),
+            )
+            for rows in self.limits()
+        )
+
+    def placed(self, x: FloatArray) -> FloatArray:
+        """The values of the columns by rows of X and types."""
+        found = np.zeros((rows_of(self.problem), len(self.problem.cluster.types)))
+        found[self.row, self.type] = x[: self.count]
+        return found
+
+    def matrix(self, x: FloatArray) -> FloatArray:
+        """X from the values of the columns."""
+        return np.clip(self.placed(x), 0.0, 1.0) + 0.0
+
+
+def rows_of(problem: Problem) -> int:
+    """How many rows X has."""
+    return len(problem.jobs.ids) + (0 if problem.pairs is None else len(problem.pairs.members))
+
+
+def scale_of_rows(problem: Problem) -> FloatArray:
+    """The workers that each row of X holds while it runs."""
+    scale = problem.jobs.scale.astype(np.float64)
+    if problem.pairs is None:
+        return scale
+    return np.concatenate([scale, scale[problem.pairs.members[:, 0]]])
+
+
+def runnable(problem: Problem) -> BoolArray:
+    """Where a job can run alone: it makes progress there, and there are enough workers."""
+    jobs = problem.jobs
+    return np.asarray((jobs.throughputs > 0) & (jobs.scale[:, None] <= problem.cluster.workers))
+
+
+def runnable_pairs(problem: Problem) -> BoolArray:
+    """Where a pair can run, both making progress."""
+    if problem.pairs is None:
+        return np.zeros((0, len(problem.cluster.types)), dtype=bool)
+    enough = problem.jobs.scale[problem.pairs.members[:, 0], None] <= problem.cluster.workers
+    return np.asarray((problem.pairs.throughputs > 0).all(axis=2) & enough)
+
+
+def performing(problem: Problem) -> BoolArray:
+    """Where a pair does more than its jobs would by taking turns: their normalised throughputs exceed 1 together.
+
+    A pair that does not can be left out of any program without loss: turns give both as much, on the same worker.
+    """
+    assert problem.pairs is not None
+    usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
+    alone = usable[problem.pairs.members].transpose(0, 2, 1)
+    ratio = np.full(alone.shape, np.inf)
+    np.divide(problem.pairs.throughputs, alone, out=ratio, where=alone > 0)
+    return np.asarray(runnable_pairs(problem) & (ratio.sum(axis=2) > 1))
+
+
+def effective_throughput(problem: Problem, shares: FloatArray) -> FloatArray:
+    """What each job gets done a second under X, alone and in its pairs."""
+    jobs = problem.jobs
+    alone = shares[: len(jobs.ids)]
+    found = np.einsum("mj,mj->m", jobs.throughputs, alone)
+    if problem.pairs is not None:
+        both = np.einsum("pji,pj->pi", problem.pairs.throughputs, shares[len(jobs.ids) :])
+        found = found + np.bincount(problem.pairs.members.ravel(), both.ravel(), len(jobs.ids))
+    return np.asarray(found)
+
+
+def equal_throughput(problem: Problem) -> FloatArray:
+    """throughput(m, X_equal): a job's time split over all workers of the cluster alike; zero where it runs nowhere."""
+    workers = problem.cluster.workers
+    total = workers.sum()
+    usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
+    return np.asarray(usable @ (workers / total) if total > 0 else np.zeros(len(usable)))
+
+
+def best_throughput(problem: Problem, price: FloatArray | None = None) -> FloatArray:
+    """throughput(m, X_fastest): on the fastest type that a job can run on alone; with prices, the most per price."""
+    usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
+    return np.asarray((usable if price is None else usable / price).max(axis=1, initial=0.0))
+
+
+def nowhere(problem: Problem) -> tuple[str, ...]:
+    """Jobs that no type of workers can run, and what each would take."""
+    stuck = np.flatnonzero(~runnable(problem).any(axis=1))
+    return tuple(_why_nowhere(problem, int(m)) for m in stuck)
+
+
+def _why_nowhere(problem: Problem, m: int) -> str:
+    jobs, cluster = problem.jobs, problem.cluster
+    fitting = np.flatnonzero(jobs.throughputs[m] > 0)
+    if not len(fitting):
+        return f"job {jobs.ids[m]!r} runs on no type: all its throughputs are 0; add a type that it runs on"
+    most = max(fitting, key=lambda j: float(cluster.workers[j]))
+    return (
+        f"job {jobs.ids[m]!r} runs on no type: it takes {jobs.scale[m]} workers at once, and of those it runs on"
+        f" {cluster.types[most]!r} has the most, {cluster.workers[most]:g}; add {cluster.types[most]!r} workers or"
+        " lower its scale"
+    )

@@ -1,0 +1,209 @@
+"""Who runs in the next round: by a policy's shares and what has been received of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from bidbrain.gavel.policies.base import Policy, Warm
+from bidbrain.gavel.problem import FloatArray, IntArray, Jobs, Pairs, Problem
+from bidbrain.gavel.rounds import NOBODY, Candidates, choose, priorities
+from bidbrain.gavel.simulator.pairs import good_pairs
+from bidbrain.gavel.simulator.scenario import Scenario
+
+BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+# Below, a share is what rounding left of zero.
+_NO_SHARE = 1e-9
+# The least that a candidate counts as having received, in parts of half a round: priorities stay finite.
+_TRACE = 1e-6
+_MARGIN_ROUNDS, _IN_HAND = 2, 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The cluster when a round begins: who is there, what each job still has to do, and whether jobs came or went."""
+
+    now: float
+    active: IntArray
+    steps_left: FloatArray
+    changed: bool
+
+
+class Dispatcher(Protocol):
+    """One way of running a cluster."""
+
+    @property
+    def allocations(self) -> int:
+        """How often it has decided anew."""
+        ...
+
+    @property
+    def patience(self) -> float:
+        """After how many seconds it may decide anew although nobody came or went."""
+        ...
+
+    def dispatch(self, state: State) -> Candidates:
+        """Who runs in the round that begins now; nobody where nobody can."""
+        ...
+
+    def ran(self, seconds: FloatArray, finished: IntArray) -> None:
+        """How long each of those ran in the round that ended, and which jobs are done."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How shares are taken.
+
+    `beyond_shares`: workers that remain go to jobs that have no share of that type but one of another, those first who
+    are owed most from earlier allocations. Not where a policy leaves workers idle because they cost.
+    `periodic`: allocations are computed anew although nobody came or went, for policies that plan ahead.
+    """
+
+    beyond_shares: bool = True
+    periodic: bool = False
+
+
+class ByShares:
+    """Gavel's own: X by a policy, realised by priorities. A job that the policy gives nothing anywhere does not run."""
+
+    def __init__(self, scenario: Scenario, policy: Policy, manner: Manner | None = None) -> None:
+        workload, settings = scenario.workload, scenario.settings
+        self._scenario, self._policy, self._warm = scenario, policy, Warm()
+        self._manner = manner or Manner()
+        self._rates, self._scale = workload.rates, workload.scale
+        self._best = np.where(self._scale[:, None] <= scenario.cluster.workers, self._rates, 0.0).max(axis=1)
+        self._slo_seconds = workload.slo_factor * workload.alone_seconds()
+        self._owed = np.zeros(self._rates.shape)
+        # One entry more, for `NOBODY`: he is never gone.
+        self._gone = np.zeros(len(workload.names) + 1, dtype=bool)
+        # Half a round, so that a share of nothing received yet is no infinite priority.
+        self._head_start = settings.round_seconds / 2
+        self._grant = _Grant.nothing(len(scenario.cluster.types))
+        self._chosen = np.zeros(0, dtype=np.int64)
+        self._since, self._stale = -np.inf, True
+        self.allocations = 0
+        again = max(settings.allocation_seconds, settings.round_seconds)
+        self.patience = again if self._manner.periodic else np.inf
+
+    def dispatch(self, state: State) -> Candidates:
+        """Allocates anew where that is due, and chooses; where nobody could run, an allocation is always due."""
+        self._stale |= state.changed or self._manner.periodic
+        if not state.active.size:
+            return self._grant.candidates
+        if self._stale and state.now - self._since >= self._scenario.settings.allocation_seconds:
+            self._allocate(state)
+        chosen = self._choose()
+        if self._stale and not len(chosen.first):
+            self._allocate(state)
+            chosen = self._choose()
+        return chosen
+
+    def ran(self, seconds: FloatArray, finished: IntArray) -> None:
+        """Books the time and forgets who is done."""
+        self._grant.book(self._chosen, seconds)
+        if finished.size:
+            self._gone[finished] = True
+            among = self._grant.candidates
+            self._grant.keep(~(self._gone[among.first] | self._gone[among.second]))
+
+    def _choose(self) -> Candidates:
+        grant = self._grant
+        priority = priorities(grant.share, grant.received, grant.candidates.type, grant.of_type)
+        self._chosen = choose(grant.candidates, priority, self._scenario.cluster.workers)
+        return grant.candidates.only(self._chosen)
+
+    def _allocate(self, state: State) -> None:
+        self._settle(state.now)
+        problem = self._problem(state)
+        shares = self._policy.allocate(problem, self._warm).shares
+        self._since, self._stale = state.now, False
+        self.allocations += 1
+        self._grant = self._granted(state.active, problem.pairs, np.where(shares > _NO_SHARE, shares, 0.0))
+
+    def _settle(self, now: float) -> None:
+        """What jobs alone were meant to get under the allocation that ends, and did not, they are owed."""
+        elapsed = now - self._since if np.isfinite(self._since) else 0.0
+        grant = self._grant
+        alone = grant.candidates.second == NOBODY
+        first, type_ = grant.candidates.first[alone], grant.candidates.type[alone]
+        self._owed[first, type_] += grant.share[alone] * elapsed - (grant.received[alone] - grant.start[alone])
+
+    def _problem(self, state: State) -> Problem:
+        active, workload = state.active, self._scenario.workload
+        elapsed = state.now - workload.arrival[active]
+        jobs = Jobs(
+            tuple(workload.names[m] for m in active.tolist()),
+            self._rates[active],
+            self._scale[active],
+            workload.weight[active],
+            state.steps_left[active],
+            elapsed,
+            self._slo_seconds[active] - self._margin(active, elapsed, state.steps_left[active]),
+            workload.arrival[active],
+            (None,) * len(active),
+        )
+        sharing = self._scenario.sharing
+        pairs = None if sharing is None else good_pairs(workload.throughputs, workload.kind[active], sharing)
+        return Problem(self._scenario.cluster, jobs, pairs)
+
+    def _margin(self, active: IntArray, elapsed: FloatArray, steps_left: FloatArray) -> FloatArray:
+        """How much earlier than its deadline a job is to be done: rounds end a plan in fractions late, by two at most.
+
+        What a job has in hand limits it; a little of that is left, so that the deadline is not at the very edge.
+        """
+        in_hand = self._slo_seconds[active] - elapsed - steps_left / self._best[active]
+        most = _MARGIN_ROUNDS * self._scenario.settings.round_seconds
+        return np.asarray(np.clip(_IN_HAND * in_hand, 0.0, most))
+
+    def _granted(self, active: IntArray, pairs: Pairs | None, shares: FloatArray) -> _Grant:
+        """A candidate for each place where a row of X with any share can run, those first who are owed most."""
+        first, second = active, np.full(len(active), NOBODY)
+        can_run = self._rates[active] > 0
+        if pairs is not None:
+            first = np.concatenate([first, active[pairs.members[:, 0]]])
+            second = np.concatenate([second, active[pairs.members[:, 1]]])
+            can_run = np.concatenate([can_run, (pairs.throughputs > 0).all(axis=2)])
+        scale = self._scale[first]
+        meant = (shares.sum(axis=1) > 0)[:, None] if self._manner.beyond_shares else shares > 0
+        row, type_ = np.nonzero(can_run & meant & (scale[:, None] <= self._scenario.cluster.workers))
+        owed = np.where(second[row] == NOBODY, self._owed[first[row], type_], 0.0)
+        order = np.argsort(-owed, kind="stable")
+        row, type_ = row[order], type_[order]
+        # Allocations are short: were debts forgotten with them, jobs of many workers and small shares would starve.
+        start = np.maximum(self._head_start - owed[order], _TRACE * self._head_start)
+        of_type = np.bincount(type_, start, len(self._scenario.cluster.types)).astype(np.float64)
+        among = Candidates(first[row], second[row], type_, scale[row])
+        return _Grant(among, shares[row, type_], start, start.copy(), of_type)
+
+
+@dataclass(slots=True)
+class _Grant:
+    """An allocation in force: each candidate's share and the seconds received of it; all seconds given by type.
+
+    `start` is what it counts as having received when the allocation began.
+    """
+
+    candidates: Candidates
+    share: FloatArray
+    start: FloatArray
+    received: FloatArray
+    of_type: FloatArray
+
+    @classmethod
+    def nothing(cls, types: int) -> _Grant:
+        """Before there is one."""
+        nobody = np.zeros(0, dtype=np.int64)
+        return cls(Candidates(nobody, nobody, nobody, nobody), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(types))
+
+    def book(self, chosen: IntArray, seconds: FloatArray) -> None:
+        """Time that candidates have had."""
+        self.received[chosen] += seconds
+        self.of_type += np.bincount(self.candidates.type[chosen], seconds, len(self.of_type))
+
+    def keep(self, those: BoolArray) -> None:
+        """The others will not run any more; the time they had was given all the same."""
+        self.candidates = self.candidates.only(those)
+        self.share, self.start, self.received = self.share[those], self.start[those], self.received[those]

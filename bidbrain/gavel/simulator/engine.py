@@ -1,0 +1,180 @@
+"""A cluster played round by round: time, steps and accounts. Who runs is a dispatcher's decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.errors import BidBrainError
+from bidbrain.gavel.problem import FloatArray, IntArray
+from bidbrain.gavel.rounds import NOBODY, Candidates
+from bidbrain.gavel.simulator.dispatch import Dispatcher, State
+from bidbrain.gavel.simulator.scenario import Scenario
+
+Progress = Callable[[int], None]
+# So often may nobody run although a dispatcher is asked again; by then it will not change its mind.
+_PATIENCE = 10_000
+
+
+class Stalled(BidBrainError):
+    """Jobs wait, and none of them will ever run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of each job, and of each round. `finish` is infinite where a job was not done at the end.
+
+    `held_seconds` is the time a job held its workers, by type; where two share workers, each is counted half of it.
+    """
+
+    scenario: Scenario
+    finish: FloatArray
+    held_seconds: FloatArray
+    moves: IntArray
+    round_start: FloatArray
+    round_end: FloatArray
+    busy_worker_seconds: FloatArray
+    allocations: int
+
+    @property
+    def end(self) -> float:
+        """When the last round ended."""
+        return float(self.round_end[-1])
+
+
+def simulate(scenario: Scenario, dispatcher: Dispatcher, progress: Progress | None = None) -> Outcome:
+    """Plays a workload until all measured jobs are done; `progress` hears how many up to the last of them are."""
+    run = _Run(scenario, dispatcher)
+    while run.waiting:
+        run.next_round()
+        if progress is not None:
+            progress(run.ended)
+    return run.outcome()
+
+
+class _Run:
+    """The state of a simulation between two rounds."""
+
+    def __init__(self, scenario: Scenario, dispatcher: Dispatcher) -> None:
+        workload = scenario.workload
+        jobs, types = workload.rates.shape
+        self._scenario, self._dispatcher = scenario, dispatcher
+        self._rates, self._together = workload.rates, workload.throughputs.together
+        self._left = workload.steps.copy()
+        self._now = float(workload.arrival[0])
+        self._active, self._arrived, self._changed = np.zeros(0, dtype=np.int64), 0, False
+        self._finish = np.full(jobs, np.inf)
+        self._held = np.zeros((jobs, types))
+        self._moves = np.zeros(jobs, dtype=np.int64)
+        self._last_type = np.full(jobs, NOBODY)
+        self._last_mate = np.full(jobs, NOBODY)
+        self._last_round = np.full(jobs, -1)
+        self._rounds: list[tuple[float, float]] = []
+        self._busy: list[FloatArray] = []
+        self._allocations = 0
+        self._idle = 0
+        self.waiting, self.ended = len(scenario.measured), 0
+
+    def next_round(self) -> None:
+        """Lets in who has arrived, and plays one round; where nobody can run, waits for the next arrival."""
+        self._admit()
+        self._changed, changed = False, self._changed
+        chosen = self._dispatcher.dispatch(State(self._now, self._active, self._left, changed))
+        if len(chosen.first):
+            self._play(chosen)
+        else:
+            self._skip()
+
+    def outcome(self) -> Outcome:
+        """What there is to report."""
+        start, end = np.array(self._rounds).T
+        return Outcome(
+            self._scenario,
+            self._finish,
+            self._held,
+            self._moves,
+            start,
+            end,
+            np.array(self._busy),
+            self._dispatcher.allocations,
+        )
+
+    def _admit(self) -> None:
+        arrival = self._scenario.workload.arrival
+        here = int(np.searchsorted(arrival, self._now, side="right"))
+        if here > self._arrived:
+            self._active = np.concatenate([self._active, np.arange(self._arrived, here)])
+            self._arrived, self._changed = here, True
+
+    def _skip(self) -> None:
+        """To the next arrival, or to when the dispatcher may think otherwise."""
+        arrival = self._scenario.workload.arrival
+        self._idle += 1
+        until = self._now + self._dispatcher.patience
+        if self._arrived < len(arrival):
+            until = min(until, float(arrival[self._arrived]))
+        if not np.isfinite(until) or self._idle > _PATIENCE:
+            name = self._scenario.workload.names[int(self._active[0])]
+            raise Stalled(
+                f"job {name} and {len(self._active) - 1} more are given no time by the policy: take another one"
+            )
+        self._now = until
+
+    def _play(self, chosen: Candidates) -> None:
+        """One round: each job does whole steps for its length; it lasts until the last of them is done."""
+        paired = np.flatnonzero(chosen.second != NOBODY)
+        seat = np.concatenate([np.arange(len(chosen.first)), paired])
+        job = np.concatenate([chosen.first, chosen.second[paired]])
+        type_ = chosen.type[seat]
+        rate = self._rate(chosen, paired)
+        mate = np.concatenate([chosen.second, chosen.first[paired]])
+        loading = self._loading(job, type_, mate)
+        length = self._scenario.settings.round_seconds
+        steps = np.minimum(np.maximum(np.floor(rate * (length - loading)), 1.0), self._left[job])
+        seconds = loading + steps / rate
+        self._left[job] -= steps
+        done = self._left[job] <= 0
+        self._finish[job[done]] = self._now + seconds[done]
+        of_seat = seconds[: len(chosen.first)].copy()
+        np.maximum.at(of_seat, paired, seconds[len(chosen.first) :])
+        sharing = np.ones(len(chosen.first))
+        sharing[paired] = 2
+        self._held[job, type_] += (of_seat / sharing)[seat]
+        self._close(chosen, of_seat, job[done])
+
+    def _rate(self, chosen: Candidates, paired: IntArray) -> FloatArray:
+        """Steps a second: of all who are named first, then of the partners."""
+        rate = self._rates[chosen.first, chosen.type]
+        if not paired.size:
+            return rate
+        kind = self._scenario.workload.kind
+        first, second = kind[chosen.first[paired]], kind[chosen.second[paired]]
+        both = self._together[first, second, chosen.type[paired]]
+        rate[paired] = both[:, 0]
+        return np.concatenate([rate, both[:, 1]])
+
+    def _loading(self, job: IntArray, type_: IntArray, mate: IntArray) -> FloatArray:
+        """The time a job that has run before and comes to other workers takes to go on.
+
+        Who stays on a type, with whom it shares if with anybody, stays on its workers: `rounds.place` renews its lease.
+        """
+        number = len(self._rounds)
+        same = (self._last_round[job] == number - 1) & (self._last_type[job] == type_) & (self._last_mate[job] == mate)
+        moved = (self._last_round[job] >= 0) & ~same
+        self._moves[job] += moved
+        self._last_round[job], self._last_type[job], self._last_mate[job] = number, type_, mate
+        return np.asarray(moved * self._scenario.settings.checkpoint_seconds)
+
+    def _close(self, chosen: Candidates, seconds: FloatArray, finished: IntArray) -> None:
+        start, self._now, self._idle = self._now, self._now + float(seconds.max()), 0
+        self._rounds.append((start, self._now))
+        self._busy.append(np.bincount(chosen.type, seconds * chosen.scale, self._held.shape[1]).astype(np.float64))
+        if finished.size:
+            measured = self._scenario.measured
+            self._active = self._active[self._left[self._active] > 0]
+            self.waiting -= int(((finished >= measured.start) & (finished < measured.stop)).sum())
+            self.ended += int((finished < measured.stop).sum())
+            self._changed = True
+        self._dispatcher.ran(seconds, finished)

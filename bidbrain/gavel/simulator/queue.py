@@ -1,0 +1,55 @@
+"""First in, first out, as the published simulator does it: jobs start in order and run to their end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bidbrain.gavel.problem import FloatArray, IntArray
+from bidbrain.gavel.rounds import NOBODY, Candidates
+from bidbrain.gavel.simulator.dispatch import State
+from bidbrain.gavel.simulator.scenario import Scenario
+
+
+class InOrder:
+    """A queue without preemption. The head takes its fastest type that has room or, without a look at throughputs, any.
+
+    Who starts is decided as often as others allocate: when jobs came or went, at most once in `allocation_seconds`.
+    """
+
+    def __init__(self, scenario: Scenario, blind: np.random.Generator | None = None) -> None:
+        self._scenario, self._blind = scenario, blind
+        self._rates, self._scale = scenario.workload.rates, scenario.workload.scale
+        self._type_of: dict[int, int] = {}
+        self._since, self._stale = -np.inf, True
+        self.allocations, self.patience = 0, np.inf
+
+    def dispatch(self, state: State) -> Candidates:
+        """All that have started; before that, those start who are next."""
+        self._stale |= state.changed
+        waited = state.now - self._since >= self._scenario.settings.allocation_seconds
+        if self._stale and (waited or not self._type_of):
+            self._since, self._stale = state.now, False
+            self.allocations += 1
+            self._start(state.active)
+        jobs = np.fromiter(self._type_of, np.int64, len(self._type_of))
+        types = np.fromiter(self._type_of.values(), np.int64, len(self._type_of))
+        return Candidates(jobs, np.full(len(jobs), NOBODY), types, self._scale[jobs])
+
+    def ran(self, _seconds: FloatArray, finished: IntArray) -> None:
+        """Who is done makes room."""
+        for job in finished.tolist():
+            del self._type_of[job]
+
+    def _start(self, active: IntArray) -> None:
+        free = self._scenario.cluster.workers.copy()
+        for job, type_ in self._type_of.items():
+            free[type_] -= self._scale[job]
+        for job in active.tolist():
+            if job in self._type_of:
+                continue
+            room = np.flatnonzero((self._rates[job] > 0) & (self._scale[job] <= free))
+            if not room.size:
+                return
+            type_ = int(self._blind.choice(room) if self._blind else room[self._rates[job, room].argmax()])
+            self._type_of[job] = type_
+            free[type_] -= self._scale[job]

@@ -1,0 +1,136 @@
+"""What a simulation comes to: for each job, and in sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidbrain.gavel.problem import FloatArray
+from bidbrain.gavel.simulator.engine import Outcome
+
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """One job that was measured. What is unknown is None: the cost without prices, `slo_met` without a deadline."""
+
+    job: str
+    kind: str
+    scale: int
+    arrival_seconds: float
+    finish_seconds: float
+    jct_seconds: float
+    held_seconds: dict[str, float]
+    moves: int
+    finish_time_fairness: float
+    slo_seconds: float | None
+    slo_met: bool | None
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A simulation in few numbers, over the jobs that were measured; the utilization is that of the whole cluster."""
+
+    average_jct_seconds: float
+    makespan_seconds: float
+    utilization: float
+    cost_usd: float | None
+    slo_violations: int | None
+    finish_time_fairness: float
+    moves_per_job: float
+    jobs: int
+
+
+def job_results(outcome: Outcome) -> list[JobResult]:
+    """The measured jobs, by arrival."""
+    scenario = outcome.scenario
+    workload, types = scenario.workload, scenario.cluster.types
+    jct = outcome.finish - workload.arrival
+    fairness, slo, cost = finish_time_fairness(outcome), workload.slo_factor * workload.alone_seconds(), _costs(outcome)
+    found = []
+    for m in scenario.measured:
+        kind = workload.throughputs.kinds[int(workload.kind[m])]
+        deadline = float(slo[m]) if np.isfinite(slo[m]) else None
+        found.append(
+            JobResult(
+                job=workload.names[m],
+                kind=kind.name,
+                scale=kind.scale,
+                arrival_seconds=float(workload.arrival[m]),
+                finish_seconds=float(outcome.finish[m]),
+                jct_seconds=float(jct[m]),
+                held_seconds=dict(zip(types, outcome.held_seconds[m].tolist(), strict=True)),
+                moves=int(outcome.moves[m]),
+                finish_time_fairness=float(fairness[m]),
+                slo_seconds=deadline,
+                slo_met=None if deadline is None else bool(jct[m] <= deadline),
+                cost_usd=None if cost is None else float(cost[m]),
+            )
+        )
+    return found
+
+
+def summarise(outcome: Outcome) -> Summary:
+    """The makespan is from the first measured arrival to the last measured finish."""
+    results = job_results(outcome)
+    held = [result.slo_met for result in results if result.slo_met is not None]
+    costs = [result.cost_usd for result in results if result.cost_usd is not None]
+    return Summary(
+        average_jct_seconds=float(np.mean([result.jct_seconds for result in results])),
+        makespan_seconds=max(result.finish_seconds for result in results) - results[0].arrival_seconds,
+        utilization=utilization(outcome),
+        cost_usd=sum(costs) if costs else None,
+        slo_violations=held.count(False) if held else None,
+        finish_time_fairness=float(np.mean([result.finish_time_fairness for result in results])),
+        moves_per_job=float(np.mean([result.moves for result in results])),
+        jobs=len(results),
+    )
+
+
+def utilization(outcome: Outcome) -> float:
+    """Busy worker-seconds over those there were, from the first round to the last."""
+    there = outcome.scenario.cluster.workers.sum() * (outcome.end - outcome.round_start[0])
+    return float(outcome.busy_worker_seconds.sum() / there)
+
+
+def finish_time_fairness(outcome: Outcome) -> FloatArray:
+    """rho: a job's time over that under its share alone, one nth of every type while n jobs are there (section 5.4.2).
+
+    n is what it was in this simulation; from its end on, what it was just before. Infinite for jobs that were not done.
+    """
+    scenario = outcome.scenario
+    workload, workers = scenario.workload, scenario.cluster.workers
+    total = workers.sum()
+    rate = np.where(workload.scale[:, None] <= workers, workload.rates, 0.0) @ (workers / total)
+    found = np.full(len(rate), np.inf)
+    times, there = _population(outcome)
+    for scale in np.unique(workload.scale).tolist():
+        share = np.minimum(total / (np.maximum(there, 1) * scale), 1.0)
+        received = np.concatenate([[0.0], np.cumsum(np.diff(times) * share[:-1])])
+        these = np.flatnonzero((workload.scale == scale) & np.isfinite(outcome.finish))
+        arrival = workload.arrival[these]
+        target = np.interp(arrival, times, received) + workload.steps[these] / rate[these]
+        alone = np.interp(target, received, times) + np.maximum(target - received[-1], 0.0) / share[-1] - arrival
+        found[these] = (outcome.finish[these] - arrival) / alone
+    return found
+
+
+def _population(outcome: Outcome) -> tuple[FloatArray, FloatArray]:
+    """How many jobs were there, from each time before the end on at which that changed."""
+    arrival = outcome.scenario.workload.arrival
+    came, went = arrival[arrival < outcome.end], outcome.finish[outcome.finish < outcome.end]
+    events = np.concatenate([came, went])
+    order = np.argsort(events, kind="stable")
+    there = np.cumsum(np.concatenate([np.ones(len(came)), -np.ones(len(went))])[order])
+    return events[order], there
+
+
+def _costs(outcome: Outcome) -> FloatArray | None:
+    """What each job's workers cost while it held them."""
+    usd_per_hour = outcome.scenario.cluster.usd_per_hour
+    if usd_per_hour is None:
+        return None
+    return np.asarray(outcome.held_seconds @ usd_per_hour / HOUR * outcome.scenario.workload.scale)

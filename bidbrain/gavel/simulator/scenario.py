@@ -1,0 +1,59 @@
+"""All that a simulation depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bidbrain.gavel.problem import Cluster
+from bidbrain.gavel.workload import BadWorkload, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a cluster is run. Allocations are computed when jobs come or go, at most once in `allocation_seconds`.
+
+    The published simulator's values: rounds of six minutes, at least 1,920 s between allocations, moving is free.
+    """
+
+    round_seconds: float = 360.0
+    allocation_seconds: float = 1920.0
+    checkpoint_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Which pairs may share workers: those that together do more than `gain` times the work of one alone.
+
+    Of each job's partners only the best `partners` are taken: the rest rarely get time, and pairs grow with the square.
+    """
+
+    gain: float = 1.1
+    partners: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A workload on a cluster. It ends when the measured jobs are done; the others keep the cluster busy until then."""
+
+    workload: Workload
+    cluster: Cluster
+    measured: range
+    settings: Settings = field(default_factory=Settings)
+    sharing: Sharing | None = None
+
+    def __post_init__(self) -> None:
+        jobs = len(self.workload.names)
+        if not self.measured or self.measured.start < 0 or self.measured.stop > jobs:
+            raise BadWorkload(f"jobs {self.measured.start}:{self.measured.stop} are not among the {jobs} there are")
+        if self.workload.throughputs.types != self.cluster.types:
+            raise BadWorkload("the workload's throughputs are not of the cluster's types (Throughputs.on)")
+        fits = (self.workload.rates > 0) & (self.workload.scale[:, None] <= self.cluster.workers)
+        stuck = np.flatnonzero(~fits.any(axis=1))
+        if stuck.size:
+            kind = self.workload.throughputs.kinds[int(self.workload.kind[stuck[0]])]
+            raise BadWorkload(
+                f"job {self.workload.names[int(stuck[0])]} ({kind.name}, {kind.scale} workers) and {stuck.size - 1}"
+                " more run on no type of this cluster; give a type that they run on enough workers"
+            )

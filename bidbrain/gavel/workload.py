@@ -1,0 +1,139 @@
+"""What is simulated: measured throughputs of kinds of jobs, and jobs of these kinds that arrive one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from bidbrain.errors import BidBrainError
+from bidbrain.gavel.problem import FloatArray, IntArray
+
+# How many workers a job asks for: 70% one, 25% two to four, 5% eight (section 5.7.1). The published generator parts the
+# middle between two and four as two to three.
+SCALES = np.array([1, 2, 4, 8])
+SCALE_ODDS = np.array([0.7, 0.1, 0.15, 0.05])
+# A job takes 10^x minutes alone on the reference type, x uniform in the first range or, more rarely, in the second.
+SHORT, LONG, SHORT_ODDS = (1.5, 3.0), (3.0, 4.0), 0.8
+
+
+class BadWorkload(BidBrainError):
+    """Jobs that cannot be simulated as they are."""
+
+
+class Kind(NamedTuple):
+    """Jobs that cannot be told apart: what they train, and on how many workers at once."""
+
+    name: str
+    scale: int
+
+
+@dataclass(frozen=True, slots=True)
+class Throughputs:
+    """Steps a second of each kind on each type: alone (kind, type), and of two sharing workers (kind, kind, type, 2).
+
+    Zero where a kind, or one of the two, cannot run.
+    """
+
+    types: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    alone: FloatArray
+    together: FloatArray
+
+    def on(self, types: Sequence[str]) -> Throughputs:
+        """Only these types of workers, in this order."""
+        missing = [name for name in types if name not in self.types]
+        if missing:
+            raise BadWorkload(f"no throughput was measured on {missing[0]!r} (measured: {', '.join(self.types)})")
+        at = [self.types.index(name) for name in types]
+        return replace(self, types=tuple(types), alone=self.alone[:, at], together=self.together[:, :, at])
+
+    @property
+    def reference(self) -> int:
+        """The type on which durations are drawn: where kinds run at the largest share of their best, on average."""
+        best = self.alone.max(axis=1, keepdims=True)
+        return int(np.divide(self.alone, best, out=np.zeros_like(self.alone), where=best > 0).mean(axis=0).argmax())
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Jobs as columns, by arrival. The deadline is `slo_factor` times what the job takes alone where it is fastest.
+
+    Infinite where there is none. `names` are as in the trace, or numbers.
+    """
+
+    throughputs: Throughputs
+    names: tuple[str, ...]
+    kind: IntArray
+    steps: FloatArray
+    arrival: FloatArray
+    weight: FloatArray
+    slo_factor: FloatArray
+
+    @property
+    def rates(self) -> FloatArray:
+        """Steps a second of each job, alone on each type."""
+        return self.throughputs.alone[self.kind]
+
+    @property
+    def scale(self) -> IntArray:
+        """How many workers each job holds while it runs."""
+        return np.array([kind.scale for kind in self.throughputs.kinds], dtype=np.int64)[self.kind]
+
+    def alone_seconds(self) -> FloatArray:
+        """What each job takes alone on its fastest type."""
+        best = self.rates.max(axis=1, initial=0.0)
+        return np.asarray(np.divide(self.steps, best, out=np.full(len(best), np.inf), where=best > 0))
+
+    def with_slos(self, factors: Sequence[float], rng: np.random.Generator) -> Workload:
+        """The same jobs, each with a deadline drawn from these multiples of its duration."""
+        return replace(self, slo_factor=rng.choice(np.asarray(factors, dtype=np.float64), len(self.names)))
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Jobs that come at random: the mean seconds between two (0: all at once), and whether some are distributed."""
+
+    mean_seconds: float
+    multiple: bool = False
+
+
+def generate(throughputs: Throughputs, arrivals: Arrivals, count: int, seed: int) -> Workload:
+    """Jobs as published (section 5.7.1): uniform kinds, Poisson arrivals, steps from a duration on the reference type.
+
+    A longer workload of the same seed begins with the shorter one.
+    """
+    times, sizes, kinds, lengths = (np.random.default_rng([seed, stream]) for stream in range(4))
+    gaps = times.exponential(1.0, count) * arrivals.mean_seconds
+    scale = SCALES[_drawn(SCALE_ODDS, sizes.random(count))] if arrivals.multiple else np.ones(count, dtype=np.int64)
+    kind = _kinds(throughputs, scale, kinds.random(count))
+    rate = throughputs.alone[kind, throughputs.reference]
+    steps = np.maximum(np.floor(rate * _durations(lengths.random((count, 2)))), 1.0)
+    names = tuple(str(number) for number in range(count))
+    arrival = np.cumsum(gaps) - (gaps[0] if count else 0.0)
+    return Workload(throughputs, names, kind, steps, arrival, np.ones(count), np.full(count, np.inf))
+
+
+def _kinds(throughputs: Throughputs, scale: IntArray, uniform: FloatArray) -> IntArray:
+    """A kind for each job, uniform among those that were measured at its scale on the reference type."""
+    measured = throughputs.alone[:, throughputs.reference] > 0
+    found = np.empty(len(scale), dtype=np.int64)
+    for one in np.unique(scale).tolist():
+        of_scale = [k for k, kind in enumerate(throughputs.kinds) if kind.scale == one and measured[k]]
+        if not of_scale:
+            raise BadWorkload(f"no kind of job was measured on {one} workers; take --scale single or other throughputs")
+        wanted = scale == one
+        found[wanted] = np.array(of_scale)[(uniform[wanted] * len(of_scale)).astype(np.int64)]
+    return found
+
+
+def _durations(uniform: FloatArray) -> FloatArray:
+    """Seconds from two uniform numbers a job: which range, and where in it."""
+    low, high = np.where(uniform[:, :1] < SHORT_ODDS, SHORT, LONG).T
+    return np.asarray(60.0 * 10.0 ** (low + (high - low) * uniform[:, 1]))
+
+
+def _drawn(odds: FloatArray, uniform: FloatArray) -> IntArray:
+    return np.searchsorted(np.cumsum(odds)[:-1], uniform, side="right")

@@ -1,0 +1,58 @@
+"""`spotctl gavel`: which job runs on which type of machine."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.gavel_analyze import analyze
+from spotctl.cli.gavel_simulate import simulate
+from spotctl.cli.session import JsonOption, Session
+
+app = typer.Typer(help="Which job runs on which type of machine, and for how long.", no_args_is_help=True)
+
+
+@app.command()
+def solve(
+    context: typer.Context,
+    problem: Annotated[Path, typer.Argument(help="Workers, prices, jobs, pairs, entities, budget (JSON).")],
+    policy: Annotated[str, typer.Option(help="What is to be best; see the list above.")],
+    agnostic: Annotated[
+        bool, typer.Option("--agnostic", help="Decide as if all types were alike: the policy's own baseline.")
+    ] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Divide the workers of a cluster, or the quotas of a cloud account, among jobs.
+
+    Policies: max-min-fairness, makespan, finish-time-fairness, fifo, shortest-job-first, max-throughput, min-cost,
+    min-cost-slo, makespan-within-budget, hierarchical; baselines: isolated, proportional, allox, random-packing.
+
+    PROBLEM.json: {"workers": {"v100": 8, "k80": 24}, "prices": {"v100": 2.48, "k80": 0.45}, "jobs": [{"id": "a",
+    "throughputs": {"v100": 40, "k80": 10}, "weight": 1, "scale": 1, "steps": 1e6, "elapsed_seconds": 0, "slo_seconds":
+    36000, "arrival": 0, "entity": "research"}], "pairs": [{"jobs": ["a", "b"], "throughputs": {"v100": [20, 7.5]}}],
+    "entities": {"research": {"weight": 1, "policy": "fifo"}}, "budget_usd": 100}. Only workers, and each job's id and
+    throughputs (steps a second), must be there. An allocation says what share of the time a job gets on each type.
+
+    Example: spotctl gavel solve problem.json --policy min-cost-slo
+    """
+    from bidbrain.gavel.policies import policy_named
+    from spotctl import gavel_problem_file, gavel_solve_views
+
+    session: Session = context.obj
+    chosen = policy_named(policy, agnostic=agnostic)
+    asked = gavel_problem_file.load(problem)
+    started = time.perf_counter()
+    found = chosen.allocate(asked)
+    seconds = time.perf_counter() - started
+    if json_:
+        session.answer_json(gavel_solve_views.answer(asked, found, seconds))
+    else:
+        session.out.print(gavel_solve_views.table(asked, found))
+        session.remark(*gavel_solve_views.remarks(asked, found, seconds))
+
+
+app.command()(simulate)
+app.command()(analyze)

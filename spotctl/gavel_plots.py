@@ -1,0 +1,114 @@
+"""A simulation as pictures: completion times, what load does to them, and who held the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from bidbrain.gavel.problem import FloatArray
+from bidbrain.gavel.simulator.engine import Outcome
+from spotctl.errors import BadRequest
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_HOUR = 3600.0
+_COLORS = ("#1f6feb", "#2da44e", "#bc4c00", "#8250df", "#57606a", "#bf8700")
+# A picture shows no more; more points are only larger files.
+_STEPS = 600
+_BINS = 8
+
+
+def write(folder: Path, outcome: Outcome) -> None:
+    """`jct_cdf.png`, `jct_by_load.png` and `allocation.png` in a folder, which is made if need be."""
+    measured = np.array(outcome.scenario.measured)
+    jct = (outcome.finish - outcome.scenario.workload.arrival)[measured] / _HOUR
+    save(folder, "jct_cdf.png", cdf({"": jct}))
+    save(folder, "jct_by_load.png", _by_load(outcome, measured, jct))
+    save(folder, "allocation.png", _allocation(outcome))
+
+
+def save(folder: Path, name: str, figure: Figure) -> None:
+    """A picture in a folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        figure.savefig(folder / name, dpi=150)
+    except OSError as error:
+        raise BadRequest(f"--out {folder}: {error.strerror or error}") from error
+
+
+def cdf(hours: Mapping[str, FloatArray]) -> Figure:
+    """The share of jobs that were done within so many hours; a line for each policy."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for color, (label, values) in zip(_COLORS, hours.items(), strict=False):
+        axes.step(np.sort(values), np.arange(1, len(values) + 1) / len(values), where="post", label=label, color=color)
+    axes.set_xscale("log")
+    axes.set_xlabel("completion time, hours")
+    axes.set_ylabel("share of jobs")
+    axes.set_ylim(0, 1.02)
+    _legend(axes, hours)
+    return figure
+
+
+def by_rate(jobs_per_hour: Sequence[float], hours: Mapping[str, Sequence[float]]) -> Figure:
+    """Average completion time against how many jobs arrive an hour; a line for each policy."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for color, (label, values) in zip(_COLORS, hours.items(), strict=False):
+        axes.plot(jobs_per_hour, values, marker="o", label=label, color=color)
+    axes.set_xlabel("jobs an hour")
+    axes.set_ylabel("average completion time, hours")
+    axes.set_ylim(bottom=0)
+    _legend(axes, hours)
+    return figure
+
+
+def _by_load(outcome: Outcome, measured: np.ndarray[tuple[int], np.dtype[np.int64]], jct: FloatArray) -> Figure:
+    """Each job against how many were there when it came; the line is the mean of jobs that met about as many."""
+    arrival = outcome.scenario.workload.arrival
+    came = np.searchsorted(arrival, arrival[measured], side="right")
+    there = came - np.searchsorted(np.sort(outcome.finish), arrival[measured], side="right")
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.scatter(there, jct, s=8, alpha=0.4, color=_COLORS[0])
+    groups = [group for group in np.array_split(np.argsort(there, kind="stable"), _BINS) if group.size]
+    axes.plot([there[g].mean() for g in groups], [jct[g].mean() for g in groups], color=_COLORS[2], marker="o")
+    axes.set_yscale("log")
+    axes.set_xlabel("jobs in the cluster at arrival")
+    axes.set_ylabel("completion time, hours")
+    return figure
+
+
+def _allocation(outcome: Outcome) -> Figure:
+    """The share of each type's workers that was busy, over time, and how many jobs were there."""
+    edges = np.linspace(outcome.round_start[0], outcome.end, min(_STEPS, len(outcome.round_start)) + 1)
+    done = np.vstack([np.zeros(outcome.busy_worker_seconds.shape[1]), np.cumsum(outcome.busy_worker_seconds, axis=0)])
+    at = np.append(outcome.round_start[:1], outcome.round_end)
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    busy, jobs = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    cluster = outcome.scenario.cluster
+    for j, color in zip(range(len(cluster.types)), _COLORS, strict=False):
+        if cluster.workers[j]:
+            share = np.diff(np.interp(edges, at, done[:, j])) / np.diff(edges) / cluster.workers[j]
+            busy.stairs(share, edges / _HOUR, label=f"{cluster.workers[j]:g} {cluster.types[j]}", color=color)
+    busy.set_ylabel("share of workers busy")
+    busy.set_ylim(0, 1.05)
+    busy.legend(loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, ncols=len(cluster.types))
+    arrival = outcome.scenario.workload.arrival
+    there = np.searchsorted(arrival, edges, side="right") - np.searchsorted(
+        np.sort(outcome.finish), edges, side="right"
+    )
+    jobs.stairs(there[:-1], edges / _HOUR, color=_COLORS[4])
+    jobs.set_ylabel("jobs there")
+    jobs.set_xlabel("hours")
+    return figure
+
+
+def _legend(axes: Axes, lines: Mapping[str, object]) -> None:
+    if any(lines):
+        axes.legend(frameon=False)

@@ -1,0 +1,197 @@
+"""`PROBLEM.json`: its schema, its errors, and the `Problem` it describes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bidbrain.gavel.problem import Cluster, Entity, FloatArray, Jobs, Pairs, Problem
+from spotctl.errors import BadRequest
+
+# Without servers of their own a job on a single worker is side by side with itself.
+_APART = "_unconsolidated"
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class JobPart(_Part):
+    """One job as it is written."""
+
+    id: Name
+    throughputs: dict[str, NotNegative]
+    weight: Positive = 1.0
+    scale: Annotated[int, Field(ge=1)] = 1
+    steps: NotNegative | None = None
+    elapsed_seconds: NotNegative = 0.0
+    slo_seconds: NotNegative | None = None
+    isolated_seconds: NotNegative | None = None
+    arrival: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    entity: str | None = None
+
+
+class PairPart(_Part):
+    """Two jobs on one worker: the throughput of each, by type."""
+
+    jobs: tuple[str, str]
+    throughputs: dict[str, tuple[NotNegative, NotNegative]]
+
+
+class EntityPart(_Part):
+    """Who jobs belong to."""
+
+    weight: Positive = 1.0
+    policy: Literal["fairness", "fifo"] = "fairness"
+
+
+class ProblemFile(_Part):
+    """The file as it is written."""
+
+    workers: Annotated[dict[Name, Annotated[int, Field(ge=0)]], Field(min_length=1)]
+    prices: dict[str, Positive] | None = None
+    jobs: list[JobPart]
+    pairs: list[PairPart] = []
+    entities: dict[Name, EntityPart] = {}
+    budget_usd: Positive | None = None
+
+
+def load(path: Path) -> Problem:
+    """Reads a problem; whatever is wrong is named with its place in the file."""
+    try:
+        content = json.loads(path.read_text(), object_pairs_hook=_without_repetition, parse_constant=_refused)
+        return problem(ProblemFile.model_validate(content))
+    except OSError as error:
+        raise BadRequest(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise BadRequest(f"{path}: is not text in UTF-8: write the problem as JSON") from None
+    except json.JSONDecodeError as error:
+        raise BadRequest(f"{path}: is not JSON: {error}") from None
+    except ValidationError as error:
+        raise BadRequest(f"{path}: {_first_of(error)}") from None
+    except _Misfit as error:
+        raise BadRequest(f"{path}: {error}") from None
+
+
+def problem(file: ProblemFile) -> Problem:
+    """The values that a policy is given."""
+    types = tuple(file.workers)
+    return Problem(
+        Cluster(types, np.array(list(file.workers.values()), dtype=np.float64), _prices(file, types)),
+        _jobs(file, types),
+        _pairs(file, types) if file.pairs else None,
+        tuple(Entity(name, part.weight, part.policy) for name, part in file.entities.items()),
+        file.budget_usd,
+    )
+
+
+class _Misfit(Exception):
+    """Two parts of the file do not fit each other."""
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if repeated := _repeated(key for key, _ in pairs):
+        raise _Misfit(f"key {repeated!r} stands twice in one object: keep one")
+    return dict(pairs)
+
+
+def _refused(constant: str) -> float:
+    raise _Misfit(f"{constant} is no number: leave the field out where its value is unknown")
+
+
+def _repeated(names: Iterable[str]) -> str | None:
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
+def _first_of(error: ValidationError) -> str:
+    """One line; a key that is unknown is most often the one that is missing, misspelt."""
+    first = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")[0]
+    where = ".".join(map(str, first["loc"])) or "the file"
+    given = first["input"]
+    shown = f", not {given!r}" if isinstance(given, str | int | float) and first["type"] != "extra_forbidden" else ""
+    unknown = " (no such field: check its spelling)" if first["type"] == "extra_forbidden" else ""
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{where}: {first['msg']}{shown}{unknown}{more}"
+
+
+def _prices(file: ProblemFile, types: Sequence[str]) -> FloatArray | None:
+    if file.prices is None:
+        return None
+    _known("prices", file.prices, types)
+    for name in types:
+        if name not in file.prices:
+            raise _Misfit(f"prices.{name}: is missing: give every type of workers a price, or none")
+    return np.array([file.prices[name] for name in types])
+
+
+def _known(where: str, given: Iterable[str], types: Sequence[str]) -> None:
+    for name in given:
+        if name not in types and name.removesuffix(_APART) not in types:
+            raise _Misfit(f"{where}.{name}: no such type of workers (there are {', '.join(types)})")
+
+
+def _jobs(file: ProblemFile, types: Sequence[str]) -> Jobs:
+    parts = file.jobs
+    if repeated := _repeated(part.id for part in parts):
+        raise _Misfit(f"jobs: id {repeated!r} is given twice: each job needs an id of its own")
+    for i, part in enumerate(parts):
+        _known(f"jobs.{i}.throughputs", part.throughputs, types)
+        if part.entity is not None and part.entity not in file.entities:
+            raise _Misfit(f"jobs.{i}.entity: {part.entity!r} is not in entities: add it there with its weight")
+    isolated = [part.elapsed_seconds if part.isolated_seconds is None else part.isolated_seconds for part in parts]
+    return Jobs(
+        ids=tuple(part.id for part in parts),
+        throughputs=np.array([[_throughput(part, name) for name in types] for part in parts]).reshape(-1, len(types)),
+        scale=np.array([part.scale for part in parts], dtype=np.int64),
+        weight=_column(part.weight for part in parts),
+        steps=_column(np.inf if part.steps is None else part.steps for part in parts),
+        elapsed_seconds=_column(part.elapsed_seconds for part in parts),
+        slo_seconds=_column(np.inf if part.slo_seconds is None else part.slo_seconds for part in parts),
+        arrival=_column(part.arrival for part in parts),
+        entity=tuple(part.entity for part in parts),
+        isolated_seconds=_column(isolated),
+    )
+
+
+def _throughput(part: JobPart, name: str) -> float:
+    if name not in part.throughputs and name.endswith(_APART) and part.scale == 1:
+        return part.throughputs.get(name.removesuffix(_APART), 0.0)
+    return part.throughputs.get(name, 0.0)
+
+
+def _column(values: Iterable[float]) -> FloatArray:
+    return np.array(list(values), dtype=np.float64)
+
+
+def _pairs(file: ProblemFile, types: Sequence[str]) -> Pairs:
+    rows = {part.id: m for m, part in enumerate(file.jobs)}
+    for i, part in enumerate(file.pairs):
+        _known(f"pairs.{i}.throughputs", part.throughputs, types)
+        for name in part.jobs:
+            if name not in rows:
+                raise _Misfit(f"pairs.{i}.jobs: there is no job {name!r}")
+        first, second = (file.jobs[rows[name]] for name in part.jobs)
+        if first is second:
+            raise _Misfit(f"pairs.{i}.jobs: {first.id!r} cannot share a worker with itself: name two jobs")
+        if first.scale != second.scale:
+            scales = f"{first.scale} and {second.scale}"
+            raise _Misfit(f"pairs.{i}.jobs: scales {scales} differ: only jobs of one scale can share their workers")
+    if repeated := _repeated("+".join(sorted(part.jobs)) for part in file.pairs):
+        raise _Misfit(f"pairs: {repeated!r} is given twice: give both throughputs in one")
+    if clash := {"+".join(part.jobs) for part in file.pairs} & set(rows):
+        raise _Misfit(f"jobs: id {min(clash)!r} is also the name of a pair: rename the job")
+    nothing = (0.0, 0.0)
+    return Pairs(
+        np.array([[rows[name] for name in part.jobs] for part in file.pairs], dtype=np.int64),
+        np.array([[part.throughputs.get(name, nothing) for name in types] for part in file.pairs]),
+    )

@@ -1,0 +1,72 @@
+"""A simulation's results as a table, as JSON and as CSV."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from bidbrain.gavel.simulator.engine import Outcome
+from bidbrain.gavel.simulator.results import Summary, job_results
+from spotctl.errors import BadRequest
+
+_UNKNOWN = "-"
+
+
+def answer(summary: Summary, wall_seconds: float) -> dict[str, Any]:
+    """What `--json` prints. The cost is null without prices, violations are null without deadlines."""
+    return {
+        "average_jct_seconds": summary.average_jct_seconds,
+        "makespan_seconds": summary.makespan_seconds,
+        "utilization": summary.utilization,
+        "cost_usd": summary.cost_usd,
+        "slo_violations": summary.slo_violations,
+        "jobs": summary.jobs,
+        "wall_seconds": wall_seconds,
+    }
+
+
+def table(summary: Summary) -> Table:
+    """A line for each figure."""
+    shown = Table(box=None, show_header=False, pad_edge=False)
+    shown.add_column(no_wrap=True)
+    shown.add_column(justify="right", no_wrap=True)
+    cost, violations = summary.cost_usd, summary.slo_violations
+    for name, value in (
+        ("jobs measured", f"{summary.jobs:,}"),
+        ("average completion time", _hours(summary.average_jct_seconds)),
+        ("makespan", _hours(summary.makespan_seconds)),
+        ("utilization of the cluster", f"{summary.utilization:.1%}"),
+        ("finish-time fairness, mean", f"{summary.finish_time_fairness:.2f}"),
+        ("moves per job", f"{summary.moves_per_job:.1f}"),
+        ("cost", _UNKNOWN if cost is None else f"${cost:,.2f}"),
+        ("deadlines missed", _UNKNOWN if violations is None else f"{violations:,}"),
+    ):
+        shown.add_row(name, value)
+    return shown
+
+
+def write_csv(folder: Path, outcome: Outcome) -> None:
+    """`jobs.csv`, a row for each job that was measured; empty where there is nothing to know."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "jobs.csv").open("w", newline="") as file:
+            rows = [_row(asdict(result)) for result in job_results(outcome)]
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    except OSError as error:
+        raise BadRequest(f"--out {folder}: {error.strerror or error}") from error
+
+
+def _row(result: dict[str, Any]) -> dict[str, Any]:
+    """The time on each type in a column of its own."""
+    held = {f"{type_}_seconds": seconds for type_, seconds in result.pop("held_seconds").items()}
+    return {**result, **held}
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds:,.1f} s ({seconds / 3600:,.1f} h)"

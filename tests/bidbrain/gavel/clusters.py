@@ -1,0 +1,307 @@
+"""Small random clusters with jobs, and the simulator once more, slowly: plain Python, a worker at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bidbrain.gavel.policies.base import Policy, Warm
+from bidbrain.gavel.problem import Allocation, Cluster, FloatArray, Jobs, Problem
+from bidbrain.gavel.simulator.dispatch import Manner
+from bidbrain.gavel.simulator.pairs import good_pairs
+from bidbrain.gavel.simulator.scenario import Scenario, Settings, Sharing
+from bidbrain.gavel.workload import Kind, Throughputs, Workload
+
+
+def workload(
+    rates: Sequence[Sequence[float]],
+    steps: Sequence[float],
+    scale: Sequence[int] | None = None,
+    arrival: Sequence[float] | None = None,
+) -> Workload:
+    """A kind for each job, types named by letters, nobody shares."""
+    jobs, types = len(rates), len(rates[0])
+    kinds = tuple(Kind(f"kind {m}", (scale or [1] * jobs)[m]) for m in range(jobs))
+    table = Throughputs(tuple("abcdef"[:types]), kinds, np.array(rates, dtype=float), np.zeros((jobs, jobs, types, 2)))
+    return Workload(
+        table,
+        tuple(str(m) for m in range(jobs)),
+        np.arange(jobs),
+        np.array(steps, dtype=float),
+        np.array(arrival or [0.0] * jobs),
+        np.ones(jobs),
+        np.full(jobs, np.inf),
+    )
+
+
+def scenario(work: Workload, workers: Sequence[float], settings: Settings | None = None) -> Scenario:
+    """All jobs are measured."""
+    cluster = Cluster(work.throughputs.types, np.array(workers, dtype=float))
+    return Scenario(work, cluster, range(len(work.names)), settings or Settings())
+
+
+def random_scenario(seed: int, *, sharing: bool) -> Scenario:
+    """Up to a dozen jobs of few kinds on two or three types; every job fits somewhere."""
+    rng = np.random.default_rng(seed)
+    types, kinds, jobs = int(rng.integers(1, 4)), int(rng.integers(2, 6)), int(rng.integers(2, 13))
+    workers = rng.integers(1, 5, types).astype(float)
+    workers[0] = 4.0
+    scales = rng.choice([1, 1, 2, 4], kinds)
+    alone = rng.uniform(0.2, 5.0, (kinds, types)) * (rng.random((kinds, types)) < 0.8)
+    alone[:, 0] = rng.choice([0.3, 1.0, 2.0], kinds)
+    together = np.zeros((kinds, kinds, types, 2))
+    for a in range(kinds):
+        for b in range(kinds):
+            if scales[a] == scales[b]:
+                together[a, b, :, 0] = alone[a] * rng.uniform(0.3, 1.0)
+                together[a, b, :, 1] = alone[b] * rng.uniform(0.3, 1.0)
+    names = tuple(Kind(f"kind {k}", int(scale)) for k, scale in enumerate(scales))
+    kind = rng.integers(0, kinds, jobs)
+    arrival = np.sort(rng.choice([0.0, 1.0], jobs) * rng.integers(0, 20_000, jobs)).astype(float)
+    work = Workload(
+        Throughputs(tuple("abc"[:types]), names, alone, together),
+        tuple(str(m) for m in range(jobs)),
+        kind,
+        rng.integers(1, 8_000, jobs).astype(float),
+        arrival,
+        rng.choice([1.0, 2.0], jobs),
+        rng.choice([1.5, 4.0, np.inf], jobs),
+    )
+    first, last = sorted(rng.choice(jobs + 1, 2, replace=False).tolist())
+    settings = Settings(float(rng.choice([60, 360])), float(rng.choice([0, 360, 1920])), float(rng.choice([0, 5])))
+    cluster = Cluster(work.throughputs.types, workers, rng.uniform(0.1, 3.0, types))
+    return Scenario(work, cluster, range(first, last), settings, Sharing(1.0, 2) if sharing else None)
+
+
+@dataclass(frozen=True)
+class Whim:
+    """Shares out of the air, the same for the same jobs; some have none anywhere as long as others have."""
+
+    def allocate(self, problem: Problem, _warm: Warm | None = None) -> Allocation:
+        """Neither sums to one nor fits the cluster: the mechanism has to live with it."""
+        rows = len(problem.jobs.ids) + (0 if problem.pairs is None else len(problem.pairs.members))
+        rng = np.random.default_rng([int(name) for name in problem.jobs.ids])
+        shares = rng.choice([0.0, 0.25, 0.5, 1.0, rng.random()], (rows, len(problem.cluster.types)))
+        shares[0] = 0.5
+        return Allocation(shares, np.zeros(len(problem.jobs.ids)), 0.0)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The same shares for a job whoever else is there."""
+
+    shares: Mapping[str, Sequence[float]]
+
+    def allocate(self, problem: Problem, _warm: Warm | None = None) -> Allocation:
+        """By the jobs' names."""
+        return Allocation(np.array([self.shares[name] for name in problem.jobs.ids]), np.zeros(0), 0.0)
+
+
+@dataclass
+class Slow:
+    """What the slow simulation found."""
+
+    finish: dict[int, float] = field(default_factory=dict)
+    moves: dict[int, int] = field(default_factory=dict)
+    held: dict[tuple[int, int], float] = field(default_factory=dict)
+    busy: float = 0.0
+    rounds: int = 0
+    allocations: int = 0
+
+
+def play_slowly(asked: Scenario, policy: Policy, manner: Manner) -> Slow:
+    """The semantics of the mechanism without an array: every worker has a name, every round is played."""
+    return _Slow(asked, policy, manner).play()
+
+
+Row = tuple[int, ...]
+
+
+class _Slow:
+    def __init__(self, asked: Scenario, policy: Policy, manner: Manner) -> None:
+        self.asked, self.policy, self.manner, self.warm = asked, policy, manner, Warm()
+        work = asked.workload
+        self.types = range(len(work.throughputs.types))
+        self.left = dict(enumerate(work.steps.tolist()))
+        self.found = Slow()
+        self.now, self.since, self.stale = float(work.arrival[0]), -math.inf, True
+        self.there: list[int] = []
+        self.share: dict[tuple[Row, int], float] = {}
+        self.time: dict[tuple[Row, int], float] = {}
+        self.start: dict[tuple[Row, int], float] = {}
+        self.given = [0.0 for _ in self.types]
+        self.owed = {(m, j): 0.0 for m in self.left for j in self.types}
+        self.on: dict[Row, tuple[int, frozenset[int]]] = {}
+
+    def play(self) -> Slow:
+        while not all(m in self.found.finish for m in self.asked.measured):
+            self._admit()
+            chosen = self._chosen()
+            if chosen:
+                self._round(chosen)
+                continue
+            arrivals = [a for a in self.asked.workload.arrival.tolist() if a > self.now]
+            times = self.asked.settings
+            again = [self.now + max(times.allocation_seconds, times.round_seconds)] if self.manner.periodic else []
+            self.now = min([*arrivals[:1], *again])
+        return self.found
+
+    def _admit(self) -> None:
+        for m, arrival in enumerate(self.asked.workload.arrival.tolist()):
+            if arrival <= self.now and m not in self.there and m not in self.found.finish:
+                self.there.append(m)
+                self.stale = True
+
+    def _chosen(self) -> list[tuple[Row, int]]:
+        self.stale |= self.manner.periodic
+        if not self.there:
+            return []
+        if self.stale and self.now - self.since >= self.asked.settings.allocation_seconds:
+            self._allocate()
+        chosen = self._greedy()
+        if self.stale and not chosen:
+            self._allocate()
+            chosen = self._greedy()
+        return chosen
+
+    def _allocate(self) -> None:
+        elapsed = self.now - self.since if self.share else 0.0
+        half = self.asked.settings.round_seconds / 2
+        for (row, j), share in self.share.items():
+            if len(row) == 1:
+                self.owed[row[0], j] += share * elapsed - (self.time[row, j] - self.start[row, j])
+        problem = self._problem()
+        shares = self.policy.allocate(problem, self.warm).shares
+        rows: list[Row] = [(m,) for m in self.there]
+        if problem.pairs is not None:
+            rows += [tuple(self.there[i] for i in pair) for pair in problem.pairs.members.tolist()]
+        self.share = {}
+        for i, row in enumerate(rows):
+            for j in self.types:
+                share = float(shares[i, j]) if shares[i, j] > 1e-9 else 0.0
+                has_any = bool((shares[i] > 1e-9).any())
+                if self._runs(row, j) and (share > 0 or (has_any and self.manner.beyond_shares)):
+                    self.share[row, j] = share
+        self.start = {(row, j): max(half - self._owed(row, j), 1e-6 * half) for row, j in self.share}
+        self.time = dict(self.start)
+        self.given = [0.0 for _ in self.types]
+        for (_, j), seconds in sorted(self.start.items(), key=lambda item: -self._owed(*item[0])):
+            self.given[j] += seconds
+        self.since, self.stale = self.now, False
+        self.found.allocations += 1
+
+    def _problem(self) -> Problem:
+        work, there = self.asked.workload, np.array(self.there)
+        slo = work.slo_factor * work.alone_seconds()
+        jobs = Jobs(
+            tuple(work.names[m] for m in self.there),
+            work.rates[there],
+            work.scale[there],
+            work.weight[there],
+            np.array([self.left[m] for m in self.there]),
+            self.now - work.arrival[there],
+            slo[there],
+            work.arrival[there],
+            (None,) * len(there),
+        )
+        sharing = self.asked.sharing
+        pairs = None if sharing is None else good_pairs(work.throughputs, work.kind[there], sharing)
+        return Problem(self.asked.cluster, jobs, pairs)
+
+    def _rates(self, row: Row, j: int) -> list[float]:
+        kind, table = self.asked.workload.kind, self.asked.workload.throughputs
+        if len(row) == 1:
+            return [float(table.alone[kind[row[0]], j])]
+        return [float(rate) for rate in table.together[kind[row[0]], kind[row[1]], j]]
+
+    def _scale(self, row: Row) -> int:
+        return int(self.asked.workload.scale[row[0]])
+
+    def _runs(self, row: Row, j: int) -> bool:
+        return min(self._rates(row, j)) > 0 and self._scale(row) <= self.asked.cluster.workers[j]
+
+    def _owed(self, row: Row, j: int) -> float:
+        return self.owed[row[0], j] if len(row) == 1 else 0.0
+
+    def _greedy(self) -> list[tuple[Row, int]]:
+        def urgency(place: tuple[Row, int]) -> tuple[float, float]:
+            row, j = place
+            priority = self.share[place] / self.time[place] * self.given[j]
+            return -priority, -self._owed(row, j)
+
+        chosen: list[tuple[Row, int]] = []
+        for row, j in sorted(self.share, key=urgency):
+            taken = sum(self._scale(other) for other, k in chosen if k == j)
+            busy = {m for other, _ in chosen for m in other}
+            if not busy & set(row) and taken + self._scale(row) <= self.asked.cluster.workers[j]:
+                chosen.append((row, j))
+        return chosen
+
+    def _round(self, chosen: list[tuple[Row, int]]) -> None:
+        moved = self._seated(chosen)
+        length = self.asked.settings.round_seconds
+        ends, ran = [], [0.0 for _ in self.types]
+        for row, j in chosen:
+            lost = self.asked.settings.checkpoint_seconds
+            times = []
+            for m, rate in zip(row, self._rates(row, j), strict=True):
+                loading = lost if m in moved else 0.0
+                steps = min(max(math.floor(rate * (length - loading)), 1), self.left[m])
+                self.left[m] -= steps
+                times.append(loading + steps / rate)
+                if self.left[m] <= 0:
+                    self.found.finish[m] = self.now + times[-1]
+            for m in row:
+                self.found.held[m, j] = self.found.held.get((m, j), 0.0) + max(times) / len(row)
+            self.time[row, j] += max(times)
+            ran[j] += max(times)
+            self.found.busy += max(times) * self._scale(row)
+            ends.append(max(times))
+        self.given = [given + more for given, more in zip(self.given, ran, strict=True)]
+        self.now += max(ends)
+        self.found.rounds += 1
+        for m in [m for m in self.there if m in self.found.finish]:
+            self.there.remove(m)
+            self.stale = True
+            self.share = {place: share for place, share in self.share.items() if m not in place[0]}
+
+    def _seated(self, chosen: list[tuple[Row, int]]) -> set[int]:
+        """Gives each row workers with names, the ones it has where it stays; who comes to others has moved."""
+        free = [set(range(int(count))) for count in self.asked.cluster.workers]
+        seats: dict[Row, tuple[int, frozenset[int]]] = {}
+        for row, j in chosen:
+            if row in self.on and self.on[row][0] == j:
+                seats[row] = self.on[row]
+                free[j] -= self.on[row][1]
+        moved = set()
+        for row, j in chosen:
+            if row not in seats:
+                seats[row] = (j, frozenset(sorted(free[j])[: self._scale(row)]))
+                free[j] -= seats[row][1]
+                moved |= {m for m in row if m in self.found.moves}
+        for m in [m for row, _ in chosen for m in row]:
+            self.found.moves[m] = self.found.moves.get(m, 0) + (m in moved)
+        self.on = seats
+        return moved
+
+
+def integrated_fairness(asked: Scenario, finish: FloatArray, end: float, step: float) -> list[float]:
+    """rho of each measured job by walking through time with its share of the cluster."""
+    work, workers = asked.workload, asked.cluster.workers
+    arrival = work.arrival
+    found = []
+    for m in asked.measured:
+        scale = int(work.scale[m])
+        rate = float(np.where(scale <= workers, work.rates[m], 0.0) @ workers) / float(workers.sum())
+        left, now = float(work.steps[m]), float(arrival[m])
+        while left > 0:
+            # The middle of the step, and after the end what was last.
+            at = min(now + step / 2, end - step / 2)
+            there = max(int(((arrival <= at) & (finish > at)).sum()), 1)
+            left -= step * rate * min(float(workers.sum()) / (there * scale), 1.0)
+            now += step
+        found.append((finish[m] - arrival[m]) / (now - arrival[m]))
+    return found

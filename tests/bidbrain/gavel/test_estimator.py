@@ -1,0 +1,209 @@
+"""The estimator against the conditional mean of a Gaussian, exact low-rank rows, and held-out measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bidbrain.gavel.estimator import (
+    BadFingerprint,
+    Model,
+    References,
+    alone_of_new,
+    estimate,
+    filled,
+    pair_of_two_new,
+    pairs_of_new,
+    shares_of,
+)
+from bidbrain.gavel.problem import FloatArray
+from spotctl.gavel_files import read_throughputs
+
+SEEDS = st.integers(0, 2**32)
+
+
+def low_rank(rng: np.random.Generator, rows: int, columns: int, rank: int, noise: float = 0.0) -> FloatArray:
+    exact = rng.normal(size=(rows, rank)) @ rng.normal(size=(rank, columns)) + rng.normal(size=columns)
+    return np.asarray(exact + noise * rng.normal(size=exact.shape), dtype=np.float64)
+
+
+@given(SEEDS, st.integers(1, 4), st.integers(2, 9))
+def test_a_row_is_completed_by_the_conditional_mean(seed: int, rank: int, columns: int) -> None:
+    rng = np.random.default_rng(seed)
+    model = Model(rng.normal(size=columns), rng.normal(size=(columns, rank)), float(rng.uniform(0.1, 2)))
+    row = rng.normal(size=columns)
+    known = rng.random(columns) < 0.5
+    covariance = model.directions @ model.directions.T + model.noise * np.eye(columns)
+    expected = row.copy()
+    if known.any():
+        gain = covariance[np.ix_(~known, known)] @ np.linalg.inv(covariance[np.ix_(known, known)])
+        expected[~known] = model.mean[~known] + gain @ (row - model.mean)[known]
+    else:
+        expected = model.mean
+    assert model.completed(np.where(known, row, np.nan)) == pytest.approx(expected)
+
+
+@given(SEEDS, st.integers(1, 3))
+@settings(deadline=None)
+def test_rows_that_are_low_rank_are_recovered_from_a_few_entries(seed: int, rank: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = low_rank(rng, 16, 20, rank)
+    # Within the range that the others span, which estimates do not leave.
+    row = rng.dirichlet(np.ones(15)) @ rows[:-1]
+    known = np.zeros(20, dtype=np.bool_)
+    known[rng.choice(20, size=8, replace=False)] = True
+    found = estimate(rows[:-1], np.where(known, row, np.nan))
+    assert found.values == pytest.approx(row, abs=1e-3 * float(np.abs(rows).max()))
+    assert found.rank >= rank
+    assert found.typical_error < 1e-3 * float(np.abs(rows).max())
+
+
+@given(SEEDS)
+@settings(deadline=None)
+def test_what_was_measured_stays_and_no_estimate_leaves_the_references_range(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = low_rank(rng, 8, 12, 2, noise=0.5)
+    known = rng.random(12) < 0.4
+    row = 5 * rng.normal(size=12)
+    found = estimate(rows, np.where(known, row, np.nan))
+    assert (found.values[known] == row[known]).all()
+    assert (found.values >= rows.min(axis=0))[~known].all()
+    assert (found.values <= rows.max(axis=0))[~known].all()
+    order = rng.permutation(8)
+    again = estimate(rows[order], np.where(known, row, np.nan))
+    assert again.values == pytest.approx(found.values)
+    assert order[again.closest] == found.closest
+
+
+def test_without_measurements_it_is_the_mean_and_rank_0() -> None:
+    rows = low_rank(np.random.default_rng(1), 9, 6, 2, noise=0.2)
+    found = estimate(rows, np.full(6, np.nan))
+    assert found.values == pytest.approx(rows.mean(axis=0))
+    assert found.rank == 0
+
+
+def test_the_typical_error_is_that_of_references_taken_out_in_turn() -> None:
+    rng = np.random.default_rng(5)
+    rows = low_rank(rng, 12, 10, 2, noise=0.3)
+    known = np.arange(10) < 4
+    found = estimate(rows, np.where(known, rows[0] + 0.1, np.nan))
+    errors = []
+    for i in range(12):
+        others = np.delete(rows, i, axis=0)
+        covariance = np.cov(others, rowvar=False, bias=True)
+        values, vectors = np.linalg.eigh(covariance)
+        values, vectors = values[::-1], vectors[:, ::-1]
+        noise = values[found.rank :].sum() / (10 - found.rank)
+        lead = vectors[:, : found.rank]
+        model = lead @ np.diag(values[: found.rank] - noise) @ lead.T + noise * np.eye(10)
+        gain = model[np.ix_(~known, known)] @ np.linalg.inv(model[np.ix_(known, known)])
+        mean = others.mean(axis=0)
+        guess = mean[~known] + gain @ (rows[i] - mean)[known]
+        errors.append(guess - rows[i][~known])
+    assert found.typical_error == pytest.approx(np.sqrt(np.mean(np.square(errors))))
+
+
+@given(SEEDS)
+@settings(deadline=None, max_examples=30)
+def test_gaps_of_references_are_filled_from_the_others(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = low_rank(rng, 30, 8, 1)
+    gaps = np.zeros(rows.shape, dtype=np.bool_)
+    gaps[np.arange(30), rng.integers(0, 8, size=30)] = True
+    found = filled(np.where(gaps, np.nan, rows), 1)
+    assert (found[~gaps] == rows[~gaps]).all()
+    assert found == pytest.approx(rows, abs=1e-3 * float(np.abs(rows).max()))
+
+
+@pytest.mark.parametrize(
+    ("references", "row", "message"),
+    [
+        (np.ones((2, 3)), np.ones(3), "at least three references"),
+        (np.ones((4, 3)), np.ones(2), "with as many columns"),
+        (np.full((4, 3), np.inf), np.ones(3), "is infinite"),
+        (np.array([[1.0, np.nan]] * 4), np.ones(2), "column 1: no reference was measured there"),
+    ],
+)
+def test_rows_that_nothing_follows_from_are_refused(references: FloatArray, row: FloatArray, message: str) -> None:
+    with pytest.raises(BadFingerprint, match=message):
+        estimate(references, row)
+    with pytest.raises(BadFingerprint, match="measure it on one type at least"):
+        alone_of_new(np.ones((4, 2)), np.array([np.nan, 0.0]))
+
+
+def test_alone_follows_the_ratios_of_the_references_in_any_unit_of_time() -> None:
+    references = np.array([[1, 3, 9], [1, 2, 4], [1, 4, 16], [1, 5, 25]], dtype=np.float64)
+    measured = np.array([2.0, 6.0, np.nan])
+    found = alone_of_new(references, measured).values
+    assert found[:2].tolist() == [2, 6]
+    assert found[2] > 6
+    assert alone_of_new(60 * references, 60 * measured).values == pytest.approx(60 * found)
+    # What cannot run somewhere is measured as well.
+    assert alone_of_new(references, np.array([2.0, 6.0, 0.0])).values.tolist() == [2, 6, 0]
+
+
+def world(rng: np.random.Generator, jobs: int, types: int) -> References:
+    """Jobs that differ in one number, how much of a machine they need: a pair shares by it."""
+    need = rng.uniform(0.2, 1.0, size=jobs)
+    alone = rng.uniform(1, 50, size=(jobs, types))
+    total = np.maximum(1.0, need[:, None] + need[None, :])
+    together = np.stack(
+        (np.repeat((1 / total)[:, :, None], types, axis=2) * alone[:, None], (1 / total)[:, :, None] * alone[None]),
+        axis=-1,
+    )
+    return References(alone, together)
+
+
+def test_pairs_of_a_new_job_are_estimated_and_measured_ones_kept() -> None:
+    found_all = world(np.random.default_rng(3), 20, 2)
+    references = References(found_all.alone[:-1], found_all.together[:-1, :-1])
+    truth = found_all.together[-1, :-1]
+    measured = np.full(truth.shape, np.nan)
+    measured[[2, 7, 11], 0] = truth[[2, 7, 11], 0]
+    pairs, found = pairs_of_new(references, found_all.alone[-1], measured)
+    # To the last bit, whatever shares they were turned into on the way.
+    assert np.array_equal(pairs[[2, 7, 11], 0], truth[[2, 7, 11], 0])
+    shares, true_shares = (shares_of(found_all.alone[-1], references.alone, one) for one in (pairs, truth))
+    plain = np.abs(references.shares.mean(axis=0) - true_shares).mean()
+    assert np.abs(shares - true_shares).mean() < plain / 3
+    assert 0 <= found.closest < 19
+
+
+def test_what_cannot_run_alone_cannot_run_in_a_pair() -> None:
+    references = world(np.random.default_rng(4), 8, 2)
+    alone = np.array([3.0, 0.0])
+    pairs, _ = pairs_of_new(references, alone, np.full((8, 2, 2), np.nan))
+    assert (pairs[:, 1, 0] == 0).all()
+    assert (pairs[:, 0] > 0).all()
+
+
+def test_two_new_jobs_share_as_their_closest_references_do() -> None:
+    references = world(np.random.default_rng(6), 5, 1)
+    alone = (2 * references.alone[1], 3 * references.alone[4])
+    assert pair_of_two_new(references, alone, (1, 4)) == pytest.approx(references.together[1, 4] * [2, 3])
+
+
+@pytest.mark.parametrize("table", ["simulation", "physical_cluster"])
+def test_held_out_measurements_are_met_better_than_by_the_mean(shared_data: Path, table: str) -> None:
+    """Each job in turn is new; eight of its pairs are measured."""
+    throughputs = read_throughputs(shared_data / "gavel" / f"{table}_throughputs.json.gz").on(("v100", "p100", "k80"))
+    single = [i for i, kind in enumerate(throughputs.kinds) if kind.scale == 1 and (throughputs.alone[i] > 0).all()]
+    alone, together = throughputs.alone[single], throughputs.together[np.ix_(single, single)]
+    ours, plain = [], []
+    for new in range(len(single)):
+        kept = np.delete(np.arange(len(single)), new)
+        references = References(alone[kept], together[np.ix_(kept, kept)])
+        truth = together[new, kept]
+        cells = np.random.default_rng(new).choice(kept.size * 3, size=8, replace=False)
+        measured = np.full(truth.shape, np.nan)
+        measured.reshape(-1, 2)[cells] = truth.reshape(-1, 2)[cells]
+        pairs, _ = pairs_of_new(references, alone[new], measured)
+        hidden = np.isnan(np.concatenate([measured[:, :, side].ravel() for side in (0, 1)]))
+        shares, guess = (shares_of(alone[new], references.alone, one) for one in (truth, pairs))
+        ours.append(np.abs(guess - shares)[hidden].mean())
+        plain.append(np.abs(references.shares.mean(axis=0) - shares)[hidden].mean())
+    assert np.mean(ours) < np.mean(plain) / 1.25

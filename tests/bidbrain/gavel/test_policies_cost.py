@@ -1,0 +1,221 @@
+"""The policies that know prices, against dense programs and by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from bidbrain.gavel.lp import CannotHold
+from bidbrain.gavel.policies import Agnostic, Policy, policy_named
+from bidbrain.gavel.policies.budget import MakespanWithinBudget
+from bidbrain.gavel.policies.cost import MinCost
+from bidbrain.gavel.policies.linear import MaxThroughput
+from bidbrain.gavel.policies.slo import MinCostSlo
+from bidbrain.gavel.problem import BadProblem, FloatArray, Problem
+from tests.bidbrain.gavel.dense import Dense
+from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_min_cost_and_max_throughput_are_optima_of_dense_programs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    asked = random_problem(rng)
+    if seed % 3 == 0:
+        asked = with_pairs(asked, rng)
+    assert asked.cluster.usd_per_hour is not None
+    prices: tuple[tuple[Policy, FloatArray], ...] = (
+        (MinCost(), asked.cluster.usd_per_hour),
+        (MaxThroughput(), np.ones(len(asked.cluster.types))),
+    )
+    for policy, price in prices:
+        found = policy.allocate(asked)
+        assert_valid(asked, found)
+        dense = Dense(asked)
+        per_price = dense.throughput / np.tile(price, dense.size // dense.n)
+        alone = per_price[:, : dense.m * dense.n].max(axis=1, initial=0)
+        best = np.where(alone > 0, alone, per_price.max(axis=1, initial=0))
+        gain = (asked.jobs.weight[:, None] * per_price / np.where(best > 0, best, 1)[:, None]).sum(axis=0)
+        assert found.objective == pytest.approx(dense.maximum(gain) or 0.0, rel=1e-6, abs=1e-9)
+
+
+def test_each_job_gets_time_where_it_is_cheapest_for_it() -> None:
+    found = MinCost().allocate(problem([[40, 10], [100, 60]], [2, 2], prices=[2, 1]))
+    assert found.shares == pytest.approx(np.array([[1, 0], [0, 1]]))
+    assert found.notes["sum_of_steps_per_dollar"] == pytest.approx(3600 * (40 / 2 + 60))
+
+
+def hurried(rng: np.random.Generator) -> Problem:
+    """Jobs with deadlines, tight and loose, on few workers."""
+    count = int(rng.integers(1, 8))
+    t = 10 ** rng.uniform(-1, 1, (count, 3)) * (rng.random((count, 3)) > 0.1)
+    t[:, 0] = np.maximum(t[:, 0], 0.1)
+    steps = 10 ** rng.uniform(2, 4, count)
+    slack = rng.uniform(0.8, 6, count)
+    return problem(
+        t,
+        rng.integers(1, 4, 3),
+        prices=rng.uniform(0.2, 3, 3),
+        steps=steps,
+        slo_seconds=np.where(rng.random(count) < 0.8, slack * steps / t.max(axis=1), np.inf),
+        elapsed_seconds=np.zeros(count),
+    )
+
+
+def over_all_intervals(asked: Problem, jobs: list[int]) -> float | None:
+    """The least dollars, a variable for each (job, type, interval between deadlines); None if not all can be kept."""
+    left = (asked.jobs.slo_seconds - asked.jobs.elapsed_seconds)[jobs]
+    ends = np.unique(left)
+    lengths = np.diff(np.concatenate([[0.0], ends]))
+    m, n, k = len(jobs), len(asked.cluster.types), len(ends)
+    t, scale, price = asked.jobs.throughputs[jobs], asked.jobs.scale[jobs], asked.cluster.usd_per_hour
+    assert price is not None
+    cells = np.arange(m * n * k).reshape(m, n, k)
+    allowed = (
+        (t > 0)[:, :, None] & (left[:, None, None] >= ends) & (scale[:, None] <= asked.cluster.workers)[:, :, None]
+    )
+    a: list[FloatArray] = []
+    b: list[float] = []
+    for i in range(m):
+        work = np.zeros(m * n * k)
+        work[cells[i].ravel()] = -np.repeat(t[i] / asked.jobs.steps[jobs[i]], k)
+        a.append(work)
+        b.append(-1.0)
+        for interval in range(k):
+            time = np.zeros(m * n * k)
+            time[cells[i, :, interval]] = 1 / lengths[interval]
+            a.append(time)
+            b.append(1.0)
+    for j in range(n):
+        for interval in range(k):
+            held = np.zeros(m * n * k)
+            held[cells[:, j, interval]] = scale / lengths[interval]
+            a.append(held)
+            b.append(float(asked.cluster.workers[j]))
+    cost = (scale[:, None, None] * price[:, None] / 3600 * np.ones((m, n, k))).ravel()
+    bounds = [(0, None if yes else 0) for yes in allowed.ravel()]
+    found = linprog(cost, A_ub=np.array(a), b_ub=np.array(b), bounds=bounds, method="highs-ds")
+    assert found.status in {0, 2}
+    return None if found.fun is None else float(found.fun)
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_min_cost_slo_is_the_optimum_over_all_intervals(seed: int) -> None:
+    asked = hurried(np.random.default_rng(seed))
+    found = MinCostSlo().allocate(asked)
+    assert_valid(asked, found)
+    assert found.hours is not None
+    jobs, price = asked.jobs, asked.cluster.usd_per_hour
+    assert price is not None
+    # Every job is done, on one type at a time, before a deadline that is kept.
+    assert (found.hours * 3600 * jobs.throughputs).sum(axis=1) == pytest.approx(jobs.steps.tolist(), rel=1e-5)
+    given_up = {m for m, name in enumerate(jobs.ids) for line in found.infeasible if line.startswith(f"job {name!r}:")}
+    kept = [m for m in range(len(jobs.ids)) if np.isfinite(jobs.slo_seconds[m]) and m not in given_up]
+    assert (found.hours.sum(axis=1)[kept] * 3600 <= jobs.slo_seconds[kept] * (1 + 1e-6)).all()
+    least = over_all_intervals(asked, kept) if kept else 0.0
+    assert least is not None
+    free = [m for m in range(len(jobs.ids)) if m not in kept]
+    with np.errstate(divide="ignore"):
+        cheapest = (jobs.scale[:, None] * price / 3600 * jobs.steps[:, None] / jobs.throughputs).min(axis=1)
+    assert found.cost_usd == pytest.approx(least + cheapest[free].sum(), rel=2e-6)
+    # None was given up that could have been kept beside those that were.
+    for m in given_up:
+        assert over_all_intervals(asked, sorted([*kept, m])) is None
+
+
+def test_a_deadline_in_the_past_is_named_with_what_it_takes_and_only_that_one_is_given_up() -> None:
+    asked = problem(
+        [[10, 1], [10, 1]],
+        [1, 1],
+        prices=[4, 1],
+        steps=[3600, 3600],
+        slo_seconds=[1000, 4000],
+        elapsed_seconds=[1200, 0],
+    )
+    found = MinCostSlo().allocate(asked)
+    assert len(found.infeasible) == 1
+    assert "job 'j0': its deadline cannot be kept: -200 s are left" in found.infeasible[0]
+    assert "set slo_seconds to at least 1560" in found.infeasible[0]
+    assert found.hours is not None
+    # 3600 steps in 4000 s: on t1 as long as that leaves time for the rest on t0, where a step costs the same or less.
+    assert found.hours[1].sum() * 3600 <= 4000 * (1 + 1e-9)
+
+
+def test_a_deadline_too_near_for_its_job_alone_is_told_from_one_that_others_crowd_out() -> None:
+    found = MinCostSlo().allocate(problem([[10, 1]], [1, 1], prices=[4, 1], steps=[3600], slo_seconds=[359]))
+    (said,) = found.infeasible
+    assert "359 s are left, and alone on its fastest type it takes 360 s; set slo_seconds to at least 360" in said
+    assert found.cost_usd == pytest.approx(4 * 0.1)
+
+
+def test_deadlines_that_cannot_all_be_kept_are_given_up_one_by_one() -> None:
+    asked = problem([[1], [1], [1]], [1], prices=[1], steps=[100, 100, 100], slo_seconds=[150, 150, 1000])
+    found = MinCostSlo().allocate(asked)
+    assert len(found.infeasible) == 1
+    assert "cannot be kept beside the others" in found.infeasible[0]
+    assert "it lacks 0.0139 h on 't0': add workers, or give it 200 s or more" in found.infeasible[0]
+
+
+def test_jobs_without_deadlines_use_what_deadlines_leave() -> None:
+    asked = problem([[1, 3], [1, 2]], [1, 1], prices=[1, 1], steps=[300, 300], slo_seconds=[100, np.inf])
+    found = MinCostSlo().allocate(asked)
+    assert found.shares == pytest.approx(np.array([[0, 1], [1, 0]]), abs=1e-7)
+    assert found.cost_usd == pytest.approx((100 + 150) / 3600)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_makespan_within_budget_is_where_the_papers_bisection_ends(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    asked = random_problem(rng, holes=0)
+    jobs, price = asked.jobs, asked.cluster.usd_per_hour
+    assert price is not None
+    dense = Dense(asked)
+    work = np.where(dense.runs, jobs.steps, 0.0)
+    hourly = np.tile(price, dense.m) * np.repeat(jobs.scale, dense.n)
+    cost = np.array([b[1] is None for b in dense.bounds]) * hourly / 3600
+    cheapest = 0.0
+    for m in np.flatnonzero(dense.runs):
+        usable = dense.throughput[m] > 0
+        cheapest += work[m] * (cost[usable] / dense.throughput[m, usable]).min()
+    budget = float(max(1e-9, cheapest) * rng.uniform(1.01, 3))
+    found = MakespanWithinBudget().allocate(replace(asked, budget_usd=budget))
+    if not dense.runs.any():
+        assert found.objective == 0
+        return
+    assert_valid(asked, found)
+    assert found.cost_usd is not None
+    assert found.cost_usd <= budget * (1 + 1e-6)
+
+    def possible(span: float) -> bool:
+        rows = np.vstack([-dense.throughput[dense.runs] * span / work[dense.runs, None], cost * span / budget])
+        return dense.maximum(np.zeros(dense.size), rows, np.append(-np.ones(dense.runs.sum()), 1.0)) is not None
+
+    assert possible(found.objective * (1 + 1e-5))
+    assert not possible(found.objective * (1 - 1e-4))
+
+
+def test_a_budget_that_cannot_hold_is_named_with_the_least_it_takes() -> None:
+    asked = replace(problem([[1, 2]], [1, 1], prices=[1, 4], steps=[3600]), budget_usd=0.5)
+    with pytest.raises(CannotHold, match=r"budget_usd: 0\.5 cannot hold: .* at least 1 dollars"):
+        MakespanWithinBudget().allocate(asked)
+
+
+@pytest.mark.parametrize("name", ["min-cost", "min-cost-slo", "makespan-within-budget"])
+def test_prices_that_are_missing_are_named(name: str) -> None:
+    with pytest.raises(BadProblem, match="prices: are missing"):
+        policy_named(name).allocate(replace(problem([[1]], [1]), budget_usd=1.0))
+    with pytest.raises(BadProblem, match=r"prices\.t0: 0 is no price"):
+        policy_named(name).allocate(replace(problem([[1]], [1], prices=[0]), budget_usd=1.0))
+
+
+def test_a_budget_that_is_missing_is_named() -> None:
+    with pytest.raises(BadProblem, match="budget_usd: is missing"):
+        MakespanWithinBudget().allocate(problem([[1]], [1], prices=[1]))
+
+
+def test_agnostic_cost_policies_pay_real_time() -> None:
+    asked = problem([[1, 3], [1, 2]], [1, 3], prices=[1, 2], steps=[300, 300], slo_seconds=[900, np.inf])
+    for policy in (MinCost(), MinCostSlo()):
+        assert_valid(asked, Agnostic(policy).allocate(asked))

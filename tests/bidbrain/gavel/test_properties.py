@@ -1,0 +1,110 @@
+"""The properties that the dissertation proves of its policies (section 5.4.4), on random problems."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bidbrain.gavel.policies import POLICIES, Agnostic, policy_named
+from bidbrain.gavel.policies.baselines import Isolated
+from bidbrain.gavel.policies.finish_time import FinishTimeFairness
+from bidbrain.gavel.policies.hierarchical import Hierarchical
+from bidbrain.gavel.policies.linear import MaxThroughput
+from bidbrain.gavel.policies.makespan import Makespan
+from bidbrain.gavel.policies.max_min import MaxMinFairness
+from bidbrain.gavel.policies.ordered import Fifo
+from tests.bidbrain.gavel.dense import Dense
+from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
+
+seeds = st.integers(0, 2**32 - 1)
+SLACK = 1 + 1e-6
+
+
+@given(seeds)
+@settings(max_examples=60, deadline=None)
+def test_sharing_incentive(seed: int) -> None:
+    """Each policy's own objective is at least as good as where everyone has 1/n of each type."""
+    asked = random_problem(np.random.default_rng(seed), holes=0)
+    alone = Isolated().allocate(asked)
+    assert MaxMinFairness().allocate(asked).objective * SLACK >= alone.objective
+    runs = alone.effective_throughput > 0
+    if not runs.any():
+        return
+    slowest = (asked.jobs.steps[runs] / alone.effective_throughput[runs]).max()
+    assert Makespan().allocate(asked).objective <= slowest * SLACK
+    assert FinishTimeFairness().allocate(asked).objective <= SLACK
+    best = np.where(
+        runs, (asked.jobs.throughputs * (asked.jobs.scale[:, None] <= asked.cluster.workers)).max(axis=1), 1
+    )
+    weight = len(runs) - asked.jobs.arrival
+    assert Fifo().allocate(asked).objective * SLACK >= (weight * alone.effective_throughput / best)[runs].sum()
+
+
+@given(seeds)
+@settings(max_examples=60, deadline=None)
+def test_colocation_is_never_worse(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    asked = random_problem(rng, holes=0)
+    shared = with_pairs(asked, rng)
+    for policy, sign in ((MaxMinFairness(), 1), (MaxThroughput(), 1), (Fifo(), 1), (Makespan(), -1)):
+        apart, together = policy.allocate(asked), policy.allocate(shared)
+        assert_valid(shared, together)
+        assert sign * together.objective >= sign * apart.objective - 1e-6 * abs(apart.objective)
+
+
+@given(seeds)
+@settings(max_examples=40, deadline=None)
+def test_water_filling_and_max_min_are_pareto_efficient(seed: int) -> None:
+    """No job can have more unless another has less."""
+    asked = random_problem(np.random.default_rng(seed), spread=1.5)
+    for policy in (Hierarchical(), MaxMinFairness()):
+        found = policy.allocate(asked)
+        dense = Dense(asked)
+        runs = found.effective_throughput > 0
+        if not runs.any():
+            continue
+        best = dense.throughput.max(axis=1)[runs]
+        floor = found.effective_throughput[runs] / best * (1 - 1e-9)
+        total = (dense.throughput[runs] / best[:, None]).sum(axis=0)
+        most = dense.maximum(total, -dense.throughput[runs] / best[:, None], -floor)
+        assert most is not None
+        # The most that all could have together, were each to keep what it has, is what they have. The tolerance is that
+        # of a level, 1e-7, times what a unit of one job's progress may be worth in another's.
+        assert most <= (found.effective_throughput[runs] / best).sum() + 1e-3
+
+
+@given(seeds)
+@settings(max_examples=40, deadline=None)
+def test_on_workers_that_are_alike_policies_reduce_to_the_classic_ones(seed: int) -> None:
+    """With one type, shares depend on no throughput; and being agnostic of the type loses nothing."""
+    rng = np.random.default_rng(seed)
+    count, workers = int(rng.integers(1, 8)), int(rng.integers(1, 6))
+    asked = problem(10 ** rng.uniform(-3, 3, (count, 1)), [workers], weight=rng.choice([1.0, 2.0], count))
+    alike = replace(asked, jobs=replace(asked.jobs, throughputs=np.ones((count, 1))))
+    for policy in (MaxMinFairness(), Hierarchical()):
+        x = policy.allocate(asked).shares
+        assert x == pytest.approx(policy.allocate(alike).shares, abs=1e-5)
+        assert Agnostic(policy).allocate(asked).shares == pytest.approx(x, abs=1e-5)
+    level = MaxMinFairness().allocate(asked).objective
+    assert level == pytest.approx(min(workers / asked.jobs.weight.sum(), 1 / asked.jobs.weight.max()))
+
+
+@given(seeds, st.sampled_from(sorted(set(POLICIES) - {"allox"})), st.booleans())
+@settings(max_examples=120, deadline=None)
+def test_every_allocation_is_valid(seed: int, name: str, agnostic: bool) -> None:
+    rng = np.random.default_rng(seed)
+    asked = with_pairs(random_problem(rng, spread=float(rng.choice([1, 9, 18]))), rng)
+    slo = (
+        asked.jobs.steps
+        / np.maximum(asked.jobs.throughputs.max(axis=1), 1e-9)
+        * rng.uniform(0.5, 9, len(asked.jobs.ids))
+    )
+    asked = replace(asked, budget_usd=1e15, jobs=replace(asked.jobs, slo_seconds=slo))
+    found = policy_named(name, agnostic=agnostic).allocate(asked)
+    assert_valid(asked, found)
+    assert np.isfinite(found.objective)
+    assert np.isfinite(found.effective_throughput).all()

@@ -1,0 +1,131 @@
+"""The mechanism: who runs next by priority, and on which workers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bidbrain.gavel.problem import FloatArray
+from bidbrain.gavel.rounds import NOBODY, Candidates, DoesNotFit, Task, choose, place, priorities
+
+
+def candidates(*rows: tuple[int, int, int, int]) -> Candidates:
+    """(first, second, type, scale) each."""
+    return Candidates(*(np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)))
+
+
+def test_the_share_of_figure_5_5_is_realised_round_by_round() -> None:
+    """X_example of section 5.3.1 on one worker of each of three types: times approach it, whatever was first."""
+    x = np.array([[0.6, 0.4, 0.0], [0.2, 0.6, 0.2], [0.2, 0.0, 0.8]])
+    row, type_ = (np.asarray(part) for part in np.nonzero(x))
+    among = Candidates(row, np.full(len(row), NOBODY), type_, np.ones(len(row), dtype=np.int64))
+    received = np.full(len(row), 0.5)
+    for _ in range(1000):
+        of_type = np.bincount(type_, received, 3).astype(np.float64)
+        chosen = choose(among, priorities(x[row, type_], received, type_, of_type), np.ones(3))
+        received[chosen] += 1
+    assert np.abs(received / 1000 - x[row, type_]).max() < 0.02
+
+
+def test_a_big_job_waits_for_workers_and_small_ones_fill_up() -> None:
+    among = candidates((0, NOBODY, 0, 3), (1, NOBODY, 0, 4), (2, NOBODY, 0, 1), (3, NOBODY, 0, 1))
+    assert choose(among, np.array([4.0, 3.0, 2.0, 1.0]), np.array([4.0])).tolist() == [0, 2]
+    assert choose(among, np.array([3.0, 4.0, 2.0, 1.0]), np.array([4.0])).tolist() == [1]
+
+
+def test_no_job_runs_twice_neither_on_two_types_nor_alone_and_in_a_pair() -> None:
+    among = candidates(
+        (0, 1, 0, 1), (0, NOBODY, 1, 1), (1, NOBODY, 1, 1), (1, 2, 1, 1), (2, NOBODY, 0, 1), (2, 3, 1, 1)
+    )
+    assert choose(among, np.array([6.0, 5.0, 4.0, 3.0, 2.0, 1.0]), np.array([1.0, 2.0])).tolist() == [0, 5]
+
+
+def test_among_equals_the_earlier_runs() -> None:
+    among = candidates((5, NOBODY, 0, 1), (2, NOBODY, 0, 1), (7, NOBODY, 0, 1))
+    assert choose(among, np.ones(3), np.array([2.0])).tolist() == [0, 1]
+
+
+@st.composite
+def choices(draw: st.DrawFn) -> tuple[Candidates, FloatArray, FloatArray]:
+    types = draw(st.integers(1, 3))
+    jobs = st.integers(0, 5)
+    rows = draw(
+        st.lists(
+            st.tuples(jobs, st.just(NOBODY) | jobs, st.integers(0, types - 1), st.integers(1, 4)).filter(
+                lambda row: row[0] != row[1]
+            ),
+            min_size=1,
+            max_size=12,
+        )
+    )
+    priority = draw(st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows)))
+    workers = draw(st.lists(st.integers(0, 5), min_size=types, max_size=types))
+    return candidates(*rows), np.array(priority, dtype=float), np.array(workers, dtype=float)
+
+
+@given(choices())
+def test_whoever_is_left_out_was_in_conflict_with_or_had_no_room_beside_those_before(
+    asked: tuple[Candidates, FloatArray, FloatArray],
+) -> None:
+    among, priority, workers = asked
+    chosen = choose(among, priority, workers).tolist()
+    order = sorted(range(len(priority)), key=lambda i: (-priority[i], i))
+    for i in range(len(priority)):
+        before = [j for j in chosen if order.index(j) < order.index(i)]
+        held = sum(among.scale[j] for j in before if among.type[j] == among.type[i])
+        jobs = {m for j in before for m in (among.first[j], among.second[j])} - {NOBODY}
+        fits = held + among.scale[i] <= workers[among.type[i]]
+        assert (i in chosen) == (fits and not jobs & {among.first[i], among.second[i]})
+
+
+SERVERS = {"v": [["v0", "v1", "v2", "v3"], ["v4", "v5", "v6", "v7"]], "k": [["k0"], ["k1"]]}
+
+
+def test_who_stays_keeps_its_workers_and_the_big_come_before_the_small() -> None:
+    held = {"old": ("v1", "v5"), "gone": ("v0",), "other type": ("k0",)}
+    tasks = [Task("small", "v", 1), Task("old", "v", 2), Task("other type", "v", 1), Task("big", "v", 3)]
+    placed = place(tasks, SERVERS, held)
+    assert placed.renewed == {"old"}
+    assert placed.workers["old"] == ("v1", "v5")
+    assert placed.workers["big"] == ("v0", "v2", "v3")
+    assert {placed.workers["small"], placed.workers["other type"]} < {("v4",), ("v6",), ("v7",)}
+
+
+def test_a_task_takes_the_fullest_server_that_has_room_and_else_as_few_as_it_can() -> None:
+    held = {"a": ("v0",)}
+    assert place([Task("a", "v", 1), Task("b", "v", 3)], SERVERS, held).workers["b"] == ("v1", "v2", "v3")
+    across = place([Task("a", "v", 1), Task("b", "v", 6)], SERVERS, held).workers["b"]
+    assert set(across) == {"v4", "v5", "v6", "v7", "v1", "v2"}
+
+
+def test_a_task_that_wants_more_workers_than_before_moves() -> None:
+    placed = place([Task("a", "k", 2)], SERVERS, {"a": ("k0",)})
+    assert (placed.workers["a"], placed.renewed) == (("k0", "k1"), frozenset())
+
+
+def test_more_tasks_than_workers_are_named() -> None:
+    with pytest.raises(DoesNotFit, match="'b' takes 2 workers of 'k' and 1 are free"):
+        place([Task("a", "k", 1), Task("b", "k", 2)], SERVERS, {"a": ("k1",)})
+
+
+@given(st.data())
+def test_a_placement_is_one_worker_for_one_task_and_renews_whoever_stays(data: st.DataObject) -> None:
+    held: dict[str, tuple[str, ...]] = {}
+    for _ in range(3):
+        sizes = data.draw(st.lists(st.integers(1, 4), max_size=5))
+        tasks, room = [], 8
+        for number, size in enumerate(sizes):
+            if size <= room:
+                tasks.append(Task(str(number), "v", size))
+                room -= size
+        placed = place(tasks, SERVERS, held)
+        workers = [worker for own in placed.workers.values() for worker in own]
+        assert len(workers) == len(set(workers)) == sum(task.scale for task in tasks)
+        for task in tasks:
+            assert len(placed.workers[task.key]) == task.scale
+            assert (task.key in placed.renewed) == (len(held.get(task.key, ())) == task.scale)
+            if task.key in placed.renewed:
+                assert placed.workers[task.key] == held[task.key]
+        held = dict(placed.workers)

@@ -1,0 +1,224 @@
+"""`spotctl gavel simulate` from its entry point, and the files it reads."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.spotctl.cli import Ended, spotctl
+
+KEYS = ["average_jct_seconds", "makespan_seconds", "utilization", "cost_usd", "slo_violations", "jobs", "wall_seconds"]
+HEADER = "job_type,num_steps_arg,total_steps,scale_factor,priority_weight,slo,arrival_time_s"
+CLUSTER = ("--cluster", "v100=2,k80=4")
+POLICY = ("--policy", "max-min-fairness")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Two kinds on one worker, one on two; together two small ones do 1.6 times the work of one."""
+    alone = {"v100": (4.0, 2.0, 6.0), "k80": (1.0, 1.0, 0.0)}
+    kinds = ("('small', 1)", "('other', 1)", "('small', 2)")
+    found = {
+        type_: {
+            kind: {"null": rate, **({"('small', 1)": [rate * 0.8, rates[0] * 0.8]} if "1" in kind else {})}
+            for kind, rate in zip(kinds, rates, strict=True)
+        }
+        for type_, rates in alone.items()
+    }
+    path = tmp_path / "table.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(found).encode()))
+    return path
+
+
+def written(folder: Path, *rows: str, header: str = HEADER) -> Path:
+    path = folder / "trace.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+def simulated(table: Path, *words: str | Path) -> Ended:
+    return spotctl("gavel", "simulate", "--throughputs", table, *words)
+
+
+def test_json_of_a_trace(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, "small,-n,14400,1,1,-1.000000,0", "small,-n,10800,2,1,-1.000000,3600")
+    ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--json")
+    assert (ended.code, ended.err) == (0, "")
+    assert list(ended.json) == KEYS
+    assert ended.json["wall_seconds"] > 0
+    found = {key: ended.json[key] for key in KEYS[:-1]}
+    assert found == {
+        "average_jct_seconds": pytest.approx((3600 + 1800) / 2),
+        "makespan_seconds": pytest.approx(5400),
+        "utilization": pytest.approx((3600 + 2 * 1800) / (6 * 5400)),
+        "cost_usd": None,
+        "slo_violations": None,
+        "jobs": 2,
+    }
+
+
+def test_prices_deadlines_and_a_file_for_each_job(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, *["small,-n,14400,1,1,0,0"] * 3)
+    prices, out = ("--prices", "k80=0.5,v100=3,a100=9"), tmp_path / "out" / "of it"
+    ended = simulated(table, "--trace", trace, "--cluster", "v100=1", *POLICY, *prices, "--slo", "1.2", "--out", out)
+    assert ended.code == 0, ended.err
+    figures = dict(line.rsplit("  ", 1) for line in ended.out.splitlines())
+    assert {name.strip(): figure.strip() for name, figure in figures.items()}["deadlines missed"] == "3"
+    assert "$9.00" in ended.out
+    rows = list(csv.DictReader((out / "jobs.csv").read_text().splitlines()))
+    assert [row["slo_met"] for row in rows] == ["False"] * 3
+    assert sum(float(row["cost_usd"]) for row in rows) == pytest.approx(9)
+    assert float(rows[0]["v100_seconds"]) == 3600
+    for name in ("jct_cdf.png", "jct_by_load.png", "allocation.png"):
+        assert (out / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_generated_jobs_are_the_same_for_a_seed_and_a_policy_that_looks_is_faster(table: Path) -> None:
+    words = ("--arrivals", "poisson:3000", "--jobs", "20:40", "--seed", "3", *CLUSTER, *POLICY, "--json")
+    first, again = (simulated(table, *words).json for _ in range(2))
+    assert {**first, "wall_seconds": 0} == {**again, "wall_seconds": 0}
+    assert first["jobs"] == 20
+    blind = simulated(table, *words, "--agnostic").json
+    assert first["average_jct_seconds"] < blind["average_jct_seconds"]
+
+
+def test_sharing_workers_takes_effect(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, *["small,-n,14400,1,1,-1,0"] * 4)
+    words = ("--trace", trace, "--cluster", "v100=1", "--policy", "makespan", "--json")
+    alone, shared = simulated(table, *words).json, simulated(table, *words, "--space-sharing").json
+    assert alone["makespan_seconds"] == pytest.approx(4 * 3600)
+    # Two at 0.8 of their throughput each.
+    assert shared["makespan_seconds"] == pytest.approx(4 * 3600 / 1.6, rel=0.05)
+
+
+def test_a_round_and_a_checkpoint_are_as_long_as_asked(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, *["small,-n,480,1,1,-1,0"] * 2)
+    words = ("--trace", trace, "--cluster", "v100=1", *POLICY, "--json")
+    assert simulated(table, *words, "--round", "60").json["average_jct_seconds"] == 210
+    moved = simulated(table, *words, "--round", "60", "--checkpoint-seconds", "6").json
+    assert moved["makespan_seconds"] == pytest.approx(4 * 60 + 2 * (6 + 6))
+
+
+def test_jobs_of_one_seed_of_several_and_what_is_left_out(table: Path, tmp_path: Path) -> None:
+    rows = ("0,small,400,9.0,1", "1,small,800,7.0,1", "0,small,400,0.0,1", "0,huge,4,0.0,16", "0,huge,4,0.0,16")
+    trace = written(tmp_path, *rows, header="seed,job_type,total_steps,arrival_time_s,scale_factor")
+    ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--json")
+    assert ended.json["jobs"] == 2
+    assert ended.error == ("left out: 2 jobs whose throughput was not measured (2 of 'huge' on 16 workers)\n")
+    ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--seed", "1", "--json")
+    assert ended.json["average_jct_seconds"] == 200
+    ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--seed", "7")
+    assert ended.code == 2
+    assert "holds the jobs of the seeds 0, 1; --seed 7 is none of them" in ended.error
+
+
+GENERATED = ("--arrivals", "poisson:900", "--jobs", "0:5")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*CLUSTER, *POLICY), "give --trace FILE.csv, or --arrivals"),
+        ((*GENERATED, "--trace", "x.csv", *CLUSTER, *POLICY), "give --trace FILE.csv, or --arrivals"),
+        (("--trace", "none.csv", *CLUSTER, *POLICY), "none.csv: cannot be read"),
+        (("--arrivals", "poisson:900", *CLUSTER, *POLICY), "needs the jobs that are measured"),
+        (("--arrivals", "poisson:soon", "--jobs", "5", *CLUSTER, *POLICY), "write poisson:900"),
+        (("--arrivals", "weibull:3", "--jobs", "5", *CLUSTER, *POLICY), "write poisson:900"),
+        (("--arrivals", "poisson:-1", "--jobs", "5", *CLUSTER, *POLICY), "write poisson:900"),
+        (("--arrivals", "poisson:9", "--jobs", "5:5", *CLUSTER, *POLICY), "--jobs 5:5: is no range"),
+        (("--arrivals", "poisson:9", "--jobs", "-3:5", *CLUSTER, *POLICY), "--jobs -3:5: is no range"),
+        (("--arrivals", "poisson:9", "--jobs", "many", *CLUSTER, *POLICY), "--jobs many: is no range"),
+        ((*GENERATED, "--scale", "huge", *CLUSTER, *POLICY), "neither single nor multiple"),
+        ((*GENERATED, "--scale", "multiple", *CLUSTER, *POLICY), "no kind of job was measured on"),
+        ((*GENERATED, "--cluster", "v100", *POLICY), "'v100' does not fit"),
+        ((*GENERATED, "--cluster", "v100=2,v100=3", *POLICY), "each type once"),
+        ((*GENERATED, "--cluster", "v100=1.5", *POLICY), "whole numbers"),
+        ((*GENERATED, "--cluster", "v100=0", *POLICY), "some are needed"),
+        ((*GENERATED, "--cluster", "v100=-1", *POLICY), "does not fit"),
+        ((*GENERATED, "--cluster", "a100=4", *POLICY), "no throughput was measured on 'a100'"),
+        ((*GENERATED, *CLUSTER, "--policy", "whim"), "'whim'"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--prices", "v100=3"), "has no price of 'k80'"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--prices", "v100=3,k80=cheap"), "'k80=cheap' does not fit"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--slo", "1.2,late"), "is no list of multiples"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--slo", "0"), "is no list of multiples"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--round", "0"), "--round 0"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--round", "nan"), "--round nan"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--checkpoint-seconds", "360"), "less than a round"),
+        ((*GENERATED, *CLUSTER, "--policy", "fifo", "--space-sharing"), "share no workers"),
+    ],
+)
+def test_what_cannot_be_simulated_is_one_line_and_code_2(table: Path, words: tuple[str, ...], message: str) -> None:
+    ended = simulated(table, *words, "--json")
+    assert ended.code == 2
+    assert message in ended.error
+    assert ended.out == ""
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("small,-n,lots,1,1,-1,0", "line 3: total_steps 'lots' is no number from 1 on"),
+        ("small,-n,0,1,1,-1,0", "line 3: total_steps '0'"),
+        ("small,-n,9,1.5,1,-1,0", "line 3: scale_factor 1.5"),
+        ("small,-n,9,1,1,-1", "line 3: arrival_time_s None"),
+        ("small,-n,9,1,0,-1,0", "line 3: priority_weight '0'"),
+        ("small,-n,9,1,1,nan,0", "line 3: slo 'nan'"),
+    ],
+)
+def test_a_row_that_is_wrong_is_named(table: Path, tmp_path: Path, row: str, message: str) -> None:
+    trace = written(tmp_path, "small,-n,10,1,1,-1,0", row)
+    ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY)
+    assert ended.code == 2
+    assert f"trace.csv, {message}" in ended.error
+
+
+def test_a_trace_without_a_column_or_a_known_job_is_named(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, "small,9,1", header="job_type,total_steps,scale_factor")
+    assert "has no column 'arrival_time_s'" in simulated(table, "--trace", trace, *CLUSTER, *POLICY).error
+    trace = written(tmp_path, "huge,-n,10,1,1,-1,0")
+    assert "no job whose throughputs are known" in simulated(table, "--trace", trace, *CLUSTER, *POLICY).error
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "is no table of throughputs"),
+        ("{}", "is no table of throughputs"),
+        ('{"v100": {"small": {"null": 1}}}', "'small' is no kind of job"),
+        ('{"v100": {"(\'small\', 0)": {"null": 1}}}', "is no kind of job"),
+        ('{"v100": {"(\'small\', 1)": {}}}', "has no throughput alone"),
+        ('{"v100": {"(\'small\', 1)": {"null": -1}}}', "-1 is no throughput"),
+        ('{"v100": {"(\'small\', 1)": {"null": null}}}', "None is no throughput"),
+        ('{"v100": {"(\'small\', 1)": {"null": 1, "(\'small\', 1)": [1]}}}', "[1] is no pair"),
+    ],
+)
+def test_a_table_that_is_wrong_is_named(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "table.json"
+    path.write_text(content)
+    ended = simulated(path, *GENERATED, *CLUSTER, *POLICY)
+    assert ended.code == 2
+    assert message in ended.error
+    assert "table.json" in ended.error
+
+
+def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "table.json.gz"
+    path.write_bytes(gzip.compress(b'{"v100": {}}' * 100)[:-9])
+    assert "table.json.gz: cannot be read" in simulated(path, *GENERATED, *CLUSTER, *POLICY).error
+
+
+def test_recorded_jobs_of_a_production_cluster_can_be_simulated(shared_data: Path) -> None:
+    folder = shared_data / "gavel"
+    ended = spotctl(
+        "gavel", "simulate", "--trace", folder / "msr_philly_derived_seeds_0_1.csv.gz", "--jobs", "0:20",
+        "--throughputs", folder / "physical_cluster_throughputs.json.gz", "--cluster", "v100=999,p100=999,k80=999",
+        "--policy", "max-min-fairness", "--json",
+    )  # fmt: skip
+    assert ended.code == 0
+    assert ended.error.startswith("left out: 1,")
+    assert ended.json["jobs"] == 20
