@@ -1,8 +1,10 @@
 """How the deadline strategy came about, in numbers: `python -m bench.deadline_lab WHAT GLOB GLOB...`.
 
-Each glob is one set of availability traces. `prior` pools them and prints the endings per hour that the strategy takes
-as its prior. `split` takes the prior from all sets but one and reports on that one. `variants` does the same for what
-was tried and left out. `readings` replays the published schemes under each reading of the rules, set by set.
+Each glob is one set of availability traces; after `any:` one of traces of several machines, read as one machine that is
+up while any of them is. `prior` pools them and prints the endings per hour that the strategy takes as its prior.
+`split` takes the prior from all sets but one and reports on that one. `variants` does the same for what was tried and
+left out, `margins` for several margins. Brackets hold 90% intervals over resampled traces; a difference is paired by
+trace. `readings` replays the published schemes under each reading of the rules, set by set.
 """
 
 from __future__ import annotations
@@ -15,14 +17,18 @@ import numpy as np
 
 from bidbrain.backtest.deadline import History, Jobs, Outcome, cost_ratios, lay_out, optimal, replay
 from bidbrain.backtest.deadline_schemes import Deadline, Greedy, UniformProgress
+from bidbrain.strategies.deadline import HOPE_MARGIN
 from bidbrain.strategies.deadline_job import SafetyNet, Terms, net_when_idle, within_two_delays
 from bidbrain.strategies.deadline_spells import AGES, CLASSES, Outlook, Prior, fit_prior
 from pricing_data.units import HOUR
-from spotctl.deadline import read
+from spotctl.deadline import read, recorded
 
 TERMS = Terms(48 * HOUR, HOUR // 5, 3.0)
 SLACKS = (1.1, 1.25, 1.5, 2.0)
 STARTS = 30
+MARGINS = (0.0, 0.0625, HOPE_MARGIN, 0.1875, 0.25)
+RESAMPLED = 2000
+_ANY = "any:"
 
 Sets = dict[str, tuple[History, ...]]
 
@@ -33,11 +39,19 @@ def main(words: Sequence[str]) -> None:
         "prior": prior,
         "split": split,
         "variants": variants,
+        "margins": margins,
         "readings": readings,
     }
     if len(words) < 2 or words[0] not in tasks:
         sys.exit(f"usage: python -m bench.deadline_lab {{{','.join(tasks)}}} GLOB GLOB...")
-    tasks[words[0]]({pattern: read(pattern) for pattern in words[1:]})
+    tasks[words[0]]({pattern: _histories(pattern) for pattern in words[1:]})
+
+
+def _histories(pattern: str) -> tuple[History, ...]:
+    if not pattern.startswith(_ANY):
+        return read(pattern)
+    traces = recorded(pattern.removeprefix(_ANY))
+    return tuple(History.of(replace(trace, up=np.minimum(trace.up, 1))) for trace in traces)
 
 
 def prior(sets: Sets) -> None:
@@ -77,6 +91,7 @@ def variants(sets: Sets) -> None:
         _say(name)
         for title, scheme in (
             ("as it is", Deadline(TERMS, histories, believed)),
+            ("no margin", Deadline(TERMS, histories, believed, margin=0.0)),
             ("prior from the set itself", Deadline(TERMS, histories, fit_prior([(h.up, h.gap) for h in histories]))),
             ("prior alone, nothing learnt", _Frozen(TERMS, histories, believed)),
             ("one factor a side", _OneFactor(TERMS, histories, believed)),
@@ -86,6 +101,21 @@ def variants(sets: Sets) -> None:
             _gap(title, jobs, plain, replay(jobs, scheme), best)
         literal = replay(jobs, Deadline(TERMS, histories, believed), within_two_delays)
         _gap("literal safety net for both", jobs, replay(jobs, UniformProgress(), within_two_delays), literal, best)
+
+
+def margins(sets: Sets) -> None:
+    """The share of the gap that is closed by margin, and what each adds to no margin."""
+    for name, histories in sets.items():
+        jobs = lay_out(histories, TERMS, SLACKS, STARTS)
+        plain, best, believed = replay(jobs, UniformProgress()), optimal(jobs), pooled(sets, without=name)
+        _say(name)
+        outcomes = [replay(jobs, Deadline(TERMS, histories, believed, margin)) for margin in MARGINS]
+        for margin, outcome in zip(MARGINS, outcomes, strict=True):
+            _gap(f"margin {margin:g}", jobs, plain, outcome, best)
+            change = _closed(jobs, plain, outcome, best).mean(axis=1) - _closed(jobs, plain, outcomes[0], best).mean(
+                axis=1
+            )
+            _say(f"  {'  against none':60}", f"{change[0]:+.3f}", _interval(change[1:]))
 
 
 def readings(sets: Sets) -> None:
@@ -166,11 +196,32 @@ def _costs(title: str, jobs: Jobs, outcome: Outcome) -> None:
 
 
 def _gap(title: str, jobs: Jobs, plain: Outcome, own: Outcome, best: Outcome) -> None:
-    means = [
-        [cost_ratios(jobs, outcome)[jobs.slack == slack].mean() for slack in SLACKS] for outcome in (plain, own, best)
-    ]
-    closed = (np.array(means[0]) - means[1]) / (np.array(means[0]) - means[2])
-    _say(f"  {title:60}", *(f"{share:.2f}" for share in closed), f"mean {closed.mean():.3f}")
+    closed = _closed(jobs, plain, own, best)
+    mean = closed.mean(axis=1)
+    _say(f"  {title:60}", *(f"{share:.2f}" for share in closed[0]), f"mean {mean[0]:.3f}", _interval(mean[1:]))
+
+
+def _closed(jobs: Jobs, plain: Outcome, own: Outcome, best: Outcome) -> np.ndarray:
+    """The share of the gap that is closed, a column a slack: first of all traces, then of each resampling of them.
+
+    The same resamplings for every scheme, so that differences are paired.
+    """
+    traces = np.unique(jobs.history)
+    drawn = np.random.default_rng(0).integers(0, traces.size, (RESAMPLED, traces.size))
+    weights = np.array([np.bincount(row, minlength=traces.size) for row in (np.arange(traces.size), *drawn)])
+    columns = []
+    for slack in SLACKS:
+        members = [(jobs.slack == slack) & (jobs.history == trace) for trace in traces]
+        plain_sum, own_sum, best_sum = (
+            weights @ [cost_ratios(jobs, outcome)[member].sum() for member in members] for outcome in (plain, own, best)
+        )
+        columns.append((plain_sum - own_sum) / (plain_sum - best_sum))
+    return np.stack(columns, axis=1)
+
+
+def _interval(resampled: np.ndarray) -> str:
+    low, high = np.quantile(resampled, (0.05, 0.95))
+    return f"[{low:.3f}, {high:.3f}]"
 
 
 def _say(*words: str) -> None:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from bidbrain.backtest.deadline import DeadlineSummary, History, Jobs, Outcome, lay_out, summarise
 from bidbrain.strategies.deadline_job import Terms
+from pricing_data.lifetimes import AvailabilityTrace
 from pricing_data.sources.observations import read_availability
 from pricing_data.units import DAY, HOUR, parse_duration
 from spotctl.errors import BadRequest
@@ -40,11 +41,16 @@ def question(traces: str, hours: float, slack: str, on_demand_ratio: float, dela
 
 def read(traces: str) -> tuple[History, ...]:
     """The histories in the files that fit a glob, in the order of their names."""
+    return tuple(map(History.of, recorded(traces)))
+
+
+def recorded(traces: str) -> tuple[AvailabilityTrace, ...]:
+    """The traces in the files that fit a glob, in the order of their names."""
     names = glob(traces, recursive=True)  # noqa: PTH207  # Path.glob takes no absolute pattern
     paths = sorted(path for path in map(Path, names) if path.is_file())
     if not paths:
         raise BadRequest(f"--traces {traces!r}: no file fits (quote the glob, so that the shell leaves it alone)")
-    return tuple(History.of(read_availability(path)) for path in paths)
+    return tuple(map(read_availability, paths))
 
 
 def jobs_of(asked: Question, starts: int) -> Jobs:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bidbrain.backtest.deadline import History
-from bidbrain.strategies.deadline import DeadlineStrategy
+from bidbrain.strategies.deadline import HOPE_MARGIN, DeadlineStrategy
 from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Standing, Terms
 from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, Outlook, Prior, outlook
 from pricing_data.series import Ints
@@ -55,8 +55,14 @@ class Deadline:
 
     name = "deadline"
 
-    def __init__(self, terms: Terms, histories: Sequence[History], prior: Prior = PUBLIC_PRIOR) -> None:
-        self._strategy = DeadlineStrategy(terms, prior)
+    def __init__(
+        self,
+        terms: Terms,
+        histories: Sequence[History],
+        prior: Prior = PUBLIC_PRIOR,
+        margin: float = HOPE_MARGIN,
+    ) -> None:
+        self._strategy = DeadlineStrategy(terms, prior, margin)
         seen = [self._learnt(outlook(history.up, history.gap, prior)) for history in histories]
         self._state = np.concatenate([one.state for one in seen])
         self._plan = np.concatenate([self._strategy.plans_for(one) for one in seen])

@@ -23,6 +23,9 @@ from pricing_data.units import HOUR, MINUTE
 # Ten minutes are about as often as observers look and markets change; shorter jobs are cut finer, longer ones coarser.
 _STEP: Final = 10 * MINUTE
 _FEWEST_STEPS, _MOST_STEPS = 48, 288
+# In steps of the spot price. A plan takes estimated rates for the true ones and is too hopeful about waiting and spot;
+# decision 4 has the figures for other margins, set by set.
+HOPE_MARGIN: Final = 0.125
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,12 @@ class DeadlineDecision:
 class DeadlineStrategy:
     """Plans for one kind of job; each plan is made when a market first asks for it, and kept."""
 
-    def __init__(self, terms: Terms, prior: Prior = PUBLIC_PRIOR) -> None:
+    def __init__(self, terms: Terms, prior: Prior = PUBLIC_PRIOR, margin: float = HOPE_MARGIN) -> None:
         self.terms, self.prior = terms, prior
         self.step = max(-(-terms.work // _MOST_STEPS), min(_STEP, -(-terms.work // _FEWEST_STEPS)))
         steps = -(-terms.work // self.step)
         # Slack beyond half of the work is never scarce: who has more may wait until it is down to that.
-        self._grid = Grid(steps, steps // 2, terms.delay / self.step, terms.price_ratio)
+        self._grid = Grid(steps, steps // 2, terms.delay / self.step, terms.price_ratio, margin)
         self._numbers: dict[tuple[int, ...], int] = {}
         self._plans: NDArray[np.int16] = np.empty((0, 2, 2 * CLASSES, steps + 1), dtype=np.int16)
 

@@ -7,10 +7,11 @@ while the machine is paid. With s < 0 everything is done on demand. So with t = 
     wait        E V(t-1, s-1)                    stay on a machine   price + E V(t-1, s)
     enter one   price + E V(t-1, s - delay)
 
-are the expected costs to the end of the three ways on, E over the market's next state. The cheapest is chosen, under
-the rule that without a spot machine nobody may have less slack than the safety net asks for. More slack never makes an
+are the expected costs to the end of the three ways on, E over the market's next state. V takes the cheapest, under
+the rule that without a spot machine nobody may have less slack than the safety net asks for. The decision wants the
+cheaper way to be cheaper by a margin, because what is only estimated looks better than it is. More slack never makes an
 on-demand machine more attractive, so the whole policy is one number per work left, market state and machine held: the
-least slack from which on on-demand is not the best.
+least slack from which on on-demand is not taken.
 """
 
 from __future__ import annotations
@@ -42,12 +43,16 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What a plan covers, in steps: work, slack and the delay of an entry; and the price ratio."""
+    """What a plan covers, in steps: work, slack and the delay of an entry; and the price ratio.
+
+    `margin` is what the cheaper way has to save over on demand before it is taken, in steps of the spot price.
+    """
 
     work: int
     slack: int
     delay: float
     price_ratio: float
+    margin: float = 0.0
 
 
 def spell_chain(rates: Floats, step: int) -> Chain:
@@ -71,7 +76,7 @@ def spell_chain(rates: Floats, step: int) -> Chain:
 
 
 def thresholds(chain: Chain, grid: Grid) -> Thresholds:
-    """Least slack, in steps, from which on waiting (market down) or spot (market up) is better than on demand.
+    """Least slack, in steps, from which on waiting (market down) or spot (market up) saves the margin over on demand.
 
     By machine held (none, on-demand), market state and steps of work left; `grid.slack + 1` where none planned is.
     """
@@ -98,7 +103,7 @@ class _Iteration:
         self._costs = np.zeros((3, chain.up.size, slack.size), dtype=np.float32)
 
     def step(self, left: int) -> NDArray[np.bool_]:
-        """Goes back to `left` steps before the deadline; where on-demand is best, for no machine and on-demand."""
+        """Goes back to `left` steps before the deadline; where on-demand is taken, for no machine and on-demand."""
         delay, ratio = self._grid.delay, np.float32(self._grid.price_ratio)
         expected = np.matmul(self._moves, self._with_margin(left - 1))
         wait = np.where(self._caught, _NEVER, self._at(expected[_IDLE], 1))
@@ -109,7 +114,7 @@ class _Iteration:
         idle, held = np.minimum(on_demand, bold)
         self._costs = np.stack((idle, held, np.minimum(np.minimum(stay, on_demand[0]), wait)))
         self._costs[:, :, left:] = 0  # no more slack than steps: the work is done
-        best: NDArray[np.bool_] = on_demand <= bold
+        best: NDArray[np.bool_] = on_demand <= bold + np.float32(self._grid.margin)
         return best
 
     def _with_margin(self, left: int) -> Costs:

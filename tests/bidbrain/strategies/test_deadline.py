@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.strategies.deadline import DeadlineStrategy
+from bidbrain.strategies.deadline import HOPE_MARGIN, DeadlineStrategy
 from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Bools, Standing, Terms
 from bidbrain.strategies.deadline_plan import NET_DELAYS, Chain, Grid, spell_chain, thresholds
 from bidbrain.strategies.deadline_spells import (
@@ -145,19 +145,24 @@ def expected_costs(chain: Chain, grid: Grid) -> dict[tuple[int, int, int, int], 
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.floats(0.02, 0.98), st.floats(0.02, 0.98), st.integers(0, 2), st.sampled_from([0.7, 1.5, 3.0]), st.integers(1, 6)
+    st.floats(0.02, 0.98),
+    st.floats(0.02, 0.98),
+    st.integers(0, 2),
+    st.sampled_from([0.7, 1.5, 3.0]),
+    st.integers(1, 6),
+    st.sampled_from([0.0, 0.125, 0.6]),
 )
-def test_a_plan_is_the_policy_of_least_expected_cost(
-    rise: float, fall: float, delay: int, ratio: float, slack: int
+def test_a_plan_is_the_policy_of_least_expected_cost_but_for_its_margin(
+    rise: float, fall: float, delay: int, ratio: float, slack: int, margin: float
 ) -> None:
     chain = Chain(np.array([[1 - rise, rise], [fall, 1 - fall]]), np.array([False, True]))
-    grid = Grid(work=6, slack=slack, delay=float(delay), price_ratio=ratio)
+    grid = Grid(work=6, slack=slack, delay=float(delay), price_ratio=ratio, margin=margin)
     found = thresholds(chain, grid)
     for (held, state, work, at_slack), (on_demand, bold) in expected_costs(chain, grid).items():
-        if abs(on_demand - bold) < 1e-4:
+        if abs(on_demand - bold - margin) < 1e-4:
             continue  # a tie may be broken either way
         worth = found[int(held == ON_DEMAND), state, work]
-        assert (at_slack < worth) == (on_demand < bold), (held, state, work, at_slack)
+        assert (at_slack < worth) == (on_demand < bold + margin), (held, state, work, at_slack)
 
 
 def standing(terms: Terms, slack: int, machine: int, *, up: bool, work_left: int | None = None) -> Standing:
@@ -231,6 +236,23 @@ def test_spot_as_dear_as_on_demand_is_not_worth_a_wait() -> None:
     lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR).last()
     decided = DeadlineStrategy(terms).decide(standing(terms, 20 * HOUR, WAIT, up=False), lost)
     assert decided.choice == "on-demand"
+
+
+def test_a_margin_asks_for_more_slack_everywhere() -> None:
+    chain = spell_chain(PUBLIC_PRIOR.rates(), 10 * MINUTE)
+    eager, wary = (thresholds(chain, Grid(60, 30, 1.2, 3.0, margin)) for margin in (0.0, HOPE_MARGIN))
+    assert (wary >= eager).all()
+    assert (wary > eager).any()
+
+
+def test_the_margin_moves_the_price_of_a_wait(strategy: DeadlineStrategy) -> None:
+    just_lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR).last()
+    here = standing(TERMS, 6 * HOUR, WAIT, up=False, work_left=24 * HOUR)
+    eager = DeadlineStrategy(TERMS, margin=0.0).decide(here, just_lost).reason.worth_hours
+    wary = strategy.decide(here, just_lost).reason.worth_hours
+    assert eager is not None
+    assert wary is not None
+    assert eager < wary
 
 
 @pytest.mark.parametrize("hours", [0.1, 0.5, 480])
