@@ -1,4 +1,4 @@
-"""Results of a backtest as a table, as JSON, as CSV and as plots."""
+"""Results of a backtest as a table, as JSON and as CSV."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import Any
 
 from rich.table import Table
 
+from bidbrain.backtest.default import cheapest, default_for
 from bidbrain.backtest.results import JobResult, Summary
 from pricing_data.units import format_time
-from spotctl.errors import BadRequest
-
-_SPOT, _ON_DEMAND, _FREE = "#1f6feb", "#57606a", "#2da44e"
 
 
 def table(summaries: Sequence[Summary]) -> Table:
@@ -40,7 +38,14 @@ def table(summaries: Sequence[Summary]) -> Table:
     return found
 
 
-def answer(summaries: Sequence[Summary], wall_seconds: float) -> dict[str, Any]:
+def choice(summaries: Sequence[Summary], billing: str) -> str:
+    """What to use by these results, and what is used where nobody says."""
+    best, default = cheapest(summaries), default_for(billing)
+    found = f"cheapest in the baseline's time: {best}" if best else "no scheme finishes all in the baseline's time"
+    return f"{found}; the default under {billing} is {default.scheme}: {default.reason}"
+
+
+def answer(summaries: Sequence[Summary], billing: str, wall_seconds: float) -> dict[str, Any]:
     """What `--json` prints; where no job was finished, its figures are null."""
     rows = [
         {
@@ -49,23 +54,12 @@ def answer(summaries: Sequence[Summary], wall_seconds: float) -> dict[str, Any]:
         }
         for one in summaries
     ]
-    return {"results": rows, "wall_seconds": wall_seconds}
+    default = asdict(default_for(billing))
+    return {"results": rows, "cheapest": cheapest(summaries), "default": default, "wall_seconds": wall_seconds}
 
 
-def write(folder: Path, results: Sequence[JobResult], summaries: Sequence[Summary]) -> None:
-    """`jobs.csv` with a row per job, and the paper's figures: costs, run times, and where machine-hours went."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_jobs(folder / "jobs.csv", results)
-        for hours in sorted({one.hours for one in summaries}):
-            of_length = [one for one in summaries if one.hours == hours]
-            _bars(folder / f"cost_and_runtime_{hours:g}h.png", hours, of_length)
-            _breakdown(folder / f"machine_hours_{hours:g}h.png", hours, of_length)
-    except OSError as error:
-        raise BadRequest(f"--out {folder}: {error.strerror or error}") from error
-
-
-def _write_jobs(path: Path, results: Sequence[JobResult]) -> None:
+def write_jobs(path: Path, results: Sequence[JobResult]) -> None:
+    """A CSV with a row per job."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow([field.name for field in fields(JobResult)])
@@ -74,41 +68,3 @@ def _write_jobs(path: Path, results: Sequence[JobResult]) -> None:
             row["start"] = format_time(result.start)
             row["end"] = "" if result.end is None else format_time(result.end)
             writer.writerow(row.values())
-
-
-def _bars(path: Path, hours: float, summaries: Sequence[Summary]) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 0.8 + 0.45 * len(summaries)), layout="constrained")
-    cost, time = figure.subplots(1, 2, sharey=True)
-    names = [one.scheme for one in summaries]
-    for axes, values, label in (
-        (cost, [one.cost_pct for one in summaries], "cost, % of on-demand"),
-        (time, [one.runtime_ratio for one in summaries], "run time, share of the baseline's"),
-    ):
-        bars = axes.barh(names, values, color=_SPOT)
-        axes.bar_label(bars, fmt="%.1f" if axes is cost else "%.2f", padding=3)
-        axes.set_xlabel(label)
-        axes.margins(x=0.15)
-    cost.invert_yaxis()
-    figure.suptitle(f"Jobs of {hours:g} hours", fontsize=11)
-    figure.savefig(path, dpi=150)
-
-
-def _breakdown(path: Path, hours: float, summaries: Sequence[Summary]) -> None:
-    from matplotlib.figure import Figure
-
-    rented = [one for one in summaries if one.on_demand_hours + one.spot_hours + one.free_hours > 0]
-    figure = Figure(figsize=(10, 1.0 + 0.45 * len(rented)), layout="constrained")
-    axes = figure.subplots()
-    names, left = [one.scheme for one in rented], [0.0] * len(rented)
-    parts = (("on demand", "on_demand_hours", _ON_DEMAND), ("spot", "spot_hours", _SPOT), ("free", "free_hours", _FREE))
-    for label, field, color in parts:
-        values = [getattr(one, field) for one in rented]
-        axes.barh(names, values, left=left, label=label, color=color)
-        left = [a + b for a, b in zip(left, values, strict=True)]
-    axes.invert_yaxis()
-    axes.set_xlabel("machine-hours per job")
-    axes.set_title(f"Where machine-hours went, jobs of {hours:g} hours", loc="left", fontsize=11)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    figure.savefig(path, dpi=150)

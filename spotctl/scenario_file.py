@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,6 +26,7 @@ from pricing_data.sources.files import read
 from pricing_data.store.table import PriceTable
 from pricing_data.units import SECOND, Span, parse_time, to_micros
 from spotctl.errors import BadRequest
+from spotctl.scenario_evictions import EvictionsKey, EvictionsPart, Machine, evictions, found_at
 
 
 def _micros(written: object) -> int:
@@ -71,10 +72,11 @@ class Jobs(_Part):
 
 
 class Markets(_Part):
-    """What may be rented: types by glob, each job in one zone."""
+    """What may be rented: types by glob, of one region if files have several; a job in one zone, or in all together."""
 
     types: Annotated[list[str], Field(min_length=1)]
-    zones: Literal["each"] = "each"
+    region: str | None = None
+    zones: Literal["each", "together"] = "each"
 
 
 class Checkpoints(_Part):
@@ -95,7 +97,7 @@ class ScenarioFile(_Part):
     test: Annotated[list[Moment], Field(min_length=2, max_length=2)]
     job: Jobs
     markets: Markets
-    evictions: Literal["price"] = "price"
+    evictions: EvictionsKey = EvictionsPart()
     billing: str = "hourly-refund"
     reliable: Fleet | None = None
     max_vcpus: Annotated[float, Field(gt=0)]
@@ -106,16 +108,17 @@ class ScenarioFile(_Part):
     phi: Annotated[float, Field(gt=0, le=1)] = 1.0
     checkpoint: Checkpoints = Checkpoints()
     starts: Annotated[int, Field(gt=0)] = 200
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
     schemes: Annotated[list[str], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
 class LoadedScenario:
-    """A scenario and the schemes that are to be compared in it."""
+    """A scenario, the schemes that are to be compared in it, and what its reader should know about how it was read."""
 
     scenario: Scenario
     schemes: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
 
 def load(path: Path, library: Library) -> LoadedScenario:
@@ -127,7 +130,9 @@ def load(path: Path, library: Library) -> LoadedScenario:
     histories = _histories(path, file, library)
     try:
         offers = tuple(_offer(series.market, listed, file) for series in histories)
-        return LoadedScenario(_scenario(file, histories, offers, listed), tuple(file.schemes))
+        regime, remark = evictions(path, file.evictions, _machines(offers, listed), file.seed)
+        scenario = replace(_scenario(file, histories, offers, listed), evictions=regime)
+        return LoadedScenario(scenario, tuple(file.schemes), (remark,) if remark else ())
     except (UnknownPrice, UnknownInstanceType) as error:
         raise BadRequest(f"{path}: {error}") from None
 
@@ -145,7 +150,7 @@ def _parsed(path: Path) -> ScenarioFile:
         first = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise BadRequest(f"{path}: {where}: {first['msg']}{more}") from None
+        raise BadRequest(f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}{more}") from None
 
 
 def _scenario(
@@ -173,7 +178,14 @@ def _scenario(
         checkpoints=Checkpointing(file.checkpoint.speed, int(file.checkpoint.write_seconds * SECOND)),
         starts=file.starts,
         seed=file.seed,
+        zones_together=file.markets.zones == "together",
     )
+
+
+def _machines(offers: tuple[Offer, ...], listed: Catalog) -> list[Machine]:
+    return [
+        Machine(offer.market, listed.instance_type(offer.market.cloud, offer.market.instance_type)) for offer in offers
+    ]
 
 
 def _offer(market: Market, listed: Catalog, file: ScenarioFile) -> Offer:
@@ -191,10 +203,12 @@ def _histories(path: Path, file: ScenarioFile, library: Library) -> tuple[PriceS
         series
         for series in table
         if series.market.os == LINUX
+        and file.markets.region in (None, series.market.region)
         and any(fnmatchcase(series.market.instance_type, glob) for glob in file.markets.types)
     ]
     if not wanted:
-        raise BadRequest(f"{path}: markets.types: no history of a type like {', '.join(file.markets.types)}")
+        place = f" in {file.markets.region}" if file.markets.region else ""
+        raise BadRequest(f"{path}: markets.types: no history of a type like {', '.join(file.markets.types)}{place}")
     return tuple(wanted)
 
 
@@ -202,7 +216,7 @@ def _place(histories: tuple[PriceSeries, ...]) -> tuple[str, str]:
     places = {(series.market.cloud, series.market.region) for series in histories}
     if len(places) > 1:
         names = ", ".join("/".join(place) for place in sorted(places))
-        raise BadRequest(f"prices: a scenario is about one region, these are of {names}")
+        raise BadRequest(f"prices: a scenario is about one region (name it as markets.region), these are of {names}")
     return places.pop()
 
 
@@ -211,8 +225,6 @@ def _list_prices(path: Path, table: OnDemandTable) -> Catalog:
 
 
 def _harvests(scenario: Path, files: list[Path]) -> Iterator[Harvest]:
-    """Files are named from the working folder, or else from the scenario's own."""
     for file in files:
-        found = file if file.exists() else scenario.parent / file
-        for portion in read(found):
+        for portion in read(found_at(scenario, file)):
             yield portion.harvest

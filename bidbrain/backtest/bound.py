@@ -5,6 +5,7 @@ held against a scheme's cost with its refunds added back. It is a lower bound, a
 
 - Work done at a moment was paid at the price of the start of some hour that contains it, so its unit price is at least
   the lowest of the hour before, of the cheapest market, or of the baseline on demand.
+- Nothing works in a market that has no machines at the moment.
 - At most `most_nu` works at once, from one start-up after the beginning on. The cheapest moments are filled first.
 - To finish by T some moment needs at least work / (T - start-up) machines' worth, and all of them are paid while they
   start up.
@@ -21,6 +22,7 @@ import numpy as np
 
 from bidbrain.backtest.engine import Job
 from bidbrain.eviction.crossing import Floats, range_maxima
+from bidbrain.replay import Bools, MarketReplay
 from bidbrain.strategies.base import Offer
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR
@@ -46,10 +48,16 @@ class UnitPrices:
     prices: Floats
 
     @classmethod
-    def of(cls, histories: Sequence[PriceSeries], offers: Sequence[Offer], baseline: Offer) -> UnitPrices:
-        """Of a zone's markets and the baseline on demand."""
+    def of(
+        cls, histories: Sequence[PriceSeries], offers: Sequence[Offer], baseline: Offer, market: MarketReplay
+    ) -> UnitPrices:
+        """Of a zone's markets, while they have machines, and the baseline on demand."""
         nu_of = {offer.market: offer.nu for offer in offers}
-        steps = [(_lowest_of_last_hour(series), nu_of[series.market]) for series in histories if series.market in nu_of]
+        steps = [
+            (_where_open(*_lowest_of_last_hour(series), market.openings(series.market)), nu_of[series.market])
+            for series in histories
+            if series.market in nu_of
+        ]
         times = np.unique(np.concatenate([at for (at, _), _ in steps]))
         prices = np.full(times.size, baseline.on_demand / baseline.nu)
         for (at, lowest), nu in steps:
@@ -86,6 +94,16 @@ def _cheapest_work(lengths: Floats, prices: Floats, work: float, most_nu: float)
     done = np.cumsum(lengths[order] * most_nu)
     used = np.diff(np.minimum(done, work), prepend=0.0)
     return float(used @ prices[order])
+
+
+def _where_open(times: Ints, lowest: Ints, openings: tuple[Ints, Bools] | None) -> tuple[Ints, Floats]:
+    """The same prices, infinite while a market has no machines."""
+    if openings is None:
+        return times, lowest.astype(np.float64)
+    changes, is_open = openings
+    both = np.unique(np.concatenate((times, changes[changes > times[0]])))
+    price = lowest[np.searchsorted(times, both, side="right") - 1]
+    return both, np.where(is_open[np.maximum(np.searchsorted(changes, both, side="right") - 1, 0)], price, np.inf)
 
 
 def _lowest_of_last_hour(series: PriceSeries) -> tuple[Ints, Ints]:

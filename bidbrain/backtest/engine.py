@@ -2,6 +2,9 @@
 
 The engine alone knows the future. It asks the strategy at the start, whenever the strategy wanted to be asked, and
 after every eviction or return; in between it adds up work. What it gives back is enough to recompute work and cost.
+
+Where the market's capacity is limited, a strategy is offered what a request would get at that moment, and is granted no
+more; when more is held than there is, what was granted last goes first, machine by machine.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ from math import ceil, inf
 from bidbrain.billing import End, Life
 from bidbrain.replay import MarketReplay
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Situation, Strategy
+from pricing_data.market import Market
 
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """An allocation from its first to its last moment."""
+    """Machines of an allocation that went together, from their first to their last moment."""
 
     rent: Rent
     start: int
@@ -53,11 +57,11 @@ class Recovery:
     speed: float = 1.0
     interval: Callable[[Offer], float] | None = None
 
-    def lost_time(self, rent: Rent, ready: int, evicted: int) -> float:
-        """How much run time an eviction throws away, in microseconds."""
-        if self.interval is None or evicted <= ready:
+    def lost_time(self, rent: Rent, since: int, evicted: int) -> float:
+        """How much run time an eviction throws away, in microseconds, of a run that began at `since`."""
+        if self.interval is None or evicted <= since:
             return 0.0
-        return (evicted - ready) % self.interval(rent.offer)
+        return (evicted - since) % self.interval(rent.offer)
 
 
 AGILE = Recovery()
@@ -86,7 +90,7 @@ class Run:
 
     @property
     def evictions(self) -> int:
-        """How many allocations were taken away."""
+        """How often machines were taken away; those of an allocation that went together count once."""
         return sum(tenure.ended is End.EVICTED for tenure in self.tenures)
 
 
@@ -111,8 +115,11 @@ def _after(wake_at: int | None, now: int) -> float:
 
 @dataclass(slots=True)
 class _Held:
+    """An allocation with what only the engine knows. `running_since` is where its checkpoints begin."""
+
     holding: Holding
     evicted_at: float
+    running_since: int
 
     @property
     def gone_at(self) -> float:
@@ -137,7 +144,7 @@ class _State:
         now = self.now
         return Situation(
             now=now,
-            offers=self.job.offers,
+            offers=self._open_offers(),
             price=lambda offer: self.market.price(offer.market, now),
             holdings=tuple(held.holding for held in self.held.values()),
             baseline=self.job.baseline,
@@ -156,8 +163,12 @@ class _State:
                 held.holding = replace(held.holding, leaves_at=action.at)
 
     def next_loss(self) -> float:
-        """When the next allocation goes: taken away, or given back as planned."""
-        return min((held.gone_at for held in self.held.values()), default=inf)
+        """When the next machines go: taken away, or given back as planned."""
+        moments = [held.gone_at for held in self.held.values()]
+        if self.market.limited:
+            short = (self.market.short_from(*spot, self.now) for spot in self._spot_machines().items())
+            moments += [at for at in short if at is not None]
+        return min(moments, default=inf)
 
     def advance(self, until: float) -> bool:
         """Works until a moment, or until the work is done: then True, and `now` is that moment."""
@@ -178,10 +189,13 @@ class _State:
 
     def lose(self) -> None:
         """Ends what is due at this moment; taken away comes before given back, because it costs nothing."""
+        if self.market.limited:
+            for market, machines in self._spot_machines().items():
+                self._take(market, machines - self.market.capacity(market, self.now))
         due = [held for held in self.held.values() if held.gone_at <= self.now]
         for held in due:
             if held.evicted_at <= self.now:
-                self._evict(held.holding)
+                self._evict(held, held.holding.rent.machines)
             else:
                 self._give_back(held)
 
@@ -190,17 +204,61 @@ class _State:
             self._end(held.holding, End.HANDED_ON)
         return tuple(self.tenures)
 
-    def _buy(self, rent: Rent) -> None:
+    def _buy(self, wanted: Rent) -> None:
+        rent = self._granted(wanted)
+        if not rent.machines:
+            return
         evicted_at = None if rent.bid is None else self.market.evicted_at(rent.offer.market, rent.bid, self.now)
         holding = Holding(self.bought, rent, self.now, self.now + self.overheads.startup)
-        self.held[self.bought] = _Held(holding, inf if evicted_at is None else evicted_at)
+        self.held[self.bought] = _Held(holding, inf if evicted_at is None else evicted_at, holding.ready)
         self.bought += 1
 
-    def _evict(self, holding: Holding) -> None:
-        del self.held[holding.allocation]
-        self._end(holding, End.EVICTED)
-        lost = self.recovery.lost_time(holding.rent, holding.ready, self.now)
+    def _granted(self, wanted: Rent) -> Rent:
+        """As many of the machines as there are; on demand there are enough."""
+        if wanted.bid is None or not self.market.limited:
+            return wanted
+        room = self._room(wanted.offer.market)
+        return wanted if room >= wanted.machines else replace(wanted, machines=int(room))
+
+    def _room(self, market: Market) -> float:
+        return max(self.market.capacity(market, self.now) - self._spot_machines().get(market, 0), 0)
+
+    def _open_offers(self) -> tuple[Offer, ...]:
+        if not self.market.limited:
+            return self.job.offers
+        return tuple(offer for offer in self.job.offers if self._room(offer.market) >= 1)
+
+    def _spot_machines(self) -> dict[Market, int]:
+        machines: dict[Market, int] = {}
+        for held in self.held.values():
+            rent = held.holding.rent
+            if rent.bid is not None:
+                machines[rent.offer.market] = machines.get(rent.offer.market, 0) + rent.machines
+        return machines
+
+    def _take(self, market: Market, excess: float) -> None:
+        """Takes so many machines of a market, those that were granted last."""
+        for held in sorted(self.held.values(), key=lambda one: -one.holding.allocation):
+            rent = held.holding.rent
+            if excess <= 0:
+                return
+            if rent.bid is not None and rent.offer.market == market:
+                taken = min(int(excess), rent.machines)
+                self._evict(held, taken)
+                excess -= taken
+
+    def _evict(self, held: _Held, machines: int) -> None:
+        """Takes machines of an allocation; all that did not go with them go back to the last checkpoint."""
+        holding = held.holding
+        lost = self.recovery.lost_time(holding.rent, held.running_since, self.now)
         self.work_left += lost * holding.nu * self.recovery.speed
+        left = holding.rent.machines - machines
+        self._end(replace(holding, rent=replace(holding.rent, machines=machines)), End.EVICTED)
+        if left:
+            held.holding = replace(holding, rent=replace(holding.rent, machines=left))
+            held.running_since = max(held.running_since, self.now)
+        else:
+            del self.held[holding.allocation]
         self._stand_still(self.overheads.eviction)
 
     def _give_back(self, held: _Held) -> None:

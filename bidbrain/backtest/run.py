@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from bidbrain.backtest.engine import Job, Run, Tenure, run_job
 from bidbrain.backtest.results import JobResult
 from bidbrain.backtest.scenario import BadScenario, Scenario
 from bidbrain.backtest.schemes import BOUND, Scheme, known, scheme
-from bidbrain.billing import End, Life, Prices, usd
+from bidbrain.billing import Bill, Charge, End, Life, Prices, usd
 from bidbrain.replay import MarketReplay
 from bidbrain.strategies.base import Rent
 from pricing_data.market import Market
@@ -42,7 +42,8 @@ def run_portion(portion: Portion) -> list[JobResult]:
     scenario, zone = portion.scenario, portion.zone
     if portion.scheme == BOUND:
         histories = list(scenario.histories_in(zone).values())
-        unit = UnitPrices.of(histories, scenario.offers_in(zone), scenario.baseline.offer)
+        market = scenario.replay_in(zone)
+        unit = UnitPrices.of(histories, scenario.offers_in(zone), scenario.baseline.offer, market)
         return [_bound(scenario, zone, job, hours, unit) for hours, job in _jobs(scenario, zone)]
     return run_scheme(scenario, zone, scheme(portion.scheme, scenario, zone))
 
@@ -50,8 +51,15 @@ def run_portion(portion: Portion) -> list[JobResult]:
 def run_scheme(scenario: Scenario, zone: str, chosen: Scheme) -> list[JobResult]:
     """The jobs of a zone under a scheme, known by name or not."""
     histories = scenario.histories_in(zone)
-    market = MarketReplay(histories.values())
+    market = scenario.replay_in(zone)
     return [_replayed(scenario, zone, hours, job, chosen, market, histories) for hours, job in _jobs(scenario, zone)]
+
+
+def run_of(scenario: Scenario, name: str, zone: str, hours: float, start: int) -> Run:
+    """One of the jobs once more, with all that was rented for it."""
+    chosen = scheme(name, scenario, zone)
+    job = next(job for length, job in _jobs(scenario, zone) if (length, job.start) == (hours, start))
+    return run_job(job, chosen.strategy, scenario.replay_in(zone), scenario.overheads, chosen.recovery)
 
 
 def backtest(
@@ -91,8 +99,8 @@ def _replayed(
     histories: dict[Market, PriceSeries],
 ) -> JobResult:
     run = run_job(job, chosen.strategy, market, scenario.overheads, chosen.recovery)
-    bills = [(tenure, _settled(scenario, tenure, histories)) for tenure in run.tenures]
-    cost = sum(paid for _, (paid, _) in bills)
+    bills = [(tenure, _bill(scenario, tenure, histories)) for tenure in run.tenures]
+    cost = sum(usd(bill.amount) * tenure.rent.machines for tenure, bill in bills)
     ended = run.job.limit if run.end is None else run.end
     if chosen.reliable and scenario.reliable is not None:
         life = Life(job.start, ended, End.HANDED_ON)
@@ -105,36 +113,46 @@ def _replayed(
         job.start,
         run.end,
         cost,
-        sum(back for _, (_, back) in bills),
+        sum(_given(bill) * tenure.rent.machines for tenure, bill in bills),
         _on_demand_dollars(scenario.baseline, hours),
         run.evictions,
-        *_machine_hours(run),
+        *_machine_hours(bills),
         (ended - job.start) / HOUR,
     )
 
 
-def _settled(scenario: Scenario, tenure: Tenure, histories: dict[Market, PriceSeries]) -> tuple[float, float]:
-    """Dollars paid for an allocation, and dollars refunded for time that was used."""
+def _bill(scenario: Scenario, tenure: Tenure, histories: Mapping[Market, PriceSeries]) -> Bill:
+    """What is paid for one machine of an allocation."""
     rent = tenure.rent
     prices: Prices = rent.offer.on_demand if rent.bid is None else histories[rent.offer.market]
-    bill = scenario.billing.bill(tenure.life, prices)
-    used = sum(charge.price * (charge.end - charge.begin) // SECOND for charge in bill.charges if charge.refunded)
-    return usd(bill.amount) * rent.machines, usd(used) * rent.machines
+    return scenario.billing.bill(tenure.life, prices)
 
 
-def _machine_hours(run: Run) -> tuple[float, float, float]:
-    """Machine-hours on demand, paid on the spot market, and in hours that an eviction made free."""
+def _given(bill: Bill) -> float:
+    """Dollars that the time used would have cost, had all of it been paid."""
+    return usd(sum(charge.price * max(_used(charge) - _paid(charge), 0) // SECOND for charge in bill.charges))
+
+
+def _machine_hours(bills: list[tuple[Tenure, Bill]]) -> tuple[float, float, float]:
+    """Machine-hours on demand, paid on the spot market, and used there without being paid."""
     on_demand = paid = free = 0.0
-    for tenure in run.tenures:
-        lived = tenure.end - tenure.start
+    for tenure, bill in bills:
         machines = tenure.rent.machines / HOUR
         if tenure.rent.bid is None:
-            on_demand += lived * machines
+            on_demand += (tenure.end - tenure.start) * machines
         else:
-            gift = lived % HOUR if tenure.ended is End.EVICTED else 0
+            gift = sum(max(_used(charge) - _paid(charge), 0) for charge in bill.charges)
             free += gift * machines
-            paid += (lived - gift) * machines
+            paid += (tenure.end - tenure.start - gift) * machines
     return on_demand, paid, free
+
+
+def _used(charge: Charge) -> int:
+    return charge.end - charge.begin
+
+
+def _paid(charge: Charge) -> int:
+    return 0 if charge.refunded else charge.seconds * SECOND
 
 
 def _on_demand_dollars(baseline: Rent, hours: float) -> float:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from math import sqrt
+from math import ceil, sqrt
 
 from bidbrain.backtest.engine import Overheads, Recovery
+from bidbrain.backtest.evictions import PRICE_ALONE, Evictions, Spans
 from bidbrain.billing import BillingRule
 from bidbrain.errors import BidBrainError
+from bidbrain.eviction.hazard import Hazard
+from bidbrain.replay import MarketReplay
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -38,8 +42,9 @@ class Scenario:
     """Markets with their whole histories, the part that may be learnt from, the part that is replayed, and the jobs.
 
     A job of h hours is what the baseline does on demand in that time. It runs in one zone; `starts` of them begin at
-    random moments per zone and length. `reliable` machines are held from start to end by schemes that recover through
-    them. Work is nu (vCPUs by default) times time.
+    random moments per zone and length; with `zones_together` it may use all zones of the region, which then count as
+    one. `reliable` machines are held from start to end by schemes that recover through them. Work is nu (vCPUs by
+    default) times time.
     """
 
     histories: tuple[PriceSeries, ...]
@@ -55,6 +60,8 @@ class Scenario:
     checkpoints: Checkpointing
     starts: int
     seed: int
+    evictions: Evictions = PRICE_ALONE
+    zones_together: bool = False
 
     def __post_init__(self) -> None:
         if not self.offers:
@@ -86,16 +93,26 @@ class Scenario:
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """Where jobs run, one zone each."""
-        return tuple(sorted({offer.market.zone for offer in self.offers}))
+        """Where jobs run, one of these each; a region's name where a job may use all of its zones."""
+        return tuple(sorted({self._place(offer.market) for offer in self.offers}))
 
     def offers_in(self, zone: str) -> tuple[Offer, ...]:
         """What can be rented in a zone."""
-        return tuple(offer for offer in self.offers if offer.market.zone == zone)
+        return tuple(offer for offer in self.offers if self._place(offer.market) == zone)
 
     def histories_in(self, zone: str) -> dict[Market, PriceSeries]:
         """What the markets of a zone did."""
-        return {series.market: series for series in self.histories if series.market.zone == zone}
+        return {series.market: series for series in self.histories if self._place(series.market) == zone}
+
+    def replay_in(self, zone: str) -> MarketReplay:
+        """What happens in a zone; only the engine may ask it about the future."""
+        room = {offer.market: ceil(self.most_nu / offer.nu) for offer in self.offers_in(zone)}
+        return self.evictions.replay(self.histories_in(zone).values(), room, self._spans)
+
+    def hazards(self, markets: Iterable[Market]) -> dict[Market, Hazard | None]:
+        """How often each market's machines were taken whatever the price, as far as training showed it."""
+        learnt = self.evictions.learnt(self._spans)
+        return {market: learnt.hazard(market) for market in markets}
 
     def learnt(self, market: Market) -> PriceSeries:
         """The part of a history that may be learnt from."""
@@ -104,11 +121,21 @@ class Scenario:
 
     def checkpoint_recovery(self) -> Recovery:
         """Recovery that loses what was done since the last checkpoint, at each market's own interval."""
+        hazards = self.hazards(offer.market for offer in self.offers)
         intervals = {
-            offer.market: self.checkpoints.interval(mean_time_to_failure(self.learnt(offer.market), offer.on_demand))
+            offer.market: self.checkpoints.interval(
+                sooner(mean_time_to_failure(self.learnt(offer.market), offer.on_demand), hazards[offer.market])
+            )
             for offer in self.offers
         }
         return Recovery(self.checkpoints.speed, lambda offer: intervals.get(offer.market, float("inf")))
+
+    @property
+    def _spans(self) -> Spans:
+        return Spans(self.train, self.test)
+
+    def _place(self, market: Market) -> str:
+        return market.region if self.zones_together else market.zone
 
     def _require_covered(self, series: PriceSeries) -> None:
         # Histories begin with the first row of a download, which may be some hours after the span that it stands for.
@@ -117,6 +144,11 @@ class Scenario:
                 f"prices: {series.market} is known from {format_time(series.first)} to {format_time(series.last)},"
                 f" which does not cover the test from {format_time(self.test.start)} to {format_time(self.test.end)}"
             )
+
+
+def sooner(mean_time: float, hazard: Hazard | None) -> float:
+    """The mean time to a crossing or an eviction by the hazard, whichever comes first; both as if without memory."""
+    return mean_time if hazard is None else mean_time / (1 + mean_time * hazard.rate[0] / HOUR)
 
 
 def mean_time_to_failure(series: PriceSeries, on_demand: int) -> float:

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from spotctl.cli.session import JsonOption, Session
-
-if TYPE_CHECKING:
-    from bidbrain.backtest.results import JobResult
-    from spotctl.scenario_file import LoadedScenario
 
 
 def run(
@@ -31,39 +25,25 @@ def run(
     Example: spotctl backtest run examples/backtest_2016.yaml --out results
     """
     from bidbrain.backtest.results import summarise
+    from bidbrain.backtest.run import portions
     from spotctl import backtest_views, scenario_file, wiring
+    from spotctl.cli.backtest_pool import replayed
 
     session: Session = context.obj
     started = time.monotonic()
     loaded = scenario_file.load(scenario, wiring.library(session.settings))
-    results = _replay(session, loaded, workers)
-    summaries = summarise(results)
+    session.remark(*loaded.remarks)
+    found = replayed(session, portions(loaded.scenario, loaded.schemes), workers)
+    results = [one for of_portion in found for one in of_portion]
+    summaries, billing = summarise(results), loaded.scenario.billing.name
     seconds = time.monotonic() - started
     if out is not None:
-        backtest_views.write(out, results, summaries)
+        from spotctl import backtest_plots
+
+        backtest_plots.write(out, loaded.scenario, results, summaries)
     if json_:
-        session.answer_json(backtest_views.answer(summaries, seconds))
+        session.answer_json(backtest_views.answer(summaries, billing, seconds))
     else:
         session.out.print(backtest_views.table(summaries))
         session.remark(f"{len(results):,} jobs in {seconds:.1f} s" + (f", plots and jobs.csv in {out}" if out else ""))
-
-
-def _replay(session: Session, loaded: LoadedScenario, workers: int) -> list[JobResult]:
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    from bidbrain.backtest.run import portions, run_portion
-    from spotctl.cli.progress import counting
-
-    parts = portions(loaded.scenario, loaded.schemes)
-    results: list[JobResult] = []
-    with counting(session, "replaying", len(parts)) as step, ExitStack() as stack:
-        map_: Callable[..., Iterator[list[JobResult]]] = map
-        if workers != 1:
-            # Spawned, not forked: the progress bar has a thread, whose locks a fork would copy in any state.
-            pool = ProcessPoolExecutor(workers or None, mp_context=get_context("spawn"))
-            map_ = stack.enter_context(pool).map
-        for found in map_(run_portion, parts):
-            results += found
-            step()
-    return results
+        session.remark(backtest_views.choice(summaries, billing))

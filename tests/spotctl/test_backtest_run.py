@@ -52,6 +52,7 @@ def table_of(seed: int, zone: str) -> PriceTable:
 def test_it_prints_a_table_and_writes_jobs_and_plots(folder: Path) -> None:
     ended = spotctl("backtest", "run", folder / "scenario.yaml", "--out", folder / "out", "--workers", "2")
     assert ended.code == 0, ended.err
+    assert "the default under hourly-refund is proteus: a bid decides" in ended.err
     assert [line.split()[0] for line in ended.out.splitlines()[1:]] == [
         "on-demand",
         "standard+agileml",
@@ -62,7 +63,7 @@ def test_it_prints_a_table_and_writes_jobs_and_plots(folder: Path) -> None:
         rows = list(csv.DictReader(file))
     assert len(rows) == 4 * 2 * 5
     assert {row["zone"] for row in rows} == {"us-east-1a", "us-east-1b"}
-    for name in ("cost_and_runtime_2h.png", "machine_hours_2h.png"):
+    for name in ("cost_and_runtime_2h.png", "machine_hours_2h.png", "footprint_2h.png"):
         assert (folder / "out" / name).read_bytes().startswith(b"\x89PNG")
 
 
@@ -72,6 +73,8 @@ def test_json_has_the_documented_keys_and_repeats_itself(folder: Path) -> None:
     )
     assert one["results"] == again["results"]
     assert one["wall_seconds"] > 0
+    assert one["cheapest"] in ("standard+agileml", "proteus")
+    assert one["default"]["scheme"] == "proteus"
     keys = {"scheme", "hours", "jobs", "cost_pct", "cost_p50", "cost_p95", "runtime_ratio", "evictions_per_job"}
     assert all({*keys, "free_pct", "unfinished"} <= set(row) for row in one["results"])
     on_demand = next(row for row in one["results"] if row["scheme"] == "on-demand")
@@ -102,7 +105,26 @@ def test_markets_may_come_from_the_store(folder: Path) -> None:
         ("history.csv", "nothing.csv", "No such file"),
         ("prices: [history.csv]", "", "give either prices (files) or store (markets)"),
         ("max_vcpus: 64", "billing: monthly\nmax_vcpus: 64", "billing rule 'monthly' is none of"),
-        ("max_vcpus: 64", "evictions: magic\nmax_vcpus: 64", "evictions: Input should be 'price'"),
+        ("max_vcpus: 64", "evictions: magic\nmax_vcpus: 64", "evictions: is one of price, {availability:"),
+        ("max_vcpus: 64", "evictions: {hazard: }\nmax_vcpus: 64", "evictions: is one of price"),
+        (
+            "max_vcpus: 64",
+            "evictions: {availability: {}}\nmax_vcpus: 64",
+            "evictions.availability.traces: Field required",
+        ),
+        ("max_vcpus: 64", "evictions: {availability: {traces: x*}}\nmax_vcpus: 64", "no file fits 'x*'"),
+        ("max_vcpus: 64", "evictions: {hazard: {}}\nmax_vcpus: 64", "needs either per_hour"),
+        ("max_vcpus: 64", "evictions: {hazard: {per_hour: -1}}\nmax_vcpus: 64", "greater than or equal to 0"),
+        ("max_vcpus: 64", "evictions: {hazard: {per_hour: .inf}}\nmax_vcpus: 64", "finite number"),
+        (
+            "max_vcpus: 64",
+            "evictions: {hazard: {per_hour: {'*/*/us-east-1a': 1}}}\nmax_vcpus: 64",
+            "evictions.hazard.per_hour: no rate for aws/us-east-1/us-east-1b/m4.4xlarge (add '*': RATE",
+        ),
+        ("max_vcpus: 64", "evictions: {hazard: {lifetimes: [none.csv]}}\nmax_vcpus: 64", "cannot be read"),
+        ("starts: 5", "starts: 5\nseed: -1", "seed: Input should be greater than or equal to 0"),
+        ("[on-demand,", "['price-capacity:none',", "schemes: 'price-capacity:none': 'none' is no number of pools"),
+        ('types: ["m4.*"]', 'types: ["m4.*"], region: mars', "no history of a type like m4.* in mars"),
         ("job:", "job: [", "is not YAML"),
     ],
 )
@@ -114,6 +136,120 @@ def test_a_scenario_that_cannot_be_replayed_is_one_line_and_exit_code_2(
     ended = spotctl("backtest", "run", folder / "scenario.yaml", "--workers", "1")
     assert (ended.code, ended.out) == (2, "")
     assert message in ended.error
+
+
+TRACE = '{"metadata": {"gap_seconds": 600}, "data": [%s]}'
+
+
+@pytest.fixture
+def traces(folder: Path) -> Path:
+    """A trace named for one of the zones, and another of elsewhere."""
+    for name, data in (("us-east-1a_none_0", "1, 1, 1, 1, 0, 1, 1, 0"), ("elsewhere", "4, 4, 2, 4, 0, 4")):
+        (folder / f"{name}.json").write_text(TRACE % data)
+    return folder
+
+
+@pytest.mark.parametrize("billing", ["per-second", "per-second-first-hour-free", "gcp", "azure"])
+def test_todays_regime_replays(traces: Path, billing: str) -> None:
+    told = f"evictions: {{availability: {{traces: '*e*.json'}}}}\nbilling: {billing}\nmax_vcpus: 64"
+    text = SCENARIO.replace("max_vcpus: 64", told).replace("proteus, bound", "proteus, price-capacity, bound")
+    (traces / "scenario.yaml").write_text(text)
+    ended = spotctl("backtest", "run", traces / "scenario.yaml", "--workers", "1", "--json")
+    rows = {row["scheme"]: row for row in ended.json["results"]}
+    assert rows["price-capacity"]["evictions_per_job"] > 0
+    assert (rows["price-capacity"]["free_pct"] > 0) is (billing in ("per-second-first-hour-free", "azure"))
+    assert "availability: 0 markets by traces of their own, 2 by traces dealt out to them" in ended.err
+
+
+def test_a_market_plays_the_trace_it_is_told_to(traces: Path) -> None:
+    (traces / "never.json").write_text(TRACE % "0, 0")
+    told = """evictions:
+  availability: {traces: '*.json', markets: {"*/*/us-east-1b": never}}
+max_vcpus: 64"""
+    (traces / "scenario.yaml").write_text(SCENARIO.replace("max_vcpus: 64", told).replace("standard+agileml", "tierml"))
+    ended = spotctl("backtest", "run", traces / "scenario.yaml", "--workers", "1", "--out", traces / "out")
+    assert ended.code == 0, ended.err
+    assert "1 markets by traces of their own, 1 by traces dealt out" in ended.err
+    with (traces / "out" / "jobs.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["scheme"] == "tierml"]
+    spot = {zone: sum(float(row["spot_hours"]) for row in rows if row["zone"][-1] == zone) for zone in ("a", "b")}
+    assert spot["b"] == 0 < spot["a"]
+    (traces / "scenario.yaml").write_text(SCENARIO.replace("max_vcpus: 64", told.replace(": never", ": 'x*'")))
+    ended = spotctl("backtest", "run", traces / "scenario.yaml", "--workers", "1")
+    assert (ended.code, ended.out) == (2, "")
+    assert "evictions.availability.markets: no trace has a name like 'x*'" in ended.error
+
+
+def test_hazards_may_be_rates_by_market_or_learnt_from_lives(folder: Path) -> None:
+    columns = "cloud,zone,gpu,gpu_count,start,lifetime_h,preempted"
+    lives = [f"aws,us-east-1a,v100,1,2026-01-01T00:00:00Z,{hours},1" for hours in (0.1, 0.2, 0.5, 1, 3)]
+    (folder / "lives.csv").write_text("\n".join([columns, *lives]))
+    found = {}
+    for hazard in ("{per_hour: 0}", "{per_hour: {'*/*/us-east-1a': 0, '*': 3}}", "{lifetimes: [lives.csv]}"):
+        text = SCENARIO.replace("max_vcpus: 64", f"evictions: {{hazard: {hazard}}}\nmax_vcpus: 64")
+        text = text.partition("schemes:")[0] + "schemes: [standard+agileml]"
+        (folder / "scenario.yaml").write_text(text)
+        assert spotctl("backtest", "run", folder / "scenario.yaml", "--workers", "1", "--out", folder / "out").code == 0
+        with (folder / "out" / "jobs.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        found[hazard] = {
+            zone: sum(int(row["evictions"]) for row in rows if row["zone"][-1] == zone) for zone in ("a", "b")
+        }
+    none, by_zone, learnt = found.values()
+    assert by_zone["a"] == none["a"]
+    assert by_zone["b"] > none["b"]
+    assert sum(learnt.values()) > sum(none.values())
+
+
+def test_a_job_may_use_all_zones_together(folder: Path) -> None:
+    (folder / "scenario.yaml").write_text(SCENARIO.replace('["m4.*"]', '["m4.*"], zones: together'))
+    rows = spotctl("backtest", "run", folder / "scenario.yaml", "--workers", "1", "--json").json["results"]
+    assert {row["jobs"] for row in rows} == {5}
+
+
+def test_compare_pairs_the_jobs_of_all_variants(folder: Path) -> None:
+    asked = ("backtest", "compare", folder / "scenario.yaml", "--schemes", "standard+agileml,on-demand")
+    more = ("--cuts", "2", "--vary", "lambda,startup", "--workers", "1", "--starts", "4")
+    found = spotctl(*asked, *more, "--json").json["differences"]
+    names = [row["variant"] for row in found if row["scheme"] == "on-demand"]
+    assert names[0] == "as it is"
+    assert names[1:3] == ["test 2026-01-03 to 2026-01-06", "test 2026-01-06 to 2026-01-09"]
+    assert names[3:] == ["lambda x 0.5", "lambda x 2", "startup x 0.5", "startup x 2"]
+    assert {row["against"] for row in found} == {"proteus"}
+    for row in found:
+        assert row["jobs"] + row["unpaired"] == 8
+        if row["cost_low"] is not None:
+            assert row["cost_low"] <= row["cost_points"] <= row["cost_high"]
+    shown = spotctl(*asked, *more)
+    assert shown.out.splitlines()[0].split()[:3] == ["variant", "scheme", "hours"]
+    assert len(shown.out.splitlines()) == 1 + len(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--against", "magic"), "schemes: 'magic' is unknown"),
+        (("--vary", "weather"), "vary: 'weather' is none of lambda, startup, sigma"),
+        (("--cuts", "90"), "take fewer cuts or shorter jobs"),
+    ],
+)
+def test_a_comparison_that_makes_no_sense_is_one_line(folder: Path, options: tuple[str, ...], message: str) -> None:
+    ended = spotctl("backtest", "compare", folder / "scenario.yaml", *options, "--workers", "1")
+    assert (ended.code, ended.out) == (2, "")
+    assert message in ended.error
+
+
+def test_the_scenario_of_today_gives_what_decision_6_says(shared_data: Path, tmp_path: Path) -> None:
+    """Fewer starts than the example has. Nobody is left unfinished, and the default pays less than the usual ways."""
+    example = Path("examples/backtest_today.yaml").read_text().replace("starts: 60", "starts: 16")
+    (tmp_path / "scenario.yaml").write_text(example.replace("../shared/data", str(shared_data)))
+    found = spotctl("backtest", "run", tmp_path / "scenario.yaml", "--json").json["results"]
+    figures = {(row["scheme"], row["hours"]): row for row in found}
+    assert not any(row["unfinished"] for row in found)
+    for hours in (2, 20):
+        ours, usual = figures["price-capacity", hours], figures["standard+agileml", hours]
+        assert ours["cost_pct"] < usual["cost_pct"]
+        assert ours["runtime_ratio"] < 0.85 < usual["runtime_ratio"]
 
 
 def test_the_2016_scenario_gives_the_independent_figures(shared_data: Path, tmp_path: Path) -> None:

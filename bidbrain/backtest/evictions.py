@@ -1,0 +1,211 @@
+"""What takes machines away in a scenario besides their bid, and what of it could be seen in the training span.
+
+Each regime gives two things: the replay of the test span, which the engine alone knows, and the evidence of the
+training span, which is all that a scheme may learn a hazard from. Bids are crossed in every regime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Protocol
+
+import numpy as np
+
+from bidbrain.errors import BidBrainError
+from bidbrain.eviction.hazard import Evidence, Hazard, hazard_of
+from bidbrain.eviction.survival import AGELESS, AgeProfile, Exposure, exposure_of_lives, exposure_of_trace
+from bidbrain.replay import Bools, Capacity, DrawnLives, MarketReplay, Mortality
+from pricing_data.lifetimes import AvailabilityTrace, Lifetime
+from pricing_data.market import Market
+from pricing_data.series import Ints, PriceSeries
+from pricing_data.units import SECOND, Span
+
+# Ages in hours from which on risk is told apart, each leaning on the mean rate as if one eviction said so.
+_AGE_BANDS = (0.0, 0.25, 1.0, 3.0, 12.0)
+_AGE_WEIGHT = 1.0
+# Of so many starts lives are read off a trace; more would say nothing new.
+_STARTS = 400
+
+
+class BadEvictions(BidBrainError):
+    """Evictions that cannot be replayed; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """What is learnt from, and after it what is replayed."""
+
+    train: Span
+    test: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What a training span showed about evictions at other times than price crossings."""
+
+    evidence: tuple[Evidence, ...] = ()
+    ages: Mapping[Market, AgeProfile] = field(default_factory=dict)
+
+    def hazard(self, market: Market) -> Hazard | None:
+        """How often a market's machines are taken; None if nothing bears on it."""
+        return hazard_of(market, self.evidence, (), self.ages.get(market, AGELESS))
+
+
+class Evictions(Protocol):
+    """What takes machines away."""
+
+    def replay(self, histories: Iterable[PriceSeries], room: Mapping[Market, int], spans: Spans) -> MarketReplay:
+        """The market of the test span; `room` is how many machines of each market could be wanted at most."""
+        ...
+
+    def learnt(self, spans: Spans) -> Learnt:
+        """What was seen of it in the training span."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ByPrice:
+    """Nothing but a price above the bid takes a machine: AWS until 2017."""
+
+    def replay(
+        self,
+        histories: Iterable[PriceSeries],
+        room: Mapping[Market, int],  # noqa: ARG002 - the protocol's question
+        spans: Spans,  # noqa: ARG002 - the protocol's question
+    ) -> MarketReplay:
+        """Prices alone."""
+        return MarketReplay(histories)
+
+    def learnt(self, spans: Spans) -> Learnt:  # noqa: ARG002 - the protocol's question
+        """Nothing: prices are learnt from elsewhere."""
+        return Learnt()
+
+
+PRICE_ALONE = ByPrice()
+
+
+@dataclass(frozen=True, slots=True)
+class ByAvailability:
+    """Markets have the capacity that traces show: n of N machines up is the share n / N of `machines`.
+
+    `machines` is what a market has when its trace is fully up; None: as many as the job could want. Traces are played
+    from the start of training on. One that is too short for that is cut in proportion to the two spans, and each part
+    repeated within its own span, so that what is replayed was never learnt from.
+    """
+
+    traces: Mapping[Market, AvailabilityTrace]
+    machines: int | None = None
+
+    def __post_init__(self) -> None:
+        for market, trace in self.traces.items():
+            if len(trace) < 2:
+                raise BadEvictions(f"availability of {market}: trace {trace.name} has one tick; it needs two")
+
+    def replay(self, histories: Iterable[PriceSeries], room: Mapping[Market, int], spans: Spans) -> MarketReplay:
+        """Prices, and the capacity of each market that has a trace."""
+        known = list(histories)
+        capacities = {
+            series.market: _capacity(self.traces[series.market], self.machines or room[series.market], spans)
+            for series in known
+            if series.market in self.traces
+        }
+        return MarketReplay(known, capacities)
+
+    def learnt(self, spans: Spans) -> Learnt:
+        """What machines would have lived through that were bought at any time of the training span."""
+        seen = {market: _watched(market, trace, _divided(trace, spans)[0]) for market, trace in self.traces.items()}
+        evidence = tuple(Evidence(market, exposure) for market, (exposure, _) in seen.items())
+        return Learnt(evidence, {market: ages for market, (_, ages) in seen.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class ByHazard:
+    """Machines live as long as drawn from a hazard, the same for all that start together in one market."""
+
+    mortality: Mapping[Market, Mortality]
+    seed: int
+
+    def replay(
+        self,
+        histories: Iterable[PriceSeries],
+        room: Mapping[Market, int],  # noqa: ARG002 - the protocol's question
+        spans: Spans,  # noqa: ARG002 - the protocol's question
+    ) -> MarketReplay:
+        """Prices, and drawn lives."""
+        return MarketReplay(histories, lives=DrawnLives(self.mortality, self.seed))
+
+    def learnt(self, spans: Spans) -> Learnt:
+        """As if one machine had been kept in each market throughout training, and replaced whenever it was taken."""
+        lives = DrawnLives(self.mortality, self.seed)
+        seen = {market: list(_kept_up(market, lives, spans.train)) for market in self.mortality}
+        evidence = tuple(Evidence(market, exposure_of_lives(known)) for market, known in seen.items())
+        ages = AgeProfile.of(chain.from_iterable(seen.values()), _AGE_BANDS, _AGE_WEIGHT)
+        return Learnt(evidence, dict.fromkeys(seen, ages))
+
+
+def deal(markets: Sequence[Market], traces: Sequence[AvailabilityTrace]) -> dict[Market, AvailabilityTrace]:
+    """Traces of other places dealt out in turn; neighbours, who could stand in for each other, get different ones."""
+    return {market: traces[i % len(traces)] for i, market in enumerate(sorted(markets))}
+
+
+def _divided(trace: AvailabilityTrace, spans: Spans) -> tuple[Ints, Ints, int]:
+    """The ticks of training, those of testing, and when the first of these is."""
+    train, test = spans.train, spans.test
+    gap = trace.gap_seconds * SECOND
+    if len(trace) * gap >= test.end - train.start:
+        before = (test.start - train.start) // gap
+        return trace.up[: (train.end - train.start) // gap], trace.up[before:], train.start + before * gap
+    share = (train.end - train.start) / (train.end - train.start + test.end - test.start)
+    cut = min(max(round(len(trace) * share), 1), len(trace) - 1)
+    return trace.up[:cut], trace.up[cut:], test.start
+
+
+def _watched(market: Market, trace: AvailabilityTrace, up: Ints) -> tuple[Exposure, AgeProfile]:
+    """Lives that begin at any tick at which a machine is up, and end where it goes down.
+
+    Who buys at a random moment finds mostly spells that last, so that these machines live longer than spells do on
+    average, and the risk is highest when they are young. All lives of a spell end in one eviction, and machines of one
+    trace mostly go together, so that the lives count for no more than the spells of one machine.
+    """
+    lives = [
+        Lifetime(market.cloud, market.zone, market.instance_type, 0, ticks * trace.gap_seconds, ended)
+        for machine in range(1, int(up.max(initial=0)) + 1)
+        for ticks, ended in _lives_of(up >= machine)
+    ]
+    whole = exposure_of_lives(lives)
+    drops = AvailabilityTrace(trace.name, trace.gap_seconds, up).preemptions / max(int(up.max(initial=0)), 1)
+    if not whole.evictions:
+        return exposure_of_trace(AvailabilityTrace(trace.name, trace.gap_seconds, up)), AGELESS
+    share = drops / whole.evictions
+    return whole.scaled(share), AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT / share)
+
+
+def _lives_of(up: Bools) -> Iterable[tuple[int, bool]]:
+    """How many ticks a machine bought at each of at most so many ticks lives, and whether it was taken then."""
+    starts = np.flatnonzero(up)
+    downs = np.flatnonzero(~up)
+    for start in starts[:: max(1, -(-starts.size // _STARTS))].tolist():
+        at = int(np.searchsorted(downs, start))
+        ended = at < downs.size
+        yield (int(downs[at]) if ended else up.size) - start, ended
+
+
+def _capacity(trace: AvailabilityTrace, machines: int, spans: Spans) -> Capacity:
+    _, played, begin = _divided(trace, spans)
+    gap = trace.gap_seconds * SECOND
+    ticks = np.resize(played, (spans.test.end - begin) // gap + 1)
+    there = ticks * machines // max(trace.wanted, 1)
+    kept = np.flatnonzero(np.diff(there, prepend=-1))
+    return Capacity(begin + kept * gap, there[kept])
+
+
+def _kept_up(market: Market, lives: DrawnLives, train: Span) -> Iterable[Lifetime]:
+    start = train.start
+    while start < train.end:
+        taken = lives.evicted_at(market, start)
+        end = train.end if taken is None else min(taken, train.end)
+        seconds = (end - start) / SECOND
+        yield Lifetime(market.cloud, market.zone, market.instance_type, start, seconds, end == taken)
+        start = end

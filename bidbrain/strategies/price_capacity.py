@@ -1,0 +1,155 @@
+"""`price-capacity`: machines that are cheap and seldom taken away, spread over pools, where bids decide little.
+
+A pool is a market with room for more of our machines. Its price of work is what a machine is expected to cost over what
+it is expected to do, until it is taken or the job is over: Eq. 4.4 for one allocation, with the provider's own rule in
+place of the hourly refund of Eq. 4.1, and a survival curve in place of beta:
+
+    price x (E[billed hours] + time value x E[hours alive])
+      / (nu x (E[hours alive] - start-up - P[taken] x lambda x pools))
+
+Where an early eviction is a gift, the lowest bill is that of machines that never last. Hence time has a price as well.
+The more pools there are, the more often the whole job stands still for one that fell, hence the factor of lambda.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import floor, inf
+
+import numpy as np
+
+from bidbrain.billing import BillingRule, SampledSurvival, expected_seconds
+from bidbrain.eviction.hazard import Hazard
+from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
+from bidbrain.strategies.proteus import Application
+from pricing_data.market import Market
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
+
+POOLS = 2
+MARGIN = 0.02
+"""Pools are shared among, and kept, while their price of work is no more than this share above the lowest."""
+TIME_VALUE = 1.0
+"""An hour of a machine's time is worth so many times what it is charged at."""
+
+LOOK_WITH_ROOM = 2 * MINUTE
+LOOK_WHEN_FULL = 10 * MINUTE
+_HORIZONS = (0.25, 0.5, 1, 2, 4, 8, 16, 24)
+_STEPS_PER_HOUR = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Prospects:
+    """What is expected of a machine of some age, by horizon: hours billed, hours alive, and to be taken."""
+
+    billed: tuple[float, ...]
+    alive: tuple[float, ...]
+    taken: tuple[float, ...]
+
+    @classmethod
+    def of(cls, hazard: Hazard | None, billing: BillingRule, age: int = 0) -> Prospects:
+        """Under a billing rule, from an age in hours on. Where nothing is known of evictions none are assumed."""
+        longest = age + round(_HORIZONS[-1])
+        hours = np.linspace(0, longest, longest * _STEPS_PER_HOUR + 1)
+        risk = np.array([0.0 if hazard is None else hazard.cumulative(0, hour)[0] for hour in hours.tolist()])
+        now = age * _STEPS_PER_HOUR
+        curve = np.exp(-np.maximum(risk - risk[now], 0.0))
+        survival, alive = SampledSurvival(hours * HOUR, curve), curve[now:]
+        grown = np.concatenate(([0.0], np.cumsum((alive[1:] + alive[:-1]) / 2))) / _STEPS_PER_HOUR
+        at = [round(horizon * _STEPS_PER_HOUR) for horizon in _HORIZONS]
+        billed = (expected_seconds(billing, age * HOUR, round(horizon * HOUR), survival) for horizon in _HORIZONS)
+        return cls(
+            tuple(float(seconds) / 3600 for seconds in billed),
+            tuple(grown[at].tolist()),
+            tuple((1 - alive[at]).tolist()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PriceCapacity:
+    """Fills the room from the pools with the lowest prices of work, in equal shares, under bids of on-demand.
+
+    An allocation is given up when a new one elsewhere, its start-up included, would do the rest of the work for less.
+    While no pool is open, or none beats on-demand, the baseline is rented on demand. `fresh` and `old` are what is
+    expected of new machines and of those that have run for an hour, after which no rule forgives anything.
+    """
+
+    offers: tuple[Offer, ...]
+    fresh: Mapping[Market, Prospects]
+    old: Mapping[Market, Prospects]
+    application: Application
+    pools: int = POOLS
+    margin: float = MARGIN
+    time_value: float = TIME_VALUE
+    name: str = "price-capacity"
+
+    def decide(self, situation: Situation) -> Decision:
+        """Moves what is too dear, then fills the room; on-demand machines go as soon as a pool is open."""
+        ranked = self._ranked(situation)
+        if not ranked:
+            return self._without_pools(situation)
+        leaving = [holding for holding in situation.holdings if self._is_left(holding, ranked[0][0], situation)]
+        returns = tuple(Return(holding.allocation) for holding in leaving)
+        kept = [holding for holding in situation.holdings if holding not in leaving]
+        room = situation.most_nu - sum(holding.nu for holding in kept)
+        rents = self._fill(ranked, kept, room, situation)
+        room -= sum(rent.machines * rent.offer.nu for rent in rents)
+        smallest = min(offer.nu for offer in self.offers)
+        look = LOOK_WITH_ROOM if room >= smallest else LOOK_WHEN_FULL
+        return Decision((*returns, *rents), situation.now + look, self._reason(ranked, rents, leaving))
+
+    def _ranked(self, situation: Situation) -> list[tuple[float, Offer]]:
+        """The open pools that beat on-demand, the lowest price of work first."""
+        dearest = (1 + self.time_value) * situation.baseline.offer.on_demand / situation.baseline.offer.nu
+        priced = [
+            (self.price_of_work(offer, situation), offer)
+            for offer in situation.offers
+            if offer.market in self.fresh and situation.price(offer) <= offer.on_demand
+        ]
+        return sorted((one for one in priced if one[0] < dearest), key=lambda one: (one[0], one[1].market))
+
+    def price_of_work(self, offer: Offer, situation: Situation, age: int | None = None) -> float:
+        """Expected nano-dollars per unit of work, of a machine of an age, or of a new one that has to start up."""
+        hours_left = situation.work_left / HOUR / situation.most_nu
+        i = max(bisect_right(_HORIZONS, hours_left) - 1, 0)
+        known = (self.old if age is not None and age >= HOUR else self.fresh)[offer.market]
+        lost = known.taken[i] * self.application.eviction_hours * self.pools
+        useful = known.alive[i] - lost - (self.application.startup_hours if age is None else 0.0)
+        hours = known.billed[i] + self.time_value * known.alive[i]
+        return situation.price(offer) * hours / (offer.nu * useful) if useful > 0 else inf
+
+    def _is_left(self, holding: Holding, best: float, situation: Situation) -> bool:
+        """On-demand machines give way to any pool, spot machines to one that is cheaper though it has to start."""
+        bearable = best * (1 + self.margin)
+        age = situation.now - holding.start
+        return holding.rent.bid is None or self.price_of_work(holding.rent.offer, situation, age) > bearable
+
+    def _fill(
+        self, ranked: list[tuple[float, Offer]], kept: list[Holding], room: float, situation: Situation
+    ) -> list[Rent]:
+        """Brings each of the chosen pools to its share of all that may be rented; the cheapest take what is left."""
+        near = [offer for cost, offer in ranked if cost <= ranked[0][0] * (1 + self.margin)][: self.pools]
+        share = situation.most_nu / len(near)
+        machines = dict.fromkeys(near, 0)
+        for offer in near:
+            held = sum(holding.nu for holding in kept if holding.rent.offer.market == offer.market)
+            machines[offer] = max(floor(min(share - held, room) / offer.nu), 0)
+            room -= machines[offer] * offer.nu
+        for offer in near:
+            more = max(floor(room / offer.nu), 0)
+            machines[offer] += more
+            room -= more * offer.nu
+        return [Rent(offer, count, offer.on_demand) for offer, count in machines.items() if count]
+
+    def _without_pools(self, situation: Situation) -> Decision:
+        look = situation.now + LOOK_WITH_ROOM
+        if situation.holdings:
+            return Decision(wake_at=look, reason="no pool that beats on-demand is open; what is held goes on")
+        return Decision((situation.baseline,), look, "no pool that beats on-demand is open: the baseline on demand")
+
+    def _reason(self, ranked: list[tuple[float, Offer]], rents: list[Rent], leaving: list[Holding]) -> str:
+        told = ", ".join(
+            f"{offer.market} at ${cost / NANOS_PER_DOLLAR:.5f} per unit of work" for cost, offer in ranked[: self.pools]
+        )
+        return f"cheapest of {len(ranked)} open pools: {told}; {len(rents)} bought, {len(leaving)} given up"

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Which strategy to use on today's clouds: the replay behind the default, and how far its lead holds.
+set -euo pipefail
+if [ ! -d ../shared/data/availability ]; then
+  echo "skipped: no records of real prices and availability in ../shared/data"
+  exit 0
+fi
+
+step() { printf '\n$ %s\n' "$*"; "$@"; }
+
+step spotctl backtest run examples/backtest_today.yaml
+step spotctl backtest compare examples/backtest_today.yaml --schemes price-capacity --cuts 2 --starts 20

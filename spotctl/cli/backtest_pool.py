@@ -1,0 +1,34 @@
+"""Portions of backtests spread over processes, with a progress bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from spotctl.cli.session import Session
+
+if TYPE_CHECKING:
+    from bidbrain.backtest.results import JobResult
+    from bidbrain.backtest.run import Portion
+
+
+def replayed(session: Session, parts: Sequence[Portion], workers: int) -> list[list[JobResult]]:
+    """The results of each portion, in their order; `workers` processes, 0 for one per core."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    from bidbrain.backtest.run import run_portion
+    from spotctl.cli.progress import counting
+
+    results = []
+    with counting(session, "replaying", len(parts)) as step, ExitStack() as stack:
+        map_: Callable[..., Iterator[list[JobResult]]] = map
+        if workers != 1:
+            # Spawned, not forked: the progress bar has a thread, whose locks a fork would copy in any state.
+            pool = ProcessPoolExecutor(workers or None, mp_context=get_context("spawn"))
+            map_ = stack.enter_context(pool).map
+        for found in map_(run_portion, parts):
+            results.append(found)
+            step()
+    return results

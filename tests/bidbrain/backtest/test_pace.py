@@ -1,0 +1,65 @@
+"""The price of time that makes a strategy keep a rival's pace, found in the training span alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bidbrain.backtest import pace
+from bidbrain.backtest.pace import USUAL_SHARE, price_of_time
+from bidbrain.backtest.run import run_scheme
+from bidbrain.backtest.scenario import Scenario
+from bidbrain.backtest.schemes import lookahead_of, scheme
+from bidbrain.strategies.base import Strategy
+from bidbrain.strategies.standard import Standard
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, Span
+from tests.bidbrain.backtest.test_run import HISTORIES, scenario
+
+ZONE = "us-east-1a"
+BASELINE_USD = 4 * 1000 / NANOS_PER_DOLLAR
+
+
+def found(known: Scenario, rival: Strategy | None = None) -> float:
+    offers = known.offers_in(ZONE)
+    make = lookahead_of(known, offers, "lookahead")
+    return price_of_time(known, offers, lambda usd: make(offers, usd), rival or Standard())
+
+
+def test_it_is_the_lowest_price_at_which_the_rivals_pace_in_training_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "MARGIN", 0.0)
+    known = scenario(hours=(3.0,))
+    offers = known.offers_in(ZONE)
+    make = lookahead_of(known, offers, "lookahead")
+    for asked in (0.3 * BASELINE_USD, 0.9 * BASELINE_USD):
+        again = found(known, make(offers, asked))
+        assert again <= asked + 2 * BASELINE_USD / 2**8
+
+
+def test_a_slow_rival_is_kept_up_with_for_nothing() -> None:
+    assert found(scenario(hours=(3.0,))) <= 2 * BASELINE_USD / 2**8
+
+
+def test_what_comes_after_training_makes_no_difference() -> None:
+    known = scenario()
+    other = tuple(
+        PriceSeries(one.market, one.times, np.where(one.times > known.train.end, 777, one.prices)) for one in HISTORIES
+    )
+    fast = scheme("proteus", known, ZONE).strategy
+    assert found(known, fast) == found(replace(known, histories=other), fast)
+
+
+def test_where_training_is_too_short_for_a_job_the_usual_share_of_the_baseline_is_taken() -> None:
+    start = HISTORIES[0].first
+    short = scenario(train=Span(start, start + 10 * HOUR), hours=(6.0,))
+    assert found(short) == pytest.approx(USUAL_SHARE * BASELINE_USD)
+
+
+def test_the_scheme_takes_a_price_of_time_or_finds_one() -> None:
+    known = scenario(starts=4)
+    for name in ("lookahead", "lookahead:0.000001"):
+        results = run_scheme(known, ZONE, scheme(name, known, ZONE))
+        assert {result.scheme for result in results} == {name}
+        assert all(result.end is not None for result in results)

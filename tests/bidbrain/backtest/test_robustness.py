@@ -1,0 +1,133 @@
+"""Variants of a scenario, paired differences, and the rule of the default."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from bidbrain.backtest.default import BIDDING, TODAY, cheapest, default_for
+from bidbrain.backtest.results import JobResult, Summary
+from bidbrain.backtest.robustness import OVERHEADS, block_bootstrap, differences, variants
+from bidbrain.backtest.run import backtest
+from bidbrain.backtest.scenario import BadScenario
+from bidbrain.backtest.schemes import known
+from bidbrain.billing import BILLING_RULES
+from pricing_data.units import DAY, HOUR
+from tests.bidbrain.backtest.test_run import scenario
+from tests.pricing_data.histories import START
+
+
+def result(scheme: str, start: int, cost: float, hours: float = 1.0, end: int | None = START) -> JobResult:
+    return JobResult(scheme, "z", 2.0, start, end, cost, 0.0, 4.0, 0, 0.0, 1.0, 0.0, hours)
+
+
+def test_every_test_comes_after_all_that_it_learns_from_and_none_is_tested_twice() -> None:
+    plain = scenario(hours=(2.0,))
+    cut = [one.scenario for one in variants(plain, 3, ()) if one.name != "as it is"]
+    assert len(cut) == 3
+    assert all(one.train.start == plain.train.start and one.train.end == one.test.start for one in cut)
+    assert all(before.test.end == after.test.start for before, after in pairwise(cut))
+    assert cut[-1].test.end == plain.test.end
+    assert all(one.learnt(plain.offers[0].market).last <= one.test.start for one in cut)
+
+
+def test_each_overhead_is_halved_and_doubled_alone() -> None:
+    plain = scenario()
+    found = {one.name: one.scenario.overheads for one in variants(plain, 0, OVERHEADS)}
+    assert list(found) == ["as it is", *(f"{name} x {factor}" for name in OVERHEADS for factor in ("0.5", "2"))]
+    now = plain.overheads
+    assert found["lambda x 2"] == replace(now, eviction=2 * now.eviction)
+    assert found["startup x 0.5"] == replace(now, startup=now.startup // 2)
+    assert found["sigma x 2"] == replace(now, resize=2 * now.resize)
+
+
+def test_what_cannot_be_varied_is_refused() -> None:
+    with pytest.raises(BadScenario, match="vary: 'weather' is none of lambda, startup, sigma"):
+        variants(scenario(), 0, ["weather"])
+    with pytest.raises(BadScenario, match=r"cuts: with 40, .*do not fit.*; take fewer cuts or shorter jobs"):
+        variants(scenario(), 40, ())
+
+
+def test_differences_are_of_the_same_jobs_and_leave_out_what_either_did_not_finish() -> None:
+    starts = [START + day * DAY for day in range(5)]
+    ours = [result("ours", at, 1.0 + 0.1 * i, 1.5) for i, at in enumerate(starts)]
+    theirs = [result("theirs", at, 1.2 + 0.1 * i, 2.0) for i, at in enumerate(starts)]
+    ours[4] = result("ours", starts[4], 99.0, 6.0, end=None)
+    (found,) = differences("as it is", [*ours, *theirs], "theirs", np.random.default_rng(0))
+    assert (found.scheme, found.against, found.jobs, found.unpaired) == ("ours", "theirs", 4, 1)
+    # Every job is $0.20 of $4 cheaper and half an hour of two faster: no resampling can find another mean.
+    for interval, mean in ((found.cost, -5.0), (found.runtime, -0.25)):
+        assert interval.mean == pytest.approx(mean)
+        assert (interval.low, interval.high) == pytest.approx((mean, mean))
+
+
+def test_too_few_days_give_no_interval() -> None:
+    rows = [result(name, START + at * HOUR, 1.0) for name in ("ours", "theirs") for at in range(4)]
+    (found,) = differences("as it is", rows, "theirs", np.random.default_rng(0))
+    assert (found.cost.mean, found.cost.low, found.cost.high) == (0.0, None, None)
+    (nothing,) = differences(
+        "as it is",
+        [result("ours", START, 1.0, end=None), result("theirs", START, 1.0)],
+        "theirs",
+        np.random.default_rng(0),
+    )
+    assert (nothing.jobs, nothing.unpaired) == (0, 1)
+    assert np.isnan(nothing.cost.mean)
+
+
+def test_the_interval_covers_the_truth_where_days_and_not_jobs_are_independent() -> None:
+    """Jobs of a day share its luck: resampled alone they would promise far too much."""
+    rng = np.random.default_rng(5)
+    held, naive = 0, 0
+    blocks = np.repeat(np.arange(20), 10)
+    for _ in range(200):
+        values = np.repeat(rng.normal(size=20), 10) + 0.3 * rng.normal(size=200)
+        found = block_bootstrap(values, blocks, rng)
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= 0 <= found.high
+        alone = block_bootstrap(values, np.arange(200), rng)
+        assert alone.low is not None
+        assert alone.high is not None
+        naive += alone.low <= 0 <= alone.high
+    assert held >= 0.88 * 200
+    assert naive <= 0.6 * 200
+
+
+def test_a_scheme_differs_from_another_by_the_difference_of_their_means() -> None:
+    results = backtest(scenario(starts=6, hours=(2.0,)), ["standard+agileml", "proteus"])
+    (found,) = differences("as it is", results, "proteus", np.random.default_rng(0))
+    mean = {
+        name: np.mean([100 * one.cost / one.on_demand_cost for one in results if one.scheme == name])
+        for name in ("standard+agileml", "proteus")
+    }
+    assert found.cost.mean == pytest.approx(mean["standard+agileml"] - mean["proteus"])
+
+
+def summary(scheme: str, cost: float, runtime: float, unfinished: int = 0) -> Summary:
+    return Summary(scheme, 2.0, 10, cost, cost, cost, runtime, 0.0, 0.0, unfinished, 0.0, 1.0, 0.0)
+
+
+def test_the_default_is_the_cheapest_that_finishes_everything_in_the_baselines_time() -> None:
+    rows = [
+        summary("bound", 1.0, 1.0),
+        summary("idle", 5.0, 0.9, unfinished=1),
+        summary("slow", 10.0, 1.2),
+        summary("fine", 30.0, 0.8),
+        summary("fine", 20.0, 1.1),
+        summary("dear", 40.0, 0.5),
+    ]
+    assert cheapest(rows) == "fine"
+    assert cheapest(rows[:3]) is None
+
+
+def test_the_default_is_a_scheme_by_regime_with_a_reason() -> None:
+    for rule in BILLING_RULES:
+        choice = default_for(rule)
+        assert known(choice.scheme)
+        assert "docs/decisions/" in choice.reason
+    assert default_for("hourly-refund") == BIDDING
+    assert default_for("per-second-first-hour-free") == TODAY

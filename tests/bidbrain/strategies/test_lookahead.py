@@ -1,0 +1,222 @@
+"""`lookahead` against its formula worked out one candidate at a time, and by what it must never do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import floor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bidbrain.backtest.engine import AGILE, Overheads, run_job
+from bidbrain.billing import billing_rule
+from bidbrain.replay import MarketReplay
+from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy
+from bidbrain.strategies.lookahead import FILLING_WORTH, RENEW_BEFORE, SURVIVAL_CREDIT, Lookahead
+from bidbrain.strategies.lookahead_hour import DISTANCES, NextHour
+from bidbrain.strategies.proteus import Application
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
+from tests.bidbrain.backtest.worlds import job, offer, restless
+from tests.pricing_data.histories import START, market
+
+PRICE = 20_000_000
+BASELINE = Rent(Offer(market("base", "-"), 8.0, 40 * PRICE), 64, None)
+OFFERS = (Offer(market("a.large"), 8.0, 10 * PRICE), Offer(market("b.large"), 40.0, 40 * PRICE))
+APPLICATION = Application(1 / 60, 1 / 120, 1 / 12, 0.6)
+ROOM = 756.0
+
+
+def hour(survival: float, mean_life: float = 0.4) -> NextHour:
+    """The same at every distance up to the largest, at which nobody is taken."""
+    far = np.append(np.zeros(DISTANCES.size - 1), 1.0)
+    kept = np.maximum(np.full(DISTANCES.size, survival), far)
+    alive = kept + (1 - kept) * mean_life
+    return NextHour(kept, alive, np.maximum(alive - 1 / 12, 0), kept, kept)
+
+
+def lookahead(*hours: NextHour, usd_per_hour: float = 5.0) -> Lookahead:
+    known = {one.market: each for one, each in zip(OFFERS, hours, strict=True)}
+    return Lookahead(OFFERS, known, APPLICATION, usd_per_hour)
+
+
+def situation(
+    *holdings: Holding, now: int = START, prices: tuple[int, int] = (PRICE, 5 * PRICE), room: float = ROOM
+) -> Situation:
+    by_market = dict(zip([one.market for one in OFFERS], prices, strict=True))
+    return Situation(now, OFFERS, lambda one: by_market[one.market], holdings, BASELINE, room, 1e13)
+
+
+def held(number: int, chosen: Offer, machines: int, bid: int | None) -> Holding:
+    return Holding(number, Rent(chosen, machines, bid), START, START + 300 * SECOND)
+
+
+def rents(decision: Decision) -> list[Rent]:
+    return [action for action in decision.actions if isinstance(action, Rent)]
+
+
+shares = st.floats(0.01, 1.0)
+
+
+@given(
+    st.tuples(*[st.lists(shares, min_size=DISTANCES.size, max_size=DISTANCES.size)] * 6),
+    st.tuples(st.integers(10**6, 10**9), st.integers(10**6, 10**9)),
+    st.floats(0, 50),
+)
+@settings(max_examples=40, deadline=None)
+def test_it_buys_the_candidate_with_the_lowest_price_of_work(
+    rows: tuple[list[float], ...], prices: tuple[int, int], usd_per_hour: float
+) -> None:
+    def made(survival: list[float], alive: list[float], useful: list[float]) -> NextHour:
+        kept = np.array(survival)
+        return NextHour(kept, np.array(alive), np.array(useful), kept, kept)
+
+    hours = made(*rows[:3]), made(*rows[3:])
+    decision = lookahead(*hours, usd_per_hour=usd_per_hour).decide(situation(prices=prices))
+    candidates: list[tuple[float, Rent]] = []
+    for one, each, price in zip(OFFERS, hours, prices, strict=True):
+        for i, distance in enumerate(DISTANCES.tolist()):
+            count = floor(ROOM / one.nu)
+            dollars = count * price / NANOS_PER_DOLLAR * each.paid_new[i] + (0.6 + usd_per_hour) * each.alive[i]
+            work = count * one.nu * (each.useful[i] + SURVIVAL_CREDIT / 12 * each.survival[i])
+            candidates.append((dollars / work, Rent(one, count, price + distance)))
+    count = floor(ROOM / 8)
+    dollars = count * BASELINE.offer.on_demand / NANOS_PER_DOLLAR + 0.6 + usd_per_hour
+    candidates.append((dollars / (count * 8 * (11 / 12 + SURVIVAL_CREDIT / 12)), Rent(BASELINE.offer, count, None)))
+    least = min(cost for cost, _ in candidates)
+    main = rents(decision)[0]
+    assert main in [rent for cost, rent in candidates if cost <= least * (1 + 1e-12)]
+    assert f"${least:.6f} per unit of work" in decision.reason
+
+
+def test_the_whole_room_is_one_allocation_and_it_wakes_before_the_hour_ends() -> None:
+    decision = lookahead(hour(0.9), hour(0.9)).decide(situation(prices=(PRICE, 6 * PRICE)))
+    assert [(rent.offer, rent.machines) for rent in rents(decision)] == [(OFFERS[0], 94)]
+    assert decision.wake_at == START + HOUR - RENEW_BEFORE
+
+
+def test_the_dearer_time_is_the_higher_it_bids() -> None:
+    """At the lowest bids machines live for 0.4 hours in the mean, and are paid for a tenth of the times."""
+    bids = [
+        rents(lookahead(hour(0.1), hour(0.1), usd_per_hour=usd).decide(situation(prices=(PRICE, 6 * PRICE))))[0].bid
+        for usd in (0, 50)
+    ]
+    assert bids == [PRICE, PRICE + DISTANCES[-1]]
+
+
+def test_room_beside_is_filled_where_it_pays_and_not_where_an_eviction_would_stop_too_much() -> None:
+    """18 machines of 40 leave 36; 4 machines of 8 fit. They do 32 x 11/12 units for 4 x $0.02; each unit is worth
+    FILLING_WORTH of the main's price of work, less the stall of 720 for a minute where they are taken."""
+    cheap = (PRICE, 4 * PRICE)
+    main, beside = rents(lookahead(hour(1.0), hour(1.0)).decide(situation(prices=cheap)))
+    assert ((main.offer, main.machines), (beside.offer, beside.machines)) == ((OFFERS[1], 18), (OFFERS[0], 4))
+    worth = FILLING_WORTH * (18 * 4 * 0.02 + 5.6) / (720 * (11 / 12 + SURVIVAL_CREDIT / 12))
+    dear = int(worth * 32 * (11 / 12) / 4 * NANOS_PER_DOLLAR)
+    bought = [
+        len(rents(lookahead(hour(1.0), hour(1.0)).decide(situation(prices=(price, 4 * PRICE)))))
+        for price in (dear - 1000, dear + 1000)
+    ]
+    assert bought == [2, 1]
+    never = replace(hour(0.5, 0.4), useful=np.full(DISTANCES.size, 0.3), survival=np.full(DISTANCES.size, 0.1))
+    assert len(rents(lookahead(never, hour(1.0)).decide(situation(prices=cheap)))) == 1
+
+
+def test_an_allocation_is_renewed_while_nothing_else_is_cheaper_start_up_included() -> None:
+    due = START + HOUR - RENEW_BEFORE
+    own = held(0, OFFERS[1], 18, 50 * PRICE)
+    strategy = lookahead(hour(1.0), hour(1.0), usd_per_hour=0)
+    # Renewed: (72 price + 0.6) / (720 (1 + 1/6)); bought: (94 price' + 0.6) / (752 (11/12 + 1/6)).
+    as_good = ((18 * 4 * 0.02 + 0.6) * 752 * 13 / (720 * 14) - 0.6) / 94
+    for price, actions in ((as_good * 1.001, ()), (as_good * 0.999, (Return(0, START + HOUR),))):
+        prices = (int(price * NANOS_PER_DOLLAR), 4 * PRICE)
+        decision = strategy.decide(situation(own, now=due, prices=prices))
+        assert decision.actions == actions
+    assert strategy.decide(situation(own, now=due - MINUTE, prices=(1, 4 * PRICE))).actions == ()
+
+
+def test_beside_a_larger_one_an_allocation_is_renewed_while_its_work_is_worth_the_price() -> None:
+    due = START + HOUR - RENEW_BEFORE
+    main, beside = held(0, OFFERS[1], 18, 500 * PRICE), held(1, OFFERS[0], 4, 500 * PRICE)
+    strategy = lookahead(hour(1.0), hour(1.0))
+    assert strategy.decide(situation(main, beside, now=due, prices=(PRICE, 4 * PRICE))).actions == ()
+    decision = strategy.decide(situation(main, beside, now=due, prices=(20 * PRICE, 4 * PRICE)))
+    assert decision.actions == (Return(1, START + HOUR),)
+
+
+def test_where_everything_is_dear_or_nothing_is_open_the_baseline_is_rented_on_demand() -> None:
+    strategy = lookahead(hour(1.0), hour(1.0))
+    on_demand = Rent(BASELINE.offer, 94, None)
+    assert rents(strategy.decide(situation(prices=(400 * PRICE, 2000 * PRICE)))) == [on_demand]
+    closed = Lookahead((), {}, APPLICATION, 5.0)
+    assert rents(closed.decide(replace(situation(), offers=()))) == [on_demand]
+    due = START + HOUR - RENEW_BEFORE
+    given_up = strategy.decide(situation(held(0, BASELINE.offer, 94, None), now=due)).actions
+    assert given_up == (Return(0, START + HOUR),)
+
+
+def test_a_room_too_small_for_any_machine_stays_empty() -> None:
+    decision = lookahead(hour(1.0), hour(1.0)).decide(situation(room=4.0))
+    assert (decision.actions, decision.wake_at) == ((), START + 2 * MINUTE)
+
+
+@dataclass
+class Recorded:
+    """A strategy and what it decided when."""
+
+    strategy: Strategy
+    name: str = "recorded"
+    decisions: list[tuple[int, Decision]] = field(default_factory=list)
+
+    def decide(self, situation: Situation) -> Decision:
+        decision = self.strategy.decide(situation)
+        self.decisions.append((situation.now, decision))
+        return decision
+
+
+def made_for(histories: tuple[PriceSeries, ...], usd_per_hour: float) -> Lookahead:
+    offers = tuple(offer(series, nu) for series, nu in zip(histories, (4.0, 7.0), strict=True))
+    hours = {
+        series.market: NextHour.of(series.window(START, START + 30 * HOUR), billing_rule("hourly-refund"), 1 / 12, None)
+        for series in histories
+    }
+    return Lookahead(offers, hours, Application(1 / 60, 1 / 120, 1 / 12, 1e-7), usd_per_hour)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_decision_looks_at_the_future_and_the_room_is_never_exceeded(seed: int) -> None:
+    histories = restless(seed, 60), restless(seed + 100, 60, "b.large")
+    strategy = made_for(histories, 2e-6)
+    work = job(strategy.offers, 4.0)
+    split = work.start + 90 * MINUTE + seed * 7 * MINUTE
+    other = tuple(
+        PriceSeries(one.market, one.times, np.where(one.times > split, one.prices[::-1], one.prices))
+        for one in histories
+    )
+    known = []
+    for world in (histories, other):
+        recorded = Recorded(strategy)
+        run = run_job(work, recorded, MarketReplay(world), Overheads(300 * SECOND, 60 * SECOND, 30 * SECOND), AGILE)
+        known.append([one for one in recorded.decisions if one[0] <= split])
+        assert run.end is not None
+        for moment in [tenure.start for tenure in run.tenures]:
+            at_once = sum(one.rent.machines * one.rent.offer.nu for one in run.tenures if one.start <= moment < one.end)
+            assert at_once <= work.most_nu
+    assert known[0] == known[1]
+    assert len(known[0]) >= 2
+
+
+def test_dearer_time_makes_jobs_shorter_with_fewer_evictions() -> None:
+    histories = restless(5, 400), restless(6, 400, "b.large")
+    overheads = Overheads(300 * SECOND, 60 * SECOND, 30 * SECOND)
+    hours, evictions = [], []
+    for usd_per_hour in (0.0, 1e-4):
+        strategy = made_for(histories, usd_per_hour)
+        starts = [START + (30 + 8 * i) * HOUR for i in range(30)]
+        works = [job(strategy.offers, 4.0, at) for at in starts]
+        runs = [run_job(work, strategy, MarketReplay(histories), overheads, AGILE) for work in works]
+        hours.append(sum((run.end or run.job.limit) - run.job.start for run in runs))
+        evictions.append(sum(run.evictions for run in runs))
+    assert hours[1] < hours[0]
+    assert evictions[1] < evictions[0]
