@@ -1,7 +1,9 @@
-"""What was tried towards a strategy that beats proteus: `python -m bench.lookahead_lab SCENARIO.yaml [HOURS...]`.
+"""The evidence for `lookahead`: `python -m bench.lookahead_lab SCENARIO.yaml [HOURS...]`.
 
-Each row is proteus with the room bought in requests of so much work per hour, and with a price of time (dollars for
-each hour of the job) added to what its reliable machines cost, which makes it prefer what is done sooner.
+First the frontier: what jobs cost and how long they take, under proteus, under proteus that buys the whole room as one
+allocation, under fixed bids, and under lookahead at several prices of time. Then where time and money go: hours of a
+job in which machines start up or room is not rented, what a unit of work would have cost without refunds, and at the
+lowest price at the start of each hour.
 """
 
 from __future__ import annotations
@@ -12,45 +14,110 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
-from bidbrain.backtest.engine import AGILE
+from bidbrain.backtest.engine import AGILE, Job, Run, run_job
 from bidbrain.backtest.results import JobResult, summarise
 from bidbrain.backtest.run import run_scheme
 from bidbrain.backtest.scenario import Scenario
-from bidbrain.backtest.schemes import Scheme, application_of, odds_of
+from bidbrain.backtest.schemes import Scheme, application_of, odds_of, scheme
+from bidbrain.replay import MarketReplay
 from bidbrain.strategies.odds import bid_deltas
-from bidbrain.strategies.proteus import REQUEST_NU, Proteus
+from bidbrain.strategies.proteus import Proteus
 from pricing_data.library import Library
 from pricing_data.store import PriceStore
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl import scenario_file
 
-PRICES_OF_TIME = (0.0, 0.25, 0.5)
+WHOLE = "proteus, whole room at once"
+NAMES = (
+    *("proteus", WHOLE, "fixed-bid:0.0001", "fixed-bid:0.001", "fixed-bid:0.004", "fixed-bid:0.01", "lookahead"),
+    *(f"lookahead:{usd}" for usd in ("0", "4", "8", "12", "14", "16", "20", "26")),
+)
+EVERY = 5
+"""Of so many jobs one is looked into."""
+LOOKED_INTO = ("proteus", WHOLE, "lookahead", "lookahead:4")
 
 
 def main(words: Sequence[str]) -> None:
-    """Prints cost and run time of each variant."""
+    """Prints both tables."""
     if not words:
         sys.exit("usage: python -m bench.lookahead_lab SCENARIO.yaml [HOURS...]")
     loaded = scenario_file.load(Path(words[0]), Library(PriceStore(Path("no-such-folder")))).scenario
     scenario = replace(loaded, hours=tuple(map(float, words[1:])) or loaded.hours)
-    variants = [(request, price) for request in (REQUEST_NU, scenario.most_nu) for price in PRICES_OF_TIME]
     with ProcessPoolExecutor() as pool:
-        for results in pool.map(partial(_variant, scenario), variants):
+        for results in pool.map(partial(_results, scenario), NAMES):
             for one in summarise(results):
-                print(f"{one.scheme:44}{one.hours:4g} h  cost {one.cost_pct:6.2f}%  run time {one.runtime_ratio:.3f}")
+                print(
+                    f"{one.scheme:28}{one.hours:4g} h  cost {one.cost_pct:6.2f}%  run time {one.runtime_ratio:.4f}"
+                    f"  evictions {one.evictions_per_job:5.1f}  free {one.free_pct:4.1f}%"
+                )
+        print()
+        for lines in pool.map(partial(_where, scenario), LOOKED_INTO):
+            print("\n".join(lines))
 
 
-def _variant(scenario: Scenario, variant: tuple[float, float]) -> list[JobResult]:
-    request, price = variant
-    name = f"requests of {request:g}, ${price:g} an hour"
-    results: list[JobResult] = []
+def _scheme(scenario: Scenario, zone: str, name: str) -> Scheme:
+    if name != WHOLE:
+        return scheme(name, scenario, zone)
+    offers = scenario.offers_in(zone)
+    strategy = Proteus(
+        offers, odds_of(scenario, offers), application_of(scenario), scenario.most_nu, bid_deltas(24), name
+    )
+    return Scheme(name, strategy, AGILE, reliable=True)
+
+
+def _results(scenario: Scenario, name: str) -> list[JobResult]:
+    return [result for zone in scenario.zones for result in run_scheme(scenario, zone, _scheme(scenario, zone, name))]
+
+
+def _where(scenario: Scenario, name: str) -> list[str]:
+    """Means over some of the jobs, a line for each length."""
+    found: dict[float, list[tuple[float, ...]]] = {}
     for zone in scenario.zones:
-        offers = scenario.offers_in(zone)
-        plain = application_of(scenario)
-        hurried = replace(plain, reliable_usd_per_hour=plain.reliable_usd_per_hour + price)
-        strategy = Proteus(offers, odds_of(scenario, offers), hurried, request, bid_deltas(24), name)
-        results += run_scheme(scenario, zone, Scheme(name, strategy, AGILE, reliable=True))
-    return results
+        chosen, market = _scheme(scenario, zone, name), scenario.replay_in(zone)
+        for result in run_scheme(replace(scenario, starts=-(-scenario.starts // EVERY)), zone, chosen):
+            job = _job(scenario, zone, result)
+            run = run_job(job, chosen.strategy, market, scenario.overheads, chosen.recovery)
+            found.setdefault(result.hours, []).append(
+                (*_lost_hours(run, result.runtime_hours), *_unit_prices(run, market))
+            )
+    return [
+        f"{name:28}{hours:4g} h  starting up {fmean(row[0] for row in rows):5.3f} h  not rented"
+        f" {fmean(row[1] for row in rows):5.3f} h  unit price before refunds ${fmean(row[2] for row in rows):.5f},"
+        f" lowest ${fmean(row[3] for row in rows):.5f}"
+        for hours, rows in found.items()
+    ]
+
+
+def _job(scenario: Scenario, zone: str, result: JobResult) -> Job:
+    baseline = scenario.baseline
+    work = baseline.machines * baseline.offer.nu * result.hours * HOUR
+    limit = result.start + int(3 * result.hours * HOUR)
+    return Job(result.start, work, limit, scenario.offers_in(zone), baseline, scenario.most_nu)
+
+
+def _lost_hours(run: Run, runtime_hours: float) -> tuple[float, float]:
+    """Hours of all the room in which machines started up, and in which it was not rented."""
+    rented = starting = 0.0
+    for one in run.tenures:
+        nu = one.rent.machines * one.rent.offer.nu / run.job.most_nu / HOUR
+        rented += nu * (one.end - one.start)
+        starting += nu * (min(one.ready, one.end) - one.start)
+    return starting, runtime_hours - rented
+
+
+def _unit_prices(run: Run, market: MarketReplay) -> tuple[float, float]:
+    """Dollars per hour and unit of work that was rented, before refunds: as paid, and at the lowest price then."""
+    paid = lowest = rented = 0.0
+    for one in run.tenures:
+        for begin in range(one.start, one.end, HOUR):
+            nu = one.rent.machines * one.rent.offer.nu * (min(begin + HOUR, one.end) - begin)
+            own = one.rent.offer.on_demand if one.rent.bid is None else market.price(one.rent.offer.market, begin)
+            paid += nu * own / one.rent.offer.nu
+            lowest += nu * min(market.price(offer.market, begin) / offer.nu for offer in run.job.offers)
+            rented += nu
+    return paid / rented / NANOS_PER_DOLLAR, lowest / rented / NANOS_PER_DOLLAR
 
 
 if __name__ == "__main__":

@@ -30,9 +30,9 @@ TODAY = Choice(
 """Where capacity decides, which is on all clouds since 2017."""
 
 BIDDING = Choice(
-    "proteus",
-    "a bid decides who keeps a machine, and the hour of an eviction is refunded: proteus is the published strategy for"
-    " that, and paid an eighth to a fifth less than buying the cheapest market (docs/decisions/0005-backtest.md)",
+    "lookahead",
+    "a bid decides who keeps a machine, and the hour of an eviction is refunded: lookahead weighs the hour ahead, keeps"
+    " the pace of proteus, the published strategy, and paid less in every window tried (docs/decisions/0005-backtest.md)",
 )
 """Where prices evict and hours are refunded."""
 

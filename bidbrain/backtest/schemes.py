@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import expm1
+from math import expm1, inf, nan
 
 from bidbrain.backtest.engine import AGILE, Recovery
 from bidbrain.backtest.pace import price_of_time
@@ -97,16 +97,26 @@ def _fixed_bid(name: str, argument: str, scenario: Scenario, offers: tuple[Offer
 
 
 def _lookahead(name: str, argument: str, scenario: Scenario, offers: tuple[Offer, ...]) -> Scheme:
-    try:
-        asked = parse_usd(argument, "price of time") / NANOS_PER_DOLLAR if argument else None
-    except BadInput as error:
-        raise BadScenario(f"schemes: {name!r}: {error} (write lookahead:12.5, in dollars per hour)") from None
     make = lookahead_of(scenario, offers, name)
-    if asked is None:
+    if argument:
+        usd_per_hour = _usd_per_hour(name, argument)
+    else:
         rival = Proteus(offers, odds_of(scenario, offers), application_of(scenario))
-        asked = price_of_time(scenario, offers, lambda usd_per_hour: make(offers, usd_per_hour), rival)
-    strategy = AmongOpen(lambda among: make(among, asked), offers)
+        usd_per_hour = price_of_time(scenario, offers, lambda usd: make(offers, usd), rival)
+    strategy = AmongOpen(lambda among: make(among, usd_per_hour), offers)
     return Scheme(name, strategy, AGILE, reliable=True)
+
+
+def _usd_per_hour(name: str, argument: str) -> float:
+    try:
+        usd_per_hour = float(argument)
+    except ValueError:
+        usd_per_hour = nan
+    if not 0 <= usd_per_hour < inf:
+        raise BadScenario(
+            f"schemes: {name!r}: {argument!r} is no price of time in dollars per hour (write lookahead:12.5)"
+        )
+    return usd_per_hour
 
 
 def lookahead_of(

@@ -10,7 +10,7 @@ import pytest
 from bidbrain.backtest import pace
 from bidbrain.backtest.pace import USUAL_SHARE, price_of_time
 from bidbrain.backtest.run import run_scheme
-from bidbrain.backtest.scenario import Scenario
+from bidbrain.backtest.scenario import BadScenario, Scenario
 from bidbrain.backtest.schemes import lookahead_of, scheme
 from bidbrain.strategies.base import Strategy
 from bidbrain.strategies.standard import Standard
@@ -59,7 +59,13 @@ def test_where_training_is_too_short_for_a_job_the_usual_share_of_the_baseline_i
 
 def test_the_scheme_takes_a_price_of_time_or_finds_one() -> None:
     known = scenario(starts=4)
-    for name in ("lookahead", "lookahead:0.000001"):
+    for name in ("lookahead", "lookahead:0", "lookahead:0.000001"):
         results = run_scheme(known, ZONE, scheme(name, known, ZONE))
         assert {result.scheme for result in results} == {name}
         assert all(result.end is not None for result in results)
+
+
+@pytest.mark.parametrize("name", ["lookahead:soon", "lookahead:-1", "lookahead:inf", "lookahead:nan"])
+def test_what_is_no_price_of_time_is_refused(name: str) -> None:
+    with pytest.raises(BadScenario, match="no price of time"):
+        scheme(name, scenario(), ZONE)

@@ -145,6 +145,19 @@ def test_beside_a_larger_one_an_allocation_is_renewed_while_its_work_is_worth_th
     assert decision.actions == (Return(1, START + HOUR),)
 
 
+def test_what_an_eviction_beside_would_stop_is_taken_off_its_work() -> None:
+    """Alive for 0.46 hours, paid in a tenth: 32 x 0.46 units, less 752 x (0.9 / 60 - 1 / 120), for a tenth of 4 prices.
+    A unit is worth 0.7 of what the main allocation's best replacement costs."""
+    due = START + HOUR - RENEW_BEFORE
+    strategy = lookahead(hour(0.1), hour(1.0))
+    worth = FILLING_WORTH * (18 * 4 * 0.02 + 5.6) / (720 * (11 / 12 + SURVIVAL_CREDIT / 12))
+    as_good = worth * (32 * 0.46 - 752 * (0.9 / 60 - 1 / 120)) / 0.4
+    for share, actions in ((0.99, ()), (1.01, (Return(1, START + HOUR),))):
+        price = int(share * as_good * NANOS_PER_DOLLAR)
+        holdings = held(0, OFFERS[1], 18, 500 * PRICE), held(1, OFFERS[0], 4, price)
+        assert strategy.decide(situation(*holdings, now=due, prices=(price, 4 * PRICE))).actions == actions
+
+
 def test_where_everything_is_dear_or_nothing_is_open_the_baseline_is_rented_on_demand() -> None:
     strategy = lookahead(hour(1.0), hour(1.0))
     on_demand = Rent(BASELINE.offer, 94, None)
