@@ -32,7 +32,8 @@ TODAY = Choice(
 BIDDING = Choice(
     "lookahead",
     "a bid decides who keeps a machine, and the hour of an eviction is refunded: lookahead weighs the hour ahead, keeps"
-    " the pace of proteus, the published strategy, and paid less in every window tried (docs/decisions/0005-backtest.md)",
+    " the pace of proteus, the published strategy, and paid less in every window tried"
+    " (docs/decisions/0005-backtest.md)",
 )
 """Where prices evict and hours are refunded."""
 

@@ -52,7 +52,7 @@ def table_of(seed: int, zone: str) -> PriceTable:
 def test_it_prints_a_table_and_writes_jobs_and_plots(folder: Path) -> None:
     ended = spotctl("backtest", "run", folder / "scenario.yaml", "--out", folder / "out", "--workers", "2")
     assert ended.code == 0, ended.err
-    assert "the default under hourly-refund is proteus: a bid decides" in ended.err
+    assert "the default under hourly-refund is lookahead: a bid decides" in ended.err
     assert [line.split()[0] for line in ended.out.splitlines()[1:]] == [
         "on-demand",
         "standard+agileml",
@@ -74,7 +74,7 @@ def test_json_has_the_documented_keys_and_repeats_itself(folder: Path) -> None:
     assert one["results"] == again["results"]
     assert one["wall_seconds"] > 0
     assert one["cheapest"] in ("standard+agileml", "proteus")
-    assert one["default"]["scheme"] == "proteus"
+    assert one["default"]["scheme"] == "lookahead"
     keys = {"scheme", "hours", "jobs", "cost_pct", "cost_p50", "cost_p95", "runtime_ratio", "evictions_per_job"}
     assert all({*keys, "free_pct", "unfinished"} <= set(row) for row in one["results"])
     on_demand = next(row for row in one["results"] if row["scheme"] == "on-demand")
