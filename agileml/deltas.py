@@ -128,7 +128,7 @@ def changed_rows(delta: Delta | None) -> int:
 
 def nbytes(delta: Delta | None) -> int:
     """Bytes of the numbers a delta carries."""
-    return sum(part.nbytes for part in delta or () if part is not None)
+    return sum([part.nbytes for part in delta or () if part is not None])
 
 
 def _pairs(state: State, delta: Delta) -> list[tuple[Array, RowDelta]]:
@@ -141,7 +141,10 @@ def _accumulate(one: RowDelta | None, other: RowDelta | None, by: Aggregation) -
     if one is None:
         return RowDelta(other.rows, other.values.copy())
     if one.rows is None:
-        add_into([one.values], [other], by)
+        if other.rows is None:
+            by.ufunc(one.values, other.values, out=one.values)
+        else:
+            one.values[other.rows] = by.ufunc(one.values[other.rows], other.values)
         return one
     if other.rows is None:
         # The total stays the left operand, as in every other form.

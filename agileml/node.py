@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from agileml.actions import CONTROLLER, Action, Exit, Send
 from agileml.commit import CommitRule
@@ -45,8 +46,8 @@ from agileml.view import ParamCache
 from agileml.workbench import Done, Workbench
 from agileml.worker import Worker
 
-_SERVERS = (Push, Pull, Patch, NeedVersion, Restore, Handover, Move, Stable, Collect)
-_WORKERS = (Snapshot, TakeShard, GiveShard, Limit, Stable)
+Taker = Callable[[Any], None]
+"""Takes messages of one kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,31 @@ class Node:
             settings.slack != 0 and declared.apply is None,
             self._out,
         )
+        self._takers = self._by_kind()
+
+    def _by_kind(self) -> dict[type, Taker]:
+        server, worker = self.server, self.worker
+        return {
+            Recover: self._recover,
+            Enter: self._enter,
+            Route: self._reroute,
+            Drain: self._end,
+            EndOfLife: self._end,
+            EndOfLifeSeen: self._end,
+            Stable: self._settle,
+            Restore: self._restore,
+            Push: server.push,
+            Pull: server.pull,
+            Patch: server.patch,
+            NeedVersion: server.provide,
+            Handover: server.take_over,
+            Move: server.move,
+            Collect: server.collect,
+            Snapshot: worker.tell,
+            TakeShard: worker.tell,
+            GiveShard: worker.tell,
+            Limit: worker.tell,
+        }
 
     def hello(self, reliable: bool, code: str) -> Hello:
         """Who this is, for a controller that may have to learn it again."""
@@ -106,7 +132,7 @@ class Node:
         if isinstance(message, Leave):
             return [Exit(message.reason)]
         if self._in_time(message):
-            self._dispatch(message)
+            self._takers[type(message)](message)
         return self._taken()
 
     def computed(self, result: Done) -> list[Action]:
@@ -117,8 +143,7 @@ class Node:
     def fetched(self, epoch: int, partition: int, version: Version) -> list[Action]:
         """A version has been read from the checkpoint."""
         if epoch == self.epoch:
-            self.server.restore(partition, version, self._table)
-            self._report_restored()
+            self._restore(Restore(epoch, partition, version))
         return self._taken()
 
     def saved(self, epoch: int, partition: int, clock: int) -> list[Action]:
@@ -128,7 +153,7 @@ class Node:
     def _taken(self) -> list[Action]:
         actions = list(self._out)
         self._out.clear()
-        if any(isinstance(action, Send) and self._is_work(action) for action in actions):
+        if self._peers and any(isinstance(action, Send) and self._is_work(action) for action in actions):
             self._spoke = True
         return actions
 
@@ -146,51 +171,20 @@ class Node:
             return False
         return bool(epoch >= self.epoch)
 
-    def _dispatch(self, message: object) -> None:
-        match message:
-            case Recover():
-                self._recover(message)
-            case Enter():
-                self._begin_epoch(message.epoch, message.table)
-                self.server.epoch, self.server.stable = message.epoch, message.stable
-                self.worker.table = message.table
-                self.worker.tell(message)
-                self._replay()
-            case Route():
-                self._reroute(message)
-            case Drain() | EndOfLife() | EndOfLifeSeen():
-                self._end(message)
-            case _:
-                self._pass_on(message)
+    def _enter(self, message: Enter) -> None:
+        self._begin_epoch(message.epoch, message.table)
+        self.server.epoch, self.server.stable = message.epoch, message.stable
+        self.worker.table = message.table
+        self.worker.tell(message)
+        self._replay()
 
-    def _pass_on(self, message: object) -> None:
-        if isinstance(message, _SERVERS):
-            self._serve(message)
-        if isinstance(message, _WORKERS):
-            self.worker.tell(message)
+    def _settle(self, message: Stable) -> None:
+        self.server.settle(message)
+        self.worker.tell(message)
 
-    def _serve(self, message: object) -> None:
-        server = self.server
-        match message:
-            case Push():
-                server.push(message)
-            case Pull():
-                server.pull(message)
-            case Patch():
-                server.patch(message)
-            case NeedVersion():
-                server.provide(message)
-            case Restore():
-                server.restore(message.partition, message.version, self._table)
-                self._report_restored()
-            case Handover():
-                server.take_over(message)
-            case Move():
-                server.move(message)
-            case Stable():
-                server.settle(message)
-            case Collect():
-                server.collect(message)
+    def _restore(self, message: Restore) -> None:
+        self.server.restore(message.partition, message.version, self._table)
+        self._report_restored()
 
     def _recover(self, message: Recover) -> None:
         self._begin_epoch(message.epoch, message.table)
@@ -207,7 +201,7 @@ class Node:
         early, self._early = self._early, []
         for message in early:
             if self._in_time(message):
-                self._dispatch(message)
+                self._takers[type(message)](message)
 
     def _report_restored(self) -> None:
         if self._restoring and not self.server.wanted:

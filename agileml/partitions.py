@@ -30,7 +30,8 @@ class Pending:
     def add(self, covers: Sequence[Cover], entries: Sequence[Entry], clock: int) -> None:
         """Take up a contribution whose covers do not clash."""
         self.coverage.add(covers)
-        self.fingerprint += sum(cover_fingerprint(clock, cover) for cover in covers)
+        for cover in covers:
+            self.fingerprint += cover_fingerprint(clock, cover)
         if self.ordered:
             self.entries.extend(entries)
             return
@@ -66,7 +67,7 @@ class Served:
     backup: str = ""
     stamped: int = -1
     pending: dict[int, Pending] = field(default_factory=dict)
-    waiting: list[Waiting] = field(default_factory=list)
+    _waiting: dict[int, list[str]] = field(default_factory=dict)
 
     @property
     def latest(self) -> Version:
@@ -100,22 +101,18 @@ class Served:
         del self.pending[clock]
         return changed
 
-    def answerable(self) -> list[Waiting]:
-        """Waiters whose version is there; they wait no longer."""
-        ready = [waiter for waiter in self.waiting if waiter.at_least <= self.clock]
-        if ready:
-            self.waiting = [waiter for waiter in self.waiting if waiter.at_least > self.clock]
-        return ready
+    def wait(self, worker: str, at_least: int) -> None:
+        """A worker waits for a version."""
+        self._waiting.setdefault(at_least, []).append(worker)
 
-    def go_back(self, clock: int) -> bool:
-        """Forget everything after a version; False if that version is not here."""
-        self.pending.clear()
-        self.waiting.clear()
-        if clock not in self.versions:
-            return False
-        self.versions = {at: version for at, version in self.versions.items() if at <= clock}
-        self.clock = clock
-        return True
+    def answerable(self) -> list[str]:
+        """Workers whose version is there; they wait no longer."""
+        ready = [version for version in self._waiting if version <= self.clock]
+        return [worker for version in sorted(ready) for worker in self._waiting.pop(version)]
+
+    def waiters(self) -> tuple[Waiting, ...]:
+        """Everybody who waits."""
+        return tuple(Waiting(worker, at_least) for at_least, them in self._waiting.items() for worker in them)
 
 
 @dataclass(slots=True)

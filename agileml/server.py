@@ -34,7 +34,6 @@ from agileml.messages import (
     Table,
     Taken,
     Version,
-    Waiting,
 )
 from agileml.partitions import BackedUp, Served, keep_from
 
@@ -57,7 +56,9 @@ class Server:
     shadows: dict[int, Served] = field(default_factory=dict)
     forward: dict[int, str] = field(default_factory=dict)
     appointed: set[int] = field(default_factory=set)
+    dismissed: set[int] = field(default_factory=set)
     wanted: set[int] = field(default_factory=set)
+    arriving: dict[int, Handover] = field(default_factory=dict)
     early: list[Push | Pull] = field(default_factory=list)
     former: dict[int, Version] = field(default_factory=dict)
     _pulled: dict[int, int] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class Server:
         elsewhere: dict[str, list[Part]] = {}
         for part in message.parts:
             served = self.served.get(part.partition)
-            if part.partition in self.wanted:
+            if self._awaits(part.partition):
                 self.early.append(replace(message, parts=(part,)))
                 continue
             if served is None:
@@ -78,7 +79,7 @@ class Server:
                 continue
             served.contribute(message.clock, message.covers, part.entries)
             if message.want >= 0:
-                served.waiting.append(Waiting(message.worker, message.want))
+                served.wait(message.worker, message.want)
             self._advance(served)
         for owner, parts in elsewhere.items():
             self.out.append(Send(owner, replace(message, parts=tuple(parts))))
@@ -86,14 +87,18 @@ class Server:
     def pull(self, message: Pull) -> None:
         """Answer a read as soon as the version is there."""
         served = self.served.get(message.partition)
-        if message.partition in self.wanted:
+        if self._awaits(message.partition):
             self.early.append(message)
             return
         if served is None:
             self.out.append(Send(self._new_owner(message.partition), message))
             return
-        served.waiting.append(Waiting(message.worker, message.at_least))
+        served.wait(message.worker, message.at_least)
         self._answer(served)
+
+    def _awaits(self, partition: int) -> bool:
+        """Whether a partition is to be served here, but has not arrived."""
+        return partition in self.wanted or partition in self.arriving
 
     def _new_owner(self, partition: int) -> str:
         if partition not in self.forward:
@@ -124,9 +129,9 @@ class Server:
             return
         state = self._visible(served)
         self._pulled[served.partition] = self._pulled.get(served.partition, 0) + len(ready) * state_bytes(state)
-        for waiter in ready:
+        for worker in ready:
             snapshot = Snapshot(self.epoch, served.partition, served.clock, self.stable, state)
-            self.out.append(Send(waiter.worker, snapshot))
+            self.out.append(Send(worker, snapshot))
 
     def _visible(self, served: Served) -> State:
         """What a reader sees: the committed values, and with slack also what has come for the clocks after them."""
@@ -156,8 +161,13 @@ class Server:
     def patch(self, message: Patch) -> None:
         """Take up what an active server's clock changed."""
         copy = self.copies.setdefault(message.partition, BackedUp(message.partition, {}))
+        if message.base == -1:
+            self.dismissed.discard(message.partition)
         for clock in copy.take(message, _assigned):
             self._report(message.partition, clock, backup=True)
+        if message.partition in self.arriving:
+            self.take_over(self.arriving.pop(message.partition))
+            self._replay_early()
 
     def settle(self, message: Stable) -> None:
         """Nobody goes back beyond this version: forget what was kept for that."""
@@ -168,6 +178,13 @@ class Server:
                 self.out.append(Save(self.epoch, holder.partition, holder.versions[message.clock]))
             if holder.versions:
                 keep_from(holder.versions, self.stable)
+        self._forget_dismissed()
+
+    def _forget_dismissed(self) -> None:
+        """What was kept here as a backup may be gone back to, whoever is the backup now, until a later one is stable."""
+        for partition in [p for p in self.dismissed if max(self.copies[p].versions, default=-1) < self.stable]:
+            self.dismissed.discard(partition)
+            del self.copies[partition]
 
     def _saves(self, holder: Served | BackedUp) -> bool:
         """Whoever holds the copy on reliable ground writes the checkpoint."""
@@ -187,7 +204,7 @@ class Server:
             served.clock,
             () if to_backup else tuple(served.versions[at] for at in sorted(served.versions)),
             tuple(pending.handed_over(clock) for clock, pending in sorted(served.pending.items())),
-            tuple(served.waiting),
+            served.waiters(),
             message.backup,
             served.clock if message.backup == self.node else served.stamped,
         )
@@ -201,14 +218,16 @@ class Server:
 
     def take_over(self, message: Handover) -> None:
         """Serve a partition from here on."""
-        copy = self.copies.pop(message.partition, None)
+        copy = self.copies.get(message.partition)
         versions = {version.clock: version for version in message.versions}
         if not versions and copy is not None:
             versions = copy.versions
         if message.clock not in versions:
-            raise InvalidTransition(
-                f"{self.node} took partition {message.partition} without its version {message.clock}"
-            )
+            # The last patches may come from an owner before the last one, over another link.
+            self.arriving[message.partition] = message
+            return
+        self.copies.pop(message.partition, None)
+        self.dismissed.discard(message.partition)
         served = Served(
             message.partition,
             self.ordered,
@@ -218,7 +237,8 @@ class Server:
             message.backup,
             message.stamped,
         )
-        served.waiting.extend(message.waiting)
+        for waiter in message.waiting:
+            served.wait(waiter.worker, waiter.at_least)
         for pending in message.pending:
             served.contribute(pending.clock, pending.covers, pending.entries)
         self.served[message.partition] = served
@@ -234,10 +254,12 @@ class Server:
         for partition, backup in enumerate(table.backups):
             if backup == self.node:
                 self.appointed.add(partition)
+                self.dismissed.discard(partition)
             elif partition in self.appointed:
                 # Patches may come before the word that this node is a backup now; only whoever was one is dismissed.
                 self.appointed.discard(partition)
-                self.copies.pop(partition, None)
+                if partition in self.copies:
+                    self.dismissed.add(partition)
         for partition in self.forward:
             if table.owners[partition] != self.node:
                 self.forward[partition] = table.owners[partition]
@@ -255,9 +277,11 @@ class Server:
         self.epoch, self.stable = message.epoch, message.clock
         held: dict[int, Served | BackedUp] = {**self.copies, **self.shadows, **self.served}
         self.served, self.copies, self.shadows, self.forward, self.wanted = {}, {}, {}, {}, set()
+        self.dismissed.clear()
         found = {p: version for p, one in held.items() if (version := self._held(one, message.clock)) is not None}
         self.former = {p: version for p, version in self.former.items() if version.clock == message.clock} | found
         self.early.clear()
+        self.arriving.clear()
         self._pulled.clear()
         table = message.table
         self.appointed = {partition for partition, backup in enumerate(table.backups) if backup == self.node}
@@ -299,6 +323,9 @@ class Server:
             return
         self.wanted.discard(partition)
         self._install(partition, version, table)
+        self._replay_early()
+
+    def _replay_early(self) -> None:
         early, self.early = self.early, []
         for message in early:
             if isinstance(message, Push):

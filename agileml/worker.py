@@ -6,8 +6,9 @@ worker looks at its messages; that is where it gives shards away, takes them up,
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from agileml.actions import CONTROLLER, Action, Compute, Send
@@ -54,9 +55,11 @@ class Contribution:
     covers: tuple[Cover, ...]
     entries: dict[int, tuple[Entry, ...]]
 
-    def touches(self, shards: set[int]) -> bool:
-        """Whether it holds work on one of these shards."""
-        return any(shard in shards for shard, _, _ in self.covers)
+    def within(self, positions: Mapping[int, Position]) -> bool:
+        """Whether every chunk of it lies before the position of its shard."""
+        return all(
+            shard in positions and Position(self.clock, last - 1) < positions[shard] for shard, _, last in self.covers
+        )
 
 
 @dataclass(slots=True)
@@ -89,6 +92,7 @@ class Worker:
     _promised: dict[int, str] = field(default_factory=dict)
     _open: dict[int, Tallied] = field(default_factory=dict)
     _asked: dict[int, int] = field(default_factory=dict)
+    _awaited: dict[int, int] = field(default_factory=dict)
 
     @property
     def idle(self) -> bool:
@@ -97,7 +101,12 @@ class Worker:
 
     def tell(self, order: Order) -> None:
         """Hear an order: at once, or after the chunk at hand."""
-        self._inbox.append(order)
+        if isinstance(order, Snapshot) and not self._busy:
+            self._see(order)
+            if self._awaited:
+                return
+        else:
+            self._inbox.append(order)
         if not self._busy:
             self._attend()
 
@@ -129,8 +138,7 @@ class Worker:
     def _obey(self, order: Order) -> None:
         match order:
             case Snapshot():
-                self.bench.cache.fill(order.partition, order.state, order.version)
-                self._forget(order.stable)
+                self._see(order)
             case TakeShard():
                 self.shards[order.shard] = Position(order.clock, order.chunk)
                 self.out.append(Send(CONTROLLER, Adopted(self.node, self.epoch, order.shard)))
@@ -145,6 +153,12 @@ class Worker:
             case Recover():
                 self._go_back(order)
 
+    def _see(self, snapshot: Snapshot) -> None:
+        self.bench.cache.fill(snapshot.partition, snapshot.state, snapshot.version)
+        if self._awaited.get(snapshot.partition, NEVER) <= snapshot.version:
+            self._awaited.pop(snapshot.partition, None)
+        self._forget(snapshot.stable)
+
     # -- work --------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
@@ -153,14 +167,14 @@ class Worker:
         if position is None or position.clock > self.limit:
             return
         needed = self._needed(position.clock)
-        missing = [p for p, clock in enumerate(self.bench.cache.clocks) if clock < needed]
-        for partition in missing:
+        self._awaited = {p: needed for p, clock in enumerate(self.bench.cache.clocks) if clock < needed}
+        for partition in self._awaited:
             # A later version that was asked for comes too late: it may need this very chunk.
             if self._asked.get(partition, NEVER) != needed:
                 self._asked[partition] = needed
                 owner = self.table.owners[partition]
                 self.out.append(Send(owner, Pull(self.epoch, self.node, partition, needed)))
-        if missing:
+        if self._awaited:
             return
         if self.slack == 0 and max(self.bench.cache.clocks) >= position.clock:
             raise InvalidTransition(
@@ -211,7 +225,8 @@ class Worker:
             by_owner.setdefault(owner, []).append(Part(partition, contribution.entries.get(partition, ())))
             if want != NEVER and (self.slack is None or want > self._asked.get(partition, NEVER)):
                 wanting[owner] = want
-        for owner, parts in by_owner.items():
+        for owner in _from(self.node, by_owner):
+            parts = by_owner[owner]
             asks = wanting.get(owner, NEVER)
             if asks != NEVER:
                 self._asked.update((part.partition, asks) for part in parts)
@@ -246,8 +261,12 @@ class Worker:
         """Go on from version `clock`: send again what is still of use, and redo the rest."""
         for clock in sorted(self._open):
             self._close(clock)
-        self.epoch, self.table, self.limit = order.epoch, order.table, order.limit
+        self.epoch, self.limit = order.epoch, order.limit
+        # A busy worker may have been told of later routes before it came to this.
+        if order.table.version > self.table.version:
+            self.table = order.table
         self._asked.clear()
+        self._awaited.clear()
         self._promised.clear()
         self.bench.cache.clocks = [NEVER] * len(self.bench.cache.clocks)
         mine = {shard for shard, worker in enumerate(order.table.workers) if worker == self.node}
@@ -256,27 +275,29 @@ class Worker:
             self._send(contribution, NEVER)
 
 
+def _from(node: str, owners: Iterable[str]) -> list[str]:
+    """Owners in a round that begins at another one for every node, so that not all begin by pushing to the same."""
+    around = sorted(owners)
+    first = bisect_left(around, node)
+    return around[first:] + around[:first]
+
+
 def usable(
     plan: Plan, kept: list[Contribution], mine: set[int], clock: int
 ) -> tuple[list[Contribution], dict[int, Position]]:
     """Of what was kept, what can be sent again after going back to a version, and where each shard goes on.
 
-    A shard's work counts if it was all done here, without a gap from that version on. A contribution is all or nothing,
-    because its chunks are summed: one that holds a chunk of a shard that does not count is dropped, which may break
+    A shard's work counts as far as it was done here without a gap from that version on. A contribution is all or
+    nothing, because its chunks are summed: one that holds a chunk that does not count is dropped, which may break
     another shard's line; hence the loop.
     """
     kept = sorted((one for one in kept if one.clock > clock), key=lambda one: one.clock)
     while True:
         positions = {shard: _walk(plan, kept, shard, clock) for shard in mine}
-        broken = {
-            shard
-            for one in kept
-            for shard, _, last in one.covers
-            if shard not in positions or positions[shard] <= Position(one.clock, last - 1)
-        }
-        if not broken:
+        counting = [one for one in kept if one.within(positions)]
+        if len(counting) == len(kept):
             return kept, positions
-        kept = [one for one in kept if not one.touches(broken)]
+        kept = counting
 
 
 def _walk(plan: Plan, kept: list[Contribution], shard: int, clock: int) -> Position:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from bidbrain.backtest.engine import Overheads
@@ -24,15 +22,15 @@ from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.series import PriceSeries
 from pricing_data.sources.files import read
 from pricing_data.store.table import PriceTable
-from pricing_data.units import SECOND, Span, parse_time, to_micros
+from pricing_data.units import SECOND, Span, parse_time
+from spotctl import yaml_file
 from spotctl.errors import BadRequest
 from spotctl.scenario_evictions import EvictionsKey, EvictionsPart, Machine, evictions, found_at
 
 
 def _micros(written: object) -> int:
-    """YAML reads times and days as such; in quotes they are text."""
     try:
-        return to_micros(written) if isinstance(written, datetime) else parse_time(str(written))
+        return parse_time(str(written))
     except BadInput as error:
         raise ValueError(str(error)) from None
 
@@ -138,19 +136,15 @@ def load(path: Path, library: Library) -> LoadedScenario:
 
 
 def _parsed(path: Path) -> ScenarioFile:
+    file = yaml_file.read(path)
     try:
-        content = yaml.safe_load(path.read_text())
-        return ScenarioFile.model_validate(content)
-    except OSError as error:
-        raise BadRequest(f"{path}: cannot be read: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise BadRequest(f"{path}: is not YAML: {error}") from None
+        return ScenarioFile.model_validate(file.content)
     except ValidationError as error:
         # A key that is unknown is most often the one that is missing, misspelt.
         first = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
+        where = f"{path}:{file.line(first['loc'])}: {'.'.join(map(str, first['loc'])) or 'the file'}"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise BadRequest(f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}{more}") from None
+        raise BadRequest(f"{where}: {first['msg'].removeprefix('Value error, ')}{more}") from None
 
 
 def _scenario(

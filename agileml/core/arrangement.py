@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from agileml.core.events import Send
 from agileml.core.members import IN_EPOCH, Members, Phase
+from agileml.errors import InvalidTransition
 from agileml.messages import GiveShard, Move, Table
 
 
@@ -53,14 +54,19 @@ class Arrangement:
             if self.table.workers[shard] == node:
                 yield Send(node, GiveShard(epoch, shard, to, now=True))
 
-    def taken(self, partition: int) -> str:
-        """A partition has arrived; returns where."""
-        move = self.moving.pop(partition)
+    def taken(self, partition: int, node: str) -> Move:
+        """A partition has arrived; returns how it moved."""
+        move = self.moving.get(partition)
+        if move is None or move.to != node:
+            raise InvalidTransition(f"{node} took partition {partition}, which was not on its way there: {move}")
+        del self.moving[partition]
         self._place(partition, move.to, move.backup)
-        return move.to
+        return move
 
-    def adopted(self, shard: int) -> None:
+    def adopted(self, shard: int, node: str) -> None:
         """A shard has arrived."""
+        if self.giving.get(shard) != node:
+            raise InvalidTransition(f"{node} took shard {shard}, which was not on its way there: {self.giving}")
         workers = list(self.table.workers)
         self._remember(shard, workers[shard])
         workers[shard] = self.giving.pop(shard)

@@ -8,7 +8,7 @@ is lost while something moves is a recovery, too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -112,10 +112,13 @@ class Controller:
         """Take an event; what is to be done about it."""
         if self.mode is Mode.OVER:
             return []
-        if not self._stale(event, now):
-            self._take(event, now)
-            self._log(now)
-            self._finish()
+        try:
+            if not self._stale(event, now):
+                self._take(event, now)
+                self._log(now)
+                self._finish()
+        except InvalidTransition as error:
+            raise InvalidTransition(f"{error}; it was {event!r}, before it came {self._story[-5:]}") from error
         instructions = [self._remember(), *self._out] if self._changed else list(self._out)
         self._changed = False
         self._out.clear()
@@ -125,12 +128,11 @@ class Controller:
         """Whether it comes from a node that is out, or from an epoch that is over. Hearing it is a sign of life."""
         node = getattr(event, "node", None)
         member = self.members.get(node) if node is not None else None
-        if isinstance(event, Hello | Lost | Tick):
+        if node is None or isinstance(event, Hello | Lost):
             return False
         if member is None or member.phase in (Phase.GONE, Phase.DEAD):
-            if node is not None:
-                # Thought dead, but alive: its epoch is over, and it must not go on.
-                self._send(node, Leave("this node was given up; it is not part of the job any more"))
+            # Thought dead, but alive: its epoch is over, and it must not go on.
+            self._send(node, Leave("this node was given up; it is not part of the job any more"))
             return True
         member.heard = now
         if isinstance(event, WorkDone) or not hasattr(event, "epoch"):
@@ -155,7 +157,7 @@ class Controller:
             case Broken():
                 self._fail(event.message)
             case _ if not isinstance(event, Heartbeat):
-                raise InvalidTransition(f"the controller does not know {event!r}; before it came {self._story[-5:]}")
+                raise InvalidTransition(f"the controller does not know {event!r}")
 
     # -- nodes come and go -------------------------------------------------------------------------------------------
 
@@ -179,6 +181,7 @@ class Controller:
             case Ready():
                 if self.members[event.node].phase is Phase.LOADING:
                     self.members.turn(event.node, Phase.READY)
+                    self._changed = True
                     self._note(f"{event.node} ready")
                     self._gather()
             case Restored():
@@ -212,9 +215,7 @@ class Controller:
 
     def _all_came(self) -> bool:
         """Whether as many nodes as expected have come; some may be gone again."""
-        reliable = sum(member.reliable for member in self.members)
-        came = sum(1 for _ in self.members)
-        return reliable >= self.settings.reliable and came - reliable >= self.settings.transient
+        return sum(1 for _ in self.members) >= self.settings.reliable + self.settings.transient
 
     def _threatened(self, event: Warned | Lost | Tick, now: float) -> None:
         match event:
@@ -250,7 +251,8 @@ class Controller:
             self._lost(silent, f"nothing heard for {self.settings.heartbeat_timeout:g} s")
 
     def _lost(self, nodes: list[str], why: str) -> None:
-        members = [member for name in nodes if (member := self.members.get(name)) is not None]
+        # A node may be lost before its first word is heard; it counts among those that came.
+        members = [self.members.get(name) or self.members.join(name, reliable=False, now=0.0) for name in nodes]
         dead = [member for member in members if member.phase not in (Phase.GONE, Phase.DEAD)]
         involved = any(member.phase in IN_EPOCH for member in dead)
         for member in dead:
@@ -304,9 +306,11 @@ class Controller:
     def _moved(self, event: Taken | Adopted) -> None:
         match event:
             case Taken():
-                self._ledger.served[event.partition].add(self.arrangement.taken(event.partition))
+                left = self.table.owners[event.partition]
+                move = self.arrangement.taken(event.partition, event.node)
+                self._ledger.moved(event.partition, left, move)
             case Adopted():
-                self.arrangement.adopted(event.shard)
+                self.arrangement.adopted(event.shard, event.node)
         self._changed = True
         self._replan()
 
@@ -353,10 +357,11 @@ class Controller:
 
     def _remember(self) -> Remember:
         """What a controller that is started again has to know."""
+        table = self.table
         return Remember(
             {
                 "epoch": self.epoch,
-                "table": asdict(self.table),
+                "table": [table.version, table.owners, table.backups, table.workers],
                 "members": [(member.name, member.reliable, member.phase.value) for member in self.members],
                 "previous": sorted(self.arrangement.previous.items()),
                 "stable": self.stable,
@@ -377,9 +382,8 @@ class Controller:
         """A controller that takes over from one that was lost: it waits for the nodes to say who they are."""
         controller = cls(plan, partitions, settings)
         controller.epoch = record["epoch"]
-        table = record["table"]
-        owners, backups, workers = (tuple(table[part]) for part in ("owners", "backups", "workers"))
-        controller.arrangement.table = Table(table["version"], owners, backups, workers)
+        version, owners, backups, workers = record["table"]
+        controller.arrangement.table = Table(version, tuple(owners), tuple(backups), tuple(workers))
         controller.arrangement.previous = {shard: list(names) for shard, names in record["previous"]}
         for name, reliable, phase in record["members"]:
             controller.members.join(name, reliable, now).phase = Phase(phase)

@@ -45,6 +45,11 @@ class Iteration:
     redone: int
     events: tuple[str, ...]
 
+    @property
+    def loss(self) -> float | None:
+        """The mean loss before the clock, on what was sampled; None if nothing was."""
+        return self.sums.loss_sum / self.sums.loss_count if self.sums.loss_count else None
+
 
 @dataclass(frozen=True, slots=True)
 class Finished:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from agileml.errors import InvalidTransition
+
 
 class Phase(Enum):
     """The life of a node."""
@@ -65,14 +67,16 @@ class Members:
 
     def join(self, name: str, reliable: bool, now: float) -> Member:
         """A node comes; names are never used twice."""
-        assert name not in self._all, f"{name} joined before"
+        if name in self._all:
+            raise InvalidTransition(f"{name} joined before; a node that comes back needs another name")
         self._all[name] = Member(name, reliable, len(self._all), now)
         return self._all[name]
 
     def turn(self, name: str, phase: Phase) -> None:
         """A node enters the next phase of its life."""
         member = self._all[name]
-        assert phase in _NEXT[member.phase], f"{name} cannot go from {member.phase.value} to {phase.value}"
+        if phase not in _NEXT[member.phase]:
+            raise InvalidTransition(f"{name} cannot go from {member.phase.value} to {phase.value}")
         member.phase = phase
 
     def names(self, *phases: Phase) -> list[str]:

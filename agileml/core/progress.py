@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agileml.core.work import Plan
-from agileml.messages import Progress, WorkDone
+from agileml.messages import Move, Progress, WorkDone
 
 
 @dataclass(slots=True)
@@ -51,6 +51,12 @@ class Ledger:
         clocked = self.clocks.setdefault(progress.clock, Clocked())
         clocked.pulled += progress.pulled_bytes
         clocked.backup += progress.backup_bytes
+
+    def moved(self, partition: int, left: str, move: Move) -> None:
+        """A partition has arrived; where it left, nothing stays of it but what becomes its copy."""
+        self.served[partition] = {move.to}
+        if left != move.backup:
+            self.copied[partition].pop(left, None)
 
     def worked(self, done: WorkDone) -> None:
         """A worker has finished what it had to do for a clock."""

@@ -48,7 +48,13 @@ def _holder(members: Members, copies: Copies, partition: int) -> str:
         return backup
     if members.alive(owner) and owner in copies.ledger.served[partition]:
         return owner
-    before = copies.sources[partition] if copies.gone_back == copies.stable else ""
+    # A backup that was dismissed keeps what it has until a later version is stable.
+    dismissed = [name for name, versions in copies.ledger.copied[partition].items() if copies.stable in versions]
+    for name in dismissed:
+        if members.alive(name):
+            return name
+    # A controller that took over does not know who had it.
+    before = copies.sources[partition] if copies.gone_back == copies.stable and copies.sources else ""
     return before if before in (INIT, CHECKPOINT) or members.alive(before) else ""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from agileml.messages import Cover
 
@@ -55,6 +56,7 @@ class Plan:
         )
 
 
+@lru_cache(maxsize=1 << 14)
 def cover_fingerprint(clock: int, cover: Cover) -> int:
     """Sum over the cover's chunks of a number that is, for all practical purposes, the chunk's own."""
     shard, first, last = cover
@@ -78,8 +80,9 @@ class Coverage:
     def clash(self, covers: Iterable[Cover]) -> Cover | None:
         """The first of these covers that overlaps what is there."""
         for shard, first, last in covers:
-            if any(first < high and low < last for low, high in self._covers.get(shard, ())):
-                return shard, first, last
+            for low, high in self._covers.get(shard, ()):
+                if first < high and low < last:
+                    return shard, first, last
         return None
 
     def add(self, covers: Iterable[Cover]) -> None:

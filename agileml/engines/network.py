@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -14,21 +16,52 @@ HEADER_BYTES = 64
 """What a message weighs besides its arrays."""
 
 
+def _of_push(message: Push) -> int:
+    return sum([nbytes(entry.delta) for part in message.parts for entry in part.entries])
+
+
+def _of_version(message: Restore | Collected) -> int:
+    return state_bytes(message.version.state)
+
+
+def _of_handover(message: Handover) -> int:
+    pending = sum(nbytes(entry.delta) for one in message.pending for entry in one.entries)
+    return pending + sum(state_bytes(version.state) for version in message.versions)
+
+
+_PAYLOADS: dict[type, Callable[[Any], int]] = {
+    Push: _of_push,
+    Snapshot: lambda message: state_bytes(message.state),
+    Patch: lambda message: nbytes(message.values),
+    Restore: _of_version,
+    Collected: _of_version,
+    Handover: _of_handover,
+}
+
+
+def size_of(message: object) -> int:
+    """Bytes of a message: the arrays it carries, and a header."""
+    payload = _PAYLOADS.get(type(message))
+    return HEADER_BYTES + (payload(message) if payload else 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Network:
     """Bytes a second of a node's card in each direction (0: no limit), seconds of latency, and random delay on top.
 
     `jitter` is the mean of an exponential delay, drawn for each message; messages of one link still keep their order.
+    `weigh` gives the bytes of a message: a model of a large job need not hold its arrays.
     """
 
     bytes_per_second: float = 0.0
     latency: float = 0.0001
     jitter: float = 0.0
+    weigh: Callable[[object], int] = size_of
 
 
 @dataclass(slots=True)
 class Wire:
-    """When messages arrive. Cards send and receive one message after the other."""
+    """When messages are under way. Cards send one after the other, and receive one after the other as they come in."""
 
     network: Network
     rng: np.random.Generator
@@ -36,41 +69,24 @@ class Wire:
     _receiving: dict[str, float] = field(default_factory=dict)
     _last: dict[tuple[str, str], float] = field(default_factory=dict)
 
-    def arrival(self, sender: str, receiver: str, size: int, now: float) -> float:
-        """When a message that is sent now has been received."""
+    def reached(self, sender: str, receiver: str, message: object, now: float) -> tuple[float, float]:
+        """When a message that is sent now begins to come in, and the seconds that receiving it takes."""
         network = self.network
-        at = now + network.latency
+        at, seconds = now + network.latency, 0.0
         if network.jitter:
             at += self.rng.exponential(network.jitter)
         if network.bytes_per_second and sender != receiver:
-            seconds = size / network.bytes_per_second
+            seconds = network.weigh(message) / network.bytes_per_second
             left = max(self._sending.get(sender, 0.0), now)
             self._sending[sender] = left + seconds
-            begins = max(self._receiving.get(receiver, 0.0), left + at - now)
-            at = begins + seconds
-            self._receiving[receiver] = at
+            at += left - now
         link = (sender, receiver)
         at = max(at, self._last.get(link, 0.0))
         self._last[link] = at
-        return at
+        return at, seconds
 
-
-def size_of(message: object) -> int:
-    """Bytes of a message: the arrays it carries, and a header."""
-    return HEADER_BYTES + _payload(message)
-
-
-def _payload(message: object) -> int:
-    match message:
-        case Push():
-            return sum(nbytes(entry.delta) for part in message.parts for entry in part.entries)
-        case Snapshot():
-            return state_bytes(message.state)
-        case Patch():
-            return nbytes(message.values)
-        case Restore() | Collected():
-            return state_bytes(message.version.state)
-        case Handover():
-            pending = sum(nbytes(entry.delta) for one in message.pending for entry in one.entries)
-            return pending + sum(state_bytes(version.state) for version in message.versions)
-    return 0
+    def received(self, receiver: str, seconds: float, now: float) -> float:
+        """When a message that begins to come in now has been received."""
+        done = max(self._receiving.get(receiver, 0.0), now) + seconds
+        self._receiving[receiver] = done
+        return done

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+from spotctl.agent.errors import BrokenProtocol
+
+T = TypeVar("T")
 
 
 def replace_json(path: Path, value: dict[str, Any], *, lasting: bool = False) -> None:
@@ -29,3 +34,26 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+class Watched(Generic[T]):
+    """A JSON file that is parsed again only when it was replaced."""
+
+    def __init__(self, path: Path, parse: Callable[[dict[str, Any]], T | None]) -> None:
+        self._path, self._parse = path, parse
+        self._stamp: tuple[int, int, int] | None = None
+        self._value: T | None = None
+
+    def value(self) -> T | None:
+        """What the file says now; None where there is none."""
+        try:
+            status = self._path.stat()
+            stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
+            if stamp != self._stamp:
+                self._value = self._parse(json.loads(self._path.read_text()))
+                self._stamp = stamp
+        except (FileNotFoundError, NotADirectoryError):
+            self._value = self._stamp = None
+        except (ValueError, TypeError, KeyError) as error:
+            raise BrokenProtocol(f"{self._path}: is not what a runner or a job writes ({error})") from None
+        return self._value

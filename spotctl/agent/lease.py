@@ -16,18 +16,17 @@ job did not notice. A runner calls `begin` before it starts the job, and sends n
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
-from functools import cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
+from spotctl.agent.clock import boot_id
 from spotctl.agent.errors import BrokenProtocol
-from spotctl.agent.files import replace_json
+from spotctl.agent.files import Watched, replace_json
 
 FOLDER_VARIABLE = "SPOTCTL_LEASE"
 """Names the folder to the job. Without it nobody leases, and the job runs as long as it likes."""
@@ -40,7 +39,6 @@ _ASK_SECONDS = 5.0
 _ASK_SHARE = 0.25
 
 Clock = Callable[[], float]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +137,8 @@ class LeaseHolder:
     def __init__(self, folder: Path, clock: Clock = time.monotonic) -> None:
         self.clock = clock
         self._folder = folder
-        self._lease: _Watched[Lease] = _Watched(folder / "lease.json", _lease)
-        self._notice: _Watched[Notice] = _Watched(folder / "notice.json", _notice)
+        self._lease: Watched[Lease] = Watched(folder / "lease.json", _lease)
+        self._notice: Watched[Notice] = Watched(folder / "notice.json", _notice)
         self._seen = 0
         self._length = 0.0
         self._known: Lease | None = None
@@ -194,8 +192,8 @@ class LeaseGiver:
 
     def grant(self, seconds: float) -> Lease:
         """Lets the job run for so long from now, under the next number."""
-        before = _Watched(self.folder / "lease.json", _lease).value()
-        lease = Lease(before.number + 1 if before else 1, self._clock() + seconds, _boot())
+        before = Watched(self.folder / "lease.json", _lease).value()
+        lease = Lease(before.number + 1 if before else 1, self._clock() + seconds, boot_id())
         replace_json(self.folder / "lease.json", asdict(lease))
         return lease
 
@@ -203,47 +201,24 @@ class LeaseGiver:
         """Announces what happens in so many seconds."""
         if kind not in KINDS:
             raise BrokenProtocol(f"notice of kind {kind!r}: is none of {', '.join(KINDS)}")
-        before = _Watched(self.folder / "notice.json", _notice).value()
-        notice = Notice(before.number + 1 if before else 1, kind, self._clock() + seconds, source, _boot())
+        before = Watched(self.folder / "notice.json", _notice).value()
+        notice = Notice(before.number + 1 if before else 1, kind, self._clock() + seconds, source, boot_id())
         replace_json(self.folder / "notice.json", asdict(notice))
         return notice
 
     def progress(self) -> Progress | None:
         """What the job last reported; None before it did."""
-        return _Watched(self.folder / "progress.json", lambda values: Progress(**values)).value()
+        return Watched(self.folder / "progress.json", lambda values: Progress(**values)).value()
 
     def renewal_wanted(self) -> bool:
         """Whether the job asks for the lease after the one in force."""
-        progress, lease = self.progress(), _Watched(self.folder / "lease.json", _lease).value()
+        progress, lease = self.progress(), Watched(self.folder / "lease.json", _lease).value()
         return progress is not None and lease is not None and progress.wants == lease.number + 1
-
-
-class _Watched(Generic[T]):
-    """A JSON file that is parsed again only when it was replaced."""
-
-    def __init__(self, path: Path, parse: Callable[[dict[str, Any]], T | None]) -> None:
-        self._path, self._parse = path, parse
-        self._stamp: tuple[int, int, int] | None = None
-        self._value: T | None = None
-
-    def value(self) -> T | None:
-        """What the file says now; None where there is none."""
-        try:
-            status = self._path.stat()
-            stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
-            if stamp != self._stamp:
-                self._value = self._parse(json.loads(self._path.read_text()))
-                self._stamp = stamp
-        except FileNotFoundError:
-            self._value = self._stamp = None
-        except (ValueError, TypeError, KeyError) as error:
-            raise BrokenProtocol(f"{self._path}: is not what a runner or a job writes ({error})") from None
-        return self._value
 
 
 def _lease(values: dict[str, Any]) -> Lease | None:
     lease = Lease(int(values["number"]), float(values["ends"]), str(values["boot"]))
-    return lease if lease.boot == _boot() else None
+    return lease if lease.boot == boot_id() else None
 
 
 def _notice(values: dict[str, Any]) -> Notice | None:
@@ -252,14 +227,4 @@ def _notice(values: dict[str, Any]) -> Notice | None:
         raise ValueError(f"kind {kind!r} is none of {', '.join(KINDS)}")
     boot = str(values["boot"])
     notice = Notice(int(values["number"]), kind, float(values["deadline"]), str(values["source"]), boot)
-    return notice if boot == _boot() else None
-
-
-@cache
-def _boot() -> str:
-    """Which run of the machine this is, so that times of an earlier one are not taken for times of this one."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        # Elsewhere than on Linux a folder for the lease has to be one that a reboot empties.
-        return ""
+    return notice if boot == boot_id() else None

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from spotctl.cli import backtest, beta, gavel, prices
+from spotctl.cli import backtest, beta, gavel, jobfile, plan, prices, train
 from spotctl.cli.boundary import exit_code_of
 from spotctl.cli.session import Session
 
@@ -25,6 +25,10 @@ app.add_typer(prices.app, name="prices")
 app.add_typer(backtest.app, name="backtest")
 app.add_typer(beta.app, name="beta")
 app.add_typer(gavel.app, name="gavel")
+app.command("train")(train.train)
+app.command("plan")(plan.plan)
+app.command("init")(jobfile.init)
+app.command("schema")(jobfile.schema)
 
 
 def _print_version(wanted: bool) -> None:

@@ -8,13 +8,17 @@ from collections.abc import Callable
 
 import typer
 
+from agileml import errors as training
 from bidbrain import errors as deciding
 from pricing_data import errors as pricing
 from spotctl import errors as product
+from spotctl.planning import errors as planning
 
 DONE = 0
 FAILED = 1
 USAGE = 2
+NOT_IN_TIME = 3
+OVER_BUDGET = 4
 CREDENTIALS = 5
 INTERRUPTED = 130
 
@@ -28,6 +32,10 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (pricing.PricingDataError, FAILED),
     # A decision is pure: what it refuses is what it was asked.
     (deciding.BidBrainError, USAGE),
+    (training.BadInput, USAGE),
+    (training.AgileMLError, FAILED),
+    (planning.NotInTime, NOT_IN_TIME),
+    (planning.OverBudget, OVER_BUDGET),
     (product.SpotctlError, FAILED),
 )
 

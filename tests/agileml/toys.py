@@ -69,6 +69,18 @@ class Largest(Decades):
     aggregation = "max"
 
 
+class Steady(Decades):
+    """Forgets rounding errors instead of magnifying them, for sums in whatever order they come."""
+
+    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+        for item in shard[lo:hi]:
+            rows = rng.integers(0, self.rows, 4)
+            scale = np.float32(10.0 ** rng.uniform(-3, 3))
+            pull = np.float32(-1e-3) * params.read("sparse", rows)
+            params.update("sparse", rows, pull + scale * np.float32(np.sin(item + clock)))
+        params.update("dense", None, np.float32(-1e-3) * params.read("dense") + np.float32(1e-3))
+
+
 class Scripted:
     """A trainer made of the functions it is given; the rest does nothing."""
 

@@ -1,0 +1,169 @@
+"""The process of the controller: the state machine's clock, mail and memory. It can be killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from agileml.actions import CONTROLLER
+from agileml.core.controller import Controller
+from agileml.core.events import (
+    ControllerSettings,
+    Failed,
+    Finished,
+    Instruction,
+    Iteration,
+    Lost,
+    Remember,
+    Send,
+    Tick,
+)
+from agileml.engines.local.checkpoints import Checkpoints
+from agileml.engines.local.post import PROVIDER, Ended, Letter, ModelPart, Post
+from agileml.engines.local.roles import ControllerRole
+from agileml.errors import AgileMLError
+from agileml.messages import Warned
+from agileml.stopping import Observation
+from agileml.transport import Lost as Unlinked
+
+TICKS = 4
+"""In the time after which a silent node is given up."""
+
+UNBOUNDED = 10**9
+"""Clocks of a job that is stopped by something else."""
+
+
+class Memory:
+    """What a controller that is started again has to know, as lines of a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.record: dict[str, Any] | None = None
+        self.history: list[Observation] = []
+        if path.exists():
+            for line in path.read_bytes().splitlines(keepends=True):
+                # A line without an end is one that its writer died over: nothing was done upon it.
+                if line.endswith(b"\n"):
+                    self._recall(json.loads(line))
+        self._file = path.open("ab")
+        self._trim()
+
+    def _recall(self, entry: dict[str, Any]) -> None:
+        if "record" in entry:
+            self.record = entry["record"]
+        else:
+            self.history.append(Observation(**entry["observed"]))
+
+    def _trim(self) -> None:
+        """Takes away an unfinished line, so that the next begins on its own."""
+        content = Path(self._file.name).read_bytes()
+        self._file.truncate(content.rfind(b"\n") + 1)
+
+    def remember(self, record: dict[str, Any]) -> None:
+        """Writes it down, whatever happens next."""
+        self._write({"record": record})
+        os.fsync(self._file.fileno())
+
+    def observe(self, observation: Observation) -> None:
+        """Notes a finished clock, for the stopping criterion."""
+        self.history.append(observation)
+        self._write({"observed": asdict(observation)})
+
+    def close(self) -> None:
+        """Gives the file back."""
+        self._file.close()
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        self._file.write(json.dumps(entry).encode() + b"\n")
+        self._file.flush()
+
+
+class ControllerProcess:
+    """The controller and its shell."""
+
+    def __init__(self, role: ControllerRole) -> None:
+        self._role = role
+        self._post = Post(role.office, CONTROLLER)
+        self._checkpoints = Checkpoints(role.office.checkpoints)
+        self._memory = Memory(role.office.folder / "controller.jsonl")
+        self._tick_every = role.heartbeat_timeout / TICKS
+        self._next_tick = time.monotonic()
+        self._checkpoint = -1
+        settings = ControllerSettings(
+            role.reliable,
+            role.transient,
+            role.stopping.last_clock or UNBOUNDED,
+            role.code,
+            role.thresholds,
+            role.heartbeat_timeout,
+            role.checkpoint_every,
+            self._stops,
+        )
+        self._controller = self._made(settings)
+
+    def _made(self, settings: ControllerSettings) -> Controller:
+        role, record = self._role, self._memory.record
+        if record is None:
+            return Controller(role.plan, role.partitions, settings)
+        return Controller.resume(role.plan, role.partitions, settings, record, time.monotonic())
+
+    def _stops(self, iteration: Iteration) -> bool:
+        history, sums = self._memory.history, iteration.sums
+        before = history[-1].seconds if history else 0.0
+        loss = sums.loss_sum / sums.loss_count if sums.loss_count else None
+        self._memory.observe(Observation(iteration.clock, before + iteration.seconds, loss))
+        return self._role.stopping.reason(history) is not None
+
+    def run(self) -> None:
+        """For as long as the provider lets it."""
+        self._post.open()
+        while True:
+            now = time.monotonic()
+            if now >= self._next_tick:
+                self._next_tick = now + self._tick_every
+                self._control(Tick())
+            for event in self._post.receive(self._next_tick - now):
+                match event:
+                    case Letter():
+                        self._hear(event)
+                    case Unlinked() if event.peer != PROVIDER:
+                        self._control(Lost(event.peer, event.reason))
+
+    def _hear(self, letter: Letter) -> None:
+        """Nobody speaks for another, but the provider, who says whom it will take and who is gone."""
+        message, by_provider = letter.message, letter.sender == PROVIDER
+        if by_provider if isinstance(message, Warned | Lost) else getattr(message, "node", "") == letter.sender:
+            self._control(message)
+
+    def _control(self, event: object) -> None:
+        try:
+            instructions = self._controller.handle(event, time.monotonic())
+        except AgileMLError as error:
+            instructions = [Failed(str(error))]
+        for instruction in instructions:
+            self._carry_out(instruction)
+        self._forget_checkpoints()
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case Remember():
+                self._memory.remember(instruction.record)
+            case Send():
+                self._post.send(instruction.to, instruction.message)
+            case Iteration() | Failed():
+                self._post.send(PROVIDER, instruction)
+            case Finished():
+                for partition, version in enumerate(instruction.versions):
+                    self._post.send(PROVIDER, ModelPart(partition, version))
+                ended = Ended(instruction.clock, self._controller.evictions, self._controller.failures)
+                self._post.send(PROVIDER, ended)
+
+    def _forget_checkpoints(self) -> None:
+        """The one before the latest stays: whoever takes over may not have heard of the latest."""
+        before, latest = self._checkpoint, self._controller.checkpoint
+        if latest > before:
+            self._checkpoint = latest
+            self._checkpoints.forget_before(before)

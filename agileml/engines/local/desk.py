@@ -1,0 +1,111 @@
+"""The provider's end of a job: tells the controller who is warned and who is gone, and hears how far the job is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agileml.actions import CONTROLLER
+from agileml.core.events import Failed, Iteration, Lost
+from agileml.engines.local.post import PROVIDER, Ended, Letter, Lifeline, ModelPart, Office, Post
+from agileml.engines.results import Clocks
+from agileml.errors import AgileMLError
+from agileml.messages import Version, Warned
+
+GONE = "its machine is gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a job ended."""
+
+    clock: int
+    versions: tuple[Version, ...]
+    evictions: int
+    failures: int
+
+
+class Desk:
+    """Speaks for the machines, wherever they are. What it said it says again to a controller that was started anew."""
+
+    def __init__(self, office: Office, clocks: Clocks) -> None:
+        self.clocks = clocks
+        self._post = Post(office, PROVIDER)
+        self._lifeline = Lifeline(self._post)
+        self._deadlines: dict[str, float] = {}
+        self._lost: list[str] = []
+        self._parts: dict[int, Version] = {}
+        self._ended: Ended | None = None
+
+    @property
+    def result(self) -> Result | None:
+        """The model and the counts, once the job is done."""
+        if self._ended is None:
+            return None
+        versions = tuple(version for _, version in sorted(self._parts.items()))
+        return Result(self._ended.clock, versions, self._ended.evictions, self._ended.failures)
+
+    def listen(self, longest: float) -> Iterator[Iteration]:
+        """New clocks, from what comes within so many seconds; raises if the job cannot go on."""
+        now = time.monotonic()
+        self._lifeline.keep(now)
+        for event in self._post.receive(max(self._lifeline.wait(now, longest), 0.0)):
+            if isinstance(event, Letter):
+                if (iteration := self._hear(event.message)) is not None:
+                    yield iteration
+            elif self._lifeline.hear(event, time.monotonic()):
+                self._tell_again()
+
+    def warn(self, name: str, seconds: float) -> None:
+        """A machine will be taken."""
+        self._deadlines[name] = time.monotonic() + seconds
+        self._post.send(CONTROLLER, Warned(name, seconds))
+
+    def lose(self, name: str) -> None:
+        """A machine is gone."""
+        self.forget(name)
+        self._lost.append(name)
+        self._post.send(CONTROLLER, Lost(name, GONE))
+
+    def forget(self, name: str) -> None:
+        """A machine has left, as it was to."""
+        self._deadlines.pop(name, None)
+
+    def due(self) -> list[str]:
+        """Machines whose time is over."""
+        now = time.monotonic()
+        return [name for name, at in self._deadlines.items() if at <= now]
+
+    def next_deadline(self, longest: float) -> float:
+        """Seconds until the next machine's time is over, so many at most."""
+        now = time.monotonic()
+        return min([longest, *(at - now for at in self._deadlines.values())])
+
+    def is_warned(self, name: str) -> bool:
+        """Whether a machine that is here will be taken."""
+        return name in self._deadlines
+
+    def close(self) -> None:
+        """Hangs up."""
+        self._post.close()
+
+    def _hear(self, message: object) -> Iteration | None:
+        match message:
+            case Iteration() if self.clocks.hear(message):
+                return message
+            case Failed():
+                raise AgileMLError(message.why)
+            case ModelPart():
+                self._parts[message.partition] = message.version
+            case Ended():
+                self._ended = message
+        return None
+
+    def _tell_again(self) -> None:
+        """A controller that was started anew may not have heard who is gone and who will be taken."""
+        for name in self._lost:
+            self._post.send(CONTROLLER, Lost(name, GONE))
+        now = time.monotonic()
+        for name, at in self._deadlines.items():
+            self._post.send(CONTROLLER, Warned(name, max(0.0, at - now)))

@@ -1,0 +1,98 @@
+"""A job whose nodes are started by others: they find its folder, prove that they know its secret, and join.
+
+The folder holds all that a job's processes share, and all that whoever takes over needs: what nodes are told, the
+controller's memory, checkpoints. The secret is not in it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+from agileml.actions import CONTROLLER
+from agileml.commit import CommitRule
+from agileml.engines.local.desk import Desk
+from agileml.engines.local.engine import controller_role, node_role, trained
+from agileml.engines.local.host import Gone
+from agileml.engines.local.machines import Machines
+from agileml.engines.local.node import NodeProcess
+from agileml.engines.local.post import Office
+from agileml.engines.local.roles import NodeRole
+from agileml.engines.results import Clocks
+from agileml.errors import Refused, Unrecoverable
+from agileml.job import Job, Listener, Trained
+from agileml.layout import Layout
+from agileml.trainer import Declarations, initial_model, plan_of
+
+ROLE_FILE = "node.role"
+RESTARTS = 5
+"""How often the controller may be started again without a clock finished in between."""
+
+
+class Head:
+    """The controller of such a job, in a process of its own, and the desk at which its machines are spoken for.
+
+    Whoever makes a second one from the same folder, when the first is gone, goes on with the job.
+    """
+
+    def __init__(self, job: Job, folder: Path, secret: bytes, listener: Listener, last_clock: int = 0) -> None:
+        trainer = job.source.load()
+        self._plan = plan_of(trainer, trainer.shards())
+        layout = Layout.cut(initial_model(trainer, job.settings.seed), job.settings.partitions)
+        self._rule = CommitRule(layout, Declarations.of(trainer))
+        office = Office(folder, secret)
+        _publish(node_role(job, self._plan, layout, Office(folder, b"")))
+        self._role = controller_role(job, self._plan, office)
+        self._restarts = 0
+        self._desk = Desk(office, Clocks(listener, last_clock))
+        self._machines = Machines(folder)
+        self._machines.start(CONTROLLER, self._role)
+
+    def turn(self, longest: float) -> Trained | None:
+        """Listens for so many seconds at most; the trained model once there is one. Raises if the job cannot go on."""
+        for _ in self._desk.listen(longest):
+            self._restarts = 0
+        if (result := self._desk.result) is not None:
+            return trained(result, self._plan, self._rule)
+        for gone in self._machines.gone():
+            self._restart(gone)
+        return None
+
+    def warn(self, node: str, seconds: float) -> None:
+        """A node's machine will be taken after so many seconds."""
+        self._desk.warn(node, seconds)
+
+    def lose(self, node: str) -> None:
+        """A node's machine is gone, or its process is."""
+        self._desk.lose(node)
+
+    def close(self) -> None:
+        """Ends the controller; the folder stays."""
+        self._desk.close()
+        self._machines.__exit__(None, None, None)
+
+    def _restart(self, gone: Gone) -> None:
+        self._restarts += 1
+        if self._restarts > RESTARTS:
+            words = self._machines.last_words(CONTROLLER)
+            raise Unrecoverable(f"the controller ended {self._restarts} times without a clock in between: {words}")
+        self._machines.start(gone.name, self._role)
+
+
+def _publish(role: NodeRole) -> None:
+    path = role.office.folder / ROLE_FILE
+    part = path.with_suffix(".part")
+    part.write_bytes(pickle.dumps(role))
+    part.replace(path)
+
+
+def join(folder: Path, secret: bytes, name: str, *, reliable: bool) -> bool:
+    """Be a node of the job until it says to leave; whether it had been taken in."""
+    path = folder / ROLE_FILE
+    try:
+        role: NodeRole = pickle.loads(path.read_bytes())  # noqa: S301 - written by the job's head, in its own folder
+    except OSError as error:
+        raise Refused(f"no job is to be joined in {folder}: {error.strerror}") from error
+    office = Office(folder, secret)
+    return NodeProcess(replace(role, name=name, reliable=reliable, office=office)).run()

@@ -1,0 +1,184 @@
+"""Letters between the processes of a job: messages by name, over links that come about when they are needed."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, is_dataclass
+from pathlib import Path
+
+from agileml import messages
+from agileml.actions import CONTROLLER
+from agileml.core.events import Failed, Iteration
+from agileml.core.events import Lost as MachineLost
+from agileml.messages import Version
+from agileml.transport import (
+    BadMessage,
+    Connected,
+    Endpoint,
+    Event,
+    Identity,
+    Lost,
+    Received,
+    Rejected,
+    Settings,
+    UnixAddress,
+)
+from agileml.transport.codec import Codec
+
+PROVIDER = "provider"
+"""Who gives machines and takes them away: the process that runs the job."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
+"""Seconds between attempts to reach the controller."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPart:
+    """A partition of the finished model, for the provider."""
+
+    partition: int
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The job is done, and every partition of its model has been sent."""
+
+    clock: int
+    evictions: int
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A message that came."""
+
+    sender: str
+    message: object
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """Where the processes of a job find each other, and the secret by which they know each other."""
+
+    folder: Path
+    secret: bytes = field(repr=False)
+
+    def address(self, name: str) -> UnixAddress:
+        """Where a process listens."""
+        return UnixAddress(str(self.folder / f"{name}.sock"))
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where reliable nodes keep what outlives them."""
+        return self.folder / "checkpoints"
+
+
+class Post:
+    """The mail of one process. A letter to itself arrives, too; one to a process that is gone is dropped."""
+
+    def __init__(self, office: Office, name: str) -> None:
+        self.name = name
+        self._office = office
+        self._endpoint = Endpoint(Identity(name), office.secret, Settings())
+        self._codec = Codec([*_messages(), Iteration, Failed, MachineLost, ModelPart, Ended])
+        self._waiting: dict[str, list[object]] = {}
+        self._own: deque[object] = deque()
+
+    def open(self) -> None:
+        """From here on others can reach this process."""
+        self._endpoint.listen(self._office.address(self.name))
+
+    def reach(self, peer: str) -> None:
+        """Begins to connect, for links that others wait for."""
+        self._endpoint.connect(peer, self._office.address(peer))
+
+    def send(self, to: str, message: object) -> None:
+        """Sends, now or once there is a link."""
+        if to == self.name:
+            self._own.append(message)
+        elif to in self._endpoint.peers and to not in self._waiting:
+            self._endpoint.send(to, *self._codec.encode(message))
+        elif self._may_wait(to):
+            self._waiting.setdefault(to, []).append(message)
+            if self.name != CONTROLLER:
+                self.reach(to)
+
+    def _may_wait(self, to: str) -> bool:
+        """Whether a letter is of use later.
+
+        What nodes and controller had to say to each other is void once their link is lost: they begin anew.
+        """
+        return to == PROVIDER if self.name == CONTROLLER else to != CONTROLLER
+
+    def receive(self, timeout: float) -> Iterator[Letter | Connected | Lost | Rejected]:
+        """What has come, or comes within this time."""
+        own, self._own = self._own, deque()
+        events = self._endpoint.poll(0.0 if own else timeout)
+        for message in own:
+            yield Letter(self.name, message)
+        for event in events:
+            taken = self._taken(event)
+            if taken is not None:
+                yield taken
+
+    def _taken(self, event: Event) -> Letter | Connected | Lost | Rejected | None:
+        match event:
+            case Received():
+                try:
+                    return Letter(event.peer, self._codec.decode(event.kind, event.header, event.arrays))
+                except BadMessage as error:
+                    if event.peer in self._endpoint.peers:
+                        self._endpoint.drop(event.peer, f"it sent {error}")
+                    return None
+            case Connected():
+                for message in self._waiting.pop(event.peer, ()):
+                    self.send(event.peer, message)
+            case Lost() | Rejected():
+                self._waiting.pop(event.peer or "", None)
+        return event
+
+    def wake(self) -> None:
+        """Ends a `receive` that waits; from any thread."""
+        self._endpoint.wake()
+
+    def close(self, seconds: float = 0.0) -> None:
+        """Sends what waits to be sent, for so long at most, and closes."""
+        self._endpoint.flush(seconds)
+        self._endpoint.close()
+
+
+class Lifeline:
+    """Keeps up the link to the controller: it may be lost and come back."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._pause = FIRST_PAUSE
+        self._next: float | None = time.monotonic()
+
+    def keep(self, now: float) -> None:
+        """Tries again when the pause is over."""
+        if self._next is not None and now >= self._next:
+            self._next = None
+            self._post.reach(CONTROLLER)
+
+    def hear(self, event: Connected | Lost | Rejected, now: float) -> bool:
+        """Whether the link stands again with this event."""
+        if event.peer != CONTROLLER:
+            return False
+        if isinstance(event, Connected):
+            self._pause = FIRST_PAUSE
+            return True
+        self._next = now + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        return False
+
+    def wait(self, now: float, longest: float) -> float:
+        """How long to wait for letters, so that the next attempt is not late."""
+        return longest if self._next is None else max(0.0, min(longest, self._next - now))
+
+
+def _messages() -> list[type]:
+    return [kind for kind in vars(messages).values() if isinstance(kind, type) and is_dataclass(kind)]

@@ -1,0 +1,399 @@
+"""The local engine: what being elastic costs, what events cost, and the same beside checkpoint and restart.
+
+Work is emulated by sleeping, since all nodes share this machine's cores; processes, sockets and kills are real.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agileml.apps.registry import TrainerSource
+from agileml.core.events import Iteration
+from agileml.core.placement import Thresholds
+from agileml.engines.local import LocalEngine
+from agileml.job import Job
+from agileml.layout import Params
+from agileml.node import JobSettings
+from agileml.script import Act, Evict, Join, KillNodes, Machine, Quiet
+from agileml.stopping import Stopping
+from agileml.trainer import ParamReader, ParamView, Sample
+from bench.harness import Row, shown, table
+
+SHARDS, ITEMS = 16, 4
+ITEM_SECONDS = 0.03
+"""So that an iteration takes 0.48 s on four nodes and 1.92 s on one."""
+
+ROWS, COLUMNS = 64, 1024
+PARTITIONS = 4
+WARNING_SECONDS = 5.0
+REPETITIONS = 5
+
+Floats = NDArray[np.float32]
+
+
+# -- the job -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Naps:
+    """A shard: as many items as it says, each of which takes its time."""
+
+    number: int
+
+    def __len__(self) -> int:
+        return ITEMS
+
+
+@dataclass(frozen=True)
+class Asleep:
+    """Every item takes a nap and updates all of the 256 KiB of parameters.
+
+    With a folder it does what a job without elasticity has to do: every so many clocks the model is written to a file,
+    and a job that is started finds the latest there.
+    """
+
+    checkpoints: str = ""
+    every: int = 0
+    chunk: int = 1
+    name: str = "asleep"
+
+    def init(self, rng: np.random.Generator) -> Params:
+        """Zeros, or what was saved."""
+        del rng
+        if self.every and (saved := Path(self.checkpoints)).exists():
+            with np.load(saved) as file:
+                return {"w": file["w"]}
+        return {"w": np.zeros((ROWS, COLUMNS), np.float32)}
+
+    def shards(self) -> Sequence[Naps]:
+        """All of the same length."""
+        return [Naps(number) for number in range(SHARDS)]
+
+    def step(self, shard: Naps, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+        """Sleeps, and adds the same to every row."""
+        del rng
+        if self.every and shard.number == lo == 0 and clock > 1 and (clock - 1) % self.every == 0:
+            _save(Path(self.checkpoints), params.read("w"), clock - 1)
+        time.sleep(ITEM_SECONDS * (hi - lo))
+        params.update("w", None, self._delta)
+
+    def loss(self, params: ParamReader, sample: Sample) -> float:
+        """None."""
+        del params, sample
+        return 0.0
+
+    @cached_property
+    def _delta(self) -> Floats:
+        return np.full((ROWS, COLUMNS), 1e-3, np.float32)
+
+
+def _save(path: Path, values: Floats, clock: int) -> None:
+    part = path.with_suffix(".part.npz")
+    np.savez(part, w=values, clock=clock)
+    part.replace(path)
+
+
+def _job(reliable: int, transient: int, clocks: int, thresholds: Thresholds | None = None) -> Job:
+    settings = JobSettings(partitions=PARTITIONS, loss_sample=0)
+    source = TrainerSource("bench.agileml_elastic:Asleep")
+    return Job(source, reliable, transient, Stopping(clocks=clocks), settings, thresholds or Thresholds())
+
+
+# -- what happens to it ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Later:
+    """Something to be done so many seconds after a clock has finished; 0 is the start."""
+
+    clock: int
+    seconds: float
+    act: Callable[[Sequence[Machine]], Act]
+
+
+@dataclass
+class Played:
+    """A script of a few things, and when they and the clocks were."""
+
+    acts: list[Later] = field(default_factory=list)
+    log: list[Iteration] = field(default_factory=list)
+    done_at: dict[int, float] = field(default_factory=dict)
+    acted_at: list[float] = field(default_factory=list)
+
+    def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:
+        """The next thing, if it is time."""
+        del seconds
+        if not self.acts or clock < self.acts[0].clock:
+            return ()
+        now = time.monotonic()
+        if now < self.done_at.get(self.acts[0].clock, 0.0) + self.acts[0].seconds:
+            return ()
+        self.acted_at.append(now)
+        return (self.acts.pop(0).act(machines),)
+
+    def __call__(self, iteration: Iteration) -> None:
+        """A clock has finished."""
+        self.done_at[iteration.clock] = time.monotonic()
+        self.log.append(iteration)
+
+    def seconds(self, first: int, last: int) -> list[float]:
+        """Of these clocks."""
+        return [iteration.seconds for iteration in self.log if first <= iteration.clock <= last]
+
+
+def _transient(machines: Sequence[Machine]) -> tuple[str, ...]:
+    return tuple(machine.name for machine in machines if not machine.reliable)
+
+
+def _warn_all(machines: Sequence[Machine]) -> Act:
+    return Evict(_transient(machines), WARNING_SECONDS)
+
+
+def _join_three(machines: Sequence[Machine]) -> Act:
+    del machines
+    return Join(3)
+
+
+def _kill_all(machines: Sequence[Machine]) -> Act:
+    return KillNodes(_transient(machines))
+
+
+def _kill_one(machines: Sequence[Machine]) -> Act:
+    return KillNodes(_transient(machines)[:1])
+
+
+def _play(job: Job, *acts: Later) -> Played:
+    played = Played(list(acts))
+    LocalEngine().play(job, played, played)
+    return played
+
+
+# -- the cost of being elastic -----------------------------------------------------------------------------------------
+
+EVEN_CLOCKS = 12
+WARM_CLOCKS = 2
+
+
+@dataclass(frozen=True)
+class Even:
+    """Iterations of a job to which nothing happens."""
+
+    seconds: float
+    backup_bytes: int
+
+
+def _even(job: Job) -> Even:
+    log = _play(job).log[WARM_CLOCKS:]
+    return Even(statistics.median(one.seconds for one in log), max(one.sums.backup for one in log))
+
+
+def _elastic_rows() -> list[Row]:
+    """Stage 2 on 1 + 3 nodes, in turns with the same job on plain servers."""
+    jobs = {
+        "elastic": _job(1, 3, EVEN_CLOCKS),
+        "all": _job(4, 0, EVEN_CLOCKS),
+        "one": _job(1, 3, EVEN_CLOCKS, Thresholds(math.inf, math.inf)),
+    }
+    times: dict[str, list[Even]] = {name: [] for name in jobs}
+    for _ in range(REPETITIONS):
+        for name, job in jobs.items():
+            times[name].append(_even(job))
+    medians = {name: statistics.median(one.seconds for one in runs) for name, runs in times.items()}
+    streamed = max(one.backup_bytes for one in times["elastic"])
+    what = f"iteration in stage 2, 1 + 3 nodes, {streamed / 1024:.0f} KiB streamed to the backup, beside"
+    return [
+        _beside(f"{what} {peer}", medians["elastic"], medians[name])
+        for name, peer in (("all", "servers on all 4 nodes"), ("one", "one server for all, on the reliable node"))
+    ]
+
+
+def _more(ours: float, beside: float) -> str:
+    return f"{ours / beside - 1:+.1%}"
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+JOIN_AFTER, LEAVE_AFTER, LAST = 3, 8, 12
+
+
+def _comings(join_after: int, leave_after: int, last: int) -> Played:
+    """One node works alone, three come, three are warned and go."""
+    return _play(_job(1, 0, last), Later(join_after, 0.0, _join_three), Later(leave_after, 0.0, _warn_all))
+
+
+def _coming_rows() -> list[Row]:
+    runs = [_comings(JOIN_AFTER, LEAVE_AFTER, LAST) for _ in range(REPETITIONS)]
+    alone = statistics.median(t for run in runs for t in run.seconds(LEAVE_AFTER + 2, LAST))
+    four = statistics.median(t for run in runs for t in run.seconds(JOIN_AFTER + 3, LEAVE_AFTER))
+    joining = statistics.median(run.seconds(JOIN_AFTER + 1, JOIN_AFTER + 1)[0] for run in runs)
+    joined = statistics.median(run.seconds(JOIN_AFTER + 2, JOIN_AFTER + 2)[0] for run in runs)
+    leaving = [run.seconds(LEAVE_AFTER + 1, LEAVE_AFTER + 1)[0] for run in runs]
+    median, worst = statistics.median(leaving), _more(max(leaving), alone)
+    evicted = f"all transient nodes warned (worst of {len(runs)}: {worst}): that iteration, beside one on the node left"
+    return [
+        _beside("three nodes join one: that iteration, beside one without them", joining, alone),
+        _beside("the iteration after they came, beside later ones on four nodes", joined, four),
+        _beside(f"{evicted} (paper: +13%)", median, alone),
+    ]
+
+
+def _beside(what: str, ours: float, other: float) -> Row:
+    return Row(what, shown(ours), shown(other), _more(ours, other))
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+FAIL_AFTER = 7
+FOUR_NODES = SHARDS * ITEMS * ITEM_SECONDS / 4
+CHECKPOINT_EVERY = 5
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Seconds from a loss to the end of the clock at hand, beside a clock on who is left, and before the loss."""
+
+    until_done: float
+    afterwards: float
+    before: float
+
+
+def _failure(kill: Callable[[Sequence[Machine]], Act]) -> Failure:
+    """Nodes are killed in the middle of a clock."""
+    run = _play(_job(1, 3, FAIL_AFTER + 4), Later(FAIL_AFTER, FOUR_NODES / 2, kill))
+    until = run.done_at[FAIL_AFTER + 1] - run.acted_at[0]
+    return Failure(
+        until,
+        statistics.median(run.seconds(FAIL_AFTER + 2, FAIL_AFTER + 4)),
+        statistics.median(run.seconds(3, FAIL_AFTER)),
+    )
+
+
+def _failure_rows() -> list[Row]:
+    rows = []
+    for what, kill in (("all 3 transient nodes", _kill_all), ("1 of 3 transient nodes", _kill_one)):
+        runs = [_failure(kill) for _ in range(REPETITIONS)]
+        until = statistics.median(run.until_done for run in runs)
+        after = statistics.median(run.afterwards for run in runs)
+        before = statistics.median(run.before for run in runs)
+        label = f"{what} killed in mid-clock: until that clock is done, beside one on who is left"
+        rows.append(
+            Row(label, shown(until), shown(after), f"{(until - after) / before:+.2f} iterations before the loss")
+        )
+    restarts = [_restart() for _ in range(REPETITIONS)]
+    after = statistics.median(run.afterwards for run in restarts)
+    until = statistics.median(run.until_done for run in restarts)
+    rows.append(
+        Row(
+            f"the same loss of 3 of 4 plain servers: all killed, a new job on 1 node from the checkpoint of every"
+            f" {CHECKPOINT_EVERY} clocks",
+            shown(until),
+            shown(after),
+            f"{(until - after) / FOUR_NODES:+.2f} iterations before the loss",
+        )
+    )
+    return rows
+
+
+def _restart() -> Failure:
+    """What a job without elasticity does: it is killed as a whole, and a new one goes on from the last checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        saved = str(Path(folder) / "model.npz")
+        first, clocks = _started(saved, 4, FAIL_AFTER + 4)
+        times = _until(clocks, FAIL_AFTER)
+        time.sleep(FOUR_NODES / 2)
+        lost = time.monotonic()
+        first.kill()
+        first.join()
+        with np.load(saved) as file:
+            clock = int(file["clock"])
+        second, clocks = _started(saved, 1, FAIL_AFTER + 4 - clock)
+        redone = _until(clocks, FAIL_AFTER + 4 - clock)
+        second.join()
+    ends = list(redone.values())
+    afterwards = statistics.median(b - a for a, b in pairwise(ends))
+    return Failure(redone[FAIL_AFTER + 1 - clock] - lost, afterwards, times[FAIL_AFTER] - times[FAIL_AFTER - 1])
+
+
+def _started(saved: str, nodes: int, clocks: int) -> tuple[multiprocessing.process.BaseProcess, Connection]:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_plain, args=(there, saved, nodes, clocks))
+    process.start()
+    there.close()
+    return process, here
+
+
+def _plain(told: Connection, saved: str, nodes: int, clocks: int) -> None:
+    """A job of its own on plain servers, which tells when its clocks are done."""
+    source = TrainerSource("bench.agileml_elastic:Asleep", {"checkpoints": saved, "every": CHECKPOINT_EVERY})
+    job = Job(source, nodes, 0, Stopping(clocks=clocks), JobSettings(partitions=PARTITIONS, loss_sample=0))
+    LocalEngine().play(job, Quiet(), lambda iteration: told.send((iteration.clock, time.monotonic())))
+
+
+def _until(clocks: Connection, last: int) -> dict[int, float]:
+    """When clocks were done, up to a clock."""
+    times: dict[int, float] = {}
+    while last not in times:
+        clock, at = clocks.recv()
+        times[clock] = at
+    return times
+
+
+# -- the section -------------------------------------------------------------------------------------------------------
+
+
+def run() -> str:
+    """Measures everything and returns the section."""
+    rows = [*_elastic_rows(), *_coming_rows(), *_failure_rows()]
+    return table(
+        "AgileML in processes: what elasticity costs",
+        f"Work is emulated by sleeping {ITEM_SECONDS * 1000:.0f} ms for each of the {SHARDS * ITEMS} chunks of an"
+        f" iteration; every chunk updates all of {ROWS * COLUMNS * 4 >> 10} KiB of parameters, in {PARTITIONS} partitions; bulk"
+        f" synchronous. Medians of {REPETITIONS} repetitions, in turns.",
+        rows,
+    )
+
+
+def main() -> None:
+    """`python -m bench.agileml_elastic --out FOLDER`: figure 4.15 in small; 3 nodes join in iteration 11, go in 35."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--out", type=Path, default=Path())
+    folder: Path = parser.parse_args().out
+    folder.mkdir(parents=True, exist_ok=True)
+    played = _comings(10, 34, 45)
+    for iteration in played.log:
+        print(f"{iteration.clock:3} {iteration.seconds:.3f} s  {iteration.reliable} + {iteration.transient}")
+    alone = statistics.median(played.seconds(36, 45))
+    print(f"iteration 35 beside those after it: {_more(played.seconds(35, 35)[0], alone)}")
+    _plot(played.seconds(1, 45), folder / "agileml_elasticity_local.png")
+
+
+def _plot(seconds: Sequence[float], path: Path) -> None:
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 3.5))
+    axes.plot(range(1, len(seconds) + 1), seconds, marker="o", markersize=3)
+    axes.set_xlabel("iteration; three nodes join in 11 and are warned in 35")
+    axes.set_ylabel("seconds")
+    axes.set_ylim(bottom=0)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""A plan over tens of thousands of offers: from price histories in memory to machines, bids and reasons."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from bench.harness import Row, seconds, shown, table
+from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
+from pricing_data.market import Market
+from pricing_data.store.table import PriceTable
+from pricing_data.units import DAY, HOUR, SECOND, parse_time
+from spotctl.jobspec import JobSpec, Needs, Objective, Range, Reliable, Resources, Stop, Training
+from spotctl.planning.offers import Board
+from spotctl.planning.plan import plan
+from spotctl.planning.values import Job, JobPlan, Known
+
+OFFERS, TYPES, REGIONS, ZONES = 50_000, 625, 20, "abcd"
+MOST_SECONDS = 0.3
+# AWS repeats prices once a day and changes them about as often.
+_EVENTS, _DAYS = 40, 30
+_START = parse_time("2026-01-01")
+_STRATEGIES = ("auto", "proteus", "lookahead", "standard")
+
+
+def catalog() -> Catalog:
+    """Types of 2 to 96 vCPUs, in as many regions as sell them all."""
+    types = tuple(
+        InstanceType("aws", f"f{i % 25}.s{i // 25}", 2 + 4 * (i // 25), 8.0 + 16 * (i // 25)) for i in range(TYPES)
+    )
+    prices = tuple(
+        OnDemandPrice("aws", _region(r), one.name, "linux", _START, one.vcpus * 50_000_000 + r, "generated")
+        for r in range(REGIONS)
+        for one in types
+    )
+    return Catalog(types, prices)
+
+
+def histories(known: Catalog, seed: int = 0) -> PriceTable:
+    """Random walks at a fifth to four fifths of the on-demand price."""
+    rng = np.random.default_rng(seed)
+    offers = [
+        (Market("aws", price.region, f"{price.region}{zone}", price.instance_type), price.price)
+        for price in known.prices
+        for zone in ZONES
+    ]
+    offers.sort(key=lambda offer: str(offer[0]))
+    listed = np.array([price for _, price in offers])
+    share = np.clip(
+        rng.uniform(0.2, 0.8, (OFFERS, 1)) + np.cumsum(rng.normal(0, 0.01, (OFFERS, _EVENTS)), axis=1), 0.1, 1
+    )
+    gaps = rng.integers(1, 2 * _DAYS * DAY // _EVENTS // SECOND, (OFFERS, _EVENTS))
+    times = _START + _DAYS * DAY - np.cumsum(gaps, axis=1)[:, ::-1] * SECOND
+    prices = np.round(share * listed[:, None] / 100_000) * 100_000
+    starts = np.arange(0, OFFERS * _EVENTS + 1, _EVENTS, dtype=np.int64)
+    return PriceTable(
+        tuple(market for market, _ in offers), starts, times.ravel().astype(np.int64), prices.ravel().astype(np.int64)
+    )
+
+
+def job(strategy: str = "auto", objective: Objective = Objective.MIN_COST) -> JobSpec:
+    """Anything with 8 vCPUs or more, anywhere."""
+    resources = Resources(("aws",), Range(4, 64), Reliable(1), needs=Needs(vcpus=Range(8)))
+    training = Training("mf", Stop(span=10 * HOUR))
+    return JobSpec("bench", training, resources, Path(), strategy=strategy, objective=objective, budget=10**13)
+
+
+def run() -> str:
+    """Measures everything and returns the section."""
+    known = catalog()
+    prices = histories(known)
+    at = _START + _DAYS * DAY
+    board = Board.of(prices, known, at)
+
+    def planned(strategy: str = "auto", objective: Objective = Objective.MIN_COST) -> list[JobPlan]:
+        return plan([Job(job(strategy, objective))], Known(Board.of(prices, known, at)))
+
+    rows = [
+        Row("offers arranged as columns", shown(seconds(partial(Board.of, prices, known, at))), "-"),
+        Row("plan on them, arranged before", shown(seconds(partial(plan, [Job(job())], Known(board)))), "-"),
+        *(_limited(f"whole plan, strategy {name}", seconds(partial(planned, name))) for name in _STRATEGIES),
+        _limited("whole plan, objective max-throughput", seconds(partial(planned, objective=Objective.MAX_THROUGHPUT))),
+    ]
+    return table(
+        f"A plan over {OFFERS:,} offers",
+        f"{TYPES} generated types in {REGIONS} regions of {len(ZONES)} zones, with {_EVENTS} prices each over {_DAYS}"
+        " days. From histories and catalog in memory to machines, bids and reasons, as `spotctl plan` does once it is"
+        " started and has read them.",
+        rows,
+    )
+
+
+def _limited(what: str, taken: float) -> Row:
+    return Row(what, shown(taken), f"at most {shown(MOST_SECONDS)}", f"{MOST_SECONDS / taken:.3g}x")
+
+
+def _region(number: int) -> str:
+    return f"us-east-{number + 1}"

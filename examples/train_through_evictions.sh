@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Training that goes on: half of the machines are evicted with a warning, one is killed without, two join.
+set -euo pipefail
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+step() { printf '\n$ %s\n' "$*"; "$@"; }
+
+chaos="at clock 10 evict half warn 5s; at clock 20 kill 1; at clock 30 join 2"
+
+# Each machine is a process of this computer; the one that is killed is killed with SIGKILL.
+step spotctl train mf --nodes 1+3 --clocks 40 --deterministic --chaos "$chaos" --log "$folder/run.jsonl" \
+  --plot "$folder/run.png"
+
+printf '\nLoss by clock, and what happened:\n'
+python3 - "$folder/run.jsonl" <<'PYTHON'
+import json
+import sys
+
+with open(sys.argv[1]) as log:
+    for clock in map(json.loads, log):
+        if "clock" in clock and (clock["events"] or clock["clock"] % 5 == 0):
+            nodes = "{reliable}+{transient}".format(**clock["nodes"])
+            loss = "-" if clock["loss"] is None else format(clock["loss"], ".4f")
+            print(f"{clock['clock']:5}  {nodes}  {loss:>7}  {'; '.join(clock['events'])}".rstrip())
+PYTHON
+
+printf '\nThe same without evictions, kill and join: the same model, to the last bit.\n'
+step spotctl train mf --nodes 1+3 --clocks 40 --deterministic --log "$folder/calm.jsonl"
+python3 - "$folder/run.jsonl" "$folder/calm.jsonl" <<'PYTHON'
+import json
+import sys
+from pathlib import Path
+
+models = {json.loads(Path(log).read_text().splitlines()[-1])["model_sha256"] for log in sys.argv[1:]}
+sys.exit(len(models) != 1)
+PYTHON

@@ -1,0 +1,53 @@
+"""Processes found by the mark that they inherit: whatever a machine's command has started, also as a daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+MARK = "SPOTCTL_MACHINE"
+"""The environment variable that names a machine's folder to all that runs on it."""
+
+_PROC = Path("/proc")
+
+
+def marked() -> Iterator[tuple[int, Path]]:
+    """The processes of this user that belong to machines, each with the folder that it was started for.
+
+    Where the system has no `/proc`, none are found: there the process group is all that is known of a command.
+    """
+    for entry in _PROC.glob("[0-9]*"):
+        folder = _mark_of(entry)
+        if folder is not None:
+            yield int(entry.name), folder
+
+
+def kill_marked(folder: Path) -> None:
+    """Kills what was started for a machine, until nothing of it is found: a process may fork while it is looked for."""
+    while found := [pid for pid, mark in marked() if mark == folder and pid != os.getpid()]:
+        for pid in found:
+            kill(pid)
+
+
+def kill(pid: int) -> None:
+    """Kills a process that may have ended already."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _mark_of(entry: Path) -> Path | None:
+    try:
+        environment = (entry / "environ").read_bytes()
+        for line in environment.split(b"\0"):
+            name, _, value = line.partition(b"=")
+            if name == MARK.encode():
+                # A zombie has no environment any more, so what is found is alive.
+                return Path(os.fsdecode(value))
+    except (PermissionError, FileNotFoundError, ProcessLookupError):
+        # Another user's, or just gone.
+        return None
+    return None

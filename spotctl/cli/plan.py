@@ -1,0 +1,56 @@
+"""`spotctl plan`: what would be rented for jobs, and why."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+
+def plan(
+    context: typer.Context,
+    files: Annotated[
+        list[Path], typer.Argument(help="Job files; several get one allocation over all.", show_default=False)
+    ],
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Also beta with its interval, the cost per work term by term, what lost.")
+    ] = False,
+    at: Annotated[
+        str, typer.Option(help="Plan for this moment of the price history: 2026-01-20T12:00:00Z.", show_default="now")
+    ] = "",
+    hours: Annotated[
+        str, typer.Option(help="Take each job to need all its machines for so long, where nothing else says: 8h.")
+    ] = "",
+    json_: JsonOption = False,
+) -> None:
+    """Show which machines would be rented and why, from the stored prices: no credentials, no network, nothing rented.
+
+    Gavel's policy, by the job's objective, deadline and budget, says which kinds of machines; the job's strategy says
+    which markets, at which bids, how many. Without prices of today, the newest there are.
+
+    Exit codes: 3 if nothing does the job in time, 4 if it costs more than its budget.
+
+    Example: spotctl plan job.yaml --explain
+    """
+    from datetime import datetime
+
+    from spotctl import plan_inputs, plan_views, wiring
+    from spotctl.planning.plan import plan as planned
+
+    session: Session = context.obj
+    here = datetime.now().astimezone().tzinfo
+    assert here is not None
+    clock = plan_inputs.Clock(time.time_ns() // 1000, here)
+    asked = plan_inputs.asked(files, wiring.library(session.settings), at, hours, clock)
+    plans = planned(asked.jobs, asked.known)
+    if json_:
+        answers = [plan_views.answer(one) for one in plans]
+        session.answer_json(answers[0] if len(answers) == 1 else answers)
+        return
+    for one in plans:
+        session.out.print(plan_views.shown(one, session.out.width, explain=explain))
+    session.remark(*asked.remarks)

@@ -1,0 +1,83 @@
+"""What a run's strategy and its billing are made of: the plan, terms, tariffs, and a training job for the engine."""
+
+from __future__ import annotations
+
+from datetime import UTC
+
+from agileml.apps.registry import TrainerSource
+from agileml.job import Job
+from agileml.node import JobSettings
+from agileml.stopping import Convergence, Stopping
+from pricing_data.library import Library, Selection
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import DAY, HOUR, SECOND
+from spotctl.jobspec import JobSpec, Training
+from spotctl.orchestrator.guard import Tariff
+from spotctl.orchestrator.reconcile import Terms
+from spotctl.plan_inputs import hazards
+from spotctl.planning.offers import Board
+from spotctl.planning.plan import plan
+from spotctl.planning.regimes import billing_of
+from spotctl.planning.values import Job as PlannedJob
+from spotctl.planning.values import JobPlan, Known
+from spotctl.providers.base import Provider
+
+LEARNT = 14 * DAY
+"""How much of the local history lies before a run that does not say where it begins: strategies learn from it."""
+
+CHECKPOINT_CLOCKS = 10
+HEARTBEAT_SECONDS = 5.0
+"""Machines share this computer's processors, and start up while others work."""
+
+
+def market_start(known: Library) -> int:
+    """Where the local market begins unless a job says otherwise."""
+    markets = known.require(Selection(clouds=("local",)))
+    return min(series.first for series in known.table(markets)) + LEARNT
+
+
+def plan_of(spec: JobSpec, known: Library, moment: int) -> JobPlan:
+    """What is rented for a job that begins at a moment; whoever goes on with its run plans the same."""
+    clouds = spec.resources.clouds
+    table = known.table(known.require(Selection(clouds=clouds)))
+    board = Board.of(table, known.catalog, moment)
+    deadline = None if spec.deadline is None else spec.deadline.moment(moment, UTC)
+    (found,) = plan([PlannedJob(spec, deadline)], Known(board, hazards(known, clouds, moment)))
+    return found
+
+
+def terms_of(found: JobPlan) -> Terms:
+    """What the strategy of a plan is given."""
+    mandate = found.mandate
+    work = found.work.amount(mandate.most_nu) * HOUR
+    return Terms(mandate.offers, mandate.baseline, mandate.most_nu, work, mandate.reliable)
+
+
+def tariff_of(provider: Provider, started: int) -> Tariff:
+    """Prices as the provider tells them, from the run's beginning on."""
+    since = started // HOUR * HOUR
+
+    def prices(market: Market, now: int) -> PriceSeries:
+        return provider.prices(market, since, now)
+
+    return Tariff(lambda market: billing_of(market.cloud), prices)
+
+
+def training_job(spec: JobSpec, program: Training) -> Job:
+    """The job as the engine is given it: it begins with the reliable machines, and takes in whoever comes."""
+    stop = program.stop
+    return Job(
+        TrainerSource(program.app, program.args),
+        spec.resources.reliable.machines,
+        0,
+        Stopping(
+            stop.clocks,
+            None if stop.span is None else stop.span / SECOND,
+            stop.loss,
+            None if stop.converged is None else Convergence(stop.converged),
+        ),
+        JobSettings(deterministic=True),
+        heartbeat_timeout=HEARTBEAT_SECONDS,
+        checkpoint_every=CHECKPOINT_CLOCKS,
+    )

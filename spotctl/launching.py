@@ -1,0 +1,237 @@
+"""A run put together: from a job to its runner, and the same again for whoever goes on with it.
+
+All that is known of a run lies in the event log and in its meeting folder, so that a process that was killed can be
+followed by any other. The meeting folder is outside of the home: sockets need short paths, and the secret by which a
+run's processes know each other is not kept where the log is.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pricing_data.units import HOUR, SECOND, format_time
+from spotctl.errors import BadRequest
+from spotctl.jobspec import Command, JobSpec
+from spotctl.jobspec_file import restored
+from spotctl.jobspec_written import written
+from spotctl.orchestrator.events import RunBegan, RunEnded, RunResumed, StopRequested
+from spotctl.orchestrator.execute import Executor, Journal, Patience
+from spotctl.orchestrator.log import AlreadyRunning, EventLog, JobLock
+from spotctl.orchestrator.reconcile import Pace
+from spotctl.orchestrator.runner import Brief, Limits, Runner
+from spotctl.orchestrator.state import RunState, fold
+from spotctl.orchestrator.workload import STOPPED, Workload
+from spotctl.wiring import library
+
+if TYPE_CHECKING:
+    from agileml.core.events import Iteration
+    from spotctl.config import Settings
+    from spotctl.providers.local import LocalProvider
+
+SECRET_BYTES = 32
+SECRET_FILE = "secret"  # noqa: S105 - the name of the file, in a folder for its owner alone
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """Who looks on: told of every finished clock, and of the run's state between turns."""
+
+    heard: Callable[[Iteration], None] = lambda _: None
+    turned: Callable[[RunState], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """Where runs keep what is theirs, under the home."""
+
+    home: Path
+
+    @property
+    def log(self) -> Path:
+        """The event log of all runs."""
+        return self.home / "log.sqlite"
+
+    @property
+    def locks(self) -> Path:
+        """Who runs what."""
+        return self.home / "locks"
+
+    def results(self, run: str) -> Path:
+        """Where a run's results lie if nothing else is asked for."""
+        return self.home / "runs" / run
+
+
+def local_provider(settings: Settings, spec: JobSpec) -> LocalProvider:
+    """The market on this computer, as a job wants it."""
+    from spotctl.providers.local import LocalProvider, LocalSettings
+    from spotctl.providers.replayed import Replayed
+
+    local, known = spec.local, library(settings)
+
+    def market() -> Replayed:
+        from pricing_data.library import Selection
+
+        return Replayed.of(known.table(known.require(Selection(clouds=("local",)))))
+
+    chosen = LocalSettings(local.warning / SECOND / local.speed, local.unwarned, local.seed)
+    return LocalProvider(settings.home / "local", market, chosen)
+
+
+def latest_run(log: EventLog, job: str) -> RunState | None:
+    """The newest run of a job."""
+    begun = [row for row in log.beginnings() if isinstance(row.event, RunBegan) and row.event.job == job]
+    return fold(log.of_run(begun[-1].run)) if begun else None
+
+
+def launch(spec: JobSpec, settings: Settings, watching: Watching, max_cost: int | None = None) -> RunEnded:
+    """Runs a job from its beginning to its end."""
+    rooms = Rooms(settings.home)
+    with JobLock(rooms.locks, spec.name), EventLog(rooms.log) as log:
+        before = latest_run(log, spec.name)
+        if before is not None and before.ended is None:
+            raise AlreadyRunning(
+                f"run {before.run} of job {spec.name} was interrupted: spotctl resume {spec.name} goes on with it,"
+                f" spotctl down {spec.name} gives back what it holds"
+            )
+        provider = local_provider(settings, spec)
+        _begin_market(provider, spec, settings)
+        run = f"{spec.name}-{secrets.token_hex(3)}"
+        folder = _meeting_folder()
+        journal = Journal(log, run, provider.now)
+        budget = min((limit for limit in (spec.budget, max_cost) if limit is not None), default=None)
+        kept = {**written(spec), **({} if budget is None else {"budget": _dollars(budget)})}
+        journal.write(RunBegan(spec.name, provider.name, kept, str(folder), _wall_us()))
+        return _conduct(journal, provider, settings, watching)
+
+
+def go_on(job: str, settings: Settings, watching: Watching, stop: StopRequested | None = None) -> RunEnded:
+    """Goes on with a run whose process is gone; or only ends it and gives everything back."""
+    rooms = Rooms(settings.home)
+    with JobLock(rooms.locks, job), EventLog(rooms.log) as log:
+        state = latest_run(log, job)
+        if state is None or state.ended is not None or state.began is None:
+            raise BadRequest(f"job {job} has no run to go on with (spotctl status shows what there is)")
+        spec = restored(state.began.spec, rooms.home)
+        provider = local_provider(settings, spec)
+        journal = Journal(log, state.run, provider.now)
+        journal.write(RunResumed(_wall_us()))
+        if stop is not None:
+            journal.write(stop)
+        return _conduct(journal, provider, settings, watching)
+
+
+def request_stop(job: str, settings: Settings) -> str | None:
+    """Asks the process that runs a job to end it; the run's name, or None if there is nothing to end."""
+    with EventLog(Rooms(settings.home).log) as log:
+        state = latest_run(log, job)
+        if state is None or state.ended is not None:
+            return None
+        log.append(state.run, state.at, stop_request())
+        return state.run
+
+
+def stop_request() -> StopRequested:
+    """A person wants the run to end."""
+    return StopRequested(STOPPED, "stopped on request")
+
+
+def _conduct(journal: Journal, provider: LocalProvider, settings: Settings, watching: Watching) -> RunEnded:
+    began = journal.state.began
+    assert began is not None
+    spec = restored(began.spec, settings.home)
+    pace = Pace.local(provider.speed)
+    with closing(_work(journal.state, spec, provider, settings, watching)) as work:
+        executor = Executor(journal, provider, work, pace, Patience())
+        brief = _brief(spec, journal.state, provider, settings, pace)
+        runner = Runner(journal, provider, executor, work, brief)
+        ended = runner.run(lambda: watching.turned(runner.state), _wall_us)
+    watching.turned(runner.state)
+    if began.folder:
+        shutil.rmtree(began.folder, ignore_errors=True)
+    return ended
+
+
+def _brief(spec: JobSpec, state: RunState, provider: LocalProvider, settings: Settings, pace: Pace) -> Brief:
+    from spotctl.launch_terms import plan_of, tariff_of, terms_of
+
+    found = plan_of(spec, library(settings), state.started)
+    limits = Limits(
+        None if spec.budget is None else spec.budget * 3600,
+        max(HOUR, round(30 * SECOND * provider.speed)),
+    )
+    return Brief(found.mandate, terms_of(found), tariff_of(provider, state.started), pace, limits)
+
+
+def _work(state: RunState, spec: JobSpec, provider: LocalProvider, settings: Settings, watching: Watching) -> Workload:
+    began, program = state.began, spec.program
+    assert began is not None
+    if isinstance(program, Command):
+        from spotctl.orchestrator.commands import CommandWork
+
+        return CommandWork(program, spec.env, _secrets_of(spec), spec.workdir)
+    from spotctl.launch_terms import training_job
+    from spotctl.orchestrator.training import Place, Training
+
+    meeting = Path(began.folder)
+    results = Path(spec.outputs.get("model", str(Rooms(settings.home).results(state.run))))
+    # Whoever only gives everything back needs no secret, and may come after it is gone.
+    secret = meeting / SECRET_FILE
+    return Training(
+        training_job(spec, program),
+        Place(meeting, results, spec.workdir),
+        secret.read_bytes() if secret.exists() else b"",
+        provider.speed,
+        watching.heard,
+    )
+
+
+def _secrets_of(spec: JobSpec) -> Mapping[str, str]:
+    missing = [name for name in spec.secrets if name not in os.environ]
+    if missing:
+        raise BadRequest(f"secret {missing[0]} is not in the environment; export it, then launch again")
+    return {name: os.environ[name] for name in spec.secrets}
+
+
+def _begin_market(provider: LocalProvider, spec: JobSpec, settings: Settings) -> None:
+    """Sets the market's clock, unless other jobs run on it: then this one joins them."""
+    from spotctl.launch_terms import market_start
+    from spotctl.providers.local import MarketBusy
+
+    start = spec.local.start
+    moment = market_start(library(settings)) if start is None else start
+    try:
+        provider.begin(moment, spec.local.speed)
+    except MarketBusy:
+        if provider.speed != spec.local.speed:
+            raise BadRequest(
+                f"local.speed is {spec.local.speed:g}, but jobs run on a local market at {provider.speed:g}, where the"
+                f" time is {format_time(provider.now())}; wait for them, or give the same speed"
+            ) from None
+
+
+def _meeting_folder() -> Path:
+    from agileml.engines.local.machines import short_folder
+
+    folder = short_folder("spotctl-")
+    descriptor = os.open(folder / SECRET_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(secrets.token_bytes(SECRET_BYTES))
+    return folder
+
+
+def _dollars(nanos: int) -> str:
+    from spotctl.jobspec_units import money_text
+
+    return money_text(nanos)
+
+
+def _wall_us() -> int:
+    return time.time_ns() // 1000

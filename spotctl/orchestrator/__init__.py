@@ -1,0 +1,1 @@
+"""The orchestrator: what a run wants, what there is, and what is done about it, each step written down before it."""

@@ -1,0 +1,80 @@
+"""The budget: what is committed at any moment, in exact integers of nano-dollar-seconds.
+
+Committed is what was spent, and what each machine that runs can still cost until its lease ends and it is gone: its
+bid, which no price exceeds while it is held, or its on-demand price. A purchase or a renewal is made only if the sum
+stays within the budget; so it stays within, even if nobody is left to give anything back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from bidbrain.billing import BillingRule, End, Life, Prices
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import NANOS_PER_DOLLAR
+from spotctl.orchestrator.state import EVICTED, Allocation, Held, RunState
+
+NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """How machines are billed: the rule of a market's cloud, and its price history up to a moment that has come."""
+
+    rule: Callable[[Market], BillingRule]
+    prices: Callable[[Market, int], PriceSeries]
+
+    def paid(self, allocation: Allocation, now: int) -> Prices:
+        """What a machine of an allocation costs."""
+        return allocation.on_demand if allocation.bid is None else self.prices(allocation.market, now)
+
+
+def spent(state: RunState, now: int, tariff: Tariff) -> int:
+    """The bills of all machines, those that run as if they were given back now."""
+    return sum(_bill(state, held, now, tariff) for held in state.machines.values())
+
+
+def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
+    """What was spent, and what can follow to the ends of the leases if nothing is renewed or bought."""
+    later = sum(_to_lease_end(state, held, now, tariff, teardown) for held in state.alive)
+    return spent(state, now, tariff) + later
+
+
+def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tariff: Tariff, teardown: int) -> int:
+    """What a renewal adds to what is committed."""
+    return sum(
+        _worst(state, held, until + teardown, tariff) - _worst(state, held, _gone_at(held, now, teardown), tariff)
+        for held in map(state.machines.__getitem__, machines)
+        if held.alive
+    )
+
+
+def bought(market: Market, machines: int, ceiling: int, lease: int, tariff: Tariff) -> int:
+    """What a purchase adds: so many machines for a lease and teardown, each hour at the most that it can cost."""
+    return machines * tariff.rule(market).bill(Life(0, lease, End.LEFT), ceiling).amount
+
+
+def _bill(state: RunState, held: Held, now: int, tariff: Tariff) -> int:
+    allocation = state.allocations[held.allocation]
+    ended = End.EVICTED if held.end_reason == EVICTED else End.LEFT
+    end = now if held.ended is None else held.ended
+    life = Life(held.started, max(end, held.started), ended)
+    return tariff.rule(allocation.market).bill(life, tariff.paid(allocation, now)).amount
+
+
+def _to_lease_end(state: RunState, held: Held, now: int, tariff: Tariff, teardown: int) -> int:
+    return _worst(state, held, _gone_at(held, now, teardown), tariff) - _worst(state, held, now, tariff)
+
+
+def _gone_at(held: Held, now: int, teardown: int) -> int:
+    return max(now, held.lease_until + teardown)
+
+
+def _worst(state: RunState, held: Held, end: int, tariff: Tariff) -> int:
+    """The bill of a life at the highest price throughout."""
+    allocation = state.allocations[held.allocation]
+    ceiling = allocation.on_demand if allocation.bid is None else allocation.bid
+    life = Life(held.started, max(end, held.started), End.LEFT)
+    return tariff.rule(allocation.market).bill(life, ceiling).amount

@@ -1,0 +1,244 @@
+"""The loop of a run: look, finish what was begun, hear the work, decide, act; until nothing is left to give back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bidbrain.strategies.base import Offer, Strategy
+from pricing_data.units import HOUR, MINUTE, format_usd
+from spotctl.orchestrator import events as ev
+from spotctl.orchestrator import guard, observe, reconcile
+from spotctl.orchestrator.execute import Executor, Journal
+from spotctl.orchestrator.guard import Tariff
+from spotctl.orchestrator.log import LogFailed
+from spotctl.orchestrator.reconcile import Buy, GiveBack, Instruction, Pace, Renew, Terms
+from spotctl.orchestrator.state import RunState
+from spotctl.orchestrator.workload import BUDGET, NO_CAPACITY, NOT_PERMITTED, Verdict, Workload
+from spotctl.providers.base import Machine, NotPermitted, Provider
+
+ASK_EVERY = 5 * MINUTE
+"""A strategy is asked at least so often, in market time: what it wanted may have been refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a run is given up: what it may cost (nano-dollar-seconds), and how long it waits for a first machine."""
+
+    budget: int | None = None
+    without_machines: int = HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """Who decides, about what, and within which limits."""
+
+    strategy: Strategy
+    terms: Terms
+    tariff: Tariff
+    pace: Pace = field(default_factory=Pace)
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """When the strategy is to be asked next, and what it was asked about last."""
+
+    again_at: int = 0
+    about: object = field(default=None)
+
+
+class Runner:
+    """Runs a job on a provider's machines. It keeps nothing that the log could not tell."""
+
+    def __init__(
+        self, journal: Journal, provider: Provider, executor: Executor, workload: Workload, brief: Brief
+    ) -> None:
+        self._journal = journal
+        self._provider = provider
+        self._executor = executor
+        self._workload = workload
+        self._brief = brief
+        self._asked = _Asked()
+        self._alone_since: int | None = None
+
+    @property
+    def state(self) -> RunState:
+        """The run as far as it is known."""
+        return self._journal.state
+
+    def run(self, pause: Callable[[], None], wall_us: Callable[[], int]) -> ev.RunEnded:
+        """Until the run is over; `pause` is called between turns."""
+        try:
+            while not self._over():
+                self.turn()
+                if not self._over():
+                    pause()
+            return self._end(wall_us())
+        except LogFailed:
+            self._let_go()
+            raise
+
+    def turn(self) -> None:
+        """One round."""
+        try:
+            machines = self._look()
+            self._executor.settle()
+            self._hear(self._workload.turn(self.state, machines, self._journal.now()))
+            for instruction in self._wanted():
+                self._executor.carry_out(instruction)
+        except NotPermitted as error:
+            self._not_permitted(error)
+
+    def _look(self) -> Sequence[Machine]:
+        machines = self._executor.look()
+        if machines is not None:
+            for event in observe.news(self.state, machines, self._journal.now(), self._provider.name):
+                self._journal.write(event)
+        self._journal.catch_up()
+        return machines or ()
+
+    def _hear(self, verdict: Verdict) -> None:
+        if verdict.progress is not None:
+            self._journal.write(verdict.progress)
+        if verdict.outcome is not None:
+            self._stop(verdict.outcome, verdict.message)
+        useless = tuple(name for name in verdict.useless if not self.state.machines[name].returning)
+        if useless:
+            self._executor.carry_out(GiveBack(useless, "its work has ended"))
+
+    def _stop(self, outcome: str, message: str) -> None:
+        if self.state.stopping is None:
+            self._journal.write(ev.StopRequested(outcome, message))
+
+    # -- what is to be done -------------------------------------------------------------------------------------------
+
+    def _wanted(self) -> list[Instruction]:
+        """What to do now, as far as the budget allows it."""
+        now = self._journal.now()
+        if self.state.stopping is None:
+            kept = self._affordable(reconcile.upkeep(self.state, now, self._brief.pace))
+            if self.state.stopping is None:
+                return [*kept, *self._affordable(self._bought(now))]
+        return reconcile.everything_back(self.state, f"the run ends: {self.state.stopping.outcome}")
+
+    def _bought(self, now: int) -> list[Instruction]:
+        # While it is not known what an order brought, another could buy the same again.
+        if self._unsettled():
+            return []
+        self._check_capacity(now)
+        wanted = reconcile.reliable_wanted(self.state, self._brief.terms, now)
+        about = (
+            [(number, len(self.state.of(number))) for number in self.state.allocations],
+            [held.id for held in self.state.alive if held.warned_until is not None],
+            [market for market, rest in self.state.rests.items() if now < rest.until],
+        )
+        if about == self._asked.about and now < self._asked.again_at:
+            return wanted
+        situation = reconcile.situation(self.state, self._brief.terms, self._price_at(now), now, self._brief.pace)
+        decision = self._brief.strategy.decide(situation)
+        latest = now + ASK_EVERY
+        self._asked = _Asked(latest if decision.wake_at is None else min(latest, decision.wake_at), about)
+        actions = reconcile.purchases(self.state, decision, now, self._brief.pace)
+        if actions:
+            self._journal.write(ev.Decided(tuple(map(_words, actions)), decision.reason))
+        return [*wanted, *actions]
+
+    def _price_at(self, now: int) -> Callable[[Offer], int]:
+        return lambda offer: self._brief.tariff.prices(offer.market, now).price_at(now)
+
+    def _check_capacity(self, now: int) -> None:
+        """A run that gets no machine at all is given up in the end."""
+        if self.state.alive:
+            self._alone_since = None
+        elif self._alone_since is None:
+            self._alone_since = now
+        elif now - self._alone_since > self._brief.limits.without_machines:
+            waited = (now - self._alone_since) / MINUTE
+            self._stop(NO_CAPACITY, f"no market gave a machine for {waited:.0f} minutes; allow more types or regions")
+
+    # -- the budget ---------------------------------------------------------------------------------------------------
+
+    def _affordable(self, wanted: list[Instruction]) -> list[Instruction]:
+        """What fits into the budget, in order; if what runs cannot be kept, or nothing can run, the run ends."""
+        limit, fitting = self._brief.limits.budget, list[Instruction]()
+        if limit is None:
+            return wanted
+        committed = self._committed()
+        for instruction in wanted:
+            committed += self._adds(instruction)
+            if committed <= limit:
+                fitting.append(instruction)
+                continue
+            committed -= self._adds(instruction)
+            self._refrain(instruction, committed, limit)
+        return fitting
+
+    def _committed(self) -> int:
+        return guard.committed(self.state, self._journal.now(), self._brief.tariff, self._brief.pace.teardown)
+
+    def _adds(self, instruction: Instruction) -> int:
+        now, teardown = self._journal.now(), self._brief.pace.teardown
+        match instruction:
+            case Buy(rent):
+                ceiling = rent.offer.on_demand if rent.bid is None else rent.bid
+                span = self._brief.pace.lease + teardown
+                return guard.bought(rent.offer.market, rent.machines, ceiling, span, self._brief.tariff)
+            case Renew(machines, until):
+                return guard.renewed(self.state, machines, until, now, self._brief.tariff, teardown)
+            case _:
+                return 0
+
+    def _refrain(self, instruction: Instruction, committed: int, limit: int) -> None:
+        if isinstance(instruction, Renew) or not self.state.alive:
+            shown = format_usd(limit // 3600)
+            self._stop(BUDGET, f"the budget of ${shown} would be passed; raise it (budget, --max-cost) to go on")
+        self._journal.write(ev.Refrained(_words(instruction), committed, limit))
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def _over(self) -> bool:
+        state = self.state
+        return state.ended is not None or (state.stopping is not None and not state.alive and not self._unsettled())
+
+    def _unsettled(self) -> bool:
+        """Whether an order may still bring machines; renewals and returns of machines that are gone are moot."""
+        return any(isinstance(intent, ev.RentIntended) for intent in self.state.open.values())
+
+    def _end(self, wall_us: int) -> ev.RunEnded:
+        if self.state.ended is None:
+            stop = self.state.stopping
+            assert stop is not None
+            ended = ev.RunEnded(stop.outcome, stop.message, wall_us, dict(self._workload.facts()))
+            self._journal.write(ended)
+        assert self.state.ended is not None
+        return self.state.ended
+
+    def _not_permitted(self, error: NotPermitted) -> None:
+        """Nothing can be changed any more, not even given back: the leases see to that."""
+        first = self.state.stopping is None
+        self._stop(NOT_PERMITTED, str(error))
+        if not first:
+            now = self._journal.now()
+            for held in self.state.alive:
+                if now >= held.lease_until + self._brief.pace.teardown:
+                    self._journal.write(ev.MachineEnded(held.id, held.lease_until, "lease ended"))
+
+    def _let_go(self) -> None:
+        """The log cannot be written: what is known to run is given back without it, which may be done twice."""
+        machines = [held.id for held in self.state.alive]
+        if machines:
+            self._provider.give_back(machines)
+
+
+def _words(instruction: Instruction) -> str:
+    match instruction:
+        case Buy(rent, reliable):
+            how = "on demand" if rent.bid is None else f"under a bid of ${format_usd(rent.bid)}"
+            return f"rent {rent.machines} of {rent.offer.market} {how}{', to stay' if reliable else ''}"
+        case Renew(machines):
+            return f"renew the leases of {len(machines)} machines"
+        case GiveBack(machines):
+            return f"give back {len(machines)} machines"
+        case reconcile.Plan(allocation):
+            return f"give back allocation {allocation} later"

@@ -1,0 +1,238 @@
+"""What is known of a run: a fold over its events, and nothing else. Whoever takes over folds the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+from pricing_data.market import Market
+from pricing_data.units import MINUTE
+from spotctl.orchestrator import events as ev
+from spotctl.orchestrator.events import Event, Intended
+from spotctl.orchestrator.log import Row
+
+FIRST_REST, LONGEST_REST = 2 * MINUTE, 60 * MINUTE
+"""How long a market that refused or took machines is left alone: twice as long each time, up to an hour."""
+
+EVICTED = "evicted"
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Machines that were bought together; `number` is that of the intent to buy them."""
+
+    number: int
+    market: Market
+    bid: int | None
+    on_demand: int
+    nu: float
+    reliable: bool
+    started: int
+    leaves_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A machine, from its grant to its end and beyond."""
+
+    id: str
+    allocation: int
+    started: int
+    lease_until: int
+    running: bool = False
+    warned_until: int | None = None
+    returning: bool = False
+    ended: int | None = None
+    end_reason: str = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is not known to be gone."""
+        return self.ended is None
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A market that is left alone until a moment, because it refused or took machines so many times."""
+
+    until: int
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """A run as far as its events tell."""
+
+    run: str = ""
+    began: ev.RunBegan | None = None
+    started: int = 0
+    at: int = 0
+    last_row: int = 0
+    intents: int = 0
+    open: Mapping[int, Intended] = field(default_factory=dict)
+    orders: Mapping[int, ev.RentIntended] = field(default_factory=dict)
+    allocations: Mapping[int, Allocation] = field(default_factory=dict)
+    machines: Mapping[str, Held] = field(default_factory=dict)
+    rests: Mapping[Market, Rest] = field(default_factory=dict)
+    evictions: int = 0
+    progress: ev.Progressed | None = None
+    reason: str = ""
+    stopping: ev.StopRequested | None = None
+    ended: ev.RunEnded | None = None
+
+    @property
+    def alive(self) -> tuple[Held, ...]:
+        """Machines that are not known to be gone."""
+        return tuple(machine for machine in self.machines.values() if machine.alive)
+
+    def of(self, allocation: int) -> tuple[Held, ...]:
+        """The machines of an allocation that are not known to be gone and were not given back."""
+        return tuple(m for m in self.alive if m.allocation == allocation and not m.returning)
+
+
+def fold(rows: Iterable[Row], state: RunState | None = None) -> RunState:
+    """The state after events."""
+    return reduce(after, rows, state or RunState())
+
+
+def after(state: RunState, row: Row) -> RunState:
+    """The state after one more event."""
+    state = replace(state, run=row.run, at=max(state.at, row.at), last_row=row.id)
+    step = _STEPS.get(type(row.event))
+    return state if step is None else step(state, row.event, row.at)
+
+
+def _began(state: RunState, event: ev.RunBegan, at: int) -> RunState:
+    return replace(state, began=event, started=at)
+
+
+def _decided(state: RunState, event: ev.Decided, _: int) -> RunState:
+    return replace(state, reason=event.reason)
+
+
+def _intended(state: RunState, event: Intended, _: int) -> RunState:
+    return replace(state, intents=max(state.intents, event.intent), open={**state.open, event.intent: event})
+
+
+def _ordered(state: RunState, event: ev.RentIntended, at: int) -> RunState:
+    return _intended(replace(state, orders={**state.orders, event.intent: event}), event, at)
+
+
+def _return_intended(state: RunState, event: ev.ReturnIntended, at: int) -> RunState:
+    return _machines(_intended(state, event, at), event.machines, lambda held: replace(held, returning=True))
+
+
+def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
+    """Machines may come in several events: those of an answer that was lost are found by looking."""
+    order = state.orders[event.intent]
+    came = {
+        granted.id: Held(granted.id, event.intent, granted.started, order.lease_until) for granted in event.machines
+    }
+    allocations = dict(state.allocations)
+    if event.intent not in allocations and came:
+        started = min(granted.started for granted in event.machines)
+        allocations[event.intent] = Allocation(
+            event.intent, order.market, order.bid, order.on_demand, order.nu, order.reliable, started
+        )
+    return replace(_closed(state, event.intent), allocations=allocations, machines={**came, **state.machines})
+
+
+def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
+    return _rested(_closed(state, event.intent), state.orders[event.intent].market, at)
+
+
+def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
+    intent = state.open.get(event.intent)
+    if isinstance(intent, ev.RenewIntended):
+        until = intent.lease_until
+        state = _machines(state, intent.machines, lambda held: replace(held, lease_until=until))
+    return _closed(state, event.intent)
+
+
+def _returned(state: RunState, event: ev.Returned, _: int) -> RunState:
+    return _closed(state, event.intent)
+
+
+def _leaves(state: RunState, event: ev.LeavePlanned, _: int) -> RunState:
+    leaving = replace(state.allocations[event.allocation], leaves_at=event.at)
+    return replace(state, allocations={**state.allocations, event.allocation: leaving})
+
+
+def _ran(state: RunState, event: ev.MachineRan, _: int) -> RunState:
+    return _machines(state, (event.id,), lambda held: replace(held, running=True))
+
+
+def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
+    first = state.machines[event.id].warned_until is None
+    state = _machines(state, (event.id,), lambda held: replace(held, warned_until=event.deadline))
+    # It rests from when it takes them: until then it would sell the same again.
+    until = max(at, event.deadline)
+    return _taken(state, event.id, until, lambda one: one.warned_until == event.deadline) if first else state
+
+
+def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
+    warned = state.machines[event.id].warned_until is not None
+    state = _machines(state, (event.id,), lambda held: replace(held, ended=event.at, end_reason=event.reason))
+    if event.reason != EVICTED:
+        return state
+    state = replace(state, evictions=state.evictions + 1)
+    return state if warned else _taken(state, event.id, at, lambda one: one.ended == event.at)
+
+
+def _taken(state: RunState, machine: str, at: int, together: Callable[[Held], bool]) -> RunState:
+    """A market takes machines back, and is left alone. Those that go together are one time, however many they are."""
+    number = state.machines[machine].allocation
+    others = (held for held in state.machines.values() if held.allocation == number and held.id != machine)
+    return state if any(map(together, others)) else _rested(state, state.allocations[number].market, at)
+
+
+def _progressed(state: RunState, event: ev.Progressed, _: int) -> RunState:
+    return replace(state, progress=event)
+
+
+def _stop(state: RunState, event: ev.StopRequested, _: int) -> RunState:
+    return replace(state, stopping=state.stopping or event)
+
+
+def _over(state: RunState, event: ev.RunEnded, _: int) -> RunState:
+    return replace(state, ended=event)
+
+
+def _closed(state: RunState, intent: int) -> RunState:
+    return replace(state, open={number: event for number, event in state.open.items() if number != intent})
+
+
+def _machines(state: RunState, ids: Iterable[str], change: Callable[[Held], Held]) -> RunState:
+    changed = {name: change(state.machines[name]) for name in ids if name in state.machines}
+    return replace(state, machines={**state.machines, **changed})
+
+
+def _rested(state: RunState, market: Market, at: int) -> RunState:
+    before = state.rests.get(market, Rest(at, 0))
+    # Who was left alone for long enough, and came back only now, begins anew.
+    times = before.times + 1 if at <= before.until + LONGEST_REST else 1
+    rest = Rest(at + min(FIRST_REST << (times - 1), LONGEST_REST), times)
+    return replace(state, rests={**state.rests, market: rest})
+
+
+_STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
+    ev.RunBegan: _began,
+    ev.Decided: _decided,
+    ev.RentIntended: _ordered,
+    ev.Rented: _rented,
+    ev.RentRefused: _refused,
+    ev.RenewIntended: _intended,
+    ev.Renewed: _renewed,
+    ev.ReturnIntended: _return_intended,
+    ev.Returned: _returned,
+    ev.LeavePlanned: _leaves,
+    ev.MachineRan: _ran,
+    ev.MachineWarned: _warned,
+    ev.MachineEnded: _ended,
+    ev.Progressed: _progressed,
+    ev.StopRequested: _stop,
+    ev.RunEnded: _over,
+}
+"""What each event changes. RunResumed and Refrained tell a story and change nothing."""

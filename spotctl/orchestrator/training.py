@@ -1,0 +1,190 @@
+"""The work of an AgileML job: machines are nodes, notices are warnings, and the end is a model."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agileml.core.events import Iteration
+from agileml.engines.local.head import Head
+from agileml.engines.local.join import SECRET_VARIABLE
+from agileml.errors import AgileMLError
+from agileml.iteration_log import last_line_of, line_of
+from agileml.job import Job, Trained
+from pricing_data.units import SECOND
+from spotctl.orchestrator.events import Progressed, RentIntended
+from spotctl.orchestrator.state import Held, RunState
+from spotctl.orchestrator.workload import DONE, FAILED, Verdict
+from spotctl.providers.base import Machine, Payload
+from spotctl.train_job import check_nothing_lost, save_model
+
+MODEL_FILE, LOG_FILE = "model.npz", "iterations.jsonl"
+
+TELL_EVERY = 1.0
+"""Seconds between events about progress; the iteration log has every clock."""
+
+LISTEN = 0.1
+"""Seconds of a turn, in which the controller is heard."""
+
+EXITS = 5
+"""So many nodes may end by themselves without a clock finished in between; one more, and it is the job's own fault."""
+
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a training's processes meet, where its results go, and where its own files are."""
+
+    meeting: Path
+    results: Path
+    workdir: Path
+
+
+class Training:
+    """One training. Its controller lives here and remembers all in `place.meeting`; its nodes live on machines."""
+
+    def __init__(self, job: Job, place: Place, secret: bytes, speed: float, heard: Callable[[Iteration], None]) -> None:
+        self._job = job
+        self._place = place
+        self._secret = secret
+        self._speed = speed
+        self._heard = heard
+        self._head: Head | None = None
+        self._gone: set[str] = set()
+        self._warned: dict[str, int] = {}
+        self._exits: list[str] = []
+        self._latest: Progressed | None = None
+        self._told_at = 0.0
+        self._trained: Trained | None = None
+
+    def payload(self, order: RentIntended) -> Payload:
+        """A node that joins."""
+        command = [sys.executable, "-m", "agileml.engines.local.join", str(self._place.meeting)]
+        command += ["--name-in", "SPOTCTL_MACHINE", *(["--reliable"] if order.reliable else [])]
+        return Payload(
+            "node", tuple(command), _ONE_THREAD, str(self._place.workdir), term_at_notice=False, grace_seconds=0.0
+        )
+
+    def secrets(self) -> Mapping[str, str]:
+        """By which nodes and controller know each other."""
+        return {SECRET_VARIABLE: self._secret.hex()}
+
+    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> Verdict:
+        """Tells the controller what happened to machines, and hears it for a moment."""
+        if state.stopping is not None:
+            return Verdict()
+        try:
+            head = self._head or self._begin(state)
+            useless = self._tell(head, state, machines, now)
+            self._listen(head)
+        except AgileMLError as error:
+            return Verdict(outcome=FAILED, message=str(error))
+        if self._trained is not None:
+            return self._done(self._trained)
+        if len(self._exits) > EXITS:
+            return Verdict(outcome=FAILED, message=f"{len(self._exits)} nodes ended by themselves: {self._exits[-1]}")
+        return Verdict(self._news(), useless=useless)
+
+    def facts(self) -> Mapping[str, Any]:
+        """How the training ended, and where the model lies."""
+        if self._trained is None:
+            return {}
+        return {**last_line_of(self._trained), "model": str(self._place.results / MODEL_FILE)}
+
+    def close(self) -> None:
+        """Ends the controller."""
+        if self._head is not None:
+            self._head.close()
+
+    def _begin(self, state: RunState) -> Head:
+        self._place.results.mkdir(parents=True, exist_ok=True)
+        done = _clocks_in(self._place.results / LOG_FILE)
+        last = max(done, 0 if state.progress is None else state.progress.clock)
+        self._head = Head(self._job, self._place.meeting, self._secret, self._note, last)
+        return self._head
+
+    # -- what the controller is told ----------------------------------------------------------------------------------
+
+    def _tell(self, head: Head, state: RunState, machines: Sequence[Machine], now: int) -> tuple[str, ...]:
+        """Who is warned and who is gone; returns machines whose node has ended by itself."""
+        for held in state.machines.values():
+            deadline = self._deadline(state, held)
+            if not held.alive:
+                self._lose(head, held.id)
+            elif deadline is not None and held.id not in self._gone and self._warned.get(held.id) != deadline:
+                self._warned[held.id] = deadline
+                head.warn(held.id, max(deadline - now, 0) / SECOND / self._speed)
+        ended = [machine for machine in machines if machine.exit_code is not None and machine.id in state.machines]
+        return tuple(machine.id for machine in ended if self._has_ended(head, state, machine))
+
+    def _deadline(self, state: RunState, held: Held) -> int | None:
+        """When a machine goes, as far as is known: taken away, or given back as planned."""
+        leaves = state.allocations[held.allocation].leaves_at
+        return min((at for at in (held.warned_until, leaves) if at is not None), default=None)
+
+    def _has_ended(self, head: Head, state: RunState, machine: Machine) -> bool:
+        """Whether a machine's node has ended though nobody takes the machine away."""
+        if machine.id in self._gone or not state.machines[machine.id].alive:
+            return False
+        self._lose(head, machine.id)
+        if machine.id in self._warned:
+            return False
+        self._exits.append(f"{machine.id} with status {machine.exit_code}; spotctl logs shows what it said")
+        return True
+
+    def _lose(self, head: Head, name: str) -> None:
+        if name not in self._gone:
+            self._gone.add(name)
+            head.lose(name)
+
+    # -- what it says -------------------------------------------------------------------------------------------------
+
+    def _listen(self, head: Head) -> None:
+        until = time.monotonic() + LISTEN
+        while self._trained is None and (left := until - time.monotonic()) > 0:
+            self._trained = head.turn(left)
+
+    def _note(self, iteration: Iteration) -> None:
+        self._exits.clear()
+        self._latest = Progressed(iteration.clock, iteration.loss, iteration.stage)
+        _append(self._place.results / LOG_FILE, line_of(iteration))
+        self._heard(iteration)
+
+    def _news(self) -> Progressed | None:
+        """The latest clock, if it is time to write one down."""
+        latest, now = self._latest, time.monotonic()
+        if latest is None or now - self._told_at < TELL_EVERY:
+            return None
+        self._latest, self._told_at = None, now
+        return latest
+
+    def _done(self, trained: Trained) -> Verdict:
+        """The model is written first: what follows gives everything back."""
+        save_model(trained.model, self._place.results / MODEL_FILE)
+        _append(self._place.results / LOG_FILE, last_line_of(trained))
+        try:
+            check_nothing_lost(trained.counters)
+        except AgileMLError as error:
+            return Verdict(self._latest, FAILED, str(error))
+        return Verdict(self._latest, DONE, f"{trained.clocks} clocks")
+
+
+def _append(path: Path, line: Mapping[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line, allow_nan=False) + "\n")
+
+
+def _clocks_in(path: Path) -> int:
+    """The last clock in an iteration log that an earlier process wrote."""
+    if not path.exists():
+        return 0
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+    # A line without an end is one that its writer died over.
+    path.write_text("".join(lines), encoding="utf-8")
+    return max((json.loads(line).get("clock", 0) for line in lines), default=0)

@@ -1,0 +1,55 @@
+"""What the machines of a run are for: training, or a command. The runner feeds it, and asks how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from spotctl.orchestrator.events import Progressed, RentIntended
+from spotctl.orchestrator.state import RunState
+from spotctl.providers.base import Machine, Payload
+
+DONE, FAILED, STOPPED, NO_CAPACITY, BUDGET, NOT_PERMITTED = (
+    "done",
+    "failed",
+    "stopped",
+    "no capacity",
+    "budget reached",
+    "not permitted",
+)
+"""How a run ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How far the work is. `outcome` is set once it is over; `useless` are machines that do nothing any more."""
+
+    progress: Progressed | None = None
+    outcome: str | None = None
+    message: str = ""
+    useless: tuple[str, ...] = ()
+
+
+class Workload(Protocol):
+    """The work of one run. All it knows outlives its process, so that another may go on with it."""
+
+    def payload(self, order: RentIntended) -> Payload | None:
+        """What the machines of an order run; the same for the same order, whoever asks."""
+        ...
+
+    def secrets(self) -> Mapping[str, str]:
+        """What goes to the machines and is written nowhere."""
+        ...
+
+    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> Verdict:
+        """Takes in which machines run, are warned and are gone; never waits for long."""
+        ...
+
+    def facts(self) -> Mapping[str, Any]:
+        """What is to be kept about the work once it is over."""
+        ...
+
+    def close(self) -> None:
+        """Ends what runs here."""
+        ...

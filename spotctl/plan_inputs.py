@@ -1,0 +1,91 @@
+"""What a plan rests on, read: job files, stored prices up to a moment, and published interruption figures."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from pathlib import Path
+
+from bidbrain.eviction.hazard import Hazard, hazard_of
+from pricing_data.interruptions import Interruption
+from pricing_data.library import Library, Selection
+from pricing_data.market import Market
+from pricing_data.store.table import PriceTable
+from pricing_data.units import HOUR, SECOND, format_time, parse_duration, parse_time
+from spotctl import jobspec_file
+from spotctl.errors import BadRequest
+from spotctl.jobspec import JobSpec
+from spotctl.planning.offers import STALE_AFTER, Board
+from spotctl.planning.past import HazardOf
+from spotctl.planning.values import Job, Known
+from spotctl.render import age
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Jobs with what is known of the markets, and what the reader should know about that."""
+
+    jobs: tuple[Job, ...]
+    known: Known
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The moment at the computer, and its time zone: what `06:00` means."""
+
+    now: int
+    zone: tzinfo
+
+
+def asked(files: Sequence[Path], library: Library, at: str, hours: str, clock: Clock) -> Asked:
+    """The jobs of files, to be planned for a moment."""
+    specs = [jobspec_file.load(path) for path in files]
+    names = [spec.name for spec in specs]
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double is not None:
+        raise BadRequest(f"two of the files describe a job named {double!r}; jobs that run side by side need two names")
+    clouds = tuple(dict.fromkeys(cloud for spec in specs for cloud in spec.resources.clouds))
+    table = library.table(library.select(Selection(clouds=clouds)))
+    moment, remarks = _moment(specs, table, at, clock)
+    told = parse_duration(hours) / HOUR if hours else None
+    jobs = tuple(Job(spec, _deadline(spec, moment, clock), told) for spec in specs)
+    return Asked(jobs, Known(Board.of(table, library.catalog, moment), hazards(library, clouds, moment)), remarks)
+
+
+def _deadline(spec: JobSpec, moment: int, clock: Clock) -> int | None:
+    return None if spec.deadline is None else spec.deadline.moment(moment, clock.zone)
+
+
+def _moment(specs: Sequence[JobSpec], table: PriceTable, at: str, clock: Clock) -> tuple[int, tuple[str, ...]]:
+    """The moment that is asked about; else now, or the end of a history that has none of now."""
+    if at:
+        return parse_time(at), ()
+    starts = {spec.local.start for spec in specs if spec.is_local and spec.local.start is not None}
+    if len(starts) == 1:
+        return starts.pop(), ()
+    if not len(table):
+        return clock.now, ()
+    newest = int(table.times.max())
+    if clock.now - newest <= STALE_AFTER:
+        return clock.now, ()
+    told = f"prices as of {format_time(newest)}, the newest there are"
+    if all(spec.is_local for spec in specs):
+        return newest, (f"{told} of the synthetic market",)
+    return newest, (f"{told}, {age((clock.now - newest) / SECOND)} old (spotctl prices fetch brings newer ones)",)
+
+
+def hazards(library: Library, clouds: Sequence[str], moment: int) -> HazardOf:
+    """How often markets are taken whatever the price, from what was published up to a moment."""
+    figures: dict[tuple[str, str, str], list[Interruption]] = defaultdict(list)
+    for cloud in clouds:
+        for one in library.store.interruptions(cloud):
+            if one.as_of <= moment:
+                figures[cloud, one.market.region, one.market.instance_type].append(one)
+
+    def hazard(market: Market) -> Hazard | None:
+        return hazard_of(market, (), figures.get((market.cloud, market.region, market.instance_type), ()))
+
+    return hazard

@@ -1,0 +1,230 @@
+"""What a footprint is expected to cost and to do: beta with its interval, the cost per work, and the whole job.
+
+The hour that begins now is that of Eq. 4.1-4.4 (`bidbrain.cost`): machines start up, and the footprint changes. In
+every later hour what was evicted has been replaced, and only its replacements start up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import inf
+
+import numpy as np
+from scipy.special import betaincinv
+
+from bidbrain.billing import BillingRule, expected_seconds
+from bidbrain.cost import Allocation, Application, CostPerWork, Dependence, Share, evaluate
+from bidbrain.cost.footprint import cumulative_hazard
+from bidbrain.eviction.crossing import Crossing, CrossingHistory
+from bidbrain.eviction.estimate import Estimate, together
+from bidbrain.strategies.base import Rent
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import DAY, HOUR, SECOND
+from spotctl.planning.past import Past
+
+# What a price may be while a job runs, as far as the last week tells.
+_RECENT = 7 * DAY
+_FROM, _TO = 0.1, 0.9
+NOBODY = Estimate(0.0, 0.0, 0.0, None, inf, "on demand, which nobody takes back")
+
+
+def beta_of(past: Past, rent: Rent, price: int) -> Estimate:
+    """The probability to lose machines within an hour: what such a bid met in the past, and the hazard beside it."""
+    if rent.bid is None:
+        return NOBODY
+    history = past.histories[rent.offer.market]
+    crossing = CrossingHistory(history, HOUR).at_delta(max(rent.bid - price, 0))
+    return together(_share(crossing, history), past.hazards[rent.offer.market], HOUR)
+
+
+def _share(crossing: Crossing, history: PriceSeries) -> Estimate:
+    """A share of starts with Jeffreys' interval for as many windows as do not overlap."""
+    hits, misses = crossing.share * crossing.windows, (1 - crossing.share) * crossing.windows
+    low = float(betaincinv(hits + 0.5, misses + 0.5, 0.025)) if hits else 0.0
+    high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975)) if misses else 1.0
+    median = None if crossing.median_time is None else crossing.median_time / SECOND
+    days = (history.last - history.first) / DAY
+    basis = f"a bid so far above the price was crossed from {crossing.share:.2%} of the moments of {days:.1f} days"
+    return Estimate(
+        crossing.share, min(low, crossing.share), max(high, crossing.share), median, crossing.windows, basis
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a job's machines work under."""
+
+    billing: BillingRule
+    application: Application
+    startup: int
+    reliable: Rent | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An allocation, at a price and with a beta that are taken as given."""
+
+    rent: Rent
+    price: int
+    beta: float
+    seconds_to_eviction: float | None
+
+    @classmethod
+    def of(cls, rent: Rent, price: int, beta: Estimate) -> Part:
+        """As it is expected."""
+        paid = rent.offer.on_demand if rent.bid is None else price
+        return cls(rent, paid, beta.probability, beta.median_seconds_to_eviction)
+
+
+def first_hour(parts: Sequence[Part], under: Conditions) -> CostPerWork:
+    """The hour that begins now."""
+    return evaluate(
+        [*(_new(part, under) for part in parts), *_reliable(under)], under.application, Dependence.BY_MARKET
+    )
+
+
+def later_hour(parts: Sequence[Part], under: Conditions) -> CostPerWork:
+    """Any hour after it, with what was taken replaced."""
+    held = [_replaced(part, under) for part in parts]
+    return evaluate([*held, *_reliable(under)], under.application, Dependence.BY_MARKET)
+
+
+def _new(part: Part, under: Conditions) -> Allocation:
+    return Allocation(
+        market=part.rent.offer.market,
+        machines=part.rent.machines,
+        price=part.price,
+        nu=part.rent.offer.nu,
+        beta=part.beta,
+        eviction_after=_after(part),
+        paid_seconds=_paid(part, under, 0),
+        startup=under.startup,
+        planned=True,
+    )
+
+
+def _replaced(part: Part, under: Conditions) -> Allocation:
+    """Whoever takes the place of an evicted machine is paid like a new one for the rest of the hour, and starts up."""
+    rest = 1 - (_after(part) or HOUR) / HOUR
+    paid = _paid(part, under, HOUR) + part.beta * rest * _paid(part, under, 0)
+    startup, after = round(part.beta * under.startup), HOUR if part.beta else None
+    return replace(_new(part, under), paid_seconds=paid, startup=startup, eviction_after=after, planned=False)
+
+
+def _after(part: Part) -> float | None:
+    if not part.beta:
+        return None
+    return HOUR / 2 if part.seconds_to_eviction is None else part.seconds_to_eviction * SECOND
+
+
+def _paid(part: Part, under: Conditions, age: int) -> float:
+    """Billed seconds of an hour, if the risk of an eviction is the same at every moment of it."""
+    if part.rent.bid is None or not part.beta:
+        return 3600.0
+    per_hour = float(cumulative_hazard(np.float64(part.beta)))
+    return float(expected_seconds(under.billing, age, HOUR, lambda ages: np.exp(-per_hour * ages / HOUR)))
+
+
+def _reliable(under: Conditions) -> list[Allocation]:
+    rent = under.reliable
+    return [] if rent is None else [Allocation(rent.offer.market, rent.machines, rent.offer.on_demand, nu=0.0)]
+
+
+def usd_per_work(share: Share) -> float:
+    """What an allocation costs for what it does; infinite where it does nothing."""
+    return share.cost_usd / share.work if share.work > 0 else inf
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """Work in machine-hours times nu, None for a job that is over when its time is; and the longest it may take."""
+
+    amount: float | None
+    longest_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What one allocation adds to the bill of the job."""
+
+    market: Market
+    machines: int
+    usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The job to its end: how long, and the bill term by term."""
+
+    hours: float
+    terms: tuple[Term, ...]
+    first: CostPerWork
+    later: CostPerWork
+
+    @property
+    def usd(self) -> float:
+        """All terms together."""
+        return sum(term.usd for term in self.terms)
+
+
+def whole(parts: Sequence[Part], under: Conditions, todo: Todo) -> Whole:
+    """What is expected if the footprint is kept up to the end; infinite where it does no work."""
+    first, later = first_hour(parts, under), later_hour(parts, under)
+    hours = _hours(first.work, later.work, under.startup / HOUR, todo)
+    terms = tuple(
+        Term(now.allocation.market, now.allocation.machines, _upto(now.cost_usd, then.cost_usd, hours))
+        for now, then in zip(first.shares, later.shares, strict=True)
+    )
+    return Whole(hours, terms, first, later)
+
+
+def _hours(first: float, later: float, startup: float, todo: Todo) -> float:
+    longest = startup + todo.longest_hours
+    if todo.amount is None:
+        return longest
+    if todo.amount <= first:
+        return min(startup + (1 - startup) * todo.amount / first, longest)
+    return min(1 + (todo.amount - first) / later, longest) if later > 0 else longest
+
+
+def _upto(first: float, later: float, hours: float) -> float:
+    return first * hours if hours <= 1 else first + later * (hours - 1)
+
+
+def usd_range(
+    parts: Sequence[Part], betas: Sequence[Estimate], past: Past, under: Conditions, todo: Todo
+) -> tuple[float, float]:
+    """The least and the most over the ends of beta's interval and of the middle 80% of the last week's prices."""
+    found = [whole(parts, under, todo).usd]
+    for end, share in product((0, 1), (_FROM, _TO)):
+        moved = [_moved(part, beta, end, past, share) for part, beta in zip(parts, betas, strict=True)]
+        found.append(whole(moved, under, todo).usd)
+    return min(found), max(found)
+
+
+def _moved(part: Part, beta: Estimate, end: int, past: Past, share: float) -> Part:
+    if part.rent.bid is None:
+        return part
+    price = min(_price_quantile(past.histories[part.rent.offer.market], share), part.rent.bid)
+    return replace(part, price=price, beta=(beta.low, beta.high)[end])
+
+
+def _price_quantile(history: PriceSeries, share: float) -> int:
+    """The price that was not exceeded for such a share of the last week."""
+    recent = history.window(max(history.first, history.last - _RECENT), history.last)
+    if recent.first == recent.last:
+        return int(recent.prices[-1])
+    order = np.argsort(recent.prices[:-1], kind="stable")
+    lasted = np.cumsum(np.diff(recent.times)[order])
+    return int(recent.prices[:-1][order][np.searchsorted(lasted, share * lasted[-1])])
+
+
+def on_demand(baseline: Rent, under: Conditions, todo: Todo) -> tuple[float, float]:
+    """Dollars and hours of the same work on the baseline's machines, which nobody takes back."""
+    hours = under.startup / HOUR + todo.longest_hours
+    if todo.amount is not None:
+        hours = min(under.startup / HOUR + todo.amount / (baseline.machines * baseline.offer.nu), hours)
+    return baseline.machines * baseline.offer.on_demand / 1e9 * hours, hours

@@ -1,0 +1,144 @@
+"""`Mandate`: what a job may rent and the strategy that does it, asked at the start and again and again during a run.
+
+The strategy wants; the mandate holds it to what the job allows: machines in all and of each kind, a budget, a gang in
+one market, and a deadline, before which on-demand machines take over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil, floor, inf
+
+from bidbrain.backtest.engine import Overheads
+from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy
+from pricing_data.units import MINUTE, NANOS_PER_DOLLAR
+
+LOOK_AGAIN = 2 * MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Machines at least and at most, at most of each type, and whether all have to be of one market."""
+
+    least: int
+    most: int
+    by_type: Mapping[str, int]
+    together: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mandate:
+    """A strategy within a job's limits; itself a strategy.
+
+    `deadline` is None where there is none, or where nobody knows how much work is left.
+    """
+
+    offers: tuple[Offer, ...]
+    baseline: Rent
+    reliable: Rent | None
+    most_nu: float
+    limits: Limits
+    overheads: Overheads
+    deadline: int | None
+    strategy: Strategy
+
+    @property
+    def name(self) -> str:
+        """That of the strategy."""
+        return self.strategy.name
+
+    def decide(self, situation: Situation, usd_left: float = inf) -> Decision:
+        """What to rent and to return now; nothing is bought that an hour of, at its bid, is not left in dollars."""
+        if self._is_pressed(situation):
+            wanted = self._on_demand(situation, "the deadline presses: on demand, which nobody takes back")
+        else:
+            wanted = self.strategy.decide(situation)
+            if not situation.offers and not situation.holdings and not wanted.actions:
+                wanted = self._on_demand(situation, "no market is open: on demand until one is")
+        return self._within(wanted, situation, usd_left)
+
+    def _is_pressed(self, situation: Situation) -> bool:
+        """The safety net of the deadline strategies: what is left is the work on demand and two changes of machines.
+
+        Machines that run lose no slack by running on, so that the net waits for their loss.
+        """
+        if self.deadline is None or sum(holding.nu for holding in situation.holdings) >= self.most_nu / 2:
+            return False
+        rate = self.baseline.machines * self.baseline.offer.nu
+        change = self.overheads.startup + self.overheads.eviction
+        return self.deadline - situation.now <= situation.work_left / rate + 2 * change
+
+    def _on_demand(self, situation: Situation, why: str) -> Decision:
+        """As many of the baseline's machines as there is room for."""
+        offer = self.baseline.offer
+        room = self.most_nu - sum(holding.nu for holding in situation.holdings)
+        machines = min(floor(room / offer.nu + 1e-9), self.baseline.machines)
+        rents = (Rent(offer, machines, None),) if machines > 0 else ()
+        return Decision(rents, situation.now + LOOK_AGAIN, why)
+
+    def _within(self, wanted: Decision, situation: Situation, usd_left: float) -> Decision:
+        others = tuple(action for action in wanted.actions if isinstance(action, Return))
+        rents = [action for action in wanted.actions if isinstance(action, Rent)]
+        if not rents:
+            return wanted
+        leaving = {action.allocation for action in others if action.at is None or action.at <= situation.now}
+        staying = [holding for holding in situation.holdings if holding.allocation not in leaving]
+        if self.limits.together:
+            rents = [replace(rents[0], machines=self.limits.most)]
+        room = _Room(self.limits, Counter(), usd_left).without(staying)
+        bought = room.fill(rents)
+        held = sum(room.held.values())
+        soon = min(situation.now + LOOK_AGAIN, wanted.wake_at or situation.now + LOOK_AGAIN)
+        if held < self.limits.least:
+            why = (
+                f"{held} machines are all that quotas and budget leave, and the job takes at least {self.limits.least}"
+            )
+            return Decision(others, soon, f"{wanted.reason}; {why}")
+        if bought == rents:
+            return wanted
+        cut = f"held to {held} machines by the job's limits" if bought else "no room within the job's limits"
+        return Decision((*others, *bought), wanted.wake_at, f"{wanted.reason}; {cut}")
+
+
+@dataclass(slots=True)
+class _Room:
+    """What may still be bought while it is being filled."""
+
+    limits: Limits
+    held: Counter[str]
+    usd_left: float
+
+    def without(self, holdings: list[Holding]) -> _Room:
+        """Less what is held."""
+        for holding in holdings:
+            self.held[holding.rent.offer.market.instance_type] += holding.rent.machines
+        return self
+
+    def fill(self, rents: list[Rent]) -> list[Rent]:
+        """The purchases as far as there is room; raised to the least that the job takes, where there is."""
+        bought = [self._buy(rent, rent.machines) for rent in rents]
+        for i, rent in enumerate(rents):
+            short = self.limits.least - sum(self.held.values())
+            if short > 0:
+                bought[i] = replace(rent, machines=bought[i].machines + self._buy(rent, short).machines)
+        return [rent for rent in bought if rent.machines]
+
+    def _buy(self, rent: Rent, wanted: int) -> Rent:
+        kind = rent.offer.market.instance_type
+        ceiling = (rent.offer.on_demand if rent.bid is None else rent.bid) / NANOS_PER_DOLLAR
+        free = min(
+            self.limits.most - sum(self.held.values()),
+            self.limits.by_type.get(kind, self.limits.most) - self.held[kind],
+            wanted if self.usd_left == inf else floor(self.usd_left / ceiling + 1e-9),
+        )
+        machines = max(min(wanted, free), 0)
+        self.held[kind] += machines
+        self.usd_left -= machines * ceiling
+        return replace(rent, machines=machines)
+
+
+def baseline_machines(most_nu: float, nu: float, limits: Limits) -> int:
+    """How many machines of a type do as much an hour, within a job's limits."""
+    return min(max(ceil(most_nu / nu - 1e-9), limits.least), limits.most)

@@ -1,0 +1,204 @@
+"""`Board`: all offers of a moment as columns; and which of them a job may use, or why not.
+
+There may be tens of thousands of markets, in far fewer kinds: a type of machine in a region of a cloud. What is known
+of a kind is looked up once; prices are compared as arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pricing_data.catalog import Catalog, InstanceType
+from pricing_data.errors import UnknownPrice
+from pricing_data.market import LINUX, Market, api_region
+from pricing_data.series import Ints, PriceSeries
+from pricing_data.store.table import PriceTable
+from pricing_data.units import HOUR
+from spotctl.jobspec import Resources
+
+Bools = NDArray[np.bool_]
+
+STALE_AFTER = 36 * HOUR
+"""AWS repeats every price at least once a day: a market that was silent for longer is not known any more."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Kind:
+    """A type of machine in a region of a cloud: what Gavel divides, and what quotas and list prices are of."""
+
+    cloud: str
+    region: str
+    type: str
+
+    def __str__(self) -> str:
+        return f"{self.cloud}/{self.region}/{self.type}"
+
+
+def kind_of(market: Market) -> Kind:
+    """The kind that a market sells."""
+    return Kind(market.cloud, market.region, market.instance_type)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Board:
+    """Market `i` sells kind `kind[i]` at `price[i]` (nano-dollars), which was last seen `age[i]` microseconds ago.
+
+    A market whose history begins later than `at` has an age of -1, and its price means nothing. `machine` and
+    `on_demand` are by kind, None where the catalog does not know.
+    """
+
+    table: PriceTable
+    catalog: Catalog
+    at: int
+    kind: Ints
+    price: Ints
+    age: Ints
+    kinds: tuple[Kind, ...]
+    machine: tuple[InstanceType | None, ...]
+    on_demand: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, table: PriceTable, catalog: Catalog, at: int) -> Board:
+        """The markets of a table as they were at a time; nothing later is looked at."""
+        numbers: dict[tuple[str, str, str], int] = {}
+        kind = [
+            numbers.setdefault((market.cloud, market.region, market.instance_type), len(numbers))
+            for market in table.markets
+        ]
+        kinds = tuple(Kind(*names) for names in numbers)
+        of_kind = np.array(kind, dtype=np.int64)
+        _, first = np.unique(of_kind, return_index=True)
+        price, age = _in_force(table, at)
+        return cls(
+            table,
+            catalog,
+            at,
+            of_kind,
+            price,
+            age,
+            kinds,
+            tuple(_machine(catalog, one) for one in kinds),
+            tuple(_on_demand(catalog, table.markets[row], at) for row in first.tolist()),
+        )
+
+    @property
+    def markets(self) -> Sequence[Market]:
+        """The markets in order."""
+        return self.table.markets
+
+    @property
+    def usable(self) -> Bools:
+        """Where the price is known now, and on demand as well."""
+        linux = np.array([market.os == LINUX for market in self.markets], dtype=np.bool_)
+        listed = np.array([price is not None for price in self.on_demand], dtype=np.bool_)
+        return linux & listed[self.kind] & (self.age >= 0) & (self.age <= STALE_AFTER)
+
+    def list_price(self, kind: int) -> int:
+        """What a kind costs on demand, where a market of it is usable."""
+        price = self.on_demand[kind]
+        assert price is not None
+        return price
+
+    def history(self, row: int) -> PriceSeries:
+        """All that is known of a market, also what came after the moment."""
+        part = slice(int(self.table.starts[row]), int(self.table.starts[row + 1]))
+        return PriceSeries(self.markets[row], self.table.times[part], self.table.prices[part])
+
+
+def table_of(histories: Iterable[PriceSeries]) -> PriceTable:
+    """Histories of different markets as a table."""
+    ordered = sorted(histories, key=lambda series: str(series.market))
+    lengths = [len(series) for series in ordered]
+    return PriceTable(
+        tuple(series.market for series in ordered),
+        np.cumsum([0, *lengths], dtype=np.int64),
+        np.concatenate([np.zeros(0, dtype=np.int64), *(series.times for series in ordered)]),
+        np.concatenate([np.zeros(0, dtype=np.int64), *(series.prices for series in ordered)]),
+    )
+
+
+def _in_force(table: PriceTable, at: int) -> tuple[Ints, Ints]:
+    """Each market's price at a time and how long ago it was confirmed: not at all long if the history goes on."""
+    if not table.markets:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    begins, ends = table.starts[:-1], table.starts[1:]
+    seen = np.add.reduceat((table.times <= at).astype(np.int64), begins)
+    rows = begins + np.maximum(seen, 1) - 1
+    age = np.where(begins + seen < ends, 0, at - table.times[rows])
+    return table.prices[rows], np.where(seen > 0, age, -1).astype(np.int64)
+
+
+def _machine(catalog: Catalog, kind: Kind) -> InstanceType | None:
+    return catalog.instance_type(kind.cloud, kind.type) if catalog.knows(kind.cloud, kind.type) else None
+
+
+def _on_demand(catalog: Catalog, market: Market, at: int) -> int | None:
+    try:
+        return catalog.on_demand(market, at).price
+    except UnknownPrice:
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Eligible:
+    """The kinds that a job may use, how many markets fit its resources, and those of them that cannot be used."""
+
+    kinds: Ints
+    fitting: int
+    unusable: Ints
+
+
+def eligible(board: Board, usable: Bools, resources: Resources) -> Eligible:
+    """What a job's resources mean, of the markets that are `usable` on the board and of those that are not."""
+    regions = {cloud: {api_region(cloud, name) for name in resources.regions} for cloud in resources.clouds}
+    types = {id(machine): machine for machine in board.machine}
+    fitting = {number for number, machine in types.items() if machine is not None and _fits(machine, resources)}
+    meant_kinds = [
+        id(machine) in fitting
+        and kind.cloud in regions
+        and (not regions[kind.cloud] or kind.region in regions[kind.cloud])
+        for kind, machine in zip(board.kinds, board.machine, strict=True)
+    ]
+    meant = np.array(meant_kinds, dtype=np.bool_)[board.kind]
+    return Eligible(np.unique(board.kind[meant & usable]), int(meant.sum()), np.flatnonzero(meant & ~usable))
+
+
+def _fits(machine: InstanceType, resources: Resources) -> bool:
+    """Whether a type is named, and has what is needed. What is not known of a machine, it need not have."""
+    if resources.types and not any(fnmatchcase(machine.name, glob) for glob in resources.types):
+        return False
+    return _has_what_is_needed(machine, resources)
+
+
+def _has_what_is_needed(machine: InstanceType, resources: Resources) -> bool:
+    needs = resources.needs
+    if needs.vcpus is not None and machine.vcpus not in needs.vcpus:
+        return False
+    if needs.memory_gib is not None and machine.memory_gib not in needs.memory_gib:
+        return False
+    wanted = needs.accelerators
+    if wanted is None:
+        return True
+    return wanted.model.lower() in (machine.accelerator or "").lower() and machine.accelerators in wanted.count
+
+
+def why_unusable(board: Board, row: int) -> tuple[Market, str]:
+    """A market that fits, and why it cannot be used."""
+    market, age = board.markets[row], int(board.age[row])
+    if market.os != LINUX:
+        return market, f"it runs {market.os}, and jobs run on Linux"
+    if age < 0:
+        return market, "no price is known from before that moment"
+    if age > STALE_AFTER:
+        return market, f"stale: its last price is {_span(age)} old (spotctl prices fetch brings newer ones)"
+    return market, f"the on-demand price of {market.instance_type} in {market.region} is not known"
+
+
+def _span(micros: int) -> str:
+    days = micros / (24 * HOUR)
+    return f"{days:.0f} days" if days >= 2 else f"{micros / HOUR:.0f} hours"

@@ -1,0 +1,87 @@
+"""A training run as lines and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from agileml.core.events import Iteration
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def line(iteration: Iteration) -> str:
+    """A clock in one line."""
+    return (
+        f"clock {iteration.clock}  stage {iteration.stage}  nodes {iteration.reliable}+{iteration.transient}"
+        f"  loss {_loss(iteration.loss)}  {seconds(iteration.seconds)}"
+    )
+
+
+def events(iteration: Iteration) -> list[str]:
+    """What happened in a clock, a line each."""
+    return [f"clock {iteration.clock}: {event}" for event in iteration.events]
+
+
+def summary(history: Sequence[Iteration], ending: Mapping[str, Any], *, virtual: bool) -> Table:
+    """How a run went, from its clocks and the last line of its log."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in _rows(history, ending, virtual):
+        table.add_row(Text(name, style="bold"), Text(value))
+    return table
+
+
+def _rows(history: Sequence[Iteration], ending: Mapping[str, Any], virtual: bool) -> list[tuple[str, str]]:
+    slowest = max(history, key=lambda one: one.seconds)
+    losses = [one for one in history if one.loss is not None]
+    sums = [one.sums for one in history]
+    push, pull, backup = (sum(getattr(one, name) for one in sums) for name in ("pushed", "pulled", "backup"))
+    lost = "".join(f", {ending[f'updates_{what}']:,} {what}" for what in ("lost", "doubled"))
+    total = seconds(sum(one.seconds for one in history))
+    rows = [
+        ("clocks", f"{ending['clocks']:,} in {total}{' of virtual time' if virtual else ''}"),
+        (
+            "time per clock",
+            f"{seconds(median(one.seconds for one in history))} (median),"
+            f" at most {seconds(slowest.seconds)} (clock {slowest.clock})",
+        ),
+        ("stages", ", ".join(str(stage) for stage in sorted({one.stage for one in history}))),
+        ("nodes", f"{_nodes(history[0])} at first, {_nodes(history[-1])} in the end"),
+        ("evictions survived", f"{ending['evictions']:,}"),
+        ("failures survived", f"{ending['failures']:,}"),
+        ("chunks redone", f"{sum(one.redone for one in history):,}"),
+        ("updates", f"{ending['updates_sent']:,} sent, {ending['updates_applied']:,} applied{lost}"),
+        ("moved", f"push {size(push)}, pull {size(pull)}, backup {size(backup)}"),
+        ("model", f"sha256 {ending['model_sha256']}"),
+    ]
+    if losses:
+        said = f"{_loss(losses[0].loss)} before clock {losses[0].clock}"
+        rows.insert(2, ("loss", f"{said}, {_loss(losses[-1].loss)} before clock {losses[-1].clock}"))
+    return rows
+
+
+def seconds(span: float) -> str:
+    """A span with three digits: `0.12 s`, `35 ms`, `4 min 12 s`."""
+    if span < 1:
+        return f"{span * 1000:.3g} ms"
+    return f"{span:.3g} s" if span < 100 else f"{int(span) // 60} min {int(span) % 60} s"
+
+
+def size(count: float) -> str:
+    """Bytes in the unit in which they are few."""
+    unit = 0
+    while count >= 1024 and unit < len(_UNITS) - 1:
+        count, unit = count / 1024, unit + 1
+    return f"{count:.0f} {_UNITS[unit]}" if not unit else f"{count:.1f} {_UNITS[unit]}"
+
+
+def _nodes(iteration: Iteration) -> str:
+    return f"{iteration.reliable}+{iteration.transient}"
+
+
+def _loss(loss: float | None) -> str:
+    return "-" if loss is None else f"{loss:.4g}"

@@ -1,0 +1,395 @@
+"""The controller by hand: events in, exactly these instructions out; and in any order, valid or an error with the story."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agileml.core.controller import Controller, Mode
+from agileml.core.events import (
+    ControllerSettings,
+    Failed,
+    Finished,
+    Instruction,
+    Iteration,
+    Lost,
+    Remember,
+    Send,
+    Tick,
+)
+from agileml.core.members import IN_EPOCH, Phase
+from agileml.core.recovery import INIT
+from agileml.core.work import Plan
+from agileml.errors import InvalidTransition
+from agileml.messages import (
+    Adopted,
+    Broken,
+    Collect,
+    Collected,
+    Drain,
+    Drained,
+    Enter,
+    GiveShard,
+    Heartbeat,
+    Hello,
+    Leave,
+    Limit,
+    Move,
+    Progress,
+    Ready,
+    Recover,
+    Restored,
+    Route,
+    Routed,
+    Saved,
+    Stable,
+    Table,
+    Taken,
+    Tally,
+    Version,
+    Warned,
+    WorkDone,
+)
+
+PLAN = Plan((2, 2, 2, 2), 0, 1)
+GOOD_BYE = "evicted; nothing of the job is left here"
+
+
+def controller(reliable: int = 1, transient: int = 1, clocks: int = 5, **options: Any) -> Controller:  # noqa: ANN401
+    return Controller(PLAN, 2, ControllerSettings(reliable, transient, clocks, **options))
+
+
+def told(instructions: list[Instruction]) -> list[Instruction]:
+    """All but what is written down, which is always the first."""
+    assert not any(isinstance(one, Remember) for one in instructions[1:])
+    return [one for one in instructions if not isinstance(one, Remember)]
+
+
+def hear(control: Controller, *events: object, now: float = 0.0) -> list[Instruction]:
+    """What these events bring about."""
+    return [one for event in events for one in told(control.handle(event, now))]
+
+
+def came(control: Controller, *names: str) -> list[Instruction]:
+    for name in names:
+        hear(control, Hello(name, name.startswith("r"), ""))
+    return hear(control, *(Ready(name) for name in names))
+
+
+def running(*names: str, clocks: int = 5, **options: Any) -> Controller:  # noqa: ANN401
+    """A job at version 0 that these nodes began."""
+    control = controller(sum(name.startswith("r") for name in names), sum(name[0] == "t" for name in names), clocks)
+    control.settings = ControllerSettings(control.settings.reliable, control.settings.transient, clocks, **options)
+    came(control, *names)
+    hear(control, *(Restored(name, 1) for name in names))
+    assert control.mode is Mode.RUNNING
+    return control
+
+
+def committed(control: Controller, clock: int, epoch: int = 1) -> list[Instruction]:
+    """Everybody reports a clock, copies included."""
+    last = hear(control, WorkDone("r", epoch, clock, PLAN.total(clock), 0.1, 0, 0.0, 0))
+    for partition, (owner, backup) in enumerate(zip(control.table.owners, control.table.backups, strict=True)):
+        if backup:
+            last += hear(control, Progress(backup, epoch, partition, clock, backup=True))
+        last += hear(control, Progress(owner, epoch, partition, clock, backup=False))
+    return last
+
+
+def test_a_job_begins_when_all_nodes_of_the_start_are_ready() -> None:
+    control = controller()
+    assert hear(control, Hello("r", True, ""), Hello("t", False, ""), Ready("t")) == []
+    table = Table(1, ("r", "r"), ("", ""), ("r", "t", "r", "t"))
+    recover = Recover(1, 0, table, (INIT, INIT), 5)
+    assert hear(control, Ready("r")) == [Send("r", recover), Send("t", recover)]
+    assert control.mode is Mode.RECOVERING
+    assert hear(control, Restored("r", 1)) == []
+    assert control.mode is Mode.RECOVERING
+    hear(control, Restored("t", 1))
+    assert control.mode is Mode.RUNNING
+
+
+def test_a_node_that_is_lost_before_its_first_word_counts_among_those_that_came() -> None:
+    control = controller(transient=2)
+    came(control, "r", "t")
+    assert control.mode is Mode.GATHERING
+    sent = hear(control, Lost("u", "gone"))
+    assert [type(one.message) for one in sent if isinstance(one, Send)] == [Recover, Recover]
+
+
+def test_a_node_with_other_code_is_refused_with_both_versions() -> None:
+    control = controller(code="abc")
+    (sent,) = hear(control, Hello("t", False, "xyz"))
+    assert sent == Send("t", Leave("t runs version xyz of the job's code, the job runs abc"))
+    assert control.members.get("t") is None
+
+
+def test_a_node_joins_without_anybody_waiting() -> None:
+    control = running("r", "t")
+    sent = came(control, "u")
+    # Two transient nodes to one reliable: stage 2, in which `t`, who runs longest, serves and `r` keeps copies.
+    assert sent == [
+        Send("u", Enter(1, Table(1, ("r", "r"), ("", ""), ("r", "t", "r", "t")), 5, 0)),
+        Send("r", Move(1, 0, "t", "r")),
+        Send("r", Move(1, 1, "t", "r")),
+    ]
+    assert control.stage == 2
+    assert hear(control, Taken("t", 1, 0)) == []
+    routes = Route(1, Table(3, ("t", "t"), ("r", "r"), ("r", "t", "r", "t")))
+    assert hear(control, Taken("t", 1, 1)) == [Send(name, routes) for name in "rtu"]
+
+
+def test_a_warned_node_gives_all_away_and_goes_when_nothing_is_under_way() -> None:
+    control = running("r", "t", "u")
+    assert control.table == Table(1, ("t", "t"), ("r", "r"), ("r", "t", "u", "r"))
+    sent = hear(control, Warned("t", 120.0))
+    # One transient node to one reliable: stage 1, so that the partitions go to their copies.
+    assert sent == [
+        Send("t", Move(1, 0, "r", "")),
+        Send("t", Move(1, 1, "r", "")),
+        Send("t", GiveShard(1, 1, "u", now=True)),
+    ]
+    assert hear(control, Taken("r", 1, 0), Adopted("u", 1, 1)) == []
+    routes = Route(1, Table(3, ("r", "r"), ("", ""), ("r", "u", "u", "r")))
+    assert hear(control, Taken("r", 1, 1)) == [Send(name, routes) for name in "rtu"]
+    assert hear(control, Routed("r", 1, 3), Routed("u", 1, 3)) == []
+    assert hear(control, Routed("t", 1, 3)) == [Send("t", Drain(1, ("r", "u")))]
+    assert hear(control, Drained("t", 1)) == [Send("t", Leave(GOOD_BYE))]
+    assert control.members["t"].phase is Phase.GONE
+    assert (control.evictions, control.failures, control.epoch) == (1, 0, 1)
+    # That its machine is taken away then is no failure.
+    assert hear(control, Lost("t", "gone")) == []
+    assert (control.failures, control.epoch) == (0, 1)
+
+
+def test_a_node_that_is_warned_before_it_is_taken_in_goes_at_once() -> None:
+    control = running("r", "t")
+    hear(control, Hello("u", False, ""))
+    assert hear(control, Warned("u", 5.0)) == [Send("u", Leave("evicted before it was taken in"))]
+    assert control.evictions == 1
+
+
+def test_what_is_stable_is_what_the_copies_have() -> None:
+    control = running("r", "t", "u")
+    assert hear(control, Progress("t", 1, 0, 1, backup=False), Progress("t", 1, 1, 1, backup=False)) == []
+    assert hear(control, Progress("r", 1, 0, 1, backup=True)) == []
+    sent = hear(control, Progress("r", 1, 1, 1, backup=True))
+    assert sent == [Send(name, Stable(1, 1, checkpoint=False)) for name in "rt"]
+    assert control.stable == 1
+
+
+def test_a_checkpoint_is_asked_for_every_so_many_clocks_and_counts_when_whole() -> None:
+    control = running("r", "t", checkpoint_every=2)
+    assert Send("r", Stable(1, 1, checkpoint=False)) in committed(control, 1)
+    assert Send("r", Stable(1, 2, checkpoint=True)) in committed(control, 2)
+    hear(control, Saved("r", 1, 0, 2))
+    assert control.checkpoint == -1
+    hear(control, Saved("r", 1, 1, 2))
+    assert control.checkpoint == 2
+
+
+def test_a_lost_active_server_takes_everybody_back_to_what_the_copies_have() -> None:
+    control = running("r", "t", "u", "v")
+    assert control.table.owners == ("t", "u")
+    committed(control, 1)
+    # Clock 2 is committed, but its copy is not there.
+    hear(control, Progress("t", 1, 0, 2, backup=False), Progress("u", 1, 1, 2, backup=False))
+    sent = hear(control, Lost("t", "gone"))
+    # Two transient nodes are left, of which half is one: `u`. The shard of `t` goes to who has least.
+    table = Table(2, ("u", "u"), ("r", "r"), ("r", "r", "u", "v"))
+    assert sent == [Send(name, Recover(2, 1, table, ("r", "r"), 5)) for name in "ruv"]
+    assert (control.mode, control.failures) == (Mode.RECOVERING, 1)
+
+
+def test_news_of_an_epoch_that_is_over_are_nothing() -> None:
+    control = running("r", "t", "u")
+    hear(control, Lost("u", "gone"))
+    before = control.table
+    assert hear(control, Progress("r", 1, 0, 4, backup=True), Taken("t", 1, 0), Drained("t", 1)) == []
+    assert (control.table, control.stable) == (before, 0)
+    assert hear(control, Restored("r", 1), Restored("t", 1)) == []
+    assert control.mode is Mode.RECOVERING
+
+
+def test_a_loss_during_recovery_is_another_recovery() -> None:
+    control = running("r", "t", "u", "v")
+    committed(control, 1)
+    hear(control, Lost("t", "gone"), Restored("r", 2))
+    sent = hear(control, Lost("u", "gone"))
+    assert {one.to for one in sent if isinstance(one, Send)} == {"r", "v"}
+    (again, _) = (one.message for one in sent if isinstance(one, Send))
+    assert isinstance(again, Recover)
+    # Nobody has reported in epoch 2; who had version 1 before has it still.
+    assert (again.epoch, again.clock, again.sources) == (3, 1, ("r", "r"))
+
+
+def test_without_a_reliable_node_a_job_waits_for_one() -> None:
+    control = running("r", "t")
+    assert hear(control, Lost("r", "gone")) == []
+    assert control.mode is Mode.GATHERING
+    sent = came(control, "r2")
+    assert [one.to for one in sent if isinstance(one, Send)] == ["t", "r2"]
+    hear(control, Restored("t", 2), Restored("r2", 2))
+    assert control.mode is Mode.RUNNING
+
+
+def test_a_node_that_was_given_up_and_speaks_is_sent_away() -> None:
+    control = running("r", "t", "u")
+    hear(control, Lost("u", "gone"))
+    why = "this node was given up; it is not part of the job any more"
+    assert hear(control, Heartbeat("u")) == [Send("u", Leave(why))]
+    assert hear(control, Heartbeat("nobody")) == [Send("nobody", Leave(why))]
+
+
+def test_silence_is_a_loss() -> None:
+    control = running("r", "t", "u", heartbeat_timeout=1.0)
+    hear(control, Heartbeat("r"), Heartbeat("t"), now=0.9)
+    hear(control, Tick(), now=1.1)
+    assert [name for name in "rtu" if control.members[name].phase is Phase.DEAD] == ["u"]
+
+
+def test_the_last_clock_is_collected() -> None:
+    control = running("r", "t", clocks=2)
+    committed(control, 1)
+    sent = committed(control, 2)
+    assert [one for one in sent if isinstance(one, Send) and isinstance(one.message, Collect)] == [
+        Send("r", Collect(1, 0, 2)),
+        Send("r", Collect(1, 1, 2)),
+    ]
+    versions = tuple(Version(2, Tally(16, 0), []) for _ in range(2))
+    assert hear(control, Collected("r", 1, 0, versions[0])) == []
+    done = hear(control, Collected("r", 1, 1, versions[1]))
+    assert done == [Finished(2, versions), Send("r", Leave("the job is done")), Send("t", Leave("the job is done"))]
+    assert hear(control, Lost("r", "gone"), Tick()) == []
+
+
+def test_a_job_is_stopped_one_clock_after_what_was_reached() -> None:
+    control = running("r", "t", clocks=100, stop=lambda iteration: iteration.clock == 2)
+    assert Send("r", Limit(1, 2)) not in committed(control, 1)
+    sent = committed(control, 2)
+    assert sent[-2:] == [Send("r", Limit(1, 3)), Send("t", Limit(1, 3))]
+    assert control.limit == 3
+
+
+def test_a_log_line_tells_what_happened_since_the_one_before() -> None:
+    control = running("r", "t")
+    hear(control, Warned("t", 5.0))
+    iterations = [one for one in committed(control, 1) if isinstance(one, Iteration)]
+    assert iterations[0].events[-1] == "t warned: 5 s"
+    assert (iterations[0].clock, iterations[0].stage, iterations[0].reliable, iterations[0].transient) == (1, 1, 1, 0)
+
+
+def test_what_is_broken_ends_the_job() -> None:
+    control = running("r", "t")
+    sent = hear(control, Broken("t", "app: clock 3: NaN"))
+    assert sent[0] == Failed("app: clock 3: NaN")
+    assert control.mode is Mode.OVER
+
+
+def test_what_the_controller_does_not_know_is_refused_with_the_story() -> None:
+    control = running("r", "t")
+    with pytest.raises(InvalidTransition, match=r"took partition 1.*epoch 1 from version 0"):
+        hear(control, Taken("t", 1, 1))
+    with pytest.raises(InvalidTransition, match="does not know 'nonsense'.*epoch 1 from version 0"):
+        hear(control, "nonsense")
+
+
+# -- another controller takes over -------------------------------------------------------------------------------------
+
+
+def restarted(control: Controller) -> Controller:
+    (record,) = (one.record for one in control.handle(Hello("n", False, ""), 0.0) if isinstance(one, Remember))
+    return Controller.resume(PLAN, 2, control.settings, record, 0.0)
+
+
+def test_another_controller_goes_back_to_what_the_nodes_have_in_common() -> None:
+    control = running("r", "t", "u")
+    committed(control, 1)
+    after = restarted(control)
+    assert (after.mode, after.epoch, after.table) == (Mode.RESUMING, 1, control.table)
+    holding = [((0, 1), (0, 2), (1, 1)), ((0, 2), (1, 1), (1, 2)), ((0, 2),)]
+    answers = [Hello(name, name == "r", "", 1, 1, held) for name, held in zip("rtu", holding, strict=True)]
+    assert hear(after, *answers[:2]) == []
+    sent = hear(after, answers[2])
+    # Version 2 of partition 1 is on `t` alone: that is where it comes from. All have that of partition 0; the first is asked.
+    assert isinstance(sent[0], Send)
+    assert isinstance(sent[0].message, Recover)
+    assert (sent[0].message.clock, sent[0].message.sources) == (2, ("r", "t"))
+    assert [one.to for one in sent if isinstance(one, Send)] == ["r", "t", "u"]
+
+
+def test_another_controller_does_not_wait_for_the_dead() -> None:
+    after = restarted(running("r", "t", "u"))
+    hear(after, Hello("r", True, "", 1, 0, ((0, 0), (1, 0))), Hello("t", False, "", 1, 0, ()))
+    assert after.mode is Mode.RESUMING
+    hear(after, Lost("u", "gone"))
+    assert after.mode is Mode.RECOVERING
+    assert after.epoch == 2
+
+
+def test_what_nodes_hold_of_an_epoch_before_counts_up_to_where_the_last_began() -> None:
+    control = running("r", "t", "u")
+    committed(control, 1)
+    hear(control, Lost("u", "gone"))
+    after = restarted(control)
+    stale = ((0, 0), (0, 1), (0, 7), (1, 0), (1, 1), (1, 7))
+    hear(after, Hello("r", True, "", 1, 1, stale), Hello("t", False, "", 1, 1, stale))
+    assert after.stable == 1
+
+
+# -- any order of events -----------------------------------------------------------------------------------------------
+
+NAMES = st.sampled_from(["r0", "r1", "t0", "t1", "t2", "t3"])
+EPOCHS = st.integers(1, 4)
+SMALL = st.integers(0, 1)
+CLOCKS = st.integers(0, 6)
+EVENTS = st.one_of(
+    st.builds(lambda name: Hello(name, name[0] == "r", ""), NAMES),
+    st.builds(Ready, NAMES),
+    st.builds(Heartbeat, NAMES),
+    st.builds(Warned, NAMES, st.just(5.0)),
+    st.builds(Lost, NAMES, st.just("gone")),
+    st.just(Tick()),
+    st.builds(Restored, NAMES, EPOCHS),
+    st.builds(Routed, NAMES, EPOCHS, st.integers(1, 8)),
+    st.builds(Drained, NAMES, EPOCHS),
+    st.builds(Progress, NAMES, EPOCHS, SMALL, CLOCKS, st.booleans()),
+    st.builds(Taken, NAMES, EPOCHS, SMALL),
+    st.builds(Adopted, NAMES, EPOCHS, st.integers(0, 3)),
+    st.builds(WorkDone, NAMES, EPOCHS, st.integers(1, 6), st.integers(1, 8), *[st.just(0)] * 4),
+    st.builds(Saved, NAMES, EPOCHS, SMALL, CLOCKS),
+)
+
+
+def check(control: Controller) -> None:
+    table = control.table
+    everybody = {*table.owners, *table.backups, *table.workers} - {""}
+    if control.mode in (Mode.RUNNING, Mode.RECOVERING):
+        assert all(table.owners)
+        assert all(table.workers)
+        assert all(control.members.alive(name) for name in everybody)
+        assert all(control.members[name].phase is not Phase.DRAINING for name in everybody)
+        assert control.members.names(*IN_EPOCH)
+    assert control.stable <= control.limit
+    assert all(backup != owner for owner, backup in zip(table.owners, table.backups, strict=True) if backup)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 2), st.integers(0, 3), st.lists(EVENTS, min_size=5, max_size=60))
+def test_any_order_of_events_leaves_it_valid_or_raises_with_the_story(
+    reliable: int, transient: int, events: list[object]
+) -> None:
+    control = controller(reliable, transient)
+    came(control, *[f"r{n}" for n in range(reliable)], *[f"t{n}" for n in range(transient)])
+    for event in events:
+        stable, epoch = control.stable, control.epoch
+        try:
+            control.handle(event, 0.0)
+        except InvalidTransition as error:
+            assert "before it came" in str(error)
+            return
+        check(control)
+        assert control.epoch > epoch or control.stable >= stable

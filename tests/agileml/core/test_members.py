@@ -1,0 +1,53 @@
+"""The life of a node: every step it can take, and none that it cannot."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from agileml.core.members import Members, Phase
+from agileml.errors import InvalidTransition
+
+LIVES = [
+    [Phase.READY, Phase.ACTIVE, Phase.LEAVING, Phase.DRAINING, Phase.GONE],
+    [Phase.READY, Phase.ACTIVE, Phase.LEAVING, Phase.GONE],
+    [Phase.READY, Phase.ACTIVE, Phase.GONE],
+    [Phase.READY, Phase.GONE],
+    [Phase.GONE],
+]
+
+
+def allowed() -> set[tuple[Phase, Phase]]:
+    """Every node may die at any time before it is gone; else its life goes one of the ways above."""
+    steps = {step for life in LIVES for step in itertools.pairwise([Phase.LOADING, *life])}
+    return steps | {(phase, Phase.DEAD) for phase in Phase if phase not in (Phase.GONE, Phase.DEAD)}
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(Phase, Phase)))
+def test_transitions(before: Phase, after: Phase) -> None:
+    members = Members()
+    members.join("a", reliable=False, now=0.0).phase = before
+    if (before, after) in allowed():
+        members.turn("a", after)
+        assert members["a"].phase is after
+    else:
+        with pytest.raises(InvalidTransition, match=f"a cannot go from {before.value} to {after.value}"):
+            members.turn("a", after)
+
+
+def test_a_name_is_used_once() -> None:
+    members = Members()
+    members.join("a", reliable=False, now=0.0)
+    with pytest.raises(InvalidTransition, match="a joined before"):
+        members.join("a", reliable=True, now=1.0)
+
+
+def test_who_can_be_given_something_by_age() -> None:
+    members = Members()
+    for name, phase in [("b", Phase.ACTIVE), ("a", Phase.ACTIVE), ("c", Phase.LEAVING), ("d", Phase.READY)]:
+        members.join(name, reliable=False, now=0.0).phase = phase
+    members.join("r", reliable=True, now=0.0).phase = Phase.ACTIVE
+    assert members.usable(reliable=False) == ["b", "a"]
+    assert members.usable(reliable=True) == ["r"]
+    assert [name for name in "abcdrx" if members.alive(name)] == ["a", "b", "c", "r"]

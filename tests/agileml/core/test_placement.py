@@ -1,0 +1,121 @@
+"""Where things live: balance, few changes, everybody placed, by stage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agileml.core.placement import Footprint, Thresholds, actives, placed, spread, stage_of
+from agileml.messages import Table
+
+HOSTS = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8)
+CURRENT = st.lists(st.sampled_from(["", *"abcdefghxyz"]), min_size=1, max_size=24)
+
+
+def most_that_can_stay(current: Sequence[str], hosts: Sequence[str]) -> int:
+    """By counting: of what each host has, no more than its share."""
+    share = -(-len(current) // len(hosts))
+    return sum(min(share, count) for host, count in Counter(current).items() if host in hosts)
+
+
+@given(CURRENT, HOSTS.filter(bool))
+def test_everything_is_placed_evenly_and_as_much_as_can_stays(current: list[str], hosts: list[str]) -> None:
+    places = spread(current, hosts, {})
+    load = Counter(places)
+    assert set(places) <= set(hosts)
+    assert max(load.values()) <= -(-len(current) // len(hosts))
+    stayed = sum(before == after for before, after in zip(current, places, strict=True))
+    assert stayed == most_that_can_stay(current, hosts)
+
+
+@given(CURRENT, HOSTS.filter(bool))
+def test_what_is_spread_stays(current: list[str], hosts: list[str]) -> None:
+    places = spread(current, hosts, {})
+    assert spread(places, hosts, {}) == places
+
+
+@given(CURRENT, HOSTS.filter(bool), st.data())
+def test_a_wish_is_granted_where_there_is_room(current: list[str], hosts: list[str], data: st.DataObject) -> None:
+    wishes = {item: [data.draw(st.sampled_from(hosts))] for item in range(len(current)) if current[item] not in hosts}
+    places = spread(current, hosts, wishes)
+    share, load = -(-len(current) // len(hosts)), Counter(places)
+    for item, wished in wishes.items():
+        assert places[item] == wished[0] or load[wished[0]] == share
+
+
+def test_without_hosts_nothing_is_placed() -> None:
+    assert spread(["a", "b"], [], {}) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("reliable", "transient", "stage"),
+    [(1, 0, 1), (1, 1, 1), (2, 2, 1), (2, 3, 2), (1, 2, 2), (1, 15, 2), (1, 16, 3), (4, 60, 2), (4, 61, 3), (0, 1, 3)],
+)
+def test_stages_of_the_paper(reliable: int, transient: int, stage: int) -> None:
+    footprint = Footprint(tuple("r" * n for n in range(1, reliable + 1)), tuple("t" * n for n in range(1, 1 + transient)))
+    assert stage_of(footprint, Thresholds()) == stage
+
+
+def table(owners: Sequence[str], backups: Sequence[str], workers: Sequence[str]) -> Table:
+    return Table(7, tuple(owners), tuple(backups), tuple(workers))
+
+
+EMPTY = table([""] * 4, [""] * 4, [""] * 6)
+
+
+def test_the_three_stages_by_hand() -> None:
+    footprint = Footprint(("r",), ("s", "t", "u"))
+    first = placed(footprint, 1, EMPTY, {})
+    assert first == table(["r"] * 4, [""] * 4, "rsturs")
+    second = placed(footprint, 2, first, {})
+    # Half of three is two; who served from reliable ground keeps the copy; work stays.
+    assert second == table("stst", ["r"] * 4, "rsturs")
+    third = placed(footprint, 3, second, {})
+    assert third == table("stst", ["r"] * 4, "tstuus")
+    # Back: partitions go to the copies; shards go back to who had them before.
+    assert placed(footprint, 1, third, {0: ["r"]}).owners == ("r",) * 4
+    assert placed(footprint, 2, third, {0: ["r", "s"], 1: ["s"]}).workers == third.workers
+
+
+def test_previous_workers_take_their_shards_back_the_latest_first() -> None:
+    now = table("rrrr", [""] * 4, "xxxxxx")
+    workers = placed(Footprint(("r",), ("s",)), 1, now, {0: ["r", "s"], 1: ["s", "r"], 2: ["gone"]}).workers
+    assert workers[:2] == ("s", "r")
+    assert Counter(workers) == {"r": 3, "s": 3}
+
+
+def test_the_longest_running_half_serves_and_no_more_than_there_are_partitions() -> None:
+    assert actives(Footprint((), tuple("abcde")), 8) == ("a", "b", "c")
+    assert actives(Footprint((), tuple("abcdefgh")), 2) == ("a", "b")
+    assert actives(Footprint((), ("a",)), 2) == ("a",)
+
+
+@given(
+    st.integers(0, 3), st.integers(0, 8), st.sampled_from([1, 2, 3]), st.integers(1, 10), st.integers(1, 20), st.data()
+)
+def test_every_stage_places_everything_where_it_belongs(
+    reliable: int, transient: int, stage: int, partitions: int, shards: int, data: st.DataObject
+) -> None:
+    names = [f"r{number}" for number in range(reliable)], [f"t{number}" for number in range(transient)]
+    footprint = Footprint(tuple(names[0]), tuple(names[1]))
+    if not reliable:
+        stage = 3
+    if not reliable and not transient:
+        return
+    anybody = st.sampled_from(["", "gone", *names[0], *names[1]])
+    owners, backups, workers = (
+        tuple(data.draw(st.lists(anybody, min_size=count, max_size=count))) for count in (partitions, partitions, shards)
+    )
+    found = placed(footprint, stage, Table(3, owners, backups, workers), {})
+    serving = footprint.reliable if stage == 1 or not transient else actives(footprint, partitions)
+    working = footprint.transient if stage == 3 and transient else footprint.reliable + footprint.transient
+    assert set(found.owners) <= set(serving)
+    assert set(found.workers) <= set(working)
+    assert len(set(found.workers)) == min(len(working), shards) or shards % len(working)
+    copied = stage > 1 and reliable
+    assert set(found.backups) <= (set(footprint.reliable) if copied else {""})
+    assert placed(footprint, stage, found, {}) == found

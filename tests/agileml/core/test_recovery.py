@@ -1,0 +1,84 @@
+"""The way back: to which version, from whom."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agileml.core.members import Members, Phase
+from agileml.core.progress import Ledger
+from agileml.core.recovery import CHECKPOINT, INIT, Copies, common, way_back
+from agileml.core.work import Plan
+from agileml.messages import Progress, Table
+
+PLAN = Plan((4, 4), 0, 2)
+
+
+def members(**phases: Phase) -> Members:
+    everybody = Members()
+    for name, phase in phases.items():
+        everybody.join(name, name.startswith("r"), 0.0).phase = phase
+    return everybody
+
+
+def copies(stable: int = 3, checkpoint: int = -1, gone_back: int = -1, sources: tuple[str, ...] = ("", "")) -> Copies:
+    """Two partitions on `a` and `b`, copied to `r` up to version 3."""
+    ledger = Ledger(PLAN, 2)
+    for partition, owner in enumerate("ab"):
+        ledger.report(Progress(owner, 1, partition, 4, backup=False))
+        ledger.report(Progress("r", 1, partition, 3, backup=True))
+    table = Table(1, ("a", "b"), ("r", "r"), ("a", "b"))
+    return Copies(table, ledger, stable, checkpoint, gone_back, sources)
+
+
+@pytest.mark.parametrize(
+    ("phases", "expected"),
+    [
+        ({"r": Phase.ACTIVE, "a": Phase.ACTIVE, "b": Phase.DEAD}, (3, ("r", "r"))),
+        ({"r": Phase.ACTIVE, "a": Phase.DEAD, "b": Phase.DEAD}, (3, ("r", "r"))),
+        ({"r": Phase.DEAD, "a": Phase.ACTIVE, "b": Phase.LEAVING}, (3, ("a", "b"))),
+        ({"r": Phase.DEAD, "a": Phase.ACTIVE, "b": Phase.DEAD}, (0, (INIT, INIT))),
+        ({"r": Phase.DEAD, "a": Phase.ACTIVE, "b": Phase.GONE}, (0, (INIT, INIT))),
+    ],
+)
+def test_who_has_the_stable_version(phases: dict[str, Phase], expected: tuple[int, tuple[str, ...]]) -> None:
+    assert way_back(members(**phases), copies()) == expected
+
+
+def test_the_checkpoint_comes_before_the_beginning() -> None:
+    lost = members(r=Phase.DEAD, a=Phase.ACTIVE, b=Phase.DEAD)
+    assert way_back(lost, copies(checkpoint=2)) == (2, (CHECKPOINT, CHECKPOINT))
+    # A checkpoint that is newer than what is held is not needed.
+    assert way_back(members(r=Phase.ACTIVE, a=Phase.DEAD, b=Phase.DEAD), copies(checkpoint=2)) == (3, ("r", "r"))
+
+
+def test_a_backup_that_has_not_said_it_has_the_version_is_not_asked() -> None:
+    known = copies(stable=4)
+    assert way_back(members(r=Phase.ACTIVE, a=Phase.ACTIVE, b=Phase.ACTIVE), known) == (4, ("a", "b"))
+    assert way_back(members(r=Phase.ACTIVE, a=Phase.DEAD, b=Phase.ACTIVE), known) == (0, (INIT, INIT))
+
+
+def test_a_recovery_that_was_not_over_knows_who_had_the_version() -> None:
+    everybody = members(c=Phase.ACTIVE, r=Phase.ACTIVE, a=Phase.DEAD, b=Phase.DEAD)
+    assert way_back(everybody, copies(4, -1, 4, ("c", INIT))) == (4, ("c", INIT))
+    assert way_back(everybody, copies(4, -1, 3, ("c", INIT))) == (0, (INIT, INIT))
+
+
+HELD = st.dictionaries(st.integers(0, 2), st.dictionaries(st.integers(0, 5), st.sampled_from("abr")))
+
+
+@given(HELD, st.sets(st.sampled_from("abr")), st.integers(-1, 3))
+def test_what_all_partitions_have_in_common(
+    held: dict[int, dict[int, str]], dead: set[str], checkpoint: int
+) -> None:
+    phases = {name: Phase.DEAD if name in dead else Phase.ACTIVE for name in "abr"}
+    clock, sources = common(held, members(**phases), 3, checkpoint)
+    candidates = [
+        at for at in range(6) if all(held.get(p, {}).get(at, "") not in {"", *dead} for p in range(3))
+    ]
+    if candidates:
+        assert clock == max(candidates)
+        assert sources == tuple(held[p][clock] for p in range(3))
+    else:
+        assert (clock, sources[0]) == ((checkpoint, CHECKPOINT) if checkpoint > 0 else (0, INIT))

@@ -1,0 +1,67 @@
+"""Plans and coverage against brute force."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agileml.core.work import FINGERPRINT_MASK, Coverage, Plan, cover_fingerprint
+from agileml.messages import Cover
+
+PLANS = st.builds(
+    Plan, st.lists(st.integers(0, 20), min_size=1, max_size=4).map(tuple), st.integers(0, 8), st.integers(1, 7)
+)
+COVERS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(1, 4)).map(lambda c: (c[0], c[1], c[1] + c[2])),
+    max_size=20,
+)
+
+
+@given(PLANS)
+def test_chunks_cut_the_items_of_a_clock_without_gap_or_overlap(plan: Plan) -> None:
+    for shard, length in enumerate(plan.lengths):
+        for clock in (1, 2, 3):
+            low, high = plan.items(shard, clock)
+            pieces = [plan.bounds(shard, clock, chunk) for chunk in range(plan.chunks(shard, clock))]
+            assert [item for first, last in pieces for item in range(first, last)] == list(range(low, high))
+            assert 0 <= low <= high <= length
+
+
+@given(PLANS)
+def test_batches_go_round_the_whole_shard(plan: Plan) -> None:
+    for shard, length in enumerate(plan.lengths):
+        rounds = -(-length // plan.batch) if plan.batch else 1
+        seen = [item for clock in range(1, rounds + 1) for item in range(*plan.items(shard, clock))]
+        assert seen == list(range(length))
+
+
+@given(COVERS)
+def test_coverage_is_a_set_of_chunks(covers: list[Cover]) -> None:
+    coverage, chunks = Coverage(), set[tuple[int, int]]()
+    for cover in covers:
+        mine = {(cover[0], chunk) for chunk in range(cover[1], cover[2])}
+        assert coverage.clash([cover]) == (cover if mine & chunks else None)
+        if not mine & chunks:
+            coverage.add([cover])
+            chunks |= mine
+    assert coverage.chunks == len(chunks)
+    assert {(shard, chunk) for shard, low, high in coverage.covers() for chunk in range(low, high)} == chunks
+
+
+@given(st.integers(1, 50), st.integers(0, 9), st.integers(0, 20), st.integers(1, 9), st.integers(1, 9))
+def test_a_fingerprint_is_the_sum_of_its_chunks(clock: int, shard: int, first: int, one: int, two: int) -> None:
+    middle, last = first + one, first + one + two
+    parts = cover_fingerprint(clock, (shard, first, middle)) + cover_fingerprint(clock, (shard, middle, last))
+    assert cover_fingerprint(clock, (shard, first, last)) == parts & FINGERPRINT_MASK
+
+
+def test_a_fingerprint_tells_chunks_apart() -> None:
+    every = [(clock, shard, chunk) for clock in range(20) for shard in range(20) for chunk in range(20)]
+    assert len({cover_fingerprint(clock, (shard, chunk, chunk + 1)) for clock, shard, chunk in every}) == len(every)
+
+
+def test_the_fingerprint_of_whole_clocks() -> None:
+    plan = Plan((3, 2), 0, 1)
+    chunks = [(shard, chunk) for shard, length in enumerate(plan.lengths) for chunk in range(length)]
+    expected = sum(cover_fingerprint(clock, (shard, c, c + 1)) for clock in (1, 2) for shard, c in chunks)
+    assert plan.expected_fingerprint([1, 2]) == expected & FINGERPRINT_MASK

@@ -1,0 +1,58 @@
+"""What befalls jobs in tests, by timetable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agileml.engines.local.script import Act, Evict, Join, KillController, KillNodes, Machine
+
+Choice = Callable[[Sequence[Machine]], Act]
+
+
+@dataclass
+class Timetable:
+    """What to do after which clock."""
+
+    acts: dict[int, list[Choice]]
+
+    def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:  # noqa: ARG002
+        choices = [choice for at in sorted(self.acts) if at <= clock for choice in self.acts.pop(at)]
+        return [choice(machines) for choice in choices]
+
+
+def transient(machines: Sequence[Machine]) -> list[str]:
+    return [machine.name for machine in machines if not machine.reliable]
+
+
+def reliable(machines: Sequence[Machine]) -> list[str]:
+    return [machine.name for machine in machines if machine.reliable]
+
+
+def kill(pick: slice, of: Callable[[Sequence[Machine]], list[str]] = transient) -> Choice:
+    return lambda machines: KillNodes(tuple(of(machines)[pick]))
+
+
+def evict(pick: slice, seconds: float) -> Choice:
+    return lambda machines: Evict(tuple(transient(machines)[pick]), seconds)
+
+
+def join(count: int, reliable: bool = False) -> Choice:
+    return lambda _: Join(count, reliable)
+
+
+def kill_controller(_: Sequence[Machine]) -> Act:
+    return KillController()
+
+
+def processes(folder: str) -> list[str]:
+    """Processes of jobs in this folder, which all have it on their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if folder.encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found

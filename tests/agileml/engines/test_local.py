@@ -1,0 +1,120 @@
+"""Real processes, really killed: whatever happens, the model is that of the undisturbed run, and nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from agileml import reference
+from agileml.apps.registry import TrainerSource
+from agileml.core.events import Iteration
+from agileml.engines.local import LocalEngine
+from agileml.engines.local.script import Act, KillNodes, Machine, Script
+from agileml.job import Job, Trained
+from agileml.node import JobSettings
+from agileml.stopping import Stopping
+from tests.agileml.engines.jobs import Choice, Timetable, evict, join, kill, kill_controller, reliable
+from tests.agileml.toys import Decades
+
+pytestmark = pytest.mark.usefixtures("left_behind")
+
+CLOCKS = 12
+LENGTHS = (12,) * 16
+
+
+@cache
+def undisturbed(clocks: int) -> str:
+    return reference.model_digest(reference.run(Decades(LENGTHS), clocks, 0))
+
+
+JOB = Job(
+    TrainerSource("tests.agileml.toys:Decades", {"lengths": LENGTHS}),
+    reliable=1,
+    transient=4,
+    stopping=Stopping(clocks=CLOCKS),
+    settings=JobSettings(deterministic=True),
+    # The tests' machine may be busy; a killed process is noticed by its connections at once.
+    heartbeat_timeout=20.0,
+)
+
+
+def played(acts: dict[int, list[Choice]] | Script, job: Job = JOB) -> tuple[Trained, list[Iteration]]:
+    log: list[Iteration] = []
+    script = Timetable(acts) if isinstance(acts, dict) else acts
+    trained = LocalEngine().play(job, script, log.append)
+    assert [iteration.clock for iteration in log] == list(range(1, trained.clocks + 1))
+    assert trained.clocks == job.stopping.clocks
+    assert reference.model_digest(trained.model) == undisturbed(trained.clocks)
+    sent = trained.counters.sent
+    assert trained.counters == replace(trained.counters, applied=sent, lost=0, doubled=0)
+    return trained, log
+
+
+@pytest.mark.parametrize("transients", [0, 1, 4])
+def test_undisturbed_in_every_stage(transients: int) -> None:
+    trained, _ = played({}, replace(JOB, transient=transients))
+    assert (trained.evictions, trained.failures) == (0, 0)
+
+
+@pytest.mark.parametrize(("pick", "count"), [(slice(1), 1), (slice(2, None), 2), (slice(None), 4)])
+def test_transient_nodes_are_killed(pick: slice, count: int) -> None:
+    trained, log = played({3: [kill(pick)]})
+    assert trained.failures == count
+    assert log[-1].transient == 4 - count
+
+
+@pytest.mark.parametrize(("pick", "count"), [(slice(1), 1), (slice(1, 3), 2), (slice(None), 4)])
+def test_transient_nodes_are_warned(pick: slice, count: int) -> None:
+    trained, log = played({3: [evict(pick, 30.0)]})
+    assert (trained.evictions, trained.failures) == (count, 0)
+    assert log[-1].transient == 4 - count
+
+
+def test_a_warning_that_is_too_short_is_a_failure() -> None:
+    trained, _ = played({3: [evict(slice(2), 0.0)]})
+    assert trained.failures == 2
+
+
+def test_nodes_join_and_are_killed_again_and_again() -> None:
+    trained, _ = played({2: [join(2)], 4: [kill(slice(3))], 6: [join(3)], 8: [kill(slice(None)), join(2)]})
+    assert trained.failures >= 3
+
+
+class OnceCheckpointed:
+    """Kills every machine once the controller knows of a checkpoint: then it has removed the first one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.done = False
+
+    def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:  # noqa: ARG002
+        written = {path.name.partition("-")[2] for path in self.folder.glob("*/checkpoints/*.checkpoint")}
+        if self.done or not written or "c2.checkpoint" in written:
+            return ()
+        self.done = True
+        return (KillNodes(tuple(machine.name for machine in machines)),)
+
+
+def test_all_nodes_are_lost_and_the_checkpoint_brings_a_reliable_one_back(left_behind: Path) -> None:
+    job = replace(JOB, transient=2, stopping=Stopping(clocks=80), checkpoint_every=2)
+    trained, log = played(OnceCheckpointed(left_behind), job)
+    assert trained.failures == 3
+    back = [event for iteration in log for event in iteration.events if "from version" in event]
+    assert back[0].endswith("from version 0")
+    assert not back[-1].endswith("from version 0")
+
+
+def test_one_of_two_reliable_nodes_is_lost() -> None:
+    played({4: [kill(slice(1), reliable)]}, replace(JOB, reliable=2, checkpoint_every=1))
+
+
+def test_the_controller_is_killed() -> None:
+    played({3: [kill_controller], 7: [kill_controller]})
+
+
+def test_the_controller_and_nodes_are_killed_at_once() -> None:
+    played({3: [kill_controller, kill(slice(2))], 7: [kill_controller, evict(slice(1), 30.0)]})

@@ -1,0 +1,145 @@
+"""How jobs end that do not end well, and that nothing is left of them either."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agileml.apps.registry import TrainerSource
+from agileml.core.events import Iteration
+from agileml.engines.local import LocalEngine
+from agileml.engines.local.script import Act, Join, Machine
+from agileml.errors import AgileMLError, Unrecoverable
+from agileml.job import Job
+from agileml.node import JobSettings
+from agileml.stopping import Stopping
+from tests.agileml.engines.jobs import Timetable, kill, processes, transient
+
+pytestmark = pytest.mark.usefixtures("left_behind")
+
+TRAINER = """
+import os, numpy as np
+
+class Steps:
+    def init(self, rng):
+        return {"w": np.zeros((8, 2), np.float32)}
+
+    def shards(self):
+        return [range(4)] * 4
+
+    def step(self, shard, lo, hi, params, clock, rng):
+        %s
+        params.update("w", None, np.ones((8, 2), np.float32))
+
+    def loss(self, params, sample):
+        return float(params.read("w").sum())
+"""
+
+
+def job(folder: Path, step: str = "pass", clocks: int = 1000) -> Job:
+    path = folder / "steps.py"
+    path.write_text(TRAINER % step)
+    settings = JobSettings(partitions=4)
+    return Job(TrainerSource(str(path)), 1, 2, Stopping(clocks=clocks), settings, heartbeat_timeout=20.0)
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        ("params.update('w', [0], np.full((1, 2), np.nan))", r"Steps, clock 1, parameter 'w'.*NaN"),
+        ("params.update('w', [0], np.ones((1, 3)))", r"Steps, clock 1, parameter 'w'.*shape \(1, 3\)"),
+        ("raise KeyError('x')", r"Steps, clock 1, shard \d.*KeyError: 'x'"),
+        ("raise SystemExit(7)", r"SystemExit: 7"),
+        ("if clock == 3: params.read('v')", r"Steps, clock 3, parameter 'v': no such parameter"),
+    ],
+)
+def test_what_the_trainer_does_wrong_ends_the_job(tmp_path: Path, step: str, told: str) -> None:
+    with pytest.raises(AgileMLError, match=told):
+        LocalEngine().play(job(tmp_path, step), Timetable({}), lambda _: None)
+
+
+def test_all_nodes_die_by_their_own_hand(tmp_path: Path) -> None:
+    with pytest.raises(Unrecoverable, match="without a clock finished"):
+        LocalEngine().play(job(tmp_path, "os._exit(9)"), Timetable({}), lambda _: None)
+
+
+def test_a_node_with_other_code_is_refused_with_both_versions(tmp_path: Path) -> None:
+    given = job(tmp_path, clocks=150)
+    before = given.source.code()
+
+    def change_and_join(_: Sequence[Machine]) -> Act:
+        (tmp_path / "steps.py").write_text(TRAINER % "pass" + "\n")
+        return Join(1)
+
+    log: list[Iteration] = []
+    step = "__import__('time').sleep(0.002)"
+    trained = LocalEngine().play(job(tmp_path, step, 150), Timetable({2: [change_and_join]}), log.append)
+    assert trained.clocks == 150
+    refused = [event for iteration in log for event in iteration.events if event.startswith("refused")]
+    assert len(refused) == 1
+    assert given.source.code() in refused[0]
+    assert before != refused[0]
+    assert log[-1].transient == 2
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    def interrupt(iteration: Iteration) -> None:
+        if iteration.clock == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        LocalEngine().play(job(tmp_path), Timetable({}), interrupt)
+
+
+def test_a_host_that_is_killed_takes_everything_with_it(tmp_path: Path, left_behind: Path) -> None:
+    def kill_host(iteration: Iteration) -> None:
+        if iteration.clock == 2:
+            # The host is this process's own child; the machines are the host's.
+            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+            (host,) = [pid for pid in children if pid in processes(str(left_behind))]
+            os.kill(int(host), signal.SIGKILL)
+
+    with pytest.raises(AgileMLError, match=r"process that holds the job's machines is gone"):
+        LocalEngine().play(job(tmp_path), Timetable({}), kill_host)
+
+
+RUN = """
+import sys
+from tests.agileml.engines.test_local_ends import job
+from agileml.chaos import Chaos
+from agileml.engines.local import LocalEngine
+from pathlib import Path
+LocalEngine().run(job(Path(sys.argv[1]), clocks=10**6), Chaos(), lambda iteration: print(iteration.clock, flush=True))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_job_whose_parent_dies_leaves_nothing(tmp_path: Path, left_behind: Path, number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", RUN, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(left_behind)},
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"1\n"
+        assert processes(str(left_behind))
+        parent.send_signal(number)
+        assert parent.wait(30) != 0
+        until = time.monotonic() + 30
+        while (processes(str(left_behind)) or any(left_behind.iterdir())) and time.monotonic() < until:
+            time.sleep(0.01)
+
+
+def test_stopping_by_loss(tmp_path: Path) -> None:
+    given = replace(job(tmp_path), stopping=Stopping(loss=0.0), settings=JobSettings(partitions=4, loss_sample=16))
+    trained = LocalEngine().play(given, Timetable({1: [kill(slice(1), transient)]}), lambda _: None)
+    assert trained.clocks < 10

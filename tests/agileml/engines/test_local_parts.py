@@ -1,0 +1,123 @@
+"""What the local engine is made of: checkpoints, the controller's memory, the count of updates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agileml.core.work import Plan
+from agileml.engines.local.checkpoints import Checkpoints, DamagedCheckpoint
+from agileml.engines.local.controller import Memory
+from agileml.engines.results import counted
+from agileml.job import Counters
+from agileml.layout import State
+from agileml.messages import Tally, Version
+from agileml.stopping import Observation
+
+STATE: State = [np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((0, 4)), np.array([7, 8], np.int64)]
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Checkpoints:
+    return Checkpoints(tmp_path / "checkpoints")
+
+
+def files(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+
+
+def test_a_version_comes_back_as_it_was(checkpoints: Checkpoints) -> None:
+    checkpoints.save(3, Version(5, Tally(40, 1234567890123456789), STATE))
+    version = checkpoints.load(3, 5)
+    assert (version.clock, version.tally) == (5, Tally(40, 1234567890123456789))
+    for array, written in zip(version.state, STATE, strict=True):
+        assert array.dtype == written.dtype
+        np.testing.assert_array_equal(array, written, strict=True)
+        assert array.flags.writeable
+
+
+def test_any_changed_bit_is_refused(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    checkpoints.save(0, Version(1, Tally(1, 1), STATE))
+    path = tmp_path / "checkpoints" / "p0-c1.checkpoint"
+    content = path.read_bytes()
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        with pytest.raises(DamagedCheckpoint, match=r"p0-c1\.checkpoint is damaged"):
+            checkpoints.load(0, 1)
+
+
+@pytest.mark.parametrize("kept", [0, 10, 150, -1])
+def test_a_truncated_file_is_refused(checkpoints: Checkpoints, tmp_path: Path, kept: int) -> None:
+    checkpoints.save(0, Version(1, Tally(1, 1), STATE))
+    path = tmp_path / "checkpoints" / "p0-c1.checkpoint"
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(DamagedCheckpoint):
+        checkpoints.load(0, 1)
+
+
+def test_a_missing_file_is_refused(checkpoints: Checkpoints) -> None:
+    with pytest.raises(DamagedCheckpoint, match="cannot be read"):
+        checkpoints.load(0, 1)
+
+
+def test_another_clock_under_this_name_is_refused(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    checkpoints.save(0, Version(1, Tally(1, 1), STATE))
+    (tmp_path / "checkpoints" / "p0-c1.checkpoint").rename(tmp_path / "checkpoints" / "p0-c2.checkpoint")
+    with pytest.raises(DamagedCheckpoint):
+        checkpoints.load(0, 2)
+
+
+def test_old_ones_go_and_nothing_else(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    for clock in (2, 9, 10):
+        checkpoints.save(1, Version(clock, Tally(1, 1), STATE))
+    checkpoints.forget_before(9)
+    assert files(tmp_path) == ["p1-c10.checkpoint", "p1-c9.checkpoint"]
+
+
+def test_memory_gives_back_the_latest(tmp_path: Path) -> None:
+    path = tmp_path / "memory"
+    memory = Memory(path)
+    assert (memory.record, memory.history) == (None, [])
+    memory.remember({"epoch": 1})
+    memory.observe(Observation(1, 0.5, 2.0))
+    memory.remember({"epoch": 2})
+    memory.close()
+    again = Memory(path)
+    assert (again.record, again.history) == ({"epoch": 2}, [Observation(1, 0.5, 2.0)])
+    again.close()
+
+
+@pytest.mark.parametrize("unfinished", [b"{", b'{"record": {"epoch": 9}}', b"\xff"])
+def test_memory_passes_over_a_line_without_an_end(tmp_path: Path, unfinished: bytes) -> None:
+    path = tmp_path / "memory"
+    memory = Memory(path)
+    memory.remember({"epoch": 1})
+    memory.close()
+    with path.open("ab") as file:
+        file.write(unfinished)
+    again = Memory(path)
+    assert again.record == {"epoch": 1}
+    again.remember({"epoch": 2})
+    again.close()
+    last = Memory(path)
+    assert last.record == {"epoch": 2}
+    last.close()
+
+
+PLAN = Plan((4, 4), batch=0, chunk_items=2)
+
+
+def version(chunks: int, fingerprint: int) -> Version:
+    return Version(2, Tally(chunks, fingerprint), [])
+
+
+def test_updates_are_counted() -> None:
+    right = PLAN.expected_fingerprint([1, 2])
+    assert counted(PLAN, 2, (version(8, right),) * 2) == Counters(16, 16, 0, 0)
+    assert counted(PLAN, 2, (version(8, right), version(7, right - 1))) == Counters(16, 15, 1, 0)
+    assert counted(PLAN, 2, (version(8, right), version(10, right + 1))) == Counters(16, 18, 0, 2)
+    assert counted(PLAN, 2, (version(8, right), version(8, right + 1))) == Counters(16, 16, 1, 1)

@@ -1,0 +1,150 @@
+"""The mail of the local engine: order, what waits, what is dropped."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agileml.actions import CONTROLLER
+from agileml.deltas import RowDelta
+from agileml.engines.local.post import PROVIDER, Letter, Lifeline, Office, Post
+from agileml.messages import Entry, Heartbeat, Leave, Part, Push
+from agileml.transport import Connected, Endpoint, Identity, Lost, Rejected
+
+SECRET = b"0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def office() -> Iterator[Office]:
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        yield Office(Path(folder), SECRET)
+
+
+@pytest.fixture
+def post(office: Office) -> Iterator[Callable[[str], Post]]:
+    opened: list[Post] = []
+
+    def make(name: str) -> Post:
+        made = Post(office, name)
+        made.open()
+        opened.append(made)
+        return made
+
+    yield make
+    for made in opened:
+        made.close()
+
+
+def heard(*posts: Post, until: Callable[[list[object]], bool]) -> list[object]:
+    """What the posts hear, in turn, until that is enough."""
+    events: list[object] = []
+    for _ in range(500):
+        for each in posts:
+            events += each.receive(0.005)
+        if until(events):
+            return events
+    raise AssertionError(f"only {events} came")
+
+
+def letters(events: list[object]) -> list[object]:
+    return [event.message for event in events if isinstance(event, Letter)]
+
+
+def test_order_is_kept_while_a_link_comes_about(post: Callable[[str], Post]) -> None:
+    here, there = post("t1"), post("t2")
+    sent, came = 0, list[object]()
+    while len(came) < 40:
+        # A letter to itself is seen after the poll in which the link may have come about, and before that is told.
+        here.send("t1", Leave("turn"))
+        for event in here.receive(0.002):
+            if isinstance(event, Letter) and sent < 40:
+                here.send("t2", Heartbeat(str(sent)))
+                sent += 1
+        came += letters(list(there.receive(0.002)))
+    assert came == [Heartbeat(str(number)) for number in range(40)]
+
+
+def test_both_begin_at_once_and_nothing_is_lost(post: Callable[[str], Post]) -> None:
+    one, two = post("t1"), post("t2")
+    one.send("t2", Heartbeat("t1"))
+    two.send("t1", Heartbeat("t2"))
+    events = heard(one, two, until=lambda events: len(letters(events)) == 2)
+    assert sorted(map(str, letters(events))) == sorted(map(str, [Heartbeat("t1"), Heartbeat("t2")]))
+
+
+def test_arrays_arrive(post: Callable[[str], Post]) -> None:
+    one, two = post("t1"), post("t2")
+    rows = RowDelta(np.array([1, 3], np.int32), np.arange(4, dtype=np.float32).reshape(2, 2))
+    one.send("t2", Push(1, "t1", 2, ((0, 0, 1),), (Part(5, (Entry(0, 0, [None, rows]),)),), -1))
+    (push,) = letters(heard(one, two, until=letters_came))
+    assert isinstance(push, Push)
+    nothing, delta = push.parts[0].entries[0].delta
+    assert nothing is None
+    assert delta is not None
+    np.testing.assert_array_equal(delta.values, rows.values, strict=True)
+
+
+def letters_came(events: list[object]) -> bool:
+    return bool(letters(events))
+
+
+def test_a_letter_to_who_is_not_there_is_dropped(post: Callable[[str], Post]) -> None:
+    one = post("t1")
+    one.send("t2", Heartbeat("old"))
+    assert any(isinstance(event, Rejected) for event in heard(one, until=bool))
+    two = post("t2")
+    one.send("t2", Heartbeat("new"))
+    assert letters(heard(one, two, until=letters_came)) == [Heartbeat("new")]
+
+
+def test_what_was_for_a_lost_controller_is_void(post: Callable[[str], Post]) -> None:
+    node = post("t1")
+    node.send(CONTROLLER, Heartbeat("before"))
+    controller, lifeline = post(CONTROLLER), Lifeline(node)
+    lifeline.keep(1e9)
+    events = heard(node, controller, until=lambda events: sum(isinstance(each, Connected) for each in events) == 2)
+    assert letters(events) == []
+    node.send(CONTROLLER, Heartbeat("after"))
+    assert letters(heard(node, controller, until=letters_came)) == [Heartbeat("after")]
+
+
+def test_the_controller_never_calls_nodes_and_waits_for_the_provider(post: Callable[[str], Post]) -> None:
+    controller, node = post(CONTROLLER), post("t1")
+    controller.send("t1", Leave("nobody listens"))
+    controller.send(PROVIDER, Leave("it will come"))
+    provider = post(PROVIDER)
+    Lifeline(provider).keep(1e9)
+    events = heard(controller, node, provider, until=letters_came)
+    assert letters(events) == [Leave("it will come")]
+
+
+def test_the_lifeline_tries_again_after_longer_and_longer_pauses(post: Callable[[str], Post]) -> None:
+    lifeline = Lifeline(post("t1"))
+    pauses = []
+    now = 0.0
+    for _ in range(8):
+        assert not lifeline.hear(Rejected(CONTROLLER, "", ""), now)
+        pauses.append(lifeline.wait(now, 10.0))
+        now += pauses[-1]
+    assert pauses == pytest.approx([0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5])
+    assert not lifeline.hear(Lost("t2", ""), now)
+    assert lifeline.hear(Connected(CONTROLLER, ""), now)
+
+
+def test_who_sends_what_is_no_message_is_hung_up_on(office: Office, post: Callable[[str], Post]) -> None:
+    one = post("t1")
+    with closing(Endpoint(Identity("t2"), SECRET)) as other:
+        other.connect("t1", office.address("t1"))
+        while not other.peers:
+            other.poll(0.005)
+            list(one.receive(0.005))
+        other.send("t1", "Push", ["nonsense"])
+        other.send("t1", "Heartbeat", ["t2"])
+        other.poll(0.005)
+        events = heard(one, until=lambda events: any(isinstance(event, Lost) for event in events))
+    assert all(not isinstance(event, Letter) or event.message == Heartbeat("t2") for event in events)

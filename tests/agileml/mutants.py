@@ -1,0 +1,198 @@
+"""Deliberate faults in the core, to see that the fault schedules notice them.
+
+`python -m tests.agileml.mutants 300` puts in one after the other and says which seed caught it, within so many.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+from typing import Any
+from unittest.mock import patch
+
+from agileml import server, worker
+from agileml.actions import CONTROLLER, Send
+from agileml.core.progress import Ledger
+from agileml.core.work import Plan
+from agileml.deltas import Delta, accumulate
+from agileml.layout import State
+from agileml.messages import Drain, Drained, Handover, Patch, Push, Recover, Table, TakeShard, Version
+from agileml.node import Node
+from agileml.partitions import BackedUp, Pending, keep_from
+from agileml.server import Server
+from agileml.worker import Contribution, Position, Worker
+from tests.agileml.faults import Schedule
+from tests.agileml.targets import Target
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault: what is replaced by what, and where schedules have to strike for it to show."""
+
+    name: str
+    where: object
+    attribute: str
+    fault: Callable[..., Any]
+    aims: tuple[Target, ...]
+
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        """The core has this fault meanwhile. A fault of two parameters and more is given what it replaces."""
+        with patch.object(self.where, self.attribute, self.fault):
+            yield
+
+
+def caught(mutant: Mutant, seeds: int) -> tuple[int, str] | None:
+    """The first seed that fails, and how; None if none of them does."""
+    with mutant.alive():
+        for seed, aim in enumerate(islice(cycle(mutant.aims), seeds)):
+            try:
+                Schedule(seed, target=aim).run()
+            except Exception as error:  # noqa: BLE001 - however it shows, it shows
+                return seed, f"{type(error).__name__}: {error}"
+    return None
+
+
+# -- the faults --------------------------------------------------------------------------------------------------------
+
+_push, _take_over, _reroute = Server.push, Server.take_over, Server.reroute
+_in_time, _end = Node._in_time, Node._end
+_obey, _go_back = Worker._obey, Worker._go_back
+
+
+def _without(out: list[Any], begin: int, kind: type) -> None:
+    out[begin:] = [one for one in out[begin:] if not (isinstance(one, Send) and isinstance(one.message, kind))]
+
+
+def _no_forward(self: Server, message: Push) -> None:
+    begin = len(self.out)
+    _push(self, message)
+    _without(self.out, begin, Push)
+
+
+def _no_marks(self: Node, message: object) -> None:
+    if isinstance(message, Drain):
+        self._out.append(Send(CONTROLLER, Drained(self.name, self.epoch)))
+    else:
+        _end(self, message)  # type: ignore[arg-type]
+
+
+def _over_gaps(plan: Plan, kept: list[Contribution], shard: int, clock: int) -> Position:
+    ends = [(one.clock, last) for one in kept for number, _, last in one.covers if number == shard]
+    at, last = max(ends, default=(clock, plan.chunks(shard, max(clock, 1))))
+    return Position(at, last) if last < plan.chunks(shard, max(at, 1)) else Position(at + 1, 0)
+
+
+def _old_epochs_too(self: Node, message: object) -> bool:
+    return _in_time(self, message) or getattr(message, "epoch", self.epoch) < self.epoch
+
+
+def _early_ones_dropped(self: Node, message: object) -> bool:
+    in_time = _in_time(self, message)
+    self._early.clear()
+    return in_time
+
+
+def _too_early_forgotten(versions: dict[int, Version], clock: int) -> None:
+    keep_from(versions, clock + 1)
+
+
+def _safe_when_committed(self: Ledger, _: tuple[str, ...]) -> int:
+    return self.reached
+
+
+def _as_they_came(self: Pending) -> Delta | None:
+    total: Delta | None = None
+    for entry in self.entries:
+        total = accumulate(total, entry.delta, self.by)
+    return total
+
+
+def _one_chunk_back(self: Worker, order: Any) -> None:  # noqa: ANN401
+    if isinstance(order, TakeShard) and order.chunk:
+        order = replace(order, chunk=order.chunk - 1)
+    _obey(self, order)
+
+
+def _pending_left_behind(self: Server, message: Handover) -> None:
+    _take_over(self, replace(message, pending=()))
+
+
+def _waiters_left_behind(self: Server, message: Handover) -> None:
+    _take_over(self, replace(message, waiting=()))
+
+
+def _before_the_base(self: BackedUp, patch: Patch, assigned: Callable[[State, Delta], State]) -> list[int]:
+    base = self.versions.get(patch.base) or (self.versions[max(self.versions)] if self.versions else None)
+    state = assigned([] if patch.base == -1 or base is None else base.state, patch.values)
+    self.versions[patch.clock] = Version(patch.clock, patch.tally, state)
+    return [patch.clock]
+
+
+def _nothing_sent_again(self: Worker, order: Recover) -> None:
+    begin = len(self.out)
+    _go_back(self, order)
+    _without(self.out, begin, Push)
+
+
+def _late_routes_win(self: Worker, order: Recover) -> None:
+    self.table = Table(-1, (), (), ())
+    _go_back(self, order)
+
+
+def _dismissed_copies_dropped(self: Server, table: Table) -> None:
+    _reroute(self, table)
+    for partition in self.dismissed:
+        self.copies.pop(partition, None)
+    self.dismissed.clear()
+
+
+def _aims(stages: str, events: str, kinds: str) -> tuple[Target, ...]:
+    return tuple(
+        Target(int(stage), event.strip(), kind)
+        for kind in kinds.split()
+        for event in events.split(",")
+        for stage in stages.split()
+    )
+
+
+MOVES = _aims("2 1 3", "warn one, warn half, join", "Move Handover")
+LOSSES = _aims("2 3 1", "kill one, kill half", "Push Snapshot")
+
+MUTANTS = (
+    Mutant("a push after a partition that moved is not forwarded", Server, "push", _no_forward, MOVES),
+    Mutant("a node goes without end-of-life marks", Node, "_end", _no_marks, MOVES),
+    Mutant("work after a gap is kept", worker, "_walk", _over_gaps, LOSSES),
+    Mutant("messages of an epoch that is over count", Node, "_in_time", _old_epochs_too, LOSSES),
+    Mutant("messages of an epoch to come are dropped", Node, "_in_time", _early_ones_dropped, LOSSES),
+    Mutant("a server forgets a version too early", server, "keep_from", _too_early_forgotten, LOSSES),
+    Mutant("what is committed counts as safe", Ledger, "safe", _safe_when_committed, LOSSES),
+    Mutant("sums are made as contributions come", Pending, "summed", _as_they_came, LOSSES),
+    Mutant("a shard is taken up one chunk too early", Worker, "_obey", _one_chunk_back, MOVES),
+    Mutant("a partition moves without its contributions", Server, "take_over", _pending_left_behind, MOVES),
+    Mutant("a partition moves without those who wait", Server, "take_over", _waiters_left_behind, MOVES),
+    Mutant("a patch does not wait for its base", BackedUp, "take", _before_the_base, MOVES),
+    Mutant("what was kept is not sent again", Worker, "_go_back", _nothing_sent_again, LOSSES),
+    Mutant("routes of a late recovery replace newer ones", Worker, "_go_back", _late_routes_win, LOSSES),
+    Mutant("a backup that is dismissed forgets at once", Server, "reroute", _dismissed_copies_dropped, MOVES),
+)
+
+
+def main(seeds: int) -> int:
+    """Prints which seed caught each fault."""
+    survivors = 0
+    for mutant in MUTANTS:
+        found = caught(mutant, seeds)
+        survivors += found is None
+        how = f"survives {seeds} seeds" if found is None else f"seed {found[0]}: {found[1]}"[:110]
+        sys.stdout.write(f"{mutant.name:<55}{how}\n")
+        sys.stdout.flush()
+    sys.stdout.write(f"{len(MUTANTS) - survivors} of {len(MUTANTS)} faults are caught\n")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

@@ -1,0 +1,106 @@
+"""What fault schedules aim at: every event right after every kind of message, in every stage; and how to get there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, is_dataclass
+from functools import cache
+
+from agileml import messages
+
+STAGES = (1, 2, 3)
+
+EVENTS = (
+    "join",
+    "join reliable",
+    "warn one",
+    "warn half",
+    "warn all",
+    "warn reliable",
+    "kill one",
+    "kill half",
+    "kill all",
+    "kill reliable",
+    "kill everything",
+    "kill controller",
+    "two at once",
+)
+"""`one`, `half` and `all` are of the transient nodes; `everything` is all nodes, but not the controller."""
+
+VALUES = {"Entry", "Part", "Tally", "Version", "PendingPush", "Waiting", "Table"}
+"""What messages are made of."""
+
+NEVER_SENT = {
+    "Heartbeat": "in virtual time a node that lives is heard without a message",
+    "Broken": "the trainer of the schedules does nothing wrong",
+}
+
+KINDS = tuple(
+    sorted(
+        name
+        for name, kind in vars(messages).items()
+        if isinstance(kind, type) and is_dataclass(kind) and name not in VALUES | NEVER_SENT.keys()
+    )
+)
+
+
+@dataclass(frozen=True, order=True)
+class Target:
+    """An event right after a message of a kind has been delivered in a stage."""
+
+    stage: int
+    event: str
+    kind: str
+
+
+@cache
+def targets() -> tuple[Target, ...]:
+    """Everything that can occur."""
+    return tuple(Target(stage, event, kind) for kind in KINDS for stage in STAGES for event in EVENTS)
+
+
+def target_of(seed: int) -> Target | None:
+    """What a seed aims at; every tenth at nothing in particular."""
+    if seed % 10 == 0:
+        return None
+    every = targets()
+    return every[seed * 9 // 10 % len(every)]
+
+
+Footprints = tuple[tuple[int, int], ...]
+
+AT_START: dict[int, Footprints] = {
+    1: ((1, 1), (2, 1), (2, 2), (3, 2)),
+    2: ((1, 2), (1, 3), (2, 3), (2, 5)),
+    3: ((1, 4), (1, 5), (2, 7)),
+}
+"""Reliable and transient nodes, by stage."""
+
+ROOMY: dict[int, Footprints] = {1: ((2, 2), (3, 3)), 2: ((1, 3), (2, 5)), 3: ((1, 5), (1, 6))}
+"""Stay in their stage when one transient node goes, and there are others whom something can befall then."""
+
+ABOVE: dict[int, Footprints] = {1: ((1, 2), (2, 3), (2, 4)), 2: ((1, 4), (2, 7)), 3: ((1, 5), (1, 6))}
+"""Fall into the stage when a few transient nodes go; of stage 3 nothing is above."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How messages of some kinds come about: from which footprints, by what."""
+
+    kinds: str
+    start: dict[int, Footprints]
+    causes: tuple[str, ...]
+
+
+WAYS = (
+    Way("Drain Drained EndOfLife EndOfLifeSeen Leave Warned", ROOMY, ("warn one",)),
+    Way("Adopted TakeShard GiveShard", ROOMY, ("join", "warn one")),
+    Way("Hello Ready Enter", AT_START, ("join", "join reliable")),
+    Way("Move Handover Taken Route Routed Patch", ABOVE, ("warn one", "warn half", "join reliable", "join")),
+    Way("NeedVersion Restore", ABOVE, ("kill one", "kill half", "join reliable", "kill controller")),
+    Way("Recover Restored", ROOMY, ("kill one", "kill controller")),
+)
+
+
+def way_to(target: Target) -> Way | None:
+    """What to do for a target to be reached; None: its message comes by itself."""
+    return next((way for way in WAYS if target.kind in way.kinds.split()), None)

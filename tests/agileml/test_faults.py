@@ -1,0 +1,94 @@
+"""Whatever befalls a job, its model is that of the undisturbed run. `python -m tests.agileml.faults` runs thousands."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from agileml.actions import Compute
+from agileml.deltas import Delta, accumulate
+from agileml.partitions import Pending
+from agileml.workbench import Done, Workbench
+from tests.agileml.faults import Schedule
+from tests.agileml.targets import EVENTS, KINDS, STAGES, Target, target_of, targets
+from tests.agileml.toys import Decades, Largest, Momentum, Steady
+
+SPREAD = 61
+"""Apart by this, seeds aim at kinds of messages all over the list."""
+
+
+@pytest.mark.parametrize("seed", range(0, 60 * SPREAD, SPREAD))
+def test_the_model_is_that_of_the_undisturbed_run(seed: int) -> None:
+    Schedule(seed).run()
+
+
+@pytest.mark.parametrize("seed", [3, 10, 907])
+def test_a_seed_gives_the_same_log_again(seed: int) -> None:
+    one, two = Schedule(seed), Schedule(seed)
+    one.run()
+    two.run()
+    assert one.watch.digest == two.watch.digest
+    assert one.log == two.log
+    other = Schedule(seed + 1)
+    other.run()
+    assert other.watch.digest != one.watch.digest
+
+
+@pytest.mark.parametrize("kind", [Momentum, Largest])
+@pytest.mark.parametrize("seed", range(5, 5 + 8 * 157, 157))
+def test_with_an_optimizer_and_with_another_aggregation(kind: type[Decades], seed: int) -> None:
+    Schedule(seed, kind).run()
+
+
+@pytest.mark.parametrize("seed", range(7, 7 + 8 * 157, 157))
+def test_summed_as_they_come_the_models_are_close(seed: int) -> None:
+    Schedule(seed, Steady, deterministic=False).run()
+
+
+@pytest.mark.parametrize("slack", [1, 2, None])
+@pytest.mark.parametrize("seed", range(8, 8 + 6 * 157, 157))
+def test_nothing_is_lost_with_slack_and_nothing_staler_is_seen(
+    seed: int, slack: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staleness: list[int] = []
+    compute = Workbench.run
+
+    def run(bench: Workbench, task: Compute, *arguments: object) -> Done:
+        staleness.append(task.clock - 1 - min(bench.cache.clocks))
+        return compute(bench, task, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Workbench, "run", run)
+    Schedule(seed, slack=slack).run()
+    assert max(staleness) > 0
+    assert slack is None or max(staleness) <= slack
+
+
+def test_a_shuffled_sum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(0)
+
+    def shuffled(pending: Pending) -> Delta | None:
+        total: Delta | None = None
+        for entry in chance.sample(pending.entries, len(pending.entries)):
+            total = accumulate(total, entry.delta, pending.by)
+        return total
+
+    Schedule(0).run()
+    monkeypatch.setattr(Pending, "summed", shuffled)
+    with pytest.raises(AssertionError, match="the model is not that of the undisturbed run"):
+        Schedule(0).run()
+
+
+def test_every_target_has_its_turn() -> None:
+    assert {target_of(seed) for seed in range(2 * len(targets()))} == {None, *targets()}
+    assert len(targets()) == len(EVENTS) * len(KINDS) * len(STAGES)
+
+
+@pytest.mark.parametrize("target", [Target(1, "kill one", "Recover"), Target(2, "warn one", "Handover")])
+def test_a_schedule_meets_what_it_aims_at(target: Target) -> None:
+    met = set[Target]()
+    for seed in range(5):
+        schedule = Schedule(seed, target=target)
+        schedule.run()
+        met |= schedule.met
+    assert target in met

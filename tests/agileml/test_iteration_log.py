@@ -1,0 +1,70 @@
+"""The iteration log as the dashboard, the reports and bidbrain read it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agileml.core.events import Iteration
+from agileml.core.progress import Clocked
+from agileml.errors import BadArgument
+from agileml.iteration_log import IterationLog, last_line_of, line_of
+from agileml.job import Counters, Trained
+from agileml.reference import model_digest
+
+SUMS = Clocked(chunks=4, seconds=0.3, pushed=100, pulled=200, backup=50, loss_sum=6.0, loss_count=4)
+CLOCK = Iteration(7, 0.25, 2, 1, 3, SUMS, 2, ("t1 warned: 5 s", "t1 left"))
+TRAINED = Trained(7, {"w": np.arange(3.0)}, Counters(80, 79, 1, 0), 2, 3)
+
+LINE = {
+    "clock": 7,
+    "seconds": 0.25,
+    "stage": 2,
+    "nodes": {"reliable": 1, "transient": 3},
+    "bytes": {"push": 100, "pull": 200, "backup": 50},
+    "loss": 1.5,
+    "redone": 2,
+    "events": ["t1 warned: 5 s", "t1 left"],
+}
+LAST = {
+    "clocks": 7,
+    "updates_sent": 80,
+    "updates_applied": 79,
+    "updates_lost": 1,
+    "updates_doubled": 0,
+    "evictions": 2,
+    "failures": 3,
+    "model_sha256": model_digest(TRAINED.model),
+}
+
+
+def test_every_key_in_its_order(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with IterationLog(path) as log:
+        log.write(CLOCK)
+        # A dashboard reads while it is written.
+        assert path.read_text().count("\n") == 1
+        log.end(last_line_of(TRAINED))
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert found == [LINE, LAST]
+    assert [list(line) for line in found] == [list(LINE), list(LAST)]
+
+
+def test_a_loss_that_is_not_known_is_null() -> None:
+    assert line_of(Iteration(1, 0.1, 1, 1, 0, Clocked(), 0, ()))["loss"] is None
+
+
+def test_a_new_job_begins_a_new_log(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text("of another job\n" * 9)
+    with IterationLog(path) as log:
+        log.write(CLOCK)
+    assert json.loads(path.read_text()) == LINE
+
+
+def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(BadArgument, match=r"no/run.jsonl: No such file or directory; name a file in a folder that is"):
+        IterationLog(tmp_path / "no" / "run.jsonl")

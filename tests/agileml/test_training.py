@@ -1,0 +1,146 @@
+"""`agileml.train`, as a script or a notebook uses it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agileml
+from agileml import reference
+from agileml.apps.registry import TrainerSource
+from agileml.chaos import Chaos
+from agileml.errors import AgileMLError, BadArgument, BadTrainer
+from agileml.job import Job, Listener, Trained
+from agileml.training import parse_nodes, source_of
+from tests.agileml.toys import Decades, Scripted
+
+SCRIPT = """
+import numpy as np
+import agileml
+
+class Counts:
+    def __init__(self, step):
+        self.by = step
+
+    def init(self, rng):
+        return {"w": np.zeros((10, 2), np.float32)}
+
+    def shards(self):
+        return [range(8)] * 4
+
+    def step(self, shard, lo, hi, params, clock, rng):
+        params.update("w", [lo], np.full((1, 2), self.by, np.float32))
+
+    def loss(self, params, sample):
+        return float(params.read("w").sum())
+
+trained = agileml.train(Counts(2), nodes="1+2", clocks=3, deterministic=True, heartbeat_timeout=20.0)
+print(trained.clocks, trained.counters.lost, trained.model["w"].sum())
+"""
+
+
+def test_a_script_trains_a_class_of_its_own(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # 3 clocks, 4 shards, 8 chunks of one item, 2 numbers, by 2
+    assert done.stdout.split() == ["3", "0", "384.0"]
+    assert done.stderr == ""
+
+
+class Told:
+    """An engine that only looks at what it is given."""
+
+    def run(self, job: Job, chaos: Chaos, listener: Listener) -> Trained:  # noqa: ARG002
+        self.job = job
+        raise AgileMLError("looked at")
+
+
+def told(trainer: Any, **options: Any) -> Job:  # noqa: ANN401
+    engine = Told()
+    with pytest.raises(AgileMLError, match="looked at"):
+        agileml.train(trainer, engine=engine, **options)
+    return engine.job
+
+
+def test_options_go_where_they_belong() -> None:
+    job = told("mf", nodes="2+6", clocks=7, loss=0.5, seed=3, slack=None, heartbeat_timeout=2.0, checkpoint_every=4)
+    assert (job.reliable, job.transient, job.source) == (2, 6, TrainerSource("mf"))
+    assert (job.stopping.clocks, job.stopping.loss, job.stopping.seconds) == (7, 0.5, None)
+    assert (job.settings.seed, job.settings.slack, job.settings.deterministic) == (3, None, False)
+    assert (job.heartbeat_timeout, job.checkpoint_every) == (2.0, 4)
+
+
+def test_an_object_arrives_as_a_copy() -> None:
+    source = source_of(Decades((3,) * 4, chunk=2))
+    copy = source.load()
+    assert source.code() == source_of(Decades((3,) * 4, chunk=2)).code() != source_of(Decades((3,) * 5)).code()
+    theirs, ours = reference.run(copy, 2, 0), reference.run(Decades((3,) * 4, chunk=2), 2, 0)
+    assert reference.model_digest(theirs) == reference.model_digest(ours)
+
+
+def test_what_a_source_names_stays_a_source() -> None:
+    source = TrainerSource("mlr", {"seed": 1})
+    assert source_of(source) is source
+
+
+@pytest.mark.parametrize(
+    ("trainer", "told"),
+    [
+        (Decades, r"Decades is a class; give an object of it: Decades\(...\)"),
+        (object(), r"object has no init\(\)"),
+        (Scripted(step=threading.Lock()), r"Scripted cannot be copied to the nodes.*TrainerSource\('module:Class'"),
+    ],
+)
+def test_what_nodes_cannot_load_is_refused(trainer: Any, told: str) -> None:  # noqa: ANN401
+    with pytest.raises(BadTrainer, match=told):
+        source_of(trainer)
+
+
+@pytest.mark.parametrize(("text", "nodes"), [("1+3", (1, 3)), (" 2 + 0 ", (2, 0)), ("10+100", (10, 100))])
+def test_nodes(text: str, nodes: tuple[int, int]) -> None:
+    assert parse_nodes(text) == nodes
+
+
+@pytest.mark.parametrize("text", ["", "3", "0+3", "-1+3", "1+", "1+3+4", "a+b", "1.0+3", "٣+3"])
+def test_nodes_that_are_none(text: str) -> None:
+    with pytest.raises(BadArgument, match="at least one reliable"):
+        parse_nodes(text)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: agileml.train("mf"), "no stopping criterion"),
+        (lambda: agileml.train("mf", clocks=0), "clocks is 0"),
+        (lambda: agileml.train("mf", clocks=1, engine="cloud"), "no engine is named 'cloud'; there are local"),
+        (lambda: agileml.train("mf", clocks=1, sead=1), "no option is named 'sead'; there are seconds"),  # type: ignore[call-arg]
+    ],
+)
+def test_arguments_that_make_no_sense(call: Callable[[], Trained], told: str) -> None:
+    with pytest.raises(BadArgument, match=told):
+        call()
+
+
+def test_the_package_offers_it_without_loading_it() -> None:
+    code = "import sys, agileml; assert 'numpy' not in sys.modules; agileml.train; agileml.train"
+    subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        check=True,
+    )
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        agileml.nothing  # noqa: B018

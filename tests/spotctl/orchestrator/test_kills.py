@@ -1,0 +1,38 @@
+"""The runner dies anywhere, and another goes on: no machine is bought twice, none is forgotten."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.spotctl.orchestrator.kills import TAKEN, points, survive
+from tests.spotctl.orchestrator.worlds import Death, life
+
+SAMPLE = 30
+
+
+@pytest.mark.parametrize("at", random.Random(7).sample(range(len(points())), SAMPLE))
+def test_a_run_survives_its_runners_death(tmp_path: Path, at: int) -> None:
+    survive(tmp_path, [at])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_runners_die_again_and_again(tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    survive(tmp_path, [draw.randrange(40) for _ in range(12)])
+
+
+def test_the_matrix_meets_every_kind_of_point() -> None:
+    met = set(points())
+    for where in ("write RentIntended", "write Rented", "rent", "renew", "give_back", "machines", "write RunEnded"):
+        assert {f"before {where}", f"after {where}"} <= met
+
+
+def test_two_evictions_are_part_of_the_run(tmp_path: Path) -> None:
+    undisturbed = life(tmp_path, TAKEN)
+    undisturbed.run(Death())
+    state = undisturbed.state()
+    assert state.evictions == 6
+    assert any(held.warned_until is not None for held in state.machines.values())
