@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 from agileml.core.events import Iteration
 from agileml.errors import BadArgument
@@ -44,22 +44,21 @@ def last_line_of(trained: Trained) -> dict[str, Any]:
 
 
 class IterationLog:
-    """A log that is being written, each line as soon as its clock is done. One without a last line did not end well."""
+    """A log that is being written, each line as soon as its clock is done. One without a last line did not end well.
+
+    A file that is there already is kept until the first clock is done: a job that cannot begin takes nothing away.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
-            self._file = path.open("w", encoding="utf-8")
-        except OSError as error:
-            raise BadArgument(
-                f"log {path}: {error.strerror or error}; name a file in a folder that is there"
-            ) from error
+        self._file: TextIO | None = None
 
     def __enter__(self) -> IterationLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
     def write(self, iteration: Iteration) -> None:
         """A clock is done."""
@@ -70,5 +69,14 @@ class IterationLog:
         self._put(last_line)
 
     def _put(self, line: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(line, allow_nan=False) + "\n")
-        self._file.flush()
+        file = self._file = self._file or self._opened()
+        file.write(json.dumps(line, allow_nan=False) + "\n")
+        file.flush()
+
+    def _opened(self) -> TextIO:
+        try:
+            return self._path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise BadArgument(
+                f"log {self._path}: {error.strerror or error}; name a file in a folder that is there"
+            ) from error

@@ -10,6 +10,7 @@ from agileml.apps.registry import TrainerSource
 from agileml.chaos import Chaos
 from agileml.core.events import Iteration
 from agileml.core.placement import Thresholds
+from agileml.core.stages import StagePolicy
 from agileml.layout import Params
 from agileml.node import JobSettings
 from agileml.stopping import Stopping
@@ -17,7 +18,10 @@ from agileml.stopping import Stopping
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to train, on how many nodes at the start, until when."""
+    """What to train, on how many nodes at the start, until when.
+
+    Without a policy of its own the stage goes by the thresholds.
+    """
 
     source: TrainerSource
     reliable: int
@@ -27,6 +31,7 @@ class Job:
     thresholds: Thresholds = field(default_factory=Thresholds)
     heartbeat_timeout: float = 1.0
     checkpoint_every: int = 0
+    stage: StagePolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)

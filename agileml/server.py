@@ -181,7 +181,7 @@ class Server:
         self._forget_dismissed()
 
     def _forget_dismissed(self) -> None:
-        """What was kept here as a backup may be gone back to, whoever is the backup now, until a later one is stable."""
+        """Whoever is the backup now, what is kept here may be gone back to until a later version is stable."""
         for partition in [p for p in self.dismissed if max(self.copies[p].versions, default=-1) < self.stable]:
             self.dismissed.discard(partition)
             del self.copies[partition]
@@ -251,15 +251,7 @@ class Server:
         """Owners or backups have changed: what is no longer ours is forgotten, a new backup is brought up to date."""
         for partition in [p for p in self.shadows if table.owners[p] != self.node]:
             del self.shadows[partition]
-        for partition, backup in enumerate(table.backups):
-            if backup == self.node:
-                self.appointed.add(partition)
-                self.dismissed.discard(partition)
-            elif partition in self.appointed:
-                # Patches may come before the word that this node is a backup now; only whoever was one is dismissed.
-                self.appointed.discard(partition)
-                if partition in self.copies:
-                    self.dismissed.add(partition)
+        self._appoint(table)
         for partition in self.forward:
             if table.owners[partition] != self.node:
                 self.forward[partition] = table.owners[partition]
@@ -269,6 +261,17 @@ class Server:
                 served.backup, served.stamped = backup, -1
                 if backup:
                     self._seed(served)
+
+    def _appoint(self, table: Table) -> None:
+        for partition, backup in enumerate(table.backups):
+            if backup == self.node:
+                self.appointed.add(partition)
+                self.dismissed.discard(partition)
+            elif partition in self.appointed:
+                # Patches may come before the word that this node is a backup now; only whoever was one is dismissed.
+                self.appointed.discard(partition)
+                if partition in self.copies:
+                    self.dismissed.add(partition)
 
     # -- roll-back ---------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, cast
 from agileml.apps.registry import TrainerSource, check
 from agileml.chaos import Chaos
 from agileml.core.placement import Thresholds
+from agileml.core.stages import StagePolicy
 from agileml.errors import BadArgument, BadTrainer
 from agileml.job import Engine, Job, Listener, Trained
 from agileml.node import JobSettings
@@ -20,6 +21,9 @@ from agileml.trainer import Trainer
 
 ENGINES = {"local": "agileml.engines.local:LocalEngine", "sim": "agileml.engines.simulated:SimulatedEngine"}
 """Where engines are, by name; loaded when asked for."""
+
+_RUNNING = ("thresholds", "heartbeat_timeout", "checkpoint_every", "stage")
+"""Options of how a job runs."""
 
 T = TypeVar("T")
 
@@ -39,6 +43,7 @@ class Options(TypedDict, total=False):
     thresholds: Thresholds
     heartbeat_timeout: float
     checkpoint_every: int
+    stage: StagePolicy
 
 
 def train(
@@ -65,7 +70,7 @@ def train(
         transient,
         _made(Stopping, {**given, "clocks": clocks}),
         _made(JobSettings, given),
-        **{name: given[name] for name in ("thresholds", "heartbeat_timeout", "checkpoint_every") if name in given},
+        **{name: given[name] for name in _RUNNING if name in given},
     )
     runner = engine_named(engine) if isinstance(engine, str) else engine
     return runner.run(job, chaos or Chaos(), listener)

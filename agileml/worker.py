@@ -154,7 +154,9 @@ class Worker:
                 self._go_back(order)
 
     def _see(self, snapshot: Snapshot) -> None:
-        self.bench.cache.fill(snapshot.partition, snapshot.state, snapshot.version)
+        # One from an owner before the last may come late, over another link.
+        if snapshot.version >= self.bench.cache.clocks[snapshot.partition]:
+            self.bench.cache.fill(snapshot.partition, snapshot.state, snapshot.version)
         if self._awaited.get(snapshot.partition, NEVER) <= snapshot.version:
             self._awaited.pop(snapshot.partition, None)
         self._forget(snapshot.stable)

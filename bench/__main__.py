@@ -7,7 +7,7 @@ import platform
 import sys
 from pathlib import Path
 
-from bench import agileml_transport, bidbrain, gavel, gavel_simulator, prices, startup
+from bench import agileml_elastic, agileml_sim, agileml_transport, bidbrain, gavel, gavel_simulator, prices, startup
 
 BENCHMARKS = {
     "startup": startup.run,
@@ -16,6 +16,8 @@ BENCHMARKS = {
     "gavel": gavel.run,
     "gavel_simulator": gavel_simulator.run,
     "agileml_transport": agileml_transport.run,
+    "agileml_sim": agileml_sim.run,
+    "agileml_elastic": agileml_elastic.run,
 }
 
 _HEAD = """# Benchmarks

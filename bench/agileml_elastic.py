@@ -212,17 +212,23 @@ def _elastic_rows() -> list[Row]:
     for _ in range(REPETITIONS):
         for name, job in jobs.items():
             times[name].append(_even(job))
-    medians = {name: statistics.median(one.seconds for one in runs) for name, runs in times.items()}
     streamed = max(one.backup_bytes for one in times["elastic"])
     what = f"iteration in stage 2, 1 + 3 nodes, {streamed / 1024:.0f} KiB streamed to the backup, beside"
     return [
-        _beside(f"{what} {peer}", medians["elastic"], medians[name])
+        _beside(f"{what} {peer}", _pairs(times["elastic"], times[name]))
         for name, peer in (("all", "servers on all 4 nodes"), ("one", "one server for all, on the reliable node"))
     ]
 
 
-def _more(ours: float, beside: float) -> str:
-    return f"{ours / beside - 1:+.1%}"
+def _pairs(ours: Sequence[Even], others: Sequence[Even]) -> list[tuple[float, float]]:
+    return [(one.seconds, other.seconds) for one, other in zip(ours, others, strict=True)]
+
+
+def _beside(what: str, runs: Sequence[tuple[float, float]]) -> Row:
+    """Medians of both, and of the ratio within a run: a machine that is slow for a while is slow for both."""
+    ours, other = (statistics.median(times) for times in zip(*runs, strict=True))
+    ratios = [one / beside - 1 for one, beside in runs]
+    return Row(what, shown(ours), shown(other), f"{statistics.median(ratios):+.1%} (worst {max(ratios):+.1%})")
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
@@ -237,22 +243,19 @@ def _comings(join_after: int, leave_after: int, last: int) -> Played:
 
 def _coming_rows() -> list[Row]:
     runs = [_comings(JOIN_AFTER, LEAVE_AFTER, LAST) for _ in range(REPETITIONS)]
-    alone = statistics.median(t for run in runs for t in run.seconds(LEAVE_AFTER + 2, LAST))
-    four = statistics.median(t for run in runs for t in run.seconds(JOIN_AFTER + 3, LEAVE_AFTER))
-    joining = statistics.median(run.seconds(JOIN_AFTER + 1, JOIN_AFTER + 1)[0] for run in runs)
-    joined = statistics.median(run.seconds(JOIN_AFTER + 2, JOIN_AFTER + 2)[0] for run in runs)
-    leaving = [run.seconds(LEAVE_AFTER + 1, LEAVE_AFTER + 1)[0] for run in runs]
-    median, worst = statistics.median(leaving), _more(max(leaving), alone)
-    evicted = f"all transient nodes warned (worst of {len(runs)}: {worst}): that iteration, beside one on the node left"
+
+    def beside(clock: int, first: int, last: int) -> list[tuple[float, float]]:
+        return [(run.seconds(clock, clock)[0], statistics.median(run.seconds(first, last))) for run in runs]
+
+    alone, four = (LEAVE_AFTER + 2, LAST), (JOIN_AFTER + 3, LEAVE_AFTER)
     return [
-        _beside("three nodes join one: that iteration, beside one without them", joining, alone),
-        _beside("the iteration after they came, beside later ones on four nodes", joined, four),
-        _beside(f"{evicted} (paper: +13%)", median, alone),
+        _beside("three nodes join one: that iteration, beside one without them", beside(JOIN_AFTER + 1, *alone)),
+        _beside("the iteration after they came, beside later ones on four nodes", beside(JOIN_AFTER + 2, *four)),
+        _beside(
+            "all transient nodes warned: that iteration, beside one on the node that stays (paper: +13%)",
+            beside(LEAVE_AFTER + 1, *alone),
+        ),
     ]
-
-
-def _beside(what: str, ours: float, other: float) -> Row:
-    return Row(what, shown(ours), shown(other), _more(ours, other))
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------
@@ -264,48 +267,50 @@ CHECKPOINT_EVERY = 5
 
 @dataclass(frozen=True)
 class Failure:
-    """Seconds from a loss to the end of the clock at hand, beside a clock on who is left, and before the loss."""
+    """A loss in the middle of a clock: seconds from it to the clock's end, and of a clock on who is left.
+
+    `done` is the share of the clock that had been done.
+    """
 
     until_done: float
     afterwards: float
-    before: float
+    done: float
+
+    @property
+    def cost(self) -> float:
+        """What was lost, in iterations of who is left: the work that is redone, detection, and the way back."""
+        return self.until_done / self.afterwards - (1 - self.done)
 
 
 def _failure(kill: Callable[[Sequence[Machine]], Act]) -> Failure:
     """Nodes are killed in the middle of a clock."""
     run = _play(_job(1, 3, FAIL_AFTER + 4), Later(FAIL_AFTER, FOUR_NODES / 2, kill))
-    until = run.done_at[FAIL_AFTER + 1] - run.acted_at[0]
+    lost, began = run.acted_at[0], run.done_at[FAIL_AFTER]
     return Failure(
-        until,
+        run.done_at[FAIL_AFTER + 1] - lost,
         statistics.median(run.seconds(FAIL_AFTER + 2, FAIL_AFTER + 4)),
-        statistics.median(run.seconds(3, FAIL_AFTER)),
+        (lost - began) / statistics.median(run.seconds(WARM_CLOCKS + 1, FAIL_AFTER)),
     )
 
 
 def _failure_rows() -> list[Row]:
-    rows = []
-    for what, kill in (("all 3 transient nodes", _kill_all), ("1 of 3 transient nodes", _kill_one)):
-        runs = [_failure(kill) for _ in range(REPETITIONS)]
-        until = statistics.median(run.until_done for run in runs)
-        after = statistics.median(run.afterwards for run in runs)
-        before = statistics.median(run.before for run in runs)
-        label = f"{what} killed in mid-clock: until that clock is done, beside one on who is left"
-        rows.append(
-            Row(label, shown(until), shown(after), f"{(until - after) / before:+.2f} iterations before the loss")
-        )
-    restarts = [_restart() for _ in range(REPETITIONS)]
-    after = statistics.median(run.afterwards for run in restarts)
-    until = statistics.median(run.until_done for run in restarts)
-    rows.append(
-        Row(
-            f"the same loss of 3 of 4 plain servers: all killed, a new job on 1 node from the checkpoint of every"
-            f" {CHECKPOINT_EVERY} clocks",
-            shown(until),
-            shown(after),
-            f"{(until - after) / FOUR_NODES:+.2f} iterations before the loss",
-        )
+    restarted = (
+        f"3 of 4 plain servers killed: a new job on 1 node, from the checkpoint of every {CHECKPOINT_EVERY} clocks"
     )
-    return rows
+    cases = {
+        "all 3 transient nodes killed in mid-clock": lambda: _failure(_kill_all),
+        "1 of 3 transient nodes killed in mid-clock": lambda: _failure(_kill_one),
+        restarted: _restart,
+    }
+    return [_lost(what, [case() for _ in range(REPETITIONS)]) for what, case in cases.items()]
+
+
+def _lost(what: str, runs: Sequence[Failure]) -> Row:
+    until = statistics.median(run.until_done for run in runs)
+    after = statistics.median(run.afterwards for run in runs)
+    cost, worst = statistics.median(run.cost for run in runs), max(run.cost for run in runs)
+    label = f"{what}: until that clock is done, beside a clock on who is left"
+    return Row(label, shown(until), shown(after), f"{cost:+.2f} iterations lost (worst {worst:+.2f})")
 
 
 def _restart() -> Failure:
@@ -325,7 +330,11 @@ def _restart() -> Failure:
         second.join()
     ends = list(redone.values())
     afterwards = statistics.median(b - a for a, b in pairwise(ends))
-    return Failure(redone[FAIL_AFTER + 1 - clock] - lost, afterwards, times[FAIL_AFTER] - times[FAIL_AFTER - 1])
+    return Failure(
+        redone[FAIL_AFTER + 1 - clock] - lost,
+        afterwards,
+        (lost - times[FAIL_AFTER]) / (times[FAIL_AFTER] - times[FAIL_AFTER - 1]),
+    )
 
 
 def _started(saved: str, nodes: int, clocks: int) -> tuple[multiprocessing.process.BaseProcess, Connection]:
@@ -362,8 +371,10 @@ def run() -> str:
     return table(
         "AgileML in processes: what elasticity costs",
         f"Work is emulated by sleeping {ITEM_SECONDS * 1000:.0f} ms for each of the {SHARDS * ITEMS} chunks of an"
-        f" iteration; every chunk updates all of {ROWS * COLUMNS * 4 >> 10} KiB of parameters, in {PARTITIONS} partitions; bulk"
-        f" synchronous. Medians of {REPETITIONS} repetitions, in turns.",
+        f" iteration; every chunk updates all of {ROWS * COLUMNS * 4 >> 10} KiB of parameters, in {PARTITIONS}"
+        f" partitions; bulk synchronous. Medians of {REPETITIONS} repetitions, in turns; ratios are taken within a"
+        " repetition. The fair peer of stage 2 is a plain parameter server on all 4 nodes, as all of them would have to"
+        " be reliable without elasticity; one server for all is stage 1 on the same nodes.",
         rows,
     )
 
@@ -378,7 +389,7 @@ def main() -> None:
     for iteration in played.log:
         print(f"{iteration.clock:3} {iteration.seconds:.3f} s  {iteration.reliable} + {iteration.transient}")
     alone = statistics.median(played.seconds(36, 45))
-    print(f"iteration 35 beside those after it: {_more(played.seconds(35, 35)[0], alone)}")
+    print(f"iteration 35 beside those after it: {played.seconds(35, 35)[0] / alone - 1:+.1%}")
     _plot(played.seconds(1, 45), folder / "agileml_elasticity_local.png")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from bidbrain.gavel.pricing.analysis import Priced
 from bidbrain.gavel.pricing.published import LENGTH_OF_FIGURE_6_5
@@ -86,7 +87,7 @@ def _by_job(found: Analysis) -> Table:
         if rows:
             cells = (f"{one.usd:.2f} ({one.reduction:.2f}x)" for one in rows)
             moves = max(one.moves for one in rows)
-            shown.add_row(job.name, *cells, f"{moves:.1f}", str(rows[0].jobs))
+            shown.add_row(Text(job.name), *cells, f"{moves:.1f}", str(rows[0].jobs))
     return shown
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from bidbrain.gavel.problem import Cluster, Entity, FloatArray, Jobs, Pairs, Problem
 from spotctl.errors import BadRequest
@@ -17,8 +18,26 @@ from spotctl.errors import BadRequest
 # Without servers of their own a job on a single worker is side by side with itself.
 _APART = "_unconsolidated"
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# Beyond these, products of two numbers would leave floating point, and differences what it can tell apart.
+_LEAST, _MOST, _MOST_WORKERS = 1e-30, 1e30, 10**9
+
+
+def _number(value: object) -> object:
+    if isinstance(value, bool | str):
+        raise PydanticCustomError("number", "Input should be a number")
+    return value
+
+
+def _of_usual_size(value: float) -> float:
+    if value and not _LEAST <= abs(value) <= _MOST:
+        raise PydanticCustomError("size", f"Input should be 0 or between {_LEAST:g} and {_MOST:g}")
+    return value
+
+
+Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_number), AfterValidator(_of_usual_size)]
+Positive = Annotated[Number, Field(gt=0)]
+NotNegative = Annotated[Number, Field(ge=0)]
+Workers = Annotated[int, Field(ge=0, le=_MOST_WORKERS), BeforeValidator(_number)]
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -32,12 +51,12 @@ class JobPart(_Part):
     id: Name
     throughputs: dict[str, NotNegative]
     weight: Positive = 1.0
-    scale: Annotated[int, Field(ge=1)] = 1
+    scale: Annotated[Workers, Field(ge=1)] = 1
     steps: NotNegative | None = None
     elapsed_seconds: NotNegative = 0.0
     slo_seconds: NotNegative | None = None
     isolated_seconds: NotNegative | None = None
-    arrival: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    arrival: Number = 0.0
     entity: str | None = None
 
 
@@ -58,7 +77,7 @@ class EntityPart(_Part):
 class ProblemFile(_Part):
     """The file as it is written."""
 
-    workers: Annotated[dict[Name, Annotated[int, Field(ge=0)]], Field(min_length=1)]
+    workers: Annotated[dict[Name, Workers], Field(min_length=1)]
     prices: dict[str, Positive] | None = None
     jobs: list[JobPart]
     pairs: list[PairPart] = []
@@ -75,10 +94,11 @@ def load(path: Path) -> Problem:
         raise BadRequest(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
         raise BadRequest(f"{path}: is not text in UTF-8: write the problem as JSON") from None
-    except json.JSONDecodeError as error:
-        raise BadRequest(f"{path}: is not JSON: {error}") from None
     except ValidationError as error:
         raise BadRequest(f"{path}: {_first_of(error)}") from None
+    except (ValueError, RecursionError) as error:
+        # What is no JSON, an integer of thousands of digits, and brackets without end.
+        raise BadRequest(f"{path}: is not JSON: {error}") from None
     except _Misfit as error:
         raise BadRequest(f"{path}: {error}") from None
 

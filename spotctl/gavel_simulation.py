@@ -12,6 +12,7 @@ import numpy as np
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.problem import Cluster
 from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, Manner
+from bidbrain.gavel.simulator.purse import FromPurse
 from bidbrain.gavel.simulator.queue import InOrder
 from bidbrain.gavel.simulator.scenario import Scenario, Settings, Sharing
 from bidbrain.gavel.workload import Arrivals, Kind, Throughputs, Workload, generate
@@ -22,6 +23,7 @@ from spotctl.gavel_files import read_throughputs, read_trace
 _ARRIVALS = 4
 # The streams of random numbers that deadlines come from, and that a queue without a look at throughputs draws from.
 _SLO_STREAM, _BLIND_STREAM = 10, 11
+_ON_BUDGET = "makespan-within-budget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Options:
     space_sharing: bool
     round_seconds: float
     checkpoint_seconds: float
+    budget: float | None
 
 
 def scenario(options: Options) -> tuple[Scenario, list[str]]:
@@ -52,6 +55,8 @@ def scenario(options: Options) -> tuple[Scenario, list[str]]:
         raise BadRequest(f"--cluster {options.cluster}: workers are whole numbers, and some are needed")
     if not (isfinite(options.round_seconds) and options.round_seconds > 0):
         raise BadRequest(f"--round {options.round_seconds:g}: is not above 0 seconds")
+    if options.budget is not None and not (isfinite(options.budget) and options.budget > 0):
+        raise BadRequest(f"--budget {options.budget:g}: is not above 0 dollars")
     throughputs = read_throughputs(options.throughputs).on(tuple(workers))
     workload, measured, remarks = _workload(options, throughputs)
     if options.slo:
@@ -66,6 +71,8 @@ def scenario(options: Options) -> tuple[Scenario, list[str]]:
 
 def dispatcher(options: Options, asked: Scenario) -> Dispatcher:
     """How the cluster is run."""
+    if options.budget is not None and options.policy != _ON_BUDGET:
+        raise BadRequest(f"--budget {options.budget:g}: only --policy {_ON_BUDGET} keeps within one")
     return _WAYS.get(options.policy, _conserving)(options, asked)
 
 
@@ -84,9 +91,18 @@ def _planning(options: Options, asked: Scenario) -> Dispatcher:
 
 
 def _prompt(options: Options, asked: Scenario, manner: Manner) -> Dispatcher:
+    return ByShares(_at_once(asked), policy_named(options.policy, agnostic=options.agnostic), manner)
+
+
+def _at_once(asked: Scenario) -> Scenario:
     """On rented machines nobody waits for the next allocation."""
-    policy = policy_named(options.policy, agnostic=options.agnostic)
-    return ByShares(replace(asked, settings=replace(asked.settings, allocation_seconds=0.0)), policy, manner)
+    return replace(asked, settings=replace(asked.settings, allocation_seconds=0.0))
+
+
+def _budgeted(options: Options, asked: Scenario) -> Dispatcher:
+    if options.budget is None:
+        raise BadRequest(f"--budget: is missing: {_ON_BUDGET} needs the dollars that it is to stay within")
+    return FromPurse(_at_once(asked), policy_named(_ON_BUDGET, agnostic=options.agnostic), options.budget)
 
 
 def _queue(options: Options, asked: Scenario) -> Dispatcher:
@@ -104,7 +120,7 @@ _WAYS: Mapping[str, Callable[[Options, Scenario], Dispatcher]] = {
     "fifo-preemptive": _fifo_preemptive,
     "min-cost": _thrifty,
     "min-cost-slo": _planning,
-    "makespan-within-budget": _thrifty,
+    _ON_BUDGET: _budgeted,
 }
 
 

@@ -6,13 +6,14 @@ from math import isfinite
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from bidbrain.gavel.policies.base import usd_per_hour
 from bidbrain.gavel.problem import Allocation, FloatArray, Problem
 from bidbrain.gavel.shares import best_throughput
 
-# Shares below are the solver's rounding.
-_NOTHING = 1e-7
+# Shares below are the solver's rounding. Where jobs differ a lot, a share that is meant may be very small.
+_NOTHING = 1e-12
 
 
 def answer(problem: Problem, found: Allocation, seconds: float) -> dict[str, Any]:
@@ -56,7 +57,7 @@ def table(problem: Problem, found: Allocation) -> Table:
     shown = Table(box=None, header_style="bold", pad_edge=False)
     shown.add_column("job", no_wrap=True)
     for name in (*problem.cluster.types, "steps/s", "of best"):
-        shown.add_column(name, justify="right", no_wrap=True)
+        shown.add_column(Text(name), justify="right", no_wrap=True)
     if found.hours is not None:
         shown.add_column("hours", justify="right", no_wrap=True)
     best = best_throughput(problem)
@@ -68,7 +69,7 @@ def table(problem: Problem, found: Allocation) -> Table:
         cells += _progress(found.effective_throughput[i], best[i]) if job else ["", ""]
         if found.hours is not None:
             cells.append(f"{found.hours[i].sum():.3g}")
-        shown.add_row(name, *cells)
+        shown.add_row(Text(name), *cells)
     return shown
 
 

@@ -25,6 +25,7 @@ class Form:
     read: Callable[[object], object]
     allowed: str
     schema: Mapping[str, object]
+    may_be_empty: bool = False
 
     def __get_pydantic_core_schema__(self, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self._explained)
@@ -34,7 +35,7 @@ class Form:
 
     def _explained(self, written: object) -> object:
         try:
-            if written is None:
+            if written is None and not self.may_be_empty:
                 raise ValueError("is empty")
             return self.read(written)
         except ValueError as error:
@@ -118,7 +119,10 @@ VariableValue = Annotated[
     ),
 ]
 Keyword = Annotated[str, _text(r"[A-Za-z_]\w*", "the name of an argument in Python")]
-Argument = Annotated[Any, Form(units.argument, "a number, a text, true or false, or a list or mapping of these", {})]
+Argument = Annotated[
+    Any,
+    Form(units.argument, "a number, a text, true or false, null, or a list or mapping of these", {}, may_be_empty=True),
+]
 AmiName = Annotated[str, _text(r"auto|ami-[0-9a-f]{8,17}", "auto or an image's id such as ami-0123456789abcdef0")]
 Webhook = Annotated[str, _text(_WEBHOOK, "an address https://HOST/..., or http:// of this computer")]
 Nodes = Annotated[int, _whole(1, 10_000)]

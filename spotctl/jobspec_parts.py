@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
+from agileml.apps.registry import BUILT_IN
 from spotctl import jobspec_forms as forms
 from spotctl.jobspec import Image, Kind, LocalMarket, Objective
 from spotctl.jobspec_units import span_text
@@ -180,7 +181,7 @@ class JobFile(Part):
         "agileml",
     )
     app: forms.App | None = _key(
-        "For agileml: the trainer, built in (mf, mlr) or of your own, in workdir (module:Class, FILE.py).",
+        f"For agileml: the trainer, built in ({', '.join(BUILT_IN)}) or your own in workdir (module:Class, FILE.py).",
         "mf",
         "apps.recsys:Recsys",
     )

@@ -11,21 +11,24 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pricing_data.units import HOUR, SECOND, format_time
+from pricing_data.units import HOUR, SECOND, format_time, parse_usd
 from spotctl.errors import BadRequest
 from spotctl.jobspec import Command, JobSpec
 from spotctl.jobspec_file import restored
 from spotctl.jobspec_written import written
+from spotctl.launch_views import Standing
+from spotctl.orchestrator import guard
+from spotctl.orchestrator.errors import AlreadyRunning
 from spotctl.orchestrator.events import RunBegan, RunEnded, RunResumed, StopRequested
 from spotctl.orchestrator.execute import Executor, Journal, Patience
-from spotctl.orchestrator.log import AlreadyRunning, EventLog, JobLock
-from spotctl.orchestrator.reconcile import Pace
+from spotctl.orchestrator.log import EventLog, JobLock, is_running
+from spotctl.orchestrator.reconcile import Pace, Terms
 from spotctl.orchestrator.runner import Brief, Limits, Runner
 from spotctl.orchestrator.state import RunState, fold
 from spotctl.orchestrator.workload import STOPPED, Workload
@@ -33,11 +36,19 @@ from spotctl.wiring import library
 
 if TYPE_CHECKING:
     from agileml.core.events import Iteration
+    from bidbrain.strategies.base import Strategy
+    from pricing_data.library import Library
     from spotctl.config import Settings
+    from spotctl.planning.values import JobPlan
     from spotctl.providers.local import LocalProvider
 
+LOOK_SECONDS = 0.2
 SECRET_BYTES = 32
 SECRET_FILE = "secret"  # noqa: S105 - the name of the file, in a folder for its owner alone
+
+
+Ending = tuple["RunState", RunEnded]
+"""A run's last state, and how it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +102,7 @@ def latest_run(log: EventLog, job: str) -> RunState | None:
     return fold(log.of_run(begun[-1].run)) if begun else None
 
 
-def launch(spec: JobSpec, settings: Settings, watching: Watching, max_cost: int | None = None) -> RunEnded:
+def launch(spec: JobSpec, settings: Settings, watching: Watching, max_cost: int | None = None) -> Ending:
     """Runs a job from its beginning to its end."""
     rooms = Rooms(settings.home)
     with JobLock(rooms.locks, spec.name), EventLog(rooms.log) as log:
@@ -112,13 +123,18 @@ def launch(spec: JobSpec, settings: Settings, watching: Watching, max_cost: int 
         return _conduct(journal, provider, settings, watching)
 
 
-def go_on(job: str, settings: Settings, watching: Watching, stop: StopRequested | None = None) -> RunEnded:
+def go_on(job: str, settings: Settings, watching: Watching, stop: StopRequested | None = None) -> Ending:
     """Goes on with a run whose process is gone; or only ends it and gives everything back."""
     rooms = Rooms(settings.home)
     with JobLock(rooms.locks, job), EventLog(rooms.log) as log:
         state = latest_run(log, job)
         if state is None or state.ended is not None or state.began is None:
             raise BadRequest(f"job {job} has no run to go on with (spotctl status shows what there is)")
+        if stop is None and not Path(state.began.folder).is_dir():
+            raise BadRequest(
+                f"run {state.run} cannot go on: {state.began.folder}, where its processes met, is gone, as after a"
+                f" restart of the computer (spotctl down {job} closes it, spotctl launch begins anew)"
+            )
         spec = restored(state.began.spec, rooms.home)
         provider = local_provider(settings, spec)
         journal = Journal(log, state.run, provider.now)
@@ -128,22 +144,127 @@ def go_on(job: str, settings: Settings, watching: Watching, stop: StopRequested 
         return _conduct(journal, provider, settings, watching)
 
 
-def request_stop(job: str, settings: Settings) -> str | None:
-    """Asks the process that runs a job to end it; the run's name, or None if there is nothing to end."""
+def end(job: str, settings: Settings, watching: Watching) -> Ending:
+    """Ends a run and gives everything back: asks the process that works on it, or does it in its place."""
+    rooms = Rooms(settings.home)
+    stop = StopRequested(STOPPED, "stopped on request")
+    with EventLog(rooms.log) as log:
+        state = latest_run(log, job)
+        if state is None:
+            raise BadRequest(f"no job named {job!r} was launched (spotctl status shows those that were)")
+        if state.ended is None and is_running(rooms.locks, job):
+            log.append(state.run, state.at, stop)
+        while state.ended is None and is_running(rooms.locks, job):
+            time.sleep(LOOK_SECONDS)
+            state = fold(log.of_run(state.run, state.last_row), state)
+            watching.turned(state)
+        state = fold(log.of_run(state.run, state.last_row), state)
+    return go_on(job, settings, watching, stop) if state.ended is None else (state, state.ended)
+
+
+def request_stop(job: str, settings: Settings) -> None:
+    """Asks the process that runs a job to end it."""
     with EventLog(Rooms(settings.home).log) as log:
         state = latest_run(log, job)
-        if state is None or state.ended is not None:
-            return None
-        log.append(state.run, state.at, stop_request())
-        return state.run
+        if state is not None and state.ended is None:
+            log.append(state.run, state.at, StopRequested(STOPPED, "stopped on request"))
 
 
-def stop_request() -> StopRequested:
-    """A person wants the run to end."""
-    return StopRequested(STOPPED, "stopped on request")
+def unfinished(settings: Settings) -> list[str]:
+    """Jobs whose latest run has not ended."""
+    return [
+        standing.state.began.job
+        for standing in standings(settings)
+        if standing.state.ended is None and standing.state.began is not None
+    ]
 
 
-def _conduct(journal: Journal, provider: LocalProvider, settings: Settings, watching: Watching) -> RunEnded:
+def standings(settings: Settings) -> list[Standing]:
+    """The latest run of each job."""
+    rooms = Rooms(settings.home)
+    if not rooms.log.exists():
+        return []
+    with EventLog(rooms.log) as log:
+        jobs = dict.fromkeys(row.event.job for row in log.beginnings() if isinstance(row.event, RunBegan))
+        states = [state for job in jobs if (state := latest_run(log, job)) is not None]
+    return [_standing(state, settings, rooms) for state in states]
+
+
+def _standing(state: RunState, settings: Settings, rooms: Rooms) -> Standing:
+    from spotctl.launch_terms import tariff_of
+
+    assert state.began is not None
+    if state.ended is not None:
+        return Standing(state, False, state.ended.facts.get("spent"))
+    provider = local_provider(settings, restored(state.began.spec, rooms.home))
+    now = max(provider.now(), state.at)
+    spent = guard.spent(state, now, tariff_of(provider, state.started))
+    return Standing(state, is_running(rooms.locks, state.began.job), spent)
+
+
+def output(job: str, settings: Settings, *, follow: bool) -> Iterator[str]:
+    """What the machines of a job's latest run print, machine by machine; with `follow` as it comes."""
+    rooms = Rooms(settings.home)
+    read: dict[str, int] = {}
+    with EventLog(rooms.log) as log:
+        state = latest_run(log, job)
+        if state is None or state.began is None:
+            raise BadRequest(f"no job named {job!r} was launched (spotctl status shows those that were)")
+        provider = local_provider(settings, restored(state.began.spec, rooms.home))
+        while True:
+            for machine in state.machines:
+                text = _output_of(provider, machine, read.get(machine, 0))
+                read[machine] = read.get(machine, 0) + len(text)
+                yield from (f"{machine}: {line}\n" for line in text.decode(errors="replace").splitlines())
+            if not follow or state.ended is not None:
+                return
+            time.sleep(LOOK_SECONDS)
+            state = fold(log.of_run(state.run, state.last_row), state)
+
+
+def _output_of(provider: LocalProvider, machine: str, after: int) -> bytes:
+    from spotctl.providers.base import NotFound
+
+    try:
+        return provider.output(machine, after)
+    except NotFound:
+        # The provider keeps machines that are gone for some days.
+        return b""
+
+
+def check_launchable(spec: JobSpec) -> None:
+    """Refuses what cannot be run yet, before anything is rented."""
+    if not spec.is_local:
+        raise BadRequest(f"{spec.name}: this version rents on the local market only; write clouds: [local]")
+    if isinstance(spec.program, Command) and spec.program.nodes > 1:
+        raise BadRequest(f"{spec.name}: this version runs commands on one node; write nodes: 1")
+    _secrets_of(spec)
+
+
+def parse_max_cost(text: str) -> int | None:
+    """Nano-dollars of `--max-cost`."""
+    return parse_usd(text, "--max-cost") if text else None
+
+
+def market_moment(spec: JobSpec, settings: Settings) -> int:
+    """When on the local market a job that is launched now begins."""
+    from spotctl.launch_terms import market_start
+    from spotctl.providers.base import MachineState
+
+    provider = local_provider(settings, spec)
+    if provider.has_begun and any(one.state is not MachineState.GONE for one in provider.machines({})):
+        return provider.now()
+    return market_start(library(settings)) if spec.local.start is None else spec.local.start
+
+
+def planned(spec: JobSpec, known: Library, moment: int) -> JobPlan:
+    """What is rented for a job that begins at a moment."""
+    from spotctl.launch_terms import plan_of
+
+    return plan_of(spec, known, moment)
+
+
+def _conduct(journal: Journal, provider: LocalProvider, settings: Settings, watching: Watching) -> Ending:
     began = journal.state.began
     assert began is not None
     spec = restored(began.spec, settings.home)
@@ -156,18 +277,21 @@ def _conduct(journal: Journal, provider: LocalProvider, settings: Settings, watc
     watching.turned(runner.state)
     if began.folder:
         shutil.rmtree(began.folder, ignore_errors=True)
-    return ended
+    return runner.state, ended
 
 
 def _brief(spec: JobSpec, state: RunState, provider: LocalProvider, settings: Settings, pace: Pace) -> Brief:
     from spotctl.launch_terms import plan_of, tariff_of, terms_of
 
-    found = plan_of(spec, library(settings), state.started)
+    def choose() -> tuple[Strategy, Terms]:
+        found = plan_of(spec, library(settings), state.started)
+        return found.mandate, terms_of(found)
+
     limits = Limits(
         None if spec.budget is None else spec.budget * 3600,
         max(HOUR, round(30 * SECOND * provider.speed)),
     )
-    return Brief(found.mandate, terms_of(found), tariff_of(provider, state.started), pace, limits)
+    return Brief(choose, tariff_of(provider, state.started), pace, limits)
 
 
 def _work(state: RunState, spec: JobSpec, provider: LocalProvider, settings: Settings, watching: Watching) -> Workload:
@@ -176,7 +300,8 @@ def _work(state: RunState, spec: JobSpec, provider: LocalProvider, settings: Set
     if isinstance(program, Command):
         from spotctl.orchestrator.commands import CommandWork
 
-        return CommandWork(program, spec.env, _secrets_of(spec), spec.workdir)
+        known = _secrets_of(spec) if state.stopping is None else {}
+        return CommandWork(program, spec.env, known, spec.workdir)
     from spotctl.launch_terms import training_job
     from spotctl.orchestrator.training import Place, Training
 

@@ -13,7 +13,7 @@ from pricing_data.interruptions import Interruption
 from pricing_data.library import Library, Selection
 from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
-from pricing_data.units import HOUR, SECOND, format_time, parse_duration, parse_time
+from pricing_data.units import DAY, HOUR, SECOND, format_time, parse_duration, parse_time
 from spotctl import jobspec_file
 from spotctl.errors import BadRequest
 from spotctl.jobspec import JobSpec
@@ -21,6 +21,9 @@ from spotctl.planning.offers import STALE_AFTER, Board
 from spotctl.planning.past import HazardOf
 from spotctl.planning.values import Job, Known
 from spotctl.render import age
+
+LEARNT = 14 * DAY
+"""How much of the local history lies before a replay of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +66,31 @@ def _moment(specs: Sequence[JobSpec], table: PriceTable, at: str, clock: Clock) 
     """The moment that is asked about; else now, or the end of a history that has none of now."""
     if at:
         return parse_time(at), ()
-    starts = {spec.local.start for spec in specs if spec.is_local and spec.local.start is not None}
-    if len(starts) == 1:
-        return starts.pop(), ()
     if not len(table):
         return clock.now, ()
+    if all(spec.is_local for spec in specs):
+        return _begin_of_replay(specs, table)
     newest = int(table.times.max())
     if clock.now - newest <= STALE_AFTER:
         return clock.now, ()
-    told = f"prices as of {format_time(newest)}, the newest there are"
-    if all(spec.is_local for spec in specs):
-        return newest, (f"{told} of the synthetic market",)
-    return newest, (f"{told}, {age((clock.now - newest) / SECOND)} old (spotctl prices fetch brings newer ones)",)
+    old = age((clock.now - newest) / SECOND)
+    return newest, (
+        f"prices as of {format_time(newest)}, the newest there are, {old} old (spotctl prices fetch brings newer ones)",
+    )
+
+
+def _begin_of_replay(specs: Sequence[JobSpec], table: PriceTable) -> tuple[int, tuple[str, ...]]:
+    begins = {replay_start(table) if spec.local.start is None else spec.local.start for spec in specs}
+    if len(begins) > 1:
+        told = ", ".join(map(format_time, sorted(begins)))
+        raise BadRequest(f"the jobs' local markets begin at different moments, {told}: give one of them as --at")
+    moment = begins.pop()
+    return moment, (f"prices as of {format_time(moment)}, where the replay of the synthetic market begins",)
+
+
+def replay_start(table: PriceTable) -> int:
+    """Where the local market begins unless a job says otherwise: with some history before it to learn from."""
+    return int(table.times[table.starts[:-1]].min()) + LEARNT
 
 
 def hazards(library: Library, clouds: Sequence[str], moment: int) -> HazardOf:

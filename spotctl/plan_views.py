@@ -129,7 +129,8 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     saved = 1 - whole.usd / other.usd
     beside = f"{saved:.0%} saved" if saved >= 0 else f"{-saved:.0%} less than planned"
     yield "on demand", f"${other.usd:.2f} in {_hours(other.hours)} on {machines}: {beside}"
-    yield "work", f"{plan.work.source}; speed of machines from {_sources(plan)}"
+    yield "work", plan.work.source
+    yield "speed", _sources(plan)
     if plan.job.budget_usd is not None:
         yield "budget", _budget(plan, plan.job.budget_usd)
     if plan.job.deadline is not None:

@@ -10,6 +10,8 @@ from agileml.core.members import IN_EPOCH, Members, Phase
 from agileml.errors import InvalidTransition
 from agileml.messages import GiveShard, Move, Table
 
+VERSIONS_OF_AN_EPOCH = 1 << 32
+
 
 @dataclass(slots=True)
 class Arrangement:
@@ -21,11 +23,11 @@ class Arrangement:
     previous: dict[int, list[str]] = field(default_factory=dict)
     unrouted: bool = False
 
-    def renew(self, table: Table) -> None:
-        """Everything begins anew from a table."""
+    def renew(self, table: Table, epoch: int) -> None:
+        """Everything begins anew from a table. Its version is later than any of an epoch before, known here or not."""
         for shard, worker in enumerate(self.table.workers):
             self._remember(shard, worker)
-        self.table = replace(table, version=self.table.version + 1)
+        self.table = replace(table, version=epoch * VERSIONS_OF_AN_EPOCH)
         self.moving.clear()
         self.giving.clear()
         self.unrouted = False

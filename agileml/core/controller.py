@@ -25,9 +25,10 @@ from agileml.core.events import (
     Tick,
 )
 from agileml.core.members import IN_EPOCH, Members, Phase
-from agileml.core.placement import Footprint, placed, stage_of
+from agileml.core.placement import Footprint, placed
 from agileml.core.progress import Ledger
 from agileml.core.recovery import CHECKPOINT, INIT, Copies, common, way_back
+from agileml.core.stages import ByRatio, Observed, StagePolicy
 from agileml.core.work import Plan
 from agileml.errors import InvalidTransition
 from agileml.messages import (
@@ -87,6 +88,7 @@ class Controller:
     failures: int = 0
     checkpoint: int = -1
     _ledger: Ledger = field(init=False)
+    _policy: StagePolicy = field(init=False)
     _out: list[Instruction] = field(default_factory=list)
     _gone_back: tuple[int, tuple[str, ...]] = (-1, ())
     _restoring: set[str] = field(default_factory=set)
@@ -107,6 +109,7 @@ class Controller:
         self.arrangement = Arrangement(Table(0, empty, empty, ("",) * len(self.plan.lengths)))
         self.limit = self.settings.clocks
         self._ledger = Ledger(self.plan, self.partitions)
+        self._policy = self.settings.stage or ByRatio(self.settings.thresholds)
 
     def handle(self, event: object, now: float) -> list[Instruction]:
         """Take an event; what is to be done about it."""
@@ -280,7 +283,7 @@ class Controller:
     @property
     def stage(self) -> int:
         """The stage of the footprint as it is."""
-        return stage_of(self._footprint(), self.settings.thresholds)
+        return self._policy.stage(self._footprint())
 
     def _replan(self) -> None:
         """Take in who is ready, and set in motion what is not where it should be."""
@@ -308,10 +311,10 @@ class Controller:
             case Taken():
                 left = self.table.owners[event.partition]
                 move = self.arrangement.taken(event.partition, event.node)
-                self._ledger.moved(event.partition, left, move)
+                self._ledger.moved(event.partition, left, move, self.stable)
             case Adopted():
                 self.arrangement.adopted(event.shard, event.node)
-        self._changed = True
+        # Not written down: a controller that takes over asks the nodes what they hold.
         self._replan()
 
     def _drain(self, node: str) -> None:
@@ -339,8 +342,8 @@ class Controller:
             self.mode = Mode.GATHERING
             self._note("waiting for a reliable node")
             return
-        self.arrangement.renew(placed(footprint, self.stage, self.table, self.arrangement.previous))
         self.epoch += 1
+        self.arrangement.renew(placed(footprint, self.stage, self.table, self.arrangement.previous), self.epoch)
         self.stable = clock
         self._gone_back = clock, sources
         self._collected.clear()
@@ -403,7 +406,10 @@ class Controller:
         latest = event.stable if event.epoch == self.epoch else self._gone_back[0]
         for partition, clock in event.holds:
             if event.epoch == self.epoch or clock <= latest:
-                self._held.setdefault(partition, {}).setdefault(clock, event.node)
+                holders = self._held.setdefault(partition, {})
+                # Whoever is reliable is asked first: another may be gone before it has answered.
+                if clock not in holders or event.reliable:
+                    holders[clock] = event.node
         self._awaited.discard(event.node)
         self._resume_if_all_answered()
 
@@ -465,10 +471,19 @@ class Controller:
             self._logged_at = now
             self._events.clear()
             self._out.append(iteration)
+            self._learn(iteration)
             if self._logged < self.limit and not self._stopping and self.settings.stop(iteration):
                 self._stopping = self._changed = True
                 self.limit = self._ledger.reached + 1
                 self._broadcast(Limit(self.epoch, self.limit), IN_EPOCH)
+
+    def _learn(self, iteration: Iteration) -> None:
+        quiet = not (iteration.redone or iteration.events or self.arrangement.moving)
+        nodes = iteration.reliable, iteration.transient
+        self._policy = self._policy.after(Observed(iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet))
+        if self.stage != iteration.stage:
+            self._note(f"stage {self.stage} after stage {iteration.stage}")
+            self._replan()
 
     def _told_of(self, clock: int) -> bool:
         """Whether every worker has reported a clock, or never will."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from agileml.core.placement import Thresholds
 from agileml.core.progress import Clocked
+from agileml.core.stages import StagePolicy
 from agileml.messages import Version
 
 
@@ -78,7 +79,10 @@ Instruction = Remember | Send | Iteration | Finished | Failed
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """What the controller is told. `stop` looks at each finished clock and says whether to end."""
+    """What the controller is told. `stop` looks at each finished clock and says whether to end.
+
+    Without a policy of its own the stage goes by the thresholds.
+    """
 
     reliable: int
     transient: int
@@ -88,3 +92,4 @@ class ControllerSettings:
     heartbeat_timeout: float = 1.0
     checkpoint_every: int = 0
     stop: Callable[[Iteration], bool] = lambda _: False
+    stage: StagePolicy | None = None

@@ -52,11 +52,14 @@ class Ledger:
         clocked.pulled += progress.pulled_bytes
         clocked.backup += progress.backup_bytes
 
-    def moved(self, partition: int, left: str, move: Move) -> None:
+    def moved(self, partition: int, left: str, move: Move, stable: int) -> None:
         """A partition has arrived; where it left, nothing stays of it but what becomes its copy."""
-        self.served[partition] = {move.to}
         if left != move.backup:
             self.copied[partition].pop(left, None)
+        elif left in self.served[partition]:
+            # It says so itself, but that may come later than the word of the arrival.
+            self.copied[partition].setdefault(left, set()).add(stable)
+        self.served[partition] = {move.to}
 
     def worked(self, done: WorkDone) -> None:
         """A worker has finished what it had to do for a clock."""
@@ -88,5 +91,8 @@ class Ledger:
     def close(self, clock: int) -> tuple[Clocked, int]:
         """The sums of a finished clock, and how many chunks of it or of earlier ones were computed again."""
         sums = self.clocks.pop(clock, None) or Clocked()
+        if sums.chunks < self.plan.total(clock):
+            # Some never said what they did, as when the controller was away: the mean of the others would be another's.
+            sums.loss_sum, sums.loss_count = 0.0, 0
         again = [self.clocks.pop(earlier).chunks for earlier in list(self.clocks) if earlier < clock]
         return sums, max(0, sums.chunks - self.plan.total(clock)) + sum(again)

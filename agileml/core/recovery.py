@@ -44,18 +44,16 @@ def way_back(members: Members, copies: Copies) -> tuple[int, tuple[str, ...]]:
 def _holder(members: Members, copies: Copies, partition: int) -> str:
     """Who has the stable version of a partition; an empty name if nobody is left who has."""
     backup, owner = copies.table.backups[partition], copies.table.owners[partition]
-    if members.alive(backup) and copies.stable in copies.ledger.copied[partition].get(backup, ()):
-        return backup
-    if members.alive(owner) and owner in copies.ledger.served[partition]:
-        return owner
+    copied = copies.ledger.copied[partition]
+    before = copies.sources[partition] if copies.gone_back == copies.stable else ""
     # A backup that was dismissed keeps what it has until a later version is stable.
-    dismissed = [name for name, versions in copies.ledger.copied[partition].items() if copies.stable in versions]
-    for name in dismissed:
-        if members.alive(name):
-            return name
-    # A controller that took over does not know who had it.
-    before = copies.sources[partition] if copies.gone_back == copies.stable and copies.sources else ""
-    return before if before in (INIT, CHECKPOINT) or members.alive(before) else ""
+    holders = [name for name in (backup, *copied) if copies.stable in copied.get(name, ())]
+    if owner in copies.ledger.served[partition]:
+        holders.append(owner)
+    holders = [name for name in (*holders, before) if members.alive(name)]
+    # Who is reliable is asked first: another may be gone before it has answered.
+    reliable = [name for name in holders if members[name].reliable]
+    return next(iter(reliable + holders), before if before in (INIT, CHECKPOINT) else "")
 
 
 def common(

@@ -50,12 +50,14 @@ class Network:
     """Bytes a second of a node's card in each direction (0: no limit), seconds of latency, and random delay on top.
 
     `jitter` is the mean of an exponential delay, drawn for each message; messages of one link still keep their order.
+    `skew` makes links differ: each has a factor of its own on its jitter, log-normal with this deviation.
     `weigh` gives the bytes of a message: a model of a large job need not hold its arrays.
     """
 
     bytes_per_second: float = 0.0
     latency: float = 0.0001
     jitter: float = 0.0
+    skew: float = 0.0
     weigh: Callable[[object], int] = size_of
 
 
@@ -68,13 +70,14 @@ class Wire:
     _sending: dict[str, float] = field(default_factory=dict)
     _receiving: dict[str, float] = field(default_factory=dict)
     _last: dict[tuple[str, str], float] = field(default_factory=dict)
+    _factors: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def reached(self, sender: str, receiver: str, message: object, now: float) -> tuple[float, float]:
         """When a message that is sent now begins to come in, and the seconds that receiving it takes."""
         network = self.network
         at, seconds = now + network.latency, 0.0
         if network.jitter:
-            at += self.rng.exponential(network.jitter)
+            at += self.rng.exponential(network.jitter) * self._factor(sender, receiver)
         if network.bytes_per_second and sender != receiver:
             seconds = network.weigh(message) / network.bytes_per_second
             left = max(self._sending.get(sender, 0.0), now)
@@ -90,3 +93,10 @@ class Wire:
         done = max(self._receiving.get(receiver, 0.0), now) + seconds
         self._receiving[receiver] = done
         return done
+
+    def _factor(self, sender: str, receiver: str) -> float:
+        if not self.network.skew:
+            return 1.0
+        if (sender, receiver) not in self._factors:
+            self._factors[sender, receiver] = float(np.exp(self.network.skew * self.rng.standard_normal()))
+        return self._factors[sender, receiver]

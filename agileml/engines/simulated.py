@@ -44,6 +44,7 @@ def _settings(job: Job) -> ControllerSettings:
         heartbeat_timeout=job.heartbeat_timeout,
         checkpoint_every=job.checkpoint_every,
         stop=_Stop(job.stopping),
+        stage=job.stage,
     )
 
 

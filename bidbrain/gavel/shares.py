@@ -197,8 +197,9 @@ def _why_nowhere(problem: Problem, m: int) -> str:
     if not len(fitting):
         return f"job {jobs.ids[m]!r} runs on no type: all its throughputs are 0; add a type that it runs on"
     most = max(fitting, key=lambda j: float(cluster.workers[j]))
+    name, scale = cluster.types[most], int(jobs.scale[m])
+    workers, smaller = ("1 worker", "") if scale == 1 else (f"{scale} workers at once", " or lower its scale")
     return (
-        f"job {jobs.ids[m]!r} runs on no type: it takes {jobs.scale[m]} workers at once, and of those it runs on"
-        f" {cluster.types[most]!r} has the most, {cluster.workers[most]:g}; add {cluster.types[most]!r} workers or"
-        " lower its scale"
+        f"job {jobs.ids[m]!r} runs on no type: it takes {workers}, and of those it runs on"
+        f" {name!r} has the most, {cluster.workers[most]:g}; add {name!r} workers{smaller}"
     )

@@ -34,7 +34,7 @@ from spotctl.agent.processes import MARK
 
 INDEX_VARIABLE = "SPOTCTL_INDEX"
 
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS = 0.1
 _SOURCE = "local"
 
 
@@ -202,7 +202,6 @@ def main(arguments: Sequence[str]) -> None:
         if os.fork() == 0:
             for descriptor in {up[0], *ups, *(locks - {lock})}:
                 os.close(descriptor)
-            os.set_inheritable(lock, False)
             _live(Machine(folder, clock), up[1])
         os.close(up[1])
         os.close(lock)

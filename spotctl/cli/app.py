@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from spotctl.cli import backtest, beta, gavel, jobfile, plan, prices, train
+from spotctl.cli import backtest, beta, gavel, jobfile, launch, plan, prices, train
 from spotctl.cli.boundary import exit_code_of
 from spotctl.cli.session import Session
 
@@ -29,6 +29,8 @@ app.command("train")(train.train)
 app.command("plan")(plan.plan)
 app.command("init")(jobfile.init)
 app.command("schema")(jobfile.schema)
+for _command in (launch.launch, launch.resume, launch.stop, launch.down, launch.status, launch.logs):
+    app.command(_command.__name__)(_command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -12,6 +12,7 @@ from agileml import errors as training
 from bidbrain import errors as deciding
 from pricing_data import errors as pricing
 from spotctl import errors as product
+from spotctl.orchestrator import errors as running
 from spotctl.planning import errors as planning
 
 DONE = 0
@@ -20,6 +21,7 @@ USAGE = 2
 NOT_IN_TIME = 3
 OVER_BUDGET = 4
 CREDENTIALS = 5
+ALREADY_RUNNING = 6
 INTERRUPTED = 130
 
 # The first that fits, so the special before the general.
@@ -36,6 +38,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (training.AgileMLError, FAILED),
     (planning.NotInTime, NOT_IN_TIME),
     (planning.OverBudget, OVER_BUDGET),
+    (running.AlreadyRunning, ALREADY_RUNNING),
     (product.SpotctlError, FAILED),
 )
 

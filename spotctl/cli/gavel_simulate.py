@@ -38,6 +38,9 @@ def simulate(
     ] = False,
     round_: Annotated[float, typer.Option("--round", help="Seconds of a round.")] = 360,
     checkpoint_seconds: Annotated[float, typer.Option(help="What a job loses when it moves to other workers.")] = 0,
+    budget: Annotated[
+        float | None, typer.Option(help="Dollars for all jobs, with --policy makespan-within-budget.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for jobs.csv and plots.")] = None,
     json_: JsonOption = False,
 ) -> None:
@@ -57,7 +60,7 @@ def simulate(
     session: Session = context.obj
     options = gavel_simulation.Options(
         trace, arrivals, jobs, seed, scale, throughputs, cluster, policy, prices, slo, agnostic, space_sharing,
-        round_, checkpoint_seconds,
+        round_, checkpoint_seconds, budget,
     )  # fmt: skip
     asked, remarks = gavel_simulation.scenario(options)
     dispatcher = gavel_simulation.dispatcher(options, asked)
@@ -67,6 +70,10 @@ def simulate(
         outcome = play(asked, dispatcher, progress)
         seconds = time.perf_counter() - started
     summary = summarise(outcome)
+    if budget is not None and (summary.cost_usd or 0.0) > budget:
+        session.remark(
+            f"--budget {budget:g}: was exceeded by jobs that came later; all was done for the least it costs"
+        )
     if out is not None:
         from spotctl import gavel_plots
 

@@ -14,11 +14,7 @@ from typing import Annotated, Any, get_args
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from pricing_data.market import Market
-from spotctl.errors import SpotctlError
-
-
-class BrokenLog(SpotctlError):
-    """The event log holds what this version cannot read."""
+from spotctl.orchestrator.errors import BrokenLog
 
 
 def _market(given: object) -> Market:

@@ -21,12 +21,11 @@ from spotctl.orchestrator.state import after, fold
 from spotctl.orchestrator.workload import Workload
 from spotctl.providers.base import (
     Machine,
-    NoCapacity,
     NotFound,
     NotPermitted,
     Order,
     Provider,
-    QuotaReached,
+    ProviderError,
     Throttled,
     Unanswered,
 )
@@ -143,12 +142,12 @@ class Executor:
 
     def _rent(self, intent: ev.RentIntended) -> Event | None:
         try:
-            machines = self._asked(lambda: self._provider.rent(self._order(intent)))
-        except (NoCapacity, QuotaReached) as error:
-            return ev.RentRefused(intent.intent, type(error).__name__, str(error))
-        except NotPermitted as error:
+            machines = self._asked(lambda: self._provider.rent(self._order(intent)), refusals=(ProviderError,))
+        except ProviderError as error:
             self._journal.write(ev.RentRefused(intent.intent, type(error).__name__, str(error)))
-            raise
+            if isinstance(error, NotPermitted):
+                raise
+            return None
         if machines is None:
             return None
         return ev.Rented(intent.intent, tuple(ev.Granted(machine.id, machine.started) for machine in machines))
@@ -182,8 +181,8 @@ class Executor:
             self._workload.secrets(),
         )
 
-    def _asked(self, call: Callable[[], T]) -> T | None:
-        """The answer to a call, repeated with growing pauses; None if there is none for now."""
+    def _asked(self, call: Callable[[], T], refusals: tuple[type[ProviderError], ...] = (NotPermitted,)) -> T | None:
+        """The answer to a call, repeated with growing pauses; None if there is none for now. Refusals are raised."""
         patience = self._patience
         try:
             for attempt in stamina.retry_context(
@@ -196,5 +195,10 @@ class Executor:
                 with attempt:
                     return call()
         except (Throttled, Unanswered):
+            return None
+        except refusals:
+            raise
+        except ProviderError:
+            # What is wrong with it may be over when it is tried again, in the next turn.
             return None
         return None

@@ -36,6 +36,14 @@ def spent(state: RunState, now: int, tariff: Tariff) -> int:
     return sum(_bill(state, held, now, tariff) for held in state.machines.values())
 
 
+def on_demand(state: RunState, now: int, tariff: Tariff) -> int:
+    """What the same machines would have cost on demand, where nobody takes them, and nothing is refunded."""
+    return sum(
+        _flat(state, held, now if held.ended is None else held.ended, tariff, listed=True)
+        for held in state.machines.values()
+    )
+
+
 def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
     """What was spent, and what can follow to the ends of the leases if nothing is renewed or bought."""
     later = sum(_to_lease_end(state, held, now, tariff, teardown) for held in state.alive)
@@ -45,7 +53,7 @@ def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
 def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tariff: Tariff, teardown: int) -> int:
     """What a renewal adds to what is committed."""
     return sum(
-        _worst(state, held, until + teardown, tariff) - _worst(state, held, _gone_at(held, now, teardown), tariff)
+        _flat(state, held, until + teardown, tariff) - _flat(state, held, _gone_at(held, now, teardown), tariff)
         for held in map(state.machines.__getitem__, machines)
         if held.alive
     )
@@ -65,16 +73,16 @@ def _bill(state: RunState, held: Held, now: int, tariff: Tariff) -> int:
 
 
 def _to_lease_end(state: RunState, held: Held, now: int, tariff: Tariff, teardown: int) -> int:
-    return _worst(state, held, _gone_at(held, now, teardown), tariff) - _worst(state, held, now, tariff)
+    return _flat(state, held, _gone_at(held, now, teardown), tariff) - _flat(state, held, now, tariff)
 
 
 def _gone_at(held: Held, now: int, teardown: int) -> int:
     return max(now, held.lease_until + teardown)
 
 
-def _worst(state: RunState, held: Held, end: int, tariff: Tariff) -> int:
-    """The bill of a life at the highest price throughout."""
+def _flat(state: RunState, held: Held, end: int, tariff: Tariff, *, listed: bool = False) -> int:
+    """The bill of a life at one price throughout: the highest that is paid, or the listed one."""
     allocation = state.allocations[held.allocation]
-    ceiling = allocation.on_demand if allocation.bid is None else allocation.bid
+    ceiling = allocation.on_demand if allocation.bid is None or listed else allocation.bid
     life = Life(held.started, max(end, held.started), End.LEFT)
     return tariff.rule(allocation.market).bill(life, ceiling).amount

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from spotctl.errors import SpotctlError
-from spotctl.orchestrator.events import BrokenLog, Event, from_json, to_json
+from spotctl.orchestrator.errors import AlreadyRunning, BrokenLog, LogFailed
+from spotctl.orchestrator.events import Event, from_json, to_json
 
 SCHEMA = 1
 WAIT_MS = 10_000
@@ -34,14 +34,6 @@ _CREATE = (
     "CREATE TRIGGER no_delete BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never removed'); END",
     f"PRAGMA user_version = {SCHEMA}",
 )
-
-
-class LogFailed(SpotctlError):
-    """The event log cannot be written or read: without it nothing may be changed."""
-
-
-class AlreadyRunning(SpotctlError):
-    """A job of this name runs already."""
 
 
 @dataclass(frozen=True, slots=True)

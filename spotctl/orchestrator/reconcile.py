@@ -78,10 +78,10 @@ Instruction = Buy | Renew | GiveBack | Plan
 
 
 def situation(state: RunState, terms: Terms, price: Callable[[Offer], int], now: int, pace: Pace) -> Situation:
-    """What the strategy may know. Markets that rest are not offered, nor those that the reliable machines are in."""
+    """What the strategy may know."""
     return Situation(
         now=now,
-        offers=tuple(offer for offer in terms.offers if not resting(state, offer, now)),
+        offers=_offered(state, terms, price, now),
         price=price,
         holdings=tuple(_holdings(state, terms, pace)),
         baseline=terms.baseline,
@@ -90,10 +90,17 @@ def situation(state: RunState, terms: Terms, price: Callable[[Offer], int], now:
     )
 
 
-def resting(state: RunState, offer: Offer, now: int) -> bool:
-    """Whether a market refused or took machines so lately that others come first."""
+def refusing(state: RunState, offer: Offer, now: int) -> bool:
+    """Whether a market refused so lately that it is not asked again yet, or is about to take machines."""
     rest = state.rests.get(offer.market)
-    return rest is not None and now < rest.until
+    return rest is not None and now < (rest.until if rest.taken is None else rest.taken)
+
+
+def _offered(state: RunState, terms: Terms, price: Callable[[Offer], int], now: int) -> tuple[Offer, ...]:
+    """Markets that do not cost more than on demand: those that do not rest, or else those that took machines."""
+    fair = tuple(o for o in terms.offers if not refusing(state, o, now) and price(o) <= o.on_demand)
+    calm = tuple(o for o in fair if o.market not in state.rests or now >= state.rests[o.market].until)
+    return calm or fair
 
 
 def upkeep(state: RunState, now: int, pace: Pace) -> list[Instruction]:
@@ -114,7 +121,7 @@ def upkeep(state: RunState, now: int, pace: Pace) -> list[Instruction]:
 
 
 def purchases(state: RunState, decision: Decision, now: int, pace: Pace) -> list[Instruction]:
-    """What a decision means for what there is. A market that rests is not asked, whoever wants it."""
+    """What a decision means for what there is. A market that refuses is not asked, whoever wants it."""
     wanted: list[Instruction] = []
     for action in decision.actions:
         match action:
@@ -124,14 +131,14 @@ def purchases(state: RunState, decision: Decision, now: int, pace: Pace) -> list
                 planned = state.allocations[number].leaves_at
                 if planned is None or leaves < planned:
                     wanted.append(Plan(number, leaves))
-            case Rent() if action.machines > 0 and not (action.bid is not None and resting(state, action.offer, now)):
+            case Rent() if action.machines > 0 and not (action.bid is not None and refusing(state, action.offer, now)):
                 wanted.append(Buy(action))
     return wanted
 
 
 def reliable_wanted(state: RunState, terms: Terms, now: int) -> list[Instruction]:
     """Reliable machines that are missing, for those are held from the start to the end."""
-    if terms.reliable is None or resting(state, terms.reliable.offer, now):
+    if terms.reliable is None or refusing(state, terms.reliable.offer, now):
         return []
     here = sum(len(state.of(number)) for number, one in state.allocations.items() if one.reliable)
     missing = terms.reliable.machines - here

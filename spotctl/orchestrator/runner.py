@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from bidbrain.strategies.base import Offer, Strategy
 from pricing_data.units import HOUR, MINUTE, format_usd
 from spotctl.orchestrator import events as ev
 from spotctl.orchestrator import guard, observe, reconcile
+from spotctl.orchestrator.errors import LogFailed
 from spotctl.orchestrator.execute import Executor, Journal
 from spotctl.orchestrator.guard import Tariff
-from spotctl.orchestrator.log import LogFailed
 from spotctl.orchestrator.reconcile import Buy, GiveBack, Instruction, Pace, Renew, Terms
 from spotctl.orchestrator.state import RunState
 from spotctl.orchestrator.workload import BUDGET, NO_CAPACITY, NOT_PERMITTED, Verdict, Workload
@@ -31,10 +32,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """Who decides, about what, and within which limits."""
+    """Who decides, about what, and within which limits. `choose` is called when there is something to choose."""
 
-    strategy: Strategy
-    terms: Terms
+    choose: Callable[[], tuple[Strategy, Terms]]
     tariff: Tariff
     pace: Pace = field(default_factory=Pace)
     limits: Limits = field(default_factory=Limits)
@@ -61,6 +61,11 @@ class Runner:
         self._brief = brief
         self._asked = _Asked()
         self._alone_since: int | None = None
+
+    @cached_property
+    def _choice(self) -> tuple[Strategy, Terms]:
+        """Who only gives back what an earlier process rented has nothing to choose."""
+        return self._brief.choose()
 
     @property
     def state(self) -> RunState:
@@ -127,7 +132,8 @@ class Runner:
         if self._unsettled():
             return []
         self._check_capacity(now)
-        wanted = reconcile.reliable_wanted(self.state, self._brief.terms, now)
+        strategy, terms = self._choice
+        wanted = reconcile.reliable_wanted(self.state, terms, now)
         about = (
             [(number, len(self.state.of(number))) for number in self.state.allocations],
             [held.id for held in self.state.alive if held.warned_until is not None],
@@ -135,14 +141,20 @@ class Runner:
         )
         if about == self._asked.about and now < self._asked.again_at:
             return wanted
-        situation = reconcile.situation(self.state, self._brief.terms, self._price_at(now), now, self._brief.pace)
-        decision = self._brief.strategy.decide(situation)
+        situation = reconcile.situation(self.state, terms, self._price_at(now), now, self._brief.pace)
+        if not situation.offers and not situation.holdings and self._taken_soon():
+            # What is open once they are taken, it can choose then; now all that is left is on demand.
+            return wanted
+        decision = strategy.decide(situation)
         latest = now + ASK_EVERY
         self._asked = _Asked(latest if decision.wake_at is None else min(latest, decision.wake_at), about)
         actions = reconcile.purchases(self.state, decision, now, self._brief.pace)
         if actions:
             self._journal.write(ev.Decided(tuple(map(_words, actions)), decision.reason))
         return [*wanted, *actions]
+
+    def _taken_soon(self) -> bool:
+        return any(held.warned_until is not None for held in self.state.alive)
 
     def _price_at(self, now: int) -> Callable[[Offer], int]:
         return lambda offer: self._brief.tariff.prices(offer.market, now).price_at(now)
@@ -209,10 +221,15 @@ class Runner:
         if self.state.ended is None:
             stop = self.state.stopping
             assert stop is not None
-            ended = ev.RunEnded(stop.outcome, stop.message, wall_us, dict(self._workload.facts()))
-            self._journal.write(ended)
+            facts = {**self._workload.facts(), **self._costs()}
+            self._journal.write(ev.RunEnded(stop.outcome, stop.message, wall_us, facts))
         assert self.state.ended is not None
         return self.state.ended
+
+    def _costs(self) -> dict[str, int]:
+        """What was paid, and what the same machines would have cost on demand."""
+        now, tariff = self._journal.now(), self._brief.tariff
+        return {"spent": guard.spent(self.state, now, tariff), "on_demand": guard.on_demand(self.state, now, tariff)}
 
     def _not_permitted(self, error: NotPermitted) -> None:
         """Nothing can be changed any more, not even given back: the leases see to that."""

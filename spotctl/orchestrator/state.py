@@ -55,10 +55,15 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """A market that is left alone until a moment, because it refused or took machines so many times."""
+    """A market that is left alone until a moment, because it refused or took machines so many times.
+
+    One that refused is not asked. One that takes machines at `taken` is not asked before, and is not the first to be
+    asked after it.
+    """
 
     until: int
     times: int
+    taken: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +145,7 @@ def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
 
 
 def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
-    return _rested(_closed(state, event.intent), state.orders[event.intent].market, at)
+    return _rested(_closed(state, event.intent), state.orders[event.intent].market, at, taken=False)
 
 
 def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
@@ -185,7 +190,7 @@ def _taken(state: RunState, machine: str, at: int, together: Callable[[Held], bo
     """A market takes machines back, and is left alone. Those that go together are one time, however many they are."""
     number = state.machines[machine].allocation
     others = (held for held in state.machines.values() if held.allocation == number and held.id != machine)
-    return state if any(map(together, others)) else _rested(state, state.allocations[number].market, at)
+    return state if any(map(together, others)) else _rested(state, state.allocations[number].market, at, taken=True)
 
 
 def _progressed(state: RunState, event: ev.Progressed, _: int) -> RunState:
@@ -209,11 +214,11 @@ def _machines(state: RunState, ids: Iterable[str], change: Callable[[Held], Held
     return replace(state, machines={**state.machines, **changed})
 
 
-def _rested(state: RunState, market: Market, at: int) -> RunState:
-    before = state.rests.get(market, Rest(at, 0))
+def _rested(state: RunState, market: Market, at: int, *, taken: bool) -> RunState:
+    before = state.rests.get(market, Rest(at, 0, None))
     # Who was left alone for long enough, and came back only now, begins anew.
     times = before.times + 1 if at <= before.until + LONGEST_REST else 1
-    rest = Rest(at + min(FIRST_REST << (times - 1), LONGEST_REST), times)
+    rest = Rest(at + min(FIRST_REST << (times - 1), LONGEST_REST), times, at if taken else None)
     return replace(state, rests={**state.rests, market: rest})
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import inf, isfinite
 
 from bidbrain.backtest.scenario import Scenario
+from bidbrain.billing import BillingRule
 from bidbrain.cost import Application
 from bidbrain.strategies.base import Decision, Rent, Situation, Strategy
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+from pricing_data.units import HOUR
 from spotctl.jobspec import Command
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.expected import Conditions, Part, Todo, beta_of, on_demand, usd_per_work, usd_range, whole
@@ -25,13 +26,18 @@ def chosen(question: Question, home: int, known: Known, columns: Columns) -> Job
     settled = settle(question, home, known, columns)
     named = strategy_for(question.job.spec, settled.fleet.baseline.offer.market.cloud)
     scenario = scenario_of(settled.past, settled.fleet)
-    mandate = _mandate(question, settled, scheme_of(named.scheme, scenario).strategy)
+    mandate = _mandate(question, settled, scheme_of(named.scheme, scenario).strategy, scenario.billing)
     decision = _decision(question, mandate, settled, known.board.at)
     rents = [action for action in decision.actions if isinstance(action, Rent)]
     under, todo = _conditions(question, settled, scenario, rents), _todo(question)
     betas = [beta_of(settled.past, rent, settled.prices[rent.offer.market]) for rent in rents]
     parts = [Part.of(rent, settled.prices[rent.offer.market], beta) for rent, beta in zip(rents, betas, strict=True)]
     found = whole(parts, under, todo)
+    if not isfinite(found.hours):
+        raise NotInTime(
+            f"{question.asked.name}: {named.scheme} would rent {rents[0].offer.market}, where machines are taken before"
+            " they have done anything; choose another strategy or other types"
+        )
     choice = tuple(
         Choice(rent, part.price, beta, usd_per_work(share))
         for rent, part, beta, share in zip(rents, parts, betas, found.first.shares, strict=False)
@@ -56,19 +62,28 @@ def chosen(question: Question, home: int, known: Known, columns: Columns) -> Job
     )
 
 
-def over_budget(plan: JobPlan) -> OverBudget | None:
-    """What is wrong with a plan that is expected to cost more than the job may."""
-    budget = plan.job.budget_usd
-    if budget is None or plan.work.assumed or plan.whole.usd <= budget:
+def wrong_with(plan: JobPlan) -> OverBudget | NotInTime | None:
+    """Why a plan does not do: it is expected to cost more than the job may, or to be late."""
+    budget, deadline, name = plan.job.budget_usd, plan.job.deadline, plan.job.spec.name
+    if plan.work.assumed:
         return None
-    low, high = plan.usd_range
-    return OverBudget(
-        f"{plan.job.spec.name}: is expected to cost ${plan.whole.usd:.2f} (${low:.2f} to ${high:.2f}), more than its"
-        f" budget of ${budget:.2f}; raise it, or give the job less to do"
+    if budget is not None and plan.whole.usd > budget:
+        low, high = plan.usd_range
+        return OverBudget(
+            f"{name}: is expected to cost ${plan.whole.usd:.2f} (${low:.2f} to ${high:.2f}), more than its budget of"
+            f" ${budget:.2f}; raise it, or give the job less to do"
+        )
+    # Who can afford machines that nobody takes back is carried over the line by them.
+    on_demand_keeps = deadline is not None and plan.at + round(plan.on_demand.hours * HOUR) <= deadline
+    if deadline is None or plan.finish_by <= deadline or (on_demand_keeps and plan.on_demand.usd <= (budget or inf)):
+        return None
+    return NotInTime(
+        f"{name}: is expected to take {plan.whole.hours:.1f} hours, {(plan.finish_by - deadline) / HOUR:.1f} more than"
+        f" there are; give it more time, or the ${plan.on_demand.usd:.2f} that machines on demand would cost"
     )
 
 
-def _mandate(question: Question, settled: Settled, strategy: Strategy) -> Mandate:
+def _mandate(question: Question, settled: Settled, strategy: Strategy, billing: BillingRule) -> Mandate:
     fleet = settled.fleet
     return Mandate(
         offers=fleet.offers,
@@ -79,33 +94,37 @@ def _mandate(question: Question, settled: Settled, strategy: Strategy) -> Mandat
         overheads=fleet.overheads,
         deadline=None if question.asked.work.assumed else question.job.deadline,
         strategy=strategy,
+        billing=billing,
     )
 
 
 def _decision(question: Question, mandate: Mandate, settled: Settled, now: int) -> Decision:
     """What is decided when nothing is held yet."""
     asked = question.asked
-    work = inf if asked.work.assumed else asked.amount * HOUR
+    work = inf if asked.work.assumed else asked.work.amount(mandate.most_nu if asked.work.timed else asked.reference_nu)
     situation = Situation(
-        now, mandate.offers, lambda offer: settled.prices[offer.market], (), mandate.baseline, mandate.most_nu, work
+        now,
+        mandate.offers,
+        lambda offer: settled.prices[offer.market],
+        (),
+        mandate.baseline,
+        mandate.most_nu,
+        work * HOUR,
     )
-    decision = mandate.decide(situation, _usd_for_an_hour(question, mandate))
+    beside = mandate.reliable
+    reserved = 0.0 if beside is None else beside.machines * mandate.committed_usd(beside)
+    budget = question.job.budget_usd
+    decision = mandate.decide(situation, inf if budget is None else budget - reserved)
     if any(isinstance(action, Rent) for action in decision.actions):
         return decision
-    refusal = NotInTime if question.job.budget_usd is None else OverBudget
-    raise refusal(f"{asked.name}: nothing would be rented: {decision.reason}")
-
-
-def _usd_for_an_hour(question: Question, mandate: Mandate) -> float:
-    """What may be bought at once: an hour of it has to be paid, and every hour where time is all that ends the job."""
-    budget = question.job.budget_usd
     if budget is None:
-        return inf
-    reliable = mandate.reliable
-    beside = 0.0 if reliable is None else reliable.machines * reliable.offer.on_demand / NANOS_PER_DOLLAR
-    work = question.asked.work
-    hours = mandate.overheads.startup / HOUR + work.longest if work.timed else 1.0
-    return budget / max(hours, 1.0) - beside
+        raise NotInTime(f"{asked.name}: nothing would be rented: {decision.reason}")
+    unbound = mandate.decide(situation)
+    each = max((mandate.committed_usd(action) for action in unbound.actions if isinstance(action, Rent)), default=0.0)
+    raise OverBudget(
+        f"{asked.name}: a budget of ${budget:.2f} does not pay for {asked.least} machines to the end of their first"
+        f" leases at their bids; raise it to ${reserved + asked.least * each:.2f}, or let the job have fewer machines"
+    )
 
 
 def _todo(question: Question) -> Todo:

@@ -25,9 +25,9 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, SECOND
 from spotctl.planning.past import Past
 
-# What a price may be while a job runs, as far as the last week tells.
-_RECENT = 7 * DAY
+# Of the mean prices of spans as long as the job, what lies between is what may well be.
 _FROM, _TO = 0.1, 0.9
+_SPANS = 200
 NOBODY = Estimate(0.0, 0.0, 0.0, None, inf, "on demand, which nobody takes back")
 
 
@@ -107,11 +107,23 @@ def _new(part: Part, under: Conditions) -> Allocation:
 
 
 def _replaced(part: Part, under: Conditions) -> Allocation:
-    """Whoever takes the place of an evicted machine is paid like a new one for the rest of the hour, and starts up."""
+    """Whoever takes the place of an evicted machine is paid like a new one for the rest of the hour, and starts up.
+
+    Of lives that end at random with rate r, each begun by a start-up s, the share exp(-r s) is work (`effective_price`
+    has the same).
+    """
     rest = 1 - (_after(part) or HOUR) / HOUR
     paid = _paid(part, under, HOUR) + part.beta * rest * _paid(part, under, 0)
-    startup, after = round(part.beta * under.startup), HOUR if part.beta else None
-    return replace(_new(part, under), paid_seconds=paid, startup=startup, eviction_after=after, planned=False)
+    starting = -np.expm1(-_per_hour(part) * under.startup / HOUR)
+    after = HOUR if part.beta else None
+    return replace(
+        _new(part, under), paid_seconds=paid, startup=round(starting * HOUR), eviction_after=after, planned=False
+    )
+
+
+def _per_hour(part: Part) -> float:
+    """The rate of evictions, if it is the same at every moment of an hour."""
+    return float(cumulative_hazard(np.float64(part.beta)))
 
 
 def _after(part: Part) -> float | None:
@@ -121,10 +133,10 @@ def _after(part: Part) -> float | None:
 
 
 def _paid(part: Part, under: Conditions, age: int) -> float:
-    """Billed seconds of an hour, if the risk of an eviction is the same at every moment of it."""
+    """Billed seconds of an hour."""
     if part.rent.bid is None or not part.beta:
         return 3600.0
-    per_hour = float(cumulative_hazard(np.float64(part.beta)))
+    per_hour = _per_hour(part)
     return float(expected_seconds(under.billing, age, HOUR, lambda ages: np.exp(-per_hour * ages / HOUR)))
 
 
@@ -170,15 +182,15 @@ class Whole:
         return sum(term.usd for term in self.terms)
 
 
-def whole(parts: Sequence[Part], under: Conditions, todo: Todo) -> Whole:
-    """What is expected if the footprint is kept up to the end; infinite where it does no work."""
-    first, later = first_hour(parts, under), later_hour(parts, under)
-    hours = _hours(first.work, later.work, under.startup / HOUR, todo)
+def whole(parts: Sequence[Part], under: Conditions, todo: Todo, later: Sequence[Part] | None = None) -> Whole:
+    """What is expected if the footprint is kept up to the end; `later` if its terms change after the first hour."""
+    first, then = first_hour(parts, under), later_hour(parts if later is None else later, under)
+    hours = _hours(first.work, then.work, under.startup / HOUR, todo)
     terms = tuple(
-        Term(now.allocation.market, now.allocation.machines, _upto(now.cost_usd, then.cost_usd, hours))
-        for now, then in zip(first.shares, later.shares, strict=True)
+        Term(one.allocation.market, one.allocation.machines, _upto(one.cost_usd, other.cost_usd, hours))
+        for one, other in zip(first.shares, then.shares, strict=True)
     )
-    return Whole(hours, terms, first, later)
+    return Whole(hours, terms, first, then)
 
 
 def _hours(first: float, later: float, startup: float, todo: Todo) -> float:
@@ -197,29 +209,35 @@ def _upto(first: float, later: float, hours: float) -> float:
 def usd_range(
     parts: Sequence[Part], betas: Sequence[Estimate], past: Past, under: Conditions, todo: Todo
 ) -> tuple[float, float]:
-    """The least and the most over the ends of beta's interval and of the middle 80% of the last week's prices."""
-    found = [whole(parts, under, todo).usd]
+    """The least and the most over the ends of beta's interval and what prices came to over as many hours before."""
+    expected = whole(parts, under, todo)
+    found = [expected.usd]
     for end, share in product((0, 1), (_FROM, _TO)):
-        moved = [_moved(part, beta, end, past, share) for part, beta in zip(parts, betas, strict=True)]
-        found.append(whole(moved, under, todo).usd)
+        now = [_with_beta(part, beta, end) for part, beta in zip(parts, betas, strict=True)]
+        later = [_with_price(part, past, share, expected.hours) for part in now]
+        found.append(whole(now, under, todo, later).usd)
     return min(found), max(found)
 
 
-def _moved(part: Part, beta: Estimate, end: int, past: Past, share: float) -> Part:
+def _with_beta(part: Part, beta: Estimate, end: int) -> Part:
+    return part if part.rent.bid is None else replace(part, beta=(beta.low, beta.high)[end])
+
+
+def _with_price(part: Part, past: Past, share: float, hours: float) -> Part:
     if part.rent.bid is None:
         return part
-    price = min(_price_quantile(past.histories[part.rent.offer.market], share), part.rent.bid)
-    return replace(part, price=price, beta=(beta.low, beta.high)[end])
+    history = past.histories[part.rent.offer.market]
+    return replace(part, price=_mean_price(history, part.rent.bid, share, round(hours * HOUR)))
 
 
-def _price_quantile(history: PriceSeries, share: float) -> int:
-    """The price that was not exceeded for such a share of the last week."""
-    recent = history.window(max(history.first, history.last - _RECENT), history.last)
-    if recent.first == recent.last:
-        return int(recent.prices[-1])
-    order = np.argsort(recent.prices[:-1], kind="stable")
-    lasted = np.cumsum(np.diff(recent.times)[order])
-    return int(recent.prices[:-1][order][np.searchsorted(lasted, share * lasted[-1])])
+def _mean_price(history: PriceSeries, bid: int, share: float, span: int) -> int:
+    """The quantile of what spans of a history cost on average, as far as a bid pays: above it no machine is held."""
+    span = min(span, history.last - history.first)
+    paid = np.minimum(history.prices[:-1], bid) * np.diff(history.times).astype(np.float64)
+    times, sums = history.times - history.first, np.concatenate(([0.0], np.cumsum(paid)))
+    starts = np.linspace(0, times[-1] - span, _SPANS)
+    means = (np.interp(starts + span, times, sums) - np.interp(starts, times, sums)) / span
+    return max(round(float(np.quantile(means, share))), 1)
 
 
 def on_demand(baseline: Rent, under: Conditions, todo: Todo) -> tuple[float, float]:

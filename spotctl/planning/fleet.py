@@ -53,7 +53,7 @@ def settle(question: Question, home: int, known: Known, columns: Columns) -> Set
         together=isinstance(question.job.spec.program, Command),
     )
     fleet = Fleet(
-        offers, _baseline(offers, most_nu, limits), _reliable(question, offers, board), most_nu, known.overheads
+        offers, _baseline(offers, most_nu, limits), _reliable(question, home, board, columns), most_nu, known.overheads
     )
     past = Past.of(map(board.history, rows), known.hazard_of, board.at)
     prices = {offer.market: int(board.price[row]) for offer, row in zip(offers, rows, strict=True)}
@@ -78,15 +78,17 @@ def _baseline(offers: Sequence[Offer], most_nu: float, limits: Limits) -> Rent:
     return Rent(cheapest, baseline_machines(most_nu, cheapest.nu, limits), None)
 
 
-def _reliable(question: Question, offers: Sequence[Offer], board: Board) -> Rent | None:
+def _reliable(question: Question, home: int, board: Board, columns: Columns) -> Rent | None:
     """The machines beside, of the type that is asked for, else of the cheapest on demand that the job may use."""
-    wanted = question.job.spec.resources.reliable
+    wanted, chosen = question.job.spec.resources.reliable, columns.kinds[home]
     if not wanted.machines:
         return None
-    cheapest = min(offers, key=lambda offer: offer.on_demand)
+    near = [j for j, kind in enumerate(columns.kinds) if (kind.cloud, kind.region) == (chosen.cloud, chosen.region)]
+    usable = [j for j in near if question.asked.nu[j] > 0]
+    cheapest = min(usable, key=lambda j: board.list_price(columns.numbers[j]))
+    place = board.markets[columns.rows[cheapest][0]]
     if wanted.type is None:
-        return Rent(cheapest, wanted.machines, None)
-    place = cheapest.market
+        return Rent(_offer(board, columns.rows[cheapest][0], question), wanted.machines, None)
     market = Market(place.cloud, place.region, place.zone, wanted.type)
     try:
         vcpus = board.catalog.instance_type(market.cloud, market.instance_type).vcpus

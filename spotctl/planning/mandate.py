@@ -12,10 +12,13 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, inf
 
 from bidbrain.backtest.engine import Overheads
+from bidbrain.billing import BillingRule, End, Life, usd
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy
-from pricing_data.units import MINUTE, NANOS_PER_DOLLAR
+from pricing_data.units import MINUTE
 
 LOOK_AGAIN = 2 * MINUTE
+LEASE = 16 * MINUTE
+"""What is bought is paid for so long at least: until a lease ends that nobody renews, and the machine is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class Mandate:
     overheads: Overheads
     deadline: int | None
     strategy: Strategy
+    billing: BillingRule
+    lease: int = LEASE
 
     @property
     def name(self) -> str:
@@ -50,7 +55,7 @@ class Mandate:
         return self.strategy.name
 
     def decide(self, situation: Situation, usd_left: float = inf) -> Decision:
-        """What to rent and to return now; nothing is bought that an hour of, at its bid, is not left in dollars."""
+        """What to rent and to return now; nothing is bought of which a lease costs more than is left."""
         if self._is_pressed(situation):
             wanted = self._on_demand(situation, "the deadline presses: on demand, which nobody takes back")
         else:
@@ -58,6 +63,11 @@ class Mandate:
             if not situation.offers and not situation.holdings and not wanted.actions:
                 wanted = self._on_demand(situation, "no market is open: on demand until one is")
         return self._within(wanted, situation, usd_left)
+
+    def committed_usd(self, rent: Rent) -> float:
+        """The most that one machine of a purchase can cost to the end of its first lease."""
+        ceiling = rent.offer.on_demand if rent.bid is None else rent.bid
+        return usd(self.billing.bill(Life(0, self.lease, End.LEFT), ceiling).amount)
 
     def _is_pressed(self, situation: Situation) -> bool:
         """The safety net of the deadline strategies: what is left is the work on demand and two changes of machines.
@@ -80,23 +90,21 @@ class Mandate:
 
     def _within(self, wanted: Decision, situation: Situation, usd_left: float) -> Decision:
         others = tuple(action for action in wanted.actions if isinstance(action, Return))
-        rents = [action for action in wanted.actions if isinstance(action, Rent)]
-        if not rents:
+        asked = rents = [action for action in wanted.actions if isinstance(action, Rent)]
+        if not asked:
             return wanted
         leaving = {action.allocation for action in others if action.at is None or action.at <= situation.now}
         staying = [holding for holding in situation.holdings if holding.allocation not in leaving]
         if self.limits.together:
-            rents = [replace(rents[0], machines=self.limits.most)]
-        room = _Room(self.limits, Counter(), usd_left).without(staying)
+            rents = [replace(asked[0], machines=self.limits.most)]
+        room = _Room(self, Counter(), usd_left).without(staying)
         bought = room.fill(rents)
         held = sum(room.held.values())
         soon = min(situation.now + LOOK_AGAIN, wanted.wake_at or situation.now + LOOK_AGAIN)
         if held < self.limits.least:
-            why = (
-                f"{held} machines are all that quotas and budget leave, and the job takes at least {self.limits.least}"
-            )
+            why = f"limits and budget leave {held} machines, and the job takes at least {self.limits.least}"
             return Decision(others, soon, f"{wanted.reason}; {why}")
-        if bought == rents:
+        if bought == asked:
             return wanted
         cut = f"held to {held} machines by the job's limits" if bought else "no room within the job's limits"
         return Decision((*others, *bought), wanted.wake_at, f"{wanted.reason}; {cut}")
@@ -106,7 +114,7 @@ class Mandate:
 class _Room:
     """What may still be bought while it is being filled."""
 
-    limits: Limits
+    mandate: Mandate
     held: Counter[str]
     usd_left: float
 
@@ -120,22 +128,22 @@ class _Room:
         """The purchases as far as there is room; raised to the least that the job takes, where there is."""
         bought = [self._buy(rent, rent.machines) for rent in rents]
         for i, rent in enumerate(rents):
-            short = self.limits.least - sum(self.held.values())
+            short = self.mandate.limits.least - sum(self.held.values())
             if short > 0:
                 bought[i] = replace(rent, machines=bought[i].machines + self._buy(rent, short).machines)
         return [rent for rent in bought if rent.machines]
 
     def _buy(self, rent: Rent, wanted: int) -> Rent:
-        kind = rent.offer.market.instance_type
-        ceiling = (rent.offer.on_demand if rent.bid is None else rent.bid) / NANOS_PER_DOLLAR
+        kind, limits = rent.offer.market.instance_type, self.mandate.limits
+        each = self.mandate.committed_usd(rent)
         free = min(
-            self.limits.most - sum(self.held.values()),
-            self.limits.by_type.get(kind, self.limits.most) - self.held[kind],
-            wanted if self.usd_left == inf else floor(self.usd_left / ceiling + 1e-9),
+            limits.most - sum(self.held.values()),
+            limits.by_type.get(kind, limits.most) - self.held[kind],
+            wanted if self.usd_left == inf else floor(self.usd_left / each),
         )
         machines = max(min(wanted, free), 0)
         self.held[kind] += machines
-        self.usd_left -= machines * ceiling
+        self.usd_left -= machines * each
         return replace(rent, machines=machines)
 
 

@@ -46,12 +46,9 @@ class Named:
 
 def strategy_for(spec: JobSpec, cloud: str) -> Named:
     """The scheme that a job's `strategy` means in a cloud."""
-    gang = spec.resources.machines.least > 1 and spec.kind is Kind.COMMAND
     if spec.strategy == AUTO:
         chosen = default_for(billing_of(cloud).name)
-        # A gang falls with its first machine: spread over pools it would fall more often.
-        name = f"{chosen.scheme}:1" if gang and chosen.scheme == "price-capacity" else chosen.scheme
-        return Named(name, chosen.reason)
+        return Named(chosen.scheme, chosen.reason)
     name = spec.strategy
     if name == "standard":
         name = "standard+agileml" if spec.kind is Kind.AGILEML else "standard+checkpoint"
@@ -77,8 +74,7 @@ class Past:
 
 def remembered_of(series: PriceSeries, at: int) -> PriceSeries:
     """The last weeks of a history, to a moment at or after its beginning; the last price holds on to the end."""
-    inside = series.times <= at
-    times, prices = series.times[inside], series.prices[inside]
+    times, prices = series.times, series.prices
     if times[-1] < at:
         times, prices = np.append(times, at), np.append(prices, prices[-1])
     if times[0] > at - _LEAST_HISTORY:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import inf
+from dataclasses import dataclass, replace
+from math import floor, inf
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from bidbrain.gavel.lp import FloatArray
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.errors import BadRequest, SpotctlError
-from spotctl.planning.choice import chosen, over_budget
+from spotctl.planning.choice import chosen, wrong_with
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import Bools, Eligible, eligible, why_unusable
 from spotctl.planning.past import remembered_of
@@ -59,19 +59,42 @@ def plan(jobs: Sequence[Job], known: Known) -> list[JobPlan]:
 
 
 def _first_that_fits(question: Question, known: Known, columns: Columns) -> JobPlan:
-    """The plan on the kind that Gavel prefers; where that would break the budget, on the next."""
+    """The plan on the kind that Gavel prefers; where that breaks a budget or a deadline, on the next."""
     refused: list[SpotctlError] = []
     for home in homes(question.asked, question.share):
         try:
             found = chosen(question, home, known, columns)
-        except OverBudget as error:
+            if question.asked.work.timed and (smaller := _within_budget(question, found)) is not None:
+                found = chosen(smaller, home, known, columns)
+        except (OverBudget, NotInTime) as error:
             refused.append(error)
             continue
-        wrong = over_budget(found)
+        wrong = wrong_with(found)
         if wrong is None:
             return found
         refused.append(wrong)
-    raise refused[-1] if refused else NotInTime(f"{question.job.spec.name}: no machine that may be rented got any time")
+    if refused:
+        raise refused[0]
+    least = question.asked.least
+    raise NotInTime(
+        f"{question.job.spec.name}: its part of the quotas is less than {least} machines of any kind; raise a quota, or"
+        " plan fewer jobs at a time"
+    )
+
+
+def _within_budget(question: Question, found: JobPlan) -> Question | None:
+    """Where time is all that ends a job, its budget says how many machines it can have for so long."""
+    budget = question.job.budget_usd
+    if budget is None or found.whole.usd <= budget:
+        return None
+    rented = sum(choice.rent.machines for choice in found.choice)
+    beside = sum(term.usd for term in found.whole.terms[len(found.choice) :])
+    most = floor(rented * (budget - beside) / (found.whole.usd - beside))
+    if most < max(question.asked.least, 1):
+        return None
+    share = replace(question.share, caps=tuple(min(cap, most) for cap in question.share.caps))
+    asked = replace(question.asked, most=most, reference_nu=question.asked.reference_nu * most / question.asked.most)
+    return replace(question, asked=asked, share=share)
 
 
 def _candidate(job: Job, known: Known, usable: Bools, lowest: Ints) -> _Candidate:
@@ -84,8 +107,7 @@ def _candidate(job: Job, known: Known, usable: Bools, lowest: Ints) -> _Candidat
         raise _nothing_usable(job, known, found)
     measured = measured_for(spec, known.earlier.get(spec.name, {}))
     names = {board.kinds[kind].type for kind in kinds} | measured.keys()
-    machines = {one.name: one for one in board.machine if one is not None and one.name in names}
-    told = rates(machines.values(), measured)
+    told = rates((one for one in board.catalog.types if one.name in names), measured)
     nu = np.zeros(len(board.kinds))
     nu[kinds] = [told[board.kinds[kind].type].nu for kind in kinds]
     return _Candidate(job, found, told, nu, _worth_a_look(np.array(kinds), nu, lowest))

@@ -58,8 +58,8 @@ def _compared(instead: Choice, choice: Sequence[Choice]) -> str:
     more = instead.usd_per_work / dearest - 1
     told = f"${instead.usd_per_work:.4g} per unit of work"
     if more >= 0:
-        return f"{more:.0%} dearer: {told}, evicted within an hour with {instead.beta.probability:.1%}"
-    return f"{told} by this estimate; passed over by the strategy, with a beta of {instead.beta.probability:.1%}"
+        return f"{more:.0%} dearer: {told}, beta {instead.beta.probability:.1%}"
+    return f"{told} by this estimate, beta {instead.beta.probability:.1%}: passed over by the strategy"
 
 
 def _left_out(settled: Settled, board: Board, columns: Columns) -> Iterator[Rejected]:

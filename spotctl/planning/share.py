@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.gavel.lp import CannotHold, FloatArray
+from bidbrain.gavel.lp import CannotHold, FloatArray, IntArray
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.problem import Allocation, Cluster, Jobs, Problem
 from spotctl.errors import BadRequest
@@ -88,10 +88,9 @@ def divide(
         raise OverBudget(f"{', '.join(job.name for job in asked)}: {error}; raise the budget") from error
     if found.infeasible:
         raise NotInTime("; ".join(found.infeasible))
-    held = problem.jobs.scale[:, None] * found.shares
-    scarce = held.sum(axis=0) >= workers * (1 - _NOTHING)
+    caps = _caps(asked, problem.jobs.scale[:, None] * found.shares, workers)
     return [
-        Share(name, _time(found, m), _caps(job, held[m], scarce, workers), _usd_per_work(job, usd_per_hour))
+        Share(name, _time(found, m), tuple(caps[m].tolist()), _usd_per_work(job, usd_per_hour))
         for m, job in enumerate(asked)
     ]
 
@@ -104,7 +103,8 @@ def homes(job: Asked, share: Share) -> list[int]:
     found = []
     for j in share.by_time:
         as_good = (caps >= job.least) & (rate >= rate[j] * (1 - _NOTHING)) & (job.nu >= job.nu[j] * (1 - _NOTHING))
-        found.append(int(np.argmin(np.where(as_good, share.usd_per_work, np.inf))))
+        if as_good.any():
+            found.append(int(np.argmin(np.where(as_good, share.usd_per_work, np.inf))))
     in_time = rate * job.hours_left >= job.amount if job.hurries else np.ones(rate.shape, dtype=np.bool_)
     possible = np.flatnonzero((job.nu > 0) & (caps >= job.least) & in_time)
     cheapest = possible[np.argsort(share.usd_per_work[possible], kind="stable")].tolist()
@@ -200,12 +200,18 @@ def _time(found: Allocation, m: int) -> FloatArray:
     return time
 
 
-def _caps(
-    job: Asked, held: FloatArray, scarce: np.ndarray[tuple[int], np.dtype[np.bool_]], workers: FloatArray
-) -> tuple[int, ...]:
-    """Machines of each kind: where a quota is used up, what the job holds of it; else as many as it may have."""
-    free = np.minimum(workers, job.most)
-    return tuple(np.floor(np.where(scarce, held, free) + _NOTHING).astype(np.int64).tolist())
+def _caps(asked: Sequence[Asked], held: FloatArray, workers: FloatArray) -> IntArray:
+    """Machines of each kind by job: as many as it may have, where all can; else in proportion to what each holds."""
+    most = np.array([job.most for job in asked], dtype=np.float64)[:, None]
+    wanted = np.where(np.stack([job.nu for job in asked]) > 0, np.minimum(most, workers), 0.0)
+    weight = np.where(held.sum(axis=0) > _NOTHING, held, wanted)
+    total = weight.sum(axis=0)
+    part = np.divide(weight, total, out=np.zeros(weight.shape), where=total > 0)
+    contested = wanted.sum(axis=0) > workers
+    caps: IntArray = np.floor(np.where(contested, np.minimum(workers * part, wanted), wanted) + _NOTHING).astype(
+        np.int64
+    )
+    return caps
 
 
 def _usd_per_work(job: Asked, usd_per_hour: FloatArray) -> FloatArray:

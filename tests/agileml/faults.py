@@ -25,7 +25,7 @@ from agileml.engines.network import Network
 from agileml.engines.results import model_of
 from agileml.engines.sim import Machines, Outcome, Simulation
 from agileml.layout import Params
-from agileml.node import JobSettings
+from agileml.node import JobSettings, Node
 from agileml.partitions import BackedUp
 from agileml.reference import model_digest, run
 from agileml.trainer import Declarations
@@ -82,6 +82,7 @@ class Watch:
     kinds: set[tuple[int, str]] = field(default_factory=set)
     digest: str = ""
     _stable: dict[int, int] = field(default_factory=dict)
+    _reliable: set[str] = field(default_factory=set)
     _backups: dict[tuple[int, str, int], tuple[BackedUp, int]] = field(default_factory=dict)
     _seen: int = 0
 
@@ -95,23 +96,40 @@ class Watch:
         said = f"{self.digest} {simulation.now!r} {sender} {receiver} {kind}"
         self.digest = sha256(said.encode()).hexdigest()
         self._check(simulation, receiver)
-        if receiver not in simulation.nodes and (receiver != CONTROLLER or simulation.away):
+        if not self._arrived(simulation, receiver, kind):
             return
         self.kinds.add((stage, kind))
         for trigger in list(self.triggers):
             if trigger.fits(stage, kind, self._seen) and trigger.act(simulation, kind):
                 self.triggers.remove(trigger)
 
+    @staticmethod
+    def _arrived(simulation: Simulation, receiver: str, kind: str) -> bool:
+        """Whether somebody was there to receive it; who is told to leave is gone now."""
+        if receiver == CONTROLLER:
+            return not simulation.away
+        return receiver in simulation.nodes or kind == "Leave"
+
     def _check(self, simulation: Simulation, receiver: str) -> None:
         controller, node = simulation.controller, simulation.nodes.get(receiver)
         if controller.mode is Mode.RUNNING:
-            assert controller.stable >= self._stable.get(controller.epoch, 0), "what was stable no longer is"
-            self._stable[controller.epoch] = controller.stable
+            self._check_stable(simulation)
             table = controller.table
             for name in {*table.owners, *table.workers, *table.backups} - {""}:
                 assert controller.members.alive(name), f"{name} is in the table, but not in the job"
-        if node is None:
-            return
+        if node is not None:
+            self._check_node(simulation, node)
+
+    def _check_stable(self, simulation: Simulation) -> None:
+        """What is stable stays so in an epoch, and for ever as long as no reliable node goes."""
+        epoch, stable = simulation.controller.epoch, simulation.controller.stable
+        self._reliable |= {name for name in simulation.nodes if name.startswith("r")}
+        if self._reliable <= simulation.nodes.keys() - simulation.warned:
+            epoch = 0
+        assert stable >= self._stable.get(epoch, 0), "what was stable no longer is"
+        self._stable[epoch] = stable
+
+    def _check_node(self, simulation: Simulation, node: Node) -> None:
         for other in simulation.nodes.values():
             if other is node or other.epoch != node.epoch:
                 continue
@@ -180,7 +198,7 @@ class Schedule:
             seconds_per_item=chance.choice([0.001, 0.01]),
             loading=chance.choice([0.005, 0.05]),
             detection=chance.choice([0.0005, 0.03]),
-            network=Network(jitter=chance.choice([0.0001, 0.002, 0.01])),
+            network=Network(jitter=chance.choice([0.0001, 0.002, 0.01]), skew=chance.choice([0.0, 1.5])),
         )
         simulation = Simulation(small(self.kind), settings, job, machines, self.seed, self.watch)
         for number in range(reliable + transient):
@@ -234,7 +252,8 @@ class Schedule:
         """Have something happen now; False if there is nobody whom it can befall."""
         chance = self._chance
         if event == "two at once":
-            return all([self._befall(simulation, one) for one in chance.sample(EVENTS[:-1], 2)])
+            both = [self._befall(simulation, one) for one in chance.sample(EVENTS[:-1], 2)]
+            return all(both)
         what, _, whom = event.partition(" ")
         if what == "join":
             for _ in range(1 if whom else chance.choice([1, 2, 4])):
@@ -285,9 +304,11 @@ class Schedule:
 
 
 def _unwarned(simulation: Simulation, kinds: str) -> list[str]:
-    return sorted(simulation.nodes.keys() - simulation.warned) if kinds == "rt" else [
-        name for name in _unwarned(simulation, "rt") if name[0] == kinds
-    ]
+    return (
+        sorted(simulation.nodes.keys() - simulation.warned)
+        if kinds == "rt"
+        else [name for name in _unwarned(simulation, "rt") if name[0] == kinds]
+    )
 
 
 def _join_reliable(simulation: Simulation) -> None:

@@ -19,10 +19,11 @@ from agileml.core.progress import Ledger
 from agileml.core.work import Plan
 from agileml.deltas import Delta, accumulate
 from agileml.layout import State
-from agileml.messages import Drain, Drained, Handover, Patch, Push, Recover, Table, TakeShard, Version
+from agileml.messages import Drain, Drained, Handover, Patch, Push, Recover, Snapshot, Table, TakeShard, Version
 from agileml.node import Node
 from agileml.partitions import BackedUp, Pending, keep_from
 from agileml.server import Server
+from agileml.view import NEVER
 from agileml.worker import Contribution, Position, Worker
 from tests.agileml.faults import Schedule
 from tests.agileml.targets import Target
@@ -60,7 +61,7 @@ def caught(mutant: Mutant, seeds: int) -> tuple[int, str] | None:
 
 _push, _take_over, _reroute = Server.push, Server.take_over, Server.reroute
 _in_time, _end = Node._in_time, Node._end
-_obey, _go_back = Worker._obey, Worker._go_back
+_obey, _go_back, _see = Worker._obey, Worker._go_back, Worker._see
 
 
 def _without(out: list[Any], begin: int, kind: type) -> None:
@@ -143,6 +144,11 @@ def _late_routes_win(self: Worker, order: Recover) -> None:
     _go_back(self, order)
 
 
+def _late_snapshots_win(self: Worker, snapshot: Snapshot) -> None:
+    self.bench.cache.clocks[snapshot.partition] = NEVER
+    _see(self, snapshot)
+
+
 def _dismissed_copies_dropped(self: Server, table: Table) -> None:
     _reroute(self, table)
     for partition in self.dismissed:
@@ -162,9 +168,15 @@ def _aims(stages: str, events: str, kinds: str) -> tuple[Target, ...]:
 MOVES = _aims("2 1 3", "warn one, warn half, join", "Move Handover")
 LOSSES = _aims("2 3 1", "kill one, kill half", "Push Snapshot")
 
+GOOD_BYES = _aims("2 3 1", "warn one, warn half", "Push Pull Snapshot")
+AFTER_MOVES = _aims("2 3", "kill all, warn all, kill half", "Taken Routed Handover")
+JUST_RECOVERED = _aims("2 3 1", "warn one, warn half", "Restored")
+
+SLOW_LINKS = _aims("3 2", "kill reliable, join, warn half, kill one", "Restore Taken Handover")
+
 MUTANTS = (
     Mutant("a push after a partition that moved is not forwarded", Server, "push", _no_forward, MOVES),
-    Mutant("a node goes without end-of-life marks", Node, "_end", _no_marks, MOVES),
+    Mutant("a node goes without end-of-life marks", Node, "_end", _no_marks, GOOD_BYES),
     Mutant("work after a gap is kept", worker, "_walk", _over_gaps, LOSSES),
     Mutant("messages of an epoch that is over count", Node, "_in_time", _old_epochs_too, LOSSES),
     Mutant("messages of an epoch to come are dropped", Node, "_in_time", _early_ones_dropped, LOSSES),
@@ -174,25 +186,26 @@ MUTANTS = (
     Mutant("a shard is taken up one chunk too early", Worker, "_obey", _one_chunk_back, MOVES),
     Mutant("a partition moves without its contributions", Server, "take_over", _pending_left_behind, MOVES),
     Mutant("a partition moves without those who wait", Server, "take_over", _waiters_left_behind, MOVES),
-    Mutant("a patch does not wait for its base", BackedUp, "take", _before_the_base, MOVES),
+    Mutant("a patch does not wait for its base", BackedUp, "take", _before_the_base, AFTER_MOVES),
     Mutant("what was kept is not sent again", Worker, "_go_back", _nothing_sent_again, LOSSES),
-    Mutant("routes of a late recovery replace newer ones", Worker, "_go_back", _late_routes_win, LOSSES),
+    Mutant("routes of a late recovery replace newer ones", Worker, "_go_back", _late_routes_win, JUST_RECOVERED),
+    Mutant("an old snapshot that comes late replaces a newer one", Worker, "_see", _late_snapshots_win, SLOW_LINKS),
     Mutant("a backup that is dismissed forgets at once", Server, "reroute", _dismissed_copies_dropped, MOVES),
 )
 
 
-def main(seeds: int) -> int:
-    """Prints which seed caught each fault."""
-    survivors = 0
-    for mutant in MUTANTS:
+def main(seeds: int, name: str = "") -> int:
+    """Prints which seed caught each fault, or those with this in their name."""
+    survivors, chosen = 0, [mutant for mutant in MUTANTS if name in mutant.name]
+    for mutant in chosen:
         found = caught(mutant, seeds)
         survivors += found is None
         how = f"survives {seeds} seeds" if found is None else f"seed {found[0]}: {found[1]}"[:110]
         sys.stdout.write(f"{mutant.name:<55}{how}\n")
         sys.stdout.flush()
-    sys.stdout.write(f"{len(MUTANTS) - survivors} of {len(MUTANTS)} faults are caught\n")
+    sys.stdout.write(f"{len(chosen) - survivors} of {len(chosen)} faults are caught\n")
     return 1 if survivors else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(int(sys.argv[1]), *sys.argv[2:3]))

@@ -66,5 +66,14 @@ def test_a_new_job_begins_a_new_log(tmp_path: Path) -> None:
 
 
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+    log = IterationLog(tmp_path / "no" / "run.jsonl")
     with pytest.raises(BadArgument, match=r"no/run.jsonl: No such file or directory; name a file in a folder that is"):
-        IterationLog(tmp_path / "no" / "run.jsonl")
+        log.write(CLOCK)
+
+
+def test_a_job_that_never_begins_leaves_the_old_log(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text("of another job")
+    with IterationLog(path):
+        pass
+    assert path.read_text() == "of another job"

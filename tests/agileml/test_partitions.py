@@ -60,7 +60,7 @@ def test_in_order_whatever_the_order_in_which_they_came() -> None:
 def test_what_comes_twice_is_refused(cover: tuple[int, int, int]) -> None:
     part = served()
     part.contribute(1, [(0, 0, 2)], [])
-    with pytest.raises(InvalidTransition, match="partition 0, clock 1: chunks .* came twice"):
+    with pytest.raises(InvalidTransition, match=r"partition 0, clock 1: chunks .* came twice"):
         part.contribute(1, [cover], [])
 
 
@@ -68,7 +68,7 @@ def test_what_comes_after_its_clock_is_refused() -> None:
     part = served()
     part.contribute(1, [(0, 0, 2)], [])
     part.commit(2, RULE)
-    with pytest.raises(InvalidTransition, match="is at version 1; chunks .* of clock 1 came again"):
+    with pytest.raises(InvalidTransition, match=r"is at version 1; chunks .* of clock 1 came again"):
         part.contribute(1, [(0, 0, 1)], [])
 
 

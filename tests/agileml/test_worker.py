@@ -16,6 +16,7 @@ from agileml.errors import InvalidTransition
 from agileml.layout import Layout
 from agileml.messages import (
     Adopted,
+    Cover,
     Enter,
     GiveShard,
     Limit,
@@ -161,6 +162,14 @@ def test_a_version_that_contains_the_clock_at_hand_is_refused() -> None:
         hand.tell(snapshot(1, 1))
 
 
+def test_an_older_version_that_comes_late_is_not_gone_back_to() -> None:
+    hand, task = begun()
+    hand.work([task])
+    assert hand.tell(snapshot(0, 1), snapshot(0, 0)) == []
+    assert hand.worker.bench.cache.clocks == [1, 0]
+    assert hand.tell(snapshot(1, 1)) == [Compute(1, 2, 0, 0, 0, 2)]
+
+
 @pytest.mark.parametrize(("slack", "ahead"), [(0, 1), (1, 2), (2, 3)])
 def test_slack_is_how_far_a_worker_runs_ahead(slack: int, ahead: int) -> None:
     hand, task = begun(slack=slack)
@@ -199,7 +208,7 @@ def test_what_is_stable_is_forgotten_and_no_more_is_kept_than_may_be() -> None:
     assert [one.clock for one in hand.worker.kept] == [9]
 
 
-# -- going back ----------------------------------------------------------------------------------------------------------
+# -- going back ------------------------------------------------------------------------------------------------------
 
 
 def chunks_of(one: Contribution) -> set[tuple[int, int, int]]:
@@ -234,11 +243,11 @@ def histories(draw: st.DrawFn) -> tuple[Plan, list[Contribution]]:
     plan = Plan((2, 4, 3), 0, 1)
     done = list[Contribution]()
     for clock in range(1, 4):
-        pieces = []
+        pieces = list[Cover]()
         for shard in range(3):
             count = plan.chunks(shard, clock)
-            first, last = draw(st.integers(0, count)), draw(st.integers(0, count))
-            pieces += [(shard, 0, min(first, last)), (shard, min(first, last), max(first, last))]
+            low, high = sorted((draw(st.integers(0, count)), draw(st.integers(0, count))))
+            pieces += [(shard, 0, low), (shard, low, high)]
         pieces = [cover for cover in pieces if cover[1] < cover[2]]
         parts = draw(st.integers(1, 2))
         placed = [draw(st.integers(0, parts - 1)) for _ in pieces]
@@ -250,9 +259,7 @@ def histories(draw: st.DrawFn) -> tuple[Plan, list[Contribution]]:
 
 
 @given(histories(), st.sets(st.integers(0, 2)), st.integers(0, 2))
-def test_what_is_usable_after_going_back(
-    history: tuple[Plan, list[Contribution]], mine: set[int], clock: int
-) -> None:
+def test_what_is_usable_after_going_back(history: tuple[Plan, list[Contribution]], mine: set[int], clock: int) -> None:
     plan, kept = history
     found, positions = usable(plan, kept, mine, clock)
     assert {kept.index(one) for one in found} == brute_force(plan, kept, mine, clock)

@@ -116,6 +116,48 @@ def test_jobs_of_one_seed_of_several_and_what_is_left_out(table: Path, tmp_path:
     assert "holds the jobs of the seeds 0, 1; --seed 7 is none of them" in ended.error
 
 
+ON_BUDGET = ("--policy", "makespan-within-budget", "--prices", "v100=3,k80=0.5", *CLUSTER, "--json")
+
+
+def test_a_batch_on_a_budget_is_as_fast_as_its_dollars_allow(table: Path, tmp_path: Path) -> None:
+    # On a k80 each job takes 4 h and $2, on a v100 1 h and $3.
+    words = ("--trace", written(tmp_path, *["small,-n,14400,1,1,-1,0"] * 4), *ON_BUDGET, "--budget")
+    found = [simulated(table, *words, budget).json for budget in ("8.01", "10", "100")]
+    assert found[0]["cost_usd"] == pytest.approx(8)
+    assert found[0]["makespan_seconds"] == pytest.approx(4 * 3600)
+    # A round of the whole cluster is $0.80; so much may be left over.
+    assert 9.2 * 0.99 < found[1]["cost_usd"] <= 10
+    spans = [one["makespan_seconds"] for one in found]
+    assert spans[0] > spans[1] > spans[2]
+    ended = simulated(table, *words, "7")
+    assert (ended.code, ended.out) == (2, "")
+    assert "budget_usd: 7 cannot hold: however long they take, all jobs cost at least 8 dollars" in ended.error
+
+
+def test_jobs_that_a_budget_did_not_reckon_with_are_done_for_the_least(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, *["small,-n,14400,1,1,-1,0"] * 2, *["small,-n,14400,1,1,-1,7200"] * 2)
+    ended = simulated(table, "--trace", trace, *ON_BUDGET, "--budget", "6")
+    assert ended.code == 0
+    assert 8 <= ended.json["cost_usd"] < 9.2
+    assert ended.error.startswith("--budget 6: was exceeded by jobs that came later")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--policy", "makespan-within-budget"), "--budget: is missing"),
+        (("--policy", "makespan", "--budget", "5"), "--budget 5: only --policy makespan-within-budget keeps"),
+        (("--policy", "makespan-within-budget", "--budget", "0"), "--budget 0: is not above 0 dollars"),
+        (("--policy", "makespan-within-budget", "--budget", "nan"), "--budget nan: is not above 0 dollars"),
+        (("--policy", "makespan-within-budget", "--budget", "5"), "prices: are missing"),
+    ],
+)
+def test_a_budget_that_makes_no_sense_is_refused(table: Path, words: tuple[str, ...], said: str) -> None:
+    ended = simulated(table, *GENERATED, *CLUSTER, *words)
+    assert ended.code == 2
+    assert said in ended.error
+
+
 GENERATED = ("--arrivals", "poisson:900", "--jobs", "0:5")
 
 

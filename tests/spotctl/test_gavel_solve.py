@@ -92,6 +92,19 @@ def test_a_table_for_people(tmp_path: Path) -> None:
     assert "costs $" in ended.err
 
 
+def test_a_share_that_is_meant_is_told_however_small(tmp_path: Path) -> None:
+    jobs = [job(id="long", steps=1e9), job(id="short", steps=1)]
+    told = solve(tmp_path, {"workers": {"v100": 1}, "jobs": jobs}, "--policy", "makespan", "--json").json
+    assert told["allocation"]["short"] == {"v100": pytest.approx(1e-9, rel=1e-3)}
+    assert told["effective_throughput"]["short"] == told["allocation"]["short"]["v100"]
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    content = {"workers": {"[b]v100": 1}, "jobs": [job(id="[/red]", throughputs={"[b]v100": 1})]}
+    lines = solve(tmp_path, content, "--policy", "max-throughput").out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["job", "[b]v100"], ["[/red]", "100.0%"]]
+
+
 def test_a_pair_has_a_row_of_its_name(tmp_path: Path) -> None:
     pair = {"jobs": ["a", "b"], "throughputs": {"v100": [38.0, 11.0], "k80": [9.0, 3.9]}}
     told = solve(tmp_path, changed(pairs=[pair]), "--policy", "max-throughput", "--json").json
@@ -164,6 +177,14 @@ def test_workers_apart_are_workers_of_their_own(tmp_path: Path) -> None:
             changed(pairs=[{"jobs": ["a", "b"], "throughputs": {}}, {"jobs": ["b", "a"], "throughputs": {}}]),
             "given twice",
         ),
+        (changed(jobs=[job(steps=True)]), "jobs.0.steps: Input should be a number, not True"),
+        (changed(jobs=[job(weight="2")]), "jobs.0.weight: Input should be a number, not '2'"),
+        (changed(jobs=[job(scale=10**30)]), "jobs.0.scale: Input should be less than or equal to 1000000000"),
+        (changed(workers={"v100": 10**400, "k80": 1}), "workers.v100: "),
+        (changed(jobs=[job(throughputs={"v100": 1e-320})]), "jobs.0.throughputs.v100: Input should be 0 or"),
+        (changed(jobs=[job(steps=1e308)]), "jobs.0.steps: Input should be 0 or between 1e-30 and 1e+30, not 1e+308"),
+        ("[" * 100_000, "is not JSON: maximum recursion depth"),
+        ('{"workers": {"v100": ' + "9" * 5000 + "}}", "is not JSON: Exceeds the limit"),
         (
             '{"workers": {"v100": 1}, "jobs": [{"id": "a", "throughputs": {"v100": 1e999}}]}',
             "jobs.0.throughputs.v100: ",

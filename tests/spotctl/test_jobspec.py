@@ -32,7 +32,7 @@ EVERYTHING = """\
 name: nightly-recsys
 kind: agileml                      # or: command
 app: apps.recsys:Recsys
-args: {rank: 64}
+args: {rank: 64, start: null}
 setup: pip install -r requirements.txt
 workdir: code
 env: {LOG_LEVEL: info, WORKERS: 4, DEBUG: true, SWITCH: no, AT: 06:00}
@@ -41,7 +41,7 @@ data: {ratings: s3://bucket/ratings/, more: more}
 outputs: {model: s3://bucket/models/recsys/}
 image: {ami: auto, container: null, disk_gib: 200}
 identity: {aws: profile-name}
-stop: {clocks: 2000, minutes: 90, loss: 0.15, converged: 0.02}
+stop: {clocks: 2000, minutes: 2.01, loss: 0.15, converged: 0.02}
 resources:
   clouds: [aws, azure]
   types: {vcpus: 8.., memory_gib: 7.5..64, accelerators: "V100:1.."}
@@ -67,7 +67,9 @@ def test_a_file_with_everything_means_what_it_says(folder: Path) -> None:
     (folder / "job.yaml").write_text(EVERYTHING)
     assert load(folder / "job.yaml") == JobSpec(
         name="nightly-recsys",
-        program=spec.Training("apps.recsys:Recsys", spec.Stop(2000, 90 * MINUTE, 0.15, 0.02), {"rank": 64}),
+        program=spec.Training(
+            "apps.recsys:Recsys", spec.Stop(2000, 120_600_000, 0.15, 0.02), {"rank": 64, "start": None}
+        ),
         resources=spec.Resources(
             clouds=("aws", "azure"),
             machines=Range(4, 64),
@@ -302,7 +304,7 @@ def _told_apart(data: dict[str, str]) -> bool:
 EDITOR = jsonschema.Draft202012Validator(schema())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(jobs())
 def test_every_job_is_read_from_what_it_is_written_as(job: JobSpec) -> None:
     """Through the event log, through a file, and editors find nothing wrong with it."""
@@ -352,10 +354,12 @@ BEYOND_SCHEMAS = (
 )
 
 
-@pytest.mark.parametrize(("text", "message"), [case for case in CASES if "not YAML" not in case[1]])
+# A parser takes the last of two keys that are the same, so that no schema sees both.
+PARSED = [case for case in CASES if "not YAML" not in case[1] and "stands here again" not in case[1]]
+
+
+@pytest.mark.parametrize(("text", "message"), PARSED, ids=[message[:60] for _, message in PARSED])
 def test_editors_refuse_what_is_refused_wherever_a_schema_can_say_it(text: str, message: str) -> None:
-    if "again" in message:
-        pytest.skip("a parser takes the last of two keys")
     refused = not EDITOR.is_valid(parse(text, Path("job.yaml")).content)
     assert refused is not any(words in message for words in BEYOND_SCHEMAS)
 

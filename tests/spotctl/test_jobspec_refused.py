@@ -39,6 +39,12 @@ REPLACED = [
         "9: resources.machine: is no key there (did you mean machines?);"
         " allowed are clouds, types, regions, machines, reliable",
     ),
+    # What is missing stands there misspelt.
+    (
+        "clouds: [aws, gcp]",
+        "clods: [aws, gcp]",
+        "6: resources.clods: is no key there (did you mean clouds?); allowed are",
+    ),
     ("kind: agileml\n", "", "1: kind: is missing; write kind: agileml"),
     ("  machines: 4..64\n", "", "5: resources.machines: is missing; write machines: 4..64"),
     ("stop: {clocks: 200}\n", "", "1: stop: is missing; write stop: {clocks: 2000}"),

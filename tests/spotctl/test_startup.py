@@ -19,6 +19,10 @@ HEAVY = (
         ["prices", "fetch", "--help"],
         ["beta", "show", "--help"],
         ["backtest", "run", "--help"],
+        ["gavel", "solve", "--help"],
+        ["train", "--help"],
+        ["plan", "--help"],
+        ["init", "--help"],
         ["--version"],
     ],
 )

@@ -101,6 +101,7 @@ class ControllerProcess:
             role.heartbeat_timeout,
             role.checkpoint_every,
             self._stops,
+            role.stage,
         )
         self._controller = self._made(settings)
 

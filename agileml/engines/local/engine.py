@@ -55,6 +55,7 @@ def controller_role(job: Job, plan: Plan, office: Office) -> ControllerRole:
         job.thresholds,
         job.heartbeat_timeout,
         job.checkpoint_every,
+        job.stage,
     )
 
 

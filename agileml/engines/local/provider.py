@@ -12,7 +12,7 @@ from agileml.engines.local.desk import Desk, Result
 from agileml.engines.local.host import REFUSED, Gone
 from agileml.engines.local.machines import Machines
 from agileml.engines.local.roles import ControllerRole, NodeRole
-from agileml.engines.local.script import Act, Evict, Join, KillController, KillNodes, Machine, Script
+from agileml.script import Act, Evict, Join, KillController, KillNodes, Machine, Script
 from agileml.engines.results import Clocks
 from agileml.errors import Unrecoverable
 from agileml.job import Listener

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.placement import Thresholds
+from agileml.core.stages import StagePolicy
 from agileml.core.work import Plan
 from agileml.engines.local.post import Office
 from agileml.layout import Layout
@@ -41,6 +42,7 @@ class ControllerRole:
     thresholds: Thresholds
     heartbeat_timeout: float
     checkpoint_every: int
+    stage: StagePolicy | None
 
 
 Role = NodeRole | ControllerRole

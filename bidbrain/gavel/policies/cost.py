@@ -14,7 +14,7 @@ from bidbrain.gavel.shares import Shares, effective_throughput, scale_of_rows
 
 @dataclass(frozen=True, slots=True)
 class MinCost:
-    """Maximises sum_m w_m sum_j (T_mj / c_j) / max_j (T_mj / c_j) X_mj: each job gets time where it is cheapest for it.
+    """Maximises sum_mj (T_mj / c_j) / max_j (T_mj / c_j) X_mj: each job gets time where it is cheapest for it.
 
     The paper's objective, the sum of throughput over cost, is reported beside it: it would be content with any X that
     gives each job a little of its cheapest type.
@@ -24,7 +24,7 @@ class MinCost:
         """The objective is that sum; a note has the paper's, in steps per dollar."""
         price = require_prices(problem, "min-cost")
         columns = Shares.of(problem)
-        found = most_worth(columns, normalised_worth(columns, problem.jobs.weight, price))
+        found = most_worth(columns, normalised_worth(columns, price=price))
         per_dollar = _steps_per_dollar(problem, found.shares, price)
         return allocation(problem, found.shares, found.value, notes={"sum_of_steps_per_dollar": per_dollar})
 

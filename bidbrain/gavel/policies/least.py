@@ -9,9 +9,10 @@ import numpy as np
 from bidbrain.gavel.lp import FloatArray
 from bidbrain.gavel.policies.base import Warm
 from bidbrain.gavel.policies.kept_levels import KeptLevels
+from bidbrain.gavel.policies.levels import KEPT
 from bidbrain.gavel.policies.paired import lift_paired
 from bidbrain.gavel.problem import Problem
-from bidbrain.gavel.shares import Shares, runnable
+from bidbrain.gavel.shares import Shares, effective_throughput, runnable
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +34,36 @@ def lift_least(problem: Problem, need: FloatArray, warm: Warm | None = None) -> 
     That optimum is rarely unique: what its bottleneck leaves over is then given out for the most normalised throughput,
     so that no worker idles that anybody could use, and X is Pareto efficient.
     """
+    usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
     if problem.pairs is not None:
         columns = Shares.of(problem)
         best = columns.most()
         relative, unit = _relative(need, best)
         z, shares, prices = lift_paired(columns, best, relative)
     else:
-        usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
         best = usable.max(axis=1, initial=0.0)
         relative, unit = _relative(need, best)
         traits = np.column_stack([usable / np.where(best > 0, best, 1.0)[:, None], relative, problem.jobs.scale])
         kept = warm.keep(KeptLevels) if warm else KeptLevels()
         z, shares, prices = kept.lift(traits, problem.cluster.workers)
     # The program's need is in units of throughput on the fastest type, and of `unit`.
-    return Lifted(z / unit, shares, prices / np.where(best > 0, best, np.inf) / unit)
+    level, prices = z / unit, prices / np.where(best > 0, best, np.inf) / unit
+    lacking = level * KEPT * need - effective_throughput(problem, shares)
+    return Lifted(level, _topped_up(shares, usable, lacking), prices)
+
+
+def _topped_up(shares: FloatArray, usable: FloatArray, lacking: FloatArray) -> FloatArray:
+    """The shares, and what jobs lack by the solver's tolerance of the throughput they are to have, where it is fastest.
+
+    That is nothing to the cluster, and all that there is to a job that needs a thousand million times less than others.
+    """
+    fastest = usable.max(axis=1, initial=0.0)
+    short = np.flatnonzero((lacking > 0) & (fastest > 0))
+    if not len(short):
+        return shares
+    found = shares.copy()
+    found[short, usable[short].argmax(axis=1)] += lacking[short] / fastest[short]
+    return found
 
 
 def _relative(need: FloatArray, best: FloatArray) -> tuple[FloatArray, float]:

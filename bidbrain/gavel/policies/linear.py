@@ -31,8 +31,10 @@ def most_worth(columns: Shares, worth: FloatArray, at_least: FloatArray | None =
     return Worth(columns.matrix(found.x), found.value)
 
 
-def normalised_worth(columns: Shares, weight: FloatArray, price: FloatArray | None = None) -> FloatArray:
-    """Weighted throughput over that on the job's fastest type, so that fast-stepping jobs do not dominate.
+def normalised_worth(
+    columns: Shares, *, price: FloatArray | None = None, weight: FloatArray | None = None
+) -> FloatArray:
+    """Throughput over that on the job's fastest type, so that fast-stepping jobs do not dominate, times a weight.
 
     With prices of types it is throughput per price, over that where it is largest.
     """
@@ -40,16 +42,18 @@ def normalised_worth(columns: Shares, weight: FloatArray, price: FloatArray | No
     price = np.ones(len(problem.cluster.types)) if price is None else price
     job, column, throughput = columns.progress
     best = columns.best(price)
-    worth = weight[job] * throughput / price[columns.type[column]] / best[job]
+    worth = throughput / price[columns.type[column]] / best[job]
+    if weight is not None:
+        worth = worth * weight[job]
     return np.bincount(column, worth, columns.count).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class MaxThroughput:
-    """`max-throughput`: maximises sum_m w_m throughput(m, X) / throughput(m, X_fastest) (sections 5.3.1, 6.4.1)."""
+    """`max-throughput`: maximises sum_m throughput(m, X) / throughput(m, X_fastest) (sections 5.3.1, 6.4.1)."""
 
     def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
-        """The objective is the weighted sum of normalised throughputs."""
+        """The objective is the sum of normalised throughputs. Weights are of fairness and play no part."""
         columns = Shares.of(problem)
-        found = most_worth(columns, normalised_worth(columns, problem.jobs.weight))
+        found = most_worth(columns, normalised_worth(columns))
         return allocation(problem, found.shares, found.value)

@@ -20,7 +20,7 @@ class Fifo:
     def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
         """Jobs that arrive together are in the order in which they are given."""
         columns = Shares.of(problem)
-        found = most_worth(columns, normalised_worth(columns, _precedence(problem.jobs.arrival)))
+        found = most_worth(columns, normalised_worth(columns, weight=_precedence(problem.jobs.arrival)))
         return allocation(problem, found.shares, found.value)
 
 
@@ -44,7 +44,7 @@ class ShortestJobFirst:
         fastest = (columns.row == first) & (problem.jobs.throughputs[first, columns.type] >= best[first])
         # The first of them, at once and all of the time: more than all others together can be worth.
         weight = _precedence(duration)
-        worth = normalised_worth(columns, weight)
+        worth = normalised_worth(columns, weight=weight)
         given = np.zeros(columns.count)
         given[np.flatnonzero(fastest)[:1]] = 1.0
         found = most_worth(columns, worth, at_least=given)

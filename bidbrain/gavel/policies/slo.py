@@ -111,5 +111,5 @@ def _in_what_is_free(problem: Problem, shares: FloatArray, unhurried: IntArray) 
         held=given.held[mine],
     )
     price = require_prices(problem, "min-cost-slo")
-    worth = normalised_worth(given, jobs.weight, price)[mine]
+    worth = normalised_worth(given, price=price)[mine]
     return most_worth(rest, worth).shares[unhurried]

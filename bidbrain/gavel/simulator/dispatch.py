@@ -111,7 +111,9 @@ class ByShares:
 
     def _choose(self) -> Candidates:
         grant = self._grant
-        priority = priorities(grant.share, grant.received, grant.candidates.type, grant.of_type)
+        # Of a type that idles by intention little is given in all, and its part of that is no measure of a job's time.
+        of_type = grant.of_type if self._manner.beyond_shares else np.ones(len(grant.of_type))
+        priority = priorities(grant.share, grant.received, grant.candidates.type, of_type)
         self._chosen = choose(grant.candidates, priority, self._scenario.cluster.workers)
         return grant.candidates.only(self._chosen)
 

@@ -176,13 +176,12 @@ class Folders:
         for left in self.machines.glob(".*"):
             shutil.rmtree(left, ignore_errors=True)
 
-    def place(self, machine: str) -> Place | None:
-        """The folder of the machine with this id."""
-        name, _, index = machine.rpartition("-")
-        allocation = self._allocation(self.machines / name) if name and index.isdigit() else None
-        if allocation is None or int(index) >= len(allocation.fates):
-            return None
-        return allocation.places[int(index)]
+    def places(self, machines: Sequence[str]) -> dict[str, Place | None]:
+        """The folders of the machines with these ids; None where there is none."""
+        parts = {machine: machine.rpartition("-") for machine in machines}
+        names = {name for name, _, _ in parts.values() if name}
+        allocations = {name: self._allocation(self.machines / name) for name in names}
+        return {machine: _place(allocations.get(name), index) for machine, (name, _, index) in parts.items()}
 
     def create(self, order: Order, fates: Sequence[Fate], number: int, closes_at: int) -> Allocation:
         """Grants an order: from the rename on it is granted, whatever becomes of the caller. Held under the lock."""
@@ -211,6 +210,12 @@ class Folders:
     def _allocation(self, folder: Path) -> Allocation | None:
         values = read_json(folder / "allocation.json")
         return None if values is None else _read(folder, values)
+
+
+def _place(allocation: Allocation | None, index: str) -> Place | None:
+    if allocation is None or not index.isdecimal() or int(index) >= len(allocation.fates):
+        return None
+    return allocation.places[int(index)]
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

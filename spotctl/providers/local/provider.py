@@ -141,7 +141,7 @@ class LocalProvider:
         """See `Provider`. Billing ends at once, the processes within a moment."""
         now = self.now()
         with self._changing():
-            for place in (self._folders.place(one) for one in ids):
+            for place in self._folders.places(ids).values():
                 if place is not None and place.ended is None and place.returned_at is None:
                     place.leave(now)
 
@@ -162,7 +162,7 @@ class LocalProvider:
 
     def output(self, machine: str, after: int = 0) -> bytes:
         """See `KeepsOutput`."""
-        place = self._folders.place(machine)
+        place = self._folders.places([machine])[machine]
         if place is None:
             raise NotFound(f"{machine}: no such machine", (machine,))
         try:
@@ -187,7 +187,7 @@ class LocalProvider:
         except OSError as error:
             where = error.filename or self._folders.root
             raise ProviderError(
-                f"{where}: cannot be written: {error.strerror or error}; free space, or move"
+                f"{where}: cannot be written: {error.strerror or error}; make room, or set another SPOTCTL_HOME"
             ) from error
 
     def _grant(self, order: Order) -> Allocation:
@@ -251,8 +251,7 @@ class LocalProvider:
         """Changes machines that are not gone, nor past their end; then says which were."""
         gone = []
         with self._changing():
-            for one in ids:
-                place = self._folders.place(one)
+            for one, place in self._folders.places(ids).items():
                 if place is None or place.end_by(self._clock.now()) is not None:
                     gone.append(one)
                 else:

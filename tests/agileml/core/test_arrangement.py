@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agileml.core.arrangement import Arrangement
+from agileml.core.arrangement import VERSIONS_OF_AN_EPOCH, Arrangement
 from agileml.core.events import Send
 from agileml.core.members import Members, Phase
 from agileml.errors import InvalidTransition
@@ -106,7 +106,7 @@ def test_a_node_is_free_when_nothing_is_there_nothing_comes_and_all_know() -> No
 def test_a_new_beginning_forgets_what_was_on_its_way() -> None:
     arranged = arrangement()
     list(arranged.towards(Table(4, ("t", "u"), ("r", "r"), ("u", "u", "u")), members(), 9))
-    arranged.renew(Table(4, ("s", "s"), ("", ""), ("s", "s", "s")))
+    arranged.renew(Table(4, ("s", "s"), ("", ""), ("s", "s", "s")), 1)
     assert (arranged.moving, arranged.giving) == ({}, {})
-    assert arranged.table == Table(5, ("s", "s"), ("", ""), ("s", "s", "s"))
+    assert arranged.table == Table(VERSIONS_OF_AN_EPOCH, ("s", "s"), ("", ""), ("s", "s", "s"))
     assert arranged.previous == {0: ["r"], 1: ["t"], 2: ["t"]}

@@ -1,4 +1,4 @@
-"""The controller by hand: events in, exactly these instructions out; and in any order, valid or an error with the story."""
+"""The controller by hand: events in, these instructions out; and in any order, valid or an error with the story."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agileml.core.arrangement import VERSIONS_OF_AN_EPOCH as FIRST
 from agileml.core.controller import Controller, Mode
 from agileml.core.events import (
     ControllerSettings,
@@ -62,6 +63,10 @@ def controller(reliable: int = 1, transient: int = 1, clocks: int = 5, **options
     return Controller(PLAN, 2, ControllerSettings(reliable, transient, clocks, **options))
 
 
+def mode_of(control: Controller) -> Mode:
+    return control.mode
+
+
 def told(instructions: list[Instruction]) -> list[Instruction]:
     """All but what is written down, which is always the first."""
     assert not any(isinstance(one, Remember) for one in instructions[1:])
@@ -85,7 +90,7 @@ def running(*names: str, clocks: int = 5, **options: Any) -> Controller:  # noqa
     control.settings = ControllerSettings(control.settings.reliable, control.settings.transient, clocks, **options)
     came(control, *names)
     hear(control, *(Restored(name, 1) for name in names))
-    assert control.mode is Mode.RUNNING
+    assert mode_of(control) is Mode.RUNNING
     return control
 
 
@@ -102,20 +107,20 @@ def committed(control: Controller, clock: int, epoch: int = 1) -> list[Instructi
 def test_a_job_begins_when_all_nodes_of_the_start_are_ready() -> None:
     control = controller()
     assert hear(control, Hello("r", True, ""), Hello("t", False, ""), Ready("t")) == []
-    table = Table(1, ("r", "r"), ("", ""), ("r", "t", "r", "t"))
+    table = Table(FIRST, ("r", "r"), ("", ""), ("r", "t", "r", "t"))
     recover = Recover(1, 0, table, (INIT, INIT), 5)
     assert hear(control, Ready("r")) == [Send("r", recover), Send("t", recover)]
-    assert control.mode is Mode.RECOVERING
+    assert mode_of(control) is Mode.RECOVERING
     assert hear(control, Restored("r", 1)) == []
-    assert control.mode is Mode.RECOVERING
+    assert mode_of(control) is Mode.RECOVERING
     hear(control, Restored("t", 1))
-    assert control.mode is Mode.RUNNING
+    assert mode_of(control) is Mode.RUNNING
 
 
 def test_a_node_that_is_lost_before_its_first_word_counts_among_those_that_came() -> None:
     control = controller(transient=2)
     came(control, "r", "t")
-    assert control.mode is Mode.GATHERING
+    assert mode_of(control) is Mode.GATHERING
     sent = hear(control, Lost("u", "gone"))
     assert [type(one.message) for one in sent if isinstance(one, Send)] == [Recover, Recover]
 
@@ -132,19 +137,19 @@ def test_a_node_joins_without_anybody_waiting() -> None:
     sent = came(control, "u")
     # Two transient nodes to one reliable: stage 2, in which `t`, who runs longest, serves and `r` keeps copies.
     assert sent == [
-        Send("u", Enter(1, Table(1, ("r", "r"), ("", ""), ("r", "t", "r", "t")), 5, 0)),
+        Send("u", Enter(1, Table(FIRST, ("r", "r"), ("", ""), ("r", "t", "r", "t")), 5, 0)),
         Send("r", Move(1, 0, "t", "r")),
         Send("r", Move(1, 1, "t", "r")),
     ]
     assert control.stage == 2
     assert hear(control, Taken("t", 1, 0)) == []
-    routes = Route(1, Table(3, ("t", "t"), ("r", "r"), ("r", "t", "r", "t")))
+    routes = Route(1, Table(FIRST + 2, ("t", "t"), ("r", "r"), ("r", "t", "r", "t")))
     assert hear(control, Taken("t", 1, 1)) == [Send(name, routes) for name in "rtu"]
 
 
 def test_a_warned_node_gives_all_away_and_goes_when_nothing_is_under_way() -> None:
     control = running("r", "t", "u")
-    assert control.table == Table(1, ("t", "t"), ("r", "r"), ("r", "t", "u", "r"))
+    assert control.table == Table(FIRST, ("t", "t"), ("r", "r"), ("r", "t", "u", "r"))
     sent = hear(control, Warned("t", 120.0))
     # One transient node to one reliable: stage 1, so that the partitions go to their copies.
     assert sent == [
@@ -153,10 +158,10 @@ def test_a_warned_node_gives_all_away_and_goes_when_nothing_is_under_way() -> No
         Send("t", GiveShard(1, 1, "u", now=True)),
     ]
     assert hear(control, Taken("r", 1, 0), Adopted("u", 1, 1)) == []
-    routes = Route(1, Table(3, ("r", "r"), ("", ""), ("r", "u", "u", "r")))
+    routes = Route(1, Table(FIRST + 2, ("r", "r"), ("", ""), ("r", "u", "u", "r")))
     assert hear(control, Taken("r", 1, 1)) == [Send(name, routes) for name in "rtu"]
-    assert hear(control, Routed("r", 1, 3), Routed("u", 1, 3)) == []
-    assert hear(control, Routed("t", 1, 3)) == [Send("t", Drain(1, ("r", "u")))]
+    assert hear(control, Routed("r", 1, FIRST + 2), Routed("u", 1, FIRST + 2)) == []
+    assert hear(control, Routed("t", 1, FIRST + 2)) == [Send("t", Drain(1, ("r", "u")))]
     assert hear(control, Drained("t", 1)) == [Send("t", Leave(GOOD_BYE))]
     assert control.members["t"].phase is Phase.GONE
     assert (control.evictions, control.failures, control.epoch) == (1, 0, 1)
@@ -199,7 +204,7 @@ def test_a_lost_active_server_takes_everybody_back_to_what_the_copies_have() -> 
     hear(control, Progress("t", 1, 0, 2, backup=False), Progress("u", 1, 1, 2, backup=False))
     sent = hear(control, Lost("t", "gone"))
     # Two transient nodes are left, of which half is one: `u`. The shard of `t` goes to who has least.
-    table = Table(2, ("u", "u"), ("r", "r"), ("r", "r", "u", "v"))
+    table = Table(2 * FIRST, ("u", "u"), ("r", "r"), ("r", "r", "u", "v"))
     assert sent == [Send(name, Recover(2, 1, table, ("r", "r"), 5)) for name in "ruv"]
     assert (control.mode, control.failures) == (Mode.RECOVERING, 1)
 
@@ -211,7 +216,7 @@ def test_news_of_an_epoch_that_is_over_are_nothing() -> None:
     assert hear(control, Progress("r", 1, 0, 4, backup=True), Taken("t", 1, 0), Drained("t", 1)) == []
     assert (control.table, control.stable) == (before, 0)
     assert hear(control, Restored("r", 1), Restored("t", 1)) == []
-    assert control.mode is Mode.RECOVERING
+    assert mode_of(control) is Mode.RECOVERING
 
 
 def test_a_loss_during_recovery_is_another_recovery() -> None:
@@ -229,11 +234,11 @@ def test_a_loss_during_recovery_is_another_recovery() -> None:
 def test_without_a_reliable_node_a_job_waits_for_one() -> None:
     control = running("r", "t")
     assert hear(control, Lost("r", "gone")) == []
-    assert control.mode is Mode.GATHERING
+    assert mode_of(control) is Mode.GATHERING
     sent = came(control, "r2")
     assert [one.to for one in sent if isinstance(one, Send)] == ["t", "r2"]
     hear(control, Restored("t", 2), Restored("r2", 2))
-    assert control.mode is Mode.RUNNING
+    assert mode_of(control) is Mode.RUNNING
 
 
 def test_a_node_that_was_given_up_and_speaks_is_sent_away() -> None:
@@ -286,14 +291,14 @@ def test_what_is_broken_ends_the_job() -> None:
     control = running("r", "t")
     sent = hear(control, Broken("t", "app: clock 3: NaN"))
     assert sent[0] == Failed("app: clock 3: NaN")
-    assert control.mode is Mode.OVER
+    assert mode_of(control) is Mode.OVER
 
 
 def test_what_the_controller_does_not_know_is_refused_with_the_story() -> None:
     control = running("r", "t")
     with pytest.raises(InvalidTransition, match=r"took partition 1.*epoch 1 from version 0"):
         hear(control, Taken("t", 1, 1))
-    with pytest.raises(InvalidTransition, match="does not know 'nonsense'.*epoch 1 from version 0"):
+    with pytest.raises(InvalidTransition, match=r"does not know 'nonsense'.*epoch 1 from version 0"):
         hear(control, "nonsense")
 
 
@@ -311,10 +316,10 @@ def test_another_controller_goes_back_to_what_the_nodes_have_in_common() -> None
     after = restarted(control)
     assert (after.mode, after.epoch, after.table) == (Mode.RESUMING, 1, control.table)
     holding = [((0, 1), (0, 2), (1, 1)), ((0, 2), (1, 1), (1, 2)), ((0, 2),)]
-    answers = [Hello(name, name == "r", "", 1, 1, held) for name, held in zip("rtu", holding, strict=True)]
+    answers = [Hello(name, name == "r", "", 1, 1, held) for name, held in zip("rtu", holding, strict=True)][::-1]
     assert hear(after, *answers[:2]) == []
     sent = hear(after, answers[2])
-    # Version 2 of partition 1 is on `t` alone: that is where it comes from. All have that of partition 0; the first is asked.
+    # Version 2 of partition 1 is on `t` alone; that of partition 0 is on all, of whom the reliable one is asked.
     assert isinstance(sent[0], Send)
     assert isinstance(sent[0].message, Recover)
     assert (sent[0].message.clock, sent[0].message.sources) == (2, ("r", "t"))
@@ -324,9 +329,9 @@ def test_another_controller_goes_back_to_what_the_nodes_have_in_common() -> None
 def test_another_controller_does_not_wait_for_the_dead() -> None:
     after = restarted(running("r", "t", "u"))
     hear(after, Hello("r", True, "", 1, 0, ((0, 0), (1, 0))), Hello("t", False, "", 1, 0, ()))
-    assert after.mode is Mode.RESUMING
+    assert mode_of(after) is Mode.RESUMING
     hear(after, Lost("u", "gone"))
-    assert after.mode is Mode.RECOVERING
+    assert mode_of(after) is Mode.RECOVERING
     assert after.epoch == 2
 
 
@@ -389,7 +394,8 @@ def test_any_order_of_events_leaves_it_valid_or_raises_with_the_story(
         try:
             control.handle(event, 0.0)
         except InvalidTransition as error:
-            assert "before it came" in str(error)
+            if "before it came" not in str(error):
+                raise
             return
         check(control)
         assert control.epoch > epoch or control.stable >= stable

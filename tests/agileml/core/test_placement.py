@@ -56,7 +56,9 @@ def test_without_hosts_nothing_is_placed() -> None:
     [(1, 0, 1), (1, 1, 1), (2, 2, 1), (2, 3, 2), (1, 2, 2), (1, 15, 2), (1, 16, 3), (4, 60, 2), (4, 61, 3), (0, 1, 3)],
 )
 def test_stages_of_the_paper(reliable: int, transient: int, stage: int) -> None:
-    footprint = Footprint(tuple("r" * n for n in range(1, reliable + 1)), tuple("t" * n for n in range(1, 1 + transient)))
+    footprint = Footprint(
+        tuple("r" * n for n in range(1, reliable + 1)), tuple("t" * n for n in range(1, 1 + transient))
+    )
     assert stage_of(footprint, Thresholds()) == stage
 
 
@@ -108,7 +110,8 @@ def test_every_stage_places_everything_where_it_belongs(
         return
     anybody = st.sampled_from(["", "gone", *names[0], *names[1]])
     owners, backups, workers = (
-        tuple(data.draw(st.lists(anybody, min_size=count, max_size=count))) for count in (partitions, partitions, shards)
+        tuple(data.draw(st.lists(anybody, min_size=count, max_size=count)))
+        for count in (partitions, partitions, shards)
     )
     found = placed(footprint, stage, Table(3, owners, backups, workers), {})
     serving = footprint.reliable if stage == 1 or not transient else actives(footprint, partitions)

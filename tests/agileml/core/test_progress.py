@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agileml.core.progress import Clocked, Ledger
 from agileml.core.work import Plan
-from agileml.messages import Progress, WorkDone
+from agileml.messages import Move, Progress, WorkDone
 
 PLAN = Plan((4, 4), 0, 2)
 
@@ -54,6 +54,19 @@ def test_settled_versions_are_forgotten() -> None:
         book.report(Progress("r", 1, 0, clock, backup=True))
     book.settle(2)
     assert book.copied[0] == {"r": {2, 3}}
+
+
+def test_what_moves_stays_behind_only_as_a_copy() -> None:
+    book = ledger()
+    book.report(Progress("r", 1, 0, 3, backup=False))
+    book.moved(0, "r", Move(1, 0, "t", "r"), stable=2)
+    assert (book.served[0], book.copied[0]) == ({"t"}, {"r": {2}})
+    book.moved(0, "t", Move(1, 0, "u", "r"), stable=2)
+    assert (book.served[0], book.copied[0]) == ({"u"}, {"r": {2}})
+    # To its copy, and away without one.
+    book.moved(0, "u", Move(1, 0, "r", ""), stable=2)
+    book.moved(0, "r", Move(1, 0, "s", ""), stable=2)
+    assert (book.served[0], book.copied[0]) == ({"s"}, {})
 
 
 def test_a_clock_is_summed_and_what_came_twice_counts_as_redone() -> None:

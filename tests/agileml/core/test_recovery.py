@@ -59,6 +59,13 @@ def test_a_backup_that_has_not_said_it_has_the_version_is_not_asked() -> None:
     assert way_back(members(r=Phase.ACTIVE, a=Phase.DEAD, b=Phase.ACTIVE), known) == (0, (INIT, INIT))
 
 
+def test_a_backup_that_was_dismissed_is_asked_before_an_owner() -> None:
+    known = copies()
+    known.ledger.report(Progress("r2", 1, 1, 3, backup=True))
+    gone = members(r=Phase.DEAD, r2=Phase.ACTIVE, a=Phase.ACTIVE, b=Phase.ACTIVE)
+    assert way_back(gone, known) == (3, ("a", "r2"))
+
+
 def test_a_recovery_that_was_not_over_knows_who_had_the_version() -> None:
     everybody = members(c=Phase.ACTIVE, r=Phase.ACTIVE, a=Phase.DEAD, b=Phase.DEAD)
     assert way_back(everybody, copies(4, -1, 4, ("c", INIT))) == (4, ("c", INIT))
@@ -69,14 +76,10 @@ HELD = st.dictionaries(st.integers(0, 2), st.dictionaries(st.integers(0, 5), st.
 
 
 @given(HELD, st.sets(st.sampled_from("abr")), st.integers(-1, 3))
-def test_what_all_partitions_have_in_common(
-    held: dict[int, dict[int, str]], dead: set[str], checkpoint: int
-) -> None:
+def test_what_all_partitions_have_in_common(held: dict[int, dict[int, str]], dead: set[str], checkpoint: int) -> None:
     phases = {name: Phase.DEAD if name in dead else Phase.ACTIVE for name in "abr"}
     clock, sources = common(held, members(**phases), 3, checkpoint)
-    candidates = [
-        at for at in range(6) if all(held.get(p, {}).get(at, "") not in {"", *dead} for p in range(3))
-    ]
+    candidates = [at for at in range(6) if all(held.get(p, {}).get(at, "") not in {"", *dead} for p in range(3))]
     if candidates:
         assert clock == max(candidates)
         assert sources == tuple(held[p][clock] for p in range(3))

@@ -13,7 +13,7 @@ from agileml import reference
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.local import LocalEngine
-from agileml.engines.local.script import Act, KillNodes, Machine, Script
+from agileml.script import Act, KillNodes, Machine, Script
 from agileml.job import Job, Trained
 from agileml.node import JobSettings
 from agileml.stopping import Stopping

@@ -16,7 +16,7 @@ import pytest
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.local import LocalEngine
-from agileml.engines.local.script import Act, Join, Machine
+from agileml.script import Act, Join, Machine
 from agileml.errors import AgileMLError, Unrecoverable
 from agileml.job import Job
 from agileml.node import JobSettings

@@ -37,7 +37,7 @@ def test_min_cost_and_max_throughput_are_optima_of_dense_programs(seed: int) -> 
         per_price = dense.throughput / np.tile(price, dense.size // dense.n)
         alone = per_price[:, : dense.m * dense.n].max(axis=1, initial=0)
         best = np.where(alone > 0, alone, per_price.max(axis=1, initial=0))
-        gain = (asked.jobs.weight[:, None] * per_price / np.where(best > 0, best, 1)[:, None]).sum(axis=0)
+        gain = (per_price / np.where(best > 0, best, 1)[:, None]).sum(axis=0)
         assert found.objective == pytest.approx(dense.maximum(gain) or 0.0, rel=1e-6, abs=1e-9)
 
 
@@ -194,6 +194,31 @@ def test_makespan_within_budget_is_where_the_papers_bisection_ends(seed: int) ->
 
     assert possible(found.objective * (1 + 1e-5))
     assert not possible(found.objective * (1 - 1e-4))
+
+
+def test_within_a_budget_short_jobs_are_done_beside_a_very_long_one() -> None:
+    """Twelve decades between the jobs: what the short ones need is still in the plan."""
+    asked = problem([[1e6, 1], [1, 1e6], [1e-4, 1e-3]], [1, 1], prices=[1, 1], steps=[1e3, 1e4, 1e9])
+    found = MakespanWithinBudget().allocate(replace(asked, budget_usd=1e12))
+    assert found.objective == pytest.approx(1e9 / 1e-3)
+    assert found.hours is not None
+    done = (found.hours * 3600 * asked.jobs.throughputs).sum(axis=1)
+    assert done == pytest.approx(asked.jobs.steps, rel=1e-6)
+    assert found.effective_throughput * found.objective == pytest.approx(asked.jobs.steps, rel=1e-6)
+
+
+def test_a_batch_without_steps_costs_nothing() -> None:
+    found = MakespanWithinBudget().allocate(replace(problem([[1]], [1], prices=[1], steps=[0]), budget_usd=1.0))
+    assert (found.objective, found.cost_usd) == (0.0, 0.0)
+    assert found.hours is not None
+    assert not found.hours.any()
+
+
+def test_weights_of_fairness_buy_nothing_from_policies_that_sum() -> None:
+    """The objectives of the paper have none there."""
+    for policy in (MinCost(), MaxThroughput()):
+        plain, heavy = (problem([[4, 1], [4, 2]], [1, 1], prices=[1, 1], weight=[w, 1]) for w in (1, 9))
+        assert policy.allocate(plain).objective == policy.allocate(heavy).objective == pytest.approx(1.5)
 
 
 def test_a_budget_that_cannot_hold_is_named_with_the_least_it_takes() -> None:

@@ -58,6 +58,25 @@ def test_makespan_is_the_optimum_of_a_dense_program(seed: int) -> None:
     assert found.objective == pytest.approx(1 / rate if rate else 0.0, rel=1e-6)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("policy", [Makespan(), FinishTimeFairness()])
+def test_jobs_that_need_very_different_amounts_all_get_theirs(policy: Policy, seed: int) -> None:
+    """Nine decades between the steps of the jobs: the smallest is done in time as well."""
+    rng = np.random.default_rng(4000 + seed)
+    asked = random_problem(rng)
+    asked = replace(asked, jobs=replace(asked.jobs, steps=10 ** rng.uniform(0, 9, len(asked.jobs.ids))))
+    if seed % 3 == 0:
+        asked = with_pairs(asked, rng)
+    found, runs = policy.allocate(asked), Dense(asked).runs
+    assert_valid(asked, found)
+    jobs, alone = asked.jobs, (asked.jobs.throughputs * isolated_shares(asked)).sum(axis=1)
+    left = jobs.steps[runs] / found.effective_throughput[runs]
+    past = jobs.elapsed_seconds[runs]
+    rho = (past + left) / (past + jobs.steps[runs] / alone[runs])
+    missed = (left if isinstance(policy, Makespan) else rho).max(initial=0.0)
+    assert missed <= found.objective * (1 + 1e-6)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_finish_time_fairness_is_where_a_bisection_ends(seed: int) -> None:
     asked = random_problem(np.random.default_rng(2000 + seed))

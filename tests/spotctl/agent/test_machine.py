@@ -52,6 +52,14 @@ os.wait()
 print("here", flush=True)
 time.sleep(1000)
 """
+# One that has lost its mark, and is known by its group only.
+NAMELESS = """
+import os, time
+child = os.fork()
+if child == 0: os.execve("/bin/sleep", ["sleep", "1000"], {})
+print(child, flush=True)
+time.sleep(1000)
+"""
 SHOW = """
 import os
 print(os.environ["SPOTCTL_INDEX"], os.environ["COLOUR"], os.environ["SECRET"], os.path.basename(os.getcwd()))
@@ -206,6 +214,17 @@ def test_an_eviction_kills_all_without_asking(rig: Rig, code: str) -> None:
     assert rig.output == "here\n"
 
 
+def test_what_has_lost_its_mark_is_killed_with_its_group(rig: Rig) -> None:
+    rig.run(NAMELESS)
+    rig.start()
+    eventually(lambda: rig.output.endswith("\n"))
+    child = Path(f"/proc/{rig.output.strip()}")
+    eventually(lambda: (child / "comm").read_text() == "sleep\n")
+    rig.write("leave.json", {"at": rig.clock.now()})
+    assert rig.ended()[1] == "returned"
+    eventually(lambda: not child.exists())
+
+
 @pytest.mark.parametrize("term", [True, False])
 def test_a_notice_is_handed_on(rig: Rig, term: bool) -> None:
     rig.run(STUBBORN, term_at_notice=term)
@@ -295,6 +314,13 @@ def test_without_its_folder_it_ends(rig: Rig) -> None:
     shutil.rmtree(rig.folder)
     eventually(lambda: not rig.running and all(pid != one for one, _ in marked()))
     assert not rig.folder.exists()
+
+
+@pytest.mark.parametrize("name", ["fate.json", "lease.json"])
+def test_without_a_lease_or_a_fate_it_has_failed(rig: Rig, name: str) -> None:
+    rig.start()
+    (rig.folder / name).unlink()
+    assert rig.ended()[1] == "failed"
 
 
 @pytest.mark.parametrize("name", ["fate.json", "lease.json", "work.json"])

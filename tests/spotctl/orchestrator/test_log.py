@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotctl.orchestrator import events as ev
-from spotctl.orchestrator.events import KINDS, BrokenLog, Event, from_json, to_json
-from spotctl.orchestrator.log import AlreadyRunning, EventLog, JobLock, is_running
+from spotctl.orchestrator.errors import AlreadyRunning, BrokenLog
+from spotctl.orchestrator.events import KINDS, Event, from_json, to_json
+from spotctl.orchestrator.log import EventLog, JobLock, is_running
 from tests.spotctl.orchestrator.worlds import MARKETS
 
 

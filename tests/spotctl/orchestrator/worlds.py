@@ -249,7 +249,7 @@ class Life:
             if journal.state.began is None:
                 journal.write(RunBegan("job", self.cloud.name, {}, "", 0))
             executor = Executor(journal, provider, self.work, PACE, self.patience)
-            brief = Brief(self.strategy, self.terms, TARIFF, PACE, self.limits)
+            brief = Brief(lambda: (self.strategy, self.terms), TARIFF, PACE, self.limits)
             runner = Runner(journal, provider, executor, self.work, brief)
             return runner.run(self.cloud.pass_round, lambda: 0)
 

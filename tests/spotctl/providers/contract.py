@@ -153,9 +153,9 @@ class ProviderContract:
             assert (gone.ended, gone.end_reason) == (gone.started, EndReason.LEASE_ENDED)
 
     def test_a_renewed_lease_ends_later(self, stage: Stage) -> None:
-        order = stage.order("t1", lease=2 * HOUR)
+        order = stage.order("t1", lease=3 * HOUR)
         renewed, left = stage.provider.rent(order)
-        until = order.lease_until + HOUR
+        until = order.lease_until + 10 * MINUTE
         stage.provider.renew([renewed.id], until)
         assert stage.machine(renewed.id).lease_until == until
         assert stage.gone(left)[0].ended == order.lease_until

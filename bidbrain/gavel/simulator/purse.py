@@ -1,0 +1,69 @@
+"""A batch on a budget: of the dollars there are those that have not been spent yet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from bidbrain.gavel.policies.base import Policy, Warm
+from bidbrain.gavel.policies.budget import TooDear
+from bidbrain.gavel.problem import Allocation, FloatArray, IntArray, Problem
+from bidbrain.gavel.rounds import Candidates
+from bidbrain.gavel.simulator.dispatch import ByShares, Manner, State
+from bidbrain.gavel.simulator.scenario import Scenario
+
+# What the least that jobs cost is exceeded by, so that rounding does not make it too little.
+_LEAST = 1 + 1e-6
+_NOTHING = 1e-9
+
+
+class FromPurse:
+    """Runs a cluster by `makespan-within-budget`; each allocation is given what is left of the dollars.
+
+    A round may spend more than its part of the plan, by less than what a round of the whole cluster costs: so much is
+    kept back where it can be. Where jobs come that nobody reckoned with, and the dollars no longer do for all, they are
+    done for the least that they cost. A budget that does not pay for those that are there first is refused.
+    """
+
+    def __init__(self, scenario: Scenario, policy: Policy, budget_usd: float) -> None:
+        self._policy, self._left = policy, budget_usd
+        price = scenario.cluster.usd_per_hour
+        self._usd_per_second = np.zeros(len(scenario.cluster.types)) if price is None else price / 3600
+        self._kept = float(self._usd_per_second @ scenario.cluster.workers) * scenario.settings.round_seconds
+        # As policies that mean it when they leave a worker idle.
+        self._shares = ByShares(scenario, self, Manner(beyond_shares=False))
+        self._running: Candidates | None = None
+
+    @property
+    def allocations(self) -> int:
+        """How often it has decided anew."""
+        return self._shares.allocations
+
+    @property
+    def patience(self) -> float:
+        """After how many seconds it may decide anew although nobody came or went."""
+        return self._shares.patience
+
+    def allocate(self, problem: Problem, warm: Warm | None = None, /) -> Allocation:
+        """The policy's shares under what is left, or for the least that all jobs cost."""
+        try:
+            return self._within(problem, self._left - self._kept, warm)
+        except TooDear as error:
+            if self._running is None and error.least_usd > self._left:
+                return self._within(problem, self._left, warm)
+            return self._within(problem, error.least_usd * _LEAST, warm)
+
+    def _within(self, problem: Problem, usd: float, warm: Warm | None) -> Allocation:
+        return self._policy.allocate(replace(problem, budget_usd=max(usd, _NOTHING)), warm)
+
+    def dispatch(self, state: State) -> Candidates:
+        """Who runs in the round that begins now."""
+        self._running = self._shares.dispatch(state)
+        return self._running
+
+    def ran(self, seconds: FloatArray, finished: IntArray) -> None:
+        """Pays for the round."""
+        assert self._running is not None
+        self._left -= float((seconds * self._running.scale) @ self._usd_per_second[self._running.type])
+        self._shares.ran(seconds, finished)

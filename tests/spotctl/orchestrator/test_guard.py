@@ -1,0 +1,74 @@
+"""What is committed, solved by hand, and against a count by the second."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bidbrain.billing import billing_rule
+from pricing_data.units import HOUR, MINUTE, SECOND
+from spotctl.orchestrator import events as ev
+from spotctl.orchestrator import guard
+from spotctl.orchestrator.events import Event
+from spotctl.orchestrator.guard import Tariff
+from spotctl.orchestrator.log import Row
+from spotctl.orchestrator.state import RunState, fold
+from tests.spotctl.orchestrator.worlds import MARKETS, ON_DEMAND, PRICES, START, TARIFF
+
+HOURLY = Tariff(lambda _: billing_rule("hourly-refund"), lambda market, _: PRICES[market])
+SPOT = 50_000_000
+
+
+def state(*events: tuple[int, Event]) -> RunState:
+    return fold(Row(number, "r", START + at, event) for number, (at, event) in enumerate(events))
+
+
+def order(intent: int, machines: int, bid: int | None, lease: int) -> ev.RentIntended:
+    return ev.RentIntended(intent, MARKETS[0], machines, bid, ON_DEMAND, 4.0, bid is None, START + lease)
+
+
+def granted(intent: int, machines: int, at: int = 0) -> ev.Rented:
+    return ev.Rented(intent, tuple(ev.Granted(f"m{intent}-{i}", START + at) for i in range(machines)))
+
+
+def held(machines: int, bid: int | None, lease: int) -> RunState:
+    return state((0, order(1, machines, bid, lease)), (0, granted(1, machines)))
+
+
+def test_committed_is_what_was_spent_and_the_bid_to_the_leases_end() -> None:
+    two = held(2, 80_000_000, 20 * MINUTE)
+    now = START + 5 * MINUTE
+    assert guard.spent(two, now, TARIFF) == 2 * 300 * SPOT
+    # 15 minutes of lease and one of teardown are left, at the bid.
+    assert guard.committed(two, now, TARIFF, MINUTE) == 2 * (300 * SPOT + 960 * 80_000_000)
+    assert guard.renewed(two, ["m1-0"], START + 30 * MINUTE, now, TARIFF, MINUTE) == 600 * 80_000_000
+
+
+def test_begun_hours_are_committed_whole() -> None:
+    one = held(1, None, 50 * MINUTE)
+    now = START + 5 * MINUTE
+    assert guard.committed(one, now, HOURLY, MINUTE) == 3600 * ON_DEMAND
+    assert guard.renewed(one, ["m1-0"], START + 59 * MINUTE, now, HOURLY, MINUTE) == 0
+    assert guard.renewed(one, ["m1-0"], START + 60 * MINUTE, now, HOURLY, MINUTE) == 3600 * ON_DEMAND
+    assert guard.bought(MARKETS[0], 3, 80_000_000, HOUR + 1, HOURLY) == 3 * 2 * 3600 * 80_000_000
+
+
+def test_an_eviction_frees_its_hour_and_what_was_committed() -> None:
+    one = state(
+        (0, order(1, 1, 80_000_000, HOUR)), (0, granted(1, 1)), (1, ev.MachineEnded("m1-0", START + MINUTE, "evicted"))
+    )
+    assert guard.committed(one, START + 2 * MINUTE, HOURLY, MINUTE) == 0
+    assert guard.on_demand(one, START + 2 * MINUTE, TARIFF) == 60 * ON_DEMAND
+
+
+@given(st.integers(1, 3), st.integers(61, 4000), st.integers(61, 4000), st.integers(0, 300), st.integers(SPOT, 10**9))
+def test_no_future_costs_more_than_what_is_committed(
+    machines: int, lease: int, ends: int, teardown: int, bid: int
+) -> None:
+    now = START + 61 * SECOND
+    before = held(machines, bid, lease * SECOND)
+    promised = guard.committed(before, now, TARIFF, teardown * SECOND)
+    end = START + min(max(ends, 61), max(lease + teardown, 61)) * SECOND
+    gone = [(1, ev.MachineEnded(f"m1-{i}", end, "lease ended")) for i in range(machines)]
+    after = state((0, order(1, machines, bid, lease * SECOND)), (0, granted(1, machines)), *gone)
+    assert guard.spent(after, end, TARIFF) <= promised

@@ -1,0 +1,146 @@
+"""What a footprint is expected to cost, by hand and against the equations."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bidbrain.billing import BILLING_RULES, billing_rule
+from bidbrain.cost import Application
+from bidbrain.eviction.hazard import Hazard
+from bidbrain.eviction.survival import Exposure
+from bidbrain.strategies.base import Offer, Rent
+from pricing_data.units import HOUR, MINUTE
+from spotctl.planning.expected import (
+    Conditions,
+    Part,
+    Todo,
+    beta_of,
+    first_hour,
+    later_hour,
+    on_demand,
+    usd_range,
+    whole,
+)
+from spotctl.planning.past import Past
+from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, spiky
+
+A, B = (Offer(offer("a.large", zone), 4.0, 20 * CENT) for zone in "ab")
+FLAT, SPIKY = flat(A.market, 4 * CENT), spiky(B.market, 4 * CENT, 30 * CENT)
+PAST = Past.of([FLAT, SPIKY], lambda _: None, NOW)
+
+
+def under(billing: str = "hourly-refund", reliable: Rent | None = None) -> Conditions:
+    return Conditions(billing_rule(billing), Application(1.0, MINUTE // 2, MINUTE), 5 * MINUTE, reliable)
+
+
+def test_beta_is_the_share_of_moments_before_a_spike_with_an_interval() -> None:
+    """Every four hours half an hour of spike: who starts in the hour before one is evicted."""
+    found = beta_of(PAST, Rent(B, 8, 5 * CENT), 4 * CENT)
+    assert found.probability == pytest.approx(0.25, abs=0.01)
+    assert found.low < found.probability < found.high
+    assert found.median_seconds_to_eviction == pytest.approx(1800, rel=0.02)
+    assert beta_of(PAST, Rent(B, 8, 30 * CENT), 4 * CENT).probability == 0.0
+    calm = beta_of(PAST, Rent(A, 8, 4 * CENT), 4 * CENT)
+    assert calm.probability == 0.0 < calm.high < 0.02
+    assert beta_of(PAST, Rent(A, 8, None), 4 * CENT).high == 0.0
+
+
+def test_the_hazard_is_in_beta_beside_the_price() -> None:
+    taken = Past.of([SPIKY], lambda _: Hazard((), Exposure(1e6, 1e7)), NOW)
+    both = beta_of(taken, Rent(B, 8, 5 * CENT), 4 * CENT)
+    alone = beta_of(PAST, Rent(B, 8, 5 * CENT), 4 * CENT)
+    assert 1 - both.probability == pytest.approx((1 - alone.probability) * 2.718281828**-0.1, rel=1e-3)
+
+
+def test_the_first_hour_is_equations_4_1_to_4_4() -> None:
+    beta, after = 0.25, 1800.0
+    found = first_hour([Part(Rent(B, 8, 5 * CENT), 4 * CENT, beta, after)], under(reliable=Rent(A, 1, None)))
+    cost = (1 - beta) * 0.04 * 8 + 0.2
+    useful = (0.75 + 0.25 * 0.5 - 5 / 60) - beta / 60 - 0.5 / 60
+    assert found.cost_usd == pytest.approx(cost)
+    assert found.work == pytest.approx(8 * 4 * useful)
+    assert found.usd_per_work == pytest.approx(cost / (32 * useful))
+
+
+def test_in_a_later_hour_what_was_taken_is_replaced_and_paid_for() -> None:
+    """Whoever is evicted after half an hour has it refunded; the machine in its place starts up, and is paid for the
+    rest unless it is evicted too."""
+    found = later_hour([Part(Rent(B, 8, 5 * CENT), 4 * CENT, 0.25, 1800.0)], under())
+    assert found.cost_usd == pytest.approx(8 * 0.04 * (0.75 + 0.25 * 0.5 * 0.75))
+    assert found.work == pytest.approx(32 * (0.75 ** (5 / 60) - 0.25 / 60))
+
+
+def test_a_whole_job_by_hand() -> None:
+    """The first hour has 54.5 useful minutes, every other one 60."""
+    part = Part(Rent(A, 8, 20 * CENT), 4 * CENT, 0.0, None)
+    found = whole([part], under("per-second", Rent(B, 1, None)), Todo(320.0, float("inf")))
+    hours = 1 + (320 - 32 * 54.5 / 60) / 32
+    assert found.hours == pytest.approx(hours)
+    assert [term.usd for term in found.terms] == pytest.approx([8 * 0.04 * hours, 0.2 * hours])
+    assert on_demand(Rent(A, 8, None), under(), Todo(320.0, float("inf"))) == pytest.approx(
+        (1.6 * (10 + 1 / 12), 10 + 1 / 12)
+    )
+    short = whole([part], under("per-second"), Todo(32 * 54.5 / 120, float("inf")))
+    assert short.hours == pytest.approx(1 / 12 + 11 / 12 / 2)
+    timed = whole([part], under("per-second"), Todo(None, 2.0))
+    assert timed.hours == pytest.approx(2 + 1 / 12)
+    assert whole([part], under("per-second"), Todo(320.0, 2.0)).hours == pytest.approx(2 + 1 / 12)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 50), st.integers(1, 100), st.floats(0, 0.9), st.floats(1, 3600)),
+        min_size=1,
+        max_size=3,
+    ),
+    st.sampled_from(BILLING_RULES),
+    st.floats(0.1, 2000),
+    st.booleans(),
+)
+def test_terms_add_up_and_the_range_holds_the_expected(
+    parts: list[tuple[int, int, float, float]], billing: str, amount: float, helped: bool
+) -> None:
+    made = [Part(Rent(B, k, 30 * CENT), cents * CENT // 4, beta, after) for k, cents, beta, after in parts]
+    conditions, todo = under(billing, Rent(A, 2, None) if helped else None), Todo(amount, float("inf"))
+    found = whole(made, conditions, todo)
+    first, later = found.first.cost_usd, found.later.cost_usd
+    assert sum(term.usd for term in found.terms) == pytest.approx(found.usd)
+    assert found.usd == pytest.approx(first * min(found.hours, 1) + later * max(found.hours - 1, 0))
+    done = found.first.work if found.hours >= 1 else amount
+    assert done + max(found.hours - 1, 0) * found.later.work >= amount * (1 - 1e-9)
+    betas = [beta_of(PAST, part.rent, 4 * CENT) for part in made]
+    low, high = usd_range(made, betas, PAST, conditions, todo)
+    assert low <= found.usd <= high
+
+
+def test_the_range_of_prices_is_that_of_spans_as_long_as_the_job() -> None:
+    """Over four hours the spiky market always costs the same; over half an hour it costs what it costs."""
+    part = Part(Rent(B, 8, 30 * CENT), 4 * CENT, 0.0, None)
+    sure = [beta_of(PAST, Rent(A, 8, None), CENT)]
+    mean = (3.5 * 0.04 + 0.5 * 0.30) / 4
+    low, high = usd_range([part], sure, PAST, under("per-second"), Todo(32 * 40.0, float("inf")))
+    hours = whole([part], under("per-second"), Todo(32 * 40.0, float("inf"))).hours
+    assert high == pytest.approx(8 * (0.04 + mean * (hours - 1)), rel=0.03)
+    assert low == pytest.approx(8 * 0.04 * hours, rel=0.03)
+    # Above its bid no machine is held, so that none pays more.
+    low_bid = Part(Rent(B, 8, 6 * CENT), 4 * CENT, 0.0, None)
+    _, high = usd_range([low_bid], sure, PAST, under("per-second"), Todo(32 * 40.0, float("inf")))
+    assert high == pytest.approx(8 * (0.04 + (3.5 * 0.04 + 0.5 * 0.06) / 4 * (hours - 1)), rel=0.03)
+
+
+@pytest.mark.parametrize(("rule", "beta"), list(product(BILLING_RULES, (0.0, 0.5, 1.0))))
+def test_every_rule_has_an_answer_at_the_ends_of_beta(rule: str, beta: float) -> None:
+    parts = [Part(Rent(B, 8, 5 * CENT), 4 * CENT, beta, 1800.0)]
+    for hour in (first_hour(parts, under(rule)), later_hour(parts, under(rule))):
+        assert 0 <= hour.cost_usd <= 8 * 0.04 * (1 + 1e-9)
+
+
+def test_the_past_ends_at_the_moment_and_reaches_back_far_enough_to_be_asked() -> None:
+    later = flat(A.market, 9 * CENT, since=NOW - HOUR, until=NOW + 30 * HOUR)
+    history = Past.of([later], lambda _: None, NOW).histories[A.market]
+    assert (history.last, history.last - history.first) == (NOW, 4 * HOUR)
+    assert set(history.prices.tolist()) == {9 * CENT}

@@ -1,0 +1,154 @@
+"""Whatever a strategy wants, a mandate keeps to the job's limits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bidbrain.billing import billing_rule
+from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
+from pricing_data.units import HOUR, MINUTE
+from spotctl.planning.mandate import LOOK_AGAIN, Limits, Mandate
+from spotctl.planning.regimes import OVERHEADS
+from tests.spotctl.planning.worlds import CENT, NOW, offer
+
+A, B, C = (Offer(offer(name, zone), 4.0, 20 * CENT) for name, zone in (("a", "a"), ("a", "b"), ("b", "a")))
+BASELINE = Rent(A, 8, None)
+ROOM = Limits(1, 8, {})
+
+
+@dataclass
+class Wants:
+    """A strategy that wants what it is told to."""
+
+    actions: tuple[Rent | Return, ...]
+    name: str = "told"
+    asked: list[Situation] = field(default_factory=list)
+
+    def decide(self, situation: Situation) -> Decision:
+        self.asked.append(situation)
+        return Decision(self.actions, NOW + HOUR, "as told")
+
+
+def mandate(
+    *wanted: Rent | Return, limits: Limits = ROOM, deadline: int | None = None, billing: str = "per-second"
+) -> Mandate:
+    rule = billing_rule(billing)
+    return Mandate((A, B, C), BASELINE, None, 32.0, limits, OVERHEADS, deadline, Wants(wanted), rule)
+
+
+def situation(*holdings: Holding, work: float = inf, offers: tuple[Offer, ...] = (A, B, C)) -> Situation:
+    return Situation(NOW, offers, lambda _: CENT, holdings, BASELINE, 32.0, work)
+
+
+def held(number: int, of: Offer, machines: int, bid: int | None = 5 * CENT) -> Holding:
+    return Holding(number, Rent(of, machines, bid), NOW - HOUR, NOW - HOUR)
+
+
+def rents(decision: Decision) -> list[Rent]:
+    return [action for action in decision.actions if isinstance(action, Rent)]
+
+
+wanted_rents = st.lists(
+    st.builds(Rent, st.sampled_from([A, B, C]), st.integers(1, 20), st.sampled_from([None, 3 * CENT, 50 * CENT])),
+    max_size=4,
+)
+holdings = st.lists(st.tuples(st.sampled_from([A, B, C]), st.integers(1, 3)), max_size=3)
+
+
+@given(
+    wanted_rents,
+    holdings,
+    st.integers(1, 6),
+    st.integers(0, 12),
+    st.dictionaries(st.sampled_from("ab"), st.integers(0, 12)),
+    st.one_of(st.just(inf), st.floats(0, 3)),
+    st.booleans(),
+    st.sampled_from(["per-second", "hourly-refund"]),
+)
+def test_limits_and_budget_hold_whatever_is_wanted(
+    wanted: list[Rent],
+    already: list[tuple[Offer, int]],
+    least: int,
+    more: int,
+    by_type: dict[str, int],
+    usd_left: float,
+    together: bool,
+    billing: str,
+) -> None:
+    made = mandate(*wanted, limits=Limits(least, least + more, by_type, together), billing=billing)
+    now = [held(i, of, machines) for i, (of, machines) in enumerate(already)]
+    bought = rents(made.decide(situation(*now), usd_left))
+    kept = Counter({"a": 0, "b": 0})
+    for rent in [*bought, *(one.rent for one in now)]:
+        kept[rent.offer.market.instance_type] += rent.machines
+    committed = sum(rent.machines * made.committed_usd(rent) for rent in bought)
+    assert committed <= usd_left + 1e-9
+    assert all(rent.machines > 0 for rent in bought)
+    types = {rent.offer.market.instance_type for rent in bought}
+    if bought:
+        assert least <= sum(kept.values()) <= least + more
+        assert all(kept[name] <= by_type.get(name, inf) for name in types)
+        assert {(rent.offer, rent.bid) for rent in bought} <= {(rent.offer, rent.bid) for rent in wanted}
+        if together:
+            assert len(bought) == 1
+
+
+def test_what_is_within_the_limits_is_done_as_wanted() -> None:
+    decision = mandate(Rent(A, 3, CENT), Return(1)).decide(situation(held(1, B, 8)))
+    assert decision == Decision((Rent(A, 3, CENT), Return(1)), NOW + HOUR, "as told")
+
+
+def test_what_is_returned_now_makes_room_and_what_leaves_later_does_not() -> None:
+    now = mandate(Return(1), Rent(A, 8, CENT)).decide(situation(held(1, B, 8)))
+    assert rents(now) == [Rent(A, 8, CENT)]
+    later = mandate(Return(1, NOW + HOUR), Rent(A, 8, CENT)).decide(situation(held(1, B, 8)))
+    assert rents(later) == []
+
+
+def test_fewer_machines_than_the_job_takes_are_not_bought_and_more_are_where_a_strategy_wants_few() -> None:
+    short = mandate(Rent(A, 8, CENT), limits=Limits(4, 8, {"a": 3})).decide(situation())
+    assert (short.actions, short.wake_at) == ((), NOW + LOOK_AGAIN)
+    assert "leave 3 machines, and the job takes at least 4" in short.reason
+    assert rents(mandate(Rent(A, 1, CENT), limits=Limits(4, 8, {})).decide(situation())) == [Rent(A, 4, CENT)]
+
+
+def test_a_gang_is_of_one_market() -> None:
+    made = mandate(Rent(A, 2, CENT), Rent(B, 1, CENT), limits=Limits(3, 3, {}, together=True))
+    assert rents(made.decide(situation())) == [Rent(A, 3, CENT)]
+
+
+def test_a_budget_buys_what_it_can_pay_to_the_end_of_a_lease_at_the_bid() -> None:
+    """16 minutes at 30 cents are 8 cents; a begun hour, where hours are paid in full, 30."""
+    wanted = Rent(A, 8, 30 * CENT)
+    assert rents(mandate(wanted).decide(situation(), 0.33)) == [replace(wanted, machines=4)]
+    assert rents(mandate(wanted, billing="hourly-refund").decide(situation(), 0.33)) == [replace(wanted, machines=1)]
+    assert rents(mandate(Rent(A, 8, None)).decide(situation(), 0.33)) == [Rent(A, 6, None)]
+
+
+# What is left to do on demand takes an hour, and each of two changes of machines 6 minutes.
+WORK = 32.0 * HOUR
+LAST = NOW + HOUR + 12 * MINUTE
+
+
+@pytest.mark.parametrize(("deadline", "pressed"), [(LAST, True), (LAST + 1, False), (NOW, True), (None, False)])
+def test_a_deadline_that_presses_takes_over_with_machines_on_demand(deadline: int | None, pressed: bool) -> None:
+    made = mandate(Rent(B, 8, CENT), deadline=deadline)
+    expected = [Rent(A, 8, None)] if pressed else [Rent(B, 8, CENT)]
+    assert rents(made.decide(situation(work=WORK))) == expected
+
+
+def test_the_net_waits_while_machines_run_and_fills_up_what_was_lost() -> None:
+    made = mandate(deadline=LAST)
+    assert made.decide(situation(held(1, B, 4), work=WORK)).reason == "as told"
+    assert rents(made.decide(situation(held(1, B, 3), work=WORK))) == [Rent(A, 5, None)]
+
+
+def test_without_an_open_market_machines_on_demand_are_rented_until_one_opens() -> None:
+    assert rents(mandate().decide(situation(offers=()))) == [BASELINE]
+    assert mandate().decide(situation(held(1, A, 8, None), offers=())).actions == ()

@@ -1,0 +1,284 @@
+"""Whole plans: small ones solved by hand, and what holds of all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bidbrain.eviction.hazard import Hazard
+from bidbrain.eviction.survival import Exposure
+from bidbrain.strategies.base import Holding, Rent, Situation
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR
+from spotctl.errors import BadRequest
+from spotctl.jobspec import Checkpoint, Command, JobSpec, Objective, Stop, Training
+from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.offers import Kind
+from spotctl.planning.plan import plan
+from spotctl.planning.values import Job, JobPlan, Known
+from spotctl.planning.work import Measured
+from tests.spotctl.planning.worlds import CENT, NOW, TYPES, board, flat, gang, offer, spec, spiky
+
+CHEAP = flat(offer("a.large"), 4 * CENT)
+DEARER = flat(offer("b.large", "b"), 5 * CENT)
+BIGGER = flat(offer("a.xlarge"), 12 * CENT)
+FAR = flat(offer("a.large", region="us-west-2"), 5 * CENT)
+WORLD = (CHEAP, DEARER, BIGGER, FAR)
+
+
+def planned(of: JobSpec, *histories: PriceSeries, deadline: int | None = None, at: int = NOW) -> JobPlan:
+    return plan([Job(of, deadline)], Known(board(*(histories or WORLD), at=at)))[0]
+
+
+def why(found: JobPlan, of: PriceSeries) -> str:
+    return next(one.why for one in found.rejected if one.market == of.market)
+
+
+def test_a_small_plan_by_hand() -> None:
+    """320 units are 80 machine-hours of a.large: 8 of them lose 5.5 minutes at the start, and cost 32 cents an hour."""
+    found = planned(spec())
+    (choice,) = found.choice
+    assert choice.rent.offer.market == CHEAP.market
+    assert (choice.rent.machines, choice.rent.bid, choice.price) == (8, 20 * CENT, 4 * CENT)
+    assert choice.beta.probability == 0.0 < choice.beta.high < 0.02
+    assert choice.usd_per_work == pytest.approx(0.32 / (32 * 54.5 / 60))
+    hours = 10 + 5.5 / 60
+    assert found.whole.hours == pytest.approx(hours)
+    assert found.whole.usd == pytest.approx(0.32 * hours)
+    assert found.usd_range[0] == pytest.approx(0.32 * hours)
+    assert found.on_demand.usd == pytest.approx(1.6 * (10 + 1 / 12))
+    assert found.finish_by == NOW + round(hours * HOUR)
+    assert (found.policy, found.work.source, found.rates["a.large"].source) == (
+        "min-cost",
+        "320 clocks",
+        "the job file",
+    )
+
+
+def test_each_market_that_lost_is_told_why() -> None:
+    stale = flat(offer("a.large", "c"), CENT, until=NOW - 5 * DAY)
+    found = planned(spec(), *WORLD, stale)
+    assert "25% dearer: $0.01376 per unit of work" in why(found, DEARER)
+    assert "50% dearer" in why(found, BIGGER)
+    assert "in another region, for $0.0125 per unit of work, against $0.01 for aws/us-east-1/a.large" in why(found, FAR)
+    assert why(found, stale) == "stale: its last price is 5 days old (spotctl prices fetch brings newer ones)"
+    assert found.unnamed == 0
+
+
+def test_what_lost_is_judged_at_a_bid_like_the_one_that_won() -> None:
+    fixed = planned(replace(spec(), strategy="fixed-bid:0.001"))
+    assert fixed.choice[0].rent.bid == 4 * CENT + CENT // 10
+    bids = {one.market: one.instead.rent.bid for one in fixed.rejected if one.instead is not None}
+    assert bids == {DEARER.market: 5 * CENT + CENT // 10, BIGGER.market: 12 * CENT + CENT // 10}
+
+
+def test_reliable_machines_are_the_cheapest_on_demand_unless_a_type_is_named() -> None:
+    some = spec(reliable=2)
+    beside = planned(some).mandate.reliable
+    assert beside is not None
+    assert (beside.offer.market.instance_type, beside.machines, beside.bid) == ("a.large", 2, None)
+    named = replace(some, resources=replace(some.resources, reliable=replace(some.resources.reliable, type="a.xlarge")))
+    found = planned(named)
+    assert found.mandate.reliable is not None
+    assert found.mandate.reliable.offer.on_demand == 40 * CENT
+    assert found.whole.terms[-1].usd == pytest.approx(0.8 * found.whole.hours)
+    unknown = replace(some, resources=replace(some.resources, reliable=replace(some.resources.reliable, type="q")))
+    with pytest.raises(NotInTime, match=r"job: resources\.reliable: instance type aws/q"):
+        planned(unknown)
+
+
+def test_throughputs_come_from_the_file_then_earlier_runs_then_siblings_then_vcpus() -> None:
+    job = replace(spec(), throughputs={})
+    run = {"job": {"a.large": Measured(2.0, "run job-3"), "b.large": Measured(9.0, "run job-3")}}
+    known = Known(board(*WORLD), earlier=run)
+    (earlier,) = plan([Job(job)], known)
+    assert earlier.choice[0].rent.offer.market == DEARER.market
+    assert earlier.rates["b.large"].source == "run job-3"
+    (both,) = plan([Job(spec())], known)
+    assert both.rates["a.large"].nu == 4.0
+    (sibling,) = plan([Job(replace(job, throughputs={"a.large": 6.0}))], Known(board(*WORLD)))
+    assert (sibling.rates["a.xlarge"].nu, sibling.rates["a.xlarge"].source) == (
+        12.0,
+        "as fast for each vCPU as a.large",
+    )
+    (family,) = plan([Job(replace(job, throughputs={"a.large": 6.0, "b.large": 9.0}))], Known(board(*WORLD)))
+    assert family.rates["a.xlarge"].nu == 12.0
+    (unknown,) = plan([Job(job)], Known(board(*WORLD)))
+    assert (unknown.rates["a.xlarge"].nu, unknown.work.assumed) == (8.0, True)
+    assert "not known" in unknown.work.source
+    (told,) = plan([Job(job, hours=3.0)], Known(board(*WORLD)))
+    assert told.whole.hours == pytest.approx(3 + 5.5 / 60)
+
+
+def test_a_job_that_ends_by_time_gets_the_machines_that_its_budget_pays_for_so_long() -> None:
+    ending = replace(spec(), program=Training("mf", Stop(span=10 * HOUR)))
+    assert planned(ending).choice[0].rent.machines == 8
+    tight = planned(replace(ending, budget=2 * NANOS_PER_DOLLAR))
+    assert tight.choice[0].rent.machines == 4
+    assert tight.whole.usd <= 2.0
+    assert tight.whole.hours == pytest.approx(10 + 1 / 12)
+    (near,) = plan([Job(replace(ending, budget=2 * NANOS_PER_DOLLAR), NOW + 12 * HOUR)], Known(board(*WORLD)))
+    assert "25% dearer" in why(near, DEARER)
+
+
+@pytest.mark.parametrize(
+    ("hours", "home"), [(24, "a.large"), (10.5, "a.large"), (6.0, "a.xlarge")], ids=["far", "near", "only the big ones"]
+)
+def test_a_deadline_chooses_the_kind_that_keeps_it(hours: float, home: str) -> None:
+    found = planned(spec(), deadline=NOW + round(hours * HOUR))
+    assert found.choice[0].rent.offer.market.instance_type == home
+    assert found.finish_by <= NOW + hours * HOUR
+
+
+def test_what_cannot_be_done_says_what_it_would_take() -> None:
+    with pytest.raises(NotInTime, match=r"deadline cannot be met.*hours more, or"):
+        planned(spec(), deadline=NOW + 2 * HOUR)
+    with pytest.raises(OverBudget, match=r"job: is expected to cost \$3\.23 .*its budget of \$3\.00; raise it"):
+        planned(replace(spec(), budget=3 * NANOS_PER_DOLLAR))
+    with pytest.raises(OverBudget, match=r"does not pay for 4 machines .* raise it to \$0\.21"):
+        planned(replace(spec(machines=(4, 8)), budget=NANOS_PER_DOLLAR // 5))
+    with pytest.raises(OverBudget, match=r"does not pay for 4 machines .* raise it to \$0\.27"):
+        planned(replace(spec(machines=(4, 8), reliable=1), budget=NANOS_PER_DOLLAR // 4))
+    with pytest.raises(
+        NotInTime, match=r"none of the 1 markets that fit can be used; aws/.*/a.large: stale: its last price"
+    ):
+        planned(spec(), CHEAP, at=NOW + 3 * DAY)
+    with pytest.raises(BadRequest, match="no price history of local is stored"):
+        planned(spec(cloud="local"))
+    picky = spec()
+    with pytest.raises(NotInTime, match="resources: no machine in the price history of aws"):
+        planned(replace(picky, resources=replace(picky.resources, types=("z.*",))))
+    with pytest.raises(BadRequest, match="strategy 'bound' is not known"):
+        planned(replace(spec(), strategy="bound"))
+
+
+def test_a_budget_or_a_deadline_that_the_first_kind_breaks_may_be_kept_on_the_next() -> None:
+    """The fast machines cost 1.5 cents a unit, 4.80 in all; the budget is for the others."""
+    hurry = replace(spec(), objective=Objective.MAX_THROUGHPUT)
+    assert planned(hurry).choice[0].rent.offer.market == BIGGER.market
+    assert planned(replace(hurry, budget=4 * NANOS_PER_DOLLAR)).choice[0].rent.offer.market == CHEAP.market
+
+
+def test_evictions_count_in_what_a_kind_costs() -> None:
+    """What starts up for 5 minutes after each of ten evictions an hour is dear for a low price."""
+
+    def hazard(market: Market) -> Hazard | None:
+        return Hazard((), Exposure(1e6, 1e5)) if market == CHEAP.market else None
+
+    known = Known(board(*WORLD), hazard_of=hazard)
+    (found,) = plan([Job(replace(spec(), strategy="price-capacity"))], known)
+    assert found.choice[0].rent.offer.market == DEARER.market
+    (away,) = plan([Job(spec())], replace(known, board=board(CHEAP, FAR)))
+    assert away.choice[0].rent.offer.market == FAR.market
+    alone = replace(known, board=board(CHEAP))
+    (slow,) = plan([Job(spec())], alone)
+    assert slow.whole.hours > 20
+    # A command that keeps nothing for ten hours never gets anywhere there.
+    hopeless = replace(gang(2), program=Command("true", 2, Checkpoint("s3://b/c", every=10 * HOUR)))
+    with pytest.raises(
+        NotInTime, match=r"job: standard\+checkpoint would rent aws/.*/a.large, where machines are taken"
+    ):
+        plan([Job(hopeless, hours=5.0)], alone)
+
+
+def test_a_gang_is_in_one_market_and_a_running_job_stays_in_its_place() -> None:
+    found = planned(replace(gang(3), strategy="price-capacity", throughputs={}))
+    assert [one.rent.machines for one in found.choice] == [3]
+    (moved,) = plan([Job(spec(), place=("aws", "us-west-2"))], Known(board(*WORLD)))
+    assert moved.choice[0].rent.offer.market == FAR.market
+
+
+def test_jobs_of_one_plan_share_a_quota() -> None:
+    quotas = {Kind("aws", "us-east-1", "a.large"): 8}
+    first, second = plan([Job(spec("a")), Job(spec("b"))], Known(board(CHEAP, BIGGER), quotas=quotas))
+    kinds = [(one.rent.offer.market.instance_type, one.rent.machines) for one in (*first.choice, *second.choice)]
+    assert sum(machines for name, machines in kinds if name == "a.large") <= 8
+
+
+def test_what_comes_later_changes_nothing() -> None:
+    later = PriceSeries(
+        CHEAP.market,
+        np.append(CHEAP.times, NOW + HOUR).astype(np.int64),
+        np.append(CHEAP.prices, 90 * CENT).astype(np.int64),
+    )
+    before, after = planned(spec()), planned(spec(), later, *WORLD[1:])
+    assert (after.choice, after.whole, after.usd_range) == (before.choice, before.whole, before.usd_range)
+
+
+def test_the_mandate_of_a_plan_is_asked_again_during_a_run() -> None:
+    made = planned(replace(spec(), strategy="price-capacity")).mandate
+    prices = {series.market: int(series.prices[-1]) for series in WORLD}
+
+    def bought(now: int, *holdings: Holding) -> list[Rent]:
+        known = Situation(
+            now, made.offers, lambda one: prices[one.market], holdings, made.baseline, made.most_nu, 100.0 * HOUR
+        )
+        return [action for action in made.decide(known).actions if isinstance(action, Rent)]
+
+    rents = bought(NOW)
+    assert [(rent.offer.market, rent.machines) for rent in rents] == [(CHEAP.market, 8)]
+    held = Holding(0, rents[0], NOW, NOW)
+    assert bought(NOW + HOUR // 2, held) == []
+    assert bought(NOW + HOUR // 2, replace(held, rent=replace(rents[0], machines=5)))[0].machines == 3
+
+
+STRATEGIES = ("auto", "proteus", "lookahead:1", "price-capacity", "tierml", "standard", "fixed-bid:0.001", "on-demand")
+markets = st.sampled_from(
+    [offer(name, zone, region) for name in TYPES for zone in "ab" for region in ("us-east-1", "us-west-2")]
+)
+prices = st.dictionaries(markets, st.tuples(st.integers(1, 60), st.booleans(), st.booleans()), min_size=1, max_size=8)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    prices,
+    st.sampled_from(STRATEGIES),
+    st.sampled_from(list(Objective)),
+    st.integers(1, 4),
+    st.integers(0, 10),
+    st.sampled_from([1, 3, 6, 30, 1000]),
+    st.sampled_from([4, 11, 24, 400]),
+    st.integers(0, 1),
+)
+def test_every_plan_keeps_to_what_was_asked(
+    world: dict[Market, tuple[int, bool, bool]],
+    strategy: str,
+    objective: Objective,
+    least: int,
+    more: int,
+    budget: int,
+    hours: int,
+    reliable: int,
+) -> None:
+    histories = [
+        spiky(market, cents * CENT, cents * CENT * 9) if restless else flat(market, cents * CENT, since)
+        for market, (cents, restless, old) in world.items()
+        for since in [NOW - 9 * DAY if old else NOW]
+    ]
+    asked = replace(
+        spec(machines=(least, least + more), reliable=reliable),
+        strategy=strategy,
+        objective=objective,
+        budget=budget * NANOS_PER_DOLLAR,
+    )
+    known = Known(board(*histories))
+    try:
+        (found,) = plan([Job(asked, NOW + hours * HOUR)], known)
+    except (NotInTime, OverBudget):
+        return
+    usable = {known.board.markets[row] for row in np.flatnonzero(known.board.usable).tolist()}
+    chosen = {one.rent.offer.market for one in found.choice}
+    assert chosen <= usable
+    assert len({market.region for market in chosen}) == 1
+    assert not chosen & {one.market for one in found.rejected}
+    assert least <= sum(one.rent.machines for one in found.choice) <= least + more
+    assert found.whole.usd <= budget
+    assert sum(term.usd for term in found.whole.terms) == pytest.approx(found.whole.usd)
+    assert found.usd_range[0] <= found.whole.usd <= found.usd_range[1]
+    assert all(0 <= one.beta.low <= one.beta.probability <= one.beta.high <= 1 for one in found.choice)
+    assert len(found.rejected) + found.unnamed + len(chosen) >= len(world)

@@ -1,0 +1,127 @@
+"""Gavel's answer to jobs: kinds, caps, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spotctl.errors import BadRequest
+from spotctl.jobspec import Objective
+from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.offers import Kind
+from spotctl.planning.share import Asked, companions, divide, homes
+from spotctl.planning.work import Work
+
+CHEAP, FAST, SLOW, FAR = KINDS = tuple(
+    Kind("aws", region, name)
+    for region, name in (("east", "cheap"), ("east", "fast"), ("east", "slow"), ("west", "cheap"))
+)
+NU = np.array([4.0, 8.0, 2.0, 4.0])
+# Dollars per unit of work: 0.01, 0.02, 0.015, 0.012.
+PRICE = np.array([0.04, 0.16, 0.03, 0.048])
+
+
+def asked(
+    name: str = "job", objective: Objective = Objective.MIN_COST, units: float = 320.0, **changes: object
+) -> Asked:
+    made = Asked(name, objective, NU, 2, 8, Work("told", units=units), 32.0, inf, None)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def names(job: Asked, quotas: dict[Kind, int] | None = None) -> list[Kind]:
+    return [KINDS[j] for j in homes(job, divide([job], KINDS, PRICE, quotas or {})[0])]
+
+
+def test_least_cost_is_the_least_price_of_work() -> None:
+    assert names(asked()) == [CHEAP]
+    assert names(asked(), {CHEAP: 1, FAR: 8}) == [FAR]
+
+
+def test_throughput_is_where_machines_are_fast() -> None:
+    assert names(asked(objective=Objective.MAX_THROUGHPUT)) == [FAST, CHEAP]
+
+
+def test_of_kinds_that_are_as_fast_the_cheaper_is_taken() -> None:
+    alike = asked(objective=Objective.MAX_THROUGHPUT, nu=np.array([4.0, 0.0, 0.0, 4.0]))
+    assert names(alike) == [CHEAP]
+    # Three machines of a quota are not as fast as eight.
+    assert names(alike, {CHEAP: 3}) == [FAR, CHEAP]
+
+
+@pytest.mark.parametrize(("hours_left", "home"), [(11.0, CHEAP), (10.0, CHEAP), (6.0, FAST), (5.0, FAST)])
+def test_a_deadline_takes_as_fast_a_kind_as_it_needs(hours_left: float, home: Kind) -> None:
+    """320 units are 10 hours of 8 cheap machines and 5 of 8 fast ones."""
+    job = asked(hours_left=hours_left)
+    assert names(job)[0] == home
+    (share,) = divide([job], KINDS, PRICE, {})
+    assert share.policy == "min-cost-slo"
+    assert float(np.dot(share.time, 8 * NU)) == pytest.approx(320.0)
+    assert float(share.time.sum()) <= hours_left + 1e-6
+
+
+def test_an_impossible_deadline_is_refused_with_what_it_would_take() -> None:
+    with pytest.raises(
+        NotInTime, match=r"4 hours are left.*8 machines of aws/east/fast.*take 5.*1 hours more, or 10 mach"
+    ):
+        divide([asked(hours_left=4.0)], KINDS, PRICE, {})
+    with pytest.raises(NotInTime, match=r"at least 2 machines, and quotas leave at most 1; raise a quota"):
+        divide([asked()], KINDS, PRICE, dict.fromkeys(KINDS, 1))
+
+
+def test_a_budget_buys_speed_and_one_that_is_too_small_is_refused() -> None:
+    """All of the work costs 3.20 dollars at the least, 6.40 on the fast machines."""
+    hurry = Objective.MAKESPAN_WITHIN_BUDGET
+    assert names(asked(objective=hurry, budget_usd=6.5))[0] == FAST
+    (tight,) = divide([asked(objective=hurry, budget_usd=4.0)], KINDS, PRICE, {})
+    assert float(np.dot(tight.time, 8 * PRICE)) <= 4.0 + 1e-6
+    with pytest.raises(OverBudget, match=r"at least 3\.2 dollars; raise the budget"):
+        divide([asked(objective=hurry, budget_usd=3.0)], KINDS, PRICE, {})
+
+
+def test_what_nobody_knows_the_amount_of_is_not_judged_by_deadline_or_budget() -> None:
+    unknown = Work("assumed", hours=1.0, assumed=True)
+    (share,) = divide([asked(work=unknown, hours_left=0.0)], KINDS, PRICE, {})
+    assert share.policy == "min-cost"
+    hurry = asked(objective=Objective.MAKESPAN_WITHIN_BUDGET, work=unknown, budget_usd=0.01)
+    assert divide([hurry], KINDS, PRICE, {})[0].policy == "max-throughput"
+
+
+def test_one_allocation_has_one_objective_though_some_jobs_have_deadlines() -> None:
+    both = [asked("a"), asked("b", hours_left=6.0, objective=Objective.MIN_COST_SLO)]
+    assert {share.policy for share in divide(both, KINDS, PRICE, {})} == {"min-cost-slo"}
+    with pytest.raises(BadRequest, match="a: min-cost, b: max-throughput"):
+        divide([asked("a"), asked("b", Objective.MAX_THROUGHPUT)], KINDS, PRICE, {})
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(2, 12), min_size=1, max_size=4), st.integers(2, 20), st.integers(2, 20))
+def test_jobs_together_hold_no_more_than_a_quota(most: list[int], cheap: int, fast: int) -> None:
+    quotas = {CHEAP: cheap, FAST: fast, SLOW: 0, FAR: 0}
+    jobs = [asked(str(i), most=one, reference_nu=4.0 * one) for i, one in enumerate(most)]
+    shares = divide(jobs, KINDS, PRICE, quotas)
+    for j, kind in enumerate(KINDS):
+        used = [share.caps[j] for share in shares if share.time[j] > 1e-6]
+        assert sum(used) <= quotas[kind]
+    for job, share in zip(jobs, shares, strict=True):
+        assert max(share.caps) <= job.most
+
+
+def test_a_strategy_is_offered_what_is_as_good_and_is_told_of_the_rest() -> None:
+    job = asked()
+    (share,) = divide([job], KINDS, PRICE, {})
+    passed = companions(job, share, 0, KINDS)
+    assert set(passed) == {3}
+    assert "in another region, for $0.012 per unit of work, against $0.01 for aws/east/cheap" in passed[3]
+    dear = companions(job, divide([job], KINDS, PRICE * [1, 1.1, 1, 1], {})[0], 0, KINDS)
+    assert dear[1].startswith("dear: $0.022")
+    late = asked(hours_left=10.0)
+    assert "8 machines take 20.0 hours, and 10.0 are left" in companions(late, share, 0, KINDS)[2]
+    big = asked(least=8)
+    assert "8 machines are more than the 8 of cheap" in companions(big, share, 0, KINDS)[1]
+    hurry = asked(objective=Objective.MAX_THROUGHPUT)
+    assert "slower than cheap" in companions(hurry, share, 0, KINDS)[2]

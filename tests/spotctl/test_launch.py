@@ -1,0 +1,211 @@
+"""Jobs launched on the local market, from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agileml.reference import model_digest
+from spotctl.orchestrator.log import EventLog
+from spotctl.orchestrator.state import RunState, fold
+from tests.spotctl.cli import spotctl
+
+TRAINING = """\
+name: small
+kind: agileml
+app: mf
+args: {{users: 200, items: 100, ratings: 4000, rank: 4, rate: 0.2}}
+stop: {{clocks: {clocks}}}
+resources:
+  clouds: [local]
+  types: [c4.2xlarge]
+  machines: 2..2
+  reliable: {{machines: 1, type: m3.medium}}
+strategy: proteus
+local: {{speed: 600, start: 2026-01-15T00:10:00Z, warning: 10m, unwarned: 0.34}}
+"""
+
+COMMAND = """\
+name: small
+kind: command
+run: {run}
+resources: {{clouds: [local], types: [c4.2xlarge]}}
+local: {{speed: 600}}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """The home of runs; whatever a test does, nothing of them is left."""
+    yield tmp_path / "home"
+    assert not processes(tmp_path)
+
+
+def processes(folder: Path) -> list[str]:
+    """Processes that have something to do with a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in words and str(os.getpid()) != process.name:
+            found.append(words)
+    return found
+
+
+def training(folder: Path, clocks: int = 15) -> Path:
+    path = folder / "job.yaml"
+    path.write_text(TRAINING.format(clocks=clocks))
+    return path
+
+
+def command(folder: Path, run: str) -> Path:
+    path = folder / "job.yaml"
+    path.write_text(COMMAND.format(run=json.dumps(run)))
+    return path
+
+
+def start(*words: str | Path) -> subprocess.Popen[bytes]:
+    arguments = [sys.executable, "-c", "from spotctl.cli.app import main; main()", *map(str, words)]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def state_of(home: Path) -> RunState:
+    with EventLog(home / "log.sqlite") as log:
+        return fold(log.of_run(log.beginnings()[-1].run))
+
+
+def wait_for_machines(home: Path, count: int) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        jobs = spotctl("status", "--json").json["jobs"]
+        if jobs and len(jobs[0]["machines"]) >= count:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"no {count} machines came in {home}")
+
+
+def test_a_training_is_launched_and_everything_given_back(tmp_path: Path, home: Path) -> None:
+    ended = spotctl("launch", training(tmp_path), "--yes", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    answer = ended.json
+    assert (answer["outcome"], answer["clocks"], answer["updates_lost"]) == ("done", 15, 0)
+    assert 0 < answer["cost_usd"] < answer["on_demand_usd"]
+    with np.load(answer["model"]) as model:
+        assert model_digest(dict(model)) == answer["model_sha256"]
+    lines = [json.loads(line) for line in Path(answer["model"]).with_name("iterations.jsonl").read_text().splitlines()]
+    assert [line["clock"] for line in lines[:-1]] == list(range(1, 16))
+    assert lines[-1]["model_sha256"] == answer["model_sha256"]
+    (job,) = spotctl("status", "--json").json["jobs"]
+    assert (job["name"], job["run"], job["state"], job["machines"]) == ("small", answer["run"], "done", [])
+    assert job["spent_usd"] == answer["cost_usd"]
+    assert all(held.ended is not None for held in state_of(home).machines.values())
+    assert not Path(str(state_of(home).began and state_of(home).began.folder)).exists()  # type: ignore[union-attr]
+    assert "has no run to go on with" in spotctl("resume", "small").error
+
+
+def test_a_plan_is_shown_and_nothing_rented_without_consent(tmp_path: Path, home: Path) -> None:
+    shown = spotctl("launch", training(tmp_path), "--dry-run")
+    assert shown.code == 0
+    assert "expected" in shown.out
+    refused = spotctl("launch", training(tmp_path))
+    assert refused.code == 2
+    assert "give --yes" in refused.error
+    assert not (home / "log.sqlite").exists()
+
+
+@pytest.mark.parametrize(("run", "code", "told"), [("echo made > made", 0, "done"), ("echo no; exit 3", 1, "status 3")])
+def test_a_command(tmp_path: Path, home: Path, run: str, code: int, told: str) -> None:  # noqa: ARG001
+    ended = spotctl("launch", command(tmp_path, run), "--yes")
+    assert ended.code == code
+    assert told in ended.out
+    assert (tmp_path / "made").exists() is (code == 0)
+    assert spotctl("logs", "small").out.endswith(": no\n") is (code == 1)
+
+
+def test_a_budget_ends_a_run(tmp_path: Path, home: Path) -> None:  # noqa: ARG001
+    ended = spotctl("launch", training(tmp_path, 10**6), "--yes", "--json", "--max-cost", "0.30")
+    assert (ended.code, ended.json["outcome"]) == (4, "budget reached")
+    assert ended.json["cost_usd"] <= 0.30
+
+
+def test_a_run_is_stopped_from_elsewhere(tmp_path: Path, home: Path) -> None:
+    with start("launch", training(tmp_path, 10**6), "--yes") as launcher:
+        wait_for_machines(home, 3)
+        twice = spotctl("launch", tmp_path / "job.yaml", "--yes")
+        assert twice.code == 6
+        assert f"job small runs already, as process {launcher.pid}" in twice.err
+        stopped = spotctl("stop", "small")
+        assert stopped.code == 0
+        assert "everything was given back" in stopped.err
+        assert launcher.wait(30) == 0
+    assert spotctl("status", "--json").json["jobs"][0]["state"] == "stopped"
+
+
+def test_what_a_killed_run_holds_is_given_back(tmp_path: Path, home: Path) -> None:
+    with start("launch", training(tmp_path, 10**6), "--yes") as launcher:
+        wait_for_machines(home, 3)
+        launcher.kill()
+    assert spotctl("status", "--json").json["jobs"][0]["state"] == "interrupted"
+    again = spotctl("launch", tmp_path / "job.yaml", "--yes")
+    assert again.code == 6
+    assert "spotctl resume small" in again.err
+    assert spotctl("down", "--all").code == 0
+    assert all(held.end_reason == "returned" for held in state_of(home).machines.values())
+
+
+@pytest.mark.timeout(240)
+def test_killed_again_and_again_it_makes_the_same_model(tmp_path: Path, home: Path) -> None:
+    expected = spotctl("launch", training(tmp_path, 60), "--yes", "--json").json["model_sha256"]
+    draw = random.Random(3)
+    with start("launch", tmp_path / "job.yaml", "--yes") as launcher:
+        time.sleep(draw.uniform(2, 5))
+        launcher.send_signal(signal.SIGKILL)
+    for _ in range(3):
+        with start("resume", "small") as launcher:
+            time.sleep(draw.uniform(1, 4))
+            launcher.send_signal(signal.SIGKILL)
+    ended = _finished()
+    assert (ended["outcome"], ended["updates_lost"], ended["updates_doubled"]) == ("done", 0, 0)
+    assert ended["model_sha256"] == expected
+    state = state_of(home)
+    on_disk = {
+        f"{folder.parent.name}-{folder.name}"
+        for folder in (home / "local" / "machines").glob("*/[0-9]*")
+        if state.run in (folder.parent / "allocation.json").read_text()
+    }
+    assert state.machines.keys() == on_disk
+    ordered = {order.intent: order.machines for order in state.orders.values()}
+    for intent, machines in ordered.items():
+        assert sum(held.allocation == intent for held in state.machines.values()) <= machines
+
+
+def _finished() -> Any:  # noqa: ANN401 - JSON is any value
+    """The answer of a run that may have ended before it could be killed, or never have begun."""
+    jobs = spotctl("status", "--json").json["jobs"]
+    if jobs[0]["state"] == "interrupted":
+        return spotctl("resume", "small", "--json").json
+    home = Path(os.environ["SPOTCTL_HOME"])
+    ended = state_of(home).ended
+    assert ended is not None
+    return {"outcome": ended.outcome, **ended.facts}
+
+
+def test_what_cannot_be_launched_yet_is_said(tmp_path: Path) -> None:
+    path = training(tmp_path)
+    path.write_text(path.read_text().replace("[local]", "[aws]").split("local:")[0].replace("c4.2xlarge", "c5.large"))
+    refused = spotctl("launch", path, "--yes")
+    assert refused.code == 2
+    assert "local" in refused.error

@@ -1,0 +1,137 @@
+"""`spotctl plan` from its entry point, on the shipped history and on stored ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pricing_data.units import HOUR, format_time, parse_time
+from tests.bidbrain.eviction.worlds import START, flat
+from tests.spotctl.cli import spotctl
+from tests.spotctl.test_beta import imported
+
+AT = "2026-01-20T12:00:00Z"
+JOB = """
+name: {name}
+kind: agileml
+app: mf
+stop: {{ clocks: 2000 }}
+resources: {{ clouds: [local], machines: 4..16, reliable: {{ machines: 1 }} }}
+throughputs: {{ c4.xlarge: 40 }}
+{more}
+"""
+
+
+def job(folder: Path, more: str = "", name: str = "nightly") -> Path:
+    file = folder / f"{name}.yaml"
+    file.write_text(JOB.format(name=name, more=more))
+    return file
+
+
+def test_json_has_the_keys_of_the_contract_and_adds_up(tmp_path: Path) -> None:
+    ended = spotctl("plan", job(tmp_path, "deadline: 12h\nbudget: 25 USD"), "--at", AT, "--json")
+    assert ended.code == 0, ended.err
+    plan = ended.json
+    assert list(plan)[:5] == ["job", "choice", "expected", "on_demand_usd", "rejected"]
+    assert plan["job"] == "nightly"
+    assert list(plan["expected"])[:3] == ["cost_usd", "hours", "finish_by"]
+    for one in plan["choice"]:
+        assert list(one)[:5] == ["market", "machines", "bid", "beta", "cost_per_work"]
+        assert one["market"].startswith("local/")
+        assert one["bid"] >= one["price"] > 0
+        assert 0 <= one["beta_low"] <= one["beta"] <= one["beta_high"] <= 1
+    assert 4 <= sum(one["machines"] for one in plan["choice"]) <= 16
+    expected = plan["expected"]
+    assert sum(term["cost_usd"] for term in expected["terms"]) == pytest.approx(expected["cost_usd"])
+    assert expected["cost_usd_low"] <= expected["cost_usd"] <= expected["cost_usd_high"]
+    assert expected["cost_usd"] < plan["on_demand_usd"]
+    assert parse_time(expected["finish_by"]) == pytest.approx(parse_time(AT) + expected["hours"] * HOUR, abs=1e6)
+    assert all(one["why"] for one in plan["rejected"])
+    assert plan["reliable"]["machines"] == 1
+    assert plan["at"] == AT
+
+
+def test_the_same_moment_gives_the_same_plan(tmp_path: Path) -> None:
+    words = ("plan", job(tmp_path), "--at", AT, "--json")
+    assert spotctl(*words).out == spotctl(*words).out
+
+
+def test_a_plan_is_read_with_its_reasons(tmp_path: Path) -> None:
+    file = job(tmp_path, "deadline: 12h\nbudget: 25 USD")
+    short, long = spotctl("plan", file, "--at", AT), spotctl("plan", file, "--at", AT, "--explain")
+    assert short.code == long.code == 0, long.err
+    for line in ("expected", "on demand", "work       2,000 clocks", "budget", "deadline", "Gavel's min-cost-slo"):
+        assert line in short.out
+    assert "(synthetic)" in short.out
+    assert "more markets (--explain and --json name more)" in short.out
+    for term in ("95%", "was crossed from", "first hour", "E $", "lost by each", "bill to the end", "total"):
+        assert term in long.out
+    assert len(long.out) > len(short.out)
+
+
+def test_several_files_get_one_allocation(tmp_path: Path) -> None:
+    ended = spotctl("plan", job(tmp_path), job(tmp_path, name="other"), "--at", AT, "--json")
+    assert [one["job"] for one in ended.json] == ["nightly", "other"]
+    again = tmp_path / "again"
+    again.mkdir()
+    twice = spotctl("plan", job(tmp_path), job(again), "--at", AT)
+    assert (twice.code, "two of the files describe a job named 'nightly'" in twice.error) == (2, True)
+
+
+def test_without_a_moment_a_local_job_is_planned_for_where_its_replay_begins(tmp_path: Path) -> None:
+    ended = spotctl("plan", job(tmp_path))
+    assert ended.code == 0, ended.err
+    assert "prices as of 2026-01-15T00:00:00Z, where the replay of the synthetic market begins" in ended.error
+    told = job(tmp_path, "local: { start: 2026-01-22T00:00:00Z }", "told")
+    assert spotctl("plan", told, "--json").json["at"] == "2026-01-22T00:00:00Z"
+    both = spotctl("plan", job(tmp_path), told)
+    assert (both.code, "begin at different moments" in both.error) == (2, True)
+
+
+def test_what_nobody_knows_the_amount_of_is_said(tmp_path: Path) -> None:
+    file = job(tmp_path, "deadline: 12h\nbudget: 25 USD")
+    file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if "throughputs" not in line))
+    ended = spotctl("plan", file, "--at", AT, "--json")
+    assert ended.json["work"]["assumed"] is True
+    assert {one["source"] for one in ended.json["throughputs"].values()} == {"vCPUs, because no throughput is known"}
+    text = spotctl("plan", file, "--at", AT).out
+    assert "figures are for one hour of all machines" in text
+    assert "enough for" in text
+    assert "whether it is kept depends on the work" in text
+    told = spotctl("plan", file, "--at", AT, "--json", "--hours", "3h").json
+    assert told["work"]["assumed"] is False
+    assert told["expected"]["hours"] > 3
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "why"),
+    [
+        ("deadline: 20m", 3, "its deadline cannot be met"),
+        ("deadline: 1m", 3, "after start-up 0 hours are left"),
+        ("budget: 1 USD", 4, "budget of $1.00"),
+        ("objective: makespan-within-budget\nbudget: 0.2 USD", 4, "raise the budget"),
+    ],
+)
+def test_the_impossible_says_what_it_would_take(tmp_path: Path, more: str, code: int, why: str) -> None:
+    ended = spotctl("plan", job(tmp_path, more), "--at", AT)
+    assert (ended.code, ended.out) == (code, "")
+    assert why in ended.error
+
+
+def test_stale_and_missing_prices_are_named(tmp_path: Path) -> None:
+    imported(tmp_path, flat("c4.xlarge", 9), flat("m4.xlarge", 5))
+    file = job(tmp_path)
+    file.write_text(file.read_text().replace("[local]", "[aws]").replace("40", "40, m4.xlarge: 80"))
+    plan = spotctl("plan", file, "--at", format_time(START + 8 * 24 * HOUR), "--json").json
+    assert [one["market"] for one in plan["choice"]] == ["aws/us-east-1/us-east-1a/c4.xlarge"]
+    told = {one["market"]: one["why"] for one in plan["rejected"]}
+    assert "stale: its last price is 3 days old" in told["aws/us-east-1/us-east-1a/m4.xlarge"]
+    newest = spotctl("plan", file)
+    assert newest.code == 0
+    assert "prices as of 2026-01-09T23:00:00Z, the newest there are" in newest.error
+    late = spotctl("plan", file, "--at", "2026-03-01")
+    assert (late.code, "none of the 2 markets that fit can be used" in late.error) == (3, True)
+    file.write_text(file.read_text().replace("[aws]", "[gcp]"))
+    none = spotctl("plan", file)
+    assert (none.code, "no price history of gcp is stored" in none.error) == (2, True)
