@@ -7,12 +7,13 @@ import platform
 import sys
 from pathlib import Path
 
-from bench import agileml_elastic, agileml_sim, agileml_transport, bidbrain, gavel, gavel_simulator, prices, startup
+from bench import agileml_elastic, agileml_sim, agileml_transport, bidbrain, gavel, gavel_simulator, plan, prices, startup
 
 BENCHMARKS = {
     "startup": startup.run,
     "prices": prices.run,
     "bidbrain": bidbrain.run,
+    "plan": plan.run,
     "gavel": gavel.run,
     "gavel_simulator": gavel_simulator.run,
     "agileml_transport": agileml_transport.run,

@@ -392,7 +392,7 @@ class Controller:
             controller.members.join(name, reliable, now).phase = Phase(phase)
         controller.stable, controller.limit = record["stable"], record["limit"]
         controller.checkpoint, controller._stopping = record["checkpoint"], record["stopping"]
-        controller._gone_back = record["gone_back"], ()
+        controller._gone_back = record["gone_back"], ("",) * partitions
         controller._logged, controller._logged_at = record["logged"], now
         controller.evictions, controller.failures = record["evictions"], record["failures"]
         if controller.epoch:

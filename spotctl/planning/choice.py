@@ -53,6 +53,7 @@ def chosen(question: Question, home: int, known: Known, columns: Columns) -> Job
         decision=decision,
         choice=choice,
         work=question.asked.work,
+        work_left=_work_left(question, mandate),
         rates={offer.market.instance_type: question.rates[offer.market.instance_type] for offer in mandate.offers},
         whole=found,
         usd_range=usd_range(parts, betas, settled.past, under, todo),
@@ -125,6 +126,14 @@ def _decision(question: Question, mandate: Mandate, settled: Settled, now: int) 
         f"{asked.name}: a budget of ${budget:.2f} does not pay for {asked.least} machines to the end of their first"
         f" leases at their bids; raise it to ${reserved + asked.least * each:.2f}, or let the job have fewer machines"
     )
+
+
+def _work_left(question: Question, mandate: Mandate) -> float:
+    """In microseconds times nu; endless where nobody knows."""
+    work = question.asked.work
+    if work.assumed:
+        return inf
+    return HOUR * (work.amount(mandate.most_nu) if work.timed else question.asked.amount)
 
 
 def _todo(question: Question) -> Todo:

@@ -106,6 +106,7 @@ class OnDemand:
 class JobPlan:
     """What would be rented for a job, why, and what it is expected to come to.
 
+    `work_left` is what the mandate is told at the start, in microseconds times nu; infinite where nobody knows.
     `rejected` names the markets that were weighed, those that are unusable and the best of each other kind, up to a
     number; `unnamed` counts the rest.
     """
@@ -118,6 +119,7 @@ class JobPlan:
     decision: Decision
     choice: tuple[Choice, ...]
     work: Work
+    work_left: float
     rates: Mapping[str, Rate]
     whole: Whole
     usd_range: tuple[float, float]

@@ -173,7 +173,7 @@ def test_killed_again_and_again_it_makes_the_same_model(tmp_path: Path, home: Pa
     with start("launch", tmp_path / "job.yaml", "--yes") as launcher:
         time.sleep(draw.uniform(2, 5))
         launcher.send_signal(signal.SIGKILL)
-    for _ in range(3):
+    for _ in range(2):
         with start("resume", "small") as launcher:
             time.sleep(draw.uniform(1, 4))
             launcher.send_signal(signal.SIGKILL)

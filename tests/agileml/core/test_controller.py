@@ -335,6 +335,15 @@ def test_another_controller_does_not_wait_for_the_dead() -> None:
     assert after.epoch == 2
 
 
+def test_another_controller_that_finds_no_reliable_node_waits_for_one() -> None:
+    after = restarted(running("r", "t"))
+    hear(after, Lost("r", "gone"), Hello("t", False, "", 1, 0, ()))
+    assert mode_of(after) is Mode.GATHERING
+    sent = came(after, "r2")
+    assert {one.to for one in sent if isinstance(one, Send)} == {"t", "r2"}
+    assert mode_of(after) is Mode.RECOVERING
+
+
 def test_what_nodes_hold_of_an_epoch_before_counts_up_to_where_the_last_began() -> None:
     control = running("r", "t", "u")
     committed(control, 1)

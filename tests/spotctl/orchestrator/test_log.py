@@ -26,7 +26,11 @@ def path(tmp_path: Path) -> Path:
 
 
 EVENTS = st.one_of(
-    *(st.from_type(kind) for kind in KINDS.values() if kind not in (ev.RunBegan, ev.RunEnded, ev.RentIntended)),
+    *(
+        st.from_type(kind)
+        for kind in KINDS.values()
+        if kind not in (ev.RunBegan, ev.RunEnded, ev.RentIntended, ev.Progressed)
+    ),
     st.builds(
         ev.RentIntended,
         st.integers(1),
@@ -38,6 +42,7 @@ EVENTS = st.one_of(
         st.booleans(),
         st.integers(0),
     ),
+    st.builds(ev.Progressed, st.integers(0), st.none() | st.floats(-1e9, 1e9), st.integers(1, 3)),
     st.builds(ev.RunBegan, st.text(), st.text(), st.just({"name": "x", "n": [1, None]}), st.text(), st.integers(0)),
 )
 

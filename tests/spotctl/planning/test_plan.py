@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -53,6 +54,7 @@ def test_a_small_plan_by_hand() -> None:
     assert found.usd_range[0] == pytest.approx(0.32 * hours)
     assert found.on_demand.usd == pytest.approx(1.6 * (10 + 1 / 12))
     assert found.finish_by == NOW + round(hours * HOUR)
+    assert found.work_left == 320 * HOUR
     assert (found.policy, found.work.source, found.rates["a.large"].source) == (
         "min-cost",
         "320 clocks",
@@ -110,6 +112,7 @@ def test_throughputs_come_from_the_file_then_earlier_runs_then_siblings_then_vcp
     assert family.rates["a.xlarge"].nu == 12.0
     (unknown,) = plan([Job(job)], Known(board(*WORLD)))
     assert (unknown.rates["a.xlarge"].nu, unknown.work.assumed) == (8.0, True)
+    assert unknown.work_left == inf
     assert "not known" in unknown.work.source
     (told,) = plan([Job(job, hours=3.0)], Known(board(*WORLD)))
     assert told.whole.hours == pytest.approx(3 + 5.5 / 60)
