@@ -29,7 +29,7 @@ bench: ## Measure everything and write docs/benchmarks.md
 	$(PYTHON) -m bench
 
 quickstart: ## What the README shows first
-	bash examples/quickstart.sh
+	spotctl launch examples/quickstart.yaml --yes
 
 examples: ## Every example, each with a home of its own
 	@for example in examples/*.sh examples/*.py; do \

@@ -123,6 +123,10 @@ class Node:
             Limit: worker.tell,
         }
 
+    def load(self) -> None:
+        """Have the user's code make the initial model, before this node says that it is ready."""
+        self.server.initial(0)
+
     def hello(self, reliable: bool, code: str) -> Hello:
         """Who this is, for a controller that may have to learn it again."""
         return Hello(self.name, reliable, code, self.epoch, self.server.stable, self.server.holds())

@@ -11,7 +11,7 @@ from time import perf_counter
 
 from agileml.actions import Compute
 from agileml.messages import Entry
-from agileml.trainer import Declarations, Piece, Shard, Trainer, loss_of, run_chunk, sample_of
+from agileml.trainer import Declarations, Piece, Shard, Trainer, loss_of, preload, run_chunk, sample_of
 from agileml.view import CacheView, ChunkView, ParamCache, WriteBack
 
 
@@ -42,11 +42,16 @@ class Workbench:
         self._reader = CacheView(cache, declared.name)
         self._sums = WriteBack(cache.layout, declared.aggregation)
         self._apart: dict[int, dict[int, list[Entry]]] = {}
+        self._loaded: set[int] = set()
 
     def run(self, task: Compute, timer: Callable[[], float] = perf_counter) -> Done:
         """Computes a chunk and adds its updates to those of its clock."""
         started = timer()
         shard = self._shards[task.shard]
+        if task.shard not in self._loaded:
+            # Which shards come here is known when they do; the thread that computes fetches them, none waits but it.
+            preload(shard)
+            self._loaded.add(task.shard)
         loss, count = self._loss(task)
         run_chunk(self._trainer, Piece(shard, task.low, task.high), task.shard, self._chunk, task.clock, self._seed)
         if self._ordered:

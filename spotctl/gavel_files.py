@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,6 +20,8 @@ from bidbrain.gavel.workload import Kind, Throughputs, Workload
 from spotctl.errors import BadRequest
 
 _ALONE = "null"
+# More seconds than this are not told apart to the tenth any more, and more steps are those of no job.
+_MOST = 1e15
 _COLUMNS = ("job_type", "total_steps", "scale_factor", "arrival_time_s")
 
 
@@ -37,7 +38,7 @@ def read_throughputs(path: Path) -> Throughputs:
     with _opened(path) as file:
         try:
             table = json.load(file)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadRequest(f"{path}: is no JSON ({error})") from error
     if not (isinstance(table, dict) and table and all(isinstance(of_type, dict) for of_type in table.values())):
         raise BadRequest(f"{path}: is no table of throughputs (one object for each type of worker)")
@@ -89,7 +90,7 @@ class _Row:
         scale = _number(where, row, "scale_factor", least=1)
         if scale % 1:
             raise BadRequest(f"{where}: scale_factor {scale:g} is no number of workers")
-        slo = _number(where, row, "slo", least=-1e300, default=-1.0)
+        slo = _number(where, row, "slo", least=-_MOST, default=-1.0)
         return cls(
             Kind(row["job_type"] or "", int(scale)),
             _number(where, row, "total_steps", least=1),
@@ -133,18 +134,18 @@ def _number(where: str, row: Mapping[str, str | None], name: str, least: float, 
         found = float(text or "")
     except ValueError:
         found = float("nan")
-    if not (isfinite(found) and found >= least):
-        raise BadRequest(f"{where}: {name} {text!r} is no number from {least:g} on")
+    if not least <= found <= _MOST:
+        raise BadRequest(f"{where}: {name} {text!r} is no number from {least:g} to {_MOST:g}")
     return found
 
 
 def _kind(path: Path, text: str) -> Kind:
     try:
         name, scale = ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         name = scale = None
     if not (isinstance(name, str) and isinstance(scale, int) and scale > 0):
-        raise BadRequest(f"{path}: {text!r} is no kind of job (write \"('name', workers)\")")
+        raise BadRequest(f"{path}: {text[:80]!r} is no kind of job (write \"('name', workers)\")")
     return Kind(name, scale)
 
 
@@ -161,8 +162,9 @@ def _rates(where: str, both: object) -> tuple[float, float]:
 
 
 def _rate(where: str, value: object) -> float:
-    if not (isinstance(value, int | float) and isfinite(value) and value >= 0):
-        raise BadRequest(f"{where}: {value!r} is no throughput in steps a second")
+    # A whole number may be too large for a float, and for `isfinite`.
+    if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value <= _MOST):
+        raise BadRequest(f"{where}: {str(value)[:80]} is no throughput in steps a second")
     return float(value)
 
 
@@ -170,7 +172,7 @@ def _rate(where: str, value: object) -> float:
 def _opened(path: Path) -> Iterator[IO[str]]:
     opened = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened(path, "rt", encoding="utf-8", newline="") as file:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
             yield file
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         # A damaged gzip raises any of these, and it does so while it is being read.

@@ -23,6 +23,7 @@ from spotctl.gavel_files import read_throughputs, read_trace
 _ARRIVALS = 4
 # The streams of random numbers that deadlines come from, and that a queue without a look at throughputs draws from.
 _SLO_STREAM, _BLIND_STREAM = 10, 11
+_MOST_JOBS, _MOST_SECONDS = 1_000_000, 1e9
 _ON_BUDGET = "makespan-within-budget"
 
 
@@ -127,6 +128,8 @@ _WAYS: Mapping[str, Callable[[Options, Scenario], Dispatcher]] = {
 def _workload(options: Options, throughputs: Throughputs) -> tuple[Workload, range, list[str]]:
     if (options.trace is None) == (not options.arrivals):
         raise BadRequest("what is simulated: give --trace FILE.csv, or --arrivals poisson:900 with --jobs 4000:5000")
+    if options.scale not in ("single", "multiple"):
+        raise BadRequest(f"--scale {options.scale}: is neither single nor multiple")
     if options.trace is not None:
         trace = read_trace(options.trace, throughputs, options.seed)
         jobs = len(trace.workload.names)
@@ -134,8 +137,6 @@ def _workload(options: Options, throughputs: Throughputs) -> tuple[Workload, ran
         return trace.workload, measured, _left_out(trace.unknown)
     if not options.jobs:
         raise BadRequest("--arrivals: needs the jobs that are measured (--jobs 4000:5000)")
-    if options.scale not in ("single", "multiple"):
-        raise BadRequest(f"--scale {options.scale}: is neither single nor multiple")
     measured = _window(options.jobs)
     arrivals = Arrivals(_mean_seconds(options.arrivals), options.scale == "multiple")
     count = measured.stop * (_ARRIVALS if arrivals.mean_seconds else 1)
@@ -160,8 +161,10 @@ def _window(text: str) -> range:
         window = range(int(first), int(last)) if colon else range(int(first))
     except ValueError:
         window = range(0)
-    if not window or window.start < 0:
-        raise BadRequest(f"--jobs {text}: is no range of jobs (write 4000:5000, the last not included)")
+    if not window or window.start < 0 or window.stop > _MOST_JOBS:
+        raise BadRequest(
+            f"--jobs {text}: is no range of at most {_MOST_JOBS:,} jobs (write 4000:5000, the last not included)"
+        )
     return window
 
 
@@ -171,7 +174,7 @@ def _mean_seconds(text: str) -> float:
         seconds = float(mean)
     except ValueError:
         seconds = float("nan")
-    if process != "poisson" or not (isfinite(seconds) and seconds >= 0):
+    if process != "poisson" or not 0 <= seconds <= _MOST_SECONDS:
         raise BadRequest(
             f"--arrivals {text}: write poisson:900 for 900 seconds between two arrivals, 0 for all at once"
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -28,6 +29,7 @@ from spotctl.orchestrator.errors import AlreadyRunning
 from spotctl.orchestrator.events import RunBegan, RunEnded, RunResumed, StopRequested
 from spotctl.orchestrator.execute import Executor, Journal, Patience
 from spotctl.orchestrator.log import EventLog, JobLock, is_running
+from spotctl.orchestrator.observe import RUN_TAG
 from spotctl.orchestrator.reconcile import Pace, Terms
 from spotctl.orchestrator.runner import Brief, Limits, Runner
 from spotctl.orchestrator.state import RunState, fold
@@ -40,9 +42,12 @@ if TYPE_CHECKING:
     from pricing_data.library import Library
     from spotctl.config import Settings
     from spotctl.planning.values import JobPlan
+    from spotctl.providers.base import Provider, Resource
     from spotctl.providers.local import LocalProvider
 
 LOOK_SECONDS = 0.2
+LONGEST_BASE = 40
+"""Bytes of a path that leave room for sockets named after machines."""
 SECRET_BYTES = 32
 SECRET_FILE = "secret"  # noqa: S105 - the name of the file, in a folder for its owner alone
 
@@ -130,7 +135,7 @@ def go_on(job: str, settings: Settings, watching: Watching, stop: StopRequested 
         state = latest_run(log, job)
         if state is None or state.ended is not None or state.began is None:
             raise BadRequest(f"job {job} has no run to go on with (spotctl status shows what there is)")
-        if stop is None and not Path(state.began.folder).is_dir():
+        if stop is None and state.orders and not Path(state.began.folder).is_dir():
             raise BadRequest(
                 f"run {state.run} cannot go on: {state.began.folder}, where its processes met, is gone, as after a"
                 f" restart of the computer (spotctl down {job} closes it, spotctl launch begins anew)"
@@ -177,6 +182,18 @@ def unfinished(settings: Settings) -> list[str]:
         for standing in standings(settings)
         if standing.state.ended is None and standing.state.began is not None
     ]
+
+
+def unowned(settings: Settings) -> tuple[Provider, list[Resource]]:
+    """What exists on the local market though no run that goes on has it."""
+    from spotctl.providers.local import LocalProvider
+    from spotctl.providers.replayed import Replayed
+
+    # Nothing is rented here, so that no price is asked for.
+    provider = LocalProvider(settings.home / "local", lambda: Replayed.of(()))
+    going_on = {one.state.run for one in standings(settings) if one.state.ended is None}
+    found = provider.resources({}) if provider.has_begun else ()
+    return provider, [one for one in found if one.tags.get(RUN_TAG) not in going_on]
 
 
 def standings(settings: Settings) -> list[Standing]:
@@ -268,6 +285,8 @@ def _conduct(journal: Journal, provider: LocalProvider, settings: Settings, watc
     began = journal.state.began
     assert began is not None
     spec = restored(began.spec, settings.home)
+    if not journal.state.orders and journal.state.stopping is None:
+        _make_meeting_folder(Path(began.folder))
     pace = Pace.local(provider.speed)
     with closing(_work(journal.state, spec, provider, settings, watching)) as work:
         executor = Executor(journal, provider, work, pace, Patience())
@@ -343,13 +362,24 @@ def _begin_market(provider: LocalProvider, spec: JobSpec, settings: Settings) ->
 
 
 def _meeting_folder() -> Path:
-    from agileml.engines.local.machines import short_folder
+    """Where a run's processes are to meet: named before it is made, so that none is made that no log tells of."""
+    base = tempfile.gettempdir()
+    short = base if len(os.fsencode(base)) <= LONGEST_BASE else "/tmp"  # noqa: S108 - the folder in it is our own alone
+    return Path(short) / f"spotctl-{secrets.token_hex(4)}"
 
-    folder = short_folder("spotctl-")
-    descriptor = os.open(folder / SECRET_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(secrets.token_bytes(SECRET_BYTES))
-    return folder
+
+def _make_meeting_folder(folder: Path) -> None:
+    """For its owner alone, with the secret by which a run's processes know each other."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise BadRequest(f"{folder} belongs to somebody else; launch again")
+    path = folder / SECRET_FILE
+    if not path.exists():
+        part = path.with_suffix(".part")
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(SECRET_BYTES))
+        part.replace(path)
 
 
 def _dollars(nanos: int) -> str:

@@ -59,15 +59,21 @@ def _holder(members: Members, copies: Copies, partition: int) -> str:
 def common(
     held: Mapping[int, Mapping[int, str]], members: Members, partitions: int, checkpoint: int
 ) -> tuple[int, tuple[str, ...]]:
-    """The latest version of which somebody who is here holds every partition; `held` is by partition and version."""
-    here = [
-        {clock: node for clock, node in held.get(partition, {}).items() if members.alive(node)}
-        for partition in range(partitions)
-    ]
-    shared = set(here[0]).intersection(*here[1:])
-    if shared:
-        clock = max(shared)
-        return clock, tuple(versions[clock] for versions in here)
+    """The latest version of which somebody who is here holds every partition; `held` is by partition and version.
+
+    One that reliable nodes hold comes first: a later one could be lost again before it is safe, and what workers have
+    done since need not be done again.
+    """
+    here = {name for name in {node for versions in held.values() for node in versions.values()} if members.alive(name)}
+    for holders in ({name for name in here if members[name].reliable}, here):
+        versions = [
+            {clock: node for clock, node in held.get(partition, {}).items() if node in holders}
+            for partition in range(partitions)
+        ]
+        shared = set(versions[0]).intersection(*versions[1:])
+        if shared:
+            clock = max(shared)
+            return clock, tuple(of[clock] for of in versions)
     if checkpoint > 0:
         return checkpoint, (CHECKPOINT,) * partitions
     return 0, (INIT,) * partitions

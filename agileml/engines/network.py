@@ -76,7 +76,7 @@ class Wire:
         """When a message that is sent now begins to come in, and the seconds that receiving it takes."""
         network = self.network
         at, seconds = now + network.latency, 0.0
-        if network.jitter:
+        if network.jitter and sender != receiver:
             at += self.rng.exponential(network.jitter) * self._factor(sender, receiver)
         if network.bytes_per_second and sender != receiver:
             seconds = network.weigh(message) / network.bytes_per_second

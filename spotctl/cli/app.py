@@ -29,7 +29,7 @@ app.command("train")(train.train)
 app.command("plan")(plan.plan)
 app.command("init")(jobfile.init)
 app.command("schema")(jobfile.schema)
-for _command in (launch.launch, launch.resume, launch.stop, launch.down, launch.status, launch.logs):
+for _command in (launch.launch, launch.resume, launch.stop, launch.down, launch.gc, launch.status, launch.logs):
     app.command(_command.__name__)(_command)
 
 

@@ -1,4 +1,4 @@
-"""`spotctl launch`, `resume`, `stop`, `down`, `status` and `logs`: runs of jobs."""
+"""`spotctl launch`, `resume`, `stop`, `down`, `gc`, `status` and `logs`: runs of jobs."""
 
 from __future__ import annotations
 
@@ -100,6 +100,28 @@ def down(
         raise BadRequest("spotctl down: name one job, or give --all")
     for name in launching.unfinished(session.settings) if all_ else [job]:
         _end(session, name, json_=json_)
+
+
+def gc(
+    context: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Find what no run owns, by its tags, and remove it.
+
+    Example: spotctl gc --yes
+    """
+    from spotctl import launching
+
+    session: Session = context.obj
+    provider, found = launching.unowned(session.settings)
+    if json_:
+        session.answer_json({"removed": yes, "resources": [{"kind": one.kind, "id": one.id} for one in found]})
+    else:
+        session.remark(*(f"{one.kind} {one.id} {one.detail}" for one in found))
+        session.remark(f"{len(found)} that no run owns")
+    if found and (yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))):
+        provider.remove(found)
 
 
 def status(context: typer.Context, json_: JsonOption = False) -> None:

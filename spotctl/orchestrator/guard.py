@@ -14,6 +14,7 @@ from bidbrain.billing import BillingRule, End, Life, Prices
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import NANOS_PER_DOLLAR
+from spotctl.orchestrator.events import Intended, RenewIntended, RentIntended, ReturnIntended
 from spotctl.orchestrator.state import EVICTED, Allocation, Held, RunState
 
 NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
@@ -45,9 +46,13 @@ def on_demand(state: RunState, now: int, tariff: Tariff) -> int:
 
 
 def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
-    """What was spent, and what can follow to the ends of the leases if nothing is renewed or bought."""
+    """What was spent, and what can follow to the ends of the leases if nothing more is renewed or bought.
+
+    What was asked for and not answered may have come through.
+    """
     later = sum(_to_lease_end(state, held, now, tariff, teardown) for held in state.alive)
-    return spent(state, now, tariff) + later
+    asked = sum(_asked(state, intent, now, tariff, teardown) for intent in state.open.values())
+    return spent(state, now, tariff) + later + asked
 
 
 def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tariff: Tariff, teardown: int) -> int:
@@ -62,6 +67,18 @@ def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tari
 def bought(market: Market, machines: int, ceiling: int, lease: int, tariff: Tariff) -> int:
     """What a purchase adds: so many machines for a lease and teardown, each hour at the most that it can cost."""
     return machines * tariff.rule(market).bill(Life(0, lease, End.LEFT), ceiling).amount
+
+
+def _asked(state: RunState, intent: Intended, now: int, tariff: Tariff, teardown: int) -> int:
+    match intent:
+        case RentIntended():
+            ceiling = intent.on_demand if intent.bid is None else intent.bid
+            lease = intent.lease_until - state.ordered[intent.intent]
+            return bought(intent.market, intent.machines, ceiling, lease + teardown, tariff)
+        case RenewIntended():
+            return renewed(state, intent.machines, intent.lease_until, now, tariff, teardown)
+        case ReturnIntended():
+            return 0
 
 
 def _bill(state: RunState, held: Held, now: int, tariff: Tariff) -> int:

@@ -61,6 +61,7 @@ class Runner:
         self._brief = brief
         self._asked = _Asked()
         self._alone_since: int | None = None
+        self._refrained_from = ""
 
     @cached_property
     def _choice(self) -> tuple[Strategy, Terms]:
@@ -124,7 +125,7 @@ class Runner:
         if self.state.stopping is None:
             kept = self._affordable(reconcile.upkeep(self.state, now, self._brief.pace))
             if self.state.stopping is None:
-                return [*kept, *self._affordable(self._bought(now))]
+                return [*kept, *self._affordable(self._bought(now), beside=kept)]
         return reconcile.everything_back(self.state, f"the run ends: {self.state.stopping.outcome}")
 
     def _bought(self, now: int) -> list[Instruction]:
@@ -171,12 +172,12 @@ class Runner:
 
     # -- the budget ---------------------------------------------------------------------------------------------------
 
-    def _affordable(self, wanted: list[Instruction]) -> list[Instruction]:
+    def _affordable(self, wanted: list[Instruction], beside: Sequence[Instruction] = ()) -> list[Instruction]:
         """What fits into the budget, in order; if what runs cannot be kept, or nothing can run, the run ends."""
         limit, fitting = self._brief.limits.budget, list[Instruction]()
         if limit is None:
             return wanted
-        committed = self._committed()
+        committed = self._committed() + sum(map(self._adds, beside))
         for instruction in wanted:
             committed += self._adds(instruction)
             if committed <= limit:
@@ -205,7 +206,11 @@ class Runner:
         if isinstance(instruction, Renew) or not self.state.alive:
             shown = format_usd(limit // 3600)
             self._stop(BUDGET, f"the budget of ${shown} would be passed; raise it (budget, --max-cost) to go on")
-        self._journal.write(ev.Refrained(_words(instruction), committed, limit))
+        what = _words(instruction)
+        # What is wanted again in every turn is told once.
+        if what != self._refrained_from:
+            self._refrained_from = what
+            self._journal.write(ev.Refrained(what, committed, limit))
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

@@ -78,6 +78,7 @@ class RunState:
     intents: int = 0
     open: Mapping[int, Intended] = field(default_factory=dict)
     orders: Mapping[int, ev.RentIntended] = field(default_factory=dict)
+    ordered: Mapping[int, int] = field(default_factory=dict)
     allocations: Mapping[int, Allocation] = field(default_factory=dict)
     machines: Mapping[str, Held] = field(default_factory=dict)
     rests: Mapping[Market, Rest] = field(default_factory=dict)
@@ -122,7 +123,8 @@ def _intended(state: RunState, event: Intended, _: int) -> RunState:
 
 
 def _ordered(state: RunState, event: ev.RentIntended, at: int) -> RunState:
-    return _intended(replace(state, orders={**state.orders, event.intent: event}), event, at)
+    orders, ordered = {**state.orders, event.intent: event}, {**state.ordered, event.intent: at}
+    return _intended(replace(state, orders=orders, ordered=ordered), event, at)
 
 
 def _return_intended(state: RunState, event: ev.ReturnIntended, at: int) -> RunState:

@@ -1,5 +1,7 @@
 """Deliberate faults in the core, to see that the fault schedules notice them.
 
+Each shows in the model, in the counters, in an invariant that is watched, or in a job that does not end.
+
 `python -m tests.agileml.mutants 300` puts in one after the other and says which seed caught it, within so many.
 """
 
@@ -19,11 +21,10 @@ from agileml.core.progress import Ledger
 from agileml.core.work import Plan
 from agileml.deltas import Delta, accumulate
 from agileml.layout import State
-from agileml.messages import Drain, Drained, Handover, Patch, Push, Recover, Snapshot, Table, TakeShard, Version
+from agileml.messages import Drain, Drained, Handover, Patch, Push, Recover, Table, TakeShard, Version
 from agileml.node import Node
 from agileml.partitions import BackedUp, Pending, keep_from
 from agileml.server import Server
-from agileml.view import NEVER
 from agileml.worker import Contribution, Position, Worker
 from tests.agileml.faults import Schedule
 from tests.agileml.targets import Target
@@ -61,7 +62,7 @@ def caught(mutant: Mutant, seeds: int) -> tuple[int, str] | None:
 
 _push, _take_over, _reroute = Server.push, Server.take_over, Server.reroute
 _in_time, _end = Node._in_time, Node._end
-_obey, _go_back, _see = Worker._obey, Worker._go_back, Worker._see
+_obey, _go_back = Worker._obey, Worker._go_back
 
 
 def _without(out: list[Any], begin: int, kind: type) -> None:
@@ -144,11 +145,6 @@ def _late_routes_win(self: Worker, order: Recover) -> None:
     _go_back(self, order)
 
 
-def _late_snapshots_win(self: Worker, snapshot: Snapshot) -> None:
-    self.bench.cache.clocks[snapshot.partition] = NEVER
-    _see(self, snapshot)
-
-
 def _dismissed_copies_dropped(self: Server, table: Table) -> None:
     _reroute(self, table)
     for partition in self.dismissed:
@@ -172,8 +168,6 @@ GOOD_BYES = _aims("2 3 1", "warn one, warn half", "Push Pull Snapshot")
 AFTER_MOVES = _aims("2 3", "kill all, warn all, kill half", "Taken Routed Handover")
 JUST_RECOVERED = _aims("2 3 1", "warn one, warn half", "Restored")
 
-SLOW_LINKS = _aims("3 2", "kill reliable, join, warn half, kill one", "Restore Taken Handover")
-
 MUTANTS = (
     Mutant("a push after a partition that moved is not forwarded", Server, "push", _no_forward, MOVES),
     Mutant("a node goes without end-of-life marks", Node, "_end", _no_marks, GOOD_BYES),
@@ -189,7 +183,6 @@ MUTANTS = (
     Mutant("a patch does not wait for its base", BackedUp, "take", _before_the_base, AFTER_MOVES),
     Mutant("what was kept is not sent again", Worker, "_go_back", _nothing_sent_again, LOSSES),
     Mutant("routes of a late recovery replace newer ones", Worker, "_go_back", _late_routes_win, JUST_RECOVERED),
-    Mutant("an old snapshot that comes late replaces a newer one", Worker, "_see", _late_snapshots_win, SLOW_LINKS),
     Mutant("a backup that is dismissed forgets at once", Server, "reroute", _dismissed_copies_dropped, MOVES),
 )
 

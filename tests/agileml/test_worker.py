@@ -252,8 +252,9 @@ def histories(draw: st.DrawFn) -> tuple[Plan, list[Contribution]]:
         parts = draw(st.integers(1, 2))
         placed = [draw(st.integers(0, parts - 1)) for _ in pieces]
         for part in range(parts):
-            covers = tuple(cover for cover, at in zip(pieces, placed, strict=True) if at == part)
-            if covers and draw(st.integers(0, 3)):
+            covers: tuple[Cover, ...] = tuple(c for c, at in zip(pieces, placed, strict=True) if at == part)
+            missing = draw(st.integers(0, 3)) == 0
+            if covers and not missing:
                 done.append(Contribution(clock, covers, {}))
     return plan, draw(st.permutations(done))
 

@@ -172,6 +172,8 @@ GENERATED = ("--arrivals", "poisson:900", "--jobs", "0:5")
         (("--arrivals", "weibull:3", "--jobs", "5", *CLUSTER, *POLICY), "write poisson:900"),
         (("--arrivals", "poisson:-1", "--jobs", "5", *CLUSTER, *POLICY), "write poisson:900"),
         (("--arrivals", "poisson:9", "--jobs", "5:5", *CLUSTER, *POLICY), "--jobs 5:5: is no range"),
+        (("--arrivals", "poisson:9", "--jobs", "9999999", *CLUSTER, *POLICY), "is no range of at most 1,000,000 jobs"),
+        (("--arrivals", "poisson:1e300", "--jobs", "5", *CLUSTER, *POLICY), "write poisson:900"),
         (("--arrivals", "poisson:9", "--jobs", "-3:5", *CLUSTER, *POLICY), "--jobs -3:5: is no range"),
         (("--arrivals", "poisson:9", "--jobs", "many", *CLUSTER, *POLICY), "--jobs many: is no range"),
         ((*GENERATED, "--scale", "huge", *CLUSTER, *POLICY), "neither single nor multiple"),
@@ -203,7 +205,10 @@ def test_what_cannot_be_simulated_is_one_line_and_code_2(table: Path, words: tup
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("small,-n,lots,1,1,-1,0", "line 3: total_steps 'lots' is no number from 1 on"),
+        ("small,-n,1e300,1,1,-1,0", "line 3: total_steps '1e300' is no number from 1 to 1e+15"),
+        ("small,-n,480,1,1,-1,1e300", "line 3: arrival_time_s '1e300' is no number from 0 to 1e+15"),
+        ("small,-n,1e12,1,1,-1,0", "job 1: takes 6.94e+08 rounds of 360 s where it is fastest, more than 10,000,000"),
+        ("small,-n,lots,1,1,-1,0", "line 3: total_steps 'lots' is no number from 1 to 1e+15"),
         ("small,-n,0,1,1,-1,0", "line 3: total_steps '0'"),
         ("small,-n,9,1.5,1,-1,0", "line 3: scale_factor 1.5"),
         ("small,-n,9,1,1,-1", "line 3: arrival_time_s None"),
@@ -218,6 +223,11 @@ def test_a_row_that_is_wrong_is_named(table: Path, tmp_path: Path, row: str, mes
     assert f"trace.csv, {message}" in ended.error
 
 
+def test_a_trace_may_begin_with_the_mark_of_a_spreadsheet(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, "small,-n,400,1,1,-1,0", header="\ufeff" + HEADER)
+    assert simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--json").json["average_jct_seconds"] == 100
+
+
 def test_a_trace_without_a_column_or_a_known_job_is_named(table: Path, tmp_path: Path) -> None:
     trace = written(tmp_path, "small,9,1", header="job_type,total_steps,scale_factor")
     assert "has no column 'arrival_time_s'" in simulated(table, "--trace", trace, *CLUSTER, *POLICY).error
@@ -229,7 +239,11 @@ def test_a_trace_without_a_column_or_a_known_job_is_named(table: Path, tmp_path:
     ("content", "message"),
     [
         ("{", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
         ("[]", "is no table of throughputs"),
+        ('{"v100": {"(\'small\', 1)": {"null": true}}}', "True is no throughput"),
+        ('{"v100": {"(\'small\', 1)": {"null": 1%s}}}' % ("0" * 400), "is no throughput"),
+        ('{"v100": {"%s": {"null": 1}}}' % ("(" * 5000), "is no kind of job"),
         ("{}", "is no table of throughputs"),
         ('{"v100": {"small": {"null": 1}}}', "'small' is no kind of job"),
         ('{"v100": {"(\'small\', 0)": {"null": 1}}}', "is no kind of job"),

@@ -162,8 +162,18 @@ def test_what_a_killed_run_holds_is_given_back(tmp_path: Path, home: Path) -> No
     again = spotctl("launch", tmp_path / "job.yaml", "--yes")
     assert again.code == 6
     assert "spotctl resume small" in again.err
+    assert spotctl("gc", "--json").json["resources"] == []
+    (home / "log.sqlite").rename(home / "log.lost")
+    unowned = spotctl("gc", "--json").json["resources"]
+    assert {one["id"] for one in unowned} == _machines_of(home / "log.lost")
+    (home / "log.lost").rename(home / "log.sqlite")
     assert spotctl("down", "--all").code == 0
     assert all(held.end_reason == "returned" for held in state_of(home).machines.values())
+
+
+def _machines_of(path: Path) -> set[str]:
+    with EventLog(path) as log:
+        return set(fold(log.of_run(log.beginnings()[-1].run)).machines)
 
 
 @pytest.mark.timeout(240)

@@ -106,11 +106,21 @@ class Host:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 del self._processes[pid]
+                exit_code = os.waitstatus_to_exitcode(status)
+                self._clear_up(name, in_peace=exit_code in (0, -signal.SIGKILL))
                 try:
-                    self._connection.send(Gone(name, os.waitstatus_to_exitcode(status)))
+                    self._connection.send(Gone(name, exit_code))
                 except OSError:
                     # Nobody listens any more; the loop will find out.
                     return
+
+    def _clear_up(self, name: str, *, in_peace: bool) -> None:
+        """A machine that left or was taken away leaves no files, unless they are to be kept.
+
+        What one that ended otherwise said last will be asked for.
+        """
+        for ending in ("sock", "log") if in_peace and not self._keep else ("sock",):
+            (self._folder / f"{name}.{ending}").unlink(missing_ok=True)
 
     def _end(self) -> None:
         for pid in self._processes:

@@ -157,8 +157,8 @@ class NodeProcess:
         role = self._role
         trainer = role.source.load()
         node = Node(role.name, trainer, trainer.shards(), role.plan, role.settings, role.layout)
-        # Made here, since the thread that will ask for it has to say in the meantime that the node lives.
-        node.server.initial(0)
+        # Here, since the thread that decides has to say in the meantime that the node lives.
+        node.load()
         return node
 
     def _loaded(self, node: Node) -> list[Action]:

@@ -12,10 +12,10 @@ from agileml.engines.local.desk import Desk, Result
 from agileml.engines.local.host import REFUSED, Gone
 from agileml.engines.local.machines import Machines
 from agileml.engines.local.roles import ControllerRole, NodeRole
-from agileml.script import Act, Evict, Join, KillController, KillNodes, Machine, Script
 from agileml.engines.results import Clocks
 from agileml.errors import Unrecoverable
 from agileml.job import Listener
+from agileml.script import Act, Evict, Join, KillController, KillNodes, Machine, Script
 
 LOOK_EVERY = 0.02
 """Seconds between looks at deadlines and at processes that have ended."""

@@ -63,17 +63,26 @@ def _part(batch: Batch, of: IntArray) -> Batch:
 
 def _kept(batch: Batch, hurried: IntArray) -> tuple[IntArray, Plan | None, list[str]]:
     """The jobs whose deadlines can be kept together, their plan, and what the others would take."""
-    said: list[str] = []
-    while len(hurried):
-        part = _part(batch, hurried)
+    plan, lacking = None, np.zeros(len(batch.left))
+    kept = hurried
+    while len(kept) and plan is None:
         try:
-            return hurried, cheapest(part), said
+            plan = cheapest(_part(batch, kept))
         except TooMany as error:
             # Where only rounding is lacking, it is whoever lacks most.
             short = error.done < max(_DONE, float(error.done.min()) * (1 + 1e-12))
-            said += [_crowded_out(part, i, float(error.done[i])) for i in np.flatnonzero(short).tolist()]
-            hurried = hurried[~short]
-    return hurried, None, said
+            lacking[kept[short]] = 1 - error.done[short]
+            kept = kept[~short]
+    given_up = np.setdiff1d(hurried, kept)
+    for m in given_up[np.argsort(lacking[given_up], kind="stable")].tolist() if len(given_up) > 1 else []:
+        # Several were found short at once: when some are given up, another may fit again.
+        more = np.sort(np.append(kept, m))
+        try:
+            kept, plan = more, cheapest(_part(batch, more))
+        except TooMany:
+            continue
+    said = [_crowded_out(batch, m, 1 - lacking[m]) for m in np.setdiff1d(given_up, kept).tolist()]
+    return kept, plan, said
 
 
 def _late(problem: Problem, m: int, soonest: float) -> str:
@@ -85,13 +94,13 @@ def _late(problem: Problem, m: int, soonest: float) -> str:
     )
 
 
-def _crowded_out(part: Batch, i: int, done: float) -> str:
-    fastest = int(np.argmin(part.alone[i]))
-    lacking = (1 - done) * part.alone[i, fastest]
+def _crowded_out(batch: Batch, m: int, done: float) -> str:
+    fastest = int(np.argmin(batch.alone[m]))
+    lacking = (1 - done) * batch.alone[m, fastest]
     return (
-        f"job {part.names[i]!r}: its deadline cannot be kept beside the others: in the {part.left[i]:g} s left"
-        f" {done:.1%} of its steps fit; it lacks {lacking / 3600:.3g} h on {part.types[fastest]!r}: add workers, or"
-        f" give it {part.left[i] + lacking:.6g} s or more"
+        f"job {batch.names[m]!r}: its deadline cannot be kept beside the others: in the {batch.left[m]:g} s left"
+        f" {done:.1%} of its steps fit; it lacks {lacking / 3600:.3g} h on {batch.types[fastest]!r}: add workers, or"
+        f" give it {batch.left[m] + lacking:.6g} s or more"
     )
 
 

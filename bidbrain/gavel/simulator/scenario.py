@@ -9,6 +9,8 @@ import numpy as np
 from bidbrain.gavel.problem import Cluster
 from bidbrain.gavel.workload import BadWorkload, Workload
 
+_MOST_ROUNDS = 10_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -49,6 +51,7 @@ class Scenario:
             raise BadWorkload(f"jobs {self.measured.start}:{self.measured.stop} are not among the {jobs} there are")
         if self.workload.throughputs.types != self.cluster.types:
             raise BadWorkload("the workload's throughputs are not of the cluster's types (Throughputs.on)")
+        self._check_lengths()
         fits = (self.workload.rates > 0) & (self.workload.scale[:, None] <= self.cluster.workers)
         stuck = np.flatnonzero(~fits.any(axis=1))
         if stuck.size:
@@ -56,4 +59,15 @@ class Scenario:
             raise BadWorkload(
                 f"job {self.workload.names[int(stuck[0])]} ({kind.name}, {kind.scale} workers) and {stuck.size - 1}"
                 " more run on no type of this cluster; give a type that they run on enough workers"
+            )
+
+    def _check_lengths(self) -> None:
+        """A job of more rounds than can be played is a slip of the pen."""
+        rounds = self.workload.alone_seconds() / self.settings.round_seconds
+        endless = np.flatnonzero(np.isfinite(rounds) & (rounds > _MOST_ROUNDS))
+        if endless.size:
+            m = int(endless[0])
+            raise BadWorkload(
+                f"job {self.workload.names[m]}: takes {rounds[m]:.3g} rounds of {self.settings.round_seconds:g} s where"
+                f" it is fastest, more than {_MOST_ROUNDS:,}; give it fewer steps, or longer rounds"
             )

@@ -157,14 +157,18 @@ def test_the_log_tells_what_was_spent(tmp_path: Path) -> None:
 
 
 @settings(max_examples=15, deadline=None)
-@given(budget=st.integers(1, 400), dies=st.lists(st.integers(0, 60), max_size=2), answers=st.booleans())
+@given(
+    budget=st.integers(1, 400),
+    dies=st.lists(st.integers(0, 60), max_size=2),
+    lost=st.integers(0, 40),
+    call=st.sampled_from(["rent", "renew", "give back"]),
+)
 def test_a_budget_is_never_passed(
-    tmp_path_factory: pytest.TempPathFactory, budget: int, dies: list[int], answers: bool
+    tmp_path_factory: pytest.TempPathFactory, budget: int, dies: list[int], lost: int, call: str
 ) -> None:
     limit = budget * guard.NANO_SECONDS_PER_DOLLAR // 1000
     one = replace(life(tmp_path_factory.mktemp("budget"), rounds=400), limits=Limits(budget=limit))
-    if not answers:
-        one.cloud.lose_answer = failing(2, Unanswered("the line is dead"), "rent")
+    one.cloud.lose_answer = failing(lost, Unanswered("the line is dead"), call)
     for at in dies:
         try:
             one.run(Death(at))

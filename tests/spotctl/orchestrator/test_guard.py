@@ -53,6 +53,17 @@ def test_begun_hours_are_committed_whole() -> None:
     assert guard.bought(MARKETS[0], 3, 80_000_000, HOUR + 1, HOURLY) == 3 * 2 * 3600 * 80_000_000
 
 
+def test_what_was_asked_and_not_answered_is_committed() -> None:
+    asked = state((0, order(1, 2, 80_000_000, 20 * MINUTE)))
+    assert guard.committed(asked, START + MINUTE, TARIFF, MINUTE) == 2 * 21 * 60 * 80_000_000
+    renewing = state(
+        (0, order(1, 1, 80_000_000, 20 * MINUTE)),
+        (0, granted(1, 1)),
+        (1, ev.RenewIntended(2, ("m1-0",), START + 30 * MINUTE)),
+    )
+    assert guard.committed(renewing, START, TARIFF, 0) == 30 * 60 * 80_000_000
+
+
 def test_an_eviction_frees_its_hour_and_what_was_committed() -> None:
     one = state(
         (0, order(1, 1, 80_000_000, HOUR)), (0, granted(1, 1)), (1, ev.MachineEnded("m1-0", START + MINUTE, "evicted"))
