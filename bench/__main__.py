@@ -7,7 +7,17 @@ import platform
 import sys
 from pathlib import Path
 
-from bench import agileml_elastic, agileml_sim, agileml_transport, bidbrain, gavel, gavel_simulator, plan, prices, startup
+from bench import (
+    agileml_elastic,
+    agileml_sim,
+    agileml_transport,
+    bidbrain,
+    gavel,
+    gavel_simulator,
+    plan,
+    prices,
+    startup,
+)
 
 BENCHMARKS = {
     "startup": startup.run,

@@ -7,29 +7,21 @@ is lost while something moves is a recovery, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any
+from dataclasses import dataclass
 
-from agileml.core.arrangement import Arrangement
 from agileml.core.events import (
-    ControllerSettings,
     Failed,
     Finished,
     Instruction,
     Iteration,
     Lost,
-    Remember,
-    Send,
     Tick,
 )
-from agileml.core.members import IN_EPOCH, Members, Phase
-from agileml.core.placement import Footprint, placed
-from agileml.core.progress import Ledger
+from agileml.core.members import IN_EPOCH, Phase
+from agileml.core.placement import placed
 from agileml.core.recovery import CHECKPOINT, INIT, Copies, common, way_back
-from agileml.core.stages import ByRatio, Observed, StagePolicy
-from agileml.core.work import Plan
+from agileml.core.stages import Observed
+from agileml.core.standing import Mode, Standing
 from agileml.errors import InvalidTransition
 from agileml.messages import (
     Adopted,
@@ -51,65 +43,15 @@ from agileml.messages import (
     Routed,
     Saved,
     Stable,
-    Table,
     Taken,
-    Version,
     Warned,
     WorkDone,
 )
 
 
-class Mode(Enum):
-    """What the controller is about."""
-
-    GATHERING = "gathering"
-    """Waits for nodes: those of the start, or one that can take what was lost."""
-    RESUMING = "resuming"
-    """Started again: waits for the nodes to say what they hold."""
-    RECOVERING = "recovering"
-    RUNNING = "running"
-    OVER = "over"
-
-
 @dataclass(slots=True)
-class Controller:
+class Controller(Standing):
     """The state machine. `handle` is the only way in."""
-
-    plan: Plan
-    partitions: int
-    settings: ControllerSettings
-    members: Members = field(default_factory=Members)
-    mode: Mode = Mode.GATHERING
-    epoch: int = 0
-    arrangement: Arrangement = field(init=False)
-    stable: int = 0
-    limit: int = 0
-    evictions: int = 0
-    failures: int = 0
-    checkpoint: int = -1
-    _ledger: Ledger = field(init=False)
-    _policy: StagePolicy = field(init=False)
-    _out: list[Instruction] = field(default_factory=list)
-    _gone_back: tuple[int, tuple[str, ...]] = (-1, ())
-    _restoring: set[str] = field(default_factory=set)
-    _awaited: set[str] = field(default_factory=set)
-    _held: dict[int, dict[int, str]] = field(default_factory=dict)
-    _changed: bool = False
-    _stopping: bool = False
-    _collecting: bool = False
-    _collected: dict[int, Version] = field(default_factory=dict)
-    _saved: dict[int, set[int]] = field(default_factory=dict)
-    _logged: int = 0
-    _logged_at: float | None = None
-    _events: list[str] = field(default_factory=list)
-    _story: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        empty = ("",) * self.partitions
-        self.arrangement = Arrangement(Table(0, empty, empty, ("",) * len(self.plan.lengths)))
-        self.limit = self.settings.clocks
-        self._ledger = Ledger(self.plan, self.partitions)
-        self._policy = self.settings.stage or ByRatio(self.settings.thresholds)
 
     def handle(self, event: object, now: float) -> list[Instruction]:
         """Take an event; what is to be done about it."""
@@ -177,7 +119,8 @@ class Controller:
         else:
             member.heard = now
             if self.mode is Mode.RESUMING:
-                self._answered(event)
+                self._answers.hear(event)
+                self._resume_if_all_answered()
 
     def _arrive(self, event: Ready | Restored | Routed | Drained) -> None:
         match event:
@@ -263,7 +206,7 @@ class Controller:
             self.failures += 1
             self._note(f"{member.name} lost: {why}")
         self._changed = bool(dead)
-        self._awaited.difference_update(member.name for member in dead)
+        self._answers.awaited.difference_update(member.name for member in dead)
         if self.mode is Mode.RESUMING:
             self._resume_if_all_answered()
         elif involved and self.mode is not Mode.GATHERING:
@@ -271,19 +214,6 @@ class Controller:
         self._gather()
 
     # -- planned changes ---------------------------------------------------------------------------------------------
-
-    def _footprint(self) -> Footprint:
-        return Footprint(tuple(self.members.usable(reliable=True)), tuple(self.members.usable(reliable=False)))
-
-    @property
-    def table(self) -> Table:
-        """Who serves, who backs up, who works, as far as it is confirmed."""
-        return self.arrangement.table
-
-    @property
-    def stage(self) -> int:
-        """The stage of the footprint as it is."""
-        return self._policy.stage(self._footprint())
 
     def _replan(self) -> None:
         """Take in who is ready, and set in motion what is not where it should be."""
@@ -358,64 +288,10 @@ class Controller:
 
     # -- after a restart ---------------------------------------------------------------------------------------------
 
-    def _remember(self) -> Remember:
-        """What a controller that is started again has to know."""
-        table = self.table
-        return Remember(
-            {
-                "epoch": self.epoch,
-                "table": [table.version, table.owners, table.backups, table.workers],
-                "members": [(member.name, member.reliable, member.phase.value) for member in self.members],
-                "previous": sorted(self.arrangement.previous.items()),
-                "stable": self.stable,
-                "gone_back": self._gone_back[0],
-                "limit": self.limit,
-                "stopping": self._stopping,
-                "checkpoint": self.checkpoint,
-                "logged": self._logged,
-                "evictions": self.evictions,
-                "failures": self.failures,
-            }
-        )
-
-    @classmethod
-    def resume(
-        cls, plan: Plan, partitions: int, settings: ControllerSettings, record: Mapping[str, Any], now: float
-    ) -> Controller:
-        """A controller that takes over from one that was lost: it waits for the nodes to say who they are."""
-        controller = cls(plan, partitions, settings)
-        controller.epoch = record["epoch"]
-        version, owners, backups, workers = record["table"]
-        controller.arrangement.table = Table(version, tuple(owners), tuple(backups), tuple(workers))
-        controller.arrangement.previous = {shard: list(names) for shard, names in record["previous"]}
-        for name, reliable, phase in record["members"]:
-            controller.members.join(name, reliable, now).phase = Phase(phase)
-        controller.stable, controller.limit = record["stable"], record["limit"]
-        controller.checkpoint, controller._stopping = record["checkpoint"], record["stopping"]
-        controller._gone_back = record["gone_back"], ("",) * partitions
-        controller._logged, controller._logged_at = record["logged"], now
-        controller.evictions, controller.failures = record["evictions"], record["failures"]
-        if controller.epoch:
-            controller.mode = Mode.RESUMING
-            controller._awaited = set(controller.members.names(*IN_EPOCH))
-            controller._note("the controller was started again")
-        return controller
-
-    def _answered(self, event: Hello) -> None:
-        """A node says what it holds; once all have, or are lost, everyone goes back to what they have in common."""
-        latest = event.stable if event.epoch == self.epoch else self._gone_back[0]
-        for partition, clock in event.holds:
-            if event.epoch == self.epoch or clock <= latest:
-                holders = self._held.setdefault(partition, {})
-                # Whoever is reliable is asked first: another may be gone before it has answered.
-                if clock not in holders or event.reliable:
-                    holders[clock] = event.node
-        self._awaited.discard(event.node)
-        self._resume_if_all_answered()
-
     def _resume_if_all_answered(self) -> None:
-        if self.mode is Mode.RESUMING and not self._awaited:
-            self._go_back(*common(self._held, self.members, self.partitions, self.checkpoint))
+        """Once all nodes have said what they hold, or are lost, everyone goes back to what they have in common."""
+        if self.mode is Mode.RESUMING and not self._answers.awaited:
+            self._go_back(*common(self._answers.held, self.members, self.partitions, self.checkpoint))
 
     # -- progress and the end ----------------------------------------------------------------------------------------
 
@@ -508,16 +384,3 @@ class Controller:
         self.mode = Mode.OVER
         self._out.append(Failed(why))
         self._broadcast(Leave(why), (Phase.LOADING, Phase.READY, *IN_EPOCH))
-
-    # -- saying ------------------------------------------------------------------------------------------------------
-
-    def _send(self, to: str, message: object) -> None:
-        self._out.append(Send(to, message))
-
-    def _broadcast(self, message: object, phases: tuple[Phase, ...]) -> None:
-        for name in self.members.names(*phases):
-            self._send(name, message)
-
-    def _note(self, event: str) -> None:
-        self._events.append(event)
-        self._story = [*self._story[-19:], event]

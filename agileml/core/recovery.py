@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agileml.core.members import Members
 from agileml.core.progress import Ledger
-from agileml.messages import Table
+from agileml.messages import Hello, Table
 
 CHECKPOINT = "checkpoint"
 INIT = "init"
@@ -77,3 +77,26 @@ def common(
     if checkpoint > 0:
         return checkpoint, (CHECKPOINT,) * partitions
     return 0, (INIT,) * partitions
+
+
+@dataclass(slots=True)
+class Answers:
+    """What nodes say they hold to a controller that was started again; who is `awaited` has not said it yet.
+
+    `epoch` is the last one, which began at version `gone_back`.
+    """
+
+    awaited: set[str] = field(default_factory=set)
+    epoch: int = 0
+    gone_back: int = -1
+    held: dict[int, dict[int, str]] = field(default_factory=dict)
+
+    def hear(self, hello: Hello) -> None:
+        """What a node holds; of one that has not heard of the epoch, only what is no later than its beginning."""
+        for partition, clock in hello.holds:
+            if hello.epoch == self.epoch or clock <= self.gone_back:
+                holders = self.held.setdefault(partition, {})
+                # Whoever is reliable is asked first: another may be gone before it has answered.
+                if clock not in holders or hello.reliable:
+                    holders[clock] = hello.node
+        self.awaited.discard(hello.node)

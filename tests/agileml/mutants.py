@@ -166,7 +166,7 @@ LOSSES = _aims("2 3 1", "kill one, kill half", "Push Snapshot")
 
 GOOD_BYES = _aims("2 3 1", "warn one, warn half", "Push Pull Snapshot")
 AFTER_MOVES = _aims("2 3", "kill all, warn all, kill half", "Taken Routed Handover")
-JUST_RECOVERED = _aims("2 3 1", "warn one, warn half", "Restored")
+JUST_RECOVERED = _aims("2", "warn one, warn half", "Restored")
 
 MUTANTS = (
     Mutant("a push after a partition that moved is not forwarded", Server, "push", _no_forward, MOVES),

@@ -16,8 +16,8 @@ import numpy as np
 from bidbrain.gavel.lp import INF, CannotHold, FloatArray, IntArray, Program, Solver, at_least, at_most
 
 _FITS = 1 + 1e-7
-# What the bounds of the cost may differ by, relatively, where they count as equal.
-_NO_MATTER = 1e-6
+# What counts as done: more than the solver's tolerance away from it.
+_DONE = 1 - 1e-6
 _PARTS = 3
 # A type on which a whole interval does less of a job than this is left out: the solver could not tell it from nothing.
 _LEAST_PART = 1e-6
@@ -81,34 +81,35 @@ def cheapest(batch: Batch) -> Plan:
     while True:
         columns = _Columns.of(batch, ends)
         try:
-            least = Solver(_program(batch, ends, columns, columns.length), dual=True).optimum()
+            x = Solver(_program(batch, ends, columns), dual=True).optimum().x
         except CannotHold:
             raise TooMany(_most_done(batch, ends, columns)) from None
-        even = _rates(columns, least.x)
-        crowded = np.flatnonzero((_held(batch, ends, columns, even) > batch.workers * _FITS).any(axis=1))
-        if not len(crowded):
-            return _plan(batch, columns, least.x)
-        try:
-            found = Solver(_program(batch, ends, columns, columns.span), dual=True).optimum()
-        except CannotHold:
-            found = None
-        if found is not None and found.value >= least.value - _NO_MATTER * abs(least.value):
-            return _plan(batch, columns, found.x)
-        ends = _split(batch, ends, crowded)
+        rates = _rates(columns, x)
+        cuts = [ends]
+        for k in np.flatnonzero((_held(batch, ends, columns, rates) > batch.workers * _FITS).any(axis=1)).tolist():
+            there = np.flatnonzero((columns.interval == k) & (x > 0))
+            stay = _Stay.of(batch, columns, ends, there, x[there])
+            cut = stay.overfull()
+            if not len(cut):
+                cut, rates[there] = stay.placed()
+            cuts.append(cut)
+        if not any(map(len, cuts[1:])):
+            return _plan(batch, columns, x, rates)
+        ends = np.unique(np.concatenate(cuts))
 
 
 def _most_done(batch: Batch, ends: FloatArray, columns: _Columns) -> FloatArray:
-    program = _program(batch, ends, columns, columns.length)
+    program = _program(batch, ends, columns)
     work, *others = program.rows
     most = at_most(work.label, work.rows, work.columns, work.values, work.lower)
     found = Solver(Program(np.ones(len(program.gain)), program.lower, program.upper, (most, *others))).optimum()
     return np.bincount(columns.job, found.x, len(batch.left)).astype(np.float64)
 
 
-def _program(batch: Batch, ends: FloatArray, columns: _Columns, over: FloatArray) -> Program:
+def _program(batch: Batch, ends: FloatArray, columns: _Columns) -> Program:
     """Columns are shares of a job's work; rows its work, its time in each interval, the workers in each interval.
 
-    Workers must be enough for what is held evenly over so many seconds of the interval.
+    Workers must be enough on average over an interval: that is less than deadlines within it ask.
     """
     count, types = len(columns.job), len(batch.types)
     every = np.arange(count)
@@ -127,7 +128,7 @@ def _program(batch: Batch, ends: FloatArray, columns: _Columns, over: FloatArray
         lambda i: f"type {batch.types[i % types]!r}: its workers until {ends[i // types]:g} s",
         columns.interval * types + columns.type,
         every,
-        batch.scale[columns.job] * columns.alone / over,
+        batch.scale[columns.job] * columns.alone / columns.length,
         np.tile(batch.workers, len(ends)),
     )
     cost = batch.scale[columns.job] * batch.usd_per_second[columns.type] * columns.alone
@@ -146,21 +147,78 @@ def _held(batch: Batch, ends: FloatArray, columns: _Columns, rates: FloatArray) 
     return np.asarray(held.reshape(len(ends), len(batch.types)))
 
 
-def _plan(batch: Batch, columns: _Columns, x: FloatArray) -> Plan:
-    seconds, rates = np.zeros(batch.alone.shape), np.zeros(batch.alone.shape)
+def _plan(batch: Batch, columns: _Columns, x: FloatArray, rates: FloatArray) -> Plan:
+    seconds, opening = np.zeros(batch.alone.shape), np.zeros(batch.alone.shape)
     np.add.at(seconds, (columns.job, columns.type), x * columns.alone)
     first = columns.interval == 0
-    np.add.at(rates, (columns.job[first], columns.type[first]), _rates(columns, x)[first])
+    np.add.at(opening, (columns.job[first], columns.type[first]), rates[first])
     usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
-    return Plan(seconds, np.clip(rates, 0.0, 1.0), usd)
+    return Plan(seconds, np.clip(opening, 0.0, 1.0), usd)
 
 
-def _split(batch: Batch, ends: FloatArray, crowded: IntArray) -> FloatArray:
-    """Each crowded interval in some, at deadlines within that part them evenly."""
-    starts = np.concatenate([[0.0], ends[:-1]])
-    deadlines = np.unique(batch.left)
-    cuts = [ends]
-    for k in crowded.tolist():
-        inside = deadlines[(deadlines > starts[k]) & (deadlines < ends[k])]
-        cuts.append(inside[np.linspace(0, len(inside) - 1, min(_PARTS, len(inside))).astype(np.int64)])
-    return np.unique(np.concatenate(cuts))
+@dataclass(frozen=True, slots=True)
+class _Stay:
+    """What is to be done in one interval: seconds of jobs on types, until the job's deadline or the interval's end.
+
+    Between the `ends` of its parts nobody's deadline falls; `until` says at which of them each has to be done.
+    """
+
+    job: IntArray
+    type: IntArray
+    seconds: FloatArray
+    scale: FloatArray
+    until: IntArray
+    ends: FloatArray
+    lengths: FloatArray
+    workers: FloatArray
+
+    @classmethod
+    def of(cls, batch: Batch, columns: _Columns, ends: FloatArray, there: IntArray, x: FloatArray) -> _Stay:
+        """Of some columns of one interval, and what they are given."""
+        job, k = columns.job[there], int(columns.interval[there[0]])
+        end, length = ends[k], columns.length[there[0]]
+        # Counted from the beginning of the interval.
+        due = np.minimum(batch.left[job], end) - (end - length)
+        parts, until = np.unique(np.append(due, length), return_inverse=True)
+        lengths = np.diff(np.concatenate([[0.0], parts]))
+        seconds, scale = x * columns.alone[there], batch.scale[job]
+        return cls(job, columns.type[there], seconds, scale, until[:-1], parts + (end - length), lengths, batch.workers)
+
+    def overfull(self) -> FloatArray:
+        """For each type the end until which most more is to be done than its workers can do, if there is one."""
+        worst = []
+        for j, workers in enumerate(self.workers.tolist()):
+            of_type = self.type == j
+            due = np.bincount(self.until[of_type], (self.scale * self.seconds)[of_type], len(self.ends))
+            excess = np.cumsum(due) - workers * np.cumsum(self.lengths)
+            if excess[:-1].max(initial=0.0) > workers * self.lengths.sum() * (_FITS - 1):
+                worst.append(self.ends[excess[:-1].argmax()])
+        return np.array(worst)
+
+    def placed(self) -> tuple[FloatArray, FloatArray]:
+        """Deadlines that are not kept however the work is laid into the parts, and its rates in the first part."""
+        parts = len(self.ends)
+        which, part = np.nonzero(np.arange(parts) <= self.until[:, None])
+        job, kind, every = self.job[which], self.type[which], np.arange(len(which))
+        share = self.lengths[part] / self.seconds[which]
+        cells, time_row = np.unique(job * parts + part, return_inverse=True)
+        work = at_most(lambda _: "work", which, every, share, np.ones(len(self.job)))
+        time = at_most(lambda _: "time", time_row, every, np.ones(len(every)), np.ones(len(cells)))
+        workers = at_most(
+            lambda _: "workers",
+            part * len(self.workers) + kind,
+            every,
+            self.scale[which],
+            np.tile(self.workers, parts),
+        )
+        count = len(every)
+        x = Solver(Program(share, np.zeros(count), np.full(count, INF), (work, time, workers))).optimum().x
+        lacking = np.bincount(which, x * share, len(self.job)) < _DONE
+        first = np.zeros(len(self.job))
+        first[which[part == 0]] = x[part == 0]
+        cuts = np.unique(self.until[lacking])
+        inside = cuts[cuts < parts - 1]
+        if len(cuts) and not len(inside):
+            # Whoever lacks time has until the end, and gave way to others at an end before it.
+            inside = np.linspace(0, parts - 2, min(_PARTS, parts - 1)).astype(np.int64)
+        return self.ends[inside], first

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agileml.core.arrangement import VERSIONS_OF_AN_EPOCH as FIRST
-from agileml.core.controller import Controller, Mode
+from agileml.core.controller import Controller
 from agileml.core.events import (
     ControllerSettings,
     Failed,
@@ -23,6 +23,7 @@ from agileml.core.events import (
 )
 from agileml.core.members import IN_EPOCH, Phase
 from agileml.core.recovery import INIT
+from agileml.core.standing import Mode
 from agileml.core.work import Plan
 from agileml.errors import InvalidTransition
 from agileml.messages import (

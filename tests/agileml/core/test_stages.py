@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from agileml.core.placement import Footprint, Thresholds
 from agileml.core.progress import Clocked
 from agileml.core.stages import ByRatio, Fixed, Learned, Observed, StagePolicy
+from tests.agileml.stage_trials import Trial
 
 SUMS = Clocked(pushed=100, pulled=100, backup=50)
 
@@ -105,3 +106,10 @@ def test_without_nodes_of_both_kinds_there_is_nothing_to_choose() -> None:
     assert policy.stage(footprint(2, 0)) == 1
     assert policy.stage(footprint(0, 2)) == 3
     assert learnt(policy, (2, 0), {1: 1.0}, 20).stage(footprint(2, 0)) == 1
+
+
+@pytest.mark.parametrize("nodes", [(8, 8), (2, 14), (1, 15)])
+def test_in_the_network_of_the_paper_it_settles_on_the_best_stage(nodes: tuple[int, int]) -> None:
+    trial = Trial.of(nodes)
+    assert trial.seconds[trial.settled] <= trial.seconds[trial.best] * 1.03
+    assert trial.tried <= 20

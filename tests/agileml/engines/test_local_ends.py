@@ -16,10 +16,10 @@ import pytest
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.local import LocalEngine
-from agileml.script import Act, Join, Machine
 from agileml.errors import AgileMLError, Unrecoverable
 from agileml.job import Job
 from agileml.node import JobSettings
+from agileml.script import Act, Join, Machine
 from agileml.stopping import Stopping
 from tests.agileml.engines.jobs import Timetable, kill, processes, transient
 

@@ -1,0 +1,142 @@
+"""Where a job stands, as its controller knows it; and the part of it that outlives the controller, as a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Self
+
+from agileml.core.arrangement import Arrangement
+from agileml.core.events import ControllerSettings, Instruction, Remember, Send
+from agileml.core.members import IN_EPOCH, Members, Phase
+from agileml.core.placement import Footprint
+from agileml.core.progress import Ledger
+from agileml.core.recovery import Answers
+from agileml.core.stages import ByRatio, StagePolicy
+from agileml.core.work import Plan
+from agileml.messages import Table, Version
+
+
+class Mode(Enum):
+    """What the controller is about."""
+
+    GATHERING = "gathering"
+    """Waits for nodes: those of the start, or one that can take what was lost."""
+    RESUMING = "resuming"
+    """Started again: waits for the nodes to say what they hold."""
+    RECOVERING = "recovering"
+    RUNNING = "running"
+    OVER = "over"
+
+
+@dataclass(slots=True)
+class Standing:
+    """What a controller knows and has still to say."""
+
+    plan: Plan
+    partitions: int
+    settings: ControllerSettings
+    members: Members = field(default_factory=Members)
+    mode: Mode = Mode.GATHERING
+    epoch: int = 0
+    arrangement: Arrangement = field(init=False)
+    stable: int = 0
+    limit: int = 0
+    evictions: int = 0
+    failures: int = 0
+    checkpoint: int = -1
+    _ledger: Ledger = field(init=False)
+    _policy: StagePolicy = field(init=False)
+    _out: list[Instruction] = field(default_factory=list)
+    _gone_back: tuple[int, tuple[str, ...]] = (-1, ())
+    _restoring: set[str] = field(default_factory=set)
+    _answers: Answers = field(default_factory=Answers)
+    _changed: bool = False
+    _stopping: bool = False
+    _collecting: bool = False
+    _collected: dict[int, Version] = field(default_factory=dict)
+    _saved: dict[int, set[int]] = field(default_factory=dict)
+    _logged: int = 0
+    _logged_at: float | None = None
+    _events: list[str] = field(default_factory=list)
+    _story: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        empty = ("",) * self.partitions
+        self.arrangement = Arrangement(Table(0, empty, empty, ("",) * len(self.plan.lengths)))
+        self.limit = self.settings.clocks
+        self._ledger = Ledger(self.plan, self.partitions)
+        self._policy = self.settings.stage or ByRatio(self.settings.thresholds)
+
+    def _footprint(self) -> Footprint:
+        return Footprint(tuple(self.members.usable(reliable=True)), tuple(self.members.usable(reliable=False)))
+
+    @property
+    def table(self) -> Table:
+        """Who serves, who backs up, who works, as far as it is confirmed."""
+        return self.arrangement.table
+
+    @property
+    def stage(self) -> int:
+        """The stage of the footprint as it is."""
+        return self._policy.stage(self._footprint())
+
+    # -- what outlives a controller ------------------------------------------------------------------------------------
+
+    def _remember(self) -> Remember:
+        """What a controller that is started again has to know."""
+        table = self.table
+        return Remember(
+            {
+                "epoch": self.epoch,
+                "table": [table.version, table.owners, table.backups, table.workers],
+                "members": [(member.name, member.reliable, member.phase.value) for member in self.members],
+                "previous": sorted(self.arrangement.previous.items()),
+                "stable": self.stable,
+                "gone_back": self._gone_back[0],
+                "limit": self.limit,
+                "stopping": self._stopping,
+                "checkpoint": self.checkpoint,
+                "logged": self._logged,
+                "evictions": self.evictions,
+                "failures": self.failures,
+            }
+        )
+
+    @classmethod
+    def resume(
+        cls, plan: Plan, partitions: int, settings: ControllerSettings, record: Mapping[str, Any], now: float
+    ) -> Self:
+        """A controller that takes over from one that was lost: it waits for the nodes to say who they are."""
+        controller = cls(plan, partitions, settings)
+        controller.epoch = record["epoch"]
+        version, owners, backups, workers = record["table"]
+        controller.arrangement.table = Table(version, tuple(owners), tuple(backups), tuple(workers))
+        controller.arrangement.previous = {shard: list(names) for shard, names in record["previous"]}
+        for name, reliable, phase in record["members"]:
+            controller.members.join(name, reliable, now).phase = Phase(phase)
+        controller.stable, controller.limit = record["stable"], record["limit"]
+        controller.checkpoint, controller._stopping = record["checkpoint"], record["stopping"]
+        controller._gone_back = record["gone_back"], ("",) * partitions
+        controller._logged, controller._logged_at = record["logged"], now
+        controller.evictions, controller.failures = record["evictions"], record["failures"]
+        if controller.epoch:
+            controller.mode = Mode.RESUMING
+            awaited = set(controller.members.names(*IN_EPOCH))
+            controller._answers = Answers(awaited, controller.epoch, record["gone_back"])
+            controller._note("the controller was started again")
+        return controller
+
+    # -- saying ------------------------------------------------------------------------------------------------------
+
+    def _send(self, to: str, message: object) -> None:
+        self._out.append(Send(to, message))
+
+    def _broadcast(self, message: object, phases: tuple[Phase, ...]) -> None:
+        for name in self.members.names(*phases):
+            self._send(name, message)
+
+    def _note(self, event: str) -> None:
+        self._events.append(event)
+        self._story = [*self._story[-19:], event]

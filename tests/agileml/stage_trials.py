@@ -1,0 +1,126 @@
+"""Which stage is best for which mix of nodes, in the simulated network of the paper, and what `Learned` makes of it.
+
+`python -m tests.agileml.stage_trials` prints seconds per iteration by stage, and the stage that a job settled on.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from agileml.core.events import ControllerSettings, Iteration
+from agileml.core.stages import Fixed, Learned, StagePolicy
+from agileml.deltas import nbytes
+from agileml.engines.network import HEADER_BYTES, Network
+from agileml.engines.sim import Machines, Simulation
+from agileml.layout import state_bytes
+from agileml.messages import Handover, Patch, Push, Restore, Snapshot
+from agileml.node import JobSettings
+from agileml.trainer import ParamReader, ParamView, Sample
+
+GIGABIT = 125e6
+MODEL_BYTES = 64e6
+"""A model whose every row changes in every clock: what the paper's network has most trouble with."""
+
+ROWS, SHARDS = 32, 64
+COMPUTE_SECONDS = 256.0
+"""Of all machines together, in an iteration."""
+
+MEASURED = 5
+MIXES = ((8, 8), (4, 12), (2, 14), (1, 15))
+
+
+class Dense:
+    """Every chunk updates every row."""
+
+    name = "dense"
+
+    def init(self, rng: np.random.Generator) -> dict[str, np.ndarray]:  # noqa: ARG002
+        return {"w": np.zeros((ROWS, 1), np.float32)}
+
+    def shards(self) -> list[range]:
+        return [range(1)] * SHARDS
+
+    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:  # noqa: ARG002
+        params.update("w", None, np.ones((ROWS, 1), np.float32))
+
+    def loss(self, params: ParamReader, sample: Sample) -> float:  # noqa: ARG002
+        return 0.0
+
+
+def weighed(message: object) -> int:
+    """Bytes of a message, as if the rows were as large as those of the model that is meant."""
+    return HEADER_BYTES + round(_array_bytes(message) * MODEL_BYTES / (4 * ROWS))
+
+
+def _array_bytes(message: object) -> int:
+    match message:
+        case Push():
+            return sum(nbytes(entry.delta) for part in message.parts for entry in part.entries)
+        case Snapshot():
+            return state_bytes(message.state)
+        case Patch():
+            return nbytes(message.values)
+        case Restore():
+            return state_bytes(message.version.state)
+        case Handover():
+            return sum(state_bytes(version.state) for version in message.versions)
+    return 0
+
+
+def trained(policy: StagePolicy, nodes: tuple[int, int], clocks: int) -> list[Iteration]:
+    """The log of a job."""
+    settings = ControllerSettings(*nodes, clocks, stage=policy)
+    machines = Machines(COMPUTE_SECONDS / SHARDS, network=Network(GIGABIT, weigh=weighed))
+    simulation = Simulation(Dense(), settings, JobSettings(partitions=8, loss_sample=0), machines)
+    for number in range(sum(nodes)):
+        simulation.join(reliable=number < nodes[0])
+    return simulation.run().log
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Seconds per iteration of one mix of nodes in each stage, and what was learned."""
+
+    nodes: tuple[int, int]
+    seconds: dict[int, float]
+    settled: int
+    tried: int
+
+    @classmethod
+    def of(cls, nodes: tuple[int, int], clocks: int = 30) -> Trial:
+        """Each stage by itself, and a job that learns."""
+        steady = {
+            stage: median(one.seconds for one in trained(Fixed(stage), nodes, 3 + MEASURED)[-MEASURED:])
+            for stage in (1, 2, 3)
+        }
+        stages = [one.stage for one in trained(Learned(), nodes, clocks)]
+        tried = sum(stage != stages[-1] for stage in stages)
+        return cls(nodes, steady, stages[-1], tried)
+
+    @property
+    def best(self) -> int:
+        """The fastest stage."""
+        return min(self.seconds, key=self.seconds.__getitem__)
+
+
+def main() -> int:
+    """Prints the comparison."""
+    _tell("reliable + transient   stage 1   stage 2   stage 3   best   settled on   iterations in other stages")
+    for nodes in MIXES:
+        trial = Trial.of(nodes)
+        times = "".join(f"{trial.seconds[stage]:8.2f} s" for stage in (1, 2, 3))
+        label = f"{nodes[0]} + {nodes[1]}"
+        _tell(f"{label:<19}{times}{trial.best:7}{trial.settled:13}{trial.tried:15}")
+    return 0
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
