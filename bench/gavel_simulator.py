@@ -45,13 +45,14 @@ def run() -> str:
     rows = [row for part in (speed, steady, makespan, cost) for row in part(throughputs)]
     return table(
         "Cluster simulator",
-        "Beside it: the published simulator's time on the published traces, its results, and the paper's ratios.",
+        "Beside it: the published simulator's time on the published traces, its results, and the paper's ratios. Times"
+        " are of the processor.",
         rows,
     )
 
 
 def speed(throughputs: Throughputs) -> list[Row]:
-    """Time and results on the published traces; the published simulator took 1.8, 1.8 and 94 seconds."""
+    """Time and results on the published traces; at least ten times faster than published, results within 3%."""
     batch = _cluster(read_trace(DATA / "minimize_makespan.csv", throughputs, 0).workload, (8, 16, 24))
     online = _cluster(read_trace(DATA / "max_min_fairness.csv", throughputs, 0).workload, (12, 12, 12))
     arrivals = _steady(throughputs, Arrivals(900))
@@ -64,11 +65,15 @@ def speed(throughputs: Throughputs) -> list[Row]:
     ):
         took, found = _timed(asked, way)
         if peer is not None:
-            rows.append(Row(f"{name}: time", shown(took), f"published {shown(peer)}", times_faster(took, peer)))
+            beside = f"published {shown(peer)}, at least 10x"
+            rows.append(Row(f"{name}: time", shown(took), beside, times_faster(took, peer)))
         ours = {"makespan": found.makespan_seconds, "average JCT": found.average_jct_seconds}
         rows += [
             Row(
-                f"{name}: {what}", f"{ours[what]:,.1f} s", f"published {value:,.1f} s", f"{ours[what] / value - 1:+.1%}"
+                f"{name}: {what}",
+                f"{ours[what]:,.1f} s",
+                f"published {value:,.1f} s, within 3%",
+                f"{ours[what] / value - 1:+.1%}",
             )
             for what, value in results.items()
         ]
@@ -79,7 +84,7 @@ def steady(throughputs: Throughputs) -> list[Row]:
     """Heterogeneity-aware against agnostic in steady state, 36 workers of each type, jobs 4,000 to 5,000."""
     rows = []
     for name, policy, arrivals, published in (
-        ("5.6 single-worker jobs an hour, max-min", "max-min-fairness", Arrivals(HOUR / 5.6), "3.5x"),
+        ("5.6 single-worker jobs an hour, max-min", "max-min-fairness", Arrivals(HOUR / 5.6), "3.5x, at least 2x"),
         ("2.6 jobs an hour of 1-8 workers, max-min", "max-min-fairness", Arrivals(HOUR / 2.6, multiple=True), "2.2x"),
         (
             "2.6 jobs an hour of 1-8 workers, finish-time",
@@ -223,9 +228,10 @@ def _rented(throughputs: Throughputs) -> Scenario:
 
 
 def _timed(asked: Scenario, way: Way) -> tuple[float, Summary]:
-    started = time.perf_counter()
+    # Of this process alone: it works on one core, and what else runs there is not the simulator's.
+    started = time.process_time()
     outcome = simulate(asked, way(asked))
-    return time.perf_counter() - started, summarise(outcome)
+    return time.process_time() - started, summarise(outcome)
 
 
 def _summary(asked: Scenario, way: Way) -> Summary:

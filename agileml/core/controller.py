@@ -82,8 +82,8 @@ class Controller(Standing):
         member.heard = now
         if isinstance(event, WorkDone) or not hasattr(event, "epoch"):
             return False
-        # Before the nodes have said what they hold, news of single changes mean nothing.
-        return bool(event.epoch != self.epoch or self.mode is Mode.RESUMING)
+        # Before everybody goes back anyway, news of single changes mean nothing.
+        return bool(event.epoch != self.epoch or self.mode in (Mode.RESUMING, Mode.GATHERING))
 
     def _take(self, event: object, now: float) -> None:
         match event:
@@ -275,6 +275,8 @@ class Controller(Standing):
         self.epoch += 1
         self.arrangement.renew(placed(footprint, self.stage, self.table, self.arrangement.previous), self.epoch)
         self.stable = clock
+        # Who had not heard that the job is to end has gone on.
+        self.limit = max(self.limit, clock)
         self._gone_back = clock, sources
         self._collected.clear()
         self._collecting = False

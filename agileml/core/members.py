@@ -88,6 +88,11 @@ class Members:
         member = self._all.get(name)
         return member is not None and member.phase in IN_EPOCH
 
+    def stays(self, name: str) -> bool:
+        """Whether a node would take part in the next epoch, if it began now."""
+        member = self._all.get(name)
+        return member is not None and member.phase in (Phase.ACTIVE, Phase.LEAVING)
+
     def usable(self, *, reliable: bool) -> list[str]:
         """Active nodes of one kind, longest running first."""
         return [m.name for m in self if m.phase is Phase.ACTIVE and m.reliable is reliable]

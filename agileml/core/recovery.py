@@ -50,7 +50,7 @@ def _holder(members: Members, copies: Copies, partition: int) -> str:
     holders = [name for name in (backup, *copied) if copies.stable in copied.get(name, ())]
     if owner in copies.ledger.served[partition]:
         holders.append(owner)
-    holders = [name for name in (*holders, before) if members.alive(name)]
+    holders = [name for name in (*holders, before) if members.stays(name)]
     # Who is reliable is asked first: another may be gone before it has answered.
     reliable = [name for name in holders if members[name].reliable]
     return next(iter(reliable + holders), before if before in (INIT, CHECKPOINT) else "")
@@ -64,7 +64,7 @@ def common(
     One that reliable nodes hold comes first: a later one could be lost again before it is safe, and what workers have
     done since need not be done again.
     """
-    here = {name for name in {node for versions in held.values() for node in versions.values()} if members.alive(name)}
+    here = {name for name in {node for versions in held.values() for node in versions.values()} if members.stays(name)}
     for holders in ({name for name in here if members[name].reliable}, here):
         versions = [
             {clock: node for clock, node in held.get(partition, {}).items() if node in holders}

@@ -19,6 +19,9 @@ class BadEffectivePrice(BidBrainError):
     """A figure that an effective price is made of makes no sense, or is not known."""
 
 
+_RARE = 1e-15
+
+
 @dataclass(frozen=True, slots=True)
 class Evictions:
     """How often a machine is taken back, and what that costs in time.
@@ -53,7 +56,8 @@ class Evictions:
             # Periodic checkpoints are not needed: the one at the warning is the only one written.
             return exp(-rate * (self.startup_hours + writing))
         cycle = every + writing
-        if rate == 0:
+        if rate * cycle < _RARE:
+            # What an eviction takes is lost in rounding, and a rate near the least number there is would be, too.
             return every / cycle
         return every * rate * exp(-rate * self.startup_hours) / expm1(rate * cycle) if rate * cycle < 700 else 0.0
 

@@ -17,7 +17,7 @@ from spotctl.orchestrator.events import Event, Intended
 from spotctl.orchestrator.log import EventLog
 from spotctl.orchestrator.observe import INTENT_TAG, PATIENCE, RUN_TAG
 from spotctl.orchestrator.reconcile import Buy, GiveBack, Instruction, Pace, Plan, Renew
-from spotctl.orchestrator.state import after, fold
+from spotctl.orchestrator.state import ABANDONED, after, fold
 from spotctl.orchestrator.workload import Workload
 from spotctl.providers.base import (
     Machine,
@@ -105,7 +105,7 @@ class Executor:
     def _abandon(self, order: ev.RentIntended) -> None:
         if self._journal.now() > order.lease_until - self._pace.lease + PATIENCE:
             why = "nobody answered the order while it was wanted"
-            self._journal.write(ev.RentRefused(order.intent, "Abandoned", why))
+            self._journal.write(ev.RentRefused(order.intent, ABANDONED, why))
 
     def look(self) -> tuple[Machine, ...] | None:
         """The run's machines; None while the provider does not say."""

@@ -48,11 +48,12 @@ def on_demand(state: RunState, now: int, tariff: Tariff) -> int:
 def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
     """What was spent, and what can follow to the ends of the leases if nothing more is renewed or bought.
 
-    What was asked for and not answered may have come through.
+    What was asked for and not answered may have come through, also where nobody waits for the answer any more.
     """
     later = sum(_to_lease_end(state, held, now, tariff, teardown) for held in state.alive)
     asked = sum(_asked(state, intent, now, tariff, teardown) for intent in state.open.values())
-    return spent(state, now, tariff) + later + asked
+    unclear = sum(_unclear(state, state.orders[intent], tariff, teardown) for intent in state.unclear)
+    return spent(state, now, tariff) + later + asked + unclear
 
 
 def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tariff: Tariff, teardown: int) -> int:
@@ -72,13 +73,23 @@ def bought(market: Market, machines: int, ceiling: int, lease: int, tariff: Tari
 def _asked(state: RunState, intent: Intended, now: int, tariff: Tariff, teardown: int) -> int:
     match intent:
         case RentIntended():
-            ceiling = intent.on_demand if intent.bid is None else intent.bid
-            lease = intent.lease_until - state.ordered[intent.intent]
-            return bought(intent.market, intent.machines, ceiling, lease + teardown, tariff)
+            return _ordered(state, intent, intent.machines, tariff, teardown)
         case RenewIntended():
             return renewed(state, intent.machines, intent.lease_until, now, tariff, teardown)
         case ReturnIntended():
             return 0
+
+
+def _unclear(state: RunState, order: RentIntended, tariff: Tariff, teardown: int) -> int:
+    """What machines of an abandoned order can cost that have not been found so far."""
+    found = sum(held.allocation == order.intent for held in state.machines.values())
+    return _ordered(state, order, order.machines - found, tariff, teardown)
+
+
+def _ordered(state: RunState, order: RentIntended, machines: int, tariff: Tariff, teardown: int) -> int:
+    ceiling = order.on_demand if order.bid is None else order.bid
+    lease = order.lease_until - state.ordered[order.intent]
+    return bought(order.market, machines, ceiling, lease + teardown, tariff)
 
 
 def _bill(state: RunState, held: Held, now: int, tariff: Tariff) -> int:

@@ -89,7 +89,11 @@ class Runner:
         """One round."""
         try:
             machines = self._look()
+            unclear = self.state.unclear
             self._executor.settle()
+            if self.state.unclear != unclear:
+                # Machines of an order that nobody answered are known by looking once more.
+                machines = self._look()
             self._hear(self._workload.turn(self.state, machines, self._journal.now()))
             for instruction in self._wanted():
                 self._executor.carry_out(instruction)

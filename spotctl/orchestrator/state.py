@@ -16,6 +16,9 @@ from spotctl.orchestrator.log import Row
 FIRST_REST, LONGEST_REST = 2 * MINUTE, 60 * MINUTE
 """How long a market that refused or took machines is left alone: twice as long each time, up to an hour."""
 
+ABANDONED = "Abandoned"
+"""Why an order is closed that nobody answered: its machines may have come, and are found by looking if they have."""
+
 EVICTED = "evicted"
 
 
@@ -79,6 +82,7 @@ class RunState:
     open: Mapping[int, Intended] = field(default_factory=dict)
     orders: Mapping[int, ev.RentIntended] = field(default_factory=dict)
     ordered: Mapping[int, int] = field(default_factory=dict)
+    unclear: frozenset[int] = frozenset()
     allocations: Mapping[int, Allocation] = field(default_factory=dict)
     machines: Mapping[str, Held] = field(default_factory=dict)
     rests: Mapping[Market, Rest] = field(default_factory=dict)
@@ -147,6 +151,8 @@ def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
 
 
 def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
+    if event.why == ABANDONED:
+        state = replace(state, unclear=state.unclear | {event.intent})
     return _rested(_closed(state, event.intent), state.orders[event.intent].market, at, taken=False)
 
 

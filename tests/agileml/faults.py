@@ -30,14 +30,26 @@ from agileml.partitions import BackedUp
 from agileml.reference import model_digest, run
 from agileml.trainer import Declarations
 from tests.agileml import toys
-from tests.agileml.targets import AT_START, EVENTS, KINDS, NEVER_SENT, STAGES, Target, target_of, targets, way_to
+from tests.agileml.targets import (
+    AT_START,
+    EVENTS,
+    KINDS,
+    NEVER_SENT,
+    ONCE,
+    STAGES,
+    Target,
+    Way,
+    target_of,
+    targets,
+    way_to,
+)
 from tests.agileml.toys import Decades
 
 CLOCKS = 6
 STOPPED_AT = 3
 """The clock after which a job is stopped that is not told at the start when to end."""
 
-MOST_STIRS = 12
+MOST_STIRS = 20
 """How often a schedule that aims at something tries to bring its moment about."""
 
 PARTITIONS = 8
@@ -115,6 +127,7 @@ class Watch:
 
     def _check(self, simulation: Simulation, receiver: str) -> None:
         controller, node = simulation.controller, simulation.nodes.get(receiver)
+        self._reliable.update(name for name in simulation.nodes if name.startswith("r"))
         if controller.mode is Mode.RUNNING:
             self._check_stable(simulation)
             table = controller.table
@@ -126,7 +139,6 @@ class Watch:
     def _check_stable(self, simulation: Simulation) -> None:
         """What is stable stays so in an epoch, and for ever as long as no reliable node goes."""
         epoch, stable = simulation.controller.epoch, simulation.controller.stable
-        self._reliable |= {name for name in simulation.nodes if name.startswith("r")}
         if self._reliable <= simulation.nodes.keys() - simulation.warned:
             epoch = 0
         assert stable >= self._stable.get(epoch, 0), "what was stable no longer is"
@@ -213,20 +225,21 @@ class Schedule:
     def _aim(self, target: Target) -> None:
         """Have the event happen as soon as its moment comes, and see that it comes."""
         strike = partial(self._strike, target.event)
-        after = self._chance.choice([0, 40, 200, 400])
+        after = 0 if target.kind in ONCE else self._chance.choice([0, 0, 40, 200])
         self.watch.triggers.append(Trigger(strike, after, target.stage, target.kind))
         way = way_to(target)
         if way is not None:
-            self._stir(target, way.causes, self._chance.randrange(20, 300), MOST_STIRS)
+            self._stir(target, way, self._chance.randrange(20, 300), MOST_STIRS)
 
-    def _stir(self, target: Target, causes: tuple[str, ...], after: int, left: int) -> None:
+    def _stir(self, target: Target, way: Way, after: int, left: int) -> None:
         """As long as the target is not met, have something happen again and again that may lead there."""
 
         def act(simulation: Simulation, _: str) -> bool:
             if target not in self.met and left:
                 if not self._restore(simulation):
-                    self._befall(simulation, self._chance.choice(causes))
-                self._stir(target, causes, simulation.delivered + self._chance.choice([20, 40, 80, 160]), left - 1)
+                    self._befall(simulation, self._chance.choice(way.causes))
+                apart = way.apart * self._chance.choice([5, 10, 20, 40])
+                self._stir(target, way, simulation.delivered + apart, left - 1)
             return True
 
         self.watch.triggers.append(Trigger(act, after))

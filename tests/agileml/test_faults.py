@@ -80,7 +80,7 @@ def test_a_shuffled_sum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_target_has_its_turn() -> None:
-    assert {target_of(seed) for seed in range(2 * len(targets()))} == {None, *targets()}
+    assert {target_of(seed) for seed in range(5000)} == {None, *targets()}
     assert len(targets()) == len(EVENTS) * len(KINDS) * len(STAGES)
 
 

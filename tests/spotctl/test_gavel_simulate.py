@@ -207,7 +207,6 @@ def test_what_cannot_be_simulated_is_one_line_and_code_2(table: Path, words: tup
     [
         ("small,-n,1e300,1,1,-1,0", "line 3: total_steps '1e300' is no number from 1 to 1e+15"),
         ("small,-n,480,1,1,-1,1e300", "line 3: arrival_time_s '1e300' is no number from 0 to 1e+15"),
-        ("small,-n,1e12,1,1,-1,0", "job 1: takes 6.94e+08 rounds of 360 s where it is fastest, more than 10,000,000"),
         ("small,-n,lots,1,1,-1,0", "line 3: total_steps 'lots' is no number from 1 to 1e+15"),
         ("small,-n,0,1,1,-1,0", "line 3: total_steps '0'"),
         ("small,-n,9,1.5,1,-1,0", "line 3: scale_factor 1.5"),
@@ -221,6 +220,13 @@ def test_a_row_that_is_wrong_is_named(table: Path, tmp_path: Path, row: str, mes
     ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY)
     assert ended.code == 2
     assert f"trace.csv, {message}" in ended.error
+
+
+def test_a_job_that_would_not_end_is_named(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, "small,-n,10,1,1,-1,0", "small,-n,1e12,1,1,-1,0")
+    ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY)
+    assert ended.code == 2
+    assert "job 1: takes 6.94e+08 rounds of 360 s where it is fastest, more than 10,000,000" in ended.error
 
 
 def test_a_trace_may_begin_with_the_mark_of_a_spreadsheet(table: Path, tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 Between two deadlines nothing changes, so a plan needs no more than hours per (job, type, interval). Of many deadlines
 most do not matter. So the program begins with few intervals, in which a job may use only the time until its deadline,
-and is solved twice: asking less than deadlines within an interval ask (the workers are enough on average), and asking
-more (they are enough although all jobs run evenly until their deadlines, from the beginning). Where both cost the same,
-that is the least; else the intervals that do not fit are split at a deadline. When none is left to split, both are one.
+and asks less than deadlines within an interval ask: that the workers are enough on average. What it answers is the
+optimum where the work of each interval can be laid out so that deadlines within it are kept; that is a small program
+for each interval. It is also where it costs the same to ask more: that workers are enough although all jobs run evenly
+until their deadlines, from the interval's beginning. Else intervals are split at deadlines that are not kept.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from bidbrain.gavel.lp import INF, CannotHold, FloatArray, IntArray, Program, So
 _FITS = 1 + 1e-7
 # What counts as done: more than the solver's tolerance away from it.
 _DONE = 1 - 1e-6
+# What the bounds of the cost may differ by, relatively, where they count as equal.
+_NO_MATTER = 1e-6
+# A part of a job's work that is the solver's rounding.
+_TRIFLE = 1e-9
 _PARTS = 3
+# An interval of more parts is split without a program for how its work is laid out.
+_MANY = 32
 # A type on which a whole interval does less of a job than this is left out: the solver could not tell it from nothing.
 _LEAST_PART = 1e-6
 
@@ -81,35 +88,35 @@ def cheapest(batch: Batch) -> Plan:
     while True:
         columns = _Columns.of(batch, ends)
         try:
-            x = Solver(_program(batch, ends, columns), dual=True).optimum().x
+            least = Solver(_program(batch, ends, columns, columns.length), dual=True).optimum()
         except CannotHold:
             raise TooMany(_most_done(batch, ends, columns)) from None
-        rates = _rates(columns, x)
-        cuts = [ends]
-        for k in np.flatnonzero((_held(batch, ends, columns, rates) > batch.workers * _FITS).any(axis=1)).tolist():
-            there = np.flatnonzero((columns.interval == k) & (x > 0))
-            stay = _Stay.of(batch, columns, ends, there, x[there])
-            cut = stay.overfull()
-            if not len(cut):
-                cut, rates[there] = stay.placed()
-            cuts.append(cut)
-        if not any(map(len, cuts[1:])):
-            return _plan(batch, columns, x, rates)
-        ends = np.unique(np.concatenate(cuts))
+        rates = _rates(columns, least.x)
+        crowded = np.flatnonzero((_held(batch, ends, columns, rates) > batch.workers * _FITS).any(axis=1))
+        cuts = _cuts(batch, ends, columns, least.x, rates, crowded)
+        if not len(cuts):
+            return _plan(batch, columns, least.x, rates)
+        try:
+            found = Solver(_program(batch, ends, columns, columns.span), dual=True).optimum()
+        except CannotHold:
+            found = None
+        if found is not None and found.value >= least.value - _NO_MATTER * abs(least.value):
+            return _plan(batch, columns, found.x, _rates(columns, found.x))
+        ends = np.unique(np.concatenate([ends, cuts]))
 
 
 def _most_done(batch: Batch, ends: FloatArray, columns: _Columns) -> FloatArray:
-    program = _program(batch, ends, columns)
+    program = _program(batch, ends, columns, columns.length)
     work, *others = program.rows
     most = at_most(work.label, work.rows, work.columns, work.values, work.lower)
     found = Solver(Program(np.ones(len(program.gain)), program.lower, program.upper, (most, *others))).optimum()
     return np.bincount(columns.job, found.x, len(batch.left)).astype(np.float64)
 
 
-def _program(batch: Batch, ends: FloatArray, columns: _Columns) -> Program:
+def _program(batch: Batch, ends: FloatArray, columns: _Columns, over: FloatArray) -> Program:
     """Columns are shares of a job's work; rows its work, its time in each interval, the workers in each interval.
 
-    Workers must be enough on average over an interval: that is less than deadlines within it ask.
+    Workers must be enough for what is held evenly over so many seconds of the interval.
     """
     count, types = len(columns.job), len(batch.types)
     every = np.arange(count)
@@ -128,7 +135,7 @@ def _program(batch: Batch, ends: FloatArray, columns: _Columns) -> Program:
         lambda i: f"type {batch.types[i % types]!r}: its workers until {ends[i // types]:g} s",
         columns.interval * types + columns.type,
         every,
-        batch.scale[columns.job] * columns.alone / columns.length,
+        batch.scale[columns.job] * columns.alone / over,
         np.tile(batch.workers, len(ends)),
     )
     cost = batch.scale[columns.job] * batch.usd_per_second[columns.type] * columns.alone
@@ -154,6 +161,21 @@ def _plan(batch: Batch, columns: _Columns, x: FloatArray, rates: FloatArray) -> 
     np.add.at(opening, (columns.job[first], columns.type[first]), rates[first])
     usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
     return Plan(seconds, np.clip(opening, 0.0, 1.0), usd)
+
+
+def _cuts(
+    batch: Batch, ends: FloatArray, columns: _Columns, x: FloatArray, rates: FloatArray, crowded: IntArray
+) -> FloatArray:
+    """Deadlines at which crowded intervals have to be split; `rates` are set to those that do in the others."""
+    cuts = [np.zeros(0)]
+    for k in crowded.tolist():
+        there = np.flatnonzero((columns.interval == k) & (x > _TRIFLE))
+        stay = _Stay.of(batch, columns, ends, there, x[there])
+        cut = stay.overfull()
+        if not len(cut):
+            cut, rates[there] = stay.placed()
+        cuts.append(cut)
+    return np.concatenate(cuts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,27 +220,33 @@ class _Stay:
     def placed(self) -> tuple[FloatArray, FloatArray]:
         """Deadlines that are not kept however the work is laid into the parts, and its rates in the first part."""
         parts = len(self.ends)
-        which, part = np.nonzero(np.arange(parts) <= self.until[:, None])
+        if parts > _MANY:
+            return self._evenly(), np.zeros(len(self.job))
+        # Of each piece of work the share that is done in a part.
+        usable = self.seconds[:, None] * _LEAST_PART < self.lengths
+        which, part = np.nonzero((np.arange(parts) <= self.until[:, None]) & usable)
         job, kind, every = self.job[which], self.type[which], np.arange(len(which))
-        share = self.lengths[part] / self.seconds[which]
+        rate = self.seconds[which] / self.lengths[part]
         cells, time_row = np.unique(job * parts + part, return_inverse=True)
-        work = at_most(lambda _: "work", which, every, share, np.ones(len(self.job)))
-        time = at_most(lambda _: "time", time_row, every, np.ones(len(every)), np.ones(len(cells)))
-        workers = at_most(
-            lambda _: "workers",
-            part * len(self.workers) + kind,
-            every,
-            self.scale[which],
-            np.tile(self.workers, parts),
+        worker_row, held = part * len(self.workers) + kind, self.scale[which] * rate
+        rows = (
+            at_most(lambda _: "work", which, every, np.ones(len(every)), np.ones(len(self.job))),
+            at_most(lambda _: "time", time_row, every, rate, np.ones(len(cells))),
+            at_most(lambda _: "workers", worker_row, every, held, np.tile(self.workers, parts)),
         )
         count = len(every)
-        x = Solver(Program(share, np.zeros(count), np.full(count, INF), (work, time, workers))).optimum().x
-        lacking = np.bincount(which, x * share, len(self.job)) < _DONE
+        x = Solver(Program(np.ones(count), np.zeros(count), np.full(count, INF), rows)).optimum().x
+        lacking = np.bincount(which, x, len(self.job)) < _DONE
         first = np.zeros(len(self.job))
-        first[which[part == 0]] = x[part == 0]
+        first[which[part == 0]] = (x * rate)[part == 0]
         cuts = np.unique(self.until[lacking])
         inside = cuts[cuts < parts - 1]
         if len(cuts) and not len(inside):
             # Whoever lacks time has until the end, and gave way to others at an end before it.
-            inside = np.linspace(0, parts - 2, min(_PARTS, parts - 1)).astype(np.int64)
+            return self._evenly(), first
         return self.ends[inside], first
+
+    def _evenly(self) -> FloatArray:
+        """Some ends within, evenly spread."""
+        inside = len(self.ends) - 1
+        return self.ends[np.linspace(0, inside - 1, min(_PARTS, inside)).astype(np.int64)]

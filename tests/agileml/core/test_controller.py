@@ -348,6 +348,24 @@ def test_another_controller_that_finds_no_reliable_node_waits_for_one() -> None:
     assert mode_of(after) is Mode.RECOVERING
 
 
+def test_a_job_that_was_stopped_ends_where_it_has_come_to() -> None:
+    control = running("r", "t", "u", clocks=100, stop=lambda iteration: iteration.clock == 1)
+    committed(control, 1)
+    assert control.limit == 2
+    after = restarted(control)
+    # The nodes had not heard of it, and have gone on.
+    held = tuple((partition, clock) for partition in (0, 1) for clock in (4, 5))
+    hear(after, *(Hello(name, name == "r", "", 1, 4, held) for name in "rtu"))
+    assert (after.stable, after.limit) == (5, 5)
+
+
+def test_news_of_changes_are_nothing_while_a_job_waits_for_a_reliable_node() -> None:
+    control = running("r", "t", "u")
+    hear(control, Warned("t", 60.0), Lost("u", "gone"), Lost("r", "gone"))
+    assert mode_of(control) is Mode.GATHERING
+    assert hear(control, Taken("t", control.epoch, 0), Adopted("t", control.epoch, 0)) == []
+
+
 def test_what_nodes_hold_of_an_epoch_before_counts_up_to_where_the_last_began() -> None:
     control = running("r", "t", "u")
     committed(control, 1)

@@ -46,6 +46,15 @@ def test_who_has_the_stable_version(phases: dict[str, Phase], expected: tuple[in
     assert way_back(members(**phases), copies()) == expected
 
 
+def test_who_is_about_to_go_is_not_asked() -> None:
+    known = copies()
+    known.ledger.report(Progress("r2", 1, 0, 3, backup=True))
+    there = members(r2=Phase.DRAINING, r=Phase.DEAD, a=Phase.ACTIVE, b=Phase.LEAVING)
+    assert way_back(there, known) == (3, ("a", "b"))
+    held = {partition: {5: "r2", 4: "a"} for partition in range(2)}
+    assert common(held, there, 2, -1) == (4, ("a", "a"))
+
+
 def test_the_checkpoint_comes_before_the_beginning() -> None:
     lost = members(r=Phase.DEAD, a=Phase.ACTIVE, b=Phase.DEAD)
     assert way_back(lost, copies(checkpoint=2)) == (2, (CHECKPOINT, CHECKPOINT))

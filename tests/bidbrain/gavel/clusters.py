@@ -229,7 +229,8 @@ class _Slow:
     def _greedy(self) -> list[tuple[Row, int]]:
         def urgency(place: tuple[Row, int]) -> tuple[float, float]:
             row, j = place
-            priority = self.share[place] / self.time[place] * self.given[j]
+            given = self.given[j] if self.manner.beyond_shares else 1.0
+            priority = self.share[place] / self.time[place] * given
             return -priority, -self._owed(row, j)
 
         chosen: list[tuple[Row, int]] = []

@@ -71,7 +71,9 @@ def test_killed_at_any_moment_it_holds_all_or_none_of_each_batch(tmp_path: Path)
         store = PriceStore(tmp_path / f"prices{number}")
         with start_writer(store.root) as writer:
             assert writer.stdout is not None
-            writer.stdout.readline()
+            for _ in range(1 + number % 3):
+                # On a busy machine a writer may take long to begin: some kills come after it has stored something.
+                writer.stdout.readline()
             time.sleep(chance.random() * 0.3)
             writer.send_signal(signal.SIGKILL)
         held.append(whole_batches(store))
