@@ -35,7 +35,8 @@ def compare(
     from dataclasses import replace
 
     from bidbrain.backtest.robustness import variants
-    from spotctl import backtest_compare_views, scenario_file, wiring
+    from spotctl import wiring
+    from spotctl.backtest import compare_views, scenario_file
 
     session: Session = context.obj
     started = time.monotonic()
@@ -46,9 +47,9 @@ def compare(
     found = _differences(session, variants(chosen, cuts, _names(vary)), named, against, workers)
     seconds = time.monotonic() - started
     if json_:
-        session.answer_json(backtest_compare_views.answer(found, seconds))
+        session.answer_json(compare_views.answer(found, seconds))
     else:
-        session.out.print(backtest_compare_views.table(found))
+        session.out.print(compare_views.table(found))
         session.remark(f"differences to {against}; {seconds:.1f} s")
 
 

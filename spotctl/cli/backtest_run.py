@@ -26,7 +26,8 @@ def run(
     """
     from bidbrain.backtest.results import summarise
     from bidbrain.backtest.run import portions
-    from spotctl import backtest_views, scenario_file, wiring
+    from spotctl import wiring
+    from spotctl.backtest import scenario_file, views
     from spotctl.cli.backtest_pool import replayed
 
     session: Session = context.obj
@@ -38,12 +39,12 @@ def run(
     summaries, billing = summarise(results), loaded.scenario.billing.name
     seconds = time.monotonic() - started
     if out is not None:
-        from spotctl import backtest_plots
+        from spotctl.backtest import plots
 
-        backtest_plots.write(out, loaded.scenario, results, summaries)
+        plots.write(out, loaded.scenario, results, summaries)
     if json_:
-        session.answer_json(backtest_views.answer(summaries, billing, seconds))
+        session.answer_json(views.answer(summaries, billing, seconds))
     else:
-        session.out.print(backtest_views.table(summaries))
+        session.out.print(views.table(summaries))
         session.remark(f"{len(results):,} jobs in {seconds:.1f} s" + (f", plots and jobs.csv in {out}" if out else ""))
-        session.remark(backtest_views.choice(summaries, billing))
+        session.remark(views.choice(summaries, billing))

@@ -39,19 +39,19 @@ def solve(
     Example: spotctl gavel solve problem.json --policy min-cost-slo
     """
     from bidbrain.gavel.policies import policy_named
-    from spotctl import gavel_problem_file, gavel_solve_views
+    from spotctl.gavel import problem_file, solve_views
 
     session: Session = context.obj
     chosen = policy_named(policy, agnostic=agnostic)
-    asked = gavel_problem_file.load(problem)
+    asked = problem_file.load(problem)
     started = time.perf_counter()
     found = chosen.allocate(asked)
     seconds = time.perf_counter() - started
     if json_:
-        session.answer_json(gavel_solve_views.answer(asked, found, seconds))
+        session.answer_json(solve_views.answer(asked, found, seconds))
     else:
-        session.out.print(gavel_solve_views.table(asked, found))
-        session.remark(*gavel_solve_views.remarks(asked, found, seconds))
+        session.out.print(solve_views.table(asked, found))
+        session.remark(*solve_views.remarks(asked, found, seconds))
 
 
 app.command()(simulate)

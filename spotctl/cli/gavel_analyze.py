@@ -44,24 +44,25 @@ def analyze(
 
     Example: spotctl gavel analyze --prices aws.csv.gz --prices azure.csv.gz --throughputs throughputs.json.gz
     """
-    from spotctl import gavel_analysis, gavel_analysis_views, wiring
+    from spotctl import wiring
+    from spotctl.gavel import analysis, analysis_views
 
     session: Session = context.obj
     started = time.monotonic()
-    sources = gavel_analysis.Sources(
+    sources = analysis.Sources(
         tuple(prices or ()), markets, tuple(on_demand or ()), throughputs, jobs, tuple(machine or ())
     )
-    terms = gavel_analysis.Terms(home, baseline, days, starts, dataset_gb, checkpoint_gb, dataset_on, move, evictions)
-    found = gavel_analysis.analyse(sources, terms, wiring.library(session.settings))
+    terms = analysis.Terms(home, baseline, days, starts, dataset_gb, checkpoint_gb, dataset_on, move, evictions)
+    found = analysis.analyse(sources, terms, wiring.library(session.settings))
     seconds = time.monotonic() - started
     if out is not None:
-        from spotctl import gavel_analysis_plots
+        from spotctl.gavel import analysis_plots
 
-        gavel_analysis_views.write_csv(out, found)
-        gavel_analysis_plots.write(out, found)
+        analysis_views.write_csv(out, found)
+        analysis_plots.write(out, found)
     session.remark(*found.remarks)
     if json_:
-        session.answer_json(gavel_analysis_views.answer(found, seconds))
+        session.answer_json(analysis_views.answer(found, seconds))
     else:
-        session.out.print(gavel_analysis_views.tables(found))
+        session.out.print(analysis_views.tables(found))
         session.remark(f"{len(found.results):,} results in {seconds:.1f} s" + (f", all files in {out}" if out else ""))

@@ -15,7 +15,7 @@ import typer
 from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
-    from spotctl.launching import Watching
+    from spotctl.launch.launching import Watching
     from spotctl.orchestrator.events import RunEnded
     from spotctl.orchestrator.state import RunState
 
@@ -40,11 +40,12 @@ def launch(
 
     Example: spotctl launch job.yaml --yes --max-cost 5
     """
-    from spotctl import jobspec_file, launching, plan_views
+    from spotctl.jobspec.file import load
+    from spotctl.launch import launching, plan_views
     from spotctl.wiring import library
 
     session: Session = context.obj
-    spec = jobspec_file.load(file)
+    spec = load(file)
     launching.check_launchable(spec)
     limit = launching.parse_max_cost(max_cost)
     moment = launching.market_moment(spec, session.settings)
@@ -66,7 +67,7 @@ def resume(context: typer.Context, job: JobArgument, json_: JsonOption = False) 
 
     Example: spotctl resume nightly-recsys
     """
-    from spotctl import launching
+    from spotctl.launch import launching
 
     session: Session = context.obj
     with _watching(session, job) as watching:
@@ -92,8 +93,8 @@ def down(
 
     Example: spotctl down --all
     """
-    from spotctl import launching
     from spotctl.errors import BadRequest
+    from spotctl.launch import launching
 
     session: Session = context.obj
     if bool(job) == all_:
@@ -111,7 +112,7 @@ def gc(
 
     Example: spotctl gc --yes
     """
-    from spotctl import launching
+    from spotctl.launch import launching
 
     session: Session = context.obj
     provider, found = launching.unowned(session.settings)
@@ -129,14 +130,14 @@ def status(context: typer.Context, json_: JsonOption = False) -> None:
 
     Example: spotctl status --json
     """
-    from spotctl import launch_views, launching
+    from spotctl.launch import launching, views
 
     session: Session = context.obj
     standings = launching.standings(session.settings)
     if json_:
-        session.answer_json(launch_views.status_answer(standings))
+        session.answer_json(views.status_answer(standings))
     elif standings:
-        session.out.print(launch_views.status_table(standings))
+        session.out.print(views.status_table(standings))
     else:
         session.remark("no job was launched yet (spotctl launch FILE)")
 
@@ -150,7 +151,7 @@ def logs(
 
     Example: spotctl logs nightly-recsys -f
     """
-    from spotctl import launching
+    from spotctl.launch import launching
 
     session: Session = context.obj
     for line in launching.output(job, session.settings, follow=follow):
@@ -168,7 +169,7 @@ def _agreed(session: Session) -> bool:
 
 
 def _end(session: Session, job: str, *, json_: bool) -> None:
-    from spotctl import launching
+    from spotctl.launch import launching
 
     with _watching(session, job) as watching:
         state, ended = launching.end(job, session.settings, watching)
@@ -179,12 +180,12 @@ def _end(session: Session, job: str, *, json_: bool) -> None:
 
 
 def _finish(session: Session, state: RunState, ended: RunEnded, *, json_: bool) -> None:
-    from spotctl import launch_views
+    from spotctl.launch import views
 
     if json_:
-        session.answer_json(launch_views.ending(state, ended))
+        session.answer_json(views.ending(state, ended))
     else:
-        session.out.print(launch_views.summary(state, ended))
+        session.out.print(views.summary(state, ended))
     raise typer.Exit(_EXIT_CODES[ended.outcome])
 
 
@@ -193,7 +194,7 @@ def _watching(session: Session, job: str) -> Iterator[Watching]:
     """A live view where stderr is a terminal; Ctrl-C asks the run to end, a second one ends this process."""
     from rich.live import Live
 
-    from spotctl import launch_views, launching
+    from spotctl.launch import launching, views
     from spotctl.orchestrator.state import RunState
 
     began, asked, seen = time.monotonic(), list[int](), list[RunState]()
@@ -205,10 +206,10 @@ def _watching(session: Session, job: str) -> Iterator[Watching]:
                 launching.request_stop(job, session.settings)
             seconds = time.monotonic() - began
             if session.err.is_terminal:
-                for line in launch_views.happened(seen.pop() if seen else RunState(), state):
+                for line in views.happened(seen.pop() if seen else RunState(), state):
                     shown.console.print(f"{seconds:5.0f} s   {line}")
                 seen.append(state)
-                shown.update(launch_views.live(state, seconds))
+                shown.update(views.live(state, seconds))
 
         try:
             yield launching.Watching(turned=turned)

@@ -38,7 +38,8 @@ def plan(
     """
     from datetime import datetime
 
-    from spotctl import plan_inputs, plan_views, wiring
+    from spotctl import wiring
+    from spotctl.launch import plan_inputs, plan_views
     from spotctl.planning.plan import plan as planned
 
     session: Session = context.obj

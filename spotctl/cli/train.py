@@ -64,17 +64,17 @@ def train(
     Example: spotctl train trainer.py --engine sim --nodes 4+60 --arg rank=32 --converged 0.001 --log run.jsonl
     """
     from agileml.iteration_log import IterationLog, last_line_of
-    from spotctl import train_job, train_views
+    from spotctl.train import job, views
 
     session: Session = context.obj
-    ends = train_job.Ends(clocks, seconds, minutes, loss, converged)
-    request = train_job.Request(
+    ends = job.Ends(clocks, seconds, minutes, loss, converged)
+    request = job.Request(
         file, arg or [], engine, nodes, ends, seed, partitions, deterministic, slack, stage, checkpoint_every,
         heartbeat_timeout, chaos,
     )  # fmt: skip
     for option, path, suffixes in (("--log", log, ()), ("--out", out, (".npz",)), ("--plot", plot, (".png", ".svg"))):
-        train_job.check_destination(option, path, suffixes)
-    run = train_job.prepared(request)
+        job.check_destination(option, path, suffixes)
+    run = job.prepared(request)
     history: list[Iteration] = []
     with ExitStack() as stack:
         listeners = [history.append, stack.enter_context(_watching(session))]
@@ -86,16 +86,16 @@ def train(
         if written is not None:
             written.end(ending)
     if out is not None:
-        train_job.save_model(trained.model, out)
+        job.save_model(trained.model, out)
     if plot is not None:
-        from spotctl import train_plots
+        from spotctl.train import plots
 
-        train_plots.draw(history, plot)
+        plots.draw(history, plot)
     if json_:
         session.answer_json(ending)
     else:
-        session.out.print(train_views.summary(history, ending, virtual=engine == "sim"))
-    train_job.check_nothing_lost(trained.counters)
+        session.out.print(views.summary(history, ending, virtual=engine == "sim"))
+    job.check_nothing_lost(trained.counters)
 
 
 def _tell(listeners: Sequence[Listener], iteration: Iteration) -> None:
@@ -111,13 +111,13 @@ def _watching(session: Session) -> Iterator[Listener]:
         return
     from rich.text import Text
 
-    from spotctl import train_views
+    from spotctl.train import views
 
     with session.err.status(Text("starting")) as status:
 
         def show(iteration: Iteration) -> None:
-            for event in train_views.events(iteration):
+            for event in views.events(iteration):
                 session.err.print(Text(event))
-            status.update(Text(train_views.line(iteration)))
+            status.update(Text(views.line(iteration)))
 
         yield show

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from spotctl.jobspec import Command
+from spotctl.jobspec.job import Command
 from spotctl.orchestrator.events import RentIntended
 from spotctl.orchestrator.state import RunState
 from spotctl.orchestrator.workload import DONE, FAILED, Verdict

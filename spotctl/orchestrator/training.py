@@ -21,7 +21,7 @@ from spotctl.orchestrator.events import Progressed, RentIntended
 from spotctl.orchestrator.state import Held, RunState
 from spotctl.orchestrator.workload import DONE, FAILED, Verdict
 from spotctl.providers.base import Machine, Payload
-from spotctl.train_job import check_nothing_lost, save_model
+from spotctl.train.job import check_nothing_lost, save_model
 
 MODEL_FILE, LOG_FILE = "model.npz", "iterations.jsonl"
 

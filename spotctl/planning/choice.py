@@ -10,7 +10,7 @@ from bidbrain.billing import BillingRule
 from bidbrain.cost import Application
 from bidbrain.strategies.base import Decision, Rent, Situation, Strategy
 from pricing_data.units import HOUR
-from spotctl.jobspec import Command
+from spotctl.jobspec.job import Command
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.expected import Conditions, Part, Todo, beta_of, on_demand, usd_per_work, usd_range, whole
 from spotctl.planning.fleet import Settled, settle

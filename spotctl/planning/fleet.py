@@ -10,7 +10,7 @@ import numpy as np
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.errors import UnknownInstanceType, UnknownPrice
 from pricing_data.market import Market
-from spotctl.jobspec import Command
+from spotctl.jobspec.job import Command
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.mandate import Limits, baseline_machines
 from spotctl.planning.offers import Board

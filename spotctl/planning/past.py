@@ -24,7 +24,7 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, Span
 from spotctl.errors import BadRequest
-from spotctl.jobspec import AUTO, JobSpec, Kind
+from spotctl.jobspec.job import AUTO, JobSpec, Kind
 from spotctl.planning.regimes import billing_of
 
 HazardOf = Callable[[Market], Hazard | None]

@@ -11,7 +11,7 @@ from bidbrain.gavel.lp import FloatArray
 from bidbrain.strategies.base import Decision, Rent
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
-from spotctl.jobspec import JobSpec
+from spotctl.jobspec.job import JobSpec
 from spotctl.planning.expected import Whole
 from spotctl.planning.mandate import Mandate
 from spotctl.planning.offers import Board, Kind

@@ -160,13 +160,18 @@ class Watch:
 
 @dataclass
 class Schedule:
-    """One seed: a footprint, a network, and what befalls the job. `target` is what the seed aims at."""
+    """One seed: a footprint, a network, and what befalls the job. `target` is what the seed aims at.
+
+    `then` follows on its heels: an event, and the kind of message after which it comes.
+    """
 
     seed: int
     kind: type[Decades] = Decades
     slack: int | None = 0
     deterministic: bool = True
     target: Target | None = None
+    then: tuple[str, str] | None = None
+    machines: Machines | None = None
     met: set[Target] = field(default_factory=set)
     watch: Watch = field(default_factory=Watch)
     log: list[str] = field(default_factory=list)
@@ -209,7 +214,7 @@ class Schedule:
             loss_sample=0,
             keeps=chance.choice([1, 2, 8]),
         )
-        machines = Machines(
+        machines = self.machines or Machines(
             seconds_per_item=chance.choice([0.001, 0.01]),
             loading=chance.choice([0.005, 0.05]),
             detection=chance.choice([0.0005, 0.03]),
@@ -224,7 +229,7 @@ class Schedule:
 
     def _aim(self, target: Target) -> None:
         """Have the event happen as soon as its moment comes, and see that it comes."""
-        strike = partial(self._strike, target.event)
+        strike = partial(self._strike_and_follow, target.event)
         after = 0 if target.kind in ONCE else self._chance.choice([0, 0, 40, 200])
         self.watch.triggers.append(Trigger(strike, after, target.stage, target.kind))
         way = way_to(target)
@@ -255,6 +260,13 @@ class Schedule:
             for name in here[wanted:]:
                 simulation.warn(name, 1.0)
         return changed
+
+    def _strike_and_follow(self, event: str, simulation: Simulation, kind: str) -> bool:
+        struck = self._strike(event, simulation, kind)
+        if struck and self.then is not None:
+            event, follows = self.then
+            self.watch.triggers.append(Trigger(partial(self._strike, event), simulation.delivered, kind=follows))
+        return struck
 
     def _strike(self, event: str, simulation: Simulation, kind: str) -> bool:
         stage = simulation.controller.stage

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import cycle, islice
 from typing import Any
 from unittest.mock import patch
 
@@ -20,6 +19,8 @@ from agileml.actions import CONTROLLER, Send
 from agileml.core.progress import Ledger
 from agileml.core.work import Plan
 from agileml.deltas import Delta, accumulate
+from agileml.engines.network import Network
+from agileml.engines.sim import Machines
 from agileml.layout import State
 from agileml.messages import Drain, Drained, Handover, Patch, Push, Recover, Table, TakeShard, Version
 from agileml.node import Node
@@ -39,6 +40,12 @@ class Mutant:
     attribute: str
     fault: Callable[..., Any]
     aims: tuple[Target, ...]
+    then: tuple[str, str] | None = None
+    machines: Machines | None = None
+
+    def schedule(self, seed: int) -> Schedule:
+        """One of the schedules that strike there."""
+        return Schedule(seed, target=self.aims[seed % len(self.aims)], then=self.then, machines=self.machines)
 
     @contextmanager
     def alive(self) -> Iterator[None]:
@@ -47,15 +54,14 @@ class Mutant:
             yield
 
 
-def caught(mutant: Mutant, seeds: int) -> tuple[int, str] | None:
-    """The first seed that fails, and how; None if none of them does."""
-    with mutant.alive():
-        for seed, aim in enumerate(islice(cycle(mutant.aims), seeds)):
-            try:
-                Schedule(seed, target=aim).run()
-            except Exception as error:  # noqa: BLE001 - however it shows, it shows
-                return seed, f"{type(error).__name__}: {error}"
-    return None
+def catching(mutant: Mutant, seeds: int) -> Iterator[tuple[int, str]]:
+    """The seeds, among so many, whose schedules fail, and how they do."""
+    for seed in range(seeds):
+        try:
+            with mutant.alive():
+                mutant.schedule(seed).run()
+        except Exception as error:  # noqa: BLE001 - however it shows, it shows
+            yield seed, f"{type(error).__name__}: {error}"
 
 
 # -- the faults --------------------------------------------------------------------------------------------------------
@@ -163,10 +169,15 @@ def _aims(stages: str, events: str, kinds: str) -> tuple[Target, ...]:
 
 MOVES = _aims("2 1 3", "warn one, warn half, join", "Move Handover")
 LOSSES = _aims("2 3 1", "kill one, kill half", "Push Snapshot")
-
 GOOD_BYES = _aims("2 3 1", "warn one, warn half", "Push Pull Snapshot")
-AFTER_MOVES = _aims("2 3", "kill all, warn all, kill half", "Taken Routed Handover")
-JUST_RECOVERED = _aims("2", "warn one, warn half", "Restored")
+LATE_LOSSES = _aims("2 3", "kill one, kill half, kill all", "Progress Patch")
+AFTER_MOVES = _aims("2 3", "warn one, warn half", "Taken Route")
+SHARDS_MOVED = _aims("2 3 1", "warn one, join", "Push Snapshot")
+LOST = _aims("2 3 1", "kill one", "Push")
+NEW_BACKUPS = _aims("2 3", "join reliable, warn reliable", "Push Snapshot")
+
+SLOW_WORK = Machines(0.02, loading=0.005, detection=0.0005, network=Network(jitter=0.0001))
+UNLIKE_LINKS = Machines(0.001, loading=0.005, detection=0.0005, network=Network(jitter=0.01, skew=2.5))
 
 MUTANTS = (
     Mutant("a push after a partition that moved is not forwarded", Server, "push", _no_forward, MOVES),

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from bidbrain.backtest.schemes import BOUND, known
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, parse_time, to_micros
-from spotctl import jobspec as spec
-from spotctl.jobspec import JobSpec, Range
-from spotctl.jobspec_file import load, loads, restored
-from spotctl.jobspec_schema import schema
-from spotctl.jobspec_units import STRATEGIES
-from spotctl.jobspec_written import written
+from spotctl.jobspec import job as spec
+from spotctl.jobspec.file import load, loads, restored
+from spotctl.jobspec.job import JobSpec, Range
+from spotctl.jobspec.schema import schema
+from spotctl.jobspec.units import STRATEGIES
+from spotctl.jobspec.written import written
 from spotctl.yaml_file import parse
 from tests.spotctl.cli import spotctl
 from tests.spotctl.test_jobspec_refused import CASES, COMMAND, TRAINING

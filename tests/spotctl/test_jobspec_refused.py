@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.errors import BadRequest
-from spotctl.jobspec_file import load, loads
+from spotctl.jobspec.file import load, loads
 
 TRAINING = """\
 name: nightly

@@ -17,7 +17,7 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR
 from spotctl.errors import BadRequest
-from spotctl.jobspec import Checkpoint, Command, JobSpec, Objective, Stop, Training
+from spotctl.jobspec.job import Checkpoint, Command, JobSpec, Objective, Stop, Training
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import Kind
 from spotctl.planning.plan import plan

@@ -14,7 +14,7 @@ from bidbrain.backtest.deadline import DeadlineSummary, Jobs, Outcome, cost_rati
 from bidbrain.backtest.deadline_schemes import Deadline, Greedy, UniformProgress
 from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, Bools, Scheme
 from pricing_data.units import HOUR
-from spotctl.deadline import Question
+from spotctl.backtest.deadline import Question
 from spotctl.errors import BadRequest
 
 if TYPE_CHECKING:

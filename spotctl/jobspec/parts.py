@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from agileml.apps.registry import BUILT_IN
-from spotctl import jobspec_forms as forms
-from spotctl.jobspec import Image, Kind, LocalMarket, Objective
-from spotctl.jobspec_units import span_text
+from spotctl.jobspec import forms
+from spotctl.jobspec.job import Image, Kind, LocalMarket, Objective
+from spotctl.jobspec.units import span_text
 
 IS_LIST, IS_MAPPING = "<list>", "<mapping>"
 """The two ways of `types`, as they stand in the place of an error; no key is called so."""
@@ -69,7 +69,7 @@ class ReliablePart(Part):
 
 
 _ONCE: dict[str, JsonValue] = {"uniqueItems": True}
-"""For editors; `jobspec_checks` says which stands there twice."""
+"""For editors; `jobspec.checks` says which stands there twice."""
 
 
 def _way(written: object) -> str:

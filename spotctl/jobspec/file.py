@@ -12,7 +12,9 @@ from pydantic import BaseModel, ValidationError
 from pricing_data.market import api_region, is_region_of
 from pricing_data.units import MINUTE
 from spotctl.errors import BadRequest
-from spotctl.jobspec import (
+from spotctl.jobspec.checks import problems
+from spotctl.jobspec.errors import problems_of, refusal
+from spotctl.jobspec.job import (
     AUTO,
     Checkpoint,
     Command,
@@ -28,9 +30,7 @@ from spotctl.jobspec import (
     Stop,
     Training,
 )
-from spotctl.jobspec_checks import problems
-from spotctl.jobspec_errors import problems_of, refusal
-from spotctl.jobspec_parts import CheckpointPart, JobFile, NeedsPart, StopPart
+from spotctl.jobspec.parts import CheckpointPart, JobFile, NeedsPart, StopPart
 from spotctl.yaml_file import YamlFile, parse, read
 
 _HAS_SCHEME = re.compile(r"\w+://")
@@ -47,7 +47,7 @@ def loads(text: str, path: Path) -> JobSpec:
 
 
 def restored(written: Mapping[str, Any], origin: Path) -> JobSpec:
-    """The job that `jobspec_written.written` gave.
+    """The job that `jobspec.written.written` gave.
 
     Whether its code is still there is not asked: who resumes a job to end it needs none.
     """

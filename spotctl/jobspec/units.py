@@ -14,7 +14,7 @@ from math import isfinite
 
 from pricing_data.errors import BadInput
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_usd, parse_duration, parse_time
-from spotctl.jobspec import Accelerators, ByClock, Number, Range, Within
+from spotctl.jobspec.job import Accelerators, ByClock, Number, Range, Within
 
 _DIGITS = r"[0-9]{1,9}"
 _DECIMAL = rf"{_DIGITS}(\.[0-9]{{1,9}})?"

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from bidbrain.eviction.estimate import Estimate
 from pricing_data.units import HOUR, format_time, format_usd, to_datetime, to_usd
-from spotctl.beta_render import chance
+from spotctl.beta.views import chance
 from spotctl.planning.values import Choice, JobPlan, Rejected
 from spotctl.render import dollars, market_name
 

@@ -12,10 +12,10 @@ from pricing_data.library import Library, Selection
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, SECOND
-from spotctl.jobspec import JobSpec, Training
+from spotctl.jobspec.job import JobSpec, Training
+from spotctl.launch.plan_inputs import hazards
 from spotctl.orchestrator.guard import Tariff
 from spotctl.orchestrator.reconcile import Terms
-from spotctl.plan_inputs import hazards
 from spotctl.planning.offers import Board
 from spotctl.planning.plan import plan
 from spotctl.planning.regimes import billing_of

@@ -24,8 +24,8 @@ from pricing_data.sources.files import read
 from pricing_data.store.table import PriceTable
 from pricing_data.units import SECOND, Span, parse_time
 from spotctl import yaml_file
+from spotctl.backtest.scenario_evictions import EvictionsKey, EvictionsPart, Machine, evictions, found_at
 from spotctl.errors import BadRequest
-from spotctl.scenario_evictions import EvictionsKey, EvictionsPart, Machine, evictions, found_at
 
 
 def _micros(written: object) -> int:

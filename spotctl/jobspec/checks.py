@@ -8,10 +8,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pricing_data.market import is_region_of
-from spotctl.jobspec import Kind, Objective, data_variable
-from spotctl.jobspec_app import app_problem, arguments_problem
-from spotctl.jobspec_errors import Problem, missing
-from spotctl.jobspec_parts import ONLY_AGILEML, ONLY_COMMAND, JobFile
+from spotctl.jobspec.app import app_problem, arguments_problem
+from spotctl.jobspec.errors import Problem, missing
+from spotctl.jobspec.job import Kind, Objective, data_variable
+from spotctl.jobspec.parts import ONLY_AGILEML, ONLY_COMMAND, JobFile
 
 _LOCAL = "local"
 

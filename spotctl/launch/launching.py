@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 from pricing_data.units import HOUR, SECOND, format_time, parse_usd
 from spotctl.errors import BadRequest
-from spotctl.jobspec import Command, JobSpec
-from spotctl.jobspec_file import restored
-from spotctl.jobspec_written import written
-from spotctl.launch_views import Standing
+from spotctl.jobspec.file import restored
+from spotctl.jobspec.job import Command, JobSpec
+from spotctl.jobspec.written import written
+from spotctl.launch.views import Standing
 from spotctl.orchestrator import guard
 from spotctl.orchestrator.errors import AlreadyRunning
 from spotctl.orchestrator.events import RunBegan, RunEnded, RunResumed, StopRequested
@@ -208,7 +208,7 @@ def standings(settings: Settings) -> list[Standing]:
 
 
 def _standing(state: RunState, settings: Settings, rooms: Rooms) -> Standing:
-    from spotctl.launch_terms import tariff_of
+    from spotctl.launch.terms import tariff_of
 
     assert state.began is not None
     if state.ended is not None:
@@ -265,7 +265,7 @@ def parse_max_cost(text: str) -> int | None:
 
 def market_moment(spec: JobSpec, settings: Settings) -> int:
     """When on the local market a job that is launched now begins."""
-    from spotctl.launch_terms import market_start
+    from spotctl.launch.terms import market_start
     from spotctl.providers.base import MachineState
 
     provider = local_provider(settings, spec)
@@ -276,7 +276,7 @@ def market_moment(spec: JobSpec, settings: Settings) -> int:
 
 def planned(spec: JobSpec, known: Library, moment: int) -> JobPlan:
     """What is rented for a job that begins at a moment."""
-    from spotctl.launch_terms import plan_of
+    from spotctl.launch.terms import plan_of
 
     return plan_of(spec, known, moment)
 
@@ -300,7 +300,7 @@ def _conduct(journal: Journal, provider: LocalProvider, settings: Settings, watc
 
 
 def _brief(spec: JobSpec, state: RunState, provider: LocalProvider, settings: Settings, pace: Pace) -> Brief:
-    from spotctl.launch_terms import plan_of, tariff_of, terms_of
+    from spotctl.launch.terms import plan_of, tariff_of, terms_of
 
     def choose() -> tuple[Strategy, Terms]:
         found = plan_of(spec, library(settings), state.started)
@@ -321,7 +321,7 @@ def _work(state: RunState, spec: JobSpec, provider: LocalProvider, settings: Set
 
         known = _secrets_of(spec) if state.stopping is None else {}
         return CommandWork(program, spec.env, known, spec.workdir)
-    from spotctl.launch_terms import training_job
+    from spotctl.launch.terms import training_job
     from spotctl.orchestrator.training import Place, Training
 
     meeting = Path(began.folder)
@@ -346,7 +346,7 @@ def _secrets_of(spec: JobSpec) -> Mapping[str, str]:
 
 def _begin_market(provider: LocalProvider, spec: JobSpec, settings: Settings) -> None:
     """Sets the market's clock, unless other jobs run on it: then this one joins them."""
-    from spotctl.launch_terms import market_start
+    from spotctl.launch.terms import market_start
     from spotctl.providers.local import MarketBusy
 
     start = spec.local.start
@@ -383,7 +383,7 @@ def _make_meeting_folder(folder: Path) -> None:
 
 
 def _dollars(nanos: int) -> str:
-    from spotctl.jobspec_units import money_text
+    from spotctl.jobspec.units import money_text
 
     return money_text(nanos)
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from spotctl.jobspec_parts import JobFile
+from spotctl.jobspec.parts import JobFile
 
 
 def schema() -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pricing_data.sources.files import read
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR, parse_duration, to_usd
 from spotctl.errors import BadRequest
-from spotctl.gavel_files import read_throughputs
+from spotctl.gavel.files import read_throughputs
 
 _MACHINE = re.compile(r"(\w+)/([^=]+)=([A-Za-z0-9-]+)x(\d+)")
 

@@ -1,4 +1,4 @@
-"""`JobSpec`: what a job.yaml asks for, as frozen values. `jobspec_file` reads and writes them.
+"""`JobSpec`: what a job.yaml asks for, as frozen values. `jobspec.file` reads and writes them.
 
 Spans are microseconds and money is nano-dollars, as in `pricing_data.units`. Paths are absolute: what a file names
 beside itself was found from the file's own folder.

@@ -14,9 +14,9 @@ from pricing_data.library import Library, Selection
 from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, SECOND, format_time, parse_duration, parse_time
-from spotctl import jobspec_file
 from spotctl.errors import BadRequest
-from spotctl.jobspec import JobSpec
+from spotctl.jobspec import file
+from spotctl.jobspec.job import JobSpec
 from spotctl.planning.offers import STALE_AFTER, Board
 from spotctl.planning.past import HazardOf
 from spotctl.planning.values import Job, Known
@@ -45,7 +45,7 @@ class Clock:
 
 def asked(files: Sequence[Path], library: Library, at: str, hours: str, clock: Clock) -> Asked:
     """The jobs of files, to be planned for a moment."""
-    specs = [jobspec_file.load(path) for path in files]
+    specs = [file.load(path) for path in files]
     names = [spec.name for spec in specs]
     double = next((name for name in names if names.count(name) > 1), None)
     if double is not None:

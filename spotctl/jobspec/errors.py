@@ -11,9 +11,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from spotctl.errors import BadRequest
-from spotctl.jobspec_forms import UNREADABLE
-from spotctl.jobspec_parts import IS_LIST, IS_MAPPING, JobFile
-from spotctl.jobspec_units import meant
+from spotctl.jobspec.forms import UNREADABLE
+from spotctl.jobspec.parts import IS_LIST, IS_MAPPING, JobFile
+from spotctl.jobspec.units import meant
 from spotctl.yaml_file import YamlFile
 
 _LONGEST = 60

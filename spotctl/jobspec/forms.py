@@ -11,8 +11,8 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from pricing_data.market import CLOUDS
-from spotctl import jobspec_units as units
-from spotctl.jobspec import Accelerators, ByClock, Kind, Objective, Range, Within
+from spotctl.jobspec import units
+from spotctl.jobspec.job import Accelerators, ByClock, Kind, Objective, Range, Within
 
 UNREADABLE = "unreadable"
 """The type of a form's own errors; their context has what is wrong and what is allowed."""

@@ -17,7 +17,7 @@ from bidbrain.gavel.pricing.published import LENGTH_OF_FIGURE_6_5
 from bidbrain.gavel.pricing.tables import Effective, Figure, effective_prices
 from pricing_data.units import format_time
 from spotctl.errors import BadRequest
-from spotctl.gavel_analysis import Analysis
+from spotctl.gavel.analysis import Analysis
 
 
 def answer(found: Analysis, wall_seconds: float) -> dict[str, Any]:

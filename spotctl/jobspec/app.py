@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agileml.apps.registry import BUILT_IN, TrainerSource
 from agileml.errors import AgileMLError
-from spotctl.jobspec_units import meant
+from spotctl.jobspec.units import meant
 
 _ANY = "*"
 

@@ -9,8 +9,8 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from spotctl.errors import BadRequest
-from spotctl.gavel_analysis import Analysis
-from spotctl.gavel_analysis_views import shown_length
+from spotctl.gavel.analysis import Analysis
+from spotctl.gavel.analysis_views import shown_length
 
 _COLORS = ("#8c959f", "#57606a", "#bf8700", "#1f6feb", "#2da44e", "#bc4c00")
 _STYLES = ("-", "--", ":", "-.")

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from bidbrain.eviction.bids import Above
 from bidbrain.eviction.calibration import Calibration
 from pricing_data.units import NANOS_PER_DOLLAR, format_time
-from spotctl.beta import Answer
+from spotctl.beta.questions import Answer
 from spotctl.errors import BadRequest
 from spotctl.render import age
 

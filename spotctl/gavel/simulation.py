@@ -17,7 +17,7 @@ from bidbrain.gavel.simulator.queue import InOrder
 from bidbrain.gavel.simulator.scenario import Scenario, Settings, Sharing
 from bidbrain.gavel.workload import Arrivals, Kind, Throughputs, Workload, generate
 from spotctl.errors import BadRequest
-from spotctl.gavel_files import read_throughputs, read_trace
+from spotctl.gavel.files import read_throughputs, read_trace
 
 # So many times the jobs up to the last measured one arrive at random: a cluster that cannot keep up is kept full.
 _ARRIVALS = 4

@@ -20,7 +20,7 @@ from bidbrain.backtest.scenario import Scenario
 from bidbrain.backtest.schemes import BOUND
 from bidbrain.billing import End
 from pricing_data.units import HOUR, MINUTE, format_time
-from spotctl import backtest_views
+from spotctl.backtest import views
 from spotctl.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def write(folder: Path, scenario: Scenario, results: Sequence[JobResult], summar
     """`jobs.csv` with a row per job, and the paper's figures: costs, run times, machine-hours, and one footprint."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        backtest_views.write_jobs(folder / "jobs.csv", results)
+        views.write_jobs(folder / "jobs.csv", results)
         for hours in sorted({one.hours for one in summaries}):
             of_length = [one for one in summaries if one.hours == hours]
             _bars(folder / f"cost_and_runtime_{hours:g}h.png", hours, of_length)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from bidbrain.eviction.calibration import Calibration, Skill
 from pricing_data.units import format_time
-from spotctl.beta import Answer
+from spotctl.beta.questions import Answer
 from spotctl.render import age, market_name
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from pricing_data.units import MINUTE, format_time
-from spotctl.jobspec import Command, Image, JobSpec, LocalMarket, Needs, Resources, Stop, Training
-from spotctl.jobspec_units import accelerators_text, deadline_text, money_text, range_text, span_text
+from spotctl.jobspec.job import Command, Image, JobSpec, LocalMarket, Needs, Resources, Stop, Training
+from spotctl.jobspec.units import accelerators_text, deadline_text, money_text, range_text, span_text
 
 
 def written(spec: JobSpec) -> dict[str, Any]:
-    """The keys and values of a file that describes this job; `jobspec_file.restored` reads them."""
+    """The keys and values of a file that describes this job; `jobspec.file.restored` reads them."""
     return _said(
         name=spec.name,
         kind=str(spec.kind),

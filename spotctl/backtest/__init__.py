@@ -1,0 +1,1 @@
+"""Scenario files of `spotctl backtest`, and how results are shown."""

@@ -1,0 +1,1 @@
+"""What `spotctl beta` asks, and how the answers are shown."""

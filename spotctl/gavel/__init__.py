@@ -1,0 +1,1 @@
+"""Files, simulations, analyses, views and plots of `spotctl gavel`."""

@@ -1,0 +1,1 @@
+"""The job file: values, forms, checks, errors that name the line, JSON Schema."""

@@ -1,0 +1,1 @@
+"""What `spotctl train` is made of, and how it is shown."""
