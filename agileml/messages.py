@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agileml.deltas import Delta
+from agileml.deltas import Delta, Rows
 from agileml.layout import State
 
 Cover = tuple[int, int, int]
@@ -40,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """A worker's contribution to a clock. `want` asks for each partition's state once it has that version (-1: no)."""
+    """A worker's contribution to a clock. `want` asks for what it reads of each partition in that version (-1: no)."""
 
     epoch: int
     worker: str
@@ -52,7 +52,7 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Ask for a partition's state, once it has committed `at_least`."""
+    """Ask for a whole partition, once it has committed `at_least`."""
 
     epoch: int
     worker: str
@@ -61,14 +61,30 @@ class Pull:
 
 
 @dataclass(frozen=True, slots=True)
+class Reads:
+    """A worker's reads of a partition: the rows of each segment, None for all of them; without any, the whole.
+
+    Whoever has not been told sends whole partitions.
+    """
+
+    epoch: int
+    worker: str
+    partition: int
+    rows: list[Rows | None] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A partition's state for a worker; `stable` tells it which contributions it need no longer keep."""
+    """Values of a version for a worker: of the rows that it reads. All others it must take to be unknown.
+
+    `stable` tells it which contributions it need no longer keep.
+    """
 
     epoch: int
     partition: int
     version: int
     stable: int
-    state: State
+    values: Delta
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +116,11 @@ class PendingPush:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A worker that waits for a version."""
+    """A worker that waits for a version: for the whole of it, or for the rows that it reads."""
 
     worker: str
     at_least: int
+    whole: bool
 
 
 @dataclass(frozen=True, slots=True)

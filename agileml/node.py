@@ -27,6 +27,7 @@ from agileml.messages import (
     Patch,
     Pull,
     Push,
+    Reads,
     Recover,
     Restore,
     Restored,
@@ -112,6 +113,7 @@ class Node:
             Restore: self._restore,
             Push: server.push,
             Pull: server.pull,
+            Reads: server.heed,
             Patch: server.patch,
             NeedVersion: server.provide,
             Handover: server.take_over,
@@ -229,6 +231,7 @@ class Node:
         """
         match message:
             case EndOfLife():
+                self.server.forget(message.node)
                 self._out.append(Send(message.node, EndOfLifeSeen(self.epoch, self.name)))
                 return
             case Drain():

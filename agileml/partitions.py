@@ -14,6 +14,7 @@ from agileml.deltas import ADD, Aggregation, Delta, accumulate
 from agileml.errors import InvalidTransition
 from agileml.layout import State
 from agileml.messages import Cover, Entry, Patch, PendingPush, Tally, Version, Waiting
+from agileml.reads import Wanted
 
 
 @dataclass(slots=True)
@@ -57,7 +58,10 @@ class Pending:
 
 @dataclass(slots=True)
 class Served:
-    """A partition that this node serves. `stamped` is the last version its backup was sent, -1: none."""
+    """A partition that this node serves. `stamped` is the last version its backup was sent, -1: none.
+
+    `reads` is what workers have said they read of it. It is not handed over: they say it to the next owner themselves.
+    """
 
     partition: int
     ordered: bool
@@ -67,7 +71,8 @@ class Served:
     backup: str = ""
     stamped: int = -1
     pending: dict[int, Pending] = field(default_factory=dict)
-    _waiting: dict[int, list[str]] = field(default_factory=dict)
+    reads: dict[str, Wanted | None] = field(default_factory=dict)
+    _waiting: dict[int, list[Waiting]] = field(default_factory=dict)
 
     @property
     def latest(self) -> Version:
@@ -101,18 +106,19 @@ class Served:
         del self.pending[clock]
         return changed
 
-    def wait(self, worker: str, at_least: int) -> None:
+    def wait(self, waiting: Waiting) -> None:
         """A worker waits for a version."""
-        self._waiting.setdefault(at_least, []).append(worker)
+        self._waiting.setdefault(waiting.at_least, []).append(waiting)
 
-    def answerable(self) -> list[str]:
-        """Workers whose version is there; they wait no longer."""
+    def answerable(self) -> list[tuple[str, Wanted | None]]:
+        """Workers whose version is there, and what they want of it; they wait no longer."""
         ready = [version for version in self._waiting if version <= self.clock]
-        return [worker for version in sorted(ready) for worker in self._waiting.pop(version)]
+        them = [waiting for version in sorted(ready) for waiting in self._waiting.pop(version)]
+        return [(one.worker, None if one.whole else self.reads.get(one.worker)) for one in them]
 
     def waiters(self) -> tuple[Waiting, ...]:
         """Everybody who waits."""
-        return tuple(Waiting(worker, at_least) for at_least, them in self._waiting.items() for worker in them)
+        return tuple(one for them in self._waiting.values() for one in them)
 
 
 @dataclass(slots=True)

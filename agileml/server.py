@@ -13,9 +13,9 @@ from agileml.actions import CONTROLLER, Action, Fetch, Save, Send
 from agileml.commit import CommitRule
 from agileml.core.recovery import CHECKPOINT, INIT
 from agileml.core.work import Plan
-from agileml.deltas import Delta, RowDelta, nbytes
+from agileml.deltas import Delta, RowDelta, assigned, nbytes
 from agileml.errors import InvalidTransition
-from agileml.layout import State, state_bytes
+from agileml.layout import State
 from agileml.messages import (
     Collect,
     Collected,
@@ -27,6 +27,7 @@ from agileml.messages import (
     Progress,
     Pull,
     Push,
+    Reads,
     Recover,
     Restore,
     Snapshot,
@@ -34,8 +35,10 @@ from agileml.messages import (
     Table,
     Taken,
     Version,
+    Waiting,
 )
 from agileml.partitions import BackedUp, Served, keep_from
+from agileml.reads import picked
 
 
 @dataclass(slots=True)
@@ -59,7 +62,7 @@ class Server:
     dismissed: set[int] = field(default_factory=set)
     wanted: set[int] = field(default_factory=set)
     arriving: dict[int, Handover] = field(default_factory=dict)
-    early: list[Push | Pull] = field(default_factory=list)
+    early: list[Push | Pull | Reads] = field(default_factory=list)
     former: dict[int, Version] = field(default_factory=dict)
     _pulled: dict[int, int] = field(default_factory=dict)
     _totals: dict[int, int] = field(default_factory=dict)
@@ -79,7 +82,7 @@ class Server:
                 continue
             served.contribute(message.clock, message.covers, part.entries)
             if message.want >= 0:
-                served.wait(message.worker, message.want)
+                served.wait(Waiting(message.worker, message.want, whole=False))
             self._advance(served)
         for owner, parts in elsewhere.items():
             self.out.append(Send(owner, replace(message, parts=tuple(parts))))
@@ -93,8 +96,23 @@ class Server:
         if served is None:
             self.out.append(Send(self._new_owner(message.partition), message))
             return
-        served.wait(message.worker, message.at_least)
+        served.wait(Waiting(message.worker, message.at_least, whole=True))
         self._answer(served)
+
+    def heed(self, message: Reads) -> None:
+        """From here on a worker is sent what it reads, unless it asks for the whole."""
+        served = self.served.get(message.partition)
+        if self._awaits(message.partition):
+            self.early.append(message)
+        elif served is None:
+            self.out.append(Send(self._new_owner(message.partition), message))
+        else:
+            served.reads[message.worker] = message.rows
+
+    def forget(self, worker: str) -> None:
+        """A worker is leaving."""
+        for served in self.served.values():
+            served.reads.pop(worker, None)
 
     def _awaits(self, partition: int) -> bool:
         """Whether a partition is to be served here, but has not arrived."""
@@ -127,11 +145,14 @@ class Server:
         ready = served.answerable()
         if not ready:
             return
-        state = self._visible(served)
-        self._pulled[served.partition] = self._pulled.get(served.partition, 0) + len(ready) * state_bytes(state)
-        for worker in ready:
-            snapshot = Snapshot(self.epoch, served.partition, served.clock, self.stable, state)
+        state, pulled = self._visible(served), self._pulled.get(served.partition, 0)
+        whole = picked(state, None)
+        for worker, wanted in ready:
+            values = picked(state, wanted) if wanted else whole
+            pulled += nbytes(values)
+            snapshot = Snapshot(self.epoch, served.partition, served.clock, self.stable, values)
             self.out.append(Send(worker, snapshot))
+        self._pulled[served.partition] = pulled
 
     def _visible(self, served: Served) -> State:
         """What a reader sees: the committed values, and with slack also what has come for the clocks after them."""
@@ -163,7 +184,7 @@ class Server:
         copy = self.copies.setdefault(message.partition, BackedUp(message.partition, {}))
         if message.base == -1:
             self.dismissed.discard(message.partition)
-        for clock in copy.take(message, _assigned):
+        for clock in copy.take(message, assigned):
             self._report(message.partition, clock, backup=True)
         if message.partition in self.arriving:
             self.take_over(self.arriving.pop(message.partition))
@@ -238,7 +259,7 @@ class Server:
             message.stamped,
         )
         for waiter in message.waiting:
-            served.wait(waiter.worker, waiter.at_least)
+            served.wait(waiter)
         for pending in message.pending:
             served.contribute(pending.clock, pending.covers, pending.entries)
         self.served[message.partition] = served
@@ -331,10 +352,13 @@ class Server:
     def _replay_early(self) -> None:
         early, self.early = self.early, []
         for message in early:
-            if isinstance(message, Push):
-                self.push(message)
-            else:
-                self.pull(message)
+            match message:
+                case Push():
+                    self.push(message)
+                case Pull():
+                    self.pull(message)
+                case Reads():
+                    self.heed(message)
 
     def _install(self, partition: int, version: Version, table: Table) -> None:
         clock = version.clock
@@ -375,20 +399,3 @@ class Server:
 
 def _whole(state: State) -> Delta:
     return [RowDelta(None, array) for array in state]
-
-
-def _assigned(base: State, values: Delta) -> State:
-    """A new state with these values; arrays without changes are shared with the old one."""
-    if not base:
-        return [part.values for part in values if part is not None]
-    state = []
-    for array, part in zip(base, values, strict=True):
-        if part is None:
-            state.append(array)
-        elif part.rows is None:
-            state.append(part.values)
-        else:
-            changed = array.copy()
-            changed[part.rows] = part.values
-            state.append(changed)
-    return state

@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 from agileml.deltas import ADD, Aggregation, Delta, RowDelta, assign_into
 from agileml.errors import BadTrainer, NotFinite
 from agileml.layout import Array, ArraySpec, Layout, Params, State
+from agileml.reads import Mask, MissingRows, ShardReads, picked
 from agileml.rowbuffer import RowBuffer, RowNumbers
 
 Rows = NDArray[np.integer] | Sequence[int] | slice | None
 """Which rows of an array: their numbers, a slice, or None for all."""
+
+_NO_ROWS = np.empty(0, np.int32)
 
 NEVER = -1
 """The clock of a partition that was not filled yet; 0 is the initial model."""
@@ -29,6 +32,12 @@ class ParamCache:
         self.layout = layout
         self.arrays: Params = layout.allocate()
         self.clocks: list[int] = [NEVER] * len(layout)
+        self.missed: set[int] = set()
+        """Partitions of which rows were read that are not there."""
+        self._held: dict[str, Mask] = {}
+        """Which rows are there, of arrays of which not all were always."""
+        self._partial: set[tuple[int, int]] = set()
+        """Segments of which not all rows are there: partition, and place in it."""
 
     @property
     def clock(self) -> int:
@@ -37,13 +46,46 @@ class ParamCache:
 
     def fill(self, partition: int, state: State, clock: int) -> None:
         """Takes in a partition's whole state."""
-        self.layout.place(partition, state, self.arrays)
-        self.clocks[partition] = clock
+        self.assign(partition, picked(state, None), clock)
 
     def assign(self, partition: int, values: Delta, clock: int) -> None:
-        """Takes in the rows of a partition that have changed."""
+        """Takes in rows of a version of a partition; its other rows are not there any more."""
         assign_into(self.views(partition), values)
+        for index, part in enumerate(values):
+            rows = _NO_ROWS if part is None else part.rows
+            if rows is None:
+                self._hold_all(partition, index)
+            else:
+                self._hold(partition, index, rows)
         self.clocks[partition] = clock
+
+    def require(self, name: str, selected: slice | RowNumbers) -> None:
+        """Raises if one of these rows is not there, and remembers in which partitions that is."""
+        held = self._held.get(name)
+        if held is None or held[selected].all():
+            return
+        absent = np.zeros(held.shape, np.bool_)
+        absent[selected] = True
+        absent &= ~held
+        homes = self.layout.homes(name)
+        self.missed |= {home.partition for home in homes if absent[home.segment.lo : home.segment.hi].any()}
+        raise MissingRows(f"parameter {name!r}: rows of partitions {sorted(self.missed)} were not sent here")
+
+    def _hold_all(self, partition: int, index: int) -> None:
+        # Where no segment ever came in part there is nothing to look at, and nothing to keep up.
+        if (partition, index) in self._partial:
+            self._partial.remove((partition, index))
+            segment = self.layout.partitions[partition][index]
+            self._held[segment.name][segment.lo : segment.hi] = True
+
+    def _hold(self, partition: int, index: int, rows: NDArray[np.int32]) -> None:
+        segment = self.layout.partitions[partition][index]
+        if segment.name not in self._held:
+            self._held[segment.name] = np.ones(self.layout.spec(segment.name).rows, np.bool_)
+        held = self._held[segment.name][segment.lo : segment.hi]
+        held[:] = False
+        held[rows] = True
+        self._partial.add((partition, index))
 
     def views(self, partition: int) -> State:
         """A partition's rows to be written in place, as a transport does that reads straight into them."""
@@ -103,11 +145,17 @@ class CacheView:
         self._app = app
         self._clock = 0
         self._specs = {spec.name: spec for spec in cache.layout.specs}
+        self.learning: ShardReads | None = None
+        """Where reads are noted, if at all."""
 
     def read(self, name: str, rows: Rows = None) -> Array:
         """Values of rows, in the order asked for; not to be written to, and good until the step returns."""
         array = self._cache.arrays[self._spec(name).name]
-        values = array[self._selected(name, rows)]
+        selected = self._selected(name, rows)
+        self._cache.require(name, selected)
+        if self.learning is not None:
+            self.learning.note(name, selected)
+        values = array[selected]
         values.flags.writeable = False
         return values
 

@@ -25,6 +25,7 @@ from agileml.messages import (
     Part,
     Pull,
     Push,
+    Reads,
     Recover,
     Snapshot,
     Stable,
@@ -32,8 +33,11 @@ from agileml.messages import (
     TakeShard,
     WorkDone,
 )
+from agileml.reads import Wanted
 from agileml.view import NEVER
 from agileml.workbench import Done, Workbench
+
+NOBODY = ""
 
 Order = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter
 """What a worker is told."""
@@ -92,6 +96,7 @@ class Worker:
     _promised: dict[int, str] = field(default_factory=dict)
     _open: dict[int, Tallied] = field(default_factory=dict)
     _asked: dict[int, int] = field(default_factory=dict)
+    _told: dict[int, tuple[str, Wanted | None]] = field(default_factory=dict)
     _awaited: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -112,14 +117,25 @@ class Worker:
 
     def done(self, result: Done) -> None:
         """The chunk at hand is computed."""
+        self._busy = False
         task = result.task
+        if result.missed:
+            self._miss(result.missed)
+            return
         tallied = self._open.setdefault(task.clock, Tallied())
         tallied.covers.append((task.shard, task.chunk, task.chunk + 1))
         tallied.seconds += result.seconds
         tallied.loss_sum += result.loss_sum
         tallied.loss_count += result.loss_count
         self.shards[task.shard] = self._after(Position(task.clock, task.chunk), task.shard)
-        self._busy = False
+        self._attend()
+
+    def _miss(self, partitions: Iterable[int]) -> None:
+        """A chunk reads what was not sent here: as if these partitions were not there at all."""
+        for partition in partitions:
+            self.bench.cache.clocks[partition] = NEVER
+            self._asked.pop(partition, None)
+            self._told[partition] = (NOBODY, None)
         self._attend()
 
     def _after(self, at: Position, shard: int) -> Position:
@@ -156,7 +172,7 @@ class Worker:
     def _see(self, snapshot: Snapshot) -> None:
         # One from an owner before the last may come late, over another link.
         if snapshot.version >= self.bench.cache.clocks[snapshot.partition]:
-            self.bench.cache.fill(snapshot.partition, snapshot.state, snapshot.version)
+            self.bench.cache.assign(snapshot.partition, snapshot.values, snapshot.version)
         if self._awaited.get(snapshot.partition, NEVER) <= snapshot.version:
             self._awaited.pop(snapshot.partition, None)
         self._forget(snapshot.stable)
@@ -198,7 +214,20 @@ class Worker:
             if lowest is not None and lowest.clock <= clock:
                 return
             contribution = self._close(clock)
-            self._send(contribution, self._want(clock))
+            want = self._want(clock)
+            if want != NEVER:
+                self._tell_reads()
+            self._send(contribution, want)
+
+    def _tell_reads(self) -> None:
+        """Say which rows are read here to those owners of partitions who were not told; they send all until then."""
+        for partition, (owner, rows) in enumerate(
+            zip(self.table.owners, self.bench.wanted(self.shards.keys()), strict=True)
+        ):
+            told, before = self._told.get(partition, (owner, None))
+            if told != owner or before is not rows:
+                self._told[partition] = (owner, rows)
+                self.out.append(Send(owner, Reads(self.epoch, self.node, partition, rows)))
 
     def _close(self, clock: int) -> Contribution:
         tallied = self._open.pop(clock)
@@ -268,6 +297,7 @@ class Worker:
         if order.table.version > self.table.version:
             self.table = order.table
         self._asked.clear()
+        self._told.clear()
         self._awaited.clear()
         self._promised.clear()
         self.bench.cache.clocks = [NEVER] * len(self.bench.cache.clocks)

@@ -76,7 +76,7 @@ class Flat:
     def step(self, shard: Block, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
         """Adds the same to every row."""
         del shard, lo, hi, clock, rng
-        params.update("w", None, np.full((self.rows, 1), 1e-3, np.float32))
+        params.update("w", None, np.full_like(params.read("w"), 1e-3))
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
         """None."""

@@ -31,6 +31,7 @@ class Settings:
     gcp_project: str | None = None
     gcp_compute_endpoint: str | None = None
     gcp_billing_endpoint: str | None = None
+    gcp_resource_manager_endpoint: str | None = None
     azure_subscription: str | None = None
     azure_management_endpoint: str | None = None
     azure_retail_prices_url: str | None = None

@@ -13,3 +13,7 @@ class BadSettings(SpotctlError):
 
 class BadRequest(SpotctlError):
     """What was asked for on the command line cannot be done as asked."""
+
+
+class MissingSecret(SpotctlError):
+    """A secret that a job names is not in the environment."""

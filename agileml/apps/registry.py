@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import cast
 
 from agileml.apps.arguments import build, describe
+from agileml.apps.code import digest_of
 from agileml.errors import AgileMLError, BadArgument, BadTrainer, TrainerFailed, UnknownApp
 from agileml.trainer import Trainer
 
@@ -54,11 +55,10 @@ class TrainerSource:
 
     def code(self) -> str:
         """Names the version of the code and its arguments; nodes of one job must agree on it."""
-        digest = sha256(repr((self.target, sorted(self.arguments.items()))).encode())
-        path = Path(self.target)
-        if self.target.endswith(".py") and path.is_file():
-            digest = sha256(repr((path.name, sorted(self.arguments.items()))).encode())
-            digest.update(path.read_bytes())
+        name = Path(self.target).name if self.target.endswith(".py") else self.target
+        digest = sha256(repr((name, sorted(self.arguments.items()))).encode())
+        if self.target not in BUILT_IN:
+            digest.update(digest_of(self.target))
         return f"{_package_version()}+{digest.hexdigest()[:12]}"
 
 

@@ -48,6 +48,9 @@ from agileml.messages import (
     WorkDone,
 )
 
+GIVEN_UP_AFTER = 4
+"""Checkpoints that are left out, at most, while one is still being written."""
+
 
 @dataclass(slots=True)
 class Controller(Standing):
@@ -279,6 +282,7 @@ class Controller(Standing):
         self.limit = max(self.limit, clock)
         self._gone_back = clock, sources
         self._collected.clear()
+        self._asked = self.checkpoint
         self._collecting = False
         self._ledger.go_back(clock)
         self.mode = Mode.RECOVERING
@@ -318,13 +322,18 @@ class Controller(Standing):
         if safe <= self.stable or self.mode is not Mode.RUNNING:
             return
         every = self.settings.checkpoint_every
-        due = bool(every) and safe // every > self.stable // every
+        due = bool(every) and safe // every > self.stable // every and self._wrote(safe)
+        self._asked = safe if due else self._asked
         self.stable = safe
         self._ledger.settle(safe)
         holders = {*self.table.owners, *self.table.backups} | {move.to for move in self.arrangement.moving.values()}
         for node in self.members.names(*IN_EPOCH):
             if node in holders:
                 self._send(node, Stable(self.epoch, safe, due))
+
+    def _wrote(self, clock: int) -> bool:
+        """Whether the last checkpoint is there, or not to be expected any more: slow disks are not asked for more."""
+        return self.checkpoint >= self._asked or clock >= self._asked + GIVEN_UP_AFTER * self.settings.checkpoint_every
 
     def _log(self, now: float) -> None:
         """Say of each clock, once it is complete, what it took."""

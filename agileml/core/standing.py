@@ -57,6 +57,8 @@ class Standing:
     _collecting: bool = False
     _collected: dict[int, Version] = field(default_factory=dict)
     _saved: dict[int, set[int]] = field(default_factory=dict)
+    _asked: int = -1
+    """The clock of the checkpoint that was asked for last."""
     _logged: int = 0
     _logged_at: float | None = None
     _events: list[str] = field(default_factory=list)

@@ -31,7 +31,7 @@ def _of_handover(message: Handover) -> int:
 
 _PAYLOADS: dict[type, Callable[[Any], int]] = {
     Push: _of_push,
-    Snapshot: lambda message: state_bytes(message.state),
+    Snapshot: lambda message: nbytes(message.values),
     Patch: lambda message: nbytes(message.values),
     Restore: _of_version,
     Collected: _of_version,

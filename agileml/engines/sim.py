@@ -11,7 +11,7 @@ import heapq
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import numpy as np
@@ -26,7 +26,6 @@ from agileml.layout import Layout
 from agileml.messages import Ready, Version, Warned
 from agileml.node import JobSettings, Node
 from agileml.trainer import Trainer, initial_model, plan_of
-from agileml.workbench import Done
 
 TICK = 0.25
 COLLECT_AFTER = 200_000
@@ -144,6 +143,12 @@ class Simulation:
             if isinstance(act, _Delivery) and CONTROLLER in (act.sender, act.receiver):
                 act.lost = True
         self._later(away, self._take_over)
+
+    def under_way(self) -> Iterator[tuple[str, str, object]]:
+        """Messages that have not arrived and are not lost: sender, receiver, message."""
+        for _, _, act in self._queue:
+            if isinstance(act, _Delivery) and not act.lost:
+                yield act.sender, act.receiver, act.message
 
     def _take_over(self) -> None:
         settings = self.controller.settings
@@ -286,8 +291,7 @@ class Simulation:
 
         def computed() -> None:
             if self.nodes.get(name) is node:
-                done = node.bench.run(task)
-                self._act(name, node.computed(Done(task, seconds, done.loss_sum, done.loss_count)))
+                self._act(name, node.computed(replace(node.bench.run(task), seconds=seconds)))
 
         self._later(seconds, computed)
 

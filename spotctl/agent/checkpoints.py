@@ -71,6 +71,11 @@ class Checkpoints:
             raise BadCheckpoint(f"{self.folder}: none of {len(steps)} checkpoints is whole; bring one back or empty it")
         return found
 
+    def latest(self) -> Path | None:
+        """The newest checkpoint as it stands there, for who only wants to know which it is."""
+        steps = self._steps()
+        return steps[-1] if steps else None
+
     def at(self, step: int) -> tuple[Place, Path]:
         """The checkpoint of a step."""
         found = _first_whole(self._steps(step))

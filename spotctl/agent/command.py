@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from spotctl.agent.processes import kill_marked
 
@@ -21,15 +23,18 @@ _LOOK_SECONDS = 0.01
 
 
 class Command:
-    """Runs from its construction on. Its first process is kept, dead or alive, until `end`: so its group stays its."""
+    """Runs from its construction on. Its first process is kept, dead or alive, until `end`: so its group stays its.
+
+    What it prints is added to `output`, or goes where this process prints.
+    """
 
     def __init__(
-        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], output: Path, mark: Path
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], output: Path | None, mark: Path
     ) -> None:
         self._mark = mark
         self._refused = False
         self._process: subprocess.Popen[bytes] | None = None
-        with output.open("ab") as file:
+        with _printing_to(output) as file:
             try:
                 self._process = subprocess.Popen(
                     command,
@@ -43,6 +48,7 @@ class Command:
                 )
             except (OSError, ValueError) as error:
                 file.write(f"{' '.join(command)}: cannot be started: {error}\n".encode())
+                file.flush()
 
     def exit_code(self) -> int | None:
         """What it ended with, negative by a signal; None while it runs."""
@@ -79,6 +85,15 @@ class Command:
             except ProcessLookupError:
                 # Only the dead first process is left of the group.
                 return
+
+
+@contextmanager
+def _printing_to(output: Path | None) -> Iterator[BinaryIO]:
+    if output is None:
+        yield sys.stdout.buffer
+    else:
+        with output.open("ab") as file:
+            yield file
 
 
 def _dying_with(machine: int) -> Callable[[], None] | None:

@@ -13,3 +13,7 @@ class BrokenProtocol(AgentError):
 
 class BadCheckpoint(AgentError):
     """A checkpoint cannot be written, or none that was written can be used."""
+
+
+class CannotStage(AgentError):
+    """Data cannot be brought to the machine, or what a program made not from it."""

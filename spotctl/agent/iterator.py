@@ -23,6 +23,7 @@ from typing import Generic, TypeVar
 
 from spotctl.agent.checkpoints import Checkpoints, Place
 from spotctl.agent.errors import BadCheckpoint
+from spotctl.agent.interval import PlanReader
 from spotctl.agent.lease import Act, Clock, Decision, LeaseHolder, Pace, Progress, decide
 
 Batch = TypeVar("Batch")
@@ -31,6 +32,7 @@ SAVED_AND_ENDED = 75
 """The exit code of a job that saved and ended because it was to be moved: EX_TEMPFAIL, try again elsewhere."""
 
 _REPORT_SECONDS = 1.0
+_SAVE_SECONDS = 600.0
 # One slow step counts for some time, so that a lease is not left too late when steps are uneven.
 _FORGET = 0.9
 
@@ -53,11 +55,12 @@ class Options:
     `agree` gives the least of the values that all ranks pass (an all-reduce with MIN): then all ranks save and end at
     the same step, and go on from a step that each of them has. Ranks have checkpoint folders of their own. Lease and
     notices are looked at, and the ranks agree, every `look_every` steps.
+    `save_every_seconds` None: as often as evictions make worth it, says the runner; without one every ten minutes.
     `on_epoch` is called with an epoch's number before its data is asked for: seed the shuffling there
     (`sampler.set_epoch`), or a job that is moved within an epoch sees other batches than one that is not.
     """
 
-    save_every_seconds: float = 600.0
+    save_every_seconds: float | None = None
     look_every: int = 1
     agree: Callable[[int], int] = int
     on_epoch: Callable[[int], None] = lambda _: None
@@ -80,6 +83,7 @@ class LeaseIterator(Generic[Batch]):
         self._loader, self._load, self._save = loader, load, save
         self._checkpoints, self._options, self._clock = checkpoints, options, clock
         self._holder = holder or LeaseHolder.of()
+        self._plan = PlanReader.of()
         self._place = Place()
         self._resumed = False
         self._here = 0
@@ -153,7 +157,7 @@ class LeaseIterator(Generic[Batch]):
         now = self._clock()
         slowest = self._slowest * self._options.look_every
         pace = Pace(self._here, slowest, self._saving, now - self._last_save)
-        every = self._options.save_every_seconds
+        every = self._save_every
         if self._holder is None:
             return decide(now, None, None, pace, 0.0, every)
         lease, notice = self._holder.lease(), self._holder.notice()
@@ -161,6 +165,12 @@ class LeaseIterator(Generic[Batch]):
         if notice is not None:
             self._holder.heeded(notice)
         return decision
+
+    @property
+    def _save_every(self) -> float:
+        if self._options.save_every_seconds is not None:
+            return self._options.save_every_seconds
+        return (self._plan and self._plan.every()) or _SAVE_SECONDS
 
     def _ask(self, decision: Decision) -> None:
         wanted, self._wants = self._wants, decision.ask

@@ -19,9 +19,9 @@ def marked() -> Iterator[tuple[int, Path]]:
     Where the system has no `/proc`, none are found: there the process group is all that is known of a command.
     """
     for entry in _PROC.glob("[0-9]*"):
-        folder = _mark_of(entry)
+        folder = environment_of(int(entry.name)).get(MARK)
         if folder is not None:
-            yield int(entry.name), folder
+            yield int(entry.name), Path(folder)
 
 
 def kill_marked(folder: Path) -> None:
@@ -39,15 +39,13 @@ def kill(pid: int) -> None:
         return
 
 
-def _mark_of(entry: Path) -> Path | None:
+def environment_of(pid: int) -> dict[str, str]:
+    """The environment in which a process was started; empty where that is not to be known, or it has ended."""
     try:
-        environment = (entry / "environ").read_bytes()
-        for line in environment.split(b"\0"):
-            name, _, value = line.partition(b"=")
-            if name == MARK.encode():
-                # A zombie has no environment any more, so what is found is alive.
-                return Path(os.fsdecode(value))
+        variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except (PermissionError, FileNotFoundError, ProcessLookupError):
         # Another user's, or just gone.
-        return None
-    return None
+        return {}
+    pairs = (variable.partition(b"=") for variable in variables)
+    # A zombie has no environment any more, so what is found is alive.
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs if name}

@@ -9,7 +9,21 @@ from typing import Annotated
 
 import typer
 
-from spotctl.cli import backtest, beta, gavel, jobfile, launch, plan, prices, train
+from spotctl.cli import (
+    backtest,
+    beta,
+    doctor,
+    gavel,
+    jobfile,
+    launch,
+    nightly,
+    plan,
+    prices,
+    remote,
+    report,
+    top,
+    train,
+)
 from spotctl.cli.boundary import exit_code_of
 from spotctl.cli.session import Session
 
@@ -25,12 +39,18 @@ app.add_typer(prices.app, name="prices")
 app.add_typer(backtest.app, name="backtest")
 app.add_typer(beta.app, name="beta")
 app.add_typer(gavel.app, name="gavel")
+app.add_typer(nightly.app, name="nightly")
+app.add_typer(report.app, name="report")
 app.command("train")(train.train)
 app.command("plan")(plan.plan)
 app.command("init")(jobfile.init)
 app.command("schema")(jobfile.schema)
 for _command in (launch.launch, launch.resume, launch.stop, launch.down, launch.gc, launch.status, launch.logs):
     app.command(_command.__name__)(_command)
+app.command("top")(top.top)
+app.command("doctor")(doctor.doctor)
+app.command("exec")(remote.exec_)
+app.command("ssh")(remote.ssh)
 
 
 def _print_version(wanted: bool) -> None:

@@ -12,8 +12,10 @@ from agileml import errors as training
 from bidbrain import errors as deciding
 from pricing_data import errors as pricing
 from spotctl import errors as product
+from spotctl.agent import errors as machine
 from spotctl.orchestrator import errors as running
 from spotctl.planning import errors as planning
+from spotctl.providers import base as providing
 
 DONE = 0
 FAILED = 1
@@ -29,6 +31,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (pricing.BadInput, USAGE),
     (product.BadSettings, USAGE),
     (product.BadRequest, USAGE),
+    (product.MissingSecret, CREDENTIALS),
     (pricing.MissingCredentials, CREDENTIALS),
     (pricing.AccessDenied, CREDENTIALS),
     (pricing.PricingDataError, FAILED),
@@ -39,7 +42,11 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (planning.NotInTime, NOT_IN_TIME),
     (planning.OverBudget, OVER_BUDGET),
     (running.AlreadyRunning, ALREADY_RUNNING),
+    (providing.NotPermitted, CREDENTIALS),
+    (providing.NoCapacity, NOT_IN_TIME),
+    (providing.QuotaReached, NOT_IN_TIME),
     (product.SpotctlError, FAILED),
+    (machine.AgentError, FAILED),
 )
 
 

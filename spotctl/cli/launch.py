@@ -7,21 +7,31 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spotctl.cli.options import JobArgument
 from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
+    from spotctl.jobspec.job import JobSpec
     from spotctl.launch.launching import Watching
     from spotctl.orchestrator.events import RunEnded
     from spotctl.orchestrator.state import RunState
 
-JobArgument = Annotated[str, typer.Argument(help="Name of the job.", show_default=False)]
-
-_EXIT_CODES = {"done": 0, "stopped": 0, "failed": 1, "no capacity": 3, "budget reached": 4, "not permitted": 5}
+EXIT_CODES = {
+    "done": 0,
+    "stopped": 0,
+    "failed": 1,
+    "no capacity": 3,
+    "not in time": 3,
+    "budget reached": 4,
+    "not permitted": 5,
+}
+"""By how a run ended."""
 
 
 def launch(
@@ -29,6 +39,9 @@ def launch(
     file: Annotated[Path, typer.Argument(help="The job file.", show_default=False)],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Rent without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be rented, and rent nothing.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Begin anew where an earlier run was stopped and left a checkpoint.")
+    ] = False,
     max_cost: Annotated[str, typer.Option(help="End before it costs more US dollars than this: 5 or 0.50.")] = "",
     json_: JsonOption = False,
 ) -> None:
@@ -58,7 +71,7 @@ def launch(
     if dry_run or not (yes or _agreed(session)):
         return
     with _watching(session, spec.name) as watching:
-        state, ended = launching.launch(spec, session.settings, watching, limit)
+        state, ended = launching.launch(spec, session.settings, watching, limit, fresh=fresh)
     _finish(session, state, ended, json_=json_)
 
 
@@ -186,7 +199,7 @@ def _finish(session: Session, state: RunState, ended: RunEnded, *, json_: bool) 
         session.answer_json(views.ending(state, ended))
     else:
         session.out.print(views.summary(state, ended))
-    raise typer.Exit(_EXIT_CODES[ended.outcome])
+    raise typer.Exit(EXIT_CODES[ended.outcome])
 
 
 @contextmanager
@@ -212,10 +225,18 @@ def _watching(session: Session, job: str) -> Iterator[Watching]:
                 shown.update(views.live(state, seconds))
 
         try:
-            yield launching.Watching(turned=turned)
+            yield launching.Watching(turned=turned, ended=partial(_tell, session))
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _tell(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -> None:
+    from spotctl.notify.runs import tell_of_end
+
+    delivery = tell_of_end(spec, state, ended)
+    if delivery is not None and delivery.failure:
+        session.remark(delivery.words)
 
 
 def _ask(asked: list[int]) -> None:

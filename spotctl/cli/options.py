@@ -25,6 +25,28 @@ LastOption = Annotated[str, typer.Option(help="Only the last part of each histor
 VcpusOption = Annotated[str, typer.Option(help="Only machines with so many vCPUs: 8, 4..16, 32..")]
 
 
+def _jobs_like(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of launched jobs, for the shell to complete."""
+    import os
+
+    from spotctl import config
+    from spotctl.errors import SpotctlError
+    from spotctl.launch.launching import job_names
+
+    # While a command line is completed no command runs, so that there is no session.
+    home = context.find_root().params.get("home")
+    try:
+        return [name for name in job_names(config.load(os.environ, home)) if name.startswith(incomplete)]
+    except SpotctlError:
+        return []
+
+
+JobArgument = Annotated[str, typer.Argument(help="Name of the job.", show_default=False, autocompletion=_jobs_like)]
+OptionalJobArgument = Annotated[
+    str, typer.Argument(help="Name of the job; may be left out.", show_default=False, autocompletion=_jobs_like)
+]
+
+
 def selection(
     glob: str,
     cloud: list[str] | None = None,

@@ -41,8 +41,8 @@ class Session:
         """Where answers for people go."""
         from rich.console import Console
 
-        # A pipe has no width; what is read by a program or a pager is better wide than folded.
-        return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+        # A pipe has no width unless COLUMNS says so; what a program or a pager reads is better wide than folded.
+        return Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH)
 
     @cached_property
     def err(self) -> Console:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pricing_data.market import is_region_of
 from spotctl.jobspec.app import app_problem, arguments_problem
 from spotctl.jobspec.errors import Problem, missing
-from spotctl.jobspec.job import Kind, Objective, data_variable
+from spotctl.jobspec.job import Kind, Objective, data_variable, output_variable
 from spotctl.jobspec.parts import ONLY_AGILEML, ONLY_COMMAND, JobFile
 
 _LOCAL = "local"
@@ -104,13 +104,20 @@ def _of_variables(file: JobFile) -> Iterator[Problem]:
     for i, name in enumerate(file.secrets or ()):
         if name in (file.env or {}):
             yield Problem(("secrets", i), f"{name} stands in env, too; allowed is one of them")
+    yield from _of_names(file, "data", file.data or (), data_variable)
+    if file.kind is Kind.COMMAND:
+        yield from _of_names(file, "outputs", file.outputs or (), output_variable)
+
+
+def _of_names(file: JobFile, key: str, names: Iterable[str], variable_of: Callable[[str], str]) -> Iterator[Problem]:
+    """Names that become variables."""
     variables: dict[str, str] = {}
-    for name in file.data or ():
-        variable = data_variable(name)
+    for name in names:
+        variable = variable_of(name)
         if variable in variables:
-            yield Problem(("data", name), f"is ${variable} like {variables[variable]}; allowed is another name")
+            yield Problem((key, name), f"is ${variable} like {variables[variable]}; allowed is another name")
         if variable in {*(file.env or ()), *(file.secrets or ())}:
-            yield Problem(("data", name), f"is ${variable}, which env or secrets set; allowed is another name")
+            yield Problem((key, name), f"is ${variable}, which env or secrets set; allowed is another name")
         variables[variable] = name
 
 

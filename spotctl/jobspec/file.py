@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ValidationError
 
@@ -33,6 +34,7 @@ from spotctl.jobspec.job import (
 from spotctl.jobspec.parts import CheckpointPart, JobFile, NeedsPart, StopPart
 from spotctl.yaml_file import YamlFile, parse, read
 
+_FILE = "file://"
 _HAS_SCHEME = re.compile(r"\w+://")
 
 
@@ -144,6 +146,8 @@ def _locations(named: Mapping[str, str] | None, folder: Path) -> dict[str, str]:
 
 
 def _location(written: str, folder: Path) -> str:
+    if written.startswith(_FILE):
+        return str(Path(unquote(written.removeprefix(_FILE))).resolve())
     return written if _HAS_SCHEME.match(written) else str(_path(written, folder))
 
 

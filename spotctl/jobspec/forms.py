@@ -105,7 +105,9 @@ TypeName = Annotated[str, _text(r"[-A-Za-z0-9._+]+", "a type's name such as c6i.
 TypeGlob = Annotated[
     str, _text(r"[-A-Za-z0-9._+*?\[\]]+", "a type's name such as c6i.2xlarge, or a glob such as c6i.*")
 ]
-Location = Annotated[str, _text(units.LOCATION, "a path, or s3://BUCKET/..., gs://BUCKET/..., az://CONTAINER/...")]
+Location = Annotated[
+    str, _text(units.LOCATION, "a path, file:///PATH, s3://BUCKET/..., gs://BUCKET/... or az://CONTAINER/...")
+]
 PartName = Annotated[
     str, _text(r"[A-Za-z][-A-Za-z0-9_]*", "a name of letters, digits, - and _ that begins with a letter")
 ]

@@ -170,6 +170,15 @@ def data_variable(name: str) -> str:
     return f"DATA_{name.upper().replace('-', '_')}"
 
 
+def output_variable(name: str) -> str:
+    """The environment variable that says where a program leaves its output of this name.
+
+    >>> output_variable("best-model")
+    'OUTPUT_BEST_MODEL'
+    """
+    return f"OUTPUT_{name.upper().replace('-', '_')}"
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """What a machine boots. No `ami`: the newest plain one; no `container`: the job runs on the machine itself."""

@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pricing_data.units import HOUR, SECOND, format_time, parse_usd
-from spotctl.errors import BadRequest
+from spotctl.errors import BadRequest, MissingSecret
 from spotctl.jobspec.file import restored
 from spotctl.jobspec.job import Command, JobSpec
 from spotctl.jobspec.written import written
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.2
 LONGEST_BASE = 40
 """Bytes of a path that leave room for sockets named after machines."""
+ON_REQUEST = StopRequested(STOPPED, "stopped on request")
 SECRET_BYTES = 32
 SECRET_FILE = "secret"  # noqa: S105 - the name of the file, in a folder for its owner alone
 
@@ -58,10 +60,11 @@ Ending = tuple["RunState", RunEnded]
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """Who looks on: told of every finished clock, and of the run's state between turns."""
+    """Who looks on: told of every finished clock, of the run's state between turns, and of the run's end."""
 
     heard: Callable[[Iteration], None] = lambda _: None
     turned: Callable[[RunState], None] = lambda _: None
+    ended: Callable[[JobSpec, RunState, RunEnded], None] = lambda *_: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +110,12 @@ def latest_run(log: EventLog, job: str) -> RunState | None:
     return fold(log.of_run(begun[-1].run)) if begun else None
 
 
-def launch(spec: JobSpec, settings: Settings, watching: Watching, max_cost: int | None = None) -> Ending:
-    """Runs a job from its beginning to its end."""
+def launch(
+    spec: JobSpec, settings: Settings, watching: Watching, max_cost: int | None = None, *, fresh: bool = False
+) -> Ending:
+    """Runs a job from its beginning to its end; `fresh`: not from where an earlier run of it was stopped."""
+    from spotctl.launch.commanding import begin_anew
+
     rooms = Rooms(settings.home)
     with JobLock(rooms.locks, spec.name), EventLog(rooms.log) as log:
         before = latest_run(log, spec.name)
@@ -117,6 +124,7 @@ def launch(spec: JobSpec, settings: Settings, watching: Watching, max_cost: int 
                 f"run {before.run} of job {spec.name} was interrupted: spotctl resume {spec.name} goes on with it,"
                 f" spotctl down {spec.name} gives back what it holds"
             )
+        begin_anew(spec, fresh=fresh)
         provider = local_provider(settings, spec)
         _begin_market(provider, spec, settings)
         run = f"{spec.name}-{secrets.token_hex(3)}"
@@ -152,7 +160,7 @@ def go_on(job: str, settings: Settings, watching: Watching, stop: StopRequested 
 def end(job: str, settings: Settings, watching: Watching) -> Ending:
     """Ends a run and gives everything back: asks the process that works on it, or does it in its place."""
     rooms = Rooms(settings.home)
-    stop = StopRequested(STOPPED, "stopped on request")
+    stop = ON_REQUEST
     with EventLog(rooms.log) as log:
         state = latest_run(log, job)
         if state is None:
@@ -167,12 +175,12 @@ def end(job: str, settings: Settings, watching: Watching) -> Ending:
     return go_on(job, settings, watching, stop) if state.ended is None else (state, state.ended)
 
 
-def request_stop(job: str, settings: Settings) -> None:
+def request_stop(job: str, settings: Settings, stop: StopRequested = ON_REQUEST) -> None:
     """Asks the process that runs a job to end it."""
     with EventLog(Rooms(settings.home).log) as log:
         state = latest_run(log, job)
         if state is not None and state.ended is None:
-            log.append(state.run, state.at, StopRequested(STOPPED, "stopped on request"))
+            log.append(state.run, state.at, stop)
 
 
 def unfinished(settings: Settings) -> list[str]:
@@ -196,26 +204,39 @@ def unowned(settings: Settings) -> tuple[Provider, list[Resource]]:
     return provider, [one for one in found if one.tags.get(RUN_TAG) not in going_on]
 
 
-def standings(settings: Settings) -> list[Standing]:
-    """The latest run of each job."""
+def job_names(settings: Settings) -> list[str]:
+    """The jobs that were launched, in the order in which they first were."""
     rooms = Rooms(settings.home)
     if not rooms.log.exists():
         return []
     with EventLog(rooms.log) as log:
-        jobs = dict.fromkeys(row.event.job for row in log.beginnings() if isinstance(row.event, RunBegan))
+        return list(dict.fromkeys(row.event.job for row in log.beginnings() if isinstance(row.event, RunBegan)))
+
+
+def standings(settings: Settings) -> list[Standing]:
+    """The latest run of each job."""
+    rooms, jobs = Rooms(settings.home), job_names(settings)
+    if not jobs:
+        return []
+    with EventLog(rooms.log) as log:
         states = [state for job in jobs if (state := latest_run(log, job)) is not None]
     return [_standing(state, settings, rooms) for state in states]
 
 
 def _standing(state: RunState, settings: Settings, rooms: Rooms) -> Standing:
     from spotctl.launch.terms import tariff_of
+    from spotctl.providers.base import NotFound
 
     assert state.began is not None
     if state.ended is not None:
         return Standing(state, False, state.ended.facts.get("spent"))
     provider = local_provider(settings, restored(state.began.spec, rooms.home))
     now = max(provider.now(), state.at)
-    spent = guard.spent(state, now, tariff_of(provider, state.started))
+    try:
+        spent = guard.spent(state, now, tariff_of(provider, state.started))
+    except NotFound:
+        # The local market has begun anew since the run was interrupted, at a time before it.
+        spent = None
     return Standing(state, is_running(rooms.locks, state.began.job), spent)
 
 
@@ -253,8 +274,10 @@ def check_launchable(spec: JobSpec) -> None:
     """Refuses what cannot be run yet, before anything is rented."""
     if not spec.is_local:
         raise BadRequest(f"{spec.name}: this version rents on the local market only; write clouds: [local]")
-    if isinstance(spec.program, Command) and spec.program.nodes > 1:
-        raise BadRequest(f"{spec.name}: this version runs commands on one node; write nodes: 1")
+    if isinstance(spec.program, Command):
+        from spotctl.launch.commanding import check_places
+
+        check_places(spec)
     _secrets_of(spec)
 
 
@@ -288,39 +311,57 @@ def _conduct(journal: Journal, provider: LocalProvider, settings: Settings, watc
     if not journal.state.orders and journal.state.stopping is None:
         _make_meeting_folder(Path(began.folder))
     pace = Pace.local(provider.speed)
-    with closing(_work(journal.state, spec, provider, settings, watching)) as work:
+    plan = _planning(spec, journal.state.started, settings)
+    with closing(_work(journal.state, spec, provider, settings, plan, watching)) as work:
         executor = Executor(journal, provider, work, pace, Patience())
-        brief = _brief(spec, journal.state, provider, settings, pace)
+        brief = _brief(spec, journal, provider, plan, pace)
         runner = Runner(journal, provider, executor, work, brief)
         ended = runner.run(lambda: watching.turned(runner.state), _wall_us)
     watching.turned(runner.state)
     if began.folder:
         shutil.rmtree(began.folder, ignore_errors=True)
+    watching.ended(spec, runner.state, ended)
     return runner.state, ended
 
 
-def _brief(spec: JobSpec, state: RunState, provider: LocalProvider, settings: Settings, pace: Pace) -> Brief:
-    from spotctl.launch.terms import plan_of, tariff_of, terms_of
+def _planning(spec: JobSpec, moment: int, settings: Settings) -> Callable[[], JobPlan]:
+    """The plan of a run, made once and not before it is needed: who only gives everything back needs none."""
+    from spotctl.launch.terms import plan_of
+
+    return cache(lambda: plan_of(spec, library(settings), moment))
+
+
+def _brief(spec: JobSpec, journal: Journal, provider: LocalProvider, plan: Callable[[], JobPlan], pace: Pace) -> Brief:
+    from spotctl.launch.terms import expectation, tariff_of, terms_of
 
     def choose() -> tuple[Strategy, Terms]:
-        found = plan_of(spec, library(settings), state.started)
+        found = plan()
+        if journal.state.planned is None:
+            journal.write(expectation(found))
         return found.mandate, terms_of(found)
 
     limits = Limits(
         None if spec.budget is None else spec.budget * 3600,
         max(HOUR, round(30 * SECOND * provider.speed)),
     )
-    return Brief(choose, tariff_of(provider, state.started), pace, limits)
+    return Brief(choose, tariff_of(provider, journal.state.started), pace, limits)
 
 
-def _work(state: RunState, spec: JobSpec, provider: LocalProvider, settings: Settings, watching: Watching) -> Workload:
+def _work(
+    state: RunState,
+    spec: JobSpec,
+    provider: LocalProvider,
+    settings: Settings,
+    plan: Callable[[], JobPlan],
+    watching: Watching,
+) -> Workload:
     began, program = state.began, spec.program
     assert began is not None
     if isinstance(program, Command):
-        from spotctl.orchestrator.commands import CommandWork
+        from spotctl.launch.commanding import command_work
 
         known = _secrets_of(spec) if state.stopping is None else {}
-        return CommandWork(program, spec.env, known, spec.workdir)
+        return command_work(spec, state.run, provider, known, settings.home / "cache", plan)
     from spotctl.launch.terms import training_job
     from spotctl.orchestrator.training import Place, Training
 
@@ -340,7 +381,7 @@ def _work(state: RunState, spec: JobSpec, provider: LocalProvider, settings: Set
 def _secrets_of(spec: JobSpec) -> Mapping[str, str]:
     missing = [name for name in spec.secrets if name not in os.environ]
     if missing:
-        raise BadRequest(f"secret {missing[0]} is not in the environment; export it, then launch again")
+        raise MissingSecret(f"secret {missing[0]} is not in the environment; export it, then launch again")
     return {name: os.environ[name] for name in spec.secrets}
 
 

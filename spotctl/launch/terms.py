@@ -14,6 +14,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, SECOND
 from spotctl.jobspec.job import JobSpec, Training
 from spotctl.launch.plan_inputs import hazards
+from spotctl.orchestrator.events import Planned
 from spotctl.orchestrator.guard import Tariff
 from spotctl.orchestrator.reconcile import Terms
 from spotctl.planning.offers import Board
@@ -54,6 +55,12 @@ def terms_of(found: JobPlan) -> Terms:
     return Terms(mandate.offers, mandate.baseline, mandate.most_nu, work, mandate.reliable)
 
 
+def expectation(found: JobPlan) -> Planned:
+    """What a plan expects, for the log: what comes is laid beside it."""
+    whole, (low, high) = found.whole, found.usd_range
+    return Planned(whole.usd, low, high, whole.hours, found.on_demand.usd, found.work.assumed)
+
+
 def tariff_of(provider: Provider, started: int) -> Tariff:
     """Prices as the provider tells them, from the run's beginning on."""
     since = started // HOUR * HOUR
@@ -67,13 +74,15 @@ def tariff_of(provider: Provider, started: int) -> Tariff:
 def training_job(spec: JobSpec, program: Training) -> Job:
     """The job as the engine is given it: it begins with the reliable machines, and takes in whoever comes."""
     stop = program.stop
+    # On the local market a job's times are the market's, as its prices and its deadline are.
+    second = SECOND * (spec.local.speed if spec.is_local else 1.0)
     return Job(
         TrainerSource(program.app, program.args),
         spec.resources.reliable.machines,
         0,
         Stopping(
             stop.clocks,
-            None if stop.span is None else stop.span / SECOND,
+            None if stop.span is None else stop.span / second,
             stop.loss,
             None if stop.converged is None else Convergence(stop.converged),
         ),

@@ -107,7 +107,7 @@ def happened(before: RunState, after: RunState) -> list[str]:
         }
         where = f"of {allocation.market}"
         if number not in before.allocations:
-            how = "on demand" if allocation.bid is None else f"under a bid of ${format_usd(allocation.bid)}"
+            how = "on demand" if allocation.bid is None else f"for at most ${format_usd(allocation.bid)}"
             lines.append(f"rented {len(now)} {where} {how}")
         warned = [name for name, held in now.items() if held.warned_until and not then[name].warned_until]
         if warned:

@@ -51,8 +51,23 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """What the run was expected to come to, in dollars and hours; `assumed` where nobody knows how much work it is."""
+
+    usd: float
+    usd_low: float
+    usd_high: float
+    hours: float
+    on_demand_usd: float
+    assumed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RentIntended:
-    """An order is about to be placed: so many machines of a market as one allocation."""
+    """An order is about to be placed: so many machines of a market as one allocation.
+
+    `disk` and `address` are what those of each machine cost beside it, in nano-dollars per hour.
+    """
 
     intent: int
     market: MarketText
@@ -62,6 +77,8 @@ class RentIntended:
     nu: float
     reliable: bool
     lease_until: int
+    disk: int = 0
+    address: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +173,85 @@ class MachineEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Sent:
+    """A machine sent so many bytes to where that costs `price`, in nano-dollars per GiB."""
+
+    id: str
+    at: int
+    bytes: int
+    price: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Something about a machine, and when."""
+
+    id: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch of time."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Progressed:
-    """How far the job is."""
+    """How far the job is, and what has come to be known of its machines' time since it was told last.
+
+    `ready` have loaded what the job needs and work from then on, `left` work no more; in `redone`, work was done again
+    that was lost with a machine. All to the accuracy of a clock.
+    """
 
     clock: int
     loss: float | None
     stage: int
     lost_updates: int = 0
+    ready: tuple[Moment, ...] = ()
+    left: tuple[Moment, ...] = ()
+    redone: tuple[Stretch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkBegan:
+    """A command begins, or goes on, on machines that are named in the order of their ranks; `port` is for the first."""
+
+    attempt: int
+    machines: tuple[str, ...]
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkStopped:
+    """All nodes of an attempt are asked to end, to go on elsewhere, and why; or the program had ended `by_itself`."""
+
+    attempt: int
+    reason: str
+    by_itself: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """A checkpoint of a node lies where it outlives its machine: its number, what it cost, how often one is wanted."""
+
+    attempt: int
+    rank: int
+    number: int
+    bytes: int
+    seconds: float
+    every_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SetupFailed:
+    """A machine could not be prepared for the job; `tail` is what was printed last."""
+
+    id: str
+    code: int
+    tail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +265,34 @@ class Refrained:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Somebody wants the run to end, as `outcome`, with everything given back."""
+    """Somebody wants the run to end, as `outcome`, everything given back; `facts` are those that are known."""
 
     outcome: str
     message: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """What a market cost during the run, and the name of its billing rule.
+
+    With it the log alone tells what was paid, whatever becomes of the price store and of the defaults.
+    """
+
+    market: MarketText
+    rule: str
+    times: tuple[int, ...]
+    prices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """What the ledger says of a machine was wrong by so much (nano-dollar-seconds); what it said stays."""
+
+    id: str
+    at: int
+    amount: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +309,7 @@ Intended = RentIntended | RenewIntended | ReturnIntended
 Event = (
     RunBegan
     | RunResumed
+    | Planned
     | Decided
     | Intended
     | Rented
@@ -206,9 +320,16 @@ Event = (
     | MachineRan
     | MachineWarned
     | MachineEnded
+    | Sent
     | Progressed
+    | WorkBegan
+    | WorkStopped
+    | Checkpointed
+    | SetupFailed
     | Refrained
     | StopRequested
+    | Priced
+    | Corrected
     | RunEnded
 )
 

@@ -7,6 +7,7 @@ from which the provider knows it; nothing else is bought while it is open.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from spotctl.orchestrator.state import ABANDONED, after, fold
 from spotctl.orchestrator.workload import Workload
 from spotctl.providers.base import (
     Machine,
+    MachineState,
     NotFound,
     NotPermitted,
     Order,
@@ -109,7 +111,19 @@ class Executor:
 
     def look(self) -> tuple[Machine, ...] | None:
         """The run's machines; None while the provider does not say."""
-        return self._asked(lambda: self._provider.machines({RUN_TAG: self._journal.run}))
+        return self.asked(lambda: self._provider.machines({RUN_TAG: self._journal.run}))
+
+    def let_go(self) -> None:
+        """Gives back what is known of the run, and what is found, and writes nothing down: doing so twice is no error.
+
+        What cannot be given back now ends with its lease.
+        """
+        with suppress(ProviderError):
+            found = self.look() or ()
+            known = [held.id for held in self._journal.state.alive]
+            machines = dict.fromkeys([*known, *(one.id for one in found if one.state is not MachineState.GONE)])
+            if machines:
+                self.asked(lambda: self._provider.give_back(tuple(machines)))
 
     def _intent(self, instruction: Buy | Renew | GiveBack) -> Intended:
         number = self._journal.state.intents + 1
@@ -135,14 +149,14 @@ class Executor:
             case ev.RenewIntended():
                 outcome = self._renew(intent)
             case ev.ReturnIntended():
-                given = self._asked(lambda: self._given_back(intent))
+                given = self.asked(lambda: self._given_back(intent))
                 outcome = None if given is None else ev.Returned(intent.intent)
         if outcome is not None:
             self._journal.write(outcome)
 
     def _rent(self, intent: ev.RentIntended) -> Event | None:
         try:
-            machines = self._asked(lambda: self._provider.rent(self._order(intent)), refusals=(ProviderError,))
+            machines = self.asked(lambda: self._provider.rent(self._order(intent)), refusals=(ProviderError,))
         except ProviderError as error:
             self._journal.write(ev.RentRefused(intent.intent, type(error).__name__, str(error)))
             if isinstance(error, NotPermitted):
@@ -161,7 +175,7 @@ class Executor:
                 return True
             return True
 
-        return None if self._asked(call) is None else ev.Renewed(intent.intent)
+        return None if self.asked(call) is None else ev.Renewed(intent.intent)
 
     def _given_back(self, intent: ev.ReturnIntended) -> bool:
         self._provider.give_back(intent.machines)
@@ -181,7 +195,7 @@ class Executor:
             self._workload.secrets(),
         )
 
-    def _asked(self, call: Callable[[], T], refusals: tuple[type[ProviderError], ...] = (NotPermitted,)) -> T | None:
+    def asked(self, call: Callable[[], T], refusals: tuple[type[ProviderError], ...] = (NotPermitted,)) -> T | None:
         """The answer to a call, repeated with growing pauses; None if there is none for now. Refusals are raised."""
         patience = self._patience
         try:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from bidbrain.billing import BillingRule, End, Life, Prices
+from bidbrain.billing import Bill, BillingRule, End, Life, Prices
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import NANOS_PER_DOLLAR
-from spotctl.orchestrator.events import Intended, RenewIntended, RentIntended, ReturnIntended
+from pricing_data.units import NANOS_PER_DOLLAR, SECOND
+from spotctl.orchestrator.events import Intended, RenewIntended, RentIntended, ReturnIntended, Sent
 from spotctl.orchestrator.state import EVICTED, Allocation, Held, RunState
 
 NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
@@ -33,16 +33,11 @@ class Tariff:
 
 
 def spent(state: RunState, now: int, tariff: Tariff) -> int:
-    """The bills of all machines, those that run as if they were given back now."""
-    return sum(_bill(state, held, now, tariff) for held in state.machines.values())
-
-
-def on_demand(state: RunState, now: int, tariff: Tariff) -> int:
-    """What the same machines would have cost on demand, where nobody takes them, and nothing is refunded."""
+    """The bills of all machines and of what is billed beside them, those that run as if they were given back now."""
     return sum(
-        _flat(state, held, now if held.ended is None else held.ended, tariff, listed=True)
+        bill_of(state, held, now, tariff).amount + _beside(state, held, life_of(held, now).end)
         for held in state.machines.values()
-    )
+    ) + sum(map(sent_amount, state.sent))
 
 
 def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
@@ -65,9 +60,13 @@ def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tari
     )
 
 
-def bought(market: Market, machines: int, ceiling: int, lease: int, tariff: Tariff) -> int:
-    """What a purchase adds: so many machines for a lease and teardown, each hour at the most that it can cost."""
-    return machines * tariff.rule(market).bill(Life(0, lease, End.LEFT), ceiling).amount
+def bought(market: Market, machines: int, ceiling: int, lease: int, tariff: Tariff, beside: int = 0) -> int:
+    """What a purchase adds: so many machines for a lease and teardown, each hour at the most that it can cost.
+
+    `beside` is what their disks and addresses cost, in nano-dollars per hour.
+    """
+    each = tariff.rule(market).bill(Life(0, lease, End.LEFT), ceiling).amount
+    return machines * (each + beside * -(-lease // SECOND))
 
 
 def _asked(state: RunState, intent: Intended, now: int, tariff: Tariff, teardown: int) -> int:
@@ -89,15 +88,35 @@ def _unclear(state: RunState, order: RentIntended, tariff: Tariff, teardown: int
 def _ordered(state: RunState, order: RentIntended, machines: int, tariff: Tariff, teardown: int) -> int:
     ceiling = order.on_demand if order.bid is None else order.bid
     lease = order.lease_until - state.ordered[order.intent]
-    return bought(order.market, machines, ceiling, lease + teardown, tariff)
+    return bought(order.market, machines, ceiling, lease + teardown, tariff, order.disk + order.address)
 
 
-def _bill(state: RunState, held: Held, now: int, tariff: Tariff) -> int:
-    allocation = state.allocations[held.allocation]
+def life_of(held: Held, now: int) -> Life:
+    """A machine's life so far, as it is billed."""
     ended = End.EVICTED if held.end_reason == EVICTED else End.LEFT
     end = now if held.ended is None else held.ended
-    life = Life(held.started, max(end, held.started), ended)
-    return tariff.rule(allocation.market).bill(life, tariff.paid(allocation, now)).amount
+    return Life(held.started, max(end, held.started), ended)
+
+
+def bill_of(state: RunState, held: Held, now: int, tariff: Tariff) -> Bill:
+    """The bill of a machine alone. The ledger's rows are made of it, so that it and the budget tell the same."""
+    allocation = state.allocations[held.allocation]
+    return tariff.rule(allocation.market).bill(life_of(held, now), tariff.paid(allocation, now))
+
+
+def seconds_of(held: Held, end: int) -> int:
+    """The begun seconds of a machine, for which its disk and its address are billed; no eviction refunds them."""
+    return -(-max(end - held.started, 0) // SECOND)
+
+
+def sent_amount(sent: Sent) -> int:
+    """What traffic cost, in nano-dollar-seconds."""
+    return sent.bytes * sent.price * 3600 >> 30
+
+
+def _beside(state: RunState, held: Held, end: int) -> int:
+    allocation = state.allocations[held.allocation]
+    return (allocation.disk + allocation.address) * seconds_of(held, end)
 
 
 def _to_lease_end(state: RunState, held: Held, now: int, tariff: Tariff, teardown: int) -> int:
@@ -108,9 +127,9 @@ def _gone_at(held: Held, now: int, teardown: int) -> int:
     return max(now, held.lease_until + teardown)
 
 
-def _flat(state: RunState, held: Held, end: int, tariff: Tariff, *, listed: bool = False) -> int:
-    """The bill of a life at one price throughout: the highest that is paid, or the listed one."""
+def _flat(state: RunState, held: Held, end: int, tariff: Tariff) -> int:
+    """The bill of a life at the highest price that is paid, throughout."""
     allocation = state.allocations[held.allocation]
-    ceiling = allocation.on_demand if allocation.bid is None or listed else allocation.bid
+    ceiling = allocation.on_demand if allocation.bid is None else allocation.bid
     life = Life(held.started, max(end, held.started), End.LEFT)
-    return tariff.rule(allocation.market).bill(life, ceiling).amount
+    return tariff.rule(allocation.market).bill(life, ceiling).amount + _beside(state, held, end)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from bidbrain.strategies.base import Offer, Strategy
 from pricing_data.units import HOUR, MINUTE, format_usd
+from spotctl import ledger
 from spotctl.orchestrator import events as ev
 from spotctl.orchestrator import guard, observe, reconcile
-from spotctl.orchestrator.errors import LogFailed
 from spotctl.orchestrator.execute import Executor, Journal
 from spotctl.orchestrator.guard import Tariff
 from spotctl.orchestrator.reconcile import Buy, GiveBack, Instruction, Pace, Renew, Terms
 from spotctl.orchestrator.state import RunState
 from spotctl.orchestrator.workload import BUDGET, NO_CAPACITY, NOT_PERMITTED, Verdict, Workload
-from spotctl.providers.base import Machine, NotPermitted, Provider
+from spotctl.providers.base import Machine, NotPermitted, Provider, ProviderError
 
 ASK_EVERY = 5 * MINUTE
 """A strategy is asked at least so often, in market time: what it wanted may have been refused."""
@@ -46,6 +47,14 @@ class _Asked:
 
     again_at: int = 0
     about: object = field(default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    """What is said of costs at the end, and the prices by which the log can tell them."""
+
+    shown: dict[str, int]
+    priced: tuple[ev.Priced, ...]
 
 
 class Runner:
@@ -81,8 +90,9 @@ class Runner:
                 if not self._over():
                     pause()
             return self._end(wall_us())
-        except LogFailed:
-            self._let_go()
+        except Exception:
+            # The log cannot be written, or nobody thought of this: nothing is left running, whatever it is.
+            self._executor.let_go()
             raise
 
     def turn(self) -> None:
@@ -95,10 +105,12 @@ class Runner:
                 # Machines of an order that nobody answered are known by looking once more.
                 machines = self._look()
             self._hear(self._workload.turn(self.state, machines, self._journal.now()))
-            for instruction in self._wanted():
-                self._executor.carry_out(instruction)
+            self._act()
         except NotPermitted as error:
             self._not_permitted(error)
+        except ProviderError:
+            # Prices that are not told now may be in the next turn; without them no money is spent.
+            return
 
     def _look(self) -> Sequence[Machine]:
         machines = self._executor.look()
@@ -109,34 +121,43 @@ class Runner:
         return machines or ()
 
     def _hear(self, verdict: Verdict) -> None:
+        for event in verdict.told:
+            self._journal.write(event)
         if verdict.progress is not None:
             self._journal.write(verdict.progress)
         if verdict.outcome is not None:
-            self._stop(verdict.outcome, verdict.message)
+            self._stop(verdict.outcome, verdict.message, self._workload.facts())
         useless = tuple(name for name in verdict.useless if not self.state.machines[name].returning)
         if useless:
             self._executor.carry_out(GiveBack(useless, "its work has ended"))
 
-    def _stop(self, outcome: str, message: str) -> None:
+    def _stop(self, outcome: str, message: str, facts: Mapping[str, Any] | None = None) -> None:
         if self.state.stopping is None:
-            self._journal.write(ev.StopRequested(outcome, message))
+            self._journal.write(ev.StopRequested(outcome, message, dict(facts or {})))
 
     # -- what is to be done -------------------------------------------------------------------------------------------
 
-    def _wanted(self) -> list[Instruction]:
-        """What to do now, as far as the budget allows it."""
+    def _act(self) -> None:
+        """What is to be done now, as far as the budget allows it: what is held is kept before anything is bought."""
         now = self._journal.now()
         if self.state.stopping is None:
-            kept = self._affordable(reconcile.upkeep(self.state, now, self._brief.pace))
-            if self.state.stopping is None:
-                return [*kept, *self._affordable(self._bought(now), beside=kept)]
-        return reconcile.everything_back(self.state, f"the run ends: {self.state.stopping.outcome}")
+            self._carry_out(self._affordable(reconcile.upkeep(self.state, now, self._brief.pace)))
+        if self.state.stopping is None:
+            self._carry_out(self._affordable(self._bought(now)))
+        if self.state.stopping is not None:
+            self._carry_out(reconcile.everything_back(self.state, f"the run ends: {self.state.stopping.outcome}"))
+
+    def _carry_out(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            self._executor.carry_out(instruction)
 
     def _bought(self, now: int) -> list[Instruction]:
         # While it is not known what an order brought, another could buy the same again.
         if self._unsettled():
             return []
         self._check_capacity(now)
+        if self.state.stopping is not None:
+            return []
         strategy, terms = self._choice
         wanted = reconcile.reliable_wanted(self.state, terms, now)
         about = (
@@ -176,12 +197,12 @@ class Runner:
 
     # -- the budget ---------------------------------------------------------------------------------------------------
 
-    def _affordable(self, wanted: list[Instruction], beside: Sequence[Instruction] = ()) -> list[Instruction]:
+    def _affordable(self, wanted: list[Instruction]) -> list[Instruction]:
         """What fits into the budget, in order; if what runs cannot be kept, or nothing can run, the run ends."""
         limit, fitting = self._brief.limits.budget, list[Instruction]()
         if limit is None:
             return wanted
-        committed = self._committed() + sum(map(self._adds, beside))
+        committed = self._committed()
         for instruction in wanted:
             committed += self._adds(instruction)
             if committed <= limit:
@@ -230,15 +251,27 @@ class Runner:
         if self.state.ended is None:
             stop = self.state.stopping
             assert stop is not None
-            facts = {**self._workload.facts(), **self._costs()}
+            facts, costs = {**stop.facts, **self._workload.facts()}, self._costs()
+            if costs is not None:
+                facts |= costs.shown
+                for priced in costs.priced:
+                    self._journal.write(priced)
             self._journal.write(ev.RunEnded(stop.outcome, stop.message, wall_us, facts))
         assert self.state.ended is not None
         return self.state.ended
 
-    def _costs(self) -> dict[str, int]:
-        """What was paid, and what the same machines would have cost on demand."""
+    def _costs(self) -> _Costs | None:
+        """What was paid, and what the same work would have cost on demand; None where no prices are told any more."""
         now, tariff = self._journal.now(), self._brief.tariff
-        return {"spent": guard.spent(self.state, now, tariff), "on_demand": guard.on_demand(self.state, now, tariff)}
+
+        def count() -> _Costs:
+            spent, listed = guard.spent(self.state, now, tariff), ledger.on_demand(self.state, now, tariff)
+            return _Costs({"spent": spent, "on_demand": listed}, tuple(ledger.priced(self.state, now, tariff)))
+
+        try:
+            return self._executor.asked(count)
+        except ProviderError:
+            return None
 
     def _not_permitted(self, error: NotPermitted) -> None:
         """Nothing can be changed any more, not even given back: the leases see to that."""
@@ -249,12 +282,6 @@ class Runner:
             for held in self.state.alive:
                 if now >= held.lease_until + self._brief.pace.teardown:
                     self._journal.write(ev.MachineEnded(held.id, held.lease_until, "lease ended"))
-
-    def _let_go(self) -> None:
-        """The log cannot be written: what is known to run is given back without it, which may be done twice."""
-        machines = [held.id for held in self.state.alive]
-        if machines:
-            self._provider.give_back(machines)
 
 
 def _words(instruction: Instruction) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 
 from pricing_data.market import Market
 from pricing_data.units import MINUTE
+from spotctl.orchestrator import attempts
 from spotctl.orchestrator import events as ev
+from spotctl.orchestrator.attempts import Work
 from spotctl.orchestrator.events import Event, Intended
 from spotctl.orchestrator.log import Row
 
@@ -34,17 +36,25 @@ class Allocation:
     reliable: bool
     started: int
     leaves_at: int | None = None
+    disk: int = 0
+    address: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A machine, from its grant to its end and beyond."""
+    """A machine, from its grant to its end and beyond.
+
+    `ran` is when it was first seen running, `ready` when it began to work, `left` when it stopped to, where known.
+    """
 
     id: str
     allocation: int
     started: int
     lease_until: int
     running: bool = False
+    ran: int | None = None
+    ready: int | None = None
+    left: int | None = None
     warned_until: int | None = None
     returning: bool = False
     ended: int | None = None
@@ -88,8 +98,13 @@ class RunState:
     rests: Mapping[Market, Rest] = field(default_factory=dict)
     evictions: int = 0
     progress: ev.Progressed | None = None
+    work: Work = field(default_factory=Work)
+    redone: tuple[ev.Stretch, ...] = ()
+    sent: tuple[ev.Sent, ...] = ()
+    planned: ev.Planned | None = None
     reason: str = ""
     stopping: ev.StopRequested | None = None
+    stopped: int | None = None
     ended: ev.RunEnded | None = None
 
     @property
@@ -145,7 +160,15 @@ def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
     if event.intent not in allocations and came:
         started = min(granted.started for granted in event.machines)
         allocations[event.intent] = Allocation(
-            event.intent, order.market, order.bid, order.on_demand, order.nu, order.reliable, started
+            event.intent,
+            order.market,
+            order.bid,
+            order.on_demand,
+            order.nu,
+            order.reliable,
+            started,
+            disk=order.disk,
+            address=order.address,
         )
     return replace(_closed(state, event.intent), allocations=allocations, machines={**came, **state.machines})
 
@@ -173,8 +196,8 @@ def _leaves(state: RunState, event: ev.LeavePlanned, _: int) -> RunState:
     return replace(state, allocations={**state.allocations, event.allocation: leaving})
 
 
-def _ran(state: RunState, event: ev.MachineRan, _: int) -> RunState:
-    return _machines(state, (event.id,), lambda held: replace(held, running=True))
+def _ran(state: RunState, event: ev.MachineRan, at: int) -> RunState:
+    return _machines(state, (event.id,), lambda held: replace(held, running=True, ran=at))
 
 
 def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
@@ -201,12 +224,28 @@ def _taken(state: RunState, machine: str, at: int, together: Callable[[Held], bo
     return state if any(map(together, others)) else _rested(state, state.allocations[number].market, at, taken=True)
 
 
+def _sent(state: RunState, event: ev.Sent, _: int) -> RunState:
+    return replace(state, sent=(*state.sent, event))
+
+
 def _progressed(state: RunState, event: ev.Progressed, _: int) -> RunState:
-    return replace(state, progress=event)
+    ready, left = {one.id: one.at for one in event.ready}, {one.id: one.at for one in event.left}
+    # A controller that was started again may say it twice.
+    state = _machines(state, ready, lambda held: replace(held, ready=held.ready or ready[held.id]))
+    state = _machines(state, left, lambda held: replace(held, left=left[held.id]))
+    return replace(state, progress=event, redone=(*state.redone, *event.redone))
 
 
-def _stop(state: RunState, event: ev.StopRequested, _: int) -> RunState:
-    return replace(state, stopping=state.stopping or event)
+def _planned(state: RunState, event: ev.Planned, _: int) -> RunState:
+    return replace(state, planned=event)
+
+
+def _worked(state: RunState, event: Event, at: int) -> RunState:
+    return replace(state, work=attempts.STEPS[type(event)](state.work, event, at))
+
+
+def _stop(state: RunState, event: ev.StopRequested, at: int) -> RunState:
+    return state if state.stopping else replace(state, stopping=event, stopped=at)
 
 
 def _over(state: RunState, event: ev.RunEnded, _: int) -> RunState:
@@ -232,6 +271,7 @@ def _rested(state: RunState, market: Market, at: int, *, taken: bool) -> RunStat
 
 _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.RunBegan: _began,
+    ev.Planned: _planned,
     ev.Decided: _decided,
     ev.RentIntended: _ordered,
     ev.Rented: _rented,
@@ -244,8 +284,10 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.MachineRan: _ran,
     ev.MachineWarned: _warned,
     ev.MachineEnded: _ended,
+    ev.Sent: _sent,
     ev.Progressed: _progressed,
+    **dict.fromkeys(attempts.STEPS, _worked),
     ev.StopRequested: _stop,
     ev.RunEnded: _over,
 }
-"""What each event changes. RunResumed and Refrained tell a story and change nothing."""
+"""What each event changes. Others tell a story, or what the ledger alone has to know, and change nothing."""

@@ -15,10 +15,13 @@ from agileml.engines.local.head import Head
 from agileml.engines.local.join import SECRET_VARIABLE
 from agileml.errors import AgileMLError
 from agileml.iteration_log import last_line_of, line_of
-from agileml.job import Job, Trained
+from agileml.job import Counters, Job, Trained
+from pricing_data.errors import PricingDataError
+from pricing_data.replacing import replacing
 from pricing_data.units import SECOND
 from spotctl.orchestrator.events import Progressed, RentIntended
 from spotctl.orchestrator.state import Held, RunState
+from spotctl.orchestrator.timesheet import Timesheet
 from spotctl.orchestrator.workload import DONE, FAILED, Verdict
 from spotctl.providers.base import Machine, Payload
 from spotctl.train.job import check_nothing_lost, save_model
@@ -59,9 +62,12 @@ class Training:
         self._gone: set[str] = set()
         self._warned: dict[str, int] = {}
         self._exits: list[str] = []
+        self._exited_before: set[str] = set()
         self._latest: Progressed | None = None
+        self._sheet = Timesheet(speed)
+        self._turned = 0, 0.0
         self._told_at = 0.0
-        self._trained: Trained | None = None
+        self._last_line: Mapping[str, Any] | None = None
 
     def payload(self, order: RentIntended) -> Payload:
         """A node that joins."""
@@ -79,35 +85,56 @@ class Training:
         """Tells the controller what happened to machines, and hears it for a moment."""
         if state.stopping is not None:
             return Verdict()
+        self._turned = now, time.monotonic()
         try:
-            head = self._head or self._begin(state)
-            useless = self._tell(head, state, machines, now)
-            self._listen(head)
-        except AgileMLError as error:
-            return Verdict(outcome=FAILED, message=str(error))
-        if self._trained is not None:
-            return self._done(self._trained)
+            useless = self._go_on(state, machines, now)
+            if self._last_line is not None:
+                return self._done(self._last_line)
+        except (AgileMLError, PricingDataError) as error:
+            return Verdict(self._latest, FAILED, str(error))
+        except OSError as error:
+            return Verdict(self._latest, FAILED, f"{error.filename or self._place.results}: {error.strerror or error}")
         if len(self._exits) > EXITS:
             return Verdict(outcome=FAILED, message=f"{len(self._exits)} nodes ended by themselves: {self._exits[-1]}")
         return Verdict(self._news(), useless=useless)
 
     def facts(self) -> Mapping[str, Any]:
         """How the training ended, and where the model lies."""
-        if self._trained is None:
+        if self._last_line is None:
             return {}
-        return {**last_line_of(self._trained), "model": str(self._place.results / MODEL_FILE)}
+        # Which machines were taken is known to the run; the engine counts those that it noticed.
+        told = {name: value for name, value in self._last_line.items() if name not in ("evictions", "failures")}
+        return {**told, "model": str(self._place.results / MODEL_FILE)}
 
     def close(self) -> None:
         """Ends the controller."""
         if self._head is not None:
             self._head.close()
 
-    def _begin(self, state: RunState) -> Head:
+    def _go_on(self, state: RunState, machines: Sequence[Machine], now: int) -> tuple[str, ...]:
+        """Until the training is over; returns machines that do nothing any more."""
+        if self._head is None:
+            done, self._last_line = self._so_far(state)
+            if self._last_line is not None:
+                return ()
+            last = max(done, 0 if state.progress is None else state.progress.clock)
+            self._head = Head(self._job, self._place.meeting, self._secret, self._note, last)
+            # Who ended while nobody was here may have been told to; nobody else heard why.
+            self._exited_before = {machine.id for machine in machines if machine.exit_code is not None}
+        useless = self._tell(self._head, state, machines, now)
+        self._listen(self._head)
+        return useless
+
+    def _so_far(self, state: RunState) -> tuple[int, Mapping[str, Any] | None]:
+        """The last clock that an earlier process of the run logged, and the last line if the training was over."""
         self._place.results.mkdir(parents=True, exist_ok=True)
-        done = _clocks_in(self._place.results / LOG_FILE)
-        last = max(done, 0 if state.progress is None else state.progress.clock)
-        self._head = Head(self._job, self._place.meeting, self._secret, self._note, last)
-        return self._head
+        path = self._place.results / LOG_FILE
+        if not state.orders:
+            # An earlier run of the job left it there.
+            path.unlink(missing_ok=True)
+        lines = _lines_of(path)
+        last = lines[-1] if lines and "model_sha256" in lines[-1] else None
+        return max((line.get("clock", 0) for line in lines), default=0), last
 
     # -- what the controller is told ----------------------------------------------------------------------------------
 
@@ -135,7 +162,8 @@ class Training:
         self._lose(head, machine.id)
         if machine.id in self._warned:
             return False
-        self._exits.append(f"{machine.id} with status {machine.exit_code}; spotctl logs shows what it said")
+        if machine.id not in self._exited_before:
+            self._exits.append(f"{machine.id} with status {machine.exit_code}; spotctl logs shows what it said")
         return True
 
     def _lose(self, head: Head, name: str) -> None:
@@ -147,12 +175,15 @@ class Training:
 
     def _listen(self, head: Head) -> None:
         until = time.monotonic() + LISTEN
-        while self._trained is None and (left := until - time.monotonic()) > 0:
-            self._trained = head.turn(left)
+        while self._last_line is None and (left := until - time.monotonic()) > 0:
+            trained = head.turn(left)
+            self._last_line = None if trained is None else self._keep(trained)
 
     def _note(self, iteration: Iteration) -> None:
         self._exits.clear()
-        self._latest = Progressed(iteration.clock, iteration.loss, iteration.stage)
+        now, since = self._turned
+        at = now + round((time.monotonic() - since) * self._speed * SECOND)
+        self._latest = self._sheet.progressed(iteration, at, self._latest)
         _append(self._place.results / LOG_FILE, line_of(iteration))
         self._heard(iteration)
 
@@ -164,15 +195,20 @@ class Training:
         self._latest, self._told_at = None, now
         return latest
 
-    def _done(self, trained: Trained) -> Verdict:
-        """The model is written first: what follows gives everything back."""
+    def _keep(self, trained: Trained) -> Mapping[str, Any]:
+        """Writes down how the training ended: the model first, so that the line says that it is there."""
         save_model(trained.model, self._place.results / MODEL_FILE)
-        _append(self._place.results / LOG_FILE, last_line_of(trained))
+        line = last_line_of(trained)
+        _append(self._place.results / LOG_FILE, line)
+        return line
+
+    def _done(self, line: Mapping[str, Any]) -> Verdict:
+        counted = (line[f"updates_{what}"] for what in ("sent", "applied", "lost", "doubled"))
         try:
-            check_nothing_lost(trained.counters)
+            check_nothing_lost(Counters(*counted))
         except AgileMLError as error:
             return Verdict(self._latest, FAILED, str(error))
-        return Verdict(self._latest, DONE, f"{trained.clocks} clocks")
+        return Verdict(self._latest, DONE, f"{line['clocks']} clocks")
 
 
 def _append(path: Path, line: Mapping[str, Any]) -> None:
@@ -180,11 +216,11 @@ def _append(path: Path, line: Mapping[str, Any]) -> None:
         file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
-def _clocks_in(path: Path) -> int:
-    """The last clock in an iteration log that an earlier process wrote."""
+def _lines_of(path: Path) -> list[dict[str, Any]]:
+    """The iteration log as an earlier process left it, without a line that it died over."""
     if not path.exists():
-        return 0
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-    # A line without an end is one that its writer died over.
-    path.write_text("".join(lines), encoding="utf-8")
-    return max((json.loads(line).get("clock", 0) for line in lines), default=0)
+        return []
+    whole = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+    with replacing(path) as part:
+        part.write_text("".join(whole), encoding="utf-8")
+    return [json.loads(line) for line in whole]

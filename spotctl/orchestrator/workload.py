@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from spotctl.orchestrator.events import Progressed, RentIntended
+from spotctl.orchestrator.events import Event, Progressed, RentIntended
 from spotctl.orchestrator.state import RunState
 from spotctl.providers.base import Machine, Payload
 
-DONE, FAILED, STOPPED, NO_CAPACITY, BUDGET, NOT_PERMITTED = (
+DONE, FAILED, STOPPED, NO_CAPACITY, NOT_IN_TIME, BUDGET, NOT_PERMITTED = (
     "done",
     "failed",
     "stopped",
     "no capacity",
+    "not in time",
     "budget reached",
     "not permitted",
 )
@@ -23,12 +24,16 @@ DONE, FAILED, STOPPED, NO_CAPACITY, BUDGET, NOT_PERMITTED = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How far the work is. `outcome` is set once it is over; `useless` are machines that do nothing any more."""
+    """How far the work is. `outcome` is set once it is over; `useless` are machines that do nothing any more.
+
+    `told` is what has happened to the work since the last turn, for the log.
+    """
 
     progress: Progressed | None = None
     outcome: str | None = None
     message: str = ""
     useless: tuple[str, ...] = ()
+    told: tuple[Event, ...] = ()
 
 
 class Workload(Protocol):

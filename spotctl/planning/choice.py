@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, isfinite
 
-from bidbrain.backtest.scenario import Scenario
 from bidbrain.billing import BillingRule
 from bidbrain.cost import Application
 from bidbrain.strategies.base import Decision, Rent, Situation, Strategy
@@ -14,8 +13,9 @@ from spotctl.jobspec.job import Command
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.expected import Conditions, Part, Todo, beta_of, on_demand, usd_per_work, usd_range, whole
 from spotctl.planning.fleet import Settled, settle
+from spotctl.planning.lives import Checkpoints, checkpoints_of
 from spotctl.planning.mandate import Mandate
-from spotctl.planning.past import CHECKPOINT, scenario_of, scheme_of, strategy_for
+from spotctl.planning.past import scenario_of, scheme_of, strategy_for
 from spotctl.planning.regimes import billing_of
 from spotctl.planning.rejected import rejections
 from spotctl.planning.values import Choice, Columns, JobPlan, Known, OnDemand, Question
@@ -29,7 +29,8 @@ def chosen(question: Question, home: int, known: Known, columns: Columns) -> Job
     mandate = _mandate(question, settled, scheme_of(named.scheme, scenario).strategy, scenario.billing)
     decision = _decision(question, mandate, settled, known.board.at)
     rents = [action for action in decision.actions if isinstance(action, Rent)]
-    under, todo = _conditions(question, settled, scenario, rents), _todo(question)
+    kept = _checkpoints(question, settled, rents)
+    under, todo = _conditions(settled, kept), _todo(question)
     betas = [beta_of(settled.past, rent, settled.prices[rent.offer.market]) for rent in rents]
     parts = [Part.of(rent, settled.prices[rent.offer.market], beta) for rent, beta in zip(rents, betas, strict=True)]
     found = whole(parts, under, todo)
@@ -60,6 +61,8 @@ def chosen(question: Question, home: int, known: Known, columns: Columns) -> Job
         on_demand=OnDemand(settled.fleet.baseline, usd, hours),
         rejected=rejected,
         unnamed=max(question.fitting - len({rent.offer.market for rent in rents}) - len(rejected), 0),
+        past=settled.past,
+        checkpoints=kept,
     )
 
 
@@ -141,22 +144,20 @@ def _todo(question: Question) -> Todo:
     return Todo(None if work.timed else question.asked.amount, work.longest)
 
 
-def _conditions(question: Question, settled: Settled, scenario: Scenario, rents: Sequence[Rent]) -> Conditions:
+def _checkpoints(question: Question, settled: Settled, rents: Sequence[Rent]) -> Checkpoints | None:
+    program = question.job.spec.program
+    if not isinstance(program, Command):
+        return None
+    return checkpoints_of(
+        program.checkpoint, [(rent, settled.prices[rent.offer.market]) for rent in rents], settled.past
+    )
+
+
+def _conditions(settled: Settled, kept: Checkpoints | None) -> Conditions:
     """A trainer stands still for an eviction. A command also writes checkpoints, and does again what came after the
     last: half of what lies between two of them."""
-    overheads, program = settled.fleet.overheads, question.job.spec.program
-    phi, lost = 1.0, 0
-    if isinstance(program, Command):
-        every = _checkpoint_every(program, scenario, rents)
-        phi, lost = every / (every + CHECKPOINT.write), round(every / 2)
+    overheads = settled.fleet.overheads
+    phi, lost = (1.0, 0) if kept is None else (kept.useful_share, round(kept.every / 2))
     application = Application(phi, overheads.resize, overheads.eviction + lost)
     cloud = settled.fleet.baseline.offer.market.cloud
     return Conditions(billing_of(cloud), application, overheads.startup, settled.fleet.reliable)
-
-
-def _checkpoint_every(program: Command, scenario: Scenario, rents: Sequence[Rent]) -> float:
-    if program.checkpoint is not None and program.checkpoint.every is not None:
-        return program.checkpoint.every
-    interval = scenario.checkpoint_recovery().interval
-    assert interval is not None
-    return min(interval(rent.offer) for rent in rents)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from math import floor
+from math import floor, isfinite
 
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.units import format_usd
@@ -55,6 +55,8 @@ def _bid_alike(offer: Offer, price: int, chosen: Choice) -> int:
 
 def _compared(instead: Choice, choice: Sequence[Choice]) -> str:
     dearest = max(one.usd_per_work for one in choice)
+    if not isfinite(instead.usd_per_work):
+        return f"its machines are taken before they have done anything: beta {instead.beta.probability:.1%}"
     more = instead.usd_per_work / dearest - 1
     told = f"${instead.usd_per_work:.4g} per unit of work"
     if more >= 0:

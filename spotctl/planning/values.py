@@ -13,9 +13,10 @@ from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.jobspec.job import JobSpec
 from spotctl.planning.expected import Whole
+from spotctl.planning.lives import Checkpoints
 from spotctl.planning.mandate import Mandate
 from spotctl.planning.offers import Board, Kind
-from spotctl.planning.past import HazardOf, Named
+from spotctl.planning.past import HazardOf, Named, Past
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.planning.share import Asked, Share
 from spotctl.planning.work import Measured, Rate, Work
@@ -106,6 +107,7 @@ class OnDemand:
 class JobPlan:
     """What would be rented for a job, why, and what it is expected to come to.
 
+    `checkpoints` are a command's; a trainer needs none.
     `work_left` is what the mandate is told at the start, in microseconds times nu; infinite where nobody knows.
     `rejected` names the markets that were weighed, those that are unusable and the best of each other kind, up to a
     number; `unnamed` counts the rest.
@@ -126,6 +128,8 @@ class JobPlan:
     on_demand: OnDemand
     rejected: tuple[Rejected, ...]
     unnamed: int
+    past: Past
+    checkpoints: Checkpoints | None
 
     @property
     def finish_by(self) -> int:

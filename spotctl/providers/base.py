@@ -229,3 +229,23 @@ class KeepsOutput(Protocol):
     def output(self, machine: str, after: int = 0) -> bytes:
         """What the commands of the machine with this id have printed, from this byte on. NotFound: there is none."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What this computer has to run for a command to run on a machine. It is shown to nobody: it may hold secrets."""
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str] = field(repr=False)
+    folder: str
+
+
+@runtime_checkable
+class TakesCommands(Protocol):
+    """A provider whose machines a person can run commands on, beside what they run anyway."""
+
+    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
+        """Runs the command on the machine with this id, where and as its work does. It ends with the machine at the
+        latest. NotFound: the machine is gone, or never was.
+        """
+        ...

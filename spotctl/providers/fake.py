@@ -8,13 +8,16 @@
     fake.advance(3600)    # leases end, and the market takes what it takes
 
 Evictions, warnings and prices are those of the replayed market; `evict`, `crash` and `finish` add what a test needs.
-`calls` is what was asked for, in order, whatever came of it.
+`calls` is what was asked for, in order, whatever came of it. Where faults depend on what is asked, or come by chance,
+`weather` says of each call that no script is about what it meets:
+
+    fake.weather = lambda call: Refusal(NotPermitted("expired")) if call.at > noon else None
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -134,6 +137,7 @@ class FakeProvider:
     most_machines: int = 1000
     name: str = "fake"
     calls: list[Call] = field(default_factory=list)
+    weather: Callable[[Call], Fault | None] = lambda _: None
     _rented: dict[str, _Rented] = field(default_factory=dict)
     _orders: dict[str, Order] = field(default_factory=dict)
     _scripts: dict[str, deque[Fault]] = field(default_factory=dict)
@@ -169,6 +173,11 @@ class FakeProvider:
     def finish(self, machine: str, exit_code: int) -> None:
         """What a machine runs ends so."""
         self._known(machine).exit_code = exit_code
+
+    @property
+    def everything(self) -> tuple[Machine, ...]:
+        """Every machine that was ever rented, as it is; looking is no call, and nothing is hidden from it."""
+        return tuple(one.seen(self.time) for one in self._rented.values())
 
     def payload(self, machine: str) -> Payload | None:
         """What a machine was last given to run."""
@@ -241,9 +250,10 @@ class FakeProvider:
 
     def _meet(self, name: str, asked: object) -> Fault | None:
         """Notes a call and finds what it meets; refuses it where it is not to be carried out."""
-        self.calls.append(Call(name, asked, self.time))
+        call = Call(name, asked, self.time)
+        self.calls.append(call)
         script = self._scripts.get(name)
-        fault = script.popleft() if script else None
+        fault = script.popleft() if script else self.weather(call)
         if isinstance(fault, Refusal):
             raise fault.error
         if isinstance(fault, LostRequest):

@@ -12,22 +12,19 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
-from hashlib import sha256
+from itertools import islice
 
 import numpy as np
 
-from agileml.actions import CONTROLLER
 from agileml.commit import CommitRule
 from agileml.core.events import ControllerSettings
 from agileml.core.placement import Thresholds
-from agileml.core.standing import Mode
 from agileml.engines.network import Network
 from agileml.engines.results import model_of
 from agileml.engines.sim import Machines, Outcome, Simulation
 from agileml.layout import Params
-from agileml.node import JobSettings, Node
-from agileml.partitions import BackedUp
-from agileml.reference import model_digest, run
+from agileml.node import JobSettings
+from agileml.reference import iterate, model_digest
 from agileml.trainer import Declarations
 from tests.agileml import toys
 from tests.agileml.targets import (
@@ -44,6 +41,7 @@ from tests.agileml.targets import (
     way_to,
 )
 from tests.agileml.toys import Decades
+from tests.agileml.watch import Trigger, Watch
 
 CLOCKS = 6
 STOPPED_AT = 3
@@ -51,6 +49,9 @@ STOPPED_AT = 3
 
 MOST_STIRS = 20
 """How often a schedule that aims at something tries to bring its moment about."""
+
+ON_THE_HEELS = 0.3
+"""How often another event follows soon after the one that a schedule aims at: before it is dealt with."""
 
 PARTITIONS = 8
 THRESHOLDS = Thresholds(second=1, third=3)
@@ -66,103 +67,24 @@ def small(kind: type[Decades]) -> Decades:
 
 
 @cache
-def undisturbed(kind: str, clocks: int, deterministic: bool) -> Params:
-    """The model of the run that nothing befalls; `kind` is one of the toys."""
-    trainer = small(getattr(toys, kind))
-    return run(trainer, clocks, seed=0, deterministic=deterministic, partitions=PARTITIONS)
+def undisturbed(kind: str, deterministic: bool) -> Callable[[int], Params]:
+    """The model after a clock of the run that nothing befalls; `kind` is one of the toys."""
+    run = iterate(small(getattr(toys, kind)), seed=0, deterministic=deterministic, partitions=PARTITIONS)
+    models: list[Params] = []
 
+    def model(clock: int) -> Params:
+        missing = islice(run, max(0, clock + 1 - len(models)))
+        models.extend({name: values.copy() for name, values in one.params.items()} for one in missing)
+        return models[clock]
 
-@dataclass
-class Trigger:
-    """Something to happen right after a delivery: of any message, or of one kind in one stage; not before so many.
-
-    `act` says whether it could happen; if not, the trigger waits on.
-    """
-
-    act: Callable[[Simulation, str], bool]
-    after: int
-    stage: int | None = None
-    kind: str | None = None
-
-    def fits(self, stage: int, kind: str, delivered: int) -> bool:
-        """Whether this is the moment."""
-        return delivered >= self.after and self.stage in (None, stage) and self.kind in (None, kind)
-
-
-@dataclass
-class Watch:
-    """Looks at everything that happens, checks what must always hold, and pulls triggers."""
-
-    triggers: list[Trigger] = field(default_factory=list)
-    kinds: set[tuple[int, str]] = field(default_factory=set)
-    digest: str = ""
-    _stable: dict[int, int] = field(default_factory=dict)
-    _reliable: set[str] = field(default_factory=set)
-    _backups: dict[tuple[int, str, int], tuple[BackedUp, int]] = field(default_factory=dict)
-    _seen: int = 0
-
-    def __call__(self, simulation: Simulation) -> None:
-        """Something has happened; only what was delivered counts."""
-        if simulation.delivered == self._seen or simulation.last_message is None:
-            return
-        self._seen = simulation.delivered
-        sender, receiver, message = simulation.last_message
-        kind, stage = type(message).__name__, simulation.controller.stage
-        said = f"{self.digest} {simulation.now!r} {sender} {receiver} {kind}"
-        self.digest = sha256(said.encode()).hexdigest()
-        self._check(simulation, receiver)
-        if not self._arrived(simulation, receiver, kind):
-            return
-        self.kinds.add((stage, kind))
-        for trigger in list(self.triggers):
-            if trigger.fits(stage, kind, self._seen) and trigger.act(simulation, kind):
-                self.triggers.remove(trigger)
-
-    @staticmethod
-    def _arrived(simulation: Simulation, receiver: str, kind: str) -> bool:
-        """Whether somebody was there to receive it; who is told to leave is gone now."""
-        if receiver == CONTROLLER:
-            return not simulation.away
-        return receiver in simulation.nodes or kind == "Leave"
-
-    def _check(self, simulation: Simulation, receiver: str) -> None:
-        controller, node = simulation.controller, simulation.nodes.get(receiver)
-        self._reliable.update(name for name in simulation.nodes if name.startswith("r"))
-        if controller.mode is Mode.RUNNING:
-            self._check_stable(simulation)
-            table = controller.table
-            for name in {*table.owners, *table.workers, *table.backups} - {""}:
-                assert controller.members.alive(name), f"{name} is in the table, but not in the job"
-        if node is not None:
-            self._check_node(simulation, node)
-
-    def _check_stable(self, simulation: Simulation) -> None:
-        """What is stable stays so in an epoch, and for ever as long as no reliable node goes."""
-        epoch, stable = simulation.controller.epoch, simulation.controller.stable
-        if self._reliable <= simulation.nodes.keys() - simulation.warned:
-            epoch = 0
-        assert stable >= self._stable.get(epoch, 0), "what was stable no longer is"
-        self._stable[epoch] = stable
-
-    def _check_node(self, simulation: Simulation, node: Node) -> None:
-        for other in simulation.nodes.values():
-            if other is node or other.epoch != node.epoch:
-                continue
-            assert not node.server.served.keys() & other.server.served.keys(), "a partition has two owners"
-            if node.worker.epoch == other.worker.epoch:
-                assert not node.worker.shards.keys() & other.worker.shards.keys(), "a shard has two workers"
-        for partition, copy in node.server.copies.items():
-            key, newest = (node.epoch, node.name, partition), max(copy.versions, default=-1)
-            before, reached = self._backups.get(key, (copy, -1))
-            assert before is not copy or newest >= reached, "a backup's clock went back"
-            self._backups[key] = (copy, newest)
+    return model
 
 
 @dataclass
 class Schedule:
     """One seed: a footprint, a network, and what befalls the job. `target` is what the seed aims at.
 
-    `then` follows on its heels: an event, and the kind of message after which it comes.
+    `then` follows on its heels: an event, and the kind of message after which it comes; None: soon, after any.
     """
 
     seed: int
@@ -170,15 +92,19 @@ class Schedule:
     slack: int | None = 0
     deterministic: bool = True
     target: Target | None = None
-    then: tuple[str, str] | None = None
+    then: tuple[str, str | None] | None = None
     machines: Machines | None = None
     met: set[Target] = field(default_factory=set)
     watch: Watch = field(default_factory=Watch)
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.target = self.target or target_of(self.seed)
         self._chance = random.Random(self.seed)
+        if self.target is None:
+            self.target = target_of(self.seed)
+            self.then = (self._chance.choice(EVENTS), None) if self._chance.random() < ON_THE_HEELS else None
+        if self.deterministic and self.slack == 0:
+            self.watch.model = undisturbed(self.kind.__name__, self.deterministic)
 
     def run(self) -> Outcome:
         """Runs it to the end and holds the model against the undisturbed one."""
@@ -265,7 +191,8 @@ class Schedule:
         struck = self._strike(event, simulation, kind)
         if struck and self.then is not None:
             event, follows = self.then
-            self.watch.triggers.append(Trigger(partial(self._strike, event), simulation.delivered, kind=follows))
+            after = simulation.delivered + (0 if follows else self._chance.randrange(1, 40))
+            self.watch.triggers.append(Trigger(partial(self._strike, event), after, kind=follows))
         return struck
 
     def _strike(self, event: str, simulation: Simulation, kind: str) -> bool:
@@ -323,7 +250,7 @@ class Schedule:
             return
         rule = CommitRule(outcome.layout, Declarations.of(simulation.trainer))
         model = model_of(rule, outcome.versions)
-        expected = undisturbed(self.kind.__name__, outcome.clock, self.deterministic)
+        expected = undisturbed(self.kind.__name__, self.deterministic)(outcome.clock)
         if self.deterministic:
             assert model_digest(model) == model_digest(expected), "the model is not that of the undisturbed run"
             return

@@ -2,7 +2,7 @@
 
 Each shows in the model, in the counters, in an invariant that is watched, or in a job that does not end.
 
-`python -m tests.agileml.mutants 300` puts in one after the other and says which seed caught it, within so many.
+`python -m tests.agileml.mutants 300` puts in one after the other and says how many of so many seeds catch it.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ class Mutant:
     aims: tuple[Target, ...]
     then: tuple[str, str] | None = None
     machines: Machines | None = None
+    slack: int | None = 0
 
     def schedule(self, seed: int) -> Schedule:
         """One of the schedules that strike there."""
-        return Schedule(seed, target=self.aims[seed % len(self.aims)], then=self.then, machines=self.machines)
+        aim = self.aims[seed % len(self.aims)]
+        return Schedule(seed, slack=self.slack, target=aim, then=self.then, machines=self.machines)
 
     @contextmanager
     def alive(self) -> Iterator[None]:
@@ -171,41 +173,68 @@ MOVES = _aims("2 1 3", "warn one, warn half, join", "Move Handover")
 LOSSES = _aims("2 3 1", "kill one, kill half", "Push Snapshot")
 GOOD_BYES = _aims("2 3 1", "warn one, warn half", "Push Pull Snapshot")
 LATE_LOSSES = _aims("2 3", "kill one, kill half, kill all", "Progress Patch")
-AFTER_MOVES = _aims("2 3", "warn one, warn half", "Taken Route")
-SHARDS_MOVED = _aims("2 3 1", "warn one, join", "Push Snapshot")
+AT_MOVES = _aims("2 3", "join, warn half, warn one", "Patch Push")
+SHARDS_MOVED = _aims("2 3 1", "warn one, join", "WorkDone Push")
 LOST = _aims("2 3 1", "kill one", "Push")
 NEW_BACKUPS = _aims("2 3", "join reliable, warn reliable", "Push Snapshot")
 
 SLOW_WORK = Machines(0.02, loading=0.005, detection=0.0005, network=Network(jitter=0.0001))
-UNLIKE_LINKS = Machines(0.001, loading=0.005, detection=0.0005, network=Network(jitter=0.01, skew=2.5))
+EVEN = Machines(0.001, loading=0.005, detection=0.0005, network=Network(jitter=0.005))
+UNLIKE = Machines(0.001, loading=0.005, detection=0.0005, network=Network(jitter=0.01, skew=1.5))
 
 MUTANTS = (
     Mutant("a push after a partition that moved is not forwarded", Server, "push", _no_forward, MOVES),
-    Mutant("a node goes without end-of-life marks", Node, "_end", _no_marks, GOOD_BYES),
-    Mutant("work after a gap is kept", worker, "_walk", _over_gaps, LOSSES),
+    Mutant("a node goes without end-of-life marks", Node, "_end", _no_marks, GOOD_BYES, machines=UNLIKE, slack=None),
+    Mutant(
+        "work after a gap is kept", worker, "_walk", _over_gaps, SHARDS_MOVED, ("kill one", "Adopted"), EVEN, slack=2
+    ),
     Mutant("messages of an epoch that is over count", Node, "_in_time", _old_epochs_too, LOSSES),
     Mutant("messages of an epoch to come are dropped", Node, "_in_time", _early_ones_dropped, LOSSES),
-    Mutant("a server forgets a version too early", server, "keep_from", _too_early_forgotten, LOSSES),
-    Mutant("what is committed counts as safe", Ledger, "safe", _safe_when_committed, LOSSES),
+    Mutant("a server forgets a version too early", server, "keep_from", _too_early_forgotten, LATE_LOSSES),
+    Mutant("what is committed counts as safe", Ledger, "safe", _safe_when_committed, LATE_LOSSES),
     Mutant("sums are made as contributions come", Pending, "summed", _as_they_came, LOSSES),
     Mutant("a shard is taken up one chunk too early", Worker, "_obey", _one_chunk_back, MOVES),
     Mutant("a partition moves without its contributions", Server, "take_over", _pending_left_behind, MOVES),
     Mutant("a partition moves without those who wait", Server, "take_over", _waiters_left_behind, MOVES),
-    Mutant("a patch does not wait for its base", BackedUp, "take", _before_the_base, AFTER_MOVES),
+    Mutant(
+        "a patch does not wait for its base",
+        BackedUp,
+        "take",
+        _before_the_base,
+        AT_MOVES,
+        ("warn half", "Taken"),
+        UNLIKE,
+        slack=2,
+    ),
     Mutant("what was kept is not sent again", Worker, "_go_back", _nothing_sent_again, LOSSES),
-    Mutant("routes of a late recovery replace newer ones", Worker, "_go_back", _late_routes_win, JUST_RECOVERED),
-    Mutant("a backup that is dismissed forgets at once", Server, "reroute", _dismissed_copies_dropped, MOVES),
+    Mutant(
+        "routes of a late recovery replace newer ones",
+        Worker,
+        "_go_back",
+        _late_routes_win,
+        LOST,
+        ("warn half", "Restored"),
+        SLOW_WORK,
+    ),
+    Mutant(
+        "a backup that is dismissed forgets at once",
+        Server,
+        "reroute",
+        _dismissed_copies_dropped,
+        NEW_BACKUPS,
+        ("kill one", "Route"),
+    ),
 )
 
 
 def main(seeds: int, name: str = "") -> int:
-    """Prints which seed caught each fault, or those with this in their name."""
+    """Prints how many of so many schedules each fault spoils, or those with this in their name, and how the first."""
     survivors, chosen = 0, [mutant for mutant in MUTANTS if name in mutant.name]
     for mutant in chosen:
-        found = caught(mutant, seeds)
-        survivors += found is None
-        how = f"survives {seeds} seeds" if found is None else f"seed {found[0]}: {found[1]}"[:110]
-        sys.stdout.write(f"{mutant.name:<55}{how}\n")
+        found = list(catching(mutant, seeds))
+        survivors += not found
+        how = f"; seed {found[0][0]}: {found[0][1]}"[:100] if found else ""
+        sys.stdout.write(f"{mutant.name:<55}{len(found):>4} of {seeds}{how}\n")
         sys.stdout.flush()
     sys.stdout.write(f"{len(chosen) - survivors} of {len(chosen)} faults are caught\n")
     return 1 if survivors else 0

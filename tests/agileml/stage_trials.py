@@ -34,7 +34,7 @@ MIXES = ((8, 8), (4, 12), (2, 14), (1, 15))
 
 
 class Dense:
-    """Every chunk updates every row."""
+    """Every chunk reads and updates every row."""
 
     name = "dense"
 
@@ -45,7 +45,7 @@ class Dense:
         return [range(1)] * SHARDS
 
     def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:  # noqa: ARG002
-        params.update("w", None, np.ones((ROWS, 1), np.float32))
+        params.update("w", None, np.ones_like(params.read("w")))
 
     def loss(self, params: ParamReader, sample: Sample) -> float:  # noqa: ARG002
         return 0.0
@@ -61,7 +61,7 @@ def _array_bytes(message: object) -> int:
         case Push():
             return sum(nbytes(entry.delta) for part in message.parts for entry in part.entries)
         case Snapshot():
-            return state_bytes(message.state)
+            return nbytes(message.values)
         case Patch():
             return nbytes(message.values)
         case Restore():

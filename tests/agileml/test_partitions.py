@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from agileml.commit import CommitRule
-from agileml.deltas import ADD, RowDelta
+from agileml.deltas import ADD, RowDelta, assigned
 from agileml.errors import InvalidTransition
 from agileml.layout import Layout, State
 from agileml.messages import Entry, Patch, PendingPush, Tally, Version, Waiting
 from agileml.partitions import BackedUp, Pending, Served, keep_from
-from agileml.server import _assigned as assigned
 from agileml.trainer import Declarations
 from tests.agileml.toys import Decades
 
@@ -93,12 +92,12 @@ def test_contributions_to_a_clock_to_come_are_handed_over_whole(ordered: bool) -
 def test_waiters_are_answered_once_by_version() -> None:
     part = served()
     for worker, at_least in [("a", 1), ("b", 0), ("c", 1), ("a", 2)]:
-        part.wait(worker, at_least)
-    assert part.answerable() == ["b"]
+        part.wait(Waiting(worker, at_least, whole=True))
+    assert part.answerable() == [("b", None)]
     part.contribute(1, [(0, 0, 1)], [])
     part.commit(1, RULE)
-    assert part.answerable() == ["a", "c"]
-    assert part.waiters() == (Waiting("a", 2),)
+    assert part.answerable() == [("a", None), ("c", None)]
+    assert part.waiters() == (Waiting("a", 2, whole=True),)
 
 
 def patch(base: int, clock: int, value: float) -> Patch:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agileml.apps import code
 from agileml.apps.mf import MatrixFactorization
 from agileml.apps.registry import BUILT_IN, TrainerSource, arguments_of, parse_arguments
 from agileml.errors import AgileMLError, BadArgument, BadTrainer, TrainerFailed, UnknownApp
@@ -176,3 +177,62 @@ def test_the_code_is_named_by_its_text_and_arguments(job: Path, tmp_path: Path) 
     job.write_text("a = 2")
     assert TrainerSource(str(job), {"n": 1}).code() != first
     assert TrainerSource("mf").code() != TrainerSource("mlr").code()
+
+
+FILES = {
+    "job.py": "import numpy, helpers\nfrom parts import steps\nfrom parts.more import rates as r",
+    "helpers.py": "import job",
+    "parts/__init__.py": "",
+    "parts/steps.py": "def f():\n    from . import losses\n    from .more import rates",
+    "parts/losses.py": "",
+    "parts/more/__init__.py": "",
+    "parts/more/rates.py": "from ..deep import below",
+    "parts/deep/below.py": "1 +",
+}
+"""All that a job is made of; one of its packages has no `__init__`, one of its files is none that Python could read."""
+
+
+def written(folder: Path) -> Path:
+    for name, text in {**FILES, "parts/unused.py": "", "other.py": ""}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("target", ["job.py", "job:A"])
+def test_files_that_are_imported_belong_to_the_code(
+    tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = written(tmp_path / "one")
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    first = TrainerSource(target).code()
+    for name, text in FILES.items():
+        (folder / name).write_text(text + " #")
+        assert TrainerSource(target).code() != first, name
+        (folder / name).write_text(text)
+    for name in ("parts/unused.py", "other.py"):
+        (folder / name).write_text("changed")
+    assert TrainerSource(target).code() == first
+    elsewhere = written(tmp_path / "two")
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.syspath_prepend(str(elsewhere))
+    assert TrainerSource(target).code() == first
+    (elsewhere / "parts" / "steps.py").rename(elsewhere / "parts" / "strides.py")
+    assert TrainerSource(target).code() != first
+
+
+def test_what_cannot_be_found_has_a_name_all_the_same() -> None:
+    assert TrainerSource("gone.py").code() == TrainerSource("gone.py").code()
+    assert TrainerSource("gone.module:A").code() != TrainerSource("gone.py").code()
+
+
+def test_of_what_is_installed_only_the_module_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = written(tmp_path / "one")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(code, "_installed", lambda: {folder})
+    first = TrainerSource("parts.steps:A").code()
+    (folder / "parts" / "losses.py").write_text("changed")
+    assert TrainerSource("parts.steps:A").code() == first
+    (folder / "parts" / "steps.py").write_text("changed")
+    assert TrainerSource("parts.steps:A").code() != first

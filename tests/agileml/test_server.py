@@ -24,6 +24,7 @@ from agileml.messages import (
     Progress,
     Pull,
     Push,
+    Reads,
     Recover,
     Restore,
     Snapshot,
@@ -34,6 +35,7 @@ from agileml.messages import (
     Version,
     Waiting,
 )
+from agileml.reads import Wanted
 from agileml.server import Server
 from agileml.trainer import Declarations
 from tests.agileml.toys import Decades
@@ -94,7 +96,7 @@ def test_a_clock_is_committed_streamed_and_answered() -> None:
     assert (patch.to, patch.message.base, patch.message.clock, patch.message.tally.chunks) == ("b", 0, 1, 4)
     assert isinstance(progress, Send)
     assert progress.message == Progress("s", 1, 0, 1, backup=False, pulled_bytes=0, backup_bytes=8)
-    snapshots = [(to, one.version, one.state[0].tolist()) for to, one in told(answers, Snapshot)]  # type: ignore[attr-defined]
+    snapshots = [(to, one.version, one.values[0].values.tolist()) for to, one in told(answers, Snapshot)]  # type: ignore[attr-defined]
     assert snapshots == [("w", 1, [[2, 2]]), ("v", 1, [[2, 2]])]
 
 
@@ -120,7 +122,7 @@ def test_a_partition_moves_with_all_that_belongs_to_it_and_what_comes_later_goes
     assert isinstance(handover, Handover)
     assert (to, handover.clock, handover.backup, handover.stamped) == ("t", 0, "b", 0)
     assert [one.clock for one in handover.versions] == [0]
-    assert handover.waiting == (Waiting("w", 1),)
+    assert handover.waiting == (Waiting("w", 1, whole=False),)
     (pending,) = handover.pending
     assert (type(pending), pending.clock, pending.covers) == (PendingPush, 1, ((0, 0, 2),))
     # A push for both: the part that is elsewhere now goes there, alone.
@@ -157,6 +159,55 @@ def test_a_partition_that_moves_to_its_copy_needs_no_versions_but_waits_for_the_
     said = backup.taken()
     assert Send(CONTROLLER, Taken("b", 1, 0)) in said
     assert [to for to, _ in told(said, Snapshot)] == ["w"]
+
+
+def test_a_worker_is_sent_what_it_reads_and_the_whole_if_it_asks_for_it() -> None:
+    layout = Layout.cut({"w": np.zeros((6, 2), np.float32)}, 1)
+    rule = CommitRule(layout, RULE.declared)
+    out: list[Action] = []
+    start = Version(0, Tally(0, 0), [np.arange(12, dtype=np.float32).reshape(6, 2)])
+    server = Server("s", PLAN, rule, lambda _: start, ordered=True, fresh=False, out=out)
+    server.recover(Recover(1, 0, Table(1, ("s",), ("",), ("w", "w")), ("init",), 9))
+    rows: Wanted = [np.array([1, 4], np.int32)]
+    server.heed(Reads(1, "w", 0, rows))
+    server.push(Push(1, "w", 1, ((0, 0, 2),), (Part(0, ()),), 0))
+    server.push(Push(1, "v", 1, ((1, 0, 1),), (Part(0, ()),), 0))
+    server.pull(Pull(1, "w", 0, 0))
+    server.forget("w")
+    server.push(Push(1, "w", 2, ((1, 1, 2),), (Part(0, ()),), 0))
+    sent = [(to, one.values[0]) for to, one in told(out, Snapshot)]  # type: ignore[attr-defined]
+    assert [(to, None if part.rows is None else part.rows.tolist()) for to, part in sent] == [
+        ("w", [1, 4]),
+        ("v", None),
+        ("w", None),
+        ("w", None),
+    ]
+    assert sent[0][1].values.tolist() == [[2, 3], [8, 9]]
+
+
+def test_what_a_worker_reads_is_told_to_whoever_has_the_partition_now() -> None:
+    hand, other = Hand(), Hand("t")
+    hand.recovered(table(("s", "s")))
+    other.recovered(table(("s", "s")))
+    reads = Reads(1, "w", 0, [np.array([0], np.int32)])
+    hand.server.heed(reads)
+    hand.server.move(Move(1, 0, "t", ""))
+    ((_, handover),) = told(hand.taken(), Handover)
+    assert isinstance(handover, Handover)
+    other.server.take_over(handover)
+    assert other.server.served[0].reads == {}
+    hand.server.heed(reads)
+    assert hand.taken() == [Send("t", reads)]
+    other.server.heed(reads)
+    assert other.server.served[0].reads.keys() == {"w"}
+
+
+def test_what_a_worker_reads_of_a_partition_that_is_to_come_waits_with_it() -> None:
+    hand = Hand()
+    hand.recovered(table(("s", "s")), epoch=2, clock=1, sources=("r", "r"))
+    hand.server.heed(Reads(2, "w", 0, [np.array([0], np.int32)]))
+    hand.server.restore(0, version(1, 7.0), table(("s", "s")))
+    assert hand.server.served[0].reads.keys() == {"w"}
 
 
 def test_what_was_never_here_is_not_sent_on() -> None:

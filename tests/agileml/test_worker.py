@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from agileml.actions import Action, Compute, Send
 from agileml.core.work import Plan
+from agileml.deltas import Delta, RowDelta
 from agileml.errors import InvalidTransition
 from agileml.layout import Layout
 from agileml.messages import (
@@ -22,6 +23,7 @@ from agileml.messages import (
     Limit,
     Pull,
     Push,
+    Reads,
     Recover,
     Snapshot,
     Table,
@@ -34,7 +36,9 @@ from agileml.workbench import Done, Workbench
 from agileml.worker import Contribution, Position, Worker, usable
 from tests.agileml.toys import Scripted
 
-TRAINER = Scripted(shards=lambda: [range(4)] * 3, init=lambda _: {"w": np.zeros(4)})
+TRAINER = Scripted(
+    shards=lambda: [range(4)] * 3, init=lambda _: {"w": np.zeros(4)}, step=lambda *given: given[3].read("w")
+)
 TRAINER.chunk = 2  # type: ignore[attr-defined]
 PLAN = plan_of(TRAINER, TRAINER.shards())
 LAYOUT = Layout.cut(initial_model(TRAINER, 0), 2)
@@ -44,10 +48,11 @@ TABLE = Table(1, ("p", "q"), ("", ""), ("w", "w", "v"))
 class Hand:
     """A worker whose chunks are done when the test says so."""
 
-    def __init__(self, slack: int | None = 0, keeps: int = 8) -> None:
+    def __init__(self, slack: int | None = 0, keeps: int = 8, trainer: Scripted = TRAINER) -> None:
         self.out: list[Action] = []
-        bench = Workbench(TRAINER, TRAINER.shards(), ParamCache(LAYOUT), seed=0, ordered=True, sample=0)
-        self.worker = Worker("w", PLAN, bench, slack, keeps, self.out)
+        cache = ParamCache(Layout.cut(initial_model(trainer, 0), 2))
+        bench = Workbench(trainer, trainer.shards(), cache, seed=0, ordered=True, sample=0)
+        self.worker = Worker("w", plan_of(trainer, trainer.shards()), bench, slack, keeps, self.out)
 
     def tell(self, *orders: Any) -> list[Action]:  # noqa: ANN401
         for order in orders:
@@ -72,8 +77,8 @@ class Hand:
 
 
 def snapshot(partition: int, version: int, stable: int = 0) -> Snapshot:
-    state = [np.zeros(segment.hi - segment.lo) for segment in LAYOUT.partitions[partition]]
-    return Snapshot(1, partition, version, stable, state)
+    values: Delta = [RowDelta(None, np.zeros(segment.rows)) for segment in LAYOUT.partitions[partition]]
+    return Snapshot(1, partition, version, stable, values)
 
 
 def recover(epoch: int = 1, clock: int = 0, limit: int = 9, table: Table = TABLE) -> Recover:
@@ -206,6 +211,102 @@ def test_what_is_stable_is_forgotten_and_no_more_is_kept_than_may_be() -> None:
     assert [one.clock for one in hand.worker.kept] == [7, 8, 9]
     hand.tell(snapshot(0, 8, stable=8))
     assert [one.clock for one in hand.worker.kept] == [9]
+
+
+# -- rows that are read ----------------------------------------------------------------------------------------------
+
+
+def reading(*rows: int) -> tuple[Hand, Compute, list[int]]:
+    """A worker with one shard of one chunk that reads some rows of many; the list may be changed."""
+    read = list(rows)
+    trainer = Scripted(
+        shards=lambda: [range(2)] * 2,
+        init=lambda _: {"w": np.zeros((40, 8))},
+        step=lambda *given: given[3].read("w", read),
+    )
+    hand = Hand(trainer=trainer)
+    table = Table(1, ("p", "q"), ("", ""), ("w", "v"))
+    hand.tell(recover(table=table), rows_of(0, 0), rows_of(1, 0))
+    task = Compute(1, 1, 0, 0, 0, 1)
+    return hand, task, read
+
+
+def rows_of(partition: int, version: int, *rows: int) -> Snapshot:
+    """All rows, or some."""
+    part = RowDelta(np.array(rows, np.int32), np.zeros((len(rows), 8))) if rows else RowDelta(None, np.zeros((20, 8)))
+    return Snapshot(1, partition, version, 0, [part])
+
+
+def told(actions: list[Action]) -> list[tuple[str, int, list[list[int]] | None]]:
+    found = [(one.to, one.message) for one in actions if isinstance(one, Send) and isinstance(one.message, Reads)]
+    return [
+        (
+            to,
+            reads.partition,
+            None if reads.rows is None else [rows.tolist() for rows in reads.rows if rows is not None],
+        )
+        for to, reads in found
+    ]
+
+
+def test_after_the_first_pass_owners_are_told_once_what_is_read() -> None:
+    hand, task, _ = reading(1, 3, 25)
+    said = hand.work([task])
+    assert told(said) == [("p", 0, [[1, 3]]), ("q", 1, [[5]])]
+    names = [type(one.message).__name__ for one in said if isinstance(one, Send) and one.to == "p"]
+    assert names == ["Reads", "Push"]
+    hand.tell(rows_of(0, 1, 1, 3))
+    (task,) = hand.tell(rows_of(1, 1, 5))  # type: ignore[assignment]
+    assert isinstance(task, Compute)
+    assert told(hand.work([task])) == []
+    # Another owner has not been told.
+    hand.worker.table = Table(2, ("p", "r"), ("", ""), ("w", "v"))
+    hand.tell(rows_of(0, 2, 1, 3))
+    (task,) = hand.tell(rows_of(1, 2, 5))  # type: ignore[assignment]
+    assert isinstance(task, Compute)
+    assert told(hand.work([task])) == [("r", 1, [[5]])]
+
+
+def test_rows_that_are_missing_bring_the_whole_partition_and_the_chunk_is_done_again() -> None:
+    hand, task, read = reading(1, 3, 25)
+    hand.work([task])
+    hand.tell(rows_of(0, 1, 1, 3))
+    (task,) = hand.tell(rows_of(1, 1, 5))  # type: ignore[assignment]
+    assert isinstance(task, Compute)
+    read.append(26)
+    assert hand.finish(task) == [Send("q", Pull(1, "w", 1, 1))]
+    # What comes first may be what was sent for another reason.
+    assert hand.tell(rows_of(1, 1, 5)) == [task]
+    assert hand.finish(task) == [Send("q", Pull(1, "w", 1, 1))]
+    assert hand.tell(rows_of(1, 1)) == [task]
+    said = hand.work([task])
+    assert told(said) == [("q", 1, None)]
+    assert [push.covers for _, push in pushes(said)] == [((0, 0, 2),)] * 2
+
+
+def test_who_takes_up_a_shard_that_is_new_here_reads_everything_again_at_first() -> None:
+    hand, task, read = reading(1, 3, 25)
+    hand.work([task])
+    hand.tell(TakeShard(1, 1, 2, 0), rows_of(0, 1, 1, 3))
+    (task,) = hand.tell(rows_of(1, 1, 5))  # type: ignore[assignment]
+    assert isinstance(task, Compute)
+    read[:] = [2]
+    said = hand.finish(task)
+    assert said == [Send("p", Pull(1, "w", 0, 1))]
+    (task,) = hand.tell(rows_of(0, 1))  # type: ignore[assignment]
+    assert isinstance(task, Compute)
+    # After another pass everything is known of both.
+    assert told(hand.work([task])) == [("p", 0, [[1, 2, 3]]), ("q", 1, [[5]])]
+
+
+def test_in_a_new_epoch_nobody_has_been_told() -> None:
+    hand, task, _ = reading(1, 3, 25)
+    hand.work([task])
+    hand.tell(recover(epoch=2, clock=1, table=Table(2, ("p", "q"), ("", ""), ("w", "v"))))
+    hand.tell(rows_of(0, 1))
+    (task,) = hand.tell(rows_of(1, 1))  # type: ignore[assignment]
+    assert isinstance(task, Compute)
+    assert told(hand.work([task])) == [("p", 0, [[1, 3]]), ("q", 1, [[5]])]
 
 
 # -- going back ------------------------------------------------------------------------------------------------------

@@ -47,6 +47,22 @@ class Decades:
         return float(np.abs(params.read("dense")).mean()) + 0 * len(sample)
 
 
+class Settled(Decades):
+    """Reads and updates the same rows in every clock, a few of many for each item."""
+
+    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+        for item in shard[lo:hi]:
+            rows = self.rows_of(item)
+            scale = np.float32(10.0 ** rng.uniform(-3, 3))
+            params.update("sparse", rows, scale * np.sin(params.read("sparse", rows) + np.float32(item + clock)))
+        dense = params.read("dense", slice(0, 7))
+        params.update("dense", slice(3, 10), np.float32(1e-3) * np.cos(dense))
+
+    def rows_of(self, item: int) -> Array:
+        """The rows of an item; two of its four are its own."""
+        return np.array([item % self.rows, 7 * item % self.rows, 0, item % 3])
+
+
 class Momentum(Decades):
     """The same with an optimizer that is not additive."""
 

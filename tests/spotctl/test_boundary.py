@@ -6,8 +6,12 @@ import pytest
 import typer
 
 from pricing_data.errors import AccessDenied, BadInput, MissingCredentials, StoreError, UnknownMarket
+from spotctl.agent.errors import BadCheckpoint
 from spotctl.cli.boundary import exit_code_of
 from spotctl.errors import BadRequest, BadSettings
+from spotctl.orchestrator.errors import AlreadyRunning, LogFailed
+from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.providers.base import NoCapacity, NotFound, NotPermitted, QuotaReached, Throttled, Unanswered
 
 
 def raising(error: BaseException) -> Callable[[], object]:
@@ -28,6 +32,17 @@ def raising(error: BaseException) -> Callable[[], object]:
         (MissingCredentials("x"), 5),
         (AccessDenied("x"), 5),
         (StoreError("x"), 1),
+        (NotPermitted("x"), 5),
+        (NoCapacity("x"), 3),
+        (QuotaReached("x"), 3),
+        (NotFound("x"), 1),
+        (Throttled("x"), 1),
+        (Unanswered("x"), 1),
+        (NotInTime("x"), 3),
+        (OverBudget("x"), 4),
+        (AlreadyRunning("x"), 6),
+        (LogFailed("x"), 1),
+        (BadCheckpoint("x"), 1),
         (KeyboardInterrupt(), 130),
         (ZeroDivisionError("x"), 1),
         (typer.Exit(3), 3),

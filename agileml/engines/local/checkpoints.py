@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections import deque
 from hashlib import sha256
 from math import prod
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from agileml.actions import Save
 from agileml.errors import Unrecoverable
 from agileml.layout import State
 from agileml.messages import Tally, Version
@@ -84,6 +86,30 @@ class Checkpoints:
 
     def _path(self, partition: int, clock: int) -> Path:
         return self._folder / f"p{partition}-c{clock}.checkpoint"
+
+
+class Backlog:
+    """What is to be written, one version at a time, where disks are slower than the job.
+
+    A clock that was begun with is written to its end, so that there is a checkpoint at all; of those that wait behind
+    it only the latest is of use.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Save] = deque()
+        self._clock: int | None = None
+
+    def add(self, save: Save) -> None:
+        """To be written in its turn."""
+        kept = (self._clock, save.version.clock)
+        self._waiting = deque(one for one in self._waiting if one.version.clock in kept)
+        self._waiting.append(save)
+
+    def next(self) -> Save | None:
+        """The next one, which is to be written now."""
+        save = self._waiting.popleft() if self._waiting else None
+        self._clock = save.version.clock if save else None
+        return save
 
 
 def _state(table: list[tuple[str, list[int]]], body: memoryview) -> State:

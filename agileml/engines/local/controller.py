@@ -122,16 +122,16 @@ class ControllerProcess:
         """For as long as the provider lets it."""
         self._post.open()
         while True:
-            now = time.monotonic()
-            if now >= self._next_tick:
-                self._next_tick = now + self._tick_every
-                self._control(Tick())
-            for event in self._post.receive(self._next_tick - now):
+            for event in self._post.receive(max(0.0, self._next_tick - time.monotonic())):
                 match event:
                     case Letter():
                         self._hear(event)
                     case Unlinked() if event.peer != PROVIDER:
                         self._control(Lost(event.peer, event.reason))
+            # After the mail: when this process was held up itself, the heartbeats of that time are in it.
+            if time.monotonic() >= self._next_tick:
+                self._next_tick = time.monotonic() + self._tick_every
+                self._control(Tick())
 
     def _hear(self, letter: Letter) -> None:
         """Nobody speaks for another, but the provider, who says whom it will take and who is gone."""

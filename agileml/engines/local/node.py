@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from agileml.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send
-from agileml.engines.local.checkpoints import Checkpoints
+from agileml.engines.local.checkpoints import Backlog, Checkpoints
 from agileml.engines.local.post import Letter, Lifeline, Post
 from agileml.engines.local.roles import NodeRole
 from agileml.errors import AgileMLError
@@ -44,6 +44,7 @@ class NodeProcess:
         self._checkpoints = Checkpoints(role.office.checkpoints)
         self._compute = ThreadPoolExecutor(1, "compute")
         self._disk = ThreadPoolExecutor(1, "disk")
+        self._backlog, self._writes = Backlog(), False
         self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._node: Node | None = None
         self._beat_every = role.heartbeat_timeout / HEARTBEATS
@@ -120,12 +121,30 @@ class NodeProcess:
             case Compute():
                 self._later(self._compute, partial(node.bench.run, action), node.computed)
             case Save():
-                epoch, partition, version = action.epoch, action.partition, action.version
-                save = partial(self._checkpoints.save, partition, version)
-                self._later(self._disk, save, lambda _: node.saved(epoch, partition, version.clock))
+                self._backlog.add(action)
+                if not self._writes:
+                    self._write_next(node)
             case Fetch():
                 fetch = partial(self._checkpoints.load, action.partition, action.clock)
                 self._later(self._disk, fetch, lambda version: node.fetched(action.epoch, action.partition, version))
+
+    def _write_next(self, node: Node) -> None:
+        save = self._backlog.next()
+        self._writes = save is not None
+        if save is not None:
+            self._later(self._disk, partial(self._write, save), partial(self._written, node, save))
+
+    def _write(self, save: Save) -> bool:
+        try:
+            self._checkpoints.save(save.partition, save.version)
+        except OSError as error:
+            log.error("a checkpoint could not be written; an older one stays", exc_info=error)
+            return False
+        return True
+
+    def _written(self, node: Node, save: Save, done: bool) -> list[Action]:
+        self._write_next(node)
+        return node.saved(save.epoch, save.partition, save.version.clock) if done else []
 
     # -- the other threads -------------------------------------------------------------------------------------------
 
@@ -148,8 +167,6 @@ class NodeProcess:
         error = future.exception()
         if error is None:
             self._act(self._decided(then, future.result()))
-        elif isinstance(error, OSError):
-            log.error("a checkpoint could not be written; an older one stays", exc_info=error)
         else:
             self._act(self._broken(error))
 

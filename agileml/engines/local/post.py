@@ -20,6 +20,7 @@ from agileml.transport import (
     Event,
     Identity,
     Lost,
+    QueueFull,
     Received,
     Rejected,
     Settings,
@@ -32,6 +33,9 @@ PROVIDER = "provider"
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
 """Seconds between attempts to reach the controller."""
+
+FULL_PAUSE = 0.01
+"""Seconds between looks whether there is room again for what waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,16 @@ class Office:
 
 
 class Post:
-    """The mail of one process. A letter to itself arrives, too; one to a process that is gone is dropped."""
+    """The mail of one process. A letter to itself arrives, too; one to a process that is gone is dropped.
 
-    def __init__(self, office: Office, name: str) -> None:
+    What a peer has no room for waits. Only the controller does not wait for nodes: one that leaves so much of its mail
+    unread is as good as gone, and hung up on.
+    """
+
+    def __init__(self, office: Office, name: str, settings: Settings | None = None) -> None:
         self.name = name
         self._office = office
-        self._endpoint = Endpoint(Identity(name), office.secret, Settings())
+        self._endpoint = Endpoint(Identity(name), office.secret, settings or Settings())
         self._codec = Codec([*_messages(), Iteration, Failed, MachineLost, ModelPart, Ended])
         self._waiting: dict[str, list[object]] = {}
         self._own: deque[object] = deque()
@@ -99,12 +107,33 @@ class Post:
         """Sends, now or once there is a link."""
         if to == self.name:
             self._own.append(message)
-        elif to in self._endpoint.peers and to not in self._waiting:
-            self._endpoint.send(to, *self._codec.encode(message))
+        elif to in self._waiting:
+            self._waiting[to].append(message)
+        elif to in self._endpoint.peers:
+            self._hand_over(to, [message])
         elif self._may_wait(to):
-            self._waiting.setdefault(to, []).append(message)
+            self._waiting[to] = [message]
             if self.name != CONTROLLER:
                 self.reach(to)
+
+    def _hand_over(self, to: str, letters: list[object]) -> None:
+        """Gives letters to the link; those for which it has no room wait."""
+        for number, message in enumerate(letters):
+            try:
+                self._endpoint.send(to, *self._codec.encode(message))
+            except QueueFull as error:
+                if self.name == CONTROLLER and to != PROVIDER:
+                    self._endpoint.drop(to, f"it does not read what it is sent: {error}")
+                else:
+                    self._waiting[to] = letters[number:]
+                return
+
+    def _hand_over_waiting(self) -> bool:
+        """Tries again where there is a link; whether letters still wait for room."""
+        linked = [to for to in self._waiting if to in self._endpoint.peers]
+        for to in linked:
+            self._hand_over(to, self._waiting.pop(to))
+        return any(to in self._waiting for to in linked)
 
     def _may_wait(self, to: str) -> bool:
         """Whether a letter is of use later.
@@ -115,6 +144,8 @@ class Post:
 
     def receive(self, timeout: float) -> Iterator[Letter | Connected | Lost | Rejected]:
         """What has come, or comes within this time."""
+        if self._hand_over_waiting():
+            timeout = min(timeout, FULL_PAUSE)
         own, self._own = self._own, deque()
         events = self._endpoint.poll(0.0 if own else timeout)
         for message in own:
@@ -134,8 +165,7 @@ class Post:
                         self._endpoint.drop(event.peer, f"it sent {error}")
                     return None
             case Connected():
-                for message in self._waiting.pop(event.peer, ()):
-                    self.send(event.peer, message)
+                self._hand_over(event.peer, self._waiting.pop(event.peer, []))
             case Lost() | Rejected():
                 self._waiting.pop(event.peer or "", None)
         return event

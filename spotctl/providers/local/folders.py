@@ -99,9 +99,19 @@ class Place:
         return self.ended or ending(self.fate, self.lease_until, self.returned_at, now)
 
     @property
+    def pid(self) -> int | None:
+        """Its process, once it has come up."""
+        return _moment(read_json(self.folder / "state.json"), "pid")
+
+    @property
+    def given(self) -> Mapping[str, Any] | None:
+        """What it was last given to run, as it was written down."""
+        return read_json(self.folder / "work.json")
+
+    @property
     def work(self) -> str:
         """The name of what it was last given to run."""
-        work = read_json(self.folder / "work.json")
+        work = self.given
         return "" if work is None else str(work["name"])
 
     def exit_code(self, work: str) -> int | None:

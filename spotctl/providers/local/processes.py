@@ -17,7 +17,8 @@ from pathlib import Path
 
 import spotctl
 from spotctl.agent.fate import FAILED, Ending, ending
-from spotctl.agent.processes import MARK, kill_marked, marked
+from spotctl.agent.lease import FOLDER_VARIABLE
+from spotctl.agent.processes import MARK, environment_of, kill_marked, marked
 from spotctl.providers.local.folders import Place
 
 _CODE = Path(spotctl.__file__).parents[1]
@@ -81,6 +82,19 @@ def fail(place: Place, now: int) -> None:
         if lock is not None and place.ended is None:
             kill_marked(place.folder)
             place.end(Ending(max(now, place.fate.started), FAILED))
+
+
+def surroundings(place: Place) -> tuple[dict[str, str], str]:
+    """The environment and the folder in which a machine's work runs."""
+    work, own = place.given or {}, place.folder / "work"
+    own.mkdir(exist_ok=True)
+    environment = {
+        **(environment_of(place.pid or os.getpid()) or os.environ),
+        **work.get("environment", {}),
+        MARK: str(place.folder),
+        FOLDER_VARIABLE: str(place.folder / "job"),
+    }
+    return environment, work.get("folder") or str(own)
 
 
 def strays(machines: Path) -> Iterator[tuple[int, Path]]:

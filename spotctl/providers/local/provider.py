@@ -21,6 +21,7 @@ from spotctl.agent.processes import kill
 from spotctl.errors import BadSettings
 from spotctl.providers.base import (
     EndReason,
+    Invocation,
     Machine,
     MachineState,
     NotFound,
@@ -33,7 +34,7 @@ from spotctl.providers.base import (
     Unanswered,
 )
 from spotctl.providers.local.folders import Allocation, Folders, Place
-from spotctl.providers.local.processes import bury, fail, is_alive, start, strays
+from spotctl.providers.local.processes import bury, fail, is_alive, start, strays, surroundings
 from spotctl.providers.replayed import Held, Replayed, Warnings
 from spotctl.providers.tokens import same_order
 
@@ -171,6 +172,13 @@ class LocalProvider:
                 return file.read()
         except FileNotFoundError:
             return b""
+
+    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
+        """See `TakesCommands`. The command bears the machine's mark, by which the machine ends it with itself."""
+        place = self._folders.places([machine])[machine]
+        if place is None or place.end_by(self.now()) is not None:
+            raise NotFound(f"{machine}: gone; rent others", (machine,))
+        return Invocation(tuple(command), *surroundings(place))
 
     @cached_property
     def _market(self) -> Replayed:

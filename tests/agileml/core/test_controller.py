@@ -197,6 +197,16 @@ def test_a_checkpoint_is_asked_for_every_so_many_clocks_and_counts_when_whole() 
     assert control.checkpoint == 2
 
 
+def test_no_checkpoint_is_asked_for_while_one_is_written_unless_it_takes_too_long() -> None:
+    control = running("r", "t", clocks=20, checkpoint_every=1)
+    asked = []
+    for clock in range(1, 12):
+        asked += [clock] * (Send("r", Stable(1, clock, checkpoint=True)) in committed(control, clock))
+        if clock == 3:
+            hear(control, Saved("r", 1, 0, 1), Saved("r", 1, 1, 1))
+    assert asked == [1, 4, 8]
+
+
 def test_a_lost_active_server_takes_everybody_back_to_what_the_copies_have() -> None:
     control = running("r", "t", "u", "v")
     assert control.table.owners == ("t", "u")

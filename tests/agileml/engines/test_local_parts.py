@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from agileml.actions import Save
 from agileml.core.work import Plan
-from agileml.engines.local.checkpoints import Checkpoints, DamagedCheckpoint
+from agileml.engines.local.checkpoints import Backlog, Checkpoints, DamagedCheckpoint
 from agileml.engines.local.controller import Memory
 from agileml.engines.results import counted
 from agileml.job import Counters
@@ -76,6 +78,39 @@ def test_old_ones_go_and_nothing_else(checkpoints: Checkpoints, tmp_path: Path) 
         checkpoints.save(1, Version(clock, Tally(1, 1), STATE))
     checkpoints.forget_before(9)
     assert files(tmp_path) == ["p1-c10.checkpoint", "p1-c9.checkpoint"]
+
+
+def save(partition: int, clock: int) -> Save:
+    return Save(1, partition, Version(clock, Tally(1, 1), []))
+
+
+def test_of_clocks_that_wait_only_the_latest_is_written_and_one_begun_is_written_to_its_end() -> None:
+    backlog = Backlog()
+    assert backlog.next() is None
+    written = list[tuple[int, int]]()
+    for clock in range(1, 31):
+        for partition in range(3):
+            backlog.add(save(partition, clock))
+        # The disk writes one partition while the job does two clocks.
+        if clock % 2 == 0:
+            one = backlog.next()
+            assert one is not None
+            written.append((one.version.clock, one.partition))
+    assert [partition for _, partition in written] == [0, 1, 2] * 5
+    assert [clock for clock, partition in written if partition == 0] == [clock for clock, p in written if p == 2]
+    assert [clock for clock, partition in written if partition == 0] == [2, 8, 14, 20, 26]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_disk_that_is_quick_enough_writes_everything(seed: int) -> None:
+    chance, backlog, given, written = random.Random(seed), Backlog(), list[Save](), list[Save]()
+    for clock in range(1, 8):
+        for partition in chance.sample(range(4), 4):
+            given.append(save(partition, clock))
+            backlog.add(given[-1])
+        while (one := backlog.next()) is not None:
+            written.append(one)
+    assert written == given
 
 
 def test_memory_gives_back_the_latest(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from agileml.actions import CONTROLLER
 from agileml.deltas import RowDelta
 from agileml.engines.local.post import PROVIDER, Letter, Lifeline, Office, Post
 from agileml.messages import Entry, Heartbeat, Leave, Part, Push
-from agileml.transport import Connected, Endpoint, Identity, Lost, Rejected
+from agileml.transport import Connected, Endpoint, Identity, Lost, Rejected, Settings
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 
@@ -26,11 +26,11 @@ def office() -> Iterator[Office]:
 
 
 @pytest.fixture
-def post(office: Office) -> Iterator[Callable[[str], Post]]:
+def post(office: Office) -> Iterator[Callable[..., Post]]:
     opened: list[Post] = []
 
-    def make(name: str) -> Post:
-        made = Post(office, name)
+    def make(name: str, settings: Settings | None = None) -> Post:
+        made = Post(office, name, settings)
         made.open()
         opened.append(made)
         return made
@@ -134,6 +134,48 @@ def test_the_lifeline_tries_again_after_longer_and_longer_pauses(post: Callable[
     assert pauses == pytest.approx([0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5])
     assert not lifeline.hear(Lost("t2", ""), now)
     assert lifeline.hear(Connected(CONTROLLER, ""), now)
+
+
+# -- peers that have no room -------------------------------------------------------------------------------------------
+
+TIGHT = Settings(max_queued_bytes=1 << 20)
+
+
+def large(number: int) -> Push:
+    """A letter of which the queue takes no two."""
+    rows = RowDelta(None, np.full(200_000, number, np.float32))
+    return Push(1, "t1", number, (), (Part(0, (Entry(0, 0, [rows]),)),), -1)
+
+
+@pytest.mark.parametrize(("sender", "receiver"), [("t1", "t2"), (CONTROLLER, PROVIDER), ("t1", CONTROLLER)])
+def test_what_there_is_no_room_for_waits_and_arrives_in_order(
+    post: Callable[..., Post], sender: str, receiver: str
+) -> None:
+    one, two = post(sender, TIGHT), post(receiver)
+    (two if sender == CONTROLLER else one).reach(receiver if sender != CONTROLLER else sender)
+    heard(one, two, until=lambda events: sum(isinstance(event, Connected) for event in events) == 2)
+    for number in range(20):
+        one.send(receiver, large(number))
+    came: list[int] = []
+    for _ in range(2000):
+        assert not any(isinstance(event, Lost) for event in one.receive(0.002))
+        came += [message.clock for message in letters(list(two.receive(0.002))) if isinstance(message, Push)]
+        if len(came) == 20:
+            break
+    assert came == list(range(20))
+
+
+def test_a_node_that_reads_nothing_is_lost_to_the_controller_which_goes_on(post: Callable[..., Post]) -> None:
+    controller, deaf, node = post(CONTROLLER, TIGHT), post("t1"), post("t2")
+    for one in (deaf, node):
+        one.reach(CONTROLLER)
+    heard(controller, deaf, node, until=lambda events: sum(isinstance(event, Connected) for event in events) == 4)
+    for number in range(20):
+        controller.send("t1", large(number))
+    (lost,) = [event for event in heard(controller, until=bool) if isinstance(event, Lost)]
+    assert (lost.peer, lost.reason.startswith("it does not read what it is sent")) == ("t1", True)
+    controller.send("t2", Heartbeat("still here"))
+    assert letters(heard(controller, node, until=letters_came)) == [Heartbeat("still here")]
 
 
 def test_who_sends_what_is_no_message_is_hung_up_on(office: Office, post: Callable[[str], Post]) -> None:

@@ -8,174 +8,215 @@ from pathlib import Path
 
 import pytest
 import stamina
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pricing_data.units import HOUR, MINUTE
+from spotctl.orchestrator import events as ev
 from spotctl.orchestrator import guard
 from spotctl.orchestrator.errors import LogFailed
 from spotctl.orchestrator.execute import Patience
-from spotctl.orchestrator.log import EventLog
+from spotctl.orchestrator.log import EventLog, Row
 from spotctl.orchestrator.runner import Limits
-from spotctl.providers.base import NoCapacity, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
-from tests.spotctl.orchestrator.worlds import MARKETS, TARIFF, DeadlyLog, Death, Killed, Life, life
+from spotctl.providers.base import (
+    NoCapacity,
+    NotPermitted,
+    Order,
+    ProviderError,
+    QuotaReached,
+    Throttled,
+    Unanswered,
+)
+from spotctl.providers.fake import (
+    Call,
+    Fault,
+    LostAnswer,
+    LostRequest,
+    PartialGrant,
+    Refusal,
+    SlowDescribe,
+)
+from tests.spotctl.orchestrator.worlds import MARKETS, START, TARIFF, Life, MemoryLog, life
 
-ERRORS = {
-    "throttled": Throttled("slow down"),
-    "unanswered": Unanswered("nobody answers"),
-    "other": ProviderError("the disk of the provider is full"),
+CALLS = ("rent", "renew", "give_back", "machines")
+FAULTS = {
+    "throttled": Refusal(Throttled("slow down")),
+    "lost request": LostRequest(),
+    "lost answer": LostAnswer(),
+    "other": Refusal(ProviderError("the disk of the provider is full")),
 }
 
 
-def failing(times: int, error: Exception, only: str = "") -> Callable[[str], Exception | None]:
-    left = [times]
+def for_market(number: int, fault: Fault) -> Callable[[Call], Fault | None]:
+    def meets(call: Call) -> Fault | None:
+        return fault if isinstance(call.asked, Order) and call.asked.market == MARKETS[number] else None
 
-    def fail(what: str) -> Exception | None:
-        if not what.startswith(only) or not left[0]:
-            return None
-        left[0] -= 1
-        return error
+    return meets
 
-    return fail
+
+def always(name: str, fault: Fault) -> Callable[[Call], Fault | None]:
+    return lambda call: fault if call.name == name else None
 
 
 def clean(one: Life) -> None:
-    assert not one.cloud.running
-    assert one.state().machines.keys() == one.cloud.all.keys()
+    assert not one.world.running
+    assert one.state().machines.keys() == {machine.id for machine in one.cloud.everything}
 
 
-@pytest.mark.parametrize("call", ["rent", "renew", "give back", "machines"])
-@pytest.mark.parametrize("error", sorted(ERRORS))
-def test_calls_that_fail_are_made_again(tmp_path: Path, call: str, error: str) -> None:
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_calls_that_fail_are_made_again_and_nothing_is_bought_twice(tmp_path: Path, call: str, fault: str) -> None:
     one = life(tmp_path)
-    one.cloud.fail = failing(3, ERRORS[error], call)
+    one.cloud.script(call, *[FAULTS[fault]] * 5)
     assert one.run().outcome == "done"
     clean(one)
-    if error != "other":
-        assert len(one.cloud.all) == 4
-
-
-@pytest.mark.parametrize("call", ["rent", "renew", "give back", "machines"])
-def test_an_answer_that_is_lost_buys_nothing_twice(tmp_path: Path, call: str) -> None:
-    one = life(tmp_path)
-    one.cloud.lose_answer = failing(5, Unanswered("the line is dead"), call)
-    assert one.run().outcome == "done"
-    clean(one)
-    assert len(one.cloud.all) == 4
+    if fault != "other":
+        assert len(one.cloud.everything) == 4
 
 
 def test_a_call_is_repeated_at_once_with_pauses(tmp_path: Path) -> None:
     one = replace(life(tmp_path), patience=Patience(attempts=3, first_pause=0.0))
-    one.cloud.fail = failing(2, Throttled("slow down"), "rent")
+    one.cloud.script("rent", *[FAULTS["throttled"]] * 2)
     with stamina.set_testing(True, attempts=3):
         one.run()
-    assert one.cloud.calls.index("renew") > [i for i, call in enumerate(one.cloud.calls) if call == "rent b"][2]
-    assert one.cloud.calls[:5].count("rent b") == 3
+    asked = [call for call in one.world.calls("rent") if call.at == START]
+    assert [call.asked for call in asked[:3]] == [asked[0].asked] * 3
+
+
+def test_fewer_machines_than_ordered_are_what_there_is(tmp_path: Path) -> None:
+    one = life(tmp_path)
+    one.cloud.script("rent", PartialGrant(1), PartialGrant(1))
+    assert one.run().outcome == "done"
+    clean(one)
+    brought = [event for row in one.rows() if isinstance(event := row.event, ev.Rented)]
+    assert [len(event.machines) for event in brought[:2]] == [1, 1]
+
+
+def test_machines_that_show_late_are_not_taken_for_gone(tmp_path: Path) -> None:
+    one = life(tmp_path)
+    one.cloud.script("rent", SlowDescribe(4), SlowDescribe(4))
+    assert one.run().outcome == "done"
+    clean(one)
+    assert len(one.cloud.everything) == 4
 
 
 @pytest.mark.parametrize("error", [NoCapacity("none left"), QuotaReached("no more of these")])
-def test_a_market_that_refuses_rests_and_the_next_is_taken(tmp_path: Path, error: Exception) -> None:
+def test_a_market_that_refuses_rests_and_the_next_is_taken(tmp_path: Path, error: ProviderError) -> None:
     one = life(tmp_path)
-    one.cloud.fail = failing(10**6, error, "rent a")
+    one.cloud.weather = for_market(0, Refusal(error))
     assert one.run().outcome == "done"
-    assert {machine.market for machine in one.cloud.all.values()} == {MARKETS[1]}
-    first = one.state().rests[MARKETS[0]]
-    assert first.times == one.cloud.calls.count("rent a")
+    assert {machine.market for machine in one.cloud.everything} == {MARKETS[1]}
+    refused = [call for call in one.world.calls("rent") if one.cloud.weather(call)]
+    assert one.state().rests[MARKETS[0]].times == len(refused)
     clean(one)
 
 
-def test_no_capacity_anywhere_ends_in_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [NoCapacity("none left"), QuotaReached("no more of these")])
+def test_no_capacity_anywhere_ends_in_time(tmp_path: Path, error: ProviderError) -> None:
     one = replace(life(tmp_path), limits=Limits(without_machines=HOUR))
-    one.cloud.fail = failing(10**6, NoCapacity("none left"), "rent")
+    one.cloud.weather = always("rent", Refusal(error))
     ended = one.run()
     assert ended.outcome == "no capacity"
-    assert HOUR < one.cloud.clock - one.state().started < HOUR + 5 * MINUTE
-    assert one.cloud.calls.count("rent b") < 12, "a market that refuses is not asked all the time"
+    assert HOUR < one.cloud.now() - one.state().started < HOUR + 5 * MINUTE
+    asked = [call for call in one.world.calls("rent") if call.asked.market == MARKETS[1]]  # type: ignore[attr-defined]
+    assert len(asked) < 12, "a market that refuses is not asked all the time"
 
 
 def test_a_lost_market_is_not_tried_first_again(tmp_path: Path) -> None:
     one = life(tmp_path, {8: (MARKETS[0], False)})
     one.run()
-    spot = [machine.market for machine in one.cloud.all.values() if machine.bid is not None]
+    spot = [machine.market for machine in one.cloud.everything if machine.bid is not None]
     assert spot == [MARKETS[0]] * 3 + [MARKETS[1]] * 3
 
 
 def test_credentials_that_expire_leave_it_to_the_leases(tmp_path: Path) -> None:
     one = life(tmp_path, rounds=10**6)
-    one.cloud.fail = lambda _: NotPermitted("expired; log in again") if one.cloud.rounds > 20 else None
+    expired = Refusal(NotPermitted("expired; log in again"))
+    one.cloud.weather = lambda call: expired if call.at > START + 10 * MINUTE else None
     ended = one.run()
     assert (ended.outcome, ended.message) == ("not permitted", "expired; log in again")
     clean(one)
+    leases = max(held.lease_until for held in one.state().machines.values())
+    assert one.cloud.now() < leases + 5 * MINUTE
 
 
-def test_a_full_disk_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full(DeadlyLog):
-        def append(self, run: str, at: int, event: object) -> object:  # type: ignore[override]
-            if one.cloud.rounds > 5:
-                raise LogFailed("event log: disk full")
-            return super().append(run, at, event)  # type: ignore[arg-type]
+class FullLog(MemoryLog):
+    """A log whose disk is full after so many rows."""
 
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+
+    def append(self, run: str, at: int, event: ev.Event) -> Row:
+        if len(self.rows) >= self.room:
+            raise LogFailed("event log: disk full")
+        return super().append(run, at, event)
+
+
+@pytest.mark.parametrize("room", range(1, 18))
+def test_a_full_disk_leaves_nothing_running(tmp_path: Path, room: int) -> None:
     one = life(tmp_path, {6: (MARKETS[0], False)})
-    monkeypatch.setattr("tests.spotctl.orchestrator.worlds.DeadlyLog", Full)
-    with pytest.raises(LogFailed):
+    log = FullLog(room)
+    one.opened = lambda: log
+    with pytest.raises(LogFailed, match="disk full"):
         one.run()
-    assert not one.cloud.running
+    assert not one.world.running
+    # Once there is room again, the run can be gone on with.
+    log.room = 10**6
+    assert one.run().outcome == "done"
+    clean(one)
+
+
+def test_what_nobody_thought_of_leaves_nothing_running(tmp_path: Path) -> None:
+    one = life(tmp_path)
+    one.cloud.script("machines", *[Refusal(Throttled("slow down"))] * 8)
+
+    def fails(*_: object) -> None:
+        if one.world.rounds == 12:
+            raise ZeroDivisionError
+
+    one.work.payload, before = one.work.payload, one.work.turn  # type: ignore[method-assign]
+    one.work.turn = lambda *given: fails() or before(*given)  # type: ignore[method-assign,func-returns-value]
+    with pytest.raises(ZeroDivisionError):
+        one.run()
+    assert not one.world.running
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
 def test_a_clock_that_jumps(tmp_path: Path, jump: int) -> None:
     one = life(tmp_path)
 
-    def jumping(_: str) -> None:
-        if one.cloud.rounds == 6 and not jumped:
-            one.cloud.clock += jump
+    def jumping(_: Call) -> None:
+        if one.world.rounds == 6 and not jumped:
+            one.cloud.time += jump
             jumped.append(jump)
 
     jumped: list[int] = []
-    one.cloud.fail = jumping
+    one.cloud.weather = jumping
     assert one.run().outcome == "done"
     clean(one)
-    with EventLog(one.path) as log:
-        moments = [row.at for row in log.of_run("job-1")]
+    moments = [row.at for row in one.rows()]
     assert moments == sorted(moments), "the log's time went back"
-
-
-def exact(one: Life) -> int:
-    """What the cloud bills, by its own account."""
-    amount = 0
-    for machine in one.cloud.all.values():
-        assert machine.ended is not None
-        price = 200_000_000 if machine.bid is None else {MARKETS[0]: 50_000_000, MARKETS[1]: 60_000_000}[machine.market]
-        amount += max(-(-(machine.ended - machine.started) // 10**6), 60) * price
-    return amount
 
 
 def test_the_log_tells_what_was_spent(tmp_path: Path) -> None:
     one = life(tmp_path, {8: (MARKETS[0], True), 24: (MARKETS[1], False)})
     one.run()
-    assert guard.spent(one.state(), one.cloud.clock, TARIFF) == exact(one)
+    paid = 0
+    for machine in one.cloud.everything:
+        assert machine.ended is not None
+        price = 200_000_000 if machine.bid is None else {MARKETS[0]: 50_000_000, MARKETS[1]: 60_000_000}[machine.market]
+        paid += max(-(-(machine.ended - machine.started) // 10**6), 60) * price
+    assert guard.spent(one.state(), one.cloud.now(), TARIFF) == paid
 
 
-@settings(max_examples=15, deadline=None)
-@given(
-    budget=st.integers(1, 400),
-    dies=st.lists(st.integers(0, 60), max_size=2),
-    lost=st.integers(0, 40),
-    call=st.sampled_from(["rent", "renew", "give back"]),
-)
-def test_a_budget_is_never_passed(
-    tmp_path_factory: pytest.TempPathFactory, budget: int, dies: list[int], lost: int, call: str
-) -> None:
-    limit = budget * guard.NANO_SECONDS_PER_DOLLAR // 1000
-    one = replace(life(tmp_path_factory.mktemp("budget"), rounds=400), limits=Limits(budget=limit))
-    one.cloud.lose_answer = failing(lost, Unanswered("the line is dead"), call)
-    for at in dies:
-        try:
-            one.run(Death(at))
-        except Killed:
-            # Nobody goes on for a while: the leases run out.
-            for _ in range(at):
-                one.cloud.pass_round()
-    assert one.run().outcome in ("budget reached", "done")
-    clean(one)
-    assert exact(one) <= limit
+def test_the_log_on_the_disk_is_the_one_that_is_read(tmp_path: Path) -> None:
+    one = life(tmp_path)
+    one.run()
+    with EventLog(tmp_path / "log.sqlite") as log:
+        assert log.of_run(one.state().run) == one.rows()
+
+
+def test_an_answer_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
+    one = replace(life(tmp_path), limits=Limits(without_machines=HOUR))
+    one.cloud.weather = always("rent", Refusal(Unanswered("the line is dead")))
+    assert one.run().outcome == "no capacity"
+    assert not one.cloud.everything

@@ -69,7 +69,6 @@ def test_an_eviction_frees_its_hour_and_what_was_committed() -> None:
         (0, order(1, 1, 80_000_000, HOUR)), (0, granted(1, 1)), (1, ev.MachineEnded("m1-0", START + MINUTE, "evicted"))
     )
     assert guard.committed(one, START + 2 * MINUTE, HOURLY, MINUTE) == 0
-    assert guard.on_demand(one, START + 2 * MINUTE, TARIFF) == 60 * ON_DEMAND
 
 
 @given(st.integers(1, 3), st.integers(61, 4000), st.integers(61, 4000), st.integers(0, 300), st.integers(SPOT, 10**9))

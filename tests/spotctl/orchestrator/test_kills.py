@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.spotctl.orchestrator.kills import TAKEN, points, survive
-from tests.spotctl.orchestrator.worlds import Death, life
+from tests.spotctl.orchestrator.kills import TAKEN, deaths_of, points, survive
+from tests.spotctl.orchestrator.worlds import CHANGING, Death, life
 
 SAMPLE = 16
 
@@ -18,15 +18,14 @@ def test_a_run_survives_its_runners_death(tmp_path: Path, at: int) -> None:
     survive(tmp_path, [at])
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_runners_die_again_and_again(tmp_path: Path, seed: int) -> None:
-    draw = random.Random(seed)
-    survive(tmp_path, [draw.randrange(40) for _ in range(12)])
+@pytest.mark.parametrize("seed", range(6))
+def test_runners_die_again_while_they_resume(tmp_path: Path, seed: int) -> None:
+    survive(tmp_path, deaths_of(seed))
 
 
 def test_the_matrix_meets_every_kind_of_point() -> None:
     met = set(points())
-    for where in ("write RentIntended", "write Rented", "rent", "renew", "give_back", "machines", "write RunEnded"):
+    for where in ("write RentIntended", "write Rented", "write StopRequested", "write RunEnded", *CHANGING):
         assert {f"before {where}", f"after {where}"} <= met
 
 

@@ -29,8 +29,12 @@ EVENTS = st.one_of(
     *(
         st.from_type(kind)
         for kind in KINDS.values()
-        if kind not in (ev.RunBegan, ev.RunEnded, ev.RentIntended, ev.Progressed)
+        if kind
+        not in (ev.RunBegan, ev.RunEnded, ev.StopRequested, ev.RentIntended, ev.Progressed, ev.Planned, ev.Priced)
     ),
+    st.builds(ev.Planned, *(st.floats(0, 1e6) for _ in range(5)), st.booleans()),
+    st.builds(ev.Priced, st.sampled_from(MARKETS), st.text(), *(st.lists(st.integers()).map(tuple) for _ in range(2))),
+    st.builds(ev.StopRequested, st.text(), st.text(), st.just({"model": "m", "clocks": 3})),
     st.builds(
         ev.RentIntended,
         st.integers(1),
@@ -42,7 +46,14 @@ EVENTS = st.one_of(
         st.booleans(),
         st.integers(0),
     ),
-    st.builds(ev.Progressed, st.integers(0), st.none() | st.floats(-1e9, 1e9), st.integers(1, 3)),
+    st.builds(
+        ev.Progressed,
+        st.integers(0),
+        st.none() | st.floats(-1e9, 1e9),
+        st.integers(1, 3),
+        ready=st.lists(st.builds(ev.Moment, st.text(), st.integers())).map(tuple),
+        redone=st.lists(st.builds(ev.Stretch, st.integers(), st.integers())).map(tuple),
+    ),
     st.builds(ev.RunBegan, st.text(), st.text(), st.just({"name": "x", "n": [1, None]}), st.text(), st.integers(0)),
 )
 

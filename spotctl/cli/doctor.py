@@ -1,0 +1,62 @@
+"""`spotctl doctor`: whether all is well, and the least permissions that each cloud has to give."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+
+class PolicyCloud(StrEnum):
+    """Whose document is wanted."""
+
+    AWS = "aws"
+    GCP = "gcp"
+    AZURE = "azure"
+
+
+def doctor(
+    context: typer.Context,
+    policy: Annotated[
+        PolicyCloud | None,
+        typer.Option("--policy", help="Print the least permissions that a cloud has to give, as its own document."),
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Look at versions, the home, prices, leftovers, and each cloud that is set up; say what fails and how to cure it.
+
+    Clouds that are not set up here are not asked. Credentials are found by each cloud's own SDK, and never shown.
+
+    Exit codes: 0 all is well, 5 credentials or permissions fail, 1 anything else does.
+
+    Example: spotctl doctor --policy aws > policy.json
+    """
+    session: Session = context.obj
+    if policy is not None:
+        session.answer_json(_document(policy, session))
+        return
+    from spotctl.doctor import clouds, here, views
+    from spotctl.doctor.findings import exit_code
+
+    found = [*here.findings(session.settings, time.time_ns() // 1000), *clouds.findings(session.settings)]
+    if json_:
+        session.answer_json(views.answer(found))
+    else:
+        session.out.print(views.shown(found))
+    raise typer.Exit(exit_code(found))
+
+
+def _document(cloud: PolicyCloud, session: Session) -> dict[str, object]:
+    import os
+
+    from spotctl.doctor import policies
+
+    if cloud is PolicyCloud.AWS:
+        return policies.aws()
+    if cloud is PolicyCloud.GCP:
+        return policies.gcp()
+    return policies.azure(session.settings.azure_subscription or os.environ.get("AZURE_SUBSCRIPTION_ID", ""))

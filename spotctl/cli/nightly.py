@@ -1,0 +1,208 @@
+"""`spotctl nightly`: jobs that a timer starts every night."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from spotctl.nightly.conduct import Told
+    from spotctl.nightly.install import Timers
+    from spotctl.nightly.room import Installed, Room
+
+app = typer.Typer(
+    help="Run jobs every night by a timer of this computer, and tell how they went.", no_args_is_help=True
+)
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the nightly job.", show_default=False)]
+
+
+@app.command()
+def install(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The job file.", show_default=False)],
+    at: Annotated[str, typer.Option(help="When a night begins, by this computer's clock: 02:00.", show_default=False)],
+    deadline: Annotated[
+        str, typer.Option(help="When it must be over: 06:00. What is not done by then is stopped.")
+    ] = "",
+    scheduler: Annotated[str, typer.Option(help="Who starts it: systemd, cron or auto.")] = "auto",
+    json_: JsonOption = False,
+) -> None:
+    """Have a job run every night. Doing it again changes the hours, and nothing else.
+
+    What runs is the job file as it then is, not a copy. Secrets and cloud credentials that it needs are read from a
+    file for your eyes only, which is named when you install.
+
+    Example: spotctl nightly install job.yaml --at 02:00 --deadline 06:00
+    """
+    from spotctl.nightly import install as installing
+    from spotctl.nightly.hours import Hours, time_of_day
+    from spotctl.nightly.room import Room
+
+    session: Session = context.obj
+    hours = Hours(time_of_day(at, "--at"), time_of_day(deadline, "--deadline") if deadline else None)
+    timers = installing.Timers.of_this_user()
+    home = session.settings.home
+    added = installing.install(file, hours, _scheduler(scheduler), home, timers, _now())
+    room = Room(home.resolve(), added.nightly.name)
+    if json_:
+        more = {"done": added.done, "to_do": list(added.to_do), "missing": list(added.missing)}
+        session.answer_json({**_job(room, added.nightly, timers), **more})
+        return
+    zone, zone_name = _zone()
+    session.out.print(
+        f"{added.nightly.name}: {added.done}; next start {_next(added.nightly, zone)} ({zone_name}), by"
+        f" {added.nightly.scheduler}"
+    )
+    for line in added.to_do:
+        session.out.print(f"  to do: {line}")
+
+
+@app.command("ls")
+def list_(context: typer.Context, json_: JsonOption = False) -> None:
+    """Show the nightly jobs: when they run next, how the last night went, and what would keep the next from running.
+
+    Example: spotctl nightly ls
+    """
+    from rich.table import Table
+
+    from spotctl.nightly.install import Timers
+    from spotctl.nightly.room import rooms
+
+    session: Session = context.obj
+    timers = Timers.of_this_user()
+    jobs = [_job(room, found, timers) for room in rooms(session.settings.home.resolve()) if (found := room.installed)]
+    if json_:
+        session.answer_json({"nightly": jobs})
+        return
+    if not jobs:
+        session.remark("no nightly job is installed (spotctl nightly install FILE --at 02:00)")
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("name", "hours", "by", "next", "last night", "cost", "trouble"):
+        table.add_column(column, overflow="fold")
+    for job in jobs:
+        hours = job["at"] if job["deadline"] is None else f"{job['at']}-{job['deadline']}"
+        last = job["last_night"] or {}
+        cost = last.get("cost_usd")
+        told = f"{last['night']} {last['outcome']}" if last else ""
+        shown = "" if cost is None else f"${cost:,.2f}"
+        table.add_row(job["name"], hours, job["scheduler"], job["next"], told, shown, job["trouble"])
+    session.out.print(table)
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    name: NameArgument,
+    scheduled: Annotated[
+        bool, typer.Option("--scheduled", help="As the timer does: each night once, and none after its deadline.")
+    ] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Run a nightly job now, as its timer does: go on with an interrupted run, or begin one; then tell how it went.
+
+    Exit codes: 0 done, 1 the job failed, 2 it could not begin, 3 no capacity or not done in time, 4 budget reached,
+    5 credentials or permission, 6 it runs already.
+
+    Example: spotctl nightly run nightly-recsys
+    """
+    from spotctl.cli.launch import EXIT_CODES
+    from spotctl.nightly import environment
+    from spotctl.nightly.conduct import Starter, equip
+    from spotctl.nightly.room import installed
+
+    session: Session = context.obj
+    home = session.settings.home.resolve()
+    room, nightly = installed(home, name)
+    settings = equip(nightly, room, environment.provided(room.environment))
+    told = Starter(nightly, room, settings, _zone()[0], scheduled).run()
+    if json_:
+        session.answer_json(_answer(told))
+    # A timer mails what its command says: a night that went well needs no mail.
+    elif not scheduled or told.verdict.outcome != "done":
+        session.out.print(told.verdict.message if told.notice is None else told.notice.text, soft_wrap=True)
+    if told.verdict.error is not None:
+        raise told.verdict.error
+    raise typer.Exit(EXIT_CODES[told.verdict.outcome])
+
+
+@app.command()
+def rm(context: typer.Context, name: NameArgument, json_: JsonOption = False) -> None:
+    """Take a job out of its timer. Its logs, reports and environment file stay where they are.
+
+    Example: spotctl nightly rm nightly-recsys
+    """
+    from spotctl.nightly.install import Timers, remove
+    from spotctl.nightly.room import installed
+
+    session: Session = context.obj
+    room, nightly = installed(session.settings.home.resolve(), name)
+    remove(room, nightly, Timers.of_this_user())
+    if json_:
+        session.answer_json({"name": name, "done": "removed", "kept": str(room.folder)})
+    else:
+        session.out.print(f"{name}: removed; its logs and its environment file stay in {room.folder}")
+
+
+def _scheduler(written: str) -> Any:  # noqa: ANN401 - the enum, which is imported where it is needed
+    from spotctl.errors import BadRequest
+    from spotctl.nightly.install import Scheduler
+
+    try:
+        return Scheduler(written)
+    except ValueError:
+        raise BadRequest(f"--scheduler: {written!r} is none of {', '.join(one.value for one in Scheduler)}") from None
+
+
+def _job(room: Room, nightly: Installed, timers: Timers) -> dict[str, Any]:
+    from bidbrain.billing import usd
+    from pricing_data.units import format_time
+    from spotctl.nightly.install import trouble
+
+    now, (zone, zone_name), last = _now(), _zone(), room.last
+    begins = nightly.hours.next_begin(now, zone)
+    kept = nightly.to_json()
+    night = last and {
+        "night": last.day.isoformat(),
+        "outcome": last.outcome if last.told else "interrupted or running",
+        "cost_usd": None if last.spent is None else usd(last.spent),
+    }
+    return {
+        **{key: kept[key] for key in ("name", "file", "at", "deadline", "scheduler")},
+        "next": _next(nightly, zone),
+        "next_utc": format_time(begins),
+        "zone": zone_name,
+        "last_night": night,
+        "trouble": trouble(room, nightly, timers),
+        "environment": str(room.environment),
+        "logs": str(room.logs),
+    }
+
+
+def _answer(told: Told) -> dict[str, Any]:
+    facts = {} if told.notice is None else dict(told.notice.facts)
+    return {"outcome": told.verdict.outcome, "message": told.verdict.message, "log": str(told.log), **facts}
+
+
+def _next(nightly: Installed, zone: tzinfo) -> str:
+    from spotctl.nightly.hours import clock_text
+
+    return clock_text(nightly.hours.next_begin(_now(), zone), zone)
+
+
+def _zone() -> tuple[tzinfo, str]:
+    from spotctl.nightly.hours import clocks_of_this_computer
+
+    return clocks_of_this_computer()
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

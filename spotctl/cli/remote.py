@@ -1,0 +1,62 @@
+"""`spotctl exec` and `spotctl ssh`: a command, or a shell, on a machine of a run."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.options import JobArgument
+from spotctl.cli.session import JsonOption, Session
+
+NodeOption = Annotated[
+    str,
+    typer.Option(
+        "--node", help="Which machine: its place in `status --json`, from 0, or its id.", show_default="the first"
+    ),
+]
+
+
+def exec_(
+    context: typer.Context,
+    job: JobArgument,
+    command: Annotated[list[str], typer.Argument(help="The command, after --.", show_default=False)],
+    node: NodeOption = "",
+    json_: JsonOption = False,
+) -> None:
+    """Run a command on a machine of a running job, in the folder and the environment of what it does there.
+
+    It ends with the machine at the latest. Its exit code is the command's, and 127 if there is no such command.
+
+    Example: spotctl exec nightly-recsys --node 1 -- nvidia-smi
+    """
+    from spotctl.launch import remote
+
+    session: Session = context.obj
+    reached = remote.reach(job, node, session.settings)
+    answered = remote.run(reached, command, keep=json_)
+    if json_:
+        told = {"machine": reached.machine, "exit_code": answered.code, "out": answered.out, "err": answered.err}
+        session.answer_json(told)
+    elif answered.err:
+        session.remark(f"spotctl: {answered.err}")
+    raise typer.Exit(answered.code)
+
+
+def ssh(context: typer.Context, job: JobArgument, node: NodeOption = "", json_: JsonOption = False) -> None:
+    """Open a shell on a machine of a running job; with --json only say which machine that is and where it would begin.
+
+    Example: spotctl ssh nightly-recsys --node 1
+    """
+    from spotctl.launch import remote
+
+    session: Session = context.obj
+    reached = remote.reach(job, node, session.settings)
+    shell = os.environ.get("SHELL", "/bin/sh")
+    if json_:
+        folder = reached.provider.invocation(reached.machine, [shell]).folder
+        session.answer_json({"machine": reached.machine, "shell": shell, "folder": folder})
+        return
+    session.remark(f"{reached.machine}: a shell of this computer, which ends with the machine; exit leaves it")
+    raise typer.Exit(remote.run(reached, [shell]).code)

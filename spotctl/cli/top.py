@@ -1,0 +1,69 @@
+"""`spotctl top`: a run, live."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.options import OptionalJobArgument
+from spotctl.cli.session import JsonOption, Session
+
+
+def top(
+    context: typer.Context,
+    job: OptionalJobArgument = "",
+    once: Annotated[bool, typer.Option("--once", help="Print it once, and end.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Show a run live: machines over time, stage, prices, spend against budget and on-demand, loss, events.
+
+    Leaving it leaves the run alone. Without JOB: those that run, else the latest. It needs the extra `tui`, except
+    with --once.
+
+    Example: spotctl top nightly-recsys
+    """
+    from spotctl.top import shown, views
+    from spotctl.top.lookout import Lookout
+
+    session: Session = context.obj
+    live = not (once or json_)
+    if live:
+        _require_live()
+    with ExitStack() as stack:
+        jobs = [job] if job else _jobs(session, all_=live)
+        looks = [stack.enter_context(Lookout(name, session.settings)).look for name in jobs]
+        first = looks[0]()
+        if json_:
+            session.answer_json(shown.answer(first))
+        elif once:
+            session.out.print(views.once(first, session.out.width))
+        else:
+            from spotctl.top.app import Top
+
+            Top(looks).run()
+
+
+def _require_live() -> None:
+    from spotctl.errors import BadRequest
+
+    try:
+        import textual  # noqa: F401 - asked before the run is read
+    except ImportError:
+        raise BadRequest("spotctl top needs an extra: pip install 'spotctl[tui]' (--once goes without)") from None
+    if not sys.stdout.isatty():
+        raise BadRequest("spotctl top needs a terminal; --once prints what it shows, --json for programs")
+
+
+def _jobs(session: Session, *, all_: bool) -> list[str]:
+    """Those that go on, else the one that was launched last."""
+    from spotctl.errors import BadRequest
+    from spotctl.launch import launching
+
+    names = launching.job_names(session.settings)
+    if not names:
+        raise BadRequest("no job was launched yet (spotctl launch FILE)")
+    going = launching.unfinished(session.settings) or names[-1:]
+    return going if all_ else going[-1:]

@@ -1,0 +1,51 @@
+"""Findings on the terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from spotctl.doctor.findings import Finding, Level, exit_code
+
+_MARKS = {
+    Level.GOOD: ("good", "green"),
+    Level.NOTE: ("note", "cyan"),
+    Level.FAILS: ("FAILS", "red"),
+    Level.NO_ACCESS: ("FAILS", "red"),
+}
+
+
+def answer(findings: Sequence[Finding]) -> dict[str, Any]:
+    """What `doctor --json` prints."""
+    return {
+        "exit_code": exit_code(findings),
+        "findings": [
+            {
+                "about": one.about,
+                "what": one.what,
+                "level": one.level.value,
+                "told": one.told,
+                "cure": one.cure or None,
+            }
+            for one in findings
+        ],
+    }
+
+
+def shown(findings: Sequence[Finding]) -> Group:
+    """Group by group; what is to be done stands below what it is for."""
+    parts: list[RenderableType] = []
+    for about, group in groupby(findings, key=lambda one: one.about):
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for one in group:
+            word, style = _MARKS[one.level]
+            table.add_row(Text(f"  {word}", style=style), f"{one.what}: {one.told}")
+            if one.cure:
+                table.add_row("", f"-> {one.cure}")
+        parts += [Text(about, style="bold"), table]
+    return Group(*parts)

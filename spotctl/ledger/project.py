@@ -1,0 +1,215 @@
+"""The ledger as a projection of the event log. Pure.
+
+A run's rows are settled once it has ended. From then on they follow from its events alone, because the last of these
+hold the prices and the billing rules of its machines (`Priced`): whoever projects them again, at whatever time and
+over whatever price store, gets the same rows. So they are kept nowhere else, and nothing can differ from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
+
+import numpy as np
+
+from bidbrain.billing import Bill, BillingRule, Charge, billing_rule
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import DAY, SECOND
+from spotctl.ledger.rows import Kind, Row, Use
+from spotctl.ledger.uses import Part, parts, replacements
+from spotctl.orchestrator import log
+from spotctl.orchestrator.events import Corrected, Priced
+from spotctl.orchestrator.guard import Tariff, bill_of, life_of, sent_amount
+from spotctl.orchestrator.state import Held, RunState, fold
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What runs paid, and for what."""
+
+    rows: tuple[Row, ...] = ()
+
+    @property
+    def amount(self) -> int:
+        """What was paid, in nano-dollar-seconds."""
+        return sum(row.amount for row in self.rows)
+
+
+def project(events: Iterable[log.Row], tariff: Tariff, now: int | None = None) -> Ledger:
+    """The ledger of the runs that events belong to.
+
+    `tariff` says what is not settled yet; a run that goes on is told up to its last event, or up to `now`.
+    """
+    rows = list[Row]()
+    for _, told in groupby(sorted(events, key=lambda row: (row.run, row.id)), key=lambda row: row.run):
+        kept = list(told)
+        state = fold(kept)
+        if state.began is not None:
+            until = state.at if now is None or state.ended is not None else max(now, state.at)
+            rows.extend(rows_of(state, until, recorded(kept, tariff)))
+            rows.extend(_corrections(state, kept))
+    return Ledger(tuple(rows))
+
+
+def rows_of(state: RunState, now: int, tariff: Tariff) -> list[Row]:
+    """The rows of a run, machine by machine; their sum is what the budget counts as spent."""
+    renewed = replacements(state)
+    rows: list[Row] = []
+    for held in sorted(state.machines.values(), key=lambda held: (held.started, held.id)):
+        page = _Page(state, held, now, replaces=held.id in renewed)
+        rows += page.computing(bill_of(state, held, now, tariff))
+        rows += page.beside()
+    return rows + [_egress(state, number) for number in range(len(state.sent))]
+
+
+def on_demand(state: RunState, now: int, tariff: Tariff) -> int:
+    """What the same work would have cost on demand, in nano-dollar-seconds."""
+    return sum(row.on_demand for row in rows_of(state, now, tariff))
+
+
+# -- what is settled ---------------------------------------------------------------------------------------------------
+
+
+def priced(state: RunState, now: int, tariff: Tariff) -> list[Priced]:
+    """The prices and rules that a run's rows rest on, for the log."""
+    markets = dict.fromkeys(allocation.market for allocation in state.allocations.values())
+    return [_priced(state, market, now, tariff) for market in markets]
+
+
+def _priced(state: RunState, market: Market, now: int, tariff: Tariff) -> Priced:
+    spot = {number for number, one in state.allocations.items() if one.market == market and one.bid is not None}
+    lives = [life_of(held, now) for held in state.machines.values() if held.allocation in spot]
+    rule = tariff.rule(market).name
+    if not lives:
+        return Priced(market, rule, (), ())
+    whole = tariff.prices(market, now).window(min(one.start for one in lives), max(one.end for one in lives))
+    # What repeats a price tells nothing more, but the ends say what is known.
+    told = np.diff(whole.prices, prepend=0) != 0
+    told[-1] = True
+    return Priced(market, rule, tuple(whole.times[told].tolist()), tuple(whole.prices[told].tolist()))
+
+
+def recorded(events: Iterable[log.Row], otherwise: Tariff) -> Tariff:
+    """The tariff that a run's own events tell; what they do not tell is left to another."""
+    known = {row.event.market: row.event for row in events if isinstance(row.event, Priced)}
+
+    def rule(market: Market) -> BillingRule:
+        return billing_rule(known[market].rule) if market in known else otherwise.rule(market)
+
+    def prices(market: Market, now: int) -> PriceSeries:
+        one = known.get(market)
+        if one is None or not one.times:
+            return otherwise.prices(market, now)
+        return PriceSeries(market, np.array(one.times, dtype=np.int64), np.array(one.prices, dtype=np.int64))
+
+    return Tariff(rule, prices)
+
+
+# -- one machine -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Page:
+    """What is written of one machine."""
+
+    state: RunState
+    held: Held
+    now: int
+    replaces: bool
+    _parts: tuple[Part, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        life = life_of(self.held, self.now)
+        cut = _by_day(parts(self.state, self.held, life.end))
+        object.__setattr__(self, "_parts", tuple(cut))
+
+    def computing(self, bill: Bill) -> Iterator[Row]:
+        """The bill cut into parts: a second belongs to the part, and to the day, in which it began.
+
+        What a rule bills beyond the end of a life (the rest of an hour, a minimum) was paid and not used.
+        """
+        whole, billed = life_of(self.held, self.now), 0
+        for charge in bill.charges:
+            last = billed + charge.seconds
+            for begin, end, use in self._parts:
+                since, until = max(begin, charge.begin), min(end, charge.end)
+                if since < until:
+                    upto = min(max(self._second(until), billed), last)
+                    yield from self._charged(charge, since, until, use, upto - billed)
+                    billed = upto
+            if charge.end == whole.end and not charge.refunded and billed < last:
+                yield from self._charged(charge, whole.end, whole.end, Use.IDLE, last - billed)
+            billed = last
+
+    def beside(self) -> Iterator[Row]:
+        """Its disk and its address, by the second; no eviction gives them back."""
+        allocation = self.state.allocations[self.held.allocation]
+        for kind, price in ((Kind.DISK, allocation.disk), (Kind.ADDRESS, allocation.address)):
+            for begin, end, use in self._parts if price else ():
+                amount = price * (self._second(end) - self._second(begin))
+                yield self.row(kind, begin, end, use, price, amount, amount)
+
+    def _charged(self, charge: Charge, begin: int, end: int, use: Use, seconds: int) -> Iterator[Row]:
+        amount = charge.price * seconds
+        listed = self.state.allocations[self.held.allocation].on_demand * seconds
+        yield self.row(Kind.COMPUTE, begin, end, use, charge.price, amount, listed)
+        if charge.refunded:
+            yield self.row(Kind.REFUND, begin, end, use, charge.price, -amount, 0)
+
+    def row(self, kind: Kind, begin: int, end: int, use: Use, price: int, amount: int, listed: int) -> Row:
+        """A row about it; `listed` counts as on demand unless only an eviction made it necessary."""
+        allocation = self.state.allocations[self.held.allocation]
+        needed = use is not Use.REDONE and not (self.replaces and use in (Use.STARTING, Use.LOADING))
+        return Row(
+            self.state.run,
+            _job(self.state),
+            self.held.id,
+            allocation.market,
+            allocation.reliable,
+            allocation.bid is not None,
+            begin,
+            end,
+            kind,
+            use,
+            price,
+            amount,
+            listed if needed else 0,
+            self.state.ended is not None,
+        )
+
+    def _second(self, at: int) -> int:
+        """How many seconds of the life have begun."""
+        return -(-(at - self.held.started) // SECOND)
+
+
+def _by_day(whole: Iterable[Part]) -> Iterator[Part]:
+    for begin, end, use in whole:
+        midnights = range((begin // DAY + 1) * DAY, end, DAY)
+        for since, until in pairwise((begin, *midnights, end)):
+            yield since, until, use
+
+
+# -- beside machines ---------------------------------------------------------------------------------------------------
+
+
+def _egress(state: RunState, number: int) -> Row:
+    sent = state.sent[number]
+    amount = sent_amount(sent)
+    held = state.machines[sent.id]
+    page = _Page(state, held, state.at, replaces=False)
+    return page.row(Kind.EGRESS, sent.at, sent.at, Use.WORKING, sent.price, amount, amount)
+
+
+def _corrections(state: RunState, events: Iterable[log.Row]) -> Iterator[Row]:
+    for row in events:
+        if isinstance(event := row.event, Corrected):
+            page = _Page(state, state.machines[event.id], state.at, replaces=False)
+            correction = page.row(Kind.CORRECTION, event.at, event.at, Use.WORKING, 0, event.amount, 0)
+            yield replace(correction, settled=True)
+
+
+def _job(state: RunState) -> str:
+    assert state.began is not None
+    return state.began.job

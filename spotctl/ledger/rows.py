@@ -1,0 +1,75 @@
+"""A row of the ledger, and the one rounding of its amounts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pricing_data.market import Market
+from pricing_data.units import NANOS_PER_DOLLAR
+
+NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
+_PER_MICRO_DOLLAR = NANO_SECONDS_PER_DOLLAR // 1_000_000
+
+
+class Kind(Enum):
+    """What a row is about."""
+
+    COMPUTE = "compute"
+    REFUND = "refund"
+    """Given back: the same time was charged by COMPUTE rows."""
+    DISK = "disk"
+    ADDRESS = "address"
+    EGRESS = "egress"
+    CORRECTION = "correction"
+    """What a later look found to have been wrong; the wrong rows stay."""
+
+
+class Use(Enum):
+    """What the time of a machine was spent on."""
+
+    STARTING = "starting"
+    """From its grant until it was first seen running."""
+    LOADING = "loading"
+    """Until it first worked."""
+    WORKING = "working"
+    REDONE = "redone"
+    """Work that an eviction undid, and that was done again."""
+    IDLE = "idle"
+    """It ran, and did nothing for the job: before others were ready, and after the job was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A part of a machine's life and what it cost. Settled rows never change; corrections are new rows.
+
+    `begin` and `end` are microseconds UTC on the provider's clock (a replayed market's is in its past), `price` is in
+    nano-dollars per hour: the one in force by the billing rule. `amount` and `on_demand` are exact, in
+    nano-dollar-seconds; `on_demand` is what the same time would have cost on demand. Refunds have negative amounts.
+    """
+
+    run: str
+    job: str
+    machine: str
+    market: Market
+    reliable: bool
+    spot: bool
+    begin: int
+    end: int
+    kind: Kind
+    use: Use
+    price: int
+    amount: int
+    on_demand: int
+    settled: bool
+
+
+def micro_dollars(amount: int) -> int:
+    """Whole micro-dollars of nano-dollar-seconds, half to even: the one rounding, when something is shown.
+
+    >>> micro_dollars(3600 * 1_500), micro_dollars(3600 * 2_500), micro_dollars(-3600 * 1_501)
+    (2, 2, -2)
+    """
+    whole, rest = divmod(amount, _PER_MICRO_DOLLAR)
+    twice = 2 * rest
+    return whole + (twice > _PER_MICRO_DOLLAR or (twice == _PER_MICRO_DOLLAR and whole % 2 == 1))

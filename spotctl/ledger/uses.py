@@ -1,0 +1,63 @@
+"""What a machine's time was spent on, from what the log tells of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from spotctl.jobspec.job import Kind as JobKind
+from spotctl.ledger.rows import Use
+from spotctl.orchestrator.state import EVICTED, Held, RunState
+
+Part = tuple[int, int, Use]
+"""A part [begin, end) of a life, and what it was spent on."""
+
+
+def parts(state: RunState, held: Held, end: int) -> list[Part]:
+    """A life from its grant to `end`, without gap or overlap.
+
+    A machine of which it is not known when it began to work works from when it runs, unless it belongs to a training,
+    whose nodes say so.
+    """
+    loads = held.ready is not None or _says_when_ready(state)
+    ran = _within(held.ran, held.started, end)
+    ready = _within(held.ready if loads else ran, ran, end)
+    over = min((at for at in (held.left, state.stopped) if at is not None), default=end)
+    over = _within(over, ran, end)
+    ready = min(ready, over)
+    first = [(held.started, ran, Use.STARTING), (ran, ready, Use.LOADING)]
+    worked = _with_redone(ready, over, ((one.begin, one.end) for one in state.redone))
+    return [part for part in (*first, *worked, (over, end, Use.IDLE)) if part[0] < part[1]]
+
+
+def replacements(state: RunState) -> frozenset[str]:
+    """Machines that came for others that were taken: as many, in the order of their grants."""
+    taken = sorted(_ended(held) for held in state.machines.values() if held.end_reason == EVICTED)
+    found: list[str] = []
+    for held in sorted(state.machines.values(), key=lambda held: (held.started, held.id)):
+        before = sum(at <= held.started for at in taken)
+        if not state.allocations[held.allocation].reliable and before > len(found):
+            found.append(held.id)
+    return frozenset(found)
+
+
+def _says_when_ready(state: RunState) -> bool:
+    return state.began is not None and state.began.spec.get("kind") == JobKind.AGILEML
+
+
+def _ended(held: Held) -> int:
+    assert held.ended is not None
+    return held.ended
+
+
+def _within(at: int | None, begin: int, end: int) -> int:
+    return end if at is None else min(max(at, begin), end)
+
+
+def _with_redone(begin: int, end: int, redone: Iterable[tuple[int, int]]) -> Iterator[Part]:
+    """Work, and where it was done again; stretches may overlap."""
+    again = [(max(since, begin), min(until, end)) for since, until in redone if since < end and until > begin]
+    marks = sorted({begin, end, *(mark for stretch in again for mark in stretch)})
+    for since, until in pairwise(marks):
+        twice = any(first <= since and until <= last for first, last in again)
+        yield since, until, Use.REDONE if twice else Use.WORKING

@@ -1,0 +1,1 @@
+"""The providers' own bills, and what they say beside the ledger."""

@@ -1,0 +1,158 @@
+"""Reading a provider's export: CSV, JSON lines or Parquet, compressed or not, recognised by its columns."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from spotctl.reports.bills.formats import FORMATS, BadCell, Cells, Format, moment, plain
+from spotctl.reports.bills.lines import BadBill, Bill, BillLine
+
+_SHOWN_COLUMNS = 6
+_WHAT_EACH_HAS = (
+    "an AWS Cost and Usage Report has lineItem/ResourceId and lineItem/UnblendedCost, a Google Cloud detailed export"
+    " usage_start_time and resource.name, an Azure export ResourceId and CostInBillingCurrency"
+)
+
+
+def read_bill(path: Path, provider: str = "") -> Bill:
+    """The bill in a file, of this provider or of whichever its columns are."""
+    lines: list[BillLine] = []
+    begins: list[int] = []
+    ends: list[int] = []
+    known: Format | None = None
+    for where, cells in _rows(path):
+        try:
+            known = known or _format(cells, provider)
+            if (line := known.line(cells, where)) is not None:
+                lines.append(line)
+            if known.periods is not None:
+                _add_period(cells, known.periods, begins, ends)
+        except BadCell as error:
+            raise BadBill(f"bill {path}, {where}: {error}") from error
+        except BadBill as error:
+            raise BadBill(f"bill {path}: {error}") from error
+    if known is None:
+        raise BadBill(f"bill {path}: has no line; export a period in which something was charged")
+    whole = bool(begins and ends)
+    return Bill(known.provider, tuple(lines), min(begins) if whole else None, max(ends) if whole else None)
+
+
+def _format(cells: Cells, provider: str) -> Format:
+    if provider:
+        chosen = FORMATS[provider]
+        if lacking := chosen.lacks(cells):
+            raise BadBill(f"lacks {', '.join(lacking)}, which an export of {provider} has{_hint(provider, lacking)}")
+        return chosen
+    fitting = [one for one in FORMATS.values() if one.fits(cells)]
+    if fitting:
+        return fitting[0]
+    if "lineitemunblendedcost" in cells:
+        raise BadBill(f"lacks resource ids{_hint('aws', ['lineitemresourceid'])}")
+    names = ", ".join(list(cells)[:_SHOWN_COLUMNS])
+    raise BadBill(f"its columns ({names} ...) are of no known export; {_WHAT_EACH_HAS}")
+
+
+def _hint(provider: str, lacking: list[str]) -> str:
+    if provider == "aws" and "lineitemresourceid" in lacking:
+        return "; let the report include resource ids"
+    return ""
+
+
+def _add_period(cells: Cells, names: tuple[str, str], begins: list[int], ends: list[int]) -> None:
+    for name, moments in zip(names, (begins, ends), strict=True):
+        if text := cells.get(name, "").strip():
+            at = moment(text, name)
+            if not moments or moments[-1] != at:
+                moments.append(at)
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Cells]]:
+    names = [suffix.lower() for suffix in path.suffixes]
+    if ".parquet" in names:
+        return _parquet(path)
+    if {".json", ".jsonl", ".ndjson"} & set(names):
+        return _json_lines(path)
+    return _csv(path)
+
+
+def _csv(path: Path) -> Iterator[tuple[str, Cells]]:
+    with _opened(path) as file:
+        reader = csv.reader(file, strict=True)
+        try:
+            names = [plain(name) for name in next(reader, [])]
+            for row in reader:
+                if not row:
+                    continue
+                if len(row) != len(names):
+                    raise BadBill(f"bill {path}, line {reader.line_num}: has {len(row)} of {len(names)} columns")
+                yield f"line {reader.line_num}", dict(zip(names, row, strict=True))
+        except csv.Error as error:
+            raise BadBill(f"bill {path}, line {reader.line_num}: is no CSV: {error}") from error
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, Cells]]:
+    with _opened(path) as file:
+        for number, text in enumerate(file, 1):
+            if not text.strip():
+                continue
+            try:
+                row = json.loads(text, parse_float=str)
+            except ValueError as error:
+                raise BadBill(f"bill {path}, line {number}: is no JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise BadBill(f"bill {path}, line {number}: is no object with the columns of a line")
+            yield f"line {number}", dict(_flat(row))
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, Cells]]:
+    import pyarrow.lib
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            number = 0
+            for batch in file.iter_batches():
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"row {number}", dict(_flat(row))
+    except pyarrow.lib.ArrowInvalid as error:
+        raise BadBill(f"bill {path}: is no Parquet: {error}") from error
+    except OSError as error:
+        raise BadBill(f"bill {path}: {error.strerror or error}") from error
+
+
+def _flat(row: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Nested objects as columns of their own; lists and tags stay JSON."""
+    for name, value in row.items():
+        key = before + plain(name)
+        if isinstance(value, dict) and not key.endswith(("tags", "labels")):
+            yield from _flat(value, key)
+        elif isinstance(value, list | dict):
+            yield key, json.dumps(_tags_of(value), default=str)
+        else:
+            yield key, "" if value is None else str(value)
+
+
+def _tags_of(value: Any) -> Any:  # noqa: ANN401  # JSON is any value
+    """Parquet's maps come as pairs."""
+    pairs = isinstance(value, list) and value and all(isinstance(one, tuple) for one in value)
+    return dict(value) if pairs else value
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    try:
+        with gzip.open(path, "rt", encoding="utf-8-sig", newline="") if path.suffix == ".gz" else path.open(
+            encoding="utf-8-sig", newline=""
+        ) as file:
+            yield file
+    except UnicodeDecodeError as error:
+        raise BadBill(f"bill {path}: is no text in UTF-8; give the export as the provider wrote it") from error
+    except (OSError, EOFError) as error:
+        raise BadBill(f"bill {path}: {getattr(error, 'strerror', None) or error}") from error

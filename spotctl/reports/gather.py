@@ -1,0 +1,61 @@
+"""From the home to a report: the event log and the ledger are read, and the runs that are asked for are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from pricing_data.replacing import CannotWrite, replacing
+from spotctl.errors import BadRequest
+from spotctl.ledger.reading import RunRead, read
+from spotctl.ledger.rows import Row
+from spotctl.reports.cost import By, Report, report
+from spotctl.reports.story import Story, stories_of
+from spotctl.reports.words import day
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from spotctl.config import Settings
+
+
+def gathered(settings: Settings, jobs: Collection[str], since: int | None, by: Sequence[By], now: int) -> Report:
+    """The report on the runs of some jobs, or of all, that began since a moment of this computer's clock."""
+    found = read(settings)
+    stories = stories_of(one.events for one in found)
+    chosen = _chosen(stories, jobs, since)
+    return report(_rows(found), stories, {story.run for story in chosen}, by, now)
+
+
+def of_run(settings: Settings, run: str, now: int) -> Report:
+    """The report on one run, by market."""
+    found = read(settings)
+    return report(_rows(found), stories_of(one.events for one in found), {run}, (By.MARKET,), now)
+
+
+def _rows(found: Sequence[RunRead]) -> list[Row]:
+    return [row for one in found for row in one.ledger.rows]
+
+
+def _chosen(stories: Sequence[Story], jobs: Collection[str], since: int | None) -> list[Story]:
+    if not stories:
+        raise BadRequest("the event log holds no run: nothing was launched yet (spotctl launch FILE)")
+    known = sorted({story.job for story in stories})
+    for job in jobs:
+        if job not in known:
+            raise BadRequest(f"no job named {job!r} was launched; there are {', '.join(known)}")
+    of_jobs = [story for story in stories if not jobs or story.job in jobs]
+    chosen = [story for story in of_jobs if since is None or story.wall_began >= since]
+    if not chosen:
+        latest = max(story.wall_began for story in of_jobs)
+        raise BadRequest(f"no run began since then: the latest began on {day(latest)} (give a longer --since)")
+    return chosen
+
+
+def write(path: Path, content: str) -> None:
+    """A file as a whole or not at all."""
+    try:
+        with replacing(path) as out:
+            out.write_text(content, encoding="utf-8")
+    except CannotWrite as error:
+        raise BadRequest(f"--out: {error}") from error

@@ -1,0 +1,176 @@
+"""Looks at everything that happens in a simulated job, and checks what must hold whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from agileml.actions import CONTROLLER
+from agileml.core.standing import Mode
+from agileml.engines.sim import Simulation
+from agileml.layout import Params, State
+from agileml.messages import EndOfLife, EndOfLifeSeen, Leave, Version
+from agileml.node import Node
+from agileml.partitions import BackedUp, Served
+
+
+@dataclass
+class Trigger:
+    """Something to happen right after a delivery: of any message, or of one kind in one stage; not before so many.
+
+    `act` says whether it could happen; if not, the trigger waits on.
+    """
+
+    act: Callable[[Simulation, str], bool]
+    after: int
+    stage: int | None = None
+    kind: str | None = None
+
+    def fits(self, stage: int, kind: str, delivered: int) -> bool:
+        """Whether this is the moment."""
+        return delivered >= self.after and self.stage in (None, stage) and self.kind in (None, kind)
+
+
+@dataclass
+class Watch:
+    """Checks what must always hold after each delivery, and pulls triggers.
+
+    `model` gives the undisturbed run's model after a clock, where the job's has to be the same bit for bit.
+    """
+
+    model: Callable[[int], Params] | None = None
+    triggers: list[Trigger] = field(default_factory=list)
+    kinds: set[tuple[int, str]] = field(default_factory=set)
+    digest: str = ""
+    _stable: dict[int, int] = field(default_factory=dict)
+    _reliable: set[str] = field(default_factory=set)
+    _backups: dict[tuple[int, str, int], tuple[BackedUp, int]] = field(default_factory=dict)
+    _expected: dict[tuple[int, int, int], State] = field(default_factory=dict)
+    _right: dict[int, Version] = field(default_factory=dict)
+    _seen: int = 0
+
+    def __call__(self, simulation: Simulation) -> None:
+        """Something has happened; only what was delivered counts."""
+        if simulation.delivered == self._seen or simulation.last_message is None:
+            return
+        self._seen = simulation.delivered
+        sender, receiver, message = simulation.last_message
+        kind, stage = type(message).__name__, simulation.controller.stage
+        said = f"{self.digest} {simulation.now!r} {sender} {receiver} {kind}"
+        self.digest = sha256(said.encode()).hexdigest()
+        self._check(simulation, receiver)
+        if isinstance(message, Leave):
+            self._check_left(simulation, receiver)
+        if not self._arrived(simulation, receiver, kind):
+            return
+        self.kinds.add((stage, kind))
+        for trigger in list(self.triggers):
+            if trigger.fits(stage, kind, self._seen) and trigger.act(simulation, kind):
+                self.triggers.remove(trigger)
+
+    @staticmethod
+    def _arrived(simulation: Simulation, receiver: str, kind: str) -> bool:
+        """Whether somebody was there to receive it; who is told to leave is gone now."""
+        if receiver == CONTROLLER:
+            return not simulation.away
+        return receiver in simulation.nodes or kind == "Leave"
+
+    def _check(self, simulation: Simulation, receiver: str) -> None:
+        controller, node = simulation.controller, simulation.nodes.get(receiver)
+        self._reliable.update(name for name in simulation.nodes if name.startswith("r"))
+        if controller.mode is Mode.RUNNING:
+            self._check_stable(simulation)
+            table = controller.table
+            for name in {*table.owners, *table.workers, *table.backups} - {""}:
+                assert controller.members.alive(name), f"{name} is in the table, but not in the job"
+        if node is not None:
+            self._check_alone(simulation, node)
+            self._check_versions(simulation, node)
+
+    # -- what is stable ------------------------------------------------------------------------------------------------
+
+    def _check_stable(self, simulation: Simulation) -> None:
+        """What is stable stays so in an epoch, and for ever as long as no reliable node goes; it is kept safe."""
+        controller, epoch = simulation.controller, simulation.controller.epoch
+        if self._reliable <= simulation.nodes.keys() - simulation.warned:
+            epoch = 0
+        before = self._stable.get(epoch, 0)
+        assert controller.stable >= before, "what was stable no longer is"
+        self._stable[epoch] = controller.stable
+        table = controller.table
+        if not simulation.away and simulation.nodes.keys() >= {*table.owners, *table.backups} - {""}:
+            for partition, backup in enumerate(table.backups):
+                safe = bool(backup) and controller.stable > before
+                holders = list(_holders(simulation, partition, controller.stable))
+                assert holders, f"nobody has partition {partition} at version {controller.stable}, which is stable"
+                assert not safe or any(name.startswith("r") for name in holders), "what is stable is not safe"
+
+    def _check_versions(self, simulation: Simulation, node: Node) -> None:
+        """A version is the same on every node that holds it; a backup does not forget its latest."""
+        for partition, version in _versions(node):
+            if self._right.get(id(version)) is not version:
+                for one, other in zip(version.state, self._state(simulation, node, partition, version), strict=False):
+                    same = one.tobytes() == other.tobytes()
+                    assert same, (
+                        f"partition {partition} at version {version.clock} on {node.name} is not what it should be"
+                    )
+                self._right[id(version)] = version
+        for partition, copy in node.server.copies.items():
+            key, newest = (node.epoch, node.name, partition), max(copy.versions, default=-1)
+            earlier, reached = self._backups.get(key, (copy, -1))
+            assert earlier is not copy or newest >= reached, "a backup's clock went back"
+            self._backups[key] = (copy, newest)
+
+    def _state(self, simulation: Simulation, node: Node, partition: int, version: Version) -> State:
+        """What a version has to be: that of the undisturbed run, else what it is where it was seen first."""
+        key = (0 if self.model else node.epoch, partition, version.clock)
+        if key not in self._expected:
+            seen = version.state
+            self._expected[key] = (
+                simulation.layout.state_of(partition, self.model(version.clock)) if self.model else seen
+            )
+        return self._expected[key]
+
+    # -- who has what --------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _check_alone(simulation: Simulation, node: Node) -> None:
+        for other in simulation.nodes.values():
+            if other is node or other.epoch != node.epoch:
+                continue
+            assert not node.server.served.keys() & other.server.served.keys(), "a partition has two owners"
+            if node.worker.epoch == other.worker.epoch:
+                assert not node.worker.shards.keys() & other.worker.shards.keys(), "a shard has two workers"
+
+    @staticmethod
+    def _check_left(simulation: Simulation, name: str) -> None:
+        """Who may leave has nothing under way, to it or from it, that is still of use."""
+        if simulation.away or simulation.controller.mode is not Mode.RUNNING:
+            return
+        for sender, receiver, message in simulation.under_way():
+            if name in (sender, receiver) and CONTROLLER not in (sender, receiver):
+                ended = isinstance(message, EndOfLife | EndOfLifeSeen)
+                of_use = not ended and getattr(message, "epoch", -1) == simulation.controller.epoch
+                assert not of_use, f"{name} left, but {type(message).__name__} is under way from {sender} to {receiver}"
+
+
+def _versions(node: Node) -> Iterator[tuple[int, Version]]:
+    server = node.server
+    everything: tuple[Mapping[int, Served | BackedUp], ...] = (server.served, server.copies, server.shadows)
+    for held in everything:
+        for partition, holder in held.items():
+            for version in holder.versions.values():
+                yield partition, version
+    yield from server.former.items()
+
+
+def _holders(simulation: Simulation, partition: int, clock: int) -> Iterator[str]:
+    for name, node in simulation.nodes.items():
+        server = node.server
+        held = (server.served.get(partition), server.copies.get(partition), server.shadows.get(partition))
+        former = server.former.get(partition)
+        if any(holder is not None and clock in holder.versions for holder in held) or (
+            former is not None and former.clock == clock
+        ):
+            yield name

@@ -1,0 +1,102 @@
+"""What `spotctl doctor` finds on this computer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pricing_data.harvest import Harvest, PriceBatch, PriceEvent
+from pricing_data.market import Market
+from pricing_data.store import PriceStore
+from pricing_data.units import DAY
+from spotctl.config import Settings
+from spotctl.doctor import here
+from spotctl.doctor.findings import Finding, Level, exit_code
+from spotctl.providers.base import Order
+from spotctl.providers.local import LocalProvider
+from tests.spotctl.cli import spotctl
+from tests.spotctl.providers.leaving import kill_all
+from tests.spotctl.providers.markets import BEGIN, BID, CALM, CLOSES, market
+
+
+@pytest.fixture(autouse=True)
+def _no_clouds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_")):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "home"
+    kill_all(tmp_path)
+
+
+def found(home: Path, now: int = 0) -> dict[tuple[str, str], Finding]:
+    return {(one.about, one.what): one for one in here.findings(Settings(home), now)}
+
+
+def test_all_is_well_on_a_computer_without_clouds(tmp_path: Path) -> None:
+    ended = spotctl("doctor", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    levels = {(one["about"], one["what"]): one["level"] for one in ended.json["findings"]}
+    assert levels["here", "home"] == levels["here", "disk"] == levels["runs", "left over"] == "good"
+    assert [levels[cloud, "credentials"] for cloud in ("aws", "gcp", "azure")] == ["note"] * 3
+    assert not (tmp_path / "home" / "log.sqlite").exists()
+
+
+def test_every_line_fits_a_narrow_terminal() -> None:
+    shown = spotctl("doctor", COLUMNS="80")
+    assert max(map(len, shown.out.splitlines())) <= 80
+    assert "-> az login, and set AZURE_SUBSCRIPTION_ID" in shown.out
+
+
+def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file")
+    one = found(tmp_path / "home" / "inside")["here", "home"]
+    assert one.level is Level.FAILS
+    assert "SPOTCTL_HOME" in one.cure
+    assert spotctl("--home", tmp_path / "home" / "inside", "doctor").code == 1
+
+
+def test_a_full_disk(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for free, level in ((here.LEAST_FREE - 1, Level.FAILS), (here.LEAST_FREE, Level.GOOD)):
+        monkeypatch.setattr("shutil.disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        assert found(home)["here", "disk"].level is level
+
+
+def test_old_prices_are_named_with_their_cure(home: Path) -> None:
+    events = [PriceEvent(Market("aws", "us-east-1", "us-east-1a", "c5.large"), at, 5) for at in (0, DAY)]
+    PriceStore(home / "prices").commit(Harvest(prices=PriceBatch.of(events)))
+    fresh = found(home, DAY + here.STALE)["prices", "aws"]
+    assert (fresh.level, fresh.told) == (Level.GOOD, "the newest is 7 d old")
+    stale = found(home, 2 * DAY + here.STALE)["prices", "aws"]
+    assert (stale.level, stale.cure) == (Level.NOTE, "spotctl prices fetch --cloud aws")
+    (home / "prices" / "manifest.json").write_text("{")
+    assert found(home)["prices", "stored"].level is Level.FAILS
+
+
+def test_what_a_lost_log_left_running(home: Path) -> None:
+    provider = LocalProvider(home / "local", market)
+    provider.begin(BEGIN, 1.0)
+    (machine,) = provider.rent(Order("t", CALM, 1, BID, CLOSES))
+    one = found(home)["runs", machine.id]
+    assert (one.level, one.cure) == (Level.FAILS, "spotctl gc")
+    provider.give_back([machine.id])
+
+
+@pytest.mark.parametrize(
+    ("levels", "code"),
+    [
+        ([], 0),
+        ([Level.GOOD, Level.NOTE], 0),
+        ([Level.FAILS, Level.NOTE], 1),
+        ([Level.FAILS, Level.NO_ACCESS, Level.GOOD], 5),
+    ],
+)
+def test_the_exit_code(levels: list[Level], code: int) -> None:
+    assert exit_code(Finding("here", "it", level, "", "do it") for level in levels) == code

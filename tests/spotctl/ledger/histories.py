@@ -1,0 +1,224 @@
+"""Nights of a job that was launched again and again, as a real event log: the real runner and strategy on the bundled
+market, whose clock is moved by hand, with training that is modelled.
+
+    python -m tests.spotctl.ledger.histories HOME [--runs 30] [--seed 0]
+
+fills the log of a home folder, so that `spotctl report cost` and the like have something to tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pricing_data.library import Library, Selection
+from pricing_data.store import PriceStore
+from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
+from spotctl.jobspec import file
+from spotctl.jobspec.job import JobSpec, Training
+from spotctl.jobspec.written import written
+from spotctl.launch.terms import expectation, plan_of, tariff_of, terms_of
+from spotctl.orchestrator.events import Moment, Progressed, RentIntended, RunBegan, Stretch
+from spotctl.orchestrator.execute import Executor, Journal, Patience
+from spotctl.orchestrator.log import EventLog
+from spotctl.orchestrator.reconcile import Pace, Terms
+from spotctl.orchestrator.runner import Brief, Limits, Runner
+from spotctl.orchestrator.state import EVICTED, Held, RunState
+from spotctl.orchestrator.workload import DONE, Verdict
+from spotctl.planning.values import JobPlan
+from spotctl.providers.base import Machine, Payload
+from spotctl.providers.fake import FakeProvider
+from spotctl.providers.replayed import Replayed, Warnings
+
+JOB = """\
+name: nightly-recsys
+kind: agileml
+app: mf
+stop: {clocks: 250}
+resources:
+  clouds: [local]
+  types: [c4.2xlarge, c4.xlarge]
+  machines: 4..8
+  reliable: {machines: 1, type: m3.medium}
+strategy: proteus
+"""
+FIRST_NIGHT = parse_time("2026-01-02T02:00:00Z")
+LAST_MORNING = parse_time("2026-11-20T06:00:00Z")
+"""When on this computer's clock the last of the nights is over."""
+STEP = MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """How the job really works, which no plan is told: clocks an hour of one machine by type, what is left of them for
+    each doubling of the machines, minutes until a machine works, and minutes lost with one that was not warned."""
+
+    per_hour: Mapping[str, float] = field(
+        default_factory=lambda: {"c4.2xlarge": 14.0, "c4.xlarge": 7.5, "m3.medium": 0.0}
+    )
+    doubling: float = 0.94
+    loading: float = 6.0
+    lost: float = 5.0
+    noise: float = 0.05
+
+
+class Shift:
+    """Training as it is modelled: done when so many clocks are."""
+
+    def __init__(self, clocks: int, truth: Truth, rng: np.random.Generator, begin: int) -> None:
+        self._clocks, self._truth, self._rng = clocks, truth, rng
+        self._pace = float(rng.normal(1.0, truth.noise))
+        self._at = begin
+        self._done = 0.0
+        self._redo = 0
+        self._ready: dict[str, int] = {}
+        self._left: dict[str, int] = {}
+        self._lost: set[str] = set()
+
+    def payload(self, _: RentIntended) -> Payload:
+        return Payload("node", ("node",))
+
+    def secrets(self) -> Mapping[str, str]:
+        return {}
+
+    def facts(self) -> Mapping[str, Any]:
+        return {"clocks": self._clocks, "updates_lost": 0}
+
+    def close(self) -> None:
+        """It is of this process."""
+
+    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> Verdict:  # noqa: ARG002
+        if state.stopping is not None:
+            return Verdict()
+        since, self._at = self._at, now
+        ready = tuple(self._news(self._ready, state, now, self._loaded))
+        left = tuple(self._news(self._left, state, now, lambda held: held.warned_until and now))
+        self._lose(state)
+        again = min(self._redo, now - since)
+        self._redo -= again
+        before = int(self._done)
+        self._done += self._speed(state) * (now - since - again) / HOUR
+        redone = (Stretch(now - again, now),) if again else ()
+        clock = min(int(self._done), self._clocks)
+        told = Progressed(clock, self._loss(), self._stage(state), ready=ready, left=left, redone=redone)
+        if clock == self._clocks:
+            return Verdict(told, DONE, f"{clock} clocks")
+        return Verdict(told if clock > before or ready or left or redone else None)
+
+    def _news(
+        self, known: dict[str, int], state: RunState, now: int, when: Callable[[Held], int | None]
+    ) -> list[Moment]:
+        found = [Moment(held.id, at) for held in state.alive if held.id not in known and (at := when(held)) is not None]
+        news = [one for one in found if one.at <= now]
+        known.update((one.id, one.at) for one in news)
+        return news
+
+    def _loaded(self, held: Held) -> int:
+        spread = np.random.default_rng([held.started // SECOND, len(held.id), int(held.id.split("-")[-1])])
+        return held.started + round(self._truth.loading * MINUTE * float(spread.uniform(0.8, 1.2)))
+
+    def _lose(self, state: RunState) -> None:
+        """Machines that were taken without a word have work undone: once for all that go together."""
+        gone = {held.id: held for held in state.machines.values() if held.end_reason == EVICTED}
+        fresh = [held for name, held in gone.items() if name not in self._lost and held.warned_until is None]
+        self._lost |= gone.keys()
+        if any(held.id in self._ready for held in fresh):
+            self._redo += round(self._truth.lost * MINUTE)
+
+    def _working(self, state: RunState) -> list[str]:
+        return [
+            state.allocations[held.allocation].market.instance_type
+            for held in state.alive
+            if held.id in self._ready and held.id not in self._left and not held.returning
+        ]
+
+    def _speed(self, state: RunState) -> float:
+        types = [name for name in self._working(state) if self._truth.per_hour[name]]
+        scaling = self._truth.doubling ** np.log2(max(len(types), 1))
+        return float(self._pace * scaling * sum(self._truth.per_hour[name] for name in types))
+
+    def _stage(self, state: RunState) -> int:
+        transient = len(self._working(state)) - 1
+        return 1 if transient <= 1 else 2 if transient < 15 else 3
+
+    def _loss(self) -> float:
+        return round(0.9 * float(np.exp(-self._done / 60)) + 0.05, 6)
+
+
+def nights(
+    home: Path,
+    runs: int = 30,
+    seed: int = 0,
+    *,
+    job: str = JOB,
+    truth: Truth | None = None,
+    plan: Callable[[JobSpec, int], JobPlan] | None = None,
+    until: int = LAST_MORNING,
+) -> list[str]:
+    """Launches the job on so many nights in a row; returns the names of its runs."""
+    home.mkdir(parents=True, exist_ok=True)
+    path = home / "job.yaml"
+    path.write_text(job)
+    spec, known = file.load(path), Library(PriceStore(home / "prices"))
+    market = Replayed.of(known.table(known.require(Selection(clouds=("local",)))))
+    with EventLog(home / "log.sqlite") as log:
+        return [
+            _night(log, spec, market, truth or Truth(), plan or _plain(known), [seed, night], night, until, runs)
+            for night in range(runs)
+        ]
+
+
+def _plain(known: Library) -> Callable[[JobSpec, int], JobPlan]:
+    return lambda spec, moment: plan_of(spec, known, moment)
+
+
+def _night(
+    log: EventLog,
+    spec: JobSpec,
+    market: Replayed,
+    truth: Truth,
+    plan: Callable[[JobSpec, int], JobPlan],
+    seeds: list[int],
+    night: int,
+    until: int,
+    runs: int,
+) -> str:
+    rng = np.random.default_rng(seeds)
+    begin = FIRST_NIGHT + night % 28 * DAY + int(rng.integers(0, 2 * MINUTE))
+    provider = FakeProvider(market, begin, Warnings(2 * MINUTE, 0.3, night), name="local")
+    wall = until - (runs - night) * DAY + 20 * HOUR
+    run = f"{spec.name}-{int(rng.integers(16**6)):06x}"
+    journal = Journal(log, run, provider.now)
+    journal.write(RunBegan(spec.name, "local", written(spec), "", wall))
+
+    def choose() -> tuple[Any, Terms]:
+        found = plan(spec, begin)
+        journal.write(expectation(found))
+        return found.mandate, terms_of(found)
+
+    work = Shift(_clocks(spec), truth, rng, begin)
+    executor = Executor(journal, provider, work, Pace(), Patience(attempts=1))
+    limits = Limits(None if spec.budget is None else spec.budget * 3600)
+    runner = Runner(journal, provider, executor, work, Brief(choose, tariff_of(provider, begin), Pace(), limits))
+    runner.run(lambda: provider.advance(STEP / SECOND), lambda: wall + (provider.now() - begin))
+    return run
+
+
+def _clocks(spec: JobSpec) -> int:
+    assert isinstance(spec.program, Training)
+    assert spec.program.stop.clocks is not None
+    return spec.program.stop.clocks
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("home", type=Path)
+    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    nights(asked.home, asked.runs, asked.seed)

@@ -1,0 +1,177 @@
+"""The ledger against a count by the second that does not know it, and what never changes about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pricing_data.market import Market
+from pricing_data.units import DAY, HOUR, SECOND
+from spotctl.ledger import Kind, Ledger, Use, micro_dollars, priced, project
+from spotctl.orchestrator import events as ev
+from spotctl.orchestrator import guard, log
+from spotctl.orchestrator.events import Event, to_json
+from spotctl.orchestrator.state import fold
+from tests.spotctl.ledger import seconds
+from tests.spotctl.ledger.random_runs import RandomRun
+
+RUNS = 400
+SMALL = Market.parse("local/sim-east/a/c4.xlarge")
+
+
+def raw(run: RandomRun) -> seconds.Raw:
+    return [(row.at, type(row.event).__name__, to_json(row.event)) for row in run.rows]
+
+
+def by_machine(ledger: Ledger, of: str) -> dict[tuple[str, int, str, str], int]:
+    sums = Counter[tuple[str, int, str, str]]()
+    for row in ledger.rows:
+        sums[row.machine, row.begin // DAY, row.kind.value, row.use.value] += getattr(row, of)
+    return {key: amount for key, amount in sums.items() if amount}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_count_by_the_second_comes_to_the_same(seed: int) -> None:
+    """Which it does under every grouping, because it does by machine, day, kind and use."""
+    for number in range(RUNS // 8):
+        run = RandomRun(np.random.default_rng([seed, number]))
+        found = project(run.rows, run.tariff, run.now)
+        sums = seconds.counted(raw(run), run.rule, run.steps, run.now)
+        assert by_machine(found, "amount") == {key: amount for key, amount in sums.billed.items() if amount}, number
+        assert by_machine(found, "on_demand") == {key: amount for key, amount in sums.listed.items() if amount}, number
+        assert found.amount == guard.spent(fold(run.rows), run.now, run.tariff)
+        assert not any(row.settled for row in found.rows)
+
+
+def settled(run: RandomRun) -> None:
+    """Ends a run as the runner does."""
+    for held in fold(run.rows).machines.values():
+        if held.alive:
+            run.end(ev.MachineEnded(held.id, run.now, "returned"))
+    for event in priced(fold(run.rows), run.now, run.tariff):
+        run.end(event)
+    run.end(ev.RunEnded("done", "", 1))
+
+
+def no_prices() -> guard.Tariff:
+    def asked(*_: object) -> None:
+        raise AssertionError("what is settled needs no prices but those of the log")
+
+    return guard.Tariff(asked, asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_run_that_has_ended_is_told_by_its_log_alone(seed: int) -> None:
+    run = RandomRun(np.random.default_rng([99, seed]))
+    settled(run)
+    sums = seconds.counted(raw(run), run.rule, run.steps)
+    found = project(run.rows, no_prices())
+    assert by_machine(found, "amount") == {key: amount for key, amount in sums.billed.items() if amount}
+    assert found == project(run.rows, run.tariff, run.now + 99 * DAY)
+    assert all(row.settled for row in found.rows)
+
+
+def test_a_correction_is_a_new_row_and_changes_no_other() -> None:
+    run = RandomRun(np.random.default_rng(3))
+    settled(run)
+    before = project(run.rows, no_prices())
+    wrong = next(iter(run.machines))
+    run.end(ev.Corrected(wrong, run.now, -7, "the bill says so"))
+    after = project(run.rows, no_prices())
+    assert after.rows[:-1] == before.rows
+    last = after.rows[-1]
+    assert (last.kind, last.machine, last.amount, last.settled) == (Kind.CORRECTION, wrong, -7, True)
+    assert after.amount == before.amount - 7
+
+
+def test_runs_are_told_apart() -> None:
+    one, two = (RandomRun(np.random.default_rng(seed), f"job-{seed}") for seed in (4, 5))
+    for run in (one, two):
+        settled(run)
+    mixed = [row for pair in zip(one.rows, two.rows, strict=False) for row in pair]
+    rest = [*one.rows[len(mixed) // 2 :], *two.rows[len(mixed) // 2 :]]
+    together = project([*mixed, *rest], no_prices())
+    assert together.rows == project(one.rows, no_prices()).rows + project(two.rows, no_prices()).rows
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_rows_cover_each_life_within_days(seed: int) -> None:
+    run = RandomRun(np.random.default_rng([7, seed]))
+    state, rows = fold(run.rows), project(run.rows, run.tariff, run.now).rows
+    for held in state.machines.values():
+        mine = [row for row in rows if row.machine == held.id and row.kind is Kind.COMPUTE and row.begin < row.end]
+        edges = [held.started, *(row.end for row in mine)]
+        assert [row.begin for row in mine] == edges[:-1]
+        assert edges[-1] == guard.life_of(held, run.now).end
+        assert all(row.begin // DAY == (row.end - 1) // DAY for row in mine)
+
+
+def test_an_evicted_machine_by_hand() -> None:
+    """Two paid hours, a third that is free; warned, it leaves the work five minutes before it is taken."""
+    market = SMALL
+    at = DAY * 20_000 + 23 * HOUR
+    rows: list[tuple[int, Event]] = [
+        (0, ev.RunBegan("job", "local", {"kind": "agileml"}, "", 0)),
+        (0, ev.RentIntended(1, market, 1, 500, 400, 4.0, False, at + HOUR)),
+        (0, ev.Rented(1, (ev.Granted("m", at),))),
+        (60, ev.MachineRan("m")),
+        (7200, ev.Progressed(1, None, 1, ready=(ev.Moment("m", at + 180 * SECOND),))),
+        (8000, ev.Progressed(2, None, 1, redone=(ev.Stretch(at + 7000 * SECOND, at + 7400 * SECOND),))),
+        (8400, ev.Progressed(3, None, 1, left=(ev.Moment("m", at + 8100 * SECOND),))),
+        (8400, ev.MachineEnded("m", at + 8400 * SECOND, "evicted")),
+        (8400, ev.Priced(market, "hourly-refund", (at, at + 3599 * SECOND, at + 9000 * SECOND), (100, 200, 200))),
+        (8400, ev.RunEnded("done", "", 0)),
+    ]
+    told = project(
+        [log.Row(number, "job-1", at + moment * SECOND, event) for number, (moment, event) in enumerate(rows)],
+        no_prices(),
+    ).rows
+    assert [(row.kind, row.use, (row.begin - at) // SECOND, row.price, row.amount, row.on_demand) for row in told] == [
+        (Kind.COMPUTE, Use.STARTING, 0, 100, 6_000, 24_000),
+        (Kind.COMPUTE, Use.LOADING, 60, 100, 12_000, 48_000),
+        (Kind.COMPUTE, Use.WORKING, 180, 100, 342_000, 1_368_000),
+        (Kind.COMPUTE, Use.WORKING, 3600, 200, 680_000, 1_360_000),
+        (Kind.COMPUTE, Use.REDONE, 7000, 200, 40_000, 0),
+        (Kind.COMPUTE, Use.REDONE, 7200, 200, 40_000, 0),
+        (Kind.REFUND, Use.REDONE, 7200, 200, -40_000, 0),
+        (Kind.COMPUTE, Use.WORKING, 7400, 200, 140_000, 280_000),
+        (Kind.REFUND, Use.WORKING, 7400, 200, -140_000, 0),
+        (Kind.COMPUTE, Use.IDLE, 8100, 200, 60_000, 120_000),
+        (Kind.REFUND, Use.IDLE, 8100, 200, -60_000, 0),
+    ]
+
+
+def test_the_unused_rest_of_a_paid_hour_is_idle() -> None:
+    market, at = SMALL, DAY * 20_000
+    rows: list[Event] = [
+        ev.RunBegan("job", "local", {}, "", 0),
+        ev.RentIntended(1, market, 1, None, 400, 4.0, True, at + HOUR),
+        ev.Rented(1, (ev.Granted("m", at),)),
+        ev.MachineRan("m"),
+        ev.MachineEnded("m", at + 600 * SECOND, "returned"),
+        ev.Priced(market, "hourly-refund", (), ()),
+        ev.RunEnded("done", "", 0),
+    ]
+    told = project([log.Row(number, "job-1", at, event) for number, event in enumerate(rows)], no_prices()).rows
+    assert [(row.use, row.begin - at, row.end - at, row.amount) for row in told] == [
+        (Use.WORKING, 0, 600 * SECOND, 600 * 400),
+        (Use.IDLE, 600 * SECOND, 600 * SECOND, 3000 * 400),
+    ]
+
+
+def test_one_rounding_half_to_even() -> None:
+    assert [micro_dollars(3600 * nanos) for nanos in (0, 499, 500, 501, 1500, 2500, -500, -501, -1500)] == [
+        0, 0, 0, 1, 2, 2, 0, -1, -2,
+    ]  # fmt: skip
+
+
+def test_the_log_gives_back_what_was_written(tmp_path: Path) -> None:
+    run = RandomRun(np.random.default_rng(8))
+    settled(run)
+    with log.EventLog(tmp_path / "log.sqlite") as opened:
+        for row in run.rows:
+            opened.append(row.run, row.at, row.event)
+        assert project(opened.of_run(run.run), no_prices()) == project(run.rows, no_prices())

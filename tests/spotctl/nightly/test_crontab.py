@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from datetime import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotctl.errors import BadRequest
+from spotctl.nightly.crontab import Crontab, block, has_block, with_block, without_block
+
+tables = st.binary(max_size=60).map(lambda text: text.replace(b"\0", b"") + b"\n") | st.just(b"")
+names = st.sampled_from(["a", "a-b", "ab", "a-b-2"])
+COMMAND = ["/bin/echo", "it's 100% $HOME", "a b"]
+
+
+@given(table=tables, name=names)
+def test_what_others_wrote_stays_byte_for_byte(table: bytes, name: str) -> None:
+    installed = with_block(table, name, block(name, time(2), COMMAND))
+    assert installed.startswith(table)
+    assert without_block(installed, name) == table
+    assert with_block(installed, name, block(name, time(2), COMMAND)) == installed
+
+
+@given(table=tables, first=names, second=names, below=tables)
+def test_each_block_is_its_own(table: bytes, first: str, second: str, below: bytes) -> None:
+    one, other = (block(name, time(2), COMMAND) for name in (first, second))
+    both = with_block(with_block(table, first, one), second, other) + below
+    changed = with_block(both, first, block(first, time(3, 5), COMMAND))
+    assert changed.count(b"5 3 * * *") == 1 + table.count(b"5 3 * * *") + below.count(b"5 3 * * *")
+    gone = without_block(changed, first)
+    assert not has_block(gone, first)
+    assert has_block(gone, second) is (first != second)
+    if first != second:
+        assert gone == table + other + below
+
+
+def as_cron_reads(line: bytes) -> str:
+    """What cron hands to the shell: all from the sixth field to the first % that has no backslash before it."""
+    command, told = line.split(b" ", 5)[5], b""
+    while command:
+        if command.startswith(b"\\%"):
+            told, command = told + b"%", command[2:]
+        elif command.startswith(b"%"):
+            break
+        else:
+            told, command = told + command[:1], command[1:]
+    return os.fsdecode(told)
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\0\n\r", exclude_categories=["Cs"]), min_size=1), min_size=1))
+def test_the_shell_of_cron_gets_the_words_that_were_meant(words: list[str]) -> None:
+    try:
+        lines = block("a", time(2), words)
+    except BadRequest:
+        return
+    assert shlex.split(as_cron_reads(lines.splitlines(keepends=True)[1].rstrip(b"\n"))) == words
+
+
+def test_what_cron_would_cut_is_refused() -> None:
+    with pytest.raises(BadRequest, match="too long for cron"):
+        block("a", time(2), ["/" + "x" * 1000])
+    with pytest.raises(BadRequest, match="line break"):
+        block("a", time(2), ["/a\nb"])
+
+
+def test_a_block_without_its_end_is_left_to_its_owner() -> None:
+    broken = block("a", time(2), COMMAND).splitlines(keepends=True)[0] + b"1 2 3 4 5 theirs\n"
+    with pytest.raises(BadRequest, match="crontab -e"):
+        without_block(broken, "a")
+
+
+STAND_IN = """\
+#!/bin/sh
+case $1 in
+-l) [ -f "$TABLE" ] && cat "$TABLE" || { echo "no crontab for me" >&2; exit 1; };;
+-r) rm "$TABLE";;
+-) cat > "$TABLE.new"; [ -z "$REFUSED" ] || { echo '"-":1: bad minute' >&2; exit 1; }; mv "$TABLE.new" "$TABLE";;
+esac
+"""
+
+
+@pytest.fixture
+def crontab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Crontab:
+    """A command that behaves as `crontab` does, on a file of the test's."""
+    program = tmp_path / "crontab"
+    program.write_text(STAND_IN)
+    program.chmod(0o755)
+    monkeypatch.setenv("TABLE", str(tmp_path / "table"))
+    return Crontab(str(program))
+
+
+def test_a_crontab_comes_and_goes(crontab: Crontab, tmp_path: Path) -> None:
+    assert crontab.read() == b""
+    crontab.write(b"", b"\xff\n")
+    assert crontab.read() == b"\xff\n"
+    with pytest.raises(BadRequest, match="somebody else"):
+        crontab.write(b"other\n", b"")
+    crontab.write(b"\xff\n", b"")
+    assert not (tmp_path / "table").exists()
+
+
+def test_what_crontab_refuses_is_said(crontab: Crontab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFUSED", "1")
+    with pytest.raises(BadRequest, match="bad minute"):
+        crontab.write(b"", b"x\n")
+    with pytest.raises(BadRequest, match="install cron"):
+        Crontab("/nowhere/crontab").read()
+
+
+def test_the_stand_in_says_what_crontab_says(crontab: Crontab) -> None:
+    ran = subprocess.run([crontab.program, "-l"], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (1, "no crontab for me\n")

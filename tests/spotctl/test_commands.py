@@ -1,0 +1,248 @@
+"""Command jobs launched on the local market: real programs on real processes, through evictions."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotctl.orchestrator import events as ev
+from spotctl.orchestrator.log import EventLog
+from tests.spotctl.cli import spotctl
+
+JOB = """\
+name: counting
+kind: command
+run: {run}
+resources: {{clouds: [local], types: [c4.2xlarge]}}
+local: {{speed: 1200, start: 2026-01-15T00:10:00Z, warning: 20m, unwarned: 0}}
+"""
+
+COUNT = """
+import json, os, signal, sys, time
+from pathlib import Path
+folder, last = Path(os.environ["SPOTCTL_CHECKPOINT_DIR"]), int(sys.argv[1])
+kept = folder / "step"
+step = int(kept.read_text()) if kept.exists() else 0
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
+print("from", step, os.environ["SPOTCTL_ATTEMPT"], flush=True)
+while step < last:
+    time.sleep(0.02)
+    step += 1
+    if asked or step % 10 == 0:
+        (folder / ".step").write_text(str(step))
+        (folder / ".step").rename(kept)
+    if asked:
+        sys.exit(0)
+Path(os.environ["OUTPUT_RESULT"], "steps").write_text(str(step))
+Path(os.environ["OUTPUT_RESULT"], "told.json").write_text(json.dumps(dict(os.environ)))
+"""
+
+# Two that cannot go on without each other: each writes its step to the other before it goes to the next.
+PAIR = """
+import os, signal, socket, sys, time
+from pathlib import Path
+rank, where = int(os.environ["SPOTCTL_NODE_RANK"]), (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+folder = Path(os.environ["SPOTCTL_CHECKPOINT_DIR"])
+kept = folder / "step"
+step = int(kept.read_text()) if kept.exists() else 0
+def save(*_):
+    if rank == 0:
+        (folder / ".step").write_text(str(step))
+        (folder / ".step").rename(kept)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("rank", rank, "of", os.environ["WORLD_SIZE"], "from", step, flush=True)
+if rank == 0:
+    mate = socket.create_server(where).accept()[0]
+else:
+    while True:
+        try:
+            mate = socket.create_connection(where)
+            break
+        except OSError:
+            time.sleep(0.02)
+stream = mate.makefile("rw")
+while step < 60:
+    time.sleep(0.05)
+    stream.write(f"{step}\\n")
+    stream.flush()
+    assert int(stream.readline()) == step
+    step += 1
+Path(os.environ["OUTPUT_RESULT"], "steps").write_text(f"{rank} {step}")
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """The home of runs; whatever a test does, nothing of them is left."""
+    yield tmp_path / "home"
+    left = [words for process in Path("/proc").glob("[0-9]*") if str(tmp_path) in (words := _words(process))]
+    assert not left
+
+
+def _words(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def job(folder: Path, program: str, *lines: str, words: str = "") -> Path:
+    (folder / "program.py").write_text(program)
+    run = f"{sys.executable} program.py {words}".strip()
+    path = folder / "job.yaml"
+    path.write_text(JOB.format(run=json.dumps(run)) + "".join(f"{line}\n" for line in lines))
+    return path
+
+
+def happened(home: Path) -> list[ev.Event]:
+    with EventLog(home / "log.sqlite") as log:
+        return [row.event for row in log.of_run(log.beginnings()[-1].run)]
+
+
+def eventually(seen: Callable[[], object]) -> None:
+    give_up = time.monotonic() + 60
+    while not seen():
+        assert time.monotonic() < give_up, "it never happened"
+        time.sleep(0.05)
+
+
+def launched(path: Path, *words: str) -> subprocess.Popen[bytes]:
+    arguments = [sys.executable, "-c", "from spotctl.cli.app import main; main()", "launch", str(path), "--yes", *words]
+    return subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def beginnings() -> list[str]:
+    return [
+        line.split(": ", 1)[1]
+        for line in spotctl("logs", "counting").out.splitlines()
+        if " from " in line and "spotctl:" not in line
+    ]
+
+
+def test_a_command_goes_on_from_its_checkpoint_on_other_machines(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "ratings").mkdir()
+    (tmp_path / "ratings" / "part").write_text("5 stars")
+    path = job(
+        tmp_path,
+        COUNT,
+        "checkpoint: {path: kept, every: auto}",
+        "outputs: {result: results}",
+        "data: {ratings: ratings}",
+        "setup: test -f $DATA_RATINGS/part && echo prepared",
+        'strategy: "fixed-bid:0.0001"',
+        words="100",
+    )
+    ended = spotctl("launch", path, "--yes", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.json["evictions"] > 0
+    assert (tmp_path / "results" / "steps").read_text() == "150"
+    _check_what_the_program_was_told(json.loads((tmp_path / "results" / "told.json").read_text()), home)
+    events = happened(home)
+    attempts = [event for event in events if isinstance(event, ev.WorkBegan)]
+    carried = [event for event in events if isinstance(event, ev.Checkpointed)]
+    assert len(attempts) > 1
+    assert any("will be taken away" in event.reason for event in events if isinstance(event, ev.WorkStopped))
+    assert carried == sorted(carried, key=lambda one: one.number)
+    assert all(one.every_seconds >= 1 for one in carried)
+    # Nobody begins anew once something was kept.
+    steps = [int(line.split()[1]) for line in beginnings()]
+    assert max(steps) > 0
+    assert len(list((home / "cache").glob("[!.]*"))) == 1
+
+
+def _check_what_the_program_was_told(told: dict[str, Any], home: Path) -> None:
+    assert (told["SPOTCTL_NODES"], told["SPOTCTL_NODE_RANK"], told["SPOTCTL_JOB"]) == ("1", "0", "counting")
+    assert told["MASTER_ADDR"] == told["SPOTCTL_NODE_ADDRESS"] == told["SPOTCTL_NODE_ADDRESSES"] == "127.0.0.1"
+    assert int(told["MASTER_PORT"]) > 1024
+    assert float(told["SPOTCTL_CHECKPOINT_EVERY"]) > 0
+    assert Path(told["DATA_RATINGS"]).is_relative_to(home / "cache")
+
+
+def test_a_setup_that_fails_is_told_in_one_line(tmp_path: Path, home: Path) -> None:
+    path = job(tmp_path, COUNT, "setup: echo no such package; exit 9", "strategy: on-demand")
+    ended = spotctl("launch", path, "--yes", "--json")
+    assert ended.code == 1
+    assert ended.json["message"] == "setup failed on 3 machines, last with status 9: no such package"
+    failed = [event for event in happened(home) if isinstance(event, ev.SetupFailed)]
+    assert len({event.id for event in failed}) == len(failed) == 3
+    assert not any(isinstance(event, ev.WorkBegan) for event in happened(home))
+
+
+def test_a_gang_goes_on_together_when_one_of_it_is_lost(tmp_path: Path, home: Path) -> None:
+    path = job(
+        tmp_path, PAIR, "nodes: 2", "checkpoint: {path: kept}", "outputs: {result: results}", "strategy: on-demand"
+    )
+    with launched(path) as launcher:
+        eventually(lambda: len(beginnings()) == 2)
+        time.sleep(0.5)
+        _kill_a_machine(home)
+        assert launcher.wait(60) == 0
+    events = happened(home)
+    first, second = (event.machines for event in events if isinstance(event, ev.WorkBegan))
+    assert len(set(first) & set(second)) == 1, "the one that was left goes on with a new mate"
+    assert (tmp_path / "results" / "steps").read_text() == "0 60"
+    assert (tmp_path / "results" / "node-1" / "steps").read_text() == "1 60"
+    lines = beginnings()
+    assert [line.split(" from")[0] for line in sorted(lines)] == ["rank 0 of 2"] * 2 + ["rank 1 of 2"] * 2
+    again = {line.split()[-1] for line in lines} - {"0"}
+    assert len(again) <= 1, "all go on from the same step"
+
+
+def _kill_a_machine(home: Path) -> None:
+    """The last of the gang, so that the first still saves."""
+    folder = sorted((home / "local" / "machines").glob("*/1"))[0]
+    os.kill(json.loads((folder / "state.json").read_text())["pid"], signal.SIGKILL)
+
+
+def test_what_was_stopped_is_gone_on_with_and_what_is_done_begins_anew(tmp_path: Path, home: Path) -> None:  # noqa: ARG001
+    path = job(
+        tmp_path, COUNT, "checkpoint: {path: kept}", "outputs: {result: results}", "strategy: on-demand", words="60"
+    )
+    begun: list[int] = []
+
+    def steps() -> int:
+        return int(beginnings()[-1].split()[1])
+
+    with launched(path) as launcher:
+        eventually(beginnings)
+        time.sleep(0.5)
+        assert spotctl("stop", "counting").code == 0
+        assert launcher.wait(30) == 0
+    begun.append(steps())
+    for _ in range(2):
+        assert spotctl("launch", path, "--yes", "--json").json["outcome"] == "done"
+        begun.append(steps())
+    assert begun[0] == begun[2] == 0 < begun[1]
+    assert (tmp_path / "results" / "steps").read_text() == "60"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "checkpoint: {path: 's3://bucket/ckpt/'}",
+            "checkpoint.path is s3://bucket/ckpt/, which the local market does",
+        ),
+        ("data: {ratings: 'gs://bucket/x'}", "data.ratings is gs://bucket/x, which the local market does not reach"),
+        ("outputs: {model: 'az://box/x'}", "outputs.model is az://box/x, which the local market does not reach"),
+        ("data: {ratings: nowhere}", "nowhere, and there is no such file or folder"),
+    ],
+)
+def test_places_that_cannot_be_reached_are_refused_before_anything_is_rented(
+    tmp_path: Path, home: Path, line: str, told: str
+) -> None:
+    refused = spotctl("launch", job(tmp_path, COUNT, line), "--yes")
+    assert refused.code == 2
+    assert told in refused.error
+    assert not (home / "log.sqlite").exists()

@@ -1,0 +1,93 @@
+"""Commands of a person's on the machines of a run: processes that are really there, and end with their machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.spotctl.cli import spotctl
+
+JOB = """\
+name: sleeper
+kind: command
+run: sleep 600
+env: {GREETING: good day}
+secrets: [TOLD_TO_NOBODY]
+resources: {clouds: [local], types: [c4.2xlarge]}
+local: {speed: 1}
+"""
+
+
+def launcher(folder: Path) -> subprocess.Popen[bytes]:
+    path = folder / "job.yaml"
+    path.write_text(JOB)
+    return beside("launch", str(path), "--yes", TOLD_TO_NOBODY="a secret")
+
+
+def beside(*words: str, **environment: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", "from spotctl.cli.app import main; main()", *words]
+    environment = {**os.environ, **environment}
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+
+
+def wait_for_the_machine() -> str:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        jobs = spotctl("status", "--json").json["jobs"]
+        if jobs and jobs[0]["machines"]:
+            return str(jobs[0]["machines"][0]["id"])
+        time.sleep(0.1)
+    raise AssertionError("no machine came")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[str]:
+    """The machine of a run that goes on."""
+    process = launcher(tmp_path)
+    try:
+        yield wait_for_the_machine()
+    finally:
+        spotctl("down", "--all")
+        assert process.wait(30) == 0
+
+
+def test_a_command_on_a_machine(machine: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Where the job works, with its environment and secrets; and with the exit code that the command ended with."""
+    told = 'echo "$GREETING, $TOLD_TO_NOBODY"; pwd; exit 7'
+    assert spotctl("exec", "sleeper", "--", "sh", "-c", told).code == 7
+    assert capfd.readouterr().out.splitlines() == ["good day, a secret", str(tmp_path)]
+    kept = spotctl("exec", "sleeper", "--node", machine, "--json", "--", "sh", "-c", "echo out; echo err >&2").json
+    assert kept == {"machine": machine, "exit_code": 0, "out": "out\n", "err": "err\n"}
+    assert spotctl("exec", "sleeper", "--", "sh", "-c", "kill -TERM $$").code == 128 + 15
+    missing = spotctl("exec", "sleeper", "--", "no-such-command")
+    assert (missing.code, missing.error) == (127, "spotctl: no-such-command: No such file or directory\n")
+    far = spotctl("exec", "sleeper", "--node", "1", "--", "true")
+    assert far.code == 2
+    assert "has no machine '1'" in far.error
+    assert machine in far.error
+    assert spotctl("ssh", "sleeper", "--json").json["folder"] == str(tmp_path)
+    capfd.readouterr()
+    assert spotctl("ssh", "sleeper", SHELL="/bin/true").code == 0
+    assert machine in spotctl("ssh", "sleeper", SHELL="/bin/true").err
+
+
+def test_a_command_ends_with_its_machine(machine: str) -> None:
+    with beside("down", "--all"):
+        assert spotctl("exec", "sleeper", "--json", "--", "sleep", "100").code == 128 + 9
+    over = spotctl("exec", "sleeper", "--", "true")
+    assert over.code == 2
+    assert "is over (stopped)" in over.error
+    assert machine not in over.error
+
+
+def test_a_job_that_nobody_launched() -> None:
+    for command in (["exec", "nobody", "--", "true"], ["ssh", "nobody"]):
+        refused = spotctl(*command)
+        assert refused.code == 2
+        assert "no job named 'nobody' was launched" in refused.error
