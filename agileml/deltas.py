@@ -110,6 +110,13 @@ def accumulate(total: Delta | None, delta: Delta, by: Aggregation = ADD) -> Delt
     return [_accumulate(one, other, by) for one, other in zip(total, delta, strict=True)]
 
 
+def aggregate(deltas: Sequence[Delta], by: Aggregation = ADD) -> Delta | None:
+    """What accumulating deltas one after the other gives, to the last bit, without a total that grows each time."""
+    if not deltas:
+        return None
+    return [_aggregate([part for part in parts if part is not None], by) for parts in zip(*deltas, strict=True)]
+
+
 def copy_of(delta: Delta) -> Delta:
     """The same delta in memory of its own."""
     return [None if part is None else RowDelta(part.rows, part.values.copy()) for part in delta]
@@ -155,6 +162,37 @@ def _accumulate(one: RowDelta | None, other: RowDelta | None, by: Aggregation) -
         by.ufunc(one.values, other.values, out=one.values)
         return one
     return _merge(one, one.rows, other, other.rows, by)
+
+
+def _aggregate(parts: Sequence[RowDelta], by: Aggregation) -> RowDelta | None:
+    if len(parts) < 2 or parts[0].rows is None:
+        total: RowDelta | None = None
+        for part in parts:
+            total = _accumulate(total, part, by)
+        return total
+    whole = next((part.values for part in parts if part.rows is None), None)
+    values, rows, places = _blank(parts, by) if whole is None else (_identity(whole, len(whole), by), None, None)
+    for part in parts:
+        if part.rows is None:
+            by.ufunc(values, part.values, out=values)
+        else:
+            at = part.rows if places is None else places[part.rows]
+            values[at] = by.ufunc(values[at], part.values)
+    return RowDelta(rows, values)
+
+
+def _blank(parts: Sequence[RowDelta], by: Aggregation) -> tuple[Array, Rows, Rows]:
+    """The identity for each row that one of them touches, these rows, and the place of each row among them."""
+    numbers = [part.rows for part in parts if part.rows is not None]
+    touched = np.zeros(max((int(rows[-1]) + 1 for rows in numbers if rows.size), default=0), np.bool_)
+    for rows in numbers:
+        touched[rows] = True
+    rows = np.flatnonzero(touched).astype(np.int32)
+    return _identity(parts[0].values, len(rows), by), rows, np.cumsum(touched, dtype=np.int32) - 1
+
+
+def _identity(like: Array, count: int, by: Aggregation) -> Array:
+    return np.full((count, *like.shape[1:]), by.identity(like.dtype), like.dtype)
 
 
 def _merge(one: RowDelta, one_rows: Rows, other: RowDelta, other_rows: Rows, by: Aggregation) -> RowDelta:

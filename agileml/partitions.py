@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from agileml.commit import CommitRule
 from agileml.core.work import FINGERPRINT_MASK, Coverage, cover_fingerprint
-from agileml.deltas import ADD, Aggregation, Delta, accumulate
+from agileml.deltas import ADD, Aggregation, Delta, accumulate, aggregate
 from agileml.errors import InvalidTransition
 from agileml.layout import State
 from agileml.messages import Cover, Entry, Patch, PendingPush, Tally, Version, Waiting
@@ -43,10 +43,8 @@ class Pending:
         """The sum of all contributions: by shard and chunk in deterministic mode, else as they came."""
         if not self.ordered:
             return self.total
-        total: Delta | None = None
-        for entry in sorted(self.entries, key=lambda entry: (entry.shard, entry.chunk)):
-            total = accumulate(total, entry.delta, self.by)
-        return total
+        in_order = sorted(self.entries, key=lambda entry: (entry.shard, entry.chunk))
+        return aggregate([entry.delta for entry in in_order], self.by)
 
     def handed_over(self, clock: int) -> PendingPush:
         """All of it as one contribution."""

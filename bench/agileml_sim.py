@@ -89,7 +89,7 @@ class Netflix:
     """Bytes of messages of a matrix factorisation whose factors lie in so many partitions.
 
     A worker reads and updates every movie's row and those of its own users; a backup is sent every row that changed,
-    which is all of them. `whole`: readers are sent whole partitions, as this runtime does, not the rows that they use.
+    which is all of them. `whole`: readers are sent whole partitions, not the rows that they use.
     """
 
     partitions: int
@@ -251,9 +251,8 @@ Netflix ({USERS} users, {MOVIES} movies, rank {RANK}, float32), bulk synchronous
 rows and its own users' rows: it exchanges {_EXCHANGED:.0f} MB each way in an iteration. A backup is sent every row:
 {_BACKED_UP:.0f} MB over all reliable nodes. There are as many partitions as servers. One number is fitted:
 {COMPUTE_SECONDS:g} s of computing for each of 64 workers, so that stage 2 at 15:1 takes 1.18 times as long as the
-traditional server. Servers send readers only the rows they use, as the dissertation's did; this runtime sends whole
-partitions, which the two last rows of stages show. A worker computes nothing while it waits for the values of an
-iteration."""
+traditional server. Servers send readers only the rows they use; what whole partitions would cost, the two last rows of
+stages show. A worker computes nothing while it waits for the values of an iteration."""
 
 
 def run() -> str:

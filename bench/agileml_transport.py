@@ -68,28 +68,32 @@ def run() -> str:
     ]
     if importlib.util.find_spec("torch"):
         contenders.append(Contender("gloo", "TCP", False, _gloo))
-    medians = _in_turns(contenders)
+    times = _in_turns(contenders)
     absent = [
         name for name, module in (("pyzmq", "zmq"), ("torch gloo", "torch")) if not importlib.util.find_spec(module)
     ]
     return table(
         f"Parameters between two processes: push and pull of {FLOATS * 4 >> 20} MiB float32",
-        "A push and a pull after each other, both counted, in GB/s; the median of"
-        f" {ROUNDS} rounds in which all take turns. Beside it a bare blocking socket that copies the same bytes into"
+        "A push and a pull after each other, both counted, in GB/s; the best of"
+        f" {ROUNDS} rounds in which all take turns, forwards and backwards. The ratio is the median of those within a"
+        " round, in brackets that of the best rounds: others at work on the machine slow down whoever has his turn."
+        " Beside it a bare blocking socket that copies the same bytes into"
         " prepared memory, the limit; the ratio is of our speed to the other's. `+=`: the server adds what was pushed"
         f" to what is pulled.{' Not installed here: ' + ', '.join(absent) + '.' if absent else ''}",
-        [*_rows(medians), _small_messages()],
+        [*_rows(times), _small_messages()],
     )
 
 
-def _rows(medians: dict[tuple[str, str, bool], float]) -> list[Row]:
+def _rows(times: dict[tuple[str, str, bool], list[float]]) -> list[Row]:
     rows = []
-    for (name, link, adds), other in medians.items():
+    for (name, link, adds), others in times.items():
         if name == "ours":
             continue
-        ours = medians["ours", link, adds]
+        ours = times["ours", link, adds]
         what = f"{link} socket{', with +=' if adds else ''}, beside {'a bare socket' if name == 'bare' else name}"
-        rows.append(Row(what, _speed(ours), _speed(other), f"{other / ours:.2f}"))
+        ratio = statistics.median(other / own for own, other in zip(ours, others, strict=True))
+        best = min(others) / min(ours)
+        rows.append(Row(what, _speed(min(ours)), _speed(min(others)), f"{ratio:.2f} ({best:.2f})"))
     return rows
 
 
@@ -97,8 +101,8 @@ def _speed(seconds: float) -> str:
     return f"{2 * FLOATS * 4 / seconds / 1e9:.2f} GB/s"
 
 
-def _in_turns(contenders: list[Contender]) -> dict[tuple[str, str, bool], float]:
-    """Medians of all; a machine that is slow for a while is slow for everybody."""
+def _in_turns(contenders: list[Contender]) -> dict[tuple[str, str, bool], list[float]]:
+    """The times of all, round by round; a machine that is slow for a while is slow for everybody."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         cycles = {}
@@ -109,12 +113,12 @@ def _in_turns(contenders: list[Contender]) -> dict[tuple[str, str, bool], float]
             cycles[key] = contender.client(stack, address, contender.adds)
         times: dict[tuple[str, str, bool], list[float]] = {key: [] for key in cycles}
         for number in range(ROUNDS + 2):
-            for key, cycle in cycles.items():
+            for key in list(cycles)[:: -1 if number % 2 else 1]:
                 start = time.perf_counter()
-                cycle()
+                cycles[key]()
                 if number >= 2:
                     times[key].append(time.perf_counter() - start)
-    return {key: statistics.median(taken) for key, taken in times.items()}
+    return times
 
 
 def _start(stack: ExitStack, serve: Callable[..., None], *arguments: Any) -> str:  # noqa: ANN401 - the server's own

@@ -38,12 +38,13 @@ class Selection:
         unknown = [cloud for cloud in self.clouds if cloud.lower() not in CLOUDS]
         if unknown:
             raise BadInput(f"cloud {unknown[0]!r} is none of {', '.join(CLOUDS)}")
+        object.__setattr__(self, "clouds", tuple(cloud.lower() for cloud in self.clouds))
 
     def matches(self, market: Market, catalog: Catalog) -> bool:
         """Whether a market is meant. One of a type that the catalog does not know has no known size or accelerator."""
         if self.pattern and not market.matches(self.pattern):
             return False
-        if self.clouds and market.cloud not in {cloud.lower() for cloud in self.clouds}:
+        if self.clouds and market.cloud not in self.clouds:
             return False
         if self.regions and market.region not in {api_region(market.cloud, region) for region in self.regions}:
             return False

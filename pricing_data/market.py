@@ -62,7 +62,7 @@ class Market:
             value = getattr(self, part)
             if value == NO_ZONE and part == "zone":
                 continue
-            if not _PART.fullmatch(value):
+            if not _is_part(value):
                 raise BadMarket(f"market {self}: {part.replace('_', ' ')} {value!r} is not letters, digits and . _ + -")
 
     def __str__(self) -> str:
@@ -105,6 +105,12 @@ class Market:
             globs[1] = api_region(self.cloud, globs[1])
         parts = (self.cloud, self.region, self.zone, self.instance_type, self.os)
         return len(globs) <= 5 and all(fnmatchcase(p, g) for p, g in zip(parts, globs, strict=False))
+
+
+@lru_cache(maxsize=1 << 16)
+def _is_part(value: str) -> bool:
+    """Whether this may stand between slashes; tens of thousands of markets are made of a few thousand names."""
+    return _PART.fullmatch(value) is not None
 
 
 @lru_cache(maxsize=4096)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,12 +121,7 @@ class MatrixFactorization:
 
     def true_factors(self) -> tuple[Floats, Floats]:
         """The factors from which the ratings are made."""
-        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=(0,))))
-        scale = np.float32(self.rank**-0.25)
-        return (
-            scale * rng.standard_normal((self.users, self.rank), dtype=np.float32),
-            scale * rng.standard_normal((self.items, self.rank), dtype=np.float32),
-        )
+        return _true_factors(self.seed, self.users, self.items, self.rank)
 
     def _factor(self, rng: np.random.Generator, rows: int) -> Floats:
         scale = np.float32(_INITIAL_SCALE * self.rank**-0.25)
@@ -136,3 +131,14 @@ class MatrixFactorization:
         """Step size for one entry: the steps of all the entries that a row has in a clock are summed."""
         clock_entries = min(self.batch or self.ratings, self.ratings // self.parts) * self.parts
         return np.float32(self.rate / max(1.0, clock_entries / rows))
+
+
+@lru_cache(maxsize=1)
+def _true_factors(seed: int, users: int, items: int, rank: int) -> tuple[Floats, Floats]:
+    """Made once for all shards of a node."""
+    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(0,))))
+    scale = np.float32(rank**-0.25)
+    return (
+        scale * rng.standard_normal((users, rank), dtype=np.float32),
+        scale * rng.standard_normal((items, rank), dtype=np.float32),
+    )

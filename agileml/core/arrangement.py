@@ -12,6 +12,9 @@ from agileml.messages import GiveShard, Move, Table
 
 VERSIONS_OF_AN_EPOCH = 1 << 32
 
+PREVIOUS = 8
+"""Of how many it is known that they had a shard before."""
+
 
 @dataclass(slots=True)
 class Arrangement:
@@ -109,3 +112,4 @@ class Arrangement:
             before.remove(worker)
         if worker:
             before.append(worker)
+        del before[:-PREVIOUS]

@@ -9,14 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agileml.core.events import (
-    Failed,
-    Finished,
-    Instruction,
-    Iteration,
-    Lost,
-    Tick,
-)
+from agileml.core.events import Failed, Finished, Instruction, Iteration, Lost, Tick
 from agileml.core.members import IN_EPOCH, Phase
 from agileml.core.placement import placed
 from agileml.core.recovery import CHECKPOINT, INIT, Copies, common, way_back
@@ -367,9 +360,12 @@ class Controller(Standing):
     def _learn(self, iteration: Iteration) -> None:
         quiet = not (iteration.redone or iteration.events or self.arrangement.moving)
         nodes = iteration.reliable, iteration.transient
+        before = self._policy.why
         self._policy = self._policy.after(Observed(iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet))
+        if self._policy.why != before:
+            self._changed = True
+            self._note(f"stage {self.stage} after stage {iteration.stage}: {self._policy.why}")
         if self.stage != iteration.stage:
-            self._note(f"stage {self.stage} after stage {iteration.stage}")
             self._replan()
 
     def _told_of(self, clock: int) -> bool:

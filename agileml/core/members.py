@@ -33,6 +33,9 @@ _NEXT = {
     Phase.DEAD: set(),
 }
 
+OUT = (Phase.GONE, Phase.DEAD)
+KNOWN_OUT = 256
+
 IN_EPOCH = (Phase.ACTIVE, Phase.LEAVING, Phase.DRAINING)
 """Phases in which a node hears of epochs and routes."""
 
@@ -51,9 +54,10 @@ class Member:
 
 @dataclass(slots=True)
 class Members:
-    """All nodes that ever were part of the job."""
+    """The nodes of a job, and of those that are out the last ones: some speak up late, or are told of again."""
 
     _all: dict[str, Member] = field(default_factory=dict)
+    _came: int = 0
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._all.values())
@@ -69,7 +73,8 @@ class Members:
         """A node comes; names are never used twice."""
         if name in self._all:
             raise InvalidTransition(f"{name} joined before; a node that comes back needs another name")
-        self._all[name] = Member(name, reliable, len(self._all), now)
+        self._all[name] = Member(name, reliable, self._came, now)
+        self._came += 1
         return self._all[name]
 
     def turn(self, name: str, phase: Phase) -> None:
@@ -78,6 +83,9 @@ class Members:
         if phase not in _NEXT[member.phase]:
             raise InvalidTransition(f"{name} cannot go from {member.phase.value} to {phase.value}")
         member.phase = phase
+        if phase in OUT:
+            for forgotten in self.names(*OUT)[:-KNOWN_OUT]:
+                del self._all[forgotten]
 
     def names(self, *phases: Phase) -> list[str]:
         """Names of nodes in these phases, in the order in which they came."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import log
 from statistics import median
-from typing import Protocol
+from typing import ClassVar, Protocol, Self
 
 from agileml.core.placement import Footprint, Thresholds, stage_of
 from agileml.core.progress import Clocked
@@ -41,8 +41,17 @@ class Observed:
         return through / (served + (self.sums.backup if self.stage > 1 else 0))
 
 
+Record = list[tuple[int, int, float]]
+"""Mix of nodes, stage, machine-seconds of a clock; in the order in which they were learned."""
+
+
 class StagePolicy(Protocol):
-    """Says which stage to be in."""
+    """Says which stage to be in, and why, if that is not by a rule that everybody knows."""
+
+    @property
+    def why(self) -> str:
+        """The reason of the latest decision; an empty string if none was taken."""
+        ...
 
     def stage(self, footprint: Footprint) -> int:
         """The stage for nodes that can be given something."""
@@ -52,24 +61,49 @@ class StagePolicy(Protocol):
         """The policy to go on with after a finished clock."""
         ...
 
+    def record(self) -> Record:
+        """What it has learned, for a controller that takes over."""
+        ...
+
+    def recalling(self, record: Record) -> StagePolicy:
+        """The policy that knows what such a record says."""
+        ...
+
+
+class _Unlearned:
+    """A policy that does not depend on what was."""
+
+    __slots__ = ()
+    why: ClassVar[str] = ""
+
+    def after(self, observed: Observed) -> Self:  # noqa: ARG002 - as those that learn
+        """Nothing is learned."""
+        return self
+
+    def record(self) -> Record:
+        """Nothing was."""
+        return []
+
+    def recalling(self, record: Record) -> Self:  # noqa: ARG002 - as those that learn
+        """There is nothing to recall."""
+        return self
+
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(_Unlearned):
     """Always the same stage."""
 
     number: int
 
     def stage(self, footprint: Footprint) -> int:
-        """The one; without reliable nodes there is nobody to serve from but the transient ones."""
+        """The one; without nodes of one kind there is nobody to serve from but those of the other."""
+        if not footprint.transient:
+            return 1
         return self.number if footprint.reliable else 3
-
-    def after(self, observed: Observed) -> Fixed:  # noqa: ARG002 - as the others
-        """Nothing is learned."""
-        return self
 
 
 @dataclass(frozen=True, slots=True)
-class ByRatio:
+class ByRatio(_Unlearned):
     """By the number of transient nodes to a reliable one, as in the papers."""
 
     thresholds: Thresholds = field(default_factory=Thresholds)
@@ -77,10 +111,6 @@ class ByRatio:
     def stage(self, footprint: Footprint) -> int:
         """The stage of the ratio."""
         return stage_of(footprint, self.thresholds)
-
-    def after(self, observed: Observed) -> ByRatio:  # noqa: ARG002 - as the others
-        """Nothing is learned."""
-        return self
 
 
 ALIKE = log(1.5)
@@ -100,8 +130,9 @@ def mix_of(nodes: Nodes) -> int:
 class Learned:
     """Tries the stages next to the best one it knows for a mix of nodes, and keeps what is faster.
 
-    It begins where the thresholds say. The first `skipped` clocks after a change tell of the change, not of the stage;
-    the median of the `needed` quiet ones after them is the stage's time, in machine-seconds, for this mix from then on.
+    It begins where the thresholds say. `why` is the reason of its latest decision. The first `skipped` clocks after a
+    change tell of the change, not of the stage; the median of the `needed` quiet ones after them is the time of the
+    stage, in machine-seconds, for this mix from then on.
     A neighbour is tried if it could pay: a higher stage while more than `relief` of the traffic goes through reliable
     nodes, which it would relieve; a lower one always. Another stage has to be faster by more than `gain`, a fraction.
     """
@@ -116,6 +147,7 @@ class Learned:
     clocks: tuple[float, ...] = ()
     waits: int = 0
     known: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
+    why: str = ""
 
     def stage(self, footprint: Footprint) -> int:
         """What is tried or kept for this mix; for one not known yet, what the thresholds say."""
@@ -141,14 +173,38 @@ class Learned:
             return replace(self, clocks=clocks)
         return self._decided(observed, median(clocks))
 
+    def record(self) -> Record:
+        """What is known, mix by mix."""
+        return [(mix, stage, seconds) for mix, times in self.known.items() for stage, seconds in times.items()]
+
+    def recalling(self, record: Record) -> Learned:
+        """Knows what is recorded; what was being tried begins again."""
+        known: dict[int, dict[int, float]] = {}
+        for mix, stage, seconds in record:
+            known.setdefault(mix, {})[stage] = seconds
+        return replace(self, known=known)
+
     def _decided(self, observed: Observed, seconds: float) -> Learned:
         mix = mix_of(self.nodes)
-        times = {**self.known.get(mix, {}), self.chosen: seconds}
+        before = self.known.get(mix, {})
+        times = {**before, self.chosen: seconds}
         best = self._best(times)
         untried = [stage for stage in self._neighbours(best, observed) if stage not in times]
         chosen = untried[0] if untried and best == self.chosen else best
         waits = self.skipped if chosen != self.chosen else 0
-        return replace(self, known={**self.known, mix: times}, chosen=chosen, clocks=(), waits=waits)
+        why = self.why
+        if chosen != self.chosen or self.chosen not in before:
+            why = self._tried(chosen, observed) if chosen not in times else self._settled(times)
+        return replace(self, known={**self.known, mix: times}, chosen=chosen, clocks=(), waits=waits, why=why)
+
+    def _tried(self, stage: int, observed: Observed) -> str:
+        if stage > self.chosen:
+            return f"{observed.share:.0%} of the traffic goes through reliable nodes, which stage {stage} may relieve"
+        return f"stage {stage} has not been tried with {observed.reliable}+{observed.transient} nodes"
+
+    def _settled(self, times: Mapping[int, float]) -> str:
+        told = [f"{seconds / sum(self.nodes):.3g} s in stage {stage}" for stage, seconds in sorted(times.items())]
+        return f"an iteration takes {', '.join(told)}"
 
     def _neighbours(self, best: int, observed: Observed) -> list[int]:
         """Stages next to the best that could pay."""

@@ -101,6 +101,7 @@ class Standing:
                 "stopping": self._stopping,
                 "checkpoint": self.checkpoint,
                 "logged": self._logged,
+                "learned": self._policy.record(),
                 "evictions": self.evictions,
                 "failures": self.failures,
             }
@@ -118,10 +119,16 @@ class Standing:
         controller.arrangement.previous = {shard: list(names) for shard, names in record["previous"]}
         for name, reliable, phase in record["members"]:
             controller.members.join(name, reliable, now).phase = Phase(phase)
-        controller.stable, controller.limit = record["stable"], record["limit"]
+        controller.stable = record["stable"]
+        # Who goes on with a job may let it run longer, or less long, than it was to; not once it has been ending.
+        if record["stopping"]:
+            controller.limit = record["limit"]
+        else:
+            controller.limit = max(controller.settings.clocks, record["stable"])
         controller.checkpoint, controller._stopping = record["checkpoint"], record["stopping"]
         controller._gone_back = record["gone_back"], ("",) * partitions
         controller._logged, controller._logged_at = record["logged"], now
+        controller._policy = controller._policy.recalling([(mix, at, took) for mix, at, took in record["learned"]])
         controller.evictions, controller.failures = record["evictions"], record["failures"]
         if controller.epoch:
             controller.mode = Mode.RESUMING

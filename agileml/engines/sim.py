@@ -136,6 +136,11 @@ class Simulation:
         self._cut(name, lose)
         self._later(self.machines.detection, lambda: self._control(Lost(name, "its connection broke")))
 
+    def suspect(self, name: str) -> None:
+        """A machine is taken for lost, as when it was silent for too long, but lives."""
+        if name in self.nodes:
+            self._control(Lost(name, "it was silent"))
+
     def kill_controller(self, away: float = 0.2) -> None:
         """The controller is gone, with what was under way from it or to it; another takes over after a while."""
         self.away = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf, prod
+from math import inf, isfinite, prod
 
 import numpy as np
 
@@ -97,7 +97,8 @@ class Proteus:
         kept = [holding for holding in staying if holding.allocation not in leaving]
         before = self._cost_per_work(_total(list(terms.values())), changes=False)
         bought, room, after = self._buy(list(terms.values()), float(before), situation, prices)
-        reason = f"expected dollars per unit of work: {before:.6f} as held, {after:.6f} with {len(bought)} purchases"
+        held = f"{before:.6f} as held" if isfinite(before) else "nothing held"
+        reason = f"expected dollars per unit of work: {held}, {after:.6f} with {len(bought)} purchases"
         return Decision((*actions, *bought), self._next_look(now, kept, bought, room), reason)
 
     def _keeps(

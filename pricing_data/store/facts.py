@@ -45,7 +45,9 @@ class FactTable(Generic[F]):
     def read(self, path: Path, cloud: str | None = None) -> list[F]:
         """The facts of a file, or only one cloud's."""
         try:
-            table = pq.read_table(path, page_checksum_verification=True)
+            # `read_table` would load the whole of Arrow's datasets first.
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                table = file.read()
         except FileNotFoundError:
             raise
         except (pa.ArrowException, OSError) as error:

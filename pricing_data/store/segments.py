@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Collection
-from itertools import accumulate
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,12 @@ from pricing_data.store.table import NO_ROWS, PriceTable
 # Small enough that one market is read in a few milliseconds, large enough for dictionaries to pay.
 _ROW_GROUP = 1 << 16
 _INDEX = b"spotctl.markets"
+_FEW = 16
+"""Of more than one in so many markets, all names are looked through."""
+
+market_of = lru_cache(maxsize=1 << 17)(Market.parse)
+"""The market of a name; names are read to say what there is, and again with their rows."""
+
 _SCHEMA = pa.schema(
     [("market", pa.dictionary(pa.int32(), pa.string())), ("time", pa.int64()), ("price", pa.int64())],
 )
@@ -76,6 +83,9 @@ class Segment:
         """The rows of these markets, or of all."""
         if names is None:
             return self._table(range(len(self.names)))
+        if len(names) * _FEW > len(self.names):
+            chosen = frozenset(names)
+            return self._table([i for i, name in enumerate(self.names) if name in chosen])
         wanted = sorted(i for i in map(self._position, names) if i is not None)
         return self._table(wanted)
 
@@ -90,7 +100,7 @@ class Segment:
         times, prices = self._rows(extents)
         lengths = [end - start for start, end in extents]
         return PriceTable(
-            tuple(Market.parse(self.names[i]) for i in wanted),
+            tuple(market_of(self.names[i]) for i in wanted),
             np.array([0, *accumulate(lengths)], dtype=np.int64),
             times,
             prices,
@@ -111,6 +121,6 @@ class Segment:
 
 def _picked(column: Any, where: list[slice]) -> Ints:  # noqa: ANN401  # pyarrow is untyped
     values: Ints = column.to_numpy()
-    if len(where) == 1:
-        return values[where[0]].copy()
+    if all(one.stop == other.start for one, other in pairwise(where)):
+        return values[where[0].start : where[-1].stop].copy()
     return np.concatenate([values[part] for part in where])

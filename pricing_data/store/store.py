@@ -21,7 +21,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.store import manifest as manifests
 from pricing_data.store.facts import INTERRUPTIONS, ON_DEMAND, TYPES, F, FactTable
 from pricing_data.store.manifest import Manifest, SegmentEntry
-from pricing_data.store.segments import Segment, write_segment
+from pricing_data.store.segments import Segment, market_of, write_segment
 from pricing_data.store.table import NO_ROWS, PriceTable, novelty
 from pricing_data.units import Span
 
@@ -80,7 +80,7 @@ class PriceStore:
 
     def markets(self) -> list[Market]:
         """Every market with at least one event, in the order of their text."""
-        return [Market.parse(name) for name in self._snapshot(self._names)]
+        return [market_of(name) for name in self._snapshot(self._names)]
 
     def series(self, market: Market) -> PriceSeries:
         """The whole history of one market."""

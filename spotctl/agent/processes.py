@@ -39,6 +39,30 @@ def kill(pid: int) -> None:
         return
 
 
+def at_work(folder: Path) -> int | None:
+    """The first process of what a machine runs: the agent starts one that starts it, or it is the only one there is."""
+    there = sorted(pid for pid, mark in marked() if mark == folder)
+    started = (pid for pid in there if parent_of(pid) in there)
+    return next(started, there[0] if there else None)
+
+
+def parent_of(pid: int) -> int | None:
+    """The process that started it, or took it over."""
+    try:
+        # The name, in parentheses, may hold anything.
+        return int((_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def folder_of(pid: int) -> str | None:
+    """The folder in which a process works."""
+    try:
+        return os.readlink(_PROC / str(pid) / "cwd")
+    except (PermissionError, FileNotFoundError, ProcessLookupError):
+        return None
+
+
 def environment_of(pid: int) -> dict[str, str]:
     """The environment in which a process was started; empty where that is not to be known, or it has ended."""
     try:

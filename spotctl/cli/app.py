@@ -35,22 +35,34 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(prices.app, name="prices")
-app.add_typer(backtest.app, name="backtest")
-app.add_typer(beta.app, name="beta")
-app.add_typer(gavel.app, name="gavel")
-app.add_typer(nightly.app, name="nightly")
-app.add_typer(report.app, name="report")
-app.command("train")(train.train)
-app.command("plan")(plan.plan)
-app.command("init")(jobfile.init)
-app.command("schema")(jobfile.schema)
-for _command in (launch.launch, launch.resume, launch.stop, launch.down, launch.gc, launch.status, launch.logs):
-    app.command(_command.__name__)(_command)
-app.command("top")(top.top)
-app.command("doctor")(doctor.doctor)
-app.command("exec")(remote.exec_)
-app.command("ssh")(remote.ssh)
+_BEGIN, _RUNS, _KNOW = "Begin", "Runs", "Know"
+for _name, _command, _panel in (
+    ("init", jobfile.init, _BEGIN),
+    ("schema", jobfile.schema, _BEGIN),
+    ("plan", plan.plan, _BEGIN),
+    ("launch", launch.launch, _BEGIN),
+    ("train", train.train, _BEGIN),
+    ("doctor", doctor.doctor, _BEGIN),
+    ("status", launch.status, _RUNS),
+    ("top", top.top, _RUNS),
+    ("logs", launch.logs, _RUNS),
+    ("exec", remote.exec_, _RUNS),
+    ("ssh", remote.ssh, _RUNS),
+    ("resume", launch.resume, _RUNS),
+    ("stop", launch.stop, _RUNS),
+    ("down", launch.down, _RUNS),
+    ("gc", launch.gc, _RUNS),
+):
+    app.command(_name, rich_help_panel=_panel)(_command)
+app.add_typer(nightly.app, name="nightly", rich_help_panel=_RUNS)
+for _name, _group in (
+    ("report", report.app),
+    ("prices", prices.app),
+    ("beta", beta.app),
+    ("backtest", backtest.app),
+    ("gavel", gavel.app),
+):
+    app.add_typer(_group, name=_name, rich_help_panel=_KNOW)
 
 
 def _print_version(wanted: bool) -> None:

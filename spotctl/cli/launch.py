@@ -5,15 +5,15 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from spotctl.cli.options import JobArgument
+from spotctl.cli.options import JobArgument, OptionalJobArgument
 from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from spotctl.launch.launching import Watching
     from spotctl.orchestrator.events import RunEnded
     from spotctl.orchestrator.state import RunState
+    from spotctl.planning.values import JobPlan
 
 EXIT_CODES = {
     "done": 0,
@@ -36,7 +37,9 @@ EXIT_CODES = {
 
 def launch(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="The job file.", show_default=False)],
+    files: Annotated[
+        list[Path], typer.Argument(help="Job files; several get one allocation over all.", show_default=False)
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Rent without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be rented, and rent nothing.")] = False,
     fresh: Annotated[
@@ -47,6 +50,8 @@ def launch(
 ) -> None:
     """Rent what a job needs, run it through evictions, give everything back, and say what it cost.
 
+    Several jobs run side by side, and the exit code is the highest of theirs.
+
     Exit codes: 0 done, 1 the job failed, 3 no capacity in time, 4 budget reached, 5 credentials or permission, 6 the
     job runs already. Ctrl-C ends the run and gives everything back; a process that is killed is followed by
     `spotctl resume JOB`.
@@ -54,25 +59,53 @@ def launch(
     Example: spotctl launch job.yaml --yes --max-cost 5
     """
     from spotctl.jobspec.file import load
-    from spotctl.launch import launching, plan_views
-    from spotctl.wiring import library
+    from spotctl.launch import launching, plan_views, side_by_side
 
     session: Session = context.obj
-    spec = load(file)
-    launching.check_launchable(spec)
+    specs = [load(file) for file in files]
+    for spec in specs:
+        launching.check_launchable(spec)
+    side_by_side.check_together(specs)
     limit = launching.parse_max_cost(max_cost)
-    moment = launching.market_moment(spec, session.settings)
-    found = launching.planned(spec, library(session.settings), moment)
+    moment = launching.market_moment(specs[0], session.settings)
+    plans = side_by_side.planned(specs, session.settings, moment, time.time_ns() // 1000)
     if dry_run and json_:
-        session.answer_json(plan_views.answer(found))
+        answers = [plan_views.answer(found) for found in plans]
+        session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
     if not json_:
-        session.out.print(plan_views.shown(found, session.out.width, explain=False))
+        for found in plans:
+            session.out.print(plan_views.shown(found, session.out.width, explain=False))
     if dry_run or not (yes or _agreed(session)):
         return
-    with _watching(session, spec.name) as watching:
-        state, ended = launching.launch(spec, session.settings, watching, limit, fresh=fresh)
+    if len(specs) > 1:
+        _launch_together(session, plans, limit, fresh=fresh, json_=json_)
+    with _watching(session) as watching:
+        state, ended = launching.launch(specs[0], session.settings, watching, limit, fresh=fresh)
     _finish(session, state, ended, json_=json_)
+
+
+def _launch_together(
+    session: Session, plans: Sequence[JobPlan], limit: int | None, *, fresh: bool, json_: bool
+) -> NoReturn:
+    """Runs several jobs, says of each how it ended, and ends with the highest of their exit codes."""
+    from spotctl.cli.boundary import exit_code_of
+    from spotctl.launch import side_by_side, views
+
+    with _watching(session) as watching:
+        jobs = side_by_side.launch(plans, session.settings, watching, limit, fresh=fresh)
+    endings = [job.ending for job in jobs if job.ending is not None]
+    if json_:
+        session.answer_json([views.ending(*ending) for ending in endings])
+    else:
+        for ending in endings:
+            session.out.print(views.summary(*ending))
+    failed = [exit_code_of(partial(_raise, job.error), debug=False) for job in jobs if job.error is not None]
+    raise typer.Exit(max([*failed, *(EXIT_CODES[ended.outcome] for _, ended in endings)]))
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def resume(context: typer.Context, job: JobArgument, json_: JsonOption = False) -> None:
@@ -83,7 +116,7 @@ def resume(context: typer.Context, job: JobArgument, json_: JsonOption = False) 
     from spotctl.launch import launching
 
     session: Session = context.obj
-    with _watching(session, job) as watching:
+    with _watching(session, from_here=True) as watching:
         state, ended = launching.go_on(job, session.settings, watching)
     _finish(session, state, ended, json_=json_)
 
@@ -98,22 +131,23 @@ def stop(context: typer.Context, job: JobArgument, json_: JsonOption = False) ->
 
 def down(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(help="Name of the job; none with --all.", show_default=False)] = "",
+    job: OptionalJobArgument = "",
     all_: Annotated[bool, typer.Option("--all", help="All jobs.")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Give back whatever a job holds, or all jobs do.
+    """Give back whatever a job holds, or all jobs do. With --all --json the answer is a list.
 
     Example: spotctl down --all
     """
     from spotctl.errors import BadRequest
-    from spotctl.launch import launching
 
     session: Session = context.obj
     if bool(job) == all_:
         raise BadRequest("spotctl down: name one job, or give --all")
-    for name in launching.unfinished(session.settings) if all_ else [job]:
-        _end(session, name, json_=json_)
+    if all_:
+        _end_all(session, json_=json_)
+    else:
+        _end(session, job, json_=json_)
 
 
 def gc(
@@ -138,19 +172,24 @@ def gc(
         provider.remove(found)
 
 
-def status(context: typer.Context, json_: JsonOption = False) -> None:
-    """Show the latest run of each job: its machines, how far it is, and what it has cost.
+def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOption = False) -> None:
+    """Show the latest run of each job, or of one: its machines, how far it is, and what it has cost.
 
     Example: spotctl status --json
     """
+    from spotctl.errors import BadRequest
     from spotctl.launch import launching, views
 
     session: Session = context.obj
     standings = launching.standings(session.settings)
+    if job:
+        standings = [one for one in standings if one.state.began is not None and one.state.began.job == job]
+        if not standings:
+            raise BadRequest(f"no job named {job!r} was launched (spotctl status shows those that were)")
     if json_:
         session.answer_json(views.status_answer(standings))
     elif standings:
-        session.out.print(views.status_table(standings))
+        session.out.print(views.status_table(standings, session.out.width))
     else:
         session.remark("no job was launched yet (spotctl launch FILE)")
 
@@ -159,16 +198,20 @@ def logs(
     context: typer.Context,
     job: JobArgument,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run is over.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="An object a line, and nothing else on stdout.")] = False,
 ) -> None:
     """Show what the machines of a job's latest run print.
 
     Example: spotctl logs nightly-recsys -f
     """
+    import json
+
     from spotctl.launch import launching
 
     session: Session = context.obj
     for line in launching.output(job, session.settings, follow=follow):
-        sys.stdout.write(line)
+        machine, _, text = line.rstrip("\n").partition(": ")
+        sys.stdout.write(json.dumps({"machine": machine, "line": text}) + "\n" if json_ else line)
         sys.stdout.flush()
 
 
@@ -181,11 +224,34 @@ def _agreed(session: Session) -> bool:
     return typer.confirm("Rent these machines?")
 
 
-def _end(session: Session, job: str, *, json_: bool) -> None:
+def _ended(session: Session, job: str) -> tuple[RunState, RunEnded]:
     from spotctl.launch import launching
 
-    with _watching(session, job) as watching:
-        state, ended = launching.end(job, session.settings, watching)
+    with _watching(session, from_here=True) as watching:
+        return launching.end(job, session.settings, watching)
+
+
+def _end_all(session: Session, *, json_: bool) -> None:
+    from spotctl.errors import SpotctlError
+    from spotctl.launch import launching, views
+
+    endings, failure = list[tuple["RunState", "RunEnded"]](), None
+    for job in launching.unfinished(session.settings):
+        try:
+            endings.append(_ended(session, job))
+        except SpotctlError as error:
+            # What the others hold is given back all the same.
+            failure = failure or error
+    if json_:
+        session.answer_json([views.ending(*ending) for ending in endings])
+    else:
+        session.remark(*(f"{state.run}: {ended.outcome}; everything was given back" for state, ended in endings))
+    if failure is not None:
+        raise failure
+
+
+def _end(session: Session, job: str, *, json_: bool) -> None:
+    state, ended = _ended(session, job)
     if json_ or ended.outcome != "stopped":
         _finish(session, state, ended, json_=json_)
         return
@@ -203,26 +269,36 @@ def _finish(session: Session, state: RunState, ended: RunEnded, *, json_: bool) 
 
 
 @contextmanager
-def _watching(session: Session, job: str) -> Iterator[Watching]:
-    """A live view where stderr is a terminal; Ctrl-C asks the run to end, a second one ends this process."""
+def _watching(session: Session, *, from_here: bool = False) -> Iterator[Watching]:
+    """A live view where stderr is a terminal, `from_here` without what happened before.
+
+    Ctrl-C asks runs to end, a second one ends this process.
+    """
+    from rich.console import Group
     from rich.live import Live
 
     from spotctl.launch import launching, views
     from spotctl.orchestrator.state import RunState
 
-    began, asked, seen = time.monotonic(), list[int](), list[RunState]()
+    began, asked, seen = time.monotonic(), list[int](), dict[str, RunState]()
     before = {number: signal.signal(number, lambda *_: _ask(asked)) for number in (signal.SIGINT, signal.SIGTERM)}
+    told = set[str]()
     with Live(console=session.err, transient=True, refresh_per_second=4) as shown:
 
         def turned(state: RunState) -> None:
+            assert state.began is not None
             if asked and state.stopping is None:
-                launching.request_stop(job, session.settings)
+                launching.request_stop(state.began.job, session.settings)
             seconds = time.monotonic() - began
+            for what in state.refrained.keys() - told:
+                told.add(what)
+                session.remark(f"{state.run}: {views.short_budget(state.refrained[what])}")
             if session.err.is_terminal:
-                for line in views.happened(seen.pop() if seen else RunState(), state):
-                    shown.console.print(f"{seconds:5.0f} s   {line}")
-                seen.append(state)
-                shown.update(views.live(state, seconds))
+                whose = f"{state.began.job}: " if seen.keys() - {state.run} else ""
+                for line in views.happened(seen.get(state.run, state if from_here else RunState()), state):
+                    shown.console.print(f"{seconds:5.0f} s   {whose}{line}")
+                seen[state.run] = state
+                shown.update(Group(*(views.live(one, seconds) for one in list(seen.values()))))
 
         try:
             yield launching.Watching(turned=turned, ended=partial(_tell, session))

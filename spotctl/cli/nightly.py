@@ -114,10 +114,12 @@ def run(
 
     Example: spotctl nightly run nightly-recsys
     """
+    from spotctl.cli.boundary import NOT_IN_TIME
     from spotctl.cli.launch import EXIT_CODES
     from spotctl.nightly import environment
     from spotctl.nightly.conduct import Starter, equip
     from spotctl.nightly.room import installed
+    from spotctl.nightly.story import MISSED
 
     session: Session = context.obj
     home = session.settings.home.resolve()
@@ -131,7 +133,7 @@ def run(
         session.out.print(told.verdict.message if told.notice is None else told.notice.text, soft_wrap=True)
     if told.verdict.error is not None:
         raise told.verdict.error
-    raise typer.Exit(EXIT_CODES[told.verdict.outcome])
+    raise typer.Exit({**EXIT_CODES, MISSED: NOT_IN_TIME}[told.verdict.outcome])
 
 
 @app.command()

@@ -40,13 +40,17 @@ def plan(
 
     from spotctl import wiring
     from spotctl.launch import plan_inputs, plan_views
+    from spotctl.learning.reading import lessons
     from spotctl.planning.plan import plan as planned
 
     session: Session = context.obj
     here = datetime.now().astimezone().tzinfo
     assert here is not None
     clock = plan_inputs.Clock(time.time_ns() // 1000, here)
-    asked = plan_inputs.asked(files, wiring.library(session.settings), at, hours, clock)
+    library = wiring.library(session.settings)
+    asked = plan_inputs.asked(
+        files, library, at, hours, clock, lambda specs: lessons(session.settings, library, specs, clock.now)
+    )
     plans = planned(asked.jobs, asked.known)
     if json_:
         answers = [plan_views.answer(one) for one in plans]

@@ -42,7 +42,7 @@ def cost(
     ] = "job",
     format_: Annotated[
         Format,
-        typer.Option("--format", help="html is one file that opens offline; focus is the FinOps columns in CSV."),
+        typer.Option("--format", help="html: one file that opens offline. focus: the columns of FOCUS 1.2 in CSV."),
     ] = Format.TABLE,
     out: Annotated[Path | None, typer.Option(help="Write it to this file.", show_default="stdout")] = None,
     json_: JsonOption = False,
@@ -97,3 +97,61 @@ def _told(report: Report, wanted: Format) -> str:
             return page.html(report)
         case Format.FOCUS:
             return focus.as_csv(report)
+
+
+class Provider(StrEnum):
+    """Whose bill it is."""
+
+    AWS = "aws"
+    GCP = "gcp"
+    AZURE = "azure"
+
+
+@app.command()
+def reconcile(
+    context: typer.Context,
+    bill: Annotated[
+        Path,
+        typer.Option(help="An AWS Cost and Usage Report, or a detailed export of Google Cloud's or Azure's costs."),
+    ],
+    provider: Annotated[Provider | None, typer.Option(help="Whose bill it is.", show_default="by its columns")] = None,
+    tolerance: Annotated[str, typer.Option(help="By how much of a machine's cost both may differ: 1%, 0.")] = "0.5%",
+    json_: JsonOption = False,
+) -> None:
+    """Lay the ledger beside the provider's own bill, and name what differs.
+
+    What is missing on one side, what the bill has twice, what it has in another currency, and amounts that differ.
+    Lines are taken as spotctl's by the tag spotctl-run; where an export tells no tags, all lines of machines are.
+
+    Exit codes: 0 they agree, 1 they differ, 2 the bill cannot be read.
+
+    Example: spotctl report reconcile --bill cur.csv.gz --tolerance 1%
+    """
+    from spotctl.ledger.reading import read
+    from spotctl.reports.bills import views
+    from spotctl.reports.bills.read import read_bill
+    from spotctl.reports.bills.reconcile import reconciled
+
+    session: Session = context.obj
+    share = _share(tolerance)
+    found = read_bill(bill, provider or "")
+    rows = [row for one in read(session.settings) for row in one.ledger.rows]
+    agreement = reconciled(rows, found, share)
+    if json_:
+        session.answer_json(views.as_json(agreement))
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in views.as_lines(agreement, str(bill)))
+    raise typer.Exit(0 if agreement.agrees else 1)
+
+
+def _share(text: str) -> float:
+    """`1%` or `0.01`."""
+    from spotctl.errors import BadRequest
+
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise BadRequest(f"--tolerance {text!r} is no share from 0 to below 1 (write 0.5% or 0.005)")
+    return share

@@ -27,7 +27,7 @@ def train(
         bool, typer.Option("--deterministic", help="The same model to the last bit, whatever happens on the way.")
     ] = False,
     slack: Annotated[str, typer.Option(help="Clocks a worker may run ahead; asp for any number.")] = "0",
-    stage: Annotated[str, typer.Option(help="1, 2 or 3 whatever the nodes; auto goes by their ratio.")] = "auto",
+    stage: Annotated[str, typer.Option(help="1, 2 or 3 whatever the nodes; auto learns which is fastest.")] = "auto",
     chaos: Annotated[str, typer.Option(help="What is to befall the job; see above.")] = "",
     clocks: Annotated[int | None, typer.Option(help="End after so many; 100 if no end is given.")] = None,
     seconds: Annotated[float | None, typer.Option(help="End after so many seconds.")] = None,

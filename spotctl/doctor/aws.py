@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.sources.aws.failures import failures_of
-from spotctl.doctor.clouds import TIMEOUT_SECONDS, permissions, quota, skew
+from spotctl.doctor import clouds
+from spotctl.doctor.clouds import permissions, quota, skew
 from spotctl.doctor.findings import Finding, Level
 
 if TYPE_CHECKING:
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
     from spotctl.config import Settings
 
 _NAME = "spotctl-doctor"
-_DRY_RUNS: Mapping[str, Mapping[str, Any]] = {
+DRY_RUNS: Mapping[str, Mapping[str, Any]] = {
     "DescribeInstances": {},
-    "DescribeInstanceTypes": {},
-    "DescribeSpotPriceHistory": {"MaxResults": 1},
+    "DescribeSecurityGroups": {},
+    "DescribeKeyPairs": {},
     "RunInstances": {"ImageId": "ami-00000000000000000", "MinCount": 1, "MaxCount": 1, "InstanceType": "t3.micro"},
     "CreateLaunchTemplate": {"LaunchTemplateName": _NAME, "LaunchTemplateData": {"InstanceType": "t3.micro"}},
     "CreateSecurityGroup": {"GroupName": _NAME, "Description": _NAME},
@@ -52,7 +53,7 @@ def _permissions(session: Session, region: str) -> Finding:
     from botocore.exceptions import ClientError
 
     client, missing = _client(session, "ec2", region), []
-    for action, arguments in _DRY_RUNS.items():
+    for action, arguments in DRY_RUNS.items():
         with failures_of(region, f"ec2:{action}"):
             try:
                 getattr(client, xform_name(action))(DryRun=True, **arguments)
@@ -63,7 +64,7 @@ def _permissions(session: Session, region: str) -> Finding:
                 elif code in ("AuthFailure", "RequestExpired"):
                     raise
                 # DryRunOperation: it would be done. Anything else complains of the arguments, and not of who asks.
-    return permissions("aws", missing, len(_DRY_RUNS))
+    return permissions("aws", missing, len(DRY_RUNS))
 
 
 def _quotas(session: Session, region: str) -> Iterator[Finding]:
@@ -83,6 +84,8 @@ def _quotas(session: Session, region: str) -> Iterator[Finding]:
 def _client(session: Session, service: str, region: str) -> Any:  # noqa: ANN401 - boto3's clients have no common type
     from botocore.config import Config
 
-    config = Config(connect_timeout=TIMEOUT_SECONDS, read_timeout=TIMEOUT_SECONDS, retries={"total_max_attempts": 2})
+    config = Config(
+        connect_timeout=clouds.TIMEOUT_SECONDS, read_timeout=clouds.TIMEOUT_SECONDS, retries={"total_max_attempts": 2}
+    )
     # A service that is only known by its text has no overload of its own.
     return session.client(service, region_name=region, config=config)  # type: ignore[call-overload]

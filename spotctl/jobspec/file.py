@@ -87,6 +87,7 @@ def _spec(file: JobFile, folder: Path) -> JobSpec:
         identity=_given(file.identity),
         objective=file.objective or Objective.MIN_COST,
         deadline=file.deadline,
+        hours=file.hours,
         budget=file.budget,
         throughputs=file.throughputs or {},
         strategy=file.strategy or AUTO,

@@ -221,6 +221,8 @@ class JobSpec:
     """By cloud: an instance profile, a service account, a managed identity."""
     objective: Objective = Objective.MIN_COST
     deadline: Within | ByClock | None = None
+    hours: int | None = None
+    """How long all its machines take undisturbed, where nothing else says."""
     budget: int | None = None
     """Hard: spending ends before it is passed."""
     throughputs: Mapping[str, float] = field(default_factory=dict)

@@ -215,6 +215,7 @@ class JobFile(Part):
         "min-cost",
     )
     deadline: forms.Deadline | None = _key("When it must be done: so long after the launch, or a time of day.", "10h")
+    hours: forms.Span | None = _key("How long all its machines take undisturbed, where nothing else says.", "8h")
     budget: forms.Money | None = _key("Spending ends before it is passed.", "25 USD")
     throughputs: dict[forms.TypeName, forms.Positive] | None = _key(
         "Measured work per hour of one machine, by type.", {"c6i.2xlarge": 410}

@@ -26,6 +26,7 @@ def written(spec: JobSpec) -> dict[str, Any]:
         resources=_resources(spec.resources, of_training=isinstance(spec.program, Training)),
         objective=str(spec.objective),
         deadline=spec.deadline and deadline_text(spec.deadline),
+        hours=spec.hours and span_text(spec.hours),
         budget=spec.budget and money_text(spec.budget),
         throughputs=dict(spec.throughputs),
         strategy=spec.strategy,

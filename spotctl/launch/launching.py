@@ -14,33 +14,35 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pricing_data.units import HOUR, SECOND, format_time, parse_usd
 from spotctl.errors import BadRequest, MissingSecret
 from spotctl.jobspec.file import restored
-from spotctl.jobspec.job import Command, JobSpec
+from spotctl.jobspec.job import Command, JobSpec, Kind
 from spotctl.jobspec.written import written
+from spotctl.launch import continuing
 from spotctl.launch.views import Standing
 from spotctl.orchestrator import guard
 from spotctl.orchestrator.errors import AlreadyRunning
 from spotctl.orchestrator.events import RunBegan, RunEnded, RunResumed, StopRequested
 from spotctl.orchestrator.execute import Executor, Journal, Patience
+from spotctl.orchestrator.guard import NANO_SECONDS_PER_DOLLAR
 from spotctl.orchestrator.log import EventLog, JobLock, is_running
 from spotctl.orchestrator.observe import RUN_TAG
 from spotctl.orchestrator.reconcile import Pace, Terms
 from spotctl.orchestrator.runner import Brief, Limits, Runner
 from spotctl.orchestrator.state import RunState, fold
-from spotctl.orchestrator.workload import STOPPED, Workload
+from spotctl.orchestrator.workload import DONE, STOPPED, Workload
 from spotctl.wiring import library
 
 if TYPE_CHECKING:
     from agileml.core.events import Iteration
     from bidbrain.strategies.base import Strategy
-    from pricing_data.library import Library
     from spotctl.config import Settings
     from spotctl.planning.values import JobPlan
     from spotctl.providers.base import Provider, Resource
@@ -83,6 +85,10 @@ class Rooms:
         """Who runs what."""
         return self.home / "locks"
 
+    def kept(self, job: str) -> Path:
+        """Where a training that was ended early is kept, for the job's next run to go on with."""
+        return self.home / "kept" / job
+
     def results(self, run: str) -> Path:
         """Where a run's results lie if nothing else is asked for."""
         return self.home / "runs" / run
@@ -111,9 +117,18 @@ def latest_run(log: EventLog, job: str) -> RunState | None:
 
 
 def launch(
-    spec: JobSpec, settings: Settings, watching: Watching, max_cost: int | None = None, *, fresh: bool = False
+    spec: JobSpec,
+    settings: Settings,
+    watching: Watching,
+    max_cost: int | None = None,
+    *,
+    fresh: bool = False,
+    plan: JobPlan | None = None,
 ) -> Ending:
-    """Runs a job from its beginning to its end; `fresh`: not from where an earlier run of it was stopped."""
+    """Runs a job from its beginning to its end; `fresh`: not from where an earlier run of it was stopped.
+
+    `plan` is one that was made together with those of other jobs, on whose market it runs.
+    """
     from spotctl.launch.commanding import begin_anew
 
     rooms = Rooms(settings.home)
@@ -125,15 +140,18 @@ def launch(
                 f" spotctl down {spec.name} gives back what it holds"
             )
         begin_anew(spec, fresh=fresh)
+        if fresh:
+            continuing.forget(rooms.kept(spec.name))
+        if plan is None:
+            begin_market(spec, settings)
         provider = local_provider(settings, spec)
-        _begin_market(provider, spec, settings)
         run = f"{spec.name}-{secrets.token_hex(3)}"
         folder = _meeting_folder()
         journal = Journal(log, run, provider.now)
         budget = min((limit for limit in (spec.budget, max_cost) if limit is not None), default=None)
         kept = {**written(spec), **({} if budget is None else {"budget": _dollars(budget)})}
         journal.write(RunBegan(spec.name, provider.name, kept, str(folder), _wall_us()))
-        return _conduct(journal, provider, settings, watching)
+        return _conduct(journal, provider, settings, watching, plan)
 
 
 def go_on(job: str, settings: Settings, watching: Watching, stop: StopRequested | None = None) -> Ending:
@@ -297,54 +315,72 @@ def market_moment(spec: JobSpec, settings: Settings) -> int:
     return market_start(library(settings)) if spec.local.start is None else spec.local.start
 
 
-def planned(spec: JobSpec, known: Library, moment: int) -> JobPlan:
-    """What is rented for a job that begins at a moment."""
+def planned(spec: JobSpec, settings: Settings, moment: int, before: int | None = None) -> JobPlan:
+    """What is rented for a job that begins at a moment, after what its runs taught that were over `before`."""
     from spotctl.launch.terms import plan_of
+    from spotctl.learning.reading import lessons
 
-    return plan_of(spec, known, moment)
+    known = library(settings)
+    return plan_of(spec, known, moment, lessons(settings, known, (spec,), _wall_us() if before is None else before))
 
 
-def _conduct(journal: Journal, provider: LocalProvider, settings: Settings, watching: Watching) -> Ending:
+def _conduct(
+    journal: Journal, provider: LocalProvider, settings: Settings, watching: Watching, made: JobPlan | None = None
+) -> Ending:
     began = journal.state.began
     assert began is not None
     spec = restored(began.spec, settings.home)
     if not journal.state.orders and journal.state.stopping is None:
         _make_meeting_folder(Path(began.folder))
+        if spec.kind is Kind.AGILEML:
+            continuing.take_up(spec, Path(began.folder), Rooms(settings.home).kept(spec.name))
     pace = Pace.local(provider.speed)
-    plan = _planning(spec, journal.state.started, settings)
+    # Made when it is needed: who only gives everything back needs none.
+    plan = cache(lambda: made or planned(spec, settings, journal.state.started, began.wall_us))
     with closing(_work(journal.state, spec, provider, settings, plan, watching)) as work:
         executor = Executor(journal, provider, work, pace, Patience())
         brief = _brief(spec, journal, provider, plan, pace)
         runner = Runner(journal, provider, executor, work, brief)
         ended = runner.run(lambda: watching.turned(runner.state), _wall_us)
     watching.turned(runner.state)
+    if spec.kind is Kind.AGILEML:
+        _keep(spec, runner.state, ended, Rooms(settings.home).kept(spec.name))
     if began.folder:
         shutil.rmtree(began.folder, ignore_errors=True)
     watching.ended(spec, runner.state, ended)
     return runner.state, ended
 
 
-def _planning(spec: JobSpec, moment: int, settings: Settings) -> Callable[[], JobPlan]:
-    """The plan of a run, made once and not before it is needed: who only gives everything back needs none."""
-    from spotctl.launch.terms import plan_of
-
-    return cache(lambda: plan_of(spec, library(settings), moment))
+def _keep(spec: JobSpec, state: RunState, ended: RunEnded, place: Path) -> None:
+    """What is done needs nothing kept; what was ended early can be gone on with."""
+    assert state.began is not None
+    if ended.outcome == DONE:
+        continuing.forget(place)
+    else:
+        continuing.keep(spec, state.machines, Path(state.began.folder), place)
 
 
 def _brief(spec: JobSpec, journal: Journal, provider: LocalProvider, plan: Callable[[], JobPlan], pace: Pace) -> Brief:
+    from spotctl.launch.steering import Steered
     from spotctl.launch.terms import expectation, tariff_of, terms_of
+
+    budget, tariff = None if spec.budget is None else spec.budget * 3600, tariff_of(provider, journal.state.started)
+
+    def usd_left() -> float:
+        if budget is None:
+            return inf
+        return (budget - guard.committed(journal.state, journal.now(), tariff, pace.teardown)) / NANO_SECONDS_PER_DOLLAR
 
     def choose() -> tuple[Strategy, Terms]:
         found = plan()
         if journal.state.planned is None:
             journal.write(expectation(found))
-        return found.mandate, terms_of(found)
+        # What is bought is paid for so long at least.
+        mandate = replace(found.mandate, lease=pace.lease + pace.teardown)
+        return Steered(replace(found, mandate=mandate), lambda: journal.state, usd_left), terms_of(found)
 
-    limits = Limits(
-        None if spec.budget is None else spec.budget * 3600,
-        max(HOUR, round(30 * SECOND * provider.speed)),
-    )
-    return Brief(choose, tariff_of(provider, journal.state.started), pace, limits)
+    limits = Limits(budget, max(HOUR, round(30 * SECOND * provider.speed)))
+    return Brief(choose, tariff, pace, limits)
 
 
 def _work(
@@ -375,6 +411,7 @@ def _work(
         secret.read_bytes() if secret.exists() else b"",
         provider.speed,
         watching.heard,
+        continuing.earlier_machines(meeting),
     )
 
 
@@ -385,12 +422,12 @@ def _secrets_of(spec: JobSpec) -> Mapping[str, str]:
     return {name: os.environ[name] for name in spec.secrets}
 
 
-def _begin_market(provider: LocalProvider, spec: JobSpec, settings: Settings) -> None:
+def begin_market(spec: JobSpec, settings: Settings) -> None:
     """Sets the market's clock, unless other jobs run on it: then this one joins them."""
     from spotctl.launch.terms import market_start
     from spotctl.providers.local import MarketBusy
 
-    start = spec.local.start
+    provider, start = local_provider(settings, spec), spec.local.start
     moment = market_start(library(settings)) if start is None else start
     try:
         provider.begin(moment, spec.local.speed)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
 
-from bidbrain.eviction.hazard import Hazard, hazard_of
+from bidbrain.eviction.hazard import Evidence, Hazard, hazard_of
 from pricing_data.interruptions import Interruption
 from pricing_data.library import Library, Selection
 from pricing_data.market import Market
@@ -17,6 +17,8 @@ from pricing_data.units import DAY, HOUR, SECOND, format_time, parse_duration, p
 from spotctl.errors import BadRequest
 from spotctl.jobspec import file
 from spotctl.jobspec.job import JobSpec
+from spotctl.learning.informing import NOTHING_LEARNT, evidence_of, hours_of, informed
+from spotctl.learning.values import Learnt
 from spotctl.planning.offers import STALE_AFTER, Board
 from spotctl.planning.past import HazardOf
 from spotctl.planning.values import Job, Known
@@ -43,8 +45,15 @@ class Clock:
     zone: tzinfo
 
 
-def asked(files: Sequence[Path], library: Library, at: str, hours: str, clock: Clock) -> Asked:
-    """The jobs of files, to be planned for a moment."""
+def asked(
+    files: Sequence[Path],
+    library: Library,
+    at: str,
+    hours: str,
+    clock: Clock,
+    lessons: Callable[[Sequence[JobSpec]], Mapping[str, Learnt]] = lambda _: NOTHING_LEARNT,
+) -> Asked:
+    """The jobs of files, to be planned for a moment, with what earlier runs of them taught."""
     specs = [file.load(path) for path in files]
     names = [spec.name for spec in specs]
     double = next((name for name in names if names.count(name) > 1), None)
@@ -53,9 +62,13 @@ def asked(files: Sequence[Path], library: Library, at: str, hours: str, clock: C
     clouds = tuple(dict.fromkeys(cloud for spec in specs for cloud in spec.resources.clouds))
     table = library.table(library.select(Selection(clouds=clouds)))
     moment, remarks = _moment(specs, table, at, clock)
-    told = parse_duration(hours) / HOUR if hours else None
-    jobs = tuple(Job(spec, _deadline(spec, moment, clock), told) for spec in specs)
-    return Asked(jobs, Known(Board.of(table, library.catalog, moment), hazards(library, clouds, moment)), remarks)
+    told, learnt = parse_duration(hours) / HOUR if hours else None, lessons(specs)
+    jobs = tuple(
+        Job(spec, _deadline(spec, moment, clock), told or hours_of(spec, learnt.get(spec.name))) for spec in specs
+    )
+    known = Known(Board.of(table, library.catalog, moment), hazards(library, clouds, moment, evidence_of(learnt)))
+    told_of = tuple(f"{name}: {words}" for name, one in learnt.items() for words in one.words())
+    return Asked(jobs, informed(known, {spec.name: spec for spec in specs}, learnt), remarks + told_of)
 
 
 def _deadline(spec: JobSpec, moment: int, clock: Clock) -> int | None:
@@ -93,8 +106,8 @@ def replay_start(table: PriceTable) -> int:
     return int(table.times[table.starts[:-1]].min()) + LEARNT
 
 
-def hazards(library: Library, clouds: Sequence[str], moment: int) -> HazardOf:
-    """How often markets are taken whatever the price, from what was published up to a moment."""
+def hazards(library: Library, clouds: Sequence[str], moment: int, evidence: Sequence[Evidence] = ()) -> HazardOf:
+    """How often markets are taken whatever the price, from what was published up to a moment and what runs met."""
     figures: dict[tuple[str, str, str], list[Interruption]] = defaultdict(list)
     for cloud in clouds:
         for one in library.store.interruptions(cloud):
@@ -102,6 +115,6 @@ def hazards(library: Library, clouds: Sequence[str], moment: int) -> HazardOf:
                 figures[cloud, one.market.region, one.market.instance_type].append(one)
 
     def hazard(market: Market) -> Hazard | None:
-        return hazard_of(market, (), figures.get((market.cloud, market.region, market.instance_type), ()))
+        return hazard_of(market, evidence, figures.get((market.cloud, market.region, market.instance_type), ()))
 
     return hazard

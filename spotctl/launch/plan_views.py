@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import isfinite
 from typing import Any
 
@@ -11,8 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.eviction.estimate import Estimate
-from pricing_data.units import HOUR, format_time, format_usd, to_datetime, to_usd
+from pricing_data.market import Market
+from pricing_data.units import HOUR, MINUTE, SECOND, format_time, format_usd, to_datetime, to_usd
 from spotctl.beta.views import chance
+from spotctl.planning.lives import Checkpoints
 from spotctl.planning.values import Choice, JobPlan, Rejected
 from spotctl.render import dollars, market_name
 
@@ -54,8 +56,17 @@ def answer(plan: JobPlan) -> dict[str, Any]:
             "machines": reliable.machines,
             "usd_per_hour": to_usd(reliable.offer.on_demand),
         },
+        "checkpoints": None if plan.checkpoints is None else _checkpoints_json(plan.checkpoints),
         "work": {"source": plan.work.source, "assumed": plan.work.assumed},
         "throughputs": {name: {"per_hour": one.nu, "source": one.source} for name, one in plan.rates.items()},
+    }
+
+
+def _checkpoints_json(kept: Checkpoints) -> dict[str, Any]:
+    return {
+        "every_seconds": kept.every / SECOND,
+        "cost_seconds": kept.cost / SECOND,
+        "mean_life_seconds": kept.life / SECOND if isfinite(kept.life) else None,
     }
 
 
@@ -85,17 +96,21 @@ def shown(plan: JobPlan, width: int, *, explain: bool) -> RenderableType:
 
 def _choices(plan: JobPlan, width: int) -> Table:
     wide = width >= _WIDE
-    columns = ["machines", "market", *(["price"] if wide else []), "bid", "beta", *(["95%"] if wide else []), "$/work"]
+    # A narrow terminal has no room for the label in every row.
+    marked = not wide and all(one.rent.offer.market.is_synthetic for one in plan.choice)
+    name: Callable[[Market], Text | str] = str if marked else market_name
+    market = "market (synthetic)" if marked else "market"
+    columns = ["machines", market, *(["price"] if wide else []), "bid", "beta", *(["95%"] if wide else []), "$/work"]
     table = _table(*columns)
     for one in plan.choice:
-        table.add_row(f"{one.rent.machines:,}", market_name(one.rent.offer.market), *_cells(one, wide))
+        table.add_row(f"{one.rent.machines:,}", name(one.rent.offer.market), *_cells(one, wide))
     reliable = plan.mandate.reliable
     if reliable is not None:
         empty = [""] * (len(columns) - 3)
         price = dollars(reliable.offer.on_demand)
         told = ["", "on demand", "", "", "reliable"] if wide else ["on demand", *empty[:-1], "reliable"]
         told[0] = price if wide else told[0]
-        table.add_row(f"{reliable.machines:,}", market_name(reliable.offer.market), *told)
+        table.add_row(f"{reliable.machines:,}", name(reliable.offer.market), *told)
     return table
 
 
@@ -135,6 +150,8 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
         yield "budget", _budget(plan, plan.job.budget_usd)
     if plan.job.deadline is not None:
         yield "deadline", _deadline(plan, plan.job.deadline)
+    if plan.checkpoints is not None:
+        yield "checkpoints", _checkpoints(plan.checkpoints)
     yield "kinds", f"by Gavel's {plan.policy}"
     yield "strategy", f"{plan.strategy.scheme}: {plan.strategy.reason}"
     yield "decision", plan.decision.reason
@@ -142,6 +159,15 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
 
 def _sources(plan: JobPlan) -> str:
     return ", ".join(dict.fromkeys(rate.source for rate in plan.rates.values()))
+
+
+def _checkpoints(kept: Checkpoints) -> str:
+    """How often, and by which reckoning."""
+    every, cost = (f"{micros / MINUTE:.3g} minutes" for micros in (kept.every, kept.cost))
+    life = f"an eviction every {_hours(kept.life / HOUR)}" if isfinite(kept.life) else "no evictions"
+    if kept.asked:
+        return f"every {every}, as the job file says ({life})"
+    return f"every {every}, for {life}, if one takes {cost}; adjusted when that is measured"
 
 
 def _budget(plan: JobPlan, budget: float) -> str:
@@ -217,6 +243,6 @@ def _table(*columns: str, right: bool = True) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in columns:
         table.add_column(
-            name, justify="right" if right and name not in {"market", "bill to the end"} else "left", overflow="fold"
+            name, justify="right" if right and not name.startswith(("market", "bill")) else "left", overflow="fold"
         )
     return table

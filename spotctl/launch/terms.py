@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC
 
 from agileml.apps.registry import TrainerSource
@@ -14,6 +15,8 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, SECOND
 from spotctl.jobspec.job import JobSpec, Training
 from spotctl.launch.plan_inputs import hazards
+from spotctl.learning.informing import NOTHING_LEARNT, evidence_of, hours_of, informed
+from spotctl.learning.values import Learnt
 from spotctl.orchestrator.events import Planned
 from spotctl.orchestrator.guard import Tariff
 from spotctl.orchestrator.reconcile import Terms
@@ -38,21 +41,33 @@ def market_start(known: Library) -> int:
     return min(series.first for series in known.table(markets)) + LEARNT
 
 
-def plan_of(spec: JobSpec, known: Library, moment: int) -> JobPlan:
+def plan_of(spec: JobSpec, known: Library, moment: int, learnt: Mapping[str, Learnt] = NOTHING_LEARNT) -> JobPlan:
     """What is rented for a job that begins at a moment; whoever goes on with its run plans the same."""
-    clouds = spec.resources.clouds
+    (found,) = plans_of([spec], known, moment, learnt)
+    return found
+
+
+def plans_of(
+    specs: Sequence[JobSpec], known: Library, moment: int, learnt: Mapping[str, Learnt] = NOTHING_LEARNT
+) -> list[JobPlan]:
+    """The same for jobs that begin side by side: one allocation over all."""
+    clouds = tuple(dict.fromkeys(cloud for spec in specs for cloud in spec.resources.clouds))
     table = known.table(known.require(Selection(clouds=clouds)))
     board = Board.of(table, known.catalog, moment)
+    told = Known(board, hazards(known, clouds, moment, evidence_of(learnt)))
+    jobs = [_to_plan(spec, moment, learnt.get(spec.name)) for spec in specs]
+    return plan(jobs, informed(told, {spec.name: spec for spec in specs}, learnt))
+
+
+def _to_plan(spec: JobSpec, moment: int, learnt: Learnt | None) -> PlannedJob:
     deadline = None if spec.deadline is None else spec.deadline.moment(moment, UTC)
-    (found,) = plan([PlannedJob(spec, deadline)], Known(board, hazards(known, clouds, moment)))
-    return found
+    return PlannedJob(spec, deadline, hours_of(spec, learnt))
 
 
 def terms_of(found: JobPlan) -> Terms:
     """What the strategy of a plan is given."""
     mandate = found.mandate
-    work = found.work.amount(mandate.most_nu) * HOUR
-    return Terms(mandate.offers, mandate.baseline, mandate.most_nu, work, mandate.reliable)
+    return Terms(mandate.offers, mandate.baseline, mandate.most_nu, found.work_left, mandate.reliable)
 
 
 def expectation(found: JobPlan) -> Planned:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -15,8 +17,10 @@ from spotctl.jobspec.file import restored
 from spotctl.launch.launching import Rooms, local_provider
 from spotctl.ledger.project import Ledger, project
 from spotctl.orchestrator import log
-from spotctl.orchestrator.events import RunBegan, RunEnded
+from spotctl.orchestrator.events import RunBegan
 from spotctl.orchestrator.guard import Tariff
+from spotctl.orchestrator.log import is_running
+from spotctl.orchestrator.state import fold
 from spotctl.planning.regimes import billing_of
 from spotctl.wiring import library
 
@@ -35,18 +39,28 @@ class RunRead:
 
 def read(settings: Settings, jobs: Collection[str] = ()) -> list[RunRead]:
     """The runs of jobs, or all, in the order in which they began; those that go on as they stand now."""
-    rooms = Rooms(settings.home)
-    if not rooms.log.exists():
-        return []
     tariff = stored(library(settings))
-    with log.EventLog(rooms.log) as opened:
-        begun = [(row.run, row.event.job) for row in opened.beginnings() if isinstance(row.event, RunBegan)]
-        found = [tuple(opened.of_run(run)) for run, job in begun if not jobs or job in jobs]
+    found = events_of(settings, lambda began: not jobs or began.job in jobs)
     return [RunRead(events, project(events, tariff, _now(events, settings))) for events in found]
 
 
+def events_of(
+    settings: Settings, wanted: Callable[[RunBegan], bool], newest: int | None = None
+) -> list[tuple[log.Row, ...]]:
+    """The events of the runs that are wanted, as they began; of all, or of so many that began last."""
+    rooms = Rooms(settings.home)
+    if not rooms.log.exists():
+        return []
+    with log.EventLog(rooms.log) as opened:
+        runs = [row.run for row in opened.beginnings() if isinstance(row.event, RunBegan) and wanted(row.event)]
+        return [tuple(opened.of_run(run)) for run in (runs if newest is None else runs[-newest:])]
+
+
 def stored(known: Library) -> Tariff:
-    """Prices as they are stored, and the rules by which clouds bill today."""
+    """Prices as they are stored, and the rules by which clouds bill today; only what is not settled goes by them.
+
+    The last price that is known goes on: a run may be younger than what was fetched.
+    """
 
     @cache
     def history(market: Market) -> PriceSeries:
@@ -59,15 +73,23 @@ def stored(known: Library) -> Tariff:
                 f"{market}: prices are stored from {format_time(series.first)} on, and {format_time(now)} is asked for;"
                 " import or fetch an earlier history"
             )
-        return series.window(series.first, min(now, series.last))
+        if now <= series.last:
+            return series.window(series.first, now)
+        return PriceSeries(market, np.append(series.times, now), np.append(series.prices, series.prices[-1]))
 
     return Tariff(lambda market: billing_of(market.cloud), prices)
 
 
 def _now(events: tuple[log.Row, ...], settings: Settings) -> int | None:
-    """The provider's clock for a run that goes on."""
-    began = next(row.event for row in events if isinstance(row.event, RunBegan))
-    if any(isinstance(row.event, RunEnded) for row in events) or began.provider != "local":
+    """Up to when a run is told that has not ended: the provider's clock, while somebody renews its leases.
+
+    If nobody does, as after a kill, its machines have returned themselves at the ends of these.
+    """
+    state = fold(events)
+    if state.ended is not None or state.began is None or state.began.provider != "local":
         return None
-    provider = local_provider(settings, restored(began.spec, settings.home))
-    return provider.now() if provider.has_begun else None
+    provider = local_provider(settings, restored(state.began.spec, settings.home))
+    now = provider.now() if provider.has_begun else state.at
+    if is_running(Rooms(settings.home).locks, state.began.job):
+        return now
+    return min(now, max((held.lease_until for held in state.alive), default=state.at))

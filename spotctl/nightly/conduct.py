@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from pricing_data.units import SECOND
 from spotctl import config
@@ -29,7 +30,7 @@ from spotctl.nightly.diary import Diary
 from spotctl.nightly.hours import Night, clock_text
 from spotctl.nightly.room import Installed, Kept, Room
 from spotctl.nightly.steps import CANNOT_GO_ON, TOO_LATE, Found, Step, next_step, runs_since
-from spotctl.nightly.story import Places, Sums, Verdict, notice
+from spotctl.nightly.story import MISSED, Places, Sums, Verdict, notice
 from spotctl.notify.notice import Notice
 from spotctl.notify.post import post
 from spotctl.notify.runs import secret_values
@@ -37,7 +38,7 @@ from spotctl.orchestrator.errors import AlreadyRunning
 from spotctl.orchestrator.events import RunBegan, RunEnded, StopRequested
 from spotctl.orchestrator.log import EventLog, JobLock
 from spotctl.orchestrator.state import RunState, fold
-from spotctl.orchestrator.workload import DONE, NO_CAPACITY, NOT_IN_TIME
+from spotctl.orchestrator.workload import DONE, NO_CAPACITY
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -106,15 +107,19 @@ class Starter:
     # -- what is known ------------------------------------------------------------------------------------------------
 
     def _runs(self) -> list[RunState]:
-        """All runs of the job, in the order in which they began."""
-        path = launching.Rooms(self.settings.home).log
+        """The runs of the last night and the latest run of the job, in the order in which they began."""
+        path, kept = launching.Rooms(self.settings.home).log, self.room.last
         if not path.exists():
             return []
         with EventLog(path) as log:
-            begun = [
-                row.run for row in log.beginnings() if isinstance(row.event, RunBegan) and row.event.job == self.name
-            ]
-            return [fold(log.of_run(run)) for run in begun]
+            begun = {
+                row.run: row.event.wall_us
+                for row in log.beginnings()
+                if isinstance(row.event, RunBegan) and row.event.job == self.name
+            }
+            latest = next(reversed(begun), None)
+            wanted = [run for run, at in begun.items() if run == latest or (kept is not None and at >= kept.since)]
+            return [fold(log.of_run(run)) for run in wanted]
 
     def _found(self) -> Found:
         runs = self._runs()
@@ -139,7 +144,7 @@ class Starter:
 
     def _verdict(self, step: Step, night: Night, kept: Kept) -> Verdict:
         if step is Step.MISSED:
-            return Verdict(NOT_IN_TIME, "the computer was off or asleep until after the deadline; nothing was begun")
+            return Verdict(MISSED, "nothing was begun before the deadline: the computer was off or asleep")
         try:
             ended = self._ended(step, night, kept)
         except AlreadyRunning:
@@ -176,7 +181,8 @@ class Starter:
     def _go_on(self, night: Night, stop: StopRequested | None = None) -> RunEnded:
         if stop is None:
             self._provide(self._secrets_of_run())
-        return self._noted(launching.go_on(self.name, self.settings, self._watching(night), stop))
+        watching = self._watching(night, self._runs()[-1])
+        return self._noted(launching.go_on(self.name, self.settings, watching, stop))
 
     def _secrets_of_run(self) -> tuple[str, ...]:
         latest = self._runs()[-1]
@@ -215,9 +221,9 @@ class Starter:
                 f" {absent[0]}=... into {self.room.environment}"
             )
 
-    def _watching(self, night: Night) -> Watching:
+    def _watching(self, night: Night, known: RunState | None = None) -> Watching:
         """Notes what becomes of machines, and asks the run to end when its time is up or a signal came."""
-        seen = [RunState()]
+        seen = [known or RunState()]
 
         def turned(state: RunState) -> None:
             if state.stopping is None and self.stopped.is_set():
@@ -241,16 +247,28 @@ class Starter:
     def _tell(self, verdict: Verdict, kept: Kept) -> Told:
         """Notes, posts, and only then writes down that it was told: rather twice than never."""
         runs = runs_since(self._runs(), kept.since)
-        places = Places(self.name, str(self.nightly.file), str(self.room.environment), str(self.diary.path))
+        report, figures = self._report(kept) if runs else (None, None)
+        places = Places(self.name, str(self.nightly.file), str(self.room.environment), str(self.diary.path), report)
         spec = self._readable_job()
         hidden = [] if spec is None else secret_values(spec, os.environ)
-        said = notice(verdict, runs, kept.day, places).without(hidden)
+        said = notice(verdict, runs, kept.day, places, figures).without(hidden)
         self.diary.write(said.text.splitlines())
         webhook = self.nightly.webhook if spec is None else spec.webhook
         if webhook is not None:
             self.diary.write([post(said, webhook).words])
         self.room.keep(replace(kept, told=True, outcome=verdict.outcome, spent=Sums.of(runs).spent))
         return Told(verdict, said, self.diary.path)
+
+    def _report(self, kept: Kept) -> tuple[str | None, Mapping[str, Any] | None]:
+        """Where the night's cost report lies, and what it says."""
+        from spotctl.nightly.costs import write_report
+
+        path = self.room.reports / f"{kept.day.isoformat()}.html"
+        try:
+            return str(path), write_report(self.settings, self.name, kept.since, self.clock(), path)
+        except Exception as error:  # noqa: BLE001 - a page that cannot be drawn must not keep the news from being told
+            self.diary.write([f"no cost report: {type(error).__name__}: {error}"])
+            return None, None
 
     def _readable_job(self) -> JobSpec | None:
         try:

@@ -23,7 +23,7 @@ class Diary:
         self.path = folder / f"{day.isoformat()}.log"
         self._zone = zone
         self._clock = clock
-        for old in sorted(folder.glob("*.log"))[:-MOST_NIGHTS]:
+        for old in sorted({*folder.glob("*.log"), self.path})[:-MOST_NIGHTS]:
             old.unlink(missing_ok=True)
 
     def write(self, lines: Iterable[str]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import Any
 
 from bidbrain.billing import usd
 from pricing_data.errors import AccessDenied, MissingCredentials
@@ -24,7 +25,8 @@ from spotctl.orchestrator.workload import (
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.providers.base import NotPermitted
 
-NOT_BEGUN, NO_SECRET = "could not begin", "a secret is missing"
+NOT_BEGUN, NO_SECRET, MISSED = "could not begin", "a secret is missing", "missed"
+"""How a night ends beside the ways in which a run does."""
 
 _OF_ERRORS: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     ((MissingSecret,), NO_SECRET),
@@ -42,6 +44,7 @@ _TITLES = {
     BUDGET: "the budget was not enough",
     NOT_PERMITTED: "the cloud refused its credentials",
     NO_SECRET: "it could not begin, a secret is missing",
+    MISSED: "missed",
     NOT_BEGUN: "it could not begin",
 }
 
@@ -52,6 +55,7 @@ _ADVICE = {
     NOT_IN_TIME: "give it more machines in {file}, an earlier --at or a later --deadline; see spotctl plan {file}",
     BUDGET: "raise budget in {file} (spotctl plan {file} says what to expect); then: spotctl nightly run {name}",
     NOT_PERMITTED: "renew the login, or put valid credentials into {environment}; then: spotctl nightly run {name}",
+    MISSED: "nothing, or to run it now: spotctl nightly run {name}; a computer that is off at night needs a later --deadline",
     NO_SECRET: "write it into {environment}, as a line NAME=value; then: spotctl nightly run {name}",
     NOT_BEGUN: "mend what is said above; then: spotctl nightly run {name}",
 }
@@ -104,14 +108,23 @@ class Sums:
         )
 
 
-def notice(verdict: Verdict, runs: Sequence[RunState], day: date, places: Places) -> Notice:
-    """The night as a message."""
+def notice(
+    verdict: Verdict,
+    runs: Sequence[RunState],
+    day: date,
+    places: Places,
+    figures: Mapping[str, Any] | None = None,
+) -> Notice:
+    """The night as a message; `figures` are those of its cost report."""
     good, sums = verdict.outcome == DONE, Sums.of(runs)
     spent, on_demand = (None if sum_ is None else usd(sum_) for sum_ in (sums.spent, sums.on_demand))
+    if spent is None and figures is not None:
+        # A run that has not ended costs what the ledger says so far.
+        spent, on_demand = figures["total_usd"], figures["on_demand_usd"]
     model = _model(runs)
     shown = {
         "What happened": _happened(verdict, runs),
-        "Cost": cost_text(spent, on_demand) if runs else "nothing; no machine was rented",
+        "Cost": _cost(sums, spent, on_demand) if runs else "nothing; no machine was rented",
         "Evictions": str(sums.evictions) if runs else "",
         "Left running": _left(sums.alive, places.name),
         "What to do": _advice(verdict, sums, places),
@@ -133,6 +146,7 @@ def notice(verdict: Verdict, runs: Sequence[RunState], day: date, places: Places
         "model": model,
         "log": places.log,
         "report": places.report,
+        "cost_report": None if figures is None else dict(figures),
     }
     title = f"{places.name}, night of {day:%a %d %b %Y}: {_TITLES.get(verdict.outcome, verdict.outcome)}"
     key = runs[-1].run if runs else f"{places.name}-{day.isoformat()}"
@@ -143,6 +157,11 @@ def _happened(verdict: Verdict, runs: Sequence[RunState]) -> str:
     said = verdict.message or "the job is done"
     tries = f" ({len(runs)} attempts)" if len(runs) > 1 else ""
     return f"{said}{tries}"
+
+
+def _cost(sums: Sums, spent: float | None, on_demand: float | None) -> str:
+    so_far = " so far" if sums.spent is None and spent is not None else ""
+    return cost_text(spent, on_demand) + so_far
 
 
 def _left(alive: int, name: str) -> str:

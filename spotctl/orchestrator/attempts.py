@@ -13,6 +13,15 @@ from spotctl.orchestrator import events as ev
 
 
 @dataclass(frozen=True, slots=True)
+class Spell:
+    """An attempt that is over, and how much of its work is safe."""
+
+    begin: int
+    end: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """The newest attempt (None before the first) and since when; its end, if it was stopped, and since when.
 
@@ -29,6 +38,7 @@ class Work:
     lost: int = 0
     safe: int = 0
     checkpoint: ev.Checkpointed | None = None
+    spells: tuple[Spell, ...] = ()
     setups_failed: int = 0
     moves: int = 0
 
@@ -53,7 +63,8 @@ def _began(work: Work, event: ev.WorkBegan, at: int) -> Work:
 
 
 def _stopped(work: Work, event: ev.WorkStopped, at: int) -> Work:
-    return replace(work, stopped=event, stopped_at=at, moves=work.moves + 1 if event.by_itself else 0)
+    spells = (*work.spells, Spell(work.since, at, work.safe - work.base))
+    return replace(work, stopped=event, stopped_at=at, spells=spells, moves=work.moves + 1 if event.by_itself else 0)
 
 
 def _checkpointed(work: Work, event: ev.Checkpointed, at: int) -> Work:
@@ -63,7 +74,11 @@ def _checkpointed(work: Work, event: ev.Checkpointed, at: int) -> Work:
         return replace(work, checkpoint=event)
     # What was carried after the stop was saved then: the program had been told to.
     until = at if work.stopped is None else min(at, work.stopped_at)
-    return replace(work, checkpoint=event, safe=max(work.safe, work.base + until - work.since))
+    safe = max(work.safe, work.base + until - work.since)
+    spells = work.spells
+    if work.stopped is not None:
+        spells = (*spells[:-1], replace(spells[-1], kept=safe - work.base))
+    return replace(work, checkpoint=event, safe=safe, spells=spells)
 
 
 def _setup_failed(work: Work, _: ev.SetupFailed, __: int) -> Work:

@@ -254,9 +254,15 @@ class SetupFailed:
     tail: str
 
 
+FINISH = "finish the job"
+
+
 @dataclass(frozen=True, slots=True)
 class Refrained:
-    """What was wanted would have passed the budget."""
+    """What was wanted would have passed the budget, of which so much is committed.
+
+    Where it is to `FINISH`, the budget will not last, and `committed` is what the whole job is expected to cost.
+    """
 
     what: str
     committed: int

@@ -77,8 +77,10 @@ class Plan:
 Instruction = Buy | Renew | GiveBack | Plan
 
 
-def situation(state: RunState, terms: Terms, price: Callable[[Offer], int], now: int, pace: Pace) -> Situation:
-    """What the strategy may know."""
+def situation(
+    state: RunState, terms: Terms, price: Callable[[Offer], int], now: int, pace: Pace, left: float = 1.0
+) -> Situation:
+    """What the strategy may know; `left` is the share of the work that is still to be done."""
     return Situation(
         now=now,
         offers=_offered(state, terms, price, now),
@@ -86,7 +88,7 @@ def situation(state: RunState, terms: Terms, price: Callable[[Offer], int], now:
         holdings=tuple(_holdings(state, terms, pace)),
         baseline=terms.baseline,
         most_nu=terms.most_nu,
-        work_left=terms.work,
+        work_left=terms.work * left,
     )
 
 
@@ -134,6 +136,15 @@ def purchases(state: RunState, decision: Decision, now: int, pace: Pace) -> list
             case Rent() if action.machines > 0 and not (action.bid is not None and refusing(state, action.offer, now)):
                 wanted.append(Buy(action))
     return wanted
+
+
+def nearly_done(state: RunState, left: float, now: int, pace: Pace) -> bool:
+    """Whether what is held does the rest of the work, a share of all, before machines bought now could help."""
+    if left >= 1.0:
+        return False
+    rest = (now - state.started) * left / (1.0 - left)
+    staying = (held for held in _kept(state) if held.warned_until is None or held.warned_until >= now + rest)
+    return rest < pace.startup and any(not state.allocations[held.allocation].reliable for held in staying)
 
 
 def reliable_wanted(state: RunState, terms: Terms, now: int) -> list[Instruction]:

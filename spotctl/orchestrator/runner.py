@@ -22,6 +22,9 @@ from spotctl.providers.base import Machine, NotPermitted, Provider, ProviderErro
 ASK_EVERY = 5 * MINUTE
 """A strategy is asked at least so often, in market time: what it wanted may have been refused."""
 
+TELLING = 0.1
+"""From this share of the work on, what it has cost so far foretells the rest: before, starting weighs too much."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -69,8 +72,8 @@ class Runner:
         self._workload = workload
         self._brief = brief
         self._asked = _Asked()
+        self._left = 1.0
         self._alone_since: int | None = None
-        self._refrained_from = ""
 
     @cached_property
     def _choice(self) -> tuple[Strategy, Terms]:
@@ -125,7 +128,11 @@ class Runner:
             self._journal.write(event)
         if verdict.progress is not None:
             self._journal.write(verdict.progress)
-        if verdict.outcome is not None:
+        if verdict.share is not None:
+            self._left = max(1.0 - verdict.share, 0.0)
+        if verdict.outcome is None:
+            self._foretell(verdict.share)
+        else:
             self._stop(verdict.outcome, verdict.message, self._workload.facts())
         useless = tuple(name for name in verdict.useless if not self.state.machines[name].returning)
         if useless:
@@ -139,13 +146,14 @@ class Runner:
 
     def _act(self) -> None:
         """What is to be done now, as far as the budget allows it: what is held is kept before anything is bought."""
-        now = self._journal.now()
-        if self.state.stopping is None:
-            self._carry_out(self._affordable(reconcile.upkeep(self.state, now, self._brief.pace)))
+        now, stop = self._journal.now(), self.state.stopping
+        if stop is not None:
+            # The work has heard of it, and has saved what it could.
+            self._carry_out(reconcile.everything_back(self.state, f"the run ends: {stop.outcome}"))
+            return
+        self._carry_out(self._affordable(reconcile.upkeep(self.state, now, self._brief.pace)))
         if self.state.stopping is None:
             self._carry_out(self._affordable(self._bought(now)))
-        if self.state.stopping is not None:
-            self._carry_out(reconcile.everything_back(self.state, f"the run ends: {self.state.stopping.outcome}"))
 
     def _carry_out(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
@@ -167,7 +175,9 @@ class Runner:
         )
         if about == self._asked.about and now < self._asked.again_at:
             return wanted
-        situation = reconcile.situation(self.state, terms, self._price_at(now), now, self._brief.pace)
+        if reconcile.nearly_done(self.state, self._left, now, self._brief.pace):
+            return wanted
+        situation = reconcile.situation(self.state, terms, self._price_at(now), now, self._brief.pace, self._left)
         if not situation.offers and not situation.holdings and self._taken_soon():
             # What is open once they are taken, it can choose then; now all that is left is on demand.
             return wanted
@@ -231,11 +241,23 @@ class Runner:
         if isinstance(instruction, Renew) or not self.state.alive:
             shown = format_usd(limit // 3600)
             self._stop(BUDGET, f"the budget of ${shown} would be passed; raise it (budget, --max-cost) to go on")
-        what = _words(instruction)
-        # What is wanted again in every turn is told once.
-        if what != self._refrained_from:
-            self._refrained_from = what
+        self._tell_refrained(_words(instruction), committed, limit)
+
+    def _tell_refrained(self, what: str, committed: int, limit: int) -> None:
+        """What is wanted again in every turn is told once."""
+        if what not in self.state.refrained:
             self._journal.write(ev.Refrained(what, committed, limit))
+
+    def _foretell(self, share: float | None) -> None:
+        """Says as soon as it shows that the budget will not last to the end of the job."""
+        limit, planned, now = self._brief.limits.budget, self.state.planned, self._journal.now()
+        if limit is None or ev.FINISH in self.state.refrained:
+            return
+        expected = 0 if planned is None or planned.assumed else round(planned.usd * guard.NANO_SECONDS_PER_DOLLAR)
+        if share is not None and share >= TELLING:
+            expected = round(guard.spent(self.state, now, self._brief.tariff) / share)
+        if expected > limit:
+            self._tell_refrained(ev.FINISH, expected, limit)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

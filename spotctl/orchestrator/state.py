@@ -103,6 +103,7 @@ class RunState:
     sent: tuple[ev.Sent, ...] = ()
     planned: ev.Planned | None = None
     reason: str = ""
+    refrained: Mapping[str, ev.Refrained] = field(default_factory=dict)
     stopping: ev.StopRequested | None = None
     stopped: int | None = None
     ended: ev.RunEnded | None = None
@@ -244,6 +245,10 @@ def _worked(state: RunState, event: Event, at: int) -> RunState:
     return replace(state, work=attempts.STEPS[type(event)](state.work, event, at))
 
 
+def _refrained(state: RunState, event: ev.Refrained, _: int) -> RunState:
+    return replace(state, refrained={**state.refrained, event.what: event})
+
+
 def _stop(state: RunState, event: ev.StopRequested, at: int) -> RunState:
     return state if state.stopping else replace(state, stopping=event, stopped=at)
 
@@ -258,7 +263,7 @@ def _closed(state: RunState, intent: int) -> RunState:
 
 def _machines(state: RunState, ids: Iterable[str], change: Callable[[Held], Held]) -> RunState:
     changed = {name: change(state.machines[name]) for name in ids if name in state.machines}
-    return replace(state, machines={**state.machines, **changed})
+    return replace(state, machines={**state.machines, **changed}) if changed else state
 
 
 def _rested(state: RunState, market: Market, at: int, *, taken: bool) -> RunState:
@@ -287,6 +292,7 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.Sent: _sent,
     ev.Progressed: _progressed,
     **dict.fromkeys(attempts.STEPS, _worked),
+    ev.Refrained: _refrained,
     ev.StopRequested: _stop,
     ev.RunEnded: _over,
 }

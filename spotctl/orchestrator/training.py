@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agileml.core.events import Iteration
-from agileml.engines.local.head import Head
+from agileml.engines.local.head import Head, kept
 from agileml.engines.local.join import SECRET_VARIABLE
 from agileml.errors import AgileMLError
 from agileml.iteration_log import last_line_of, line_of
@@ -26,7 +26,7 @@ from spotctl.orchestrator.workload import DONE, FAILED, Verdict
 from spotctl.providers.base import Machine, Payload
 from spotctl.train.job import check_nothing_lost, save_model
 
-MODEL_FILE, LOG_FILE = "model.npz", "iterations.jsonl"
+MODEL_FILE, CHECKPOINT_FILE, LOG_FILE = "model.npz", "checkpoint.npz", "iterations.jsonl"
 
 TELL_EVERY = 1.0
 """Seconds between events about progress; the iteration log has every clock."""
@@ -52,12 +52,22 @@ class Place:
 class Training:
     """One training. Its controller lives here and remembers all in `place.meeting`; its nodes live on machines."""
 
-    def __init__(self, job: Job, place: Place, secret: bytes, speed: float, heard: Callable[[Iteration], None]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        place: Place,
+        secret: bytes,
+        speed: float,
+        heard: Callable[[Iteration], None],
+        earlier: Sequence[str] = (),
+    ) -> None:
+        """`earlier` are machines of runs that this one goes on from; none of them is left."""
         self._job = job
         self._place = place
         self._secret = secret
         self._speed = speed
         self._heard = heard
+        self._earlier = earlier
         self._head: Head | None = None
         self._gone: set[str] = set()
         self._warned: dict[str, int] = {}
@@ -67,7 +77,10 @@ class Training:
         self._sheet = Timesheet(speed)
         self._turned = 0, 0.0
         self._told_at = 0.0
+        self._seconds = 0.0
+        self._share: float | None = None
         self._last_line: Mapping[str, Any] | None = None
+        self._unfinished: Mapping[str, Any] | None = None
 
     def payload(self, order: RentIntended) -> Payload:
         """A node that joins."""
@@ -84,6 +97,7 @@ class Training:
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> Verdict:
         """Tells the controller what happened to machines, and hears it for a moment."""
         if state.stopping is not None:
+            self._keep_unfinished()
             return Verdict()
         self._turned = now, time.monotonic()
         try:
@@ -96,12 +110,12 @@ class Training:
             return Verdict(self._latest, FAILED, f"{error.filename or self._place.results}: {error.strerror or error}")
         if len(self._exits) > EXITS:
             return Verdict(outcome=FAILED, message=f"{len(self._exits)} nodes ended by themselves: {self._exits[-1]}")
-        return Verdict(self._news(), useless=useless)
+        return Verdict(self._news(), useless=useless, share=self._share)
 
     def facts(self) -> Mapping[str, Any]:
-        """How the training ended, and where the model lies."""
+        """How the training ended, and where the model lies, or the newest checkpoint of one that was ended early."""
         if self._last_line is None:
-            return {}
+            return self._unfinished or {}
         # Which machines were taken is known to the run; the engine counts those that it noticed.
         told = {name: value for name, value in self._last_line.items() if name not in ("evictions", "failures")}
         return {**told, "model": str(self._place.results / MODEL_FILE)}
@@ -119,6 +133,8 @@ class Training:
                 return ()
             last = max(done, 0 if state.progress is None else state.progress.clock)
             self._head = Head(self._job, self._place.meeting, self._secret, self._note, last)
+            for machine in self._earlier:
+                self._head.lose(machine)
             # Who ended while nobody was here may have been told to; nobody else heard why.
             self._exited_before = {machine.id for machine in machines if machine.exit_code is not None}
         useless = self._tell(self._head, state, machines, now)
@@ -133,6 +149,7 @@ class Training:
             # An earlier run of the job left it there.
             path.unlink(missing_ok=True)
         lines = _lines_of(path)
+        self._seconds = sum(line.get("seconds", 0.0) for line in lines)
         last = lines[-1] if lines and "model_sha256" in lines[-1] else None
         return max((line.get("clock", 0) for line in lines), default=0), last
 
@@ -185,7 +202,18 @@ class Training:
         at = now + round((time.monotonic() - since) * self._speed * SECOND)
         self._latest = self._sheet.progressed(iteration, at, self._latest)
         _append(self._place.results / LOG_FILE, line_of(iteration))
+        self._seconds += iteration.seconds
+        self._share = self._share_after(iteration.clock)
         self._heard(iteration)
+
+    def _share_after(self, clock: int) -> float | None:
+        """How much of the work is done; nobody knows where the loss decides."""
+        stop = self._job.stopping
+        if stop.loss is not None or stop.converged is not None:
+            return None
+        shares = [] if stop.clocks is None else [clock / stop.clocks]
+        shares += [] if stop.seconds is None else [self._seconds / stop.seconds]
+        return min(max(shares), 1.0)
 
     def _news(self) -> Progressed | None:
         """The latest clock, if it is time to write one down."""
@@ -201,6 +229,21 @@ class Training:
         line = last_line_of(trained)
         _append(self._place.results / LOG_FILE, line)
         return line
+
+    def _keep_unfinished(self) -> None:
+        """The newest checkpoint of a training that is ended early, before what it lies on is given back."""
+        if self._last_line is not None or self._unfinished is not None:
+            return
+        path = self._place.results / CHECKPOINT_FILE
+        try:
+            found = kept(self._job, self._place.meeting)
+            if found is not None:
+                self._place.results.mkdir(parents=True, exist_ok=True)
+                save_model(found[1], path)
+            self._unfinished = {} if found is None else {"checkpoint": str(path), "checkpoint_clock": found[0]}
+        except (AgileMLError, PricingDataError, OSError) as error:
+            # Everything is given back all the same.
+            self._unfinished = {"checkpoint": None, "checkpoint_error": str(error)}
 
     def _done(self, line: Mapping[str, Any]) -> Verdict:
         counted = (line[f"updates_{what}"] for what in ("sent", "applied", "lost", "doubled"))

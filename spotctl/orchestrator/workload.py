@@ -26,7 +26,8 @@ DONE, FAILED, STOPPED, NO_CAPACITY, NOT_IN_TIME, BUDGET, NOT_PERMITTED = (
 class Verdict:
     """How far the work is. `outcome` is set once it is over; `useless` are machines that do nothing any more.
 
-    `told` is what has happened to the work since the last turn, for the log.
+    `told` is what has happened to the work since the last turn, for the log; `share` is how much of all the work is
+    done, from 0 to 1, where that is known.
     """
 
     progress: Progressed | None = None
@@ -34,6 +35,7 @@ class Verdict:
     message: str = ""
     useless: tuple[str, ...] = ()
     told: tuple[Event, ...] = ()
+    share: float | None = None
 
 
 class Workload(Protocol):

@@ -62,7 +62,7 @@ def chosen(question: Question, home: int, known: Known, columns: Columns) -> Job
         rejected=rejected,
         unnamed=max(question.fitting - len({rent.offer.market for rent in rents}) - len(rejected), 0),
         past=settled.past,
-        checkpoints=kept,
+        checkpoints=kept if _is_kept(question) else None,
     )
 
 
@@ -151,6 +151,12 @@ def _checkpoints(question: Question, settled: Settled, rents: Sequence[Rent]) ->
     return checkpoints_of(
         program.checkpoint, [(rent, settled.prices[rent.offer.market]) for rent in rents], settled.past
     )
+
+
+def _is_kept(question: Question) -> bool:
+    """Whether a program says where its checkpoint lies; of one that does not, nobody knows."""
+    program = question.job.spec.program
+    return isinstance(program, Command) and program.checkpoint is not None
 
 
 def _conditions(settled: Settled, kept: Checkpoints | None) -> Conditions:

@@ -1,7 +1,8 @@
 """`Mandate`: what a job may rent and the strategy that does it, asked at the start and again and again during a run.
 
 The strategy wants; the mandate holds it to what the job allows: machines in all and of each kind, a budget, a gang in
-one market, and a deadline, before which on-demand machines take over.
+one market, and a deadline, before which on-demand machines take over. A gang is on spot or on demand as a whole: it
+takes refuge where spot keeps failing (`refuge`), comes back, and is completed when it has lost a part of its machines.
 """
 
 from __future__ import annotations
@@ -15,10 +16,15 @@ from bidbrain.backtest.engine import Overheads
 from bidbrain.billing import BillingRule, End, Life, usd
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy
 from pricing_data.units import MINUTE
+from spotctl.planning.refuge import Record, until, why_leave
 
 LOOK_AGAIN = 2 * MINUTE
 LEASE = 16 * MINUTE
 """What is bought is paid for so long at least: until a lease ends that nobody renews, and the machine is gone."""
+
+
+UNTRIED = Record()
+"""Of a job that has not run yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +60,25 @@ class Mandate:
         """That of the strategy."""
         return self.strategy.name
 
-    def decide(self, situation: Situation, usd_left: float = inf) -> Decision:
+    def decide(self, situation: Situation, usd_left: float = inf, record: Record = UNTRIED) -> Decision:
         """What to rent and to return now; nothing is bought of which a lease costs more than is left."""
+        if self.limits.together:
+            # A gang does not work half here and half there: what leaves is as good as gone.
+            staying = tuple(holding for holding in situation.holdings if holding.leaves_at is None)
+            situation = replace(situation, holdings=staying)
+        return self._within(self._wanted(situation, record), situation, usd_left)
+
+    def _wanted(self, situation: Situation, record: Record) -> Decision:
         if self._is_pressed(situation):
-            wanted = self._on_demand(situation, "the deadline presses: on demand, which nobody takes back")
-        else:
-            wanted = self.strategy.decide(situation)
-            if not situation.offers and not situation.holdings and not wanted.actions:
-                wanted = self._on_demand(situation, "no market is open: on demand until one is")
-        return self._within(wanted, situation, usd_left)
+            return self._on_demand(situation, "the deadline presses: on demand, which nobody takes back")
+        if self.limits.together and (decided := self._sheltered(situation, record)) is not None:
+            return decided
+        wanted = self.strategy.decide(situation)
+        if not situation.offers and not situation.holdings and not wanted.actions:
+            return self._on_demand(situation, "no market is open: on demand until one is")
+        if self.limits.together and not wanted.actions and (short := self._completing(situation)) is not None:
+            return short
+        return wanted
 
     def committed_usd(self, rent: Rent) -> float:
         """The most that one machine of a purchase can cost to the end of its first lease."""
@@ -74,11 +90,50 @@ class Mandate:
 
         Machines that run lose no slack by running on, so that the net waits for their loss.
         """
-        if self.deadline is None or sum(holding.nu for holding in situation.holdings) >= self.most_nu / 2:
+        on_spot = any(holding.rent.bid is not None for holding in situation.holdings)
+        if self.deadline is None or (on_spot and sum(holding.nu for holding in situation.holdings) >= self.most_nu / 2):
             return False
         rate = self.baseline.machines * self.baseline.offer.nu
         change = self.overheads.startup + self.overheads.eviction
         return self.deadline - situation.now <= situation.work_left / rate + 2 * change
+
+    def _sheltered(self, situation: Situation, record: Record) -> Decision | None:
+        """Refuge from spot, or the way back; None where the strategy is to decide."""
+        refuges = [holding for holding in situation.holdings if holding.rent.bid is None]
+        kept = until(record)
+        if not refuges:
+            why = why_leave(record, self._price_share(situation), situation.now)
+            return self._on_demand(situation, f"{why}: on demand") if why and not situation.holdings else None
+        if kept is not None and situation.now < kept:
+            return self._on_demand(situation, "on demand while spot calms down")
+        wanted = self.strategy.decide(replace(situation, holdings=()))
+        back = [action for action in wanted.actions if isinstance(action, Rent) and action.bid is not None]
+        if not back:
+            return self._completing(situation) or Decision((), wanted.wake_at, f"stays on demand: {wanted.reason}")
+        # What runs goes on until the others are up.
+        at = situation.now + self.overheads.startup
+        returns = (Return(holding.allocation, at) for holding in refuges)
+        return Decision((*returns, back[0]), wanted.wake_at, f"back to spot: {wanted.reason}")
+
+    def _price_share(self, situation: Situation) -> float:
+        """The cheapest spot price of work as a share of that on demand."""
+        listed = self.baseline.offer.on_demand / self.baseline.offer.nu
+        return min((situation.price(offer) / offer.nu for offer in situation.offers), default=inf) / listed
+
+    def _completing(self, situation: Situation) -> Decision | None:
+        """What a gang lacks that has lost machines: of the same market, if that still sells under the bid."""
+        held = sum(holding.rent.machines for holding in situation.holdings)
+        if not 0 < held < self.limits.least:
+            return None
+        short, like = self.limits.least - held, situation.holdings[0].rent
+        sells = like.bid is None or (like.offer in situation.offers and situation.price(like.offer) <= like.bid)
+        if not sells:
+            fair = [one for one in situation.offers if situation.price(one) <= one.on_demand]
+            cheapest = min(fair, key=lambda one: situation.price(one) / one.nu, default=None)
+            offer = self.baseline.offer if cheapest is None else cheapest
+            like = Rent(offer, short, None if cheapest is None else offer.on_demand)
+        why = f"{held} of {self.limits.least} nodes are left"
+        return Decision((replace(like, machines=short),), situation.now + LOOK_AGAIN, why)
 
     def _on_demand(self, situation: Situation, why: str) -> Decision:
         """As many of the baseline's machines as there is room for."""
@@ -93,9 +148,10 @@ class Mandate:
         asked = rents = [action for action in wanted.actions if isinstance(action, Rent)]
         if not asked:
             return wanted
-        leaving = {action.allocation for action in others if action.at is None or action.at <= situation.now}
+        together = self.limits.together
+        leaving = {one.allocation for one in others if together or one.at is None or one.at <= situation.now}
         staying = [holding for holding in situation.holdings if holding.allocation not in leaving]
-        if self.limits.together:
+        if together:
             rents = [replace(asked[0], machines=self.limits.most)]
         room = _Room(self, Counter(), usd_left).without(staying)
         bought = room.fill(rents)

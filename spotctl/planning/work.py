@@ -93,12 +93,14 @@ def work_of(spec: JobSpec, told_hours: float | None, *, in_units: bool) -> Work:
     longest = inf if stop is None or stop.span is None else stop.span / HOUR
     if stop is not None and stop.clocks is not None and in_units:
         return Work(f"{stop.clocks:,} clocks", units=float(stop.clocks), longest=longest)
+    if told_hours is None and spec.hours is not None:
+        told_hours = spec.hours / HOUR
     if told_hours is not None:
         return Work(f"{told_hours:g} hours of all machines, as told", hours=told_hours, longest=longest)
     if longest < inf:
         return Work(f"as much as is done in {longest:g} hours", longest=longest)
     return Work(
-        "not known: figures are for one hour of all machines (give throughputs in the job file, or --hours)",
+        "not known: figures are for one hour of all machines (give throughputs or hours in the job file, or --hours)",
         hours=1.0,
         assumed=True,
     )

@@ -65,7 +65,7 @@ def as_markdown(report: Report) -> str:
     names = [by.value for by in report.by]
     columns = [*names, "paid", "on demand", "saved", "lost work", "waiting", "refunded", "evictions", "per work"]
     lines = [
-        f"**{headline(report)}**",
+        f"**{escaped(headline(report))}**",
         "",
         span_of(report),
         "",
@@ -79,7 +79,7 @@ def as_markdown(report: Report) -> str:
 def _markdown_cells(group: Group, digits: int) -> list[str]:
     figures = group.figures
     mark = " (running)" if figures.going_on else ""
-    key = [_escaped(value) for value in group.key.values()]
+    key = [escaped(value) for value in group.key.values()]
     return [
         *key[:-1],
         key[-1] + mark,
@@ -91,9 +91,9 @@ def _markdown_cells(group: Group, digits: int) -> list[str]:
     ]
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Text that says the same in Markdown, and cannot become a link, a cell or a tag."""
-    return "".join(f"\\{char}" if char in r"\`*_[]()|~#" else _ENTITIES.get(char, char) for char in text)
+    return "".join(f"\\{char}" if char in r"\`*_[]|~" else _ENTITIES.get(char, char) for char in text)
 
 
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}

@@ -58,4 +58,6 @@ def write(path: Path, content: str) -> None:
         with replacing(path) as out:
             out.write_text(content, encoding="utf-8")
     except CannotWrite as error:
-        raise BadRequest(f"--out: {error}") from error
+        raise BadRequest(str(error)) from error
+    except OSError as error:
+        raise BadRequest(f"cannot write {path}: {error.strerror}") from error

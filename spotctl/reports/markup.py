@@ -24,12 +24,13 @@ class Head:
 
 
 def table(heads: Sequence[Head], rows: Sequence[Sequence[str]], foot: Sequence[str] = (), caption: str = "") -> str:
-    """A table of words."""
+    """A table of words; one that is too wide for a phone is moved under its edge, and the page is not."""
     named = f"<caption>{escape(caption)}</caption>" if caption else ""
     head = "".join(f'<th scope="col"{head.class_}>{escape(head.name)}</th>' for head in heads)
     body = "".join(f"<tr>{_cells(heads, row)}</tr>" for row in rows)
     last = f"<tfoot><tr>{_cells(heads, foot)}</tr></tfoot>" if foot else ""
-    return f"<table>{named}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>{last}</table>"
+    whole = f"<table>{named}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>{last}</table>"
+    return f'<div class="scroll">{whole}</div>'
 
 
 def _cells(heads: Sequence[Head], row: Sequence[str]) -> str:
@@ -38,12 +39,12 @@ def _cells(heads: Sequence[Head], row: Sequence[str]) -> str:
 
 def both(draw: Callable[[Frame], str], height: int = 280, top: int = 16) -> str:
     """A chart as it is on paper and on a screen, and as it is on a phone; the page shows the one that fits."""
-    return draw(Frame(960, height, top=top)) + draw(Frame(340, max(height - 60, 180), left=44, right=4, top=top))
+    return draw(Frame(960, height, top=top)) + draw(Frame(340, max(height - 60, 180), left=50, right=4, top=top))
 
 
 def figure(picture: str, keys: Sequence[tuple[str, str]] = (), figures: str = "") -> str:
     """A chart with what its colours mean, and its figures as a table for whoever wants or needs them."""
-    more = f'<details><summary>Figures</summary><div class="scroll">{figures}</div></details>' if figures else ""
+    more = f'<details><summary>Figures</summary>{figures}</details>' if figures else ""
     return f"<figure>{legend(keys) if keys else ''}{picture}{more}</figure>"
 
 

@@ -26,10 +26,10 @@ OTHERS = "other markets"
 
 USES: tuple[tuple[Use, str, str], ...] = (
     (Use.WORKING, "working", "working"),
-    (Use.STARTING, "starting", "machines starting"),
+    (Use.STARTING, "starting", "starting"),
     (Use.LOADING, "loading", "loading what the job needs"),
     (Use.REDONE, "redone", "work done again after evictions"),
-    (Use.IDLE, "idle", "waiting"),
+    (Use.IDLE, "idle", "idle"),
 )
 
 

@@ -42,7 +42,10 @@ _TERMS = (
         "Charged and given back, because the provider took a machine before an hour it does not charge was over.",
     ),
     ("Redone", "Time in which machines did again what was lost when others were taken away."),
-    ("Waiting", "Time in which machines started, loaded, or were there before others were ready or after the end."),
+    (
+        "Waiting",
+        "Time in which machines started, loaded, or were idle: there before others were ready or after the end.",
+    ),
 )
 
 
@@ -164,7 +167,10 @@ def _how_often(whole: Figures) -> str:
 
 
 def _part_of(amount: int, whole: int) -> str:
-    return f"{amount / whole:.1%} of what was paid" if whole > 0 else ""
+    if whole <= 0:
+        return ""
+    share = "under 0.1%" if 0 < amount / whole < 0.0005 else f"{amount / whole:.1%}"
+    return f"{share} of what was paid"
 
 
 def _uses(report: Report) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from pricing_data.units import format_usd
+from spotctl.launch.views import at_most
 from spotctl.orchestrator import events as ev
 from spotctl.orchestrator import state as running
 from spotctl.orchestrator.log import Row
@@ -131,7 +131,7 @@ def _of_machine(before: RunState, at: int, name: str, what: str) -> Told:
 
 
 def _bought(order: ev.RentIntended) -> str:
-    how = "on demand" if order.bid is None else f"for at most ${format_usd(order.bid)}"
+    how = "on demand" if order.bid is None else f"for at most {at_most(order.bid)}"
     return f"{_plain(order.market)} {how}"
 
 

@@ -10,6 +10,7 @@ from bidbrain.billing import usd
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import format_time, to_usd
+from spotctl.launch.views import command
 from spotctl.orchestrator.state import Allocation, RunState
 from spotctl.top.past import Past, Step, Told
 
@@ -52,7 +53,10 @@ class MarketLine:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A run at a moment. `word` says how it stands, `goal` is the clock at which it is done, where that is known."""
+    """A run at a moment. `word` says how it stands, `goal` is the clock at which it is done, where that is known.
+
+    `doing` is how a command stands, in words.
+    """
 
     job: str
     run: str
@@ -63,6 +67,7 @@ class Shown:
     clock: int | None
     goal: int | None
     loss: float | None
+    doing: str
     reliable: int
     transient: int
     warned: int
@@ -77,7 +82,10 @@ class Shown:
 
 def shown(past: Past, word: str, now: int, money: Money, goal: int | None, prices: Prices) -> Shown:
     """What is to be seen of a run."""
-    state, progress = past.state, past.state.progress
+    state = past.state
+    # A command's program tells nothing of its clocks.
+    doing = "" if state.work.attempt is None else command(state)
+    progress = None if doing else state.progress
     assert state.began is not None
     reliable = sum(state.allocations[held.allocation].reliable for held in state.alive)
     return Shown(
@@ -90,6 +98,7 @@ def shown(past: Past, word: str, now: int, money: Money, goal: int | None, price
         clock=None if progress is None else progress.clock,
         goal=goal,
         loss=None if progress is None else progress.loss,
+        doing=doing,
         reliable=reliable,
         transient=len(state.alive) - reliable,
         warned=sum(held.warned_until is not None for held in state.alive),
@@ -138,6 +147,7 @@ def answer(one: Shown) -> dict[str, Any]:
         "clock": one.clock,
         "clocks": one.goal,
         "loss": one.loss,
+        "doing": one.doing or None,
         "machines": {"reliable": one.reliable, "transient": one.transient, "warned": one.warned},
         "evictions": one.evictions,
         "spent_usd": _usd(money.spent),

@@ -30,7 +30,7 @@ _ONCE_CHART = 4
 
 def head(one: Shown) -> Text:
     """Which run, how far it is, and what it costs: three lines."""
-    progress = [one.word]
+    progress = [one.word, *([one.doing] if one.doing else [])]
     if one.stage is not None:
         progress.append(f"stage {one.stage}")
     if one.clock is not None:
@@ -83,7 +83,7 @@ def markets(one: Shown, width: int, most: int) -> Table:
     synthetic = not wide and any(line.market.is_synthetic for line in one.markets)
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("prices (synthetic)" if synthetic else "prices", no_wrap=True, overflow="ellipsis")
-    for name in ("held", "price", "bid", "on demand"):
+    for name in ("held", "spot", "bid", "on demand"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("since the run began" if wide else "", no_wrap=True)
     for line in islice(one.markets, most):

@@ -6,14 +6,13 @@ import sys
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 
 import numpy as np
 
 from agileml.apps.registry import TrainerSource, parse_arguments
 from agileml.chaos import Chaos
-from agileml.core.placement import Thresholds
+from agileml.core.stages import Fixed, Learned, StagePolicy
 from agileml.errors import AgileMLError
 from agileml.job import Counters, Listener, Trained
 from agileml.layout import Array
@@ -25,7 +24,7 @@ from spotctl.errors import BadRequest
 CLOCKS = 100
 """After so many a job ends of which nobody says when."""
 
-_STAGES = {"auto": Thresholds(), "1": Thresholds(inf, inf), "2": Thresholds(0.0, inf), "3": Thresholds(0.0, 0.0)}
+_STAGES: Mapping[str, StagePolicy] = {"auto": Learned(), "1": Fixed(1), "2": Fixed(2), "3": Fixed(3)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ def prepared(request: Request) -> Callable[[Listener], Trained]:
         "partitions": request.partitions,
         "deterministic": request.deterministic,
         "slack": _slack(request.slack, request.deterministic),
-        "thresholds": _STAGES[request.stage],
+        "stage": _STAGES[request.stage],
         "checkpoint_every": request.checkpoint_every,
         "heartbeat_timeout": request.heartbeat_timeout,
     }

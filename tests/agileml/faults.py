@@ -10,6 +10,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
@@ -19,6 +20,7 @@ import numpy as np
 from agileml.commit import CommitRule
 from agileml.core.events import ControllerSettings
 from agileml.core.placement import Thresholds
+from agileml.core.stages import Learned
 from agileml.engines.network import Network
 from agileml.engines.results import model_of
 from agileml.engines.sim import Machines, Outcome, Simulation
@@ -53,8 +55,12 @@ MOST_STIRS = 20
 ON_THE_HEELS = 0.3
 """How often another event follows soon after the one that a schedule aims at: before it is dealt with."""
 
+LEARNING = 0.15
+"""How often the job learns its stage, as fast as it can, instead of going by the ratio."""
+
 PARTITIONS = 8
 THRESHOLDS = Thresholds(second=1, third=3)
+HASTY = Learned(THRESHOLDS, skipped=0, needed=1, gain=0.0, relief=0.0)
 TOLERANCE = 1e-6
 
 
@@ -132,6 +138,7 @@ class Schedule:
             thresholds=THRESHOLDS,
             checkpoint_every=chance.choice([1, 2] if saves else [0, 1, 2]),
             stop=lambda iteration: limited and iteration.clock >= STOPPED_AT,
+            stage=HASTY if chance.random() < LEARNING else None,
         )
         job = JobSettings(
             partitions=PARTITIONS,
@@ -219,11 +226,13 @@ class Schedule:
                 return False
             simulation.kill_controller(chance.choice([0.0, 0.01, 0.2]))
             return True
-        chosen = self._chosen(simulation, whom, warned=what == "kill")
+        chosen = self._chosen(simulation, whom, warned=what != "warn")
         seconds = chance.choice([0.003, 0.03, 1.0])
         for name in chosen:
             if what == "warn":
                 simulation.warn(name, seconds)
+            elif what == "suspect":
+                simulation.suspect(name)
             else:
                 simulation.kill(name, lambda _: chance.random() < 0.3)
             if name.startswith("r"):
@@ -274,27 +283,47 @@ def _join_reliable(simulation: Simulation) -> None:
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def main(first: int, last: int) -> int:
-    """Runs the schedules of these seeds; prints what was met and which failed."""
-    met: Counter[Target] = Counter()
-    kinds: set[tuple[int, str]] = set()
-    failed: list[str] = []
-    for seed in range(first, last):
-        schedule = Schedule(seed)
+@dataclass
+class Report:
+    """What schedules met, and which failed."""
+
+    met: Counter[Target] = field(default_factory=Counter)
+    kinds: set[tuple[int, str]] = field(default_factory=set)
+    failed: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, seed: int) -> Report:
+        """Of one schedule."""
+        schedule, report = Schedule(seed), cls()
         try:
             schedule.run()
         except Exception as error:  # noqa: BLE001 - whatever a schedule brings to light is what is looked for
-            failed.append(f"seed {seed}, {schedule.target}: {type(error).__name__}: {error}"[:400])
-        met.update(schedule.met)
-        kinds |= schedule.watch.kinds
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r{seed - first + 1} schedules, {len(failed)} failed")
-    _print_table(met)
-    _print_sums(met, kinds)
-    print(f"seeds {first} to {last - 1}: {last - first - len(failed)} ended with the undisturbed model")
-    for line in failed:
+            report.failed.append(f"seed {seed}, {schedule.target}: {type(error).__name__}: {error}"[:400])
+        report.met.update(schedule.met)
+        report.kinds |= schedule.watch.kinds
+        return report
+
+    def add(self, other: Report) -> None:
+        """Of more of them."""
+        self.met.update(other.met)
+        self.kinds |= other.kinds
+        self.failed += other.failed
+
+
+def main(first: int, last: int) -> int:
+    """Runs the schedules of these seeds; prints what was met and which failed."""
+    total = Report()
+    with ProcessPoolExecutor() as pool:
+        for done, report in enumerate(pool.map(Report.of, range(first, last), chunksize=10), start=1):
+            total.add(report)
+            if sys.stderr.isatty():
+                sys.stderr.write(f"\r{done} schedules, {len(total.failed)} failed")
+    _print_table(total.met)
+    missing = _print_sums(total.met, total.kinds)
+    print(f"seeds {first} to {last - 1}: {last - first - len(total.failed)} ended with the undisturbed model")
+    for line in total.failed:
         print(line)
-    return 1 if failed else 0
+    return 1 if total.failed or missing else 0
 
 
 def _print_table(met: Counter[Target]) -> None:
@@ -306,7 +335,7 @@ def _print_table(met: Counter[Target]) -> None:
             print(f"{kind:<15}" + "".join(f"{met[Target(stage, event, kind)]:>13}" for event in EVENTS))
 
 
-def _print_sums(met: Counter[Target], kinds: set[tuple[int, str]]) -> None:
+def _print_sums(met: Counter[Target], kinds: set[tuple[int, str]]) -> int:
     possible = targets()
     missing = [target for target in possible if target not in met]
     print(f"\n{len(possible) - len(missing)} of {len(possible)} (stage, event, boundary) that can occur were met")
@@ -315,6 +344,7 @@ def _print_sums(met: Counter[Target], kinds: set[tuple[int, str]]) -> None:
     for target in missing:
         delivered = "" if (target.stage, target.kind) in kinds else " (no such message in this stage)"
         print(f"missing: {target.event} after {target.kind} in stage {target.stage}{delivered}")
+    return len(missing)
 
 
 if __name__ == "__main__":

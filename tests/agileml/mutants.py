@@ -173,7 +173,7 @@ MOVES = _aims("2 1 3", "warn one, warn half, join", "Move Handover")
 LOSSES = _aims("2 3 1", "kill one, kill half", "Push Snapshot")
 GOOD_BYES = _aims("2 3 1", "warn one, warn half", "Push Pull Snapshot")
 LATE_LOSSES = _aims("2 3", "kill one, kill half, kill all", "Progress Patch")
-AT_MOVES = _aims("2 3", "join, warn half, warn one", "Patch Push")
+TO_OTHERS = _aims("3", "join", "Patch")
 SHARDS_MOVED = _aims("2 3 1", "warn one, join", "WorkDone Push")
 LOST = _aims("2 3 1", "kill one", "Push")
 NEW_BACKUPS = _aims("2 3", "join reliable, warn reliable", "Push Snapshot")
@@ -201,8 +201,8 @@ MUTANTS = (
         BackedUp,
         "take",
         _before_the_base,
-        AT_MOVES,
-        ("warn half", "Taken"),
+        TO_OTHERS,
+        ("warn half", "Route"),
         UNLIKE,
         slack=2,
     ),

@@ -10,8 +10,8 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,8 @@ CALM = (0.2, 1.5)
 """Seconds between two things that happen: at least, at most."""
 
 SAMPLE_EVERY = 5.0
+TOLD_EVERY = 12
+"""Samples: once a minute."""
 
 
 class Paced(Decades):
@@ -58,6 +60,8 @@ class Holdings:
     mebibytes: float
     own_descriptors: int
     files: int
+    written: float
+    """Mebibytes of all files."""
 
     @classmethod
     def of(cls, folder: Path, seconds: float) -> Holdings:
@@ -65,8 +69,8 @@ class Holdings:
         found = processes(str(folder))
         held = [(_descriptors(pid), _mebibytes(pid)) for pid in found]
         most = [max(column, default=0) for column in zip(*held, strict=True)] or [0, 0]
-        files = sum(1 for _ in folder.rglob("*"))
-        return cls(seconds, len(found), int(most[0]), most[1], _descriptors("self"), files)
+        sizes = [_size(path) for path in folder.rglob("*")]
+        return cls(seconds, len(found), int(most[0]), most[1], _descriptors("self"), len(sizes), sum(sizes) / (1 << 20))
 
 
 def _descriptors(pid: str) -> int:
@@ -74,6 +78,13 @@ def _descriptors(pid: str) -> int:
         return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         # It has just been killed.
+        return 0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
         return 0
 
 
@@ -91,6 +102,7 @@ class Storm:
 
     folder: Path
     seed: int
+    watching: Callable[[Holdings], None] = lambda _: None
     samples: list[Holdings] = field(default_factory=list)
     happened: dict[str, int] = field(default_factory=dict)
     _next: float = 1.0
@@ -102,6 +114,8 @@ class Storm:
         """Once in a while something."""
         if not self.samples or seconds >= self.samples[-1].seconds + SAMPLE_EVERY:
             self.samples.append(Holdings.of(self.folder, seconds))
+            if len(self.samples) % TOLD_EVERY == 1:
+                self.watching(self.samples[-1])
         if seconds < self._next:
             return ()
         self._next = seconds + self._chance.uniform(*CALM)
@@ -133,9 +147,8 @@ class Storm:
         return tuple(self._chance.sample(names, count))
 
 
-def soak(folder: Path, stopping: Stopping, seed: int = 0, pause: float = 0.002) -> tuple[Trained, Storm]:
-    """Trains in a storm; everything the job leaves in the temporary folder is its own."""
-    storm = Storm(folder, seed)
+def soak(storm: Storm, stopping: Stopping, pause: float = 0.002) -> Trained:
+    """Trains in a storm."""
     source = TrainerSource("tests.agileml.soak:Paced", {"pause": pause})
     settings = JobSettings(deterministic=True, loss_sample=0)
     # A killed process is noticed by its connections at once; the machine may be busy.
@@ -147,34 +160,34 @@ def soak(folder: Path, stopping: Stopping, seed: int = 0, pause: float = 0.002) 
         assert iteration.clock == clocks + 1, f"clock {iteration.clock} came after {clocks}"
         clocks = iteration.clock
 
-    return LocalEngine().play(job, storm, listen), storm
+    return LocalEngine().play(job, storm, listen)
 
 
-def growth(samples: Sequence[Holdings]) -> tuple[int, int, float, int]:
-    """By how much more processes, descriptors, mebibytes and files there are in the last third than in the first."""
+def growth(samples: Sequence[Holdings]) -> Holdings:
+    """By how much the most of each that there was in the last third is above that in the first."""
     third = max(1, len(samples) // 3)
     first, last = samples[:third], samples[-third:]
-    processes, descriptors, files = (
-        max(getattr(one, name) for one in last) - max(getattr(one, name) for one in first)
-        for name in ("processes", "descriptors", "files")
+    return Holdings(
+        *(
+            max(getattr(one, each.name) for one in last) - max(getattr(one, each.name) for one in first)
+            for each in fields(Holdings)
+        )
     )
-    mebibytes = max(one.mebibytes for one in last) - max(one.mebibytes for one in first)
-    return processes, descriptors, mebibytes, files
 
 
 def main(seconds: float, seed: int) -> int:
     """One storm, told once a minute."""
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         tempfile.tempdir = name
-        trained, storm = soak(Path(name), Stopping(seconds=seconds), seed)
-        for sample in storm.samples[:: max(1, round(60 / SAMPLE_EVERY))]:
-            _say(sample)
+        storm = Storm(Path(name), seed, _say)
+        trained = soak(storm, Stopping(seconds=seconds))
         left = [*processes(name), *Path(name).iterdir()]
-    processes_more, descriptors, mebibytes, files = growth(storm.samples)
+    more = growth(storm.samples)
     same = model_digest(trained.model) == model_digest(run(Paced(), trained.clocks, 0))
     _tell(f"{trained.clocks} clocks, {trained.evictions} evictions, {trained.failures} failures, {storm.happened}")
-    _tell(f"last third against the first: {processes_more:+} processes, {descriptors:+} descriptors,")
-    _tell(f"  {mebibytes:+.1f} MiB, {files:+} files; left behind afterwards: {len(left)}")
+    _tell(f"last third against the first: {more.processes:+} processes, {more.descriptors:+} descriptors,")
+    _tell(f"  {more.mebibytes:+.1f} MiB, {more.own_descriptors:+} descriptors of the provider, {more.files:+} files of")
+    _tell(f"  {more.written:+.1f} MiB; left behind afterwards: {len(left)}")
     _tell(f"counters {trained.counters}; the model is {'that' if same else 'NOT that'} of the undisturbed run")
     return 0 if same and not left else 1
 
@@ -182,12 +195,14 @@ def main(seconds: float, seed: int) -> int:
 def _say(sample: Holdings) -> None:
     _tell(
         f"{sample.seconds:7.0f} s {sample.processes:3} processes, at most {sample.descriptors:3} descriptors and"
-        f" {sample.mebibytes:6.1f} MiB each; {sample.own_descriptors} of the provider; {sample.files} files"
+        f" {sample.mebibytes:6.1f} MiB each; {sample.own_descriptors} of the provider; {sample.files} files of"
+        f" {sample.written:.1f} MiB"
     )
 
 
 def _tell(line: str) -> None:
     sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Which stage is best for which mix of nodes, in the simulated network of the paper, and what `Learned` makes of it.
 
-`python -m tests.agileml.stage_trials` prints seconds per iteration by stage, and the stage that a job settled on.
+`python -m tests.agileml.stage_trials` prints seconds per iteration by stage, the stage that a job settled on, and why.
 """
 
 from __future__ import annotations
@@ -83,12 +83,11 @@ def trained(policy: StagePolicy, nodes: tuple[int, int], clocks: int) -> list[It
 
 @dataclass(frozen=True)
 class Trial:
-    """Seconds per iteration of one mix of nodes in each stage, and what was learned."""
+    """Seconds per iteration of one mix of nodes in each stage, and the log of a job that learned."""
 
     nodes: tuple[int, int]
     seconds: dict[int, float]
-    settled: int
-    tried: int
+    log: list[Iteration]
 
     @classmethod
     def of(cls, nodes: tuple[int, int], clocks: int = 30) -> Trial:
@@ -97,24 +96,51 @@ class Trial:
             stage: median(one.seconds for one in trained(Fixed(stage), nodes, 3 + MEASURED)[-MEASURED:])
             for stage in (1, 2, 3)
         }
-        stages = [one.stage for one in trained(Learned(), nodes, clocks)]
-        tried = sum(stage != stages[-1] for stage in stages)
-        return cls(nodes, steady, stages[-1], tried)
+        return cls(nodes, steady, trained(Learned(), nodes, clocks))
 
     @property
     def best(self) -> int:
         """The fastest stage."""
         return min(self.seconds, key=self.seconds.__getitem__)
 
+    @property
+    def settled(self) -> int:
+        """The stage in which the job ended."""
+        return self.log[-1].stage
+
+    @property
+    def tried(self) -> int:
+        """Iterations in other stages."""
+        return sum(one.stage != self.settled for one in self.log)
+
+    @property
+    def decisions(self) -> list[str]:
+        """What the log says of stages."""
+        return [
+            f"after clock {one.clock - 1}: {event}"
+            for one in self.log
+            for event in one.events
+            if event.startswith("stage ")
+        ]
+
+
+CLOCKS = 60
+
 
 def main() -> int:
-    """Prints the comparison."""
-    _tell("reliable + transient   stage 1   stage 2   stage 3   best   settled on   iterations in other stages")
-    for nodes in MIXES:
-        trial = Trial.of(nodes)
-        times = "".join(f"{trial.seconds[stage]:8.2f} s" for stage in (1, 2, 3))
-        label = f"{nodes[0]} + {nodes[1]}"
-        _tell(f"{label:<19}{times}{trial.best:7}{trial.settled:13}{trial.tried:15}")
+    """Prints the comparison, and what was decided on the way."""
+    _tell(f"iteration in stage           1          2          3   best  {CLOCKS} of them  learning  settled on  tried")
+    trials = [Trial.of(nodes, CLOCKS) for nodes in MIXES]
+    for trial in trials:
+        times = "".join(f"{trial.seconds[stage]:9.2f} s" for stage in (1, 2, 3))
+        label = f"{trial.nodes[0]} + {trial.nodes[1]}"
+        alone, learning = CLOCKS * trial.seconds[trial.best], sum(one.seconds for one in trial.log)
+        totals = f"{trial.best:7}{alone:11.0f} s{learning:8.0f} s"
+        _tell(f"{label:<19}{times}{totals}{trial.settled:12}{trial.tried:7}")
+    for trial in trials:
+        _tell(f"\n{trial.nodes[0]} + {trial.nodes[1]}")
+        for decision in trial.decisions:
+            _tell(f"  {decision}")
     return 0
 
 

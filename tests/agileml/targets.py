@@ -21,10 +21,14 @@ EVENTS = (
     "kill all",
     "kill reliable",
     "kill everything",
+    "suspect one",
     "kill controller",
     "two at once",
 )
-"""`one`, `half` and `all` are of the transient nodes; `everything` is all nodes, but not the controller."""
+"""`one`, `half` and `all` are of the transient nodes; `everything` is all nodes, but not the controller.
+
+Who is suspected is taken for lost, but lives and goes on.
+"""
 
 VALUES = {"Entry", "Part", "Tally", "Version", "PendingPush", "Waiting", "Table"}
 """What messages are made of."""

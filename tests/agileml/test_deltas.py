@@ -19,6 +19,7 @@ from agileml.deltas import (
     RowDelta,
     accumulate,
     add_into,
+    aggregate,
     assign_into,
     assigned,
     changed_rows,
@@ -88,6 +89,15 @@ def test_accumulating_equals_brute_force_whatever_the_forms(seed: int, by: Aggre
     nothing = dense(state, None, by)
     expected = brute_force(nothing, deltas, by)
     total = reduce(lambda one, other: accumulate(one, other, by), deltas, None)
+    at_once = aggregate(deltas, by)
+    assert at_once is not None
+    assert total is not None
+    for one, other in zip(at_once, total, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            assert (one.rows is None) == (other.rows is None)
+            assert one.rows is None or other.rows is None or same_bits(one.rows, other.rows)
+            assert same_bits(one.values, other.values)
     assert equal(dense(state, total, by), expected)
     assert equal(nothing, dense(state, None, by))
     # What was given in is as it was: the sums were made in memory of their own.
@@ -151,6 +161,16 @@ def test_the_order_of_summation_shows_in_the_bits() -> None:
 )
 def test_identities(by: Aggregation, dtype: str, identity: str) -> None:
     assert str(by.identity(np.dtype(dtype))) == identity
+
+
+def test_nothing_and_no_rows_add_up_to_nothing_and_no_rows() -> None:
+    assert aggregate([]) is None
+    assert aggregate([[None], [None]]) == [None]
+    none = RowDelta(np.empty(0, np.int32), np.empty((0, 2), np.float32))
+    (total,) = aggregate([[none], [none]]) or [None]
+    assert total is not None
+    assert total.rows is not None
+    assert same_bits(total.values, none.values)
 
 
 def test_sizes() -> None:

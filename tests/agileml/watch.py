@@ -10,7 +10,7 @@ from agileml.actions import CONTROLLER
 from agileml.core.standing import Mode
 from agileml.engines.sim import Simulation
 from agileml.layout import Params, State
-from agileml.messages import EndOfLife, EndOfLifeSeen, Leave, Version
+from agileml.messages import EndOfLife, EndOfLifeSeen, Leave, Snapshot, Version
 from agileml.node import Node
 from agileml.partitions import BackedUp, Served
 
@@ -98,13 +98,19 @@ class Watch:
         before = self._stable.get(epoch, 0)
         assert controller.stable >= before, "what was stable no longer is"
         self._stable[epoch] = controller.stable
-        table = controller.table
+        table, safe = controller.table, controller.stable > before
         if not simulation.away and simulation.nodes.keys() >= {*table.owners, *table.backups} - {""}:
-            for partition, backup in enumerate(table.backups):
-                safe = bool(backup) and controller.stable > before
-                holders = list(_holders(simulation, partition, controller.stable))
-                assert holders, f"nobody has partition {partition} at version {controller.stable}, which is stable"
-                assert not safe or any(name.startswith("r") for name in holders), "what is stable is not safe"
+            for partition, (owner, backup) in enumerate(zip(table.owners, table.backups, strict=True)):
+                if not _holds(simulation.nodes[backup or owner], partition, controller.stable):
+                    self._check_kept(simulation, partition, reliable=safe and bool(backup))
+
+    @staticmethod
+    def _check_kept(simulation: Simulation, partition: int, *, reliable: bool) -> None:
+        """Somebody has the stable version of a partition: while its backup changes, one from before or its owner."""
+        stable = simulation.controller.stable
+        holders = [name for name, node in simulation.nodes.items() if _holds(node, partition, stable)]
+        assert holders, f"nobody has partition {partition} at version {stable}, which is stable"
+        assert not reliable or any(name.startswith("r") for name in holders), "what is stable is not safe"
 
     def _check_versions(self, simulation: Simulation, node: Node) -> None:
         """A version is the same on every node that holds it; a backup does not forget its latest."""
@@ -145,12 +151,12 @@ class Watch:
 
     @staticmethod
     def _check_left(simulation: Simulation, name: str) -> None:
-        """Who may leave has nothing under way, to it or from it, that is still of use."""
+        """Who may leave has nothing under way, to it or from it, that is still of use; what it was to read is not."""
         if simulation.away or simulation.controller.mode is not Mode.RUNNING:
             return
         for sender, receiver, message in simulation.under_way():
             if name in (sender, receiver) and CONTROLLER not in (sender, receiver):
-                ended = isinstance(message, EndOfLife | EndOfLifeSeen)
+                ended = isinstance(message, EndOfLife | EndOfLifeSeen | Snapshot)
                 of_use = not ended and getattr(message, "epoch", -1) == simulation.controller.epoch
                 assert not of_use, f"{name} left, but {type(message).__name__} is under way from {sender} to {receiver}"
 
@@ -165,12 +171,10 @@ def _versions(node: Node) -> Iterator[tuple[int, Version]]:
     yield from server.former.items()
 
 
-def _holders(simulation: Simulation, partition: int, clock: int) -> Iterator[str]:
-    for name, node in simulation.nodes.items():
-        server = node.server
-        held = (server.served.get(partition), server.copies.get(partition), server.shadows.get(partition))
-        former = server.former.get(partition)
-        if any(holder is not None and clock in holder.versions for holder in held) or (
-            former is not None and former.clock == clock
-        ):
-            yield name
+def _holds(node: Node, partition: int, clock: int) -> bool:
+    server = node.server
+    for holder in (server.copies.get(partition), server.served.get(partition), server.shadows.get(partition)):
+        if holder is not None and clock in holder.versions:
+            return True
+    former = server.former.get(partition)
+    return former is not None and former.clock == clock

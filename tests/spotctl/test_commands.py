@@ -23,7 +23,7 @@ name: counting
 kind: command
 run: {run}
 resources: {{clouds: [local], types: [c4.2xlarge]}}
-local: {{speed: 1200, start: 2026-01-15T00:10:00Z, warning: 20m, unwarned: 0}}
+local: {{speed: 600, start: 2026-01-15T00:10:00Z, warning: 20m, unwarned: 0}}
 """
 
 COUNT = """
@@ -146,7 +146,7 @@ def test_a_command_goes_on_from_its_checkpoint_on_other_machines(tmp_path: Path,
     ended = spotctl("launch", path, "--yes", "--json")
     assert (ended.code, ended.err) == (0, "")
     assert ended.json["evictions"] > 0
-    assert (tmp_path / "results" / "steps").read_text() == "150"
+    assert (tmp_path / "results" / "steps").read_text() == "100"
     _check_what_the_program_was_told(json.loads((tmp_path / "results" / "told.json").read_text()), home)
     events = happened(home)
     attempts = [event for event in events if isinstance(event, ev.WorkBegan)]
@@ -156,8 +156,8 @@ def test_a_command_goes_on_from_its_checkpoint_on_other_machines(tmp_path: Path,
     assert carried == sorted(carried, key=lambda one: one.number)
     assert all(one.every_seconds >= 1 for one in carried)
     # Nobody begins anew once something was kept.
-    steps = [int(line.split()[1]) for line in beginnings()]
-    assert max(steps) > 0
+    kept_before = [one for one in carried if one.attempt < attempts[-1].attempt]
+    assert (max(int(line.split()[1]) for line in beginnings()) > 0) is bool(kept_before)
     assert len(list((home / "cache").glob("[!.]*"))) == 1
 
 
@@ -221,10 +221,28 @@ def test_what_was_stopped_is_gone_on_with_and_what_is_done_begins_anew(tmp_path:
         assert launcher.wait(30) == 0
     begun.append(steps())
     for _ in range(2):
-        assert spotctl("launch", path, "--yes", "--json").json["outcome"] == "done"
+        ended = spotctl("launch", path, "--yes", "--json")
+        assert (ended.code, ended.err) == (0, "")
         begun.append(steps())
     assert begun[0] == begun[2] == 0 < begun[1]
     assert (tmp_path / "results" / "steps").read_text() == "60"
+
+
+def test_several_jobs_run_side_by_side_and_the_worst_is_the_exit_code(tmp_path: Path, home: Path) -> None:
+    good = job(tmp_path, COUNT, "checkpoint: {path: kept}", "outputs: {result: results}", words="60")
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(JOB.format(run='"sleep 1; exit 7"').replace("name: counting", "name: failing"))
+    assert [one["job"] for one in spotctl("launch", good, bad, "--dry-run", "--json").json] == ["counting", "failing"]
+    ended = spotctl("launch", good, bad, "--yes", "--json")
+    assert ended.code == 1
+    assert [one["outcome"] for one in ended.json] == ["done", "failed"]
+    with EventLog(home / "log.sqlite") as log:
+        runs = [log.of_run(row.run) for row in log.beginnings()]
+    (first, second), (ended_first, ended_second) = ([rows[i].at for rows in runs] for i in (0, -1))
+    assert max(first, second) < min(ended_first, ended_second), "they ran at one time"
+    twice = spotctl("launch", good, good, "--yes")
+    assert twice.code == 2
+    assert "two of the files describe a job named 'counting'" in twice.error
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ ADDED = [
     ("env: {SPOTCTL_RANK: x}", "10: env.SPOTCTL_RANK: 'SPOTCTL_RANK' begins with SPOTCTL_, which spotctl sets itself;"),
     ("secrets: [A, A]", "10: secrets.1: 'A' stands there 2 times; allowed is once"),
     ("env: {A: b}\nsecrets: [A]", "11: secrets.0: A stands in env, too; allowed is one of them"),
-    ("data: {r: ftp://x/y}", "10: data.r: 'ftp://x/y' does not fit; allowed is a path, or s3://BUCKET/..., gs://"),
+    ("data: {r: ftp://x/y}", "10: data.r: 'ftp://x/y' does not fit; allowed is a path, file:///PATH, s3://BUCKET/..."),
     ("data: {a-b: /x, a_b: /y}", "10: data.a_b: is $DATA_A_B like a-b; allowed is another name"),
     ("data: {a: /x}\nenv: {DATA_A: /y}", "10: data.a: is $DATA_A, which env or secrets set; allowed is another name"),
     ("image: {disk_gib: 2}", "10: image.disk_gib: 2 is too small; allowed is a whole number from 8 to 65536"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -14,34 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agileml.core.events import Iteration
 from agileml.reference import model_digest
+from spotctl.orchestrator.events import StopRequested
 from spotctl.orchestrator.log import EventLog
-from spotctl.orchestrator.state import RunState, fold
+from spotctl.orchestrator.state import fold
+from spotctl.orchestrator.training import Training
 from tests.spotctl.cli import spotctl
 from tests.spotctl.dying import APPEND, KEEP, NOTE, STOP, killed_at
-
-TRAINING = """\
-name: small
-kind: agileml
-app: mf
-args: {{users: 200, items: 100, ratings: 4000, rank: 4, rate: 0.2}}
-stop: {{clocks: {clocks}}}
-resources:
-  clouds: [local]
-  types: [c4.2xlarge]
-  machines: 2..2
-  reliable: {{machines: 1, type: m3.medium}}
-strategy: proteus
-local: {{speed: 600, start: 2026-01-15T00:10:00Z, warning: 10m, unwarned: 0.34}}
-"""
-
-COMMAND = """\
-name: small
-kind: command
-run: {run}
-resources: {{clouds: [local], types: [c4.2xlarge]}}
-local: {{speed: 600}}
-"""
+from tests.spotctl.launches import check_nothing_bought_twice, command, processes, state_of, training
 
 
 @pytest.fixture
@@ -51,39 +31,9 @@ def home(tmp_path: Path) -> Iterator[Path]:
     assert not processes(tmp_path)
 
 
-def processes(folder: Path) -> list[str]:
-    """Processes that have something to do with a folder."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if str(folder) in words and str(os.getpid()) != process.name:
-            found.append(words)
-    return found
-
-
-def training(folder: Path, clocks: int = 15) -> Path:
-    path = folder / "job.yaml"
-    path.write_text(TRAINING.format(clocks=clocks))
-    return path
-
-
-def command(folder: Path, run: str) -> Path:
-    path = folder / "job.yaml"
-    path.write_text(COMMAND.format(run=json.dumps(run)))
-    return path
-
-
 def start(*words: str | Path) -> subprocess.Popen[bytes]:
     arguments = [sys.executable, "-c", "from spotctl.cli.app import main; main()", *map(str, words)]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def state_of(home: Path) -> RunState:
-    with EventLog(home / "log.sqlite") as log:
-        return fold(log.of_run(log.beginnings()[-1].run))
 
 
 def wait_for_machines(home: Path, count: int) -> None:
@@ -138,6 +88,29 @@ def test_a_budget_ends_a_run(tmp_path: Path, home: Path) -> None:  # noqa: ARG00
     ended = spotctl("launch", training(tmp_path, 10**6), "--yes", "--json", "--max-cost", "0.30")
     assert (ended.code, ended.json["outcome"]) == (4, "budget reached")
     assert ended.json["cost_usd"] <= 0.30
+    assert "the budget of $0.30" in ended.err
+
+
+def test_what_was_trained_before_an_early_end_is_kept(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = Training._note
+
+    def stopping(self: Training, iteration: Iteration) -> None:
+        note(self, iteration)
+        if iteration.clock == 25:
+            with EventLog(home / "log.sqlite") as log:
+                began = log.beginnings()[-1]
+                log.append(began.run, began.at, StopRequested("budget reached", "enough"))
+
+    monkeypatch.setattr(Training, "_note", stopping)
+    ended = spotctl("launch", training(tmp_path, 10**6), "--yes", "--json")
+    assert (ended.code, ended.json["outcome"], ended.json["message"]) == (4, "budget reached", "enough")
+    # Every tenth clock is kept; one may still be on its way.
+    assert ended.json["checkpoint_clock"] in (10, 20)
+    expected = spotctl("launch", training(tmp_path, ended.json["checkpoint_clock"]), "--yes", "--json").json
+    with np.load(ended.json["checkpoint"]) as model:
+        assert model_digest(dict(model)) == expected["model_sha256"]
 
 
 def test_a_run_is_stopped_from_elsewhere(tmp_path: Path, home: Path) -> None:
@@ -203,19 +176,6 @@ def test_a_log_of_an_earlier_run_is_not_taken_for_ones_own(tmp_path: Path, home:
     assert second["model_sha256"] != first["model_sha256"]
     lines = (tmp_path / "out" / "iterations.jsonl").read_text().splitlines()
     assert [json.loads(line).get("clock") for line in lines] == [1, 2, 3, 4, 5, None]
-
-
-def check_nothing_bought_twice(home: Path) -> None:
-    """Every machine that is on the disk is in the log, and no order brought more than it asked for."""
-    state = state_of(home)
-    on_disk = {
-        f"{folder.parent.name}-{folder.name}"
-        for folder in (home / "local" / "machines").glob("*/[0-9]*")
-        if state.run in (folder.parent / "allocation.json").read_text()
-    }
-    assert state.machines.keys() == on_disk
-    for intent, order in state.orders.items():
-        assert sum(held.allocation == intent for held in state.machines.values()) <= order.machines
 
 
 def test_what_cannot_be_launched_yet_is_said(tmp_path: Path) -> None:

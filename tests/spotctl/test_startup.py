@@ -6,7 +6,7 @@ import sys
 import pytest
 
 HEAVY = (
-    *("boto3", "botocore", "google.cloud", "azure", "httpx"),
+    *("boto3", "botocore", "google.cloud", "google.auth", "azure", "httpx", "textual", "sqlite3"),
     *("pandas", "scipy", "duckdb", "pyarrow", "numpy", "matplotlib"),
 )
 
@@ -23,6 +23,13 @@ HEAVY = (
         ["train", "--help"],
         ["plan", "--help"],
         ["init", "--help"],
+        ["launch", "--help"],
+        ["status", "--help"],
+        ["top", "--help"],
+        ["doctor", "--help"],
+        ["exec", "--help"],
+        ["nightly", "--help"],
+        ["report", "cost", "--help"],
         ["--version"],
     ],
 )

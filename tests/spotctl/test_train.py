@@ -181,6 +181,20 @@ def test_stages(tmp_path: Path) -> None:
         assert [line["stage"] for line in lines(log)[:-1]] == [expected] * 2
 
 
+def test_the_stage_is_learned_and_the_log_says_why(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    command = ("mf", *SMALL, "--clocks", "13", "--deterministic", "--nodes", "1+3")
+    assert trained(*command, "--log", log).code == 0
+    *clocks, learned = lines(log)
+    decisions = [event for clock in clocks for event in clock["events"] if event.startswith("stage ")]
+    assert decisions
+    assert all(": " in event for event in decisions)
+    assert trained(*command, "--stage", "2", "--log", log).code == 0
+    *clocks, fixed = lines(log)
+    assert {clock["stage"] for clock in clocks} == {2}
+    assert learned["model_sha256"] == fixed["model_sha256"]
+
+
 @pytest.mark.parametrize("slack", ["2", "asp"])
 def test_slack(slack: str) -> None:
     ended = trained("mf", *SMALL, "--clocks", "10", "--slack", slack, "--chaos", "at clock 5 kill 1", "--json")

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections import deque
+from collections.abc import Iterator
 from hashlib import sha256
 from math import prod
 from pathlib import Path
@@ -77,12 +78,21 @@ class Checkpoints:
         tally = Tally(head["chunks"], head["fingerprint"])
         return Version(clock, tally, _state(head["arrays"], memoryview(content)[end + 1 :]))
 
+    def whole(self, partitions: int) -> list[int]:
+        """The clocks of which every partition has a file, newest first."""
+        found = [set(self._clocks(partition)) for partition in range(partitions)]
+        return sorted(set.intersection(*found), reverse=True)
+
     def forget_before(self, clock: int) -> None:
         """Removes what is older than this clock."""
         for path in self._folder.glob("p*-c*.checkpoint"):
             if int(path.stem.partition("-c")[2]) < clock:
                 with contextlib.suppress(FileNotFoundError):
                     path.unlink()
+
+    def _clocks(self, partition: int) -> Iterator[int]:
+        for path in self._folder.glob(f"p{partition}-c*.checkpoint"):
+            yield int(path.stem.partition("-c")[2])
 
     def _path(self, partition: int, clock: int) -> Path:
         return self._folder / f"p{partition}-c{clock}.checkpoint"

@@ -7,7 +7,7 @@ import os
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from agileml.actions import CONTROLLER
 from agileml.core.controller import Controller
@@ -33,6 +33,9 @@ from agileml.transport import Lost as Unlinked
 TICKS = 4
 """In the time after which a silent node is given up."""
 
+MOST_OUTDATED = 4 << 20
+"""Bytes of old records after which the controller's memory is written anew."""
+
 UNBOUNDED = 10**9
 """Clocks of a job that is stopped by something else."""
 
@@ -48,8 +51,10 @@ class Memory:
                 # A line without an end is one that its writer died over: nothing was done upon it.
                 if line.endswith(b"\n"):
                     self._recall(json.loads(line))
-        self._file = path.open("ab")
-        self._trim()
+        self._path = path
+        self._outdated = 0
+        """Bytes of records in the file that are not the latest any more."""
+        self._file = self._rewritten()
 
     def _recall(self, entry: dict[str, Any]) -> None:
         if "record" in entry:
@@ -57,15 +62,27 @@ class Memory:
         else:
             self.history.append(Observation(**entry["observed"]))
 
-    def _trim(self) -> None:
-        """Takes away an unfinished line, so that the next begins on its own."""
-        content = Path(self._file.name).read_bytes()
-        self._file.truncate(content.rfind(b"\n") + 1)
+    def _rewritten(self) -> BinaryIO:
+        """A file of what is still of use, open for more: no unfinished line, and of all records the latest."""
+        part = self._path.with_suffix(".part")
+        with part.open("wb") as file:
+            file.writelines(_line({"observed": asdict(observation)}) for observation in self.history)
+            if self.record is not None:
+                file.write(_line({"record": self.record}))
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self._path)
+        self._outdated = 0
+        return self._path.open("ab")
 
     def remember(self, record: dict[str, Any]) -> None:
         """Writes it down, whatever happens next."""
-        self._write({"record": record})
+        self.record = record
+        self._outdated += self._write({"record": record})
         os.fsync(self._file.fileno())
+        if self._outdated > MOST_OUTDATED:
+            self._file.close()
+            self._file = self._rewritten()
 
     def observe(self, observation: Observation) -> None:
         """Notes a finished clock, for the stopping criterion."""
@@ -76,9 +93,15 @@ class Memory:
         """Gives the file back."""
         self._file.close()
 
-    def _write(self, entry: dict[str, Any]) -> None:
-        self._file.write(json.dumps(entry).encode() + b"\n")
+    def _write(self, entry: dict[str, Any]) -> int:
+        line = _line(entry)
+        self._file.write(line)
         self._file.flush()
+        return len(line)
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    return json.dumps(entry).encode() + b"\n"
 
 
 class ControllerProcess:

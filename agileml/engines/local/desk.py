@@ -15,6 +15,9 @@ from agileml.messages import Version, Warned
 
 GONE = "its machine is gone"
 
+KNOWN_LOST = 60.0
+"""Seconds after which a controller need not be told again who is gone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -34,7 +37,9 @@ class Desk:
         self._post = Post(office, PROVIDER)
         self._lifeline = Lifeline(self._post)
         self._deadlines: dict[str, float] = {}
-        self._lost: list[str] = []
+        self._lost: dict[str, float] = {}
+        """Who is gone, and since when the controller that is there now has been told."""
+        self._linked = False
         self._parts: dict[int, Version] = {}
         self._ended: Ended | None = None
 
@@ -54,8 +59,11 @@ class Desk:
             if isinstance(event, Letter):
                 if (iteration := self._hear(event.message)) is not None:
                     yield iteration
-            elif self._lifeline.hear(event, time.monotonic()):
-                self._tell_again()
+            elif event.peer == CONTROLLER:
+                self._linked = self._lifeline.hear(event, time.monotonic())
+                if self._linked:
+                    self._tell_again()
+        self._forget_lost(now - KNOWN_LOST)
 
     def warn(self, name: str, seconds: float) -> None:
         """A machine will be taken."""
@@ -65,7 +73,7 @@ class Desk:
     def lose(self, name: str) -> None:
         """A machine is gone."""
         self.forget(name)
-        self._lost.append(name)
+        self._lost[name] = time.monotonic()
         self._post.send(CONTROLLER, Lost(name, GONE))
 
     def forget(self, name: str) -> None:
@@ -102,10 +110,16 @@ class Desk:
                 self._ended = message
         return None
 
+    def _forget_lost(self, before: float) -> None:
+        """A controller that was told long ago, and is still there, has made a note of it."""
+        if self._linked:
+            self._lost = {name: told for name, told in self._lost.items() if told >= before}
+
     def _tell_again(self) -> None:
         """A controller that was started anew may not have heard who is gone and who will be taken."""
-        for name in self._lost:
-            self._post.send(CONTROLLER, Lost(name, GONE))
         now = time.monotonic()
+        for name in self._lost:
+            self._lost[name] = now
+            self._post.send(CONTROLLER, Lost(name, GONE))
         for name, at in self._deadlines.items():
             self._post.send(CONTROLLER, Warned(name, max(0.0, at - now)))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from agileml.actions import CONTROLLER
 from agileml.commit import CommitRule
+from agileml.engines.local.checkpoints import Checkpoints
 from agileml.engines.local.desk import Desk
 from agileml.engines.local.engine import controller_role, node_role, trained
 from agileml.engines.local.host import Gone
@@ -19,10 +20,10 @@ from agileml.engines.local.machines import Machines
 from agileml.engines.local.node import NodeProcess
 from agileml.engines.local.post import Office
 from agileml.engines.local.roles import NodeRole
-from agileml.engines.results import Clocks
+from agileml.engines.results import Clocks, model_of
 from agileml.errors import Refused, Unrecoverable
 from agileml.job import Job, Listener, Trained
-from agileml.layout import Layout
+from agileml.layout import Layout, Params
 from agileml.trainer import Declarations, initial_model, plan_of
 
 ROLE_FILE = "node.role"
@@ -78,6 +79,23 @@ class Head:
             words = self._machines.last_words(CONTROLLER)
             raise Unrecoverable(f"the controller ended {self._restarts} times without a clock in between: {words}")
         self._machines.start(gone.name, self._role)
+
+
+def kept(job: Job, folder: Path) -> tuple[int, Params] | None:
+    """The newest checkpoint of a job in its folder, as its clock and the model; None before the first.
+
+    Whoever ends a job early takes away with it what was done.
+    """
+    checkpoints = Checkpoints(Office(folder, b"").checkpoints)
+    clocks = checkpoints.whole(job.settings.partitions)
+    if not clocks:
+        return None
+    trainer = job.source.load()
+    rule = CommitRule(
+        Layout.cut(initial_model(trainer, job.settings.seed), job.settings.partitions), Declarations.of(trainer)
+    )
+    versions = [checkpoints.load(partition, clocks[0]) for partition in range(job.settings.partitions)]
+    return clocks[0], model_of(rule, versions)
 
 
 def _publish(role: NodeRole) -> None:

@@ -104,6 +104,11 @@ class Machines:
             return ""
         return " | ".join(text.strip().splitlines()[-lines:])
 
+    def forget(self, name: str) -> None:
+        """Removes what a process wrote, unless the folder is kept."""
+        if not self._keep:
+            (self.folder / f"{name}.log").unlink(missing_ok=True)
+
     def _order(self, order: Start | Kill) -> None:
         try:
             self._connection.send(order)

@@ -120,8 +120,10 @@ class Provider:
             if gone.name == CONTROLLER:
                 self._check_restarts(gone)
                 self._machines.start(CONTROLLER, self._controller_role)
-            elif gone.name in self._running:
-                self._went(gone)
+            else:
+                if gone.name in self._running:
+                    self._went(gone)
+                self._machines.forget(gone.name)
         if not self._running and self._desk.result is None:
             raise Unrecoverable(f"no machine is left, and none is to come; {self._story or 'all were taken away'}")
 

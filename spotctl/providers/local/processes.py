@@ -18,7 +18,7 @@ from pathlib import Path
 import spotctl
 from spotctl.agent.fate import FAILED, Ending, ending
 from spotctl.agent.lease import FOLDER_VARIABLE
-from spotctl.agent.processes import MARK, environment_of, kill_marked, marked
+from spotctl.agent.processes import MARK, at_work, environment_of, folder_of, kill_marked, marked
 from spotctl.providers.local.folders import Place
 
 _CODE = Path(spotctl.__file__).parents[1]
@@ -85,16 +85,13 @@ def fail(place: Place, now: int) -> None:
 
 
 def surroundings(place: Place) -> tuple[dict[str, str], str]:
-    """The environment and the folder in which a machine's work runs."""
-    work, own = place.given or {}, place.folder / "work"
+    """The environment and the folder in which a machine's work runs; before it does, those that it is begun with."""
+    own = place.folder / "work"
     own.mkdir(exist_ok=True)
-    environment = {
-        **(environment_of(place.pid or os.getpid()) or os.environ),
-        **work.get("environment", {}),
-        MARK: str(place.folder),
-        FOLDER_VARIABLE: str(place.folder / "job"),
-    }
-    return environment, work.get("folder") or str(own)
+    pid = at_work(place.folder)
+    seen = environment_of(pid or place.pid or os.getpid())
+    environment = {**(seen or os.environ), MARK: str(place.folder), FOLDER_VARIABLE: str(place.folder / "job")}
+    return environment, (folder_of(pid) if pid else None) or (place.given or {}).get("folder") or str(own)
 
 
 def strays(machines: Path) -> Iterator[tuple[int, Path]]:

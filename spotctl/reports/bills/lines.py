@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from spotctl.errors import SpotctlError
+from spotctl.errors import BadRequest
 from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR
 
 DOLLARS = "USD"
 
 
-class BadBill(SpotctlError):
+class BadBill(BadRequest):
     """A bill that cannot be read; the message names the file, the line and what is wrong with it."""
 
 

@@ -148,9 +148,11 @@ def _tags_of(value: Any) -> Any:  # noqa: ANN401  # JSON is any value
 @contextmanager
 def _opened(path: Path) -> Iterator[TextIO]:
     try:
-        with gzip.open(path, "rt", encoding="utf-8-sig", newline="") if path.suffix == ".gz" else path.open(
-            encoding="utf-8-sig", newline=""
-        ) as file:
+        with (
+            gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+            if path.suffix == ".gz"
+            else path.open(encoding="utf-8-sig", newline="") as file
+        ):
             yield file
     except UnicodeDecodeError as error:
         raise BadBill(f"bill {path}: is no text in UTF-8; give the export as the provider wrote it") from error

@@ -115,20 +115,24 @@ class Frame:
 
 def nice(most: float, count: int = 4) -> list[float]:
     """Round values from 0 to beyond the highest: 0, 0.5, 1, 1.5."""
-    if most <= 0:
-        return [0.0, 1.0]
-    raw = most / count
-    power = 10.0 ** floor(log10(raw))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * (1 - 1e-9))
-    values = [0.0]
-    while values[-1] < most * (1 - 1e-9):
-        values.append(round(values[-1] + step, 12))
-    return values
+    return _to_beyond(most, _step(most / count, (1, 2, 2.5, 5, 10))) if most > 0 else [0.0, 1.0]
 
 
 def whole(most: int, count: int = 4) -> list[float]:
     """Whole numbers from 0 to beyond the highest."""
-    return nice(most, count) if most > count else [float(i) for i in range(max(most, 1) + 1)]
+    return _to_beyond(most, max(_step(max(most, 1) / count, (1, 2, 5, 10)), 1.0))
+
+
+def _step(least: float, factors: tuple[float, ...]) -> float:
+    power = 10.0 ** floor(log10(least))
+    return next(factor * power for factor in factors if factor * power >= least * (1 - 1e-9))
+
+
+def _to_beyond(most: float, step: float) -> list[float]:
+    values = [0.0, step]
+    while values[-1] < most * (1 - 1e-9):
+        values.append(round(values[-1] + step, 12))
+    return values
 
 
 def y_of(frame: Frame, values: Sequence[float]) -> Scale:

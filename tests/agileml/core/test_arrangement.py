@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agileml.core.arrangement import VERSIONS_OF_AN_EPOCH, Arrangement
+from agileml.core.arrangement import PREVIOUS, VERSIONS_OF_AN_EPOCH, Arrangement
 from agileml.core.events import Send
 from agileml.core.members import Members, Phase
 from agileml.errors import InvalidTransition
@@ -110,3 +110,12 @@ def test_a_new_beginning_forgets_what_was_on_its_way() -> None:
     assert (arranged.moving, arranged.giving) == ({}, {})
     assert arranged.table == Table(VERSIONS_OF_AN_EPOCH, ("s", "s"), ("", ""), ("s", "s", "s"))
     assert arranged.previous == {0: ["r"], 1: ["t"], 2: ["t"]}
+
+
+def test_of_those_who_had_a_shard_only_the_last_are_known() -> None:
+    arranged = arrangement()
+    for number in range(3 * PREVIOUS):
+        arranged.renew(Table(4, ("r", "r"), ("", ""), (f"t{number}", "t", "t")), number)
+    arranged.renew(NOW, 3 * PREVIOUS)
+    assert arranged.previous[0] == [f"t{number}" for number in range(2 * PREVIOUS, 3 * PREVIOUS)]
+    assert arranged.previous[1] == ["t"]

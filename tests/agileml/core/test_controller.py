@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from agileml.core.events import (
 )
 from agileml.core.members import IN_EPOCH, Phase
 from agileml.core.recovery import INIT
+from agileml.core.stages import Learned
 from agileml.core.standing import Mode
 from agileml.core.work import Plan
 from agileml.errors import InvalidTransition
@@ -296,6 +298,29 @@ def test_a_log_line_tells_what_happened_since_the_one_before() -> None:
     iterations = [one for one in committed(control, 1) if isinstance(one, Iteration)]
     assert iterations[0].events[-1] == "t warned: 5 s"
     assert (iterations[0].clock, iterations[0].stage, iterations[0].reliable, iterations[0].transient) == (1, 1, 1, 0)
+
+
+def test_a_stage_that_is_learned_is_told_with_its_reason_and_outlives_the_controller() -> None:
+    control = controller(clocks=9, stage=Learned(skipped=0, needed=1))
+    came(control, "r", "t")
+    hear(control, Restored("r", 1), Restored("t", 1))
+    assert control.stage == 1
+    committed(control, 1)
+    written: list[Instruction] = control.handle(WorkDone("r", 1, 2, PLAN.total(2), 0.1, 5, 0.0, 0), 1.0)
+    for partition in range(2):
+        written += control.handle(Progress("r", 1, partition, 2, backup=False, pulled_bytes=5), 1.0)
+    assert control.stage == 2
+    assert [one for one in written if isinstance(one, Send) and isinstance(one.message, Move)] == [
+        Send("r", Move(1, partition, "t", "r")) for partition in range(2)
+    ]
+    hear(control, *(Taken("t", 1, partition) for partition in range(2)))
+    [line] = [one for one in committed(control, 3) if isinstance(one, Iteration)]
+    reason = "100% of the traffic goes through reliable nodes, which stage 2 may relieve"
+    assert f"stage 2 after stage 1: {reason}" in line.events
+    [learned] = [one.record["learned"] for one in written if isinstance(one, Remember)]
+    assert learned == [(0, 1, 2.0)]
+    record = json.loads(json.dumps({**control._remember().record, "learned": learned}))
+    assert Controller.resume(PLAN, 2, control.settings, record, 2.0)._remember().record["learned"] == learned
 
 
 def test_what_is_broken_ends_the_job() -> None:

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from agileml.core.members import Members, Phase
+from agileml.core.members import KNOWN_OUT, Members, Phase
 from agileml.errors import InvalidTransition
 
 LIVES = [
@@ -51,3 +51,15 @@ def test_who_can_be_given_something_by_age() -> None:
     assert members.usable(reliable=False) == ["b", "a"]
     assert members.usable(reliable=True) == ["r"]
     assert [name for name in "abcdrx" if members.alive(name)] == ["a", "b", "c", "r"]
+
+
+def test_of_those_that_are_out_only_the_last_are_known() -> None:
+    members = Members()
+    members.join("stays", reliable=True, now=0.0).phase = Phase.ACTIVE
+    for number in range(3 * KNOWN_OUT):
+        assert members.join(f"t{number}", reliable=False, now=0.0).rank == number + 1
+        members.turn(f"t{number}", Phase.DEAD if number % 2 else Phase.GONE)
+    assert [member.name for member in members] == [
+        "stays",
+        *(f"t{number}" for number in range(2 * KNOWN_OUT, 3 * KNOWN_OUT)),
+    ]

@@ -10,6 +10,7 @@ import pytest
 
 from agileml.actions import Save
 from agileml.core.work import Plan
+from agileml.engines.local import controller
 from agileml.engines.local.checkpoints import Backlog, Checkpoints, DamagedCheckpoint
 from agileml.engines.local.controller import Memory
 from agileml.engines.results import counted
@@ -141,6 +142,24 @@ def test_memory_passes_over_a_line_without_an_end(tmp_path: Path, unfinished: by
     last = Memory(path)
     assert last.record == {"epoch": 2}
     last.close()
+
+
+def test_memory_is_as_large_as_what_is_of_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "MOST_OUTDATED", 2000)
+    path = tmp_path / "memory"
+    memory = Memory(path)
+    for number in range(200):
+        memory.remember({"epoch": number, "members": ["x" * 100]})
+        if number % 20 == 0:
+            memory.observe(Observation(number, 0.5, 2.0))
+        assert path.stat().st_size < 2000 + 10 * 100 + 2 * 200
+        assert f'"epoch": {number},'.encode() in path.read_bytes()
+    memory.close()
+    again = Memory(path)
+    assert (again.record or {})["epoch"] == 199
+    assert [one.clock for one in again.history] == list(range(0, 200, 20))
+    again.close()
+    assert [one.name for one in tmp_path.iterdir()] == ["memory"]
 
 
 PLAN = Plan((4, 4), batch=0, chunk_items=2)

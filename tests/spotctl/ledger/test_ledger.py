@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from pricing_data.library import Library, Selection
 from pricing_data.market import Market
+from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, SECOND
+from spotctl.config import Settings
 from spotctl.ledger import Kind, Ledger, Use, micro_dollars, priced, project
+from spotctl.ledger.reading import read
 from spotctl.orchestrator import events as ev
 from spotctl.orchestrator import guard, log
 from spotctl.orchestrator.events import Event, to_json
 from spotctl.orchestrator.state import fold
+from spotctl.reports import cost
+from spotctl.reports.story import stories_of
 from tests.spotctl.ledger import seconds
+from tests.spotctl.ledger.histories import JOB, nights
 from tests.spotctl.ledger.random_runs import RandomRun
 
 RUNS = 400
@@ -57,10 +70,10 @@ def settled(run: RandomRun) -> None:
 
 
 def no_prices() -> guard.Tariff:
-    def asked(*_: object) -> None:
+    def asked(*_: object) -> Any:  # noqa: ANN401 - nothing comes back
         raise AssertionError("what is settled needs no prices but those of the log")
 
-    return guard.Tariff(asked, asked)  # type: ignore[arg-type]
+    return guard.Tariff(asked, asked)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -175,3 +188,59 @@ def test_the_log_gives_back_what_was_written(tmp_path: Path) -> None:
         for row in run.rows:
             opened.append(row.run, row.at, row.event)
         assert project(opened.of_run(run.run), no_prices()) == project(run.rows, no_prices())
+
+
+def test_the_log_of_a_runner_is_counted_from_its_file(tmp_path: Path) -> None:
+    """Two nights on the bundled market: the raw rows of the file, the raw history of prices, second by second."""
+    runs = nights(tmp_path, 2, seed=2, job=JOB.replace("c4.2xlarge, c4.xlarge", "c4.2xlarge"))
+    library = Library(PriceStore(tmp_path / "prices"))
+    steps = {
+        str(one.market): list(zip(one.times.tolist(), one.prices.tolist(), strict=True))
+        for one in library.table(library.require(Selection(clouds=("local",))))
+    }
+    told = {run.events[0].run: run.ledger for run in read(Settings(home=tmp_path))}
+    assert list(told) == runs
+    with closing(sqlite3.connect(tmp_path / "log.sqlite")) as file:
+        for run, ledger in told.items():
+            rows = file.execute("SELECT at_us, kind, body FROM events WHERE run = ? ORDER BY id", (run,)).fetchall()
+            sums = seconds.counted(rows, "hourly-refund", steps)
+            assert by_machine(ledger, "amount") == {key: amount for key, amount in sums.billed.items() if amount}
+            assert by_machine(ledger, "on_demand") == {key: amount for key, amount in sums.listed.items() if amount}
+            ended = json.loads(rows[-1][2])
+            assert ended["facts"]["spent"] == ledger.amount == sum(sums.billed.values())
+    uses = {row.use for ledger in told.values() for row in ledger.rows}
+    assert {Use.STARTING, Use.LOADING, Use.WORKING, Use.IDLE} <= uses
+
+
+GROUPS: Mapping[cost.By, Callable[[RandomRun, str, str], str]] = {
+    cost.By.JOB: lambda run, _, __: run.job,
+    cost.By.RUN: lambda run, _, __: run.run,
+    cost.By.CLOUD: lambda _, market, __: market.split("/")[0],
+    cost.By.REGION: lambda _, market, __: market.split("/")[1],
+    cost.By.TYPE: lambda _, market, __: market.split("/")[3],
+    cost.By.MARKET: lambda _, market, __: market,
+    cost.By.DAY: lambda _, __, day: day,
+    cost.By.TAG: lambda run, _, __: tag_of(run),
+}
+
+
+def tag_of(run: RandomRun) -> str:
+    began = json.loads(raw(run)[0][2])
+    return f"team={began['spec']['tags']['team']}" if began["spec"]["tags"] else "untagged"
+
+
+@pytest.mark.parametrize("by", cost.By)
+def test_groups_are_what_is_counted_by_the_second(by: cost.By) -> None:
+    runs = [RandomRun(np.random.default_rng([11, number]), f"job-{number}", f"job{number % 2}") for number in range(12)]
+    paid, listed = Counter[str](), Counter[str]()
+    for run in runs:
+        settled(run)
+        machines, sums = seconds.listened(raw(run)).machines, seconds.counted(raw(run), run.rule, run.steps)
+        for into, counted in ((paid, sums.billed), (listed, sums.listed)):
+            for (name, day, _, _), amount in counted.items():
+                date = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).date().isoformat()
+                into[GROUPS[by](run, machines[name].order["market"], date)] += amount
+    rows = [row for run in runs for row in project(run.rows, no_prices()).rows]
+    found = cost.groups(rows, stories_of([run.rows for run in runs]), (by,))
+    assert {group.key[by]: group.figures.total for group in found if group.figures.total} == +paid
+    assert {group.key[by]: group.figures.on_demand for group in found if group.figures.on_demand} == +listed

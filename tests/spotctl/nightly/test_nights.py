@@ -11,26 +11,34 @@ import sys
 import time as clock
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, date, time
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from pricing_data.units import SECOND
+from pricing_data.units import HOUR, SECOND
 from spotctl.config import load
+from spotctl.jobspec.job import JobSpec
+from spotctl.jobspec.written import written
+from spotctl.launch import launching
 from spotctl.nightly.conduct import Starter
-from spotctl.nightly.hours import Hours, Night
+from spotctl.nightly.hours import Hours, Night, clocks_of_this_computer
 from spotctl.nightly.install import BARE
-from spotctl.nightly.room import Installed, Kept, Room
+from spotctl.nightly.room import Installed, Room
+from spotctl.nightly.steps import CANNOT_GO_ON
 from spotctl.orchestrator.events import RunBegan, RunEnded, StopRequested
-from spotctl.orchestrator.log import EventLog
+from spotctl.orchestrator.log import EventLog, JobLock
+from spotctl.orchestrator.state import RunState, fold
+from spotctl.orchestrator.workload import DONE, NO_CAPACITY
 from spotctl.providers.base import NotPermitted
 from spotctl.providers.local import LocalProvider
 from tests.spotctl.cli import spotctl
+from tests.spotctl.launches import COMMAND, processes
 from tests.spotctl.nightly.hooks import Hook, hook
-from tests.spotctl.test_launch import COMMAND, processes
 
-LONG = "echo began >> began; sleep 2.5; echo made >> made"
+LONG = "echo began >> began; sleep 1; echo made >> made"
+LONG_AT_FIRST = "[ -f began ] || { echo began > began; sleep 60; }; echo made >> made"
 
 
 @pytest.fixture
@@ -51,7 +59,8 @@ def installed(home: Path, run: str, hooked: Hook, more: str = "") -> Room:
     path = home.parent / "job.yaml"
     path.write_text(COMMAND.format(run=json.dumps(run)) + f"notify: {{webhook: '{hooked.url}'}}\n{more}")
     room = Room(home, "small")
-    room.install(Installed("small", path, Hours(time(2)), "cron", os.environ["PATH"]))
+    half_a_day_ago = (datetime.now(clocks_of_this_computer()[0]) - timedelta(hours=12)).time()
+    room.install(Installed("small", path, Hours(half_a_day_ago), "cron", os.environ["PATH"]))
     return room
 
 
@@ -85,7 +94,7 @@ def kill_everything(folder: Path) -> None:
                     os.kill(int(process.name), signal.SIGKILL)
 
 
-def test_two_starts_are_one_run_and_one_report(tmp_path: Path, home: Path, webhook: Hook) -> None:
+def test_starts_that_overlap_or_repeat_are_one_run_and_one_report(tmp_path: Path, home: Path, webhook: Hook) -> None:
     room = installed(home, LONG, webhook)
     with start(home) as first:
         wait_for(tmp_path / "began")
@@ -97,17 +106,23 @@ def test_two_starts_are_one_run_and_one_report(tmp_path: Path, home: Path, webho
     assert len(events(home, RunBegan)) == 1
     (told,) = webhook.got
     assert told["facts"]["outcome"] == "done"
+    assert told["facts"]["cost_report"]["total_usd"] == pytest.approx(told["facts"]["cost_usd"], abs=1e-6)
+    assert Path(told["facts"]["report"]).read_text().startswith("<!doctype html>")
     third = spotctl("nightly", "run", "small", "--scheduled", "--json")
-    assert (third.code, len(events(home, RunBegan)), len(webhook.got)) in {(0, 1, 1), (0, 2, 2)}
+    assert (third.code, len(events(home, RunBegan)), len(webhook.got)) == (0, 1, 1)
+    # As if it had been killed between the end of the run and the report.
     assert room.last is not None
-    assert room.last.told
+    room.keep(replace(room.last, told=False))
+    assert spotctl("nightly", "run", "small").code == 0
+    assert len(events(home, RunBegan)) == 1
+    assert [one["id"] for one in webhook.got] == [told["id"]] * 2
 
 
 @pytest.mark.timeout(120)
 def test_killed_with_all_its_machines_and_started_again_it_is_one_run(
     tmp_path: Path, home: Path, webhook: Hook
 ) -> None:
-    installed(home, LONG, webhook)
+    installed(home, LONG_AT_FIRST, webhook)
     with start(home) as first:
         wait_for(tmp_path / "began")
         kill_everything(tmp_path)
@@ -120,25 +135,7 @@ def test_killed_with_all_its_machines_and_started_again_it_is_one_run(
     assert (tmp_path / "made").read_text() == "made\n"
     assert len(events(home, RunBegan)) == len(events(home, RunEnded)) == 1
     (told,) = webhook.got
-    assert told["facts"]["runs"] == [one.run for one in _beginnings(home)]
-
-
-def _beginnings(home: Path) -> list[object]:
-    with EventLog(home / "log.sqlite") as log:
-        return list(log.beginnings())
-
-
-def test_killed_before_it_could_tell_it_tells_and_runs_nothing(tmp_path: Path, home: Path, webhook: Hook) -> None:
-    room = installed(home, "echo made >> made", webhook)
-    assert spotctl("nightly", "run", "small").code == 0
-    kept = room.last
-    assert kept is not None
-    room.keep(Kept(kept.day, kept.begin, kept.since))
-    again = spotctl("nightly", "run", "small")
-    assert again.code == 0
-    assert (tmp_path / "made").read_text() == "made\n"
-    assert len(webhook.got) == 2
-    assert webhook.got[0]["id"] == webhook.got[1]["id"]
+    assert len(told["facts"]["runs"]) == 1
 
 
 def test_a_deadline_ends_a_run_and_gives_everything_back(tmp_path: Path, home: Path, webhook: Hook) -> None:
@@ -169,20 +166,43 @@ def test_an_expired_credential_is_told_with_what_to_do(
     home: Path, webhook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def expired(*_: object) -> None:
-        raise NotPermitted("ExpiredToken: the security token included in the request is expired")
+        raise NotPermitted("ExpiredToken: the security token included in the request (s3cr3t) is expired")
 
-    room = installed(home, "true", webhook)
+    room = installed(home, "true", webhook, "secrets: [A_TOKEN]\n")
     monkeypatch.setattr(LocalProvider, "rent", expired)
-    ended = spotctl("nightly", "run", "small")
+    ended = spotctl("nightly", "run", "small", A_TOKEN="s3cr3t")
     assert ended.code == 5
     for line in (
-        "What happened: ExpiredToken: the security token included in the request is expired",
+        "What happened: ExpiredToken: the security token included in the request (***) is expired",
         "Cost: $0.00",
         "Left running: nothing",
         f"What to do: renew the login, or put valid credentials into {room.environment}; then:",
     ):
         assert line in ended.out
     assert len(webhook.got) == 1
+    assert "s3cr3t" not in json.dumps(webhook.got) + "".join(path.read_text() for path in room.logs.iterdir())
+
+
+def test_a_night_that_was_slept_through_is_told_of_once(home: Path, webhook: Hook) -> None:
+    room = installed(home, "true", webhook)
+    nightly = room.installed
+    assert nightly is not None
+    over_an_hour_ago = (datetime.now(clocks_of_this_computer()[0]) - timedelta(hours=11)).time()
+    room.install(replace(nightly, hours=replace(nightly.hours, deadline=over_an_hour_ago)))
+    missed = spotctl("nightly", "run", "small", "--scheduled")
+    assert missed.code == 3
+    assert "nothing was begun before the deadline" in missed.out
+    assert "What to do: nothing, or to run it now: spotctl nightly run small" in missed.out
+    again = spotctl("nightly", "run", "small", "--scheduled")
+    assert (again.code, again.out, len(webhook.got)) == (0, "", 1)
+    assert not (home / "log.sqlite").exists()
+
+
+def test_between_two_attempts_a_night_is_not_begun_twice(home: Path, webhook: Hook) -> None:
+    room = installed(home, "true", webhook)
+    with JobLock(room.folder, "small"):
+        assert spotctl("nightly", "run", "small").code == 6
+    assert not (home / "log.sqlite").exists()
 
 
 def test_a_job_file_that_cannot_be_read_is_told_to_whom_it_named(home: Path, webhook: Hook) -> None:
@@ -199,7 +219,7 @@ def test_a_job_file_that_cannot_be_read_is_told_to_whom_it_named(home: Path, web
 def test_a_run_that_nobody_can_go_on_with_is_closed_and_another_begun(
     tmp_path: Path, home: Path, webhook: Hook
 ) -> None:
-    installed(home, LONG, webhook)
+    installed(home, LONG_AT_FIRST, webhook)
     with start(home) as first:
         wait_for(tmp_path / "began")
         kill_everything(tmp_path)
@@ -208,5 +228,58 @@ def test_a_run_that_nobody_can_go_on_with_is_closed_and_another_begun(
     assert isinstance(began, RunBegan)
     shutil.rmtree(began.folder)
     ended = spotctl("nightly", "run", "small", "--json")
-    assert (ended.code, len(ended.json["runs"]), len(webhook.got)) == (0, 2, 1)
-    assert [stop.outcome for stop in events(home, StopRequested) if isinstance(stop, StopRequested)][0] == "stopped"
+    assert (ended.code, len(ended.json["runs"]), len(webhook.got)) == (0, 2, 1), ended.out
+    assert events(home, StopRequested)[0] == CANNOT_GO_ON
+
+
+class Waits:
+    """Stands for the wait between attempts: the clock jumps."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.waited: list[float] = []
+
+    def wait(self, seconds: float) -> bool:
+        self.waited.append(seconds)
+        self.now += round(seconds * SECOND)
+        return False
+
+    def is_set(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("refusals", "hours", "waited", "outcome"),
+    [(3, 4, [60, 120, 240], "done"), (99, 1, [60, 120, 240, 480, 960], "no capacity")],
+)
+def test_where_no_machine_is_to_be_had_it_is_tried_again(
+    home: Path,
+    webhook: Hook,
+    monkeypatch: pytest.MonkeyPatch,
+    refusals: int,
+    hours: int,
+    waited: list[float],
+    outcome: str,
+) -> None:
+    room = installed(home, "true", webhook)
+    nightly = room.installed
+    assert nightly is not None
+    waits = Waits(clock.time_ns() // 1000)
+
+    def launched(spec: JobSpec, *_: object) -> tuple[RunState, RunEnded]:
+        with EventLog(home / "log.sqlite") as log:
+            run = f"small-{len(log.beginnings())}"
+            word = NO_CAPACITY if len(log.beginnings()) < refusals else DONE
+            ended = RunEnded(word, "", waits.now, {"spent": 3600 * 10**9, "on_demand": 2 * 3600 * 10**9})
+            log.append(run, 0, RunBegan(spec.name, "local", written(spec), "", waits.now))
+            log.append(run, 1, ended)
+            return fold(log.of_run(run)), ended
+
+    monkeypatch.setattr(launching, "launch", launched)
+    starter = Starter(nightly, room, load(os.environ, home), UTC, scheduled=False, clock=lambda: waits.now)
+    monkeypatch.setattr(starter, "stopped", waits)
+    told = starter.run(Night(date(2026, 5, 1), waits.now, waits.now + hours * HOUR))
+    assert (told.verdict.outcome, waits.waited) == (outcome, waited)
+    (notice,) = webhook.got
+    assert notice["facts"]["cost_usd"] == len(waited) + 1
+    assert f"({len(waited) + 1} attempts)" in json.dumps(notice)

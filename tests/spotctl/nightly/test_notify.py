@@ -12,8 +12,8 @@ from spotctl.notify.notice import Notice
 from spotctl.notify.post import Patience, post
 from spotctl.notify.shapes import body
 from tests.spotctl.cli import spotctl
+from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import hook
-from tests.spotctl.test_launch import COMMAND
 
 AT_ONCE = Patience(seconds=5.0, first_pause=0.01)
 NOTICE = Notice("run-1", "small: failed", good=False, shown={"Cost": "$1.00"}, facts={"spent_usd": 1.0, "job": "small"})

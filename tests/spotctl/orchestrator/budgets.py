@@ -165,7 +165,8 @@ def _history(zone: str, draw: random.Random) -> PriceSeries:
 
 
 def _strategy(draw: random.Random) -> Strategy:
-    return draw.choice([Standard(), OnDemand(), Reckless(draw), Reckless(draw)])
+    strategies: list[Strategy] = [Standard(), OnDemand(), Reckless(draw), Reckless(draw)]
+    return draw.choice(strategies)
 
 
 def _terms(markets: list[Market], draw: random.Random) -> Terms:
@@ -176,14 +177,15 @@ def _terms(markets: list[Market], draw: random.Random) -> Terms:
 
 def _weather(draw: random.Random) -> Callable[[Call], Fault | None]:
     """Now and then a call fails, most of all those that are not answered though they came through."""
-    share = draw.choice([0.0, 0.05, 0.3])
-    faults = (LostRequest(), LostAnswer(), LostAnswer(), Refusal(Throttled("slow down")))
+    share = draw.choice([0.0, 0.05, 0.3, 0.7])
+    faults: tuple[Fault, ...] = (LostRequest(), LostAnswer(), LostAnswer(), Refusal(Throttled("slow down")))
 
     def weather(call: Call) -> Fault | None:
         if draw.random() >= share:
             return None
         if call.name == "rent" and draw.random() < 0.5:
-            return draw.choice([PartialGrant(1), Refusal(NoCapacity("none left"))])
+            refusals: tuple[Fault, ...] = (PartialGrant(1), Refusal(NoCapacity("none left")))
+            return draw.choice(refusals)
         return draw.choice(faults)
 
     return weather

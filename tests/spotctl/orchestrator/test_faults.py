@@ -37,7 +37,7 @@ from spotctl.providers.fake import (
 from tests.spotctl.orchestrator.worlds import MARKETS, START, TARIFF, Life, MemoryLog, life
 
 CALLS = ("rent", "renew", "give_back", "machines")
-FAULTS = {
+FAULTS: dict[str, Fault] = {
     "throttled": Refusal(Throttled("slow down")),
     "lost request": LostRequest(),
     "lost answer": LostAnswer(),
@@ -220,3 +220,18 @@ def test_an_answer_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
     one.cloud.weather = always("rent", Refusal(Unanswered("the line is dead")))
     assert one.run().outcome == "no capacity"
     assert not one.cloud.everything
+
+
+def test_a_budget_that_will_not_last_is_told_at_once(tmp_path: Path) -> None:
+    one = life(tmp_path, rounds=2000)
+    one.run()
+    cost = guard.spent(one.state(), one.cloud.now(), TARIFF)
+    short = replace(life(tmp_path / "short", rounds=2000), limits=Limits(budget=cost // 2))
+    assert short.run().outcome == "budget reached"
+    (told,) = (row for row in short.rows() if isinstance(row.event, ev.Refrained) and row.event.what == ev.FINISH)
+    assert isinstance(told.event, ev.Refrained)
+    assert told.event.committed == pytest.approx(cost, rel=0.1)
+    assert told.at - START < (short.state().at - START) / 3, "long before its end"
+    enough = replace(life(tmp_path / "enough", rounds=2000), limits=Limits(budget=cost * 2))
+    assert enough.run().outcome == "done"
+    assert not enough.state().refrained

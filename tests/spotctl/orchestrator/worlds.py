@@ -104,7 +104,7 @@ class Toil:
             if machine.ended is None and here not in self.done and len(self.done) < self.rounds:
                 self.done.add(here)
                 self.model = sha256(f"{self.model}{len(self.done)}".encode()).hexdigest()
-        return Verdict(outcome=DONE if len(self.done) >= self.rounds else None)
+        return Verdict(outcome=DONE if len(self.done) >= self.rounds else None, share=len(self.done) / self.rounds)
 
     def facts(self) -> Mapping[str, Any]:
         return {"model": self.model}

@@ -14,6 +14,7 @@ from bidbrain.billing import billing_rule
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from pricing_data.units import HOUR, MINUTE
 from spotctl.planning.mandate import LOOK_AGAIN, Limits, Mandate
+from spotctl.planning.refuge import Record
 from spotctl.planning.regimes import OVERHEADS
 from tests.spotctl.planning.worlds import CENT, NOW, offer
 
@@ -94,7 +95,9 @@ def test_limits_and_budget_hold_whatever_is_wanted(
     if bought:
         assert least <= sum(kept.values()) <= least + more
         assert all(kept[name] <= by_type.get(name, inf) for name in types)
-        assert {(rent.offer, rent.bid) for rent in bought} <= {(rent.offer, rent.bid) for rent in wanted}
+        # A gang that has lost machines is completed, unasked, by more of the same.
+        asked_for = [*wanted, *(one.rent for one in now if together)]
+        assert {(rent.offer, rent.bid) for rent in bought} <= {(rent.offer, rent.bid) for rent in asked_for}
         if together:
             assert len(bought) == 1
 
@@ -121,6 +124,61 @@ def test_fewer_machines_than_the_job_takes_are_not_bought_and_more_are_where_a_s
 def test_a_gang_is_of_one_market() -> None:
     made = mandate(Rent(A, 2, CENT), Rent(B, 1, CENT), limits=Limits(3, 3, {}, together=True))
     assert rents(made.decide(situation())) == [Rent(A, 3, CENT)]
+
+
+def gang(*wanted: Rent | Return) -> Mandate:
+    return mandate(*wanted, limits=Limits(8, 8, {}, together=True))
+
+
+def test_a_gang_that_lost_machines_is_completed_by_more_of_the_same_while_that_sells() -> None:
+    lost = held(1, B, 5, 3 * CENT)
+    assert rents(gang().decide(situation(lost))) == [Rent(B, 3, 3 * CENT)]
+    assert rents(gang().decide(situation(lost, offers=(A,)))) == [Rent(A, 3, A.on_demand)]
+    assert rents(gang().decide(situation(lost, offers=()))) == [Rent(A, 3, None)]
+    assert rents(gang().decide(situation(held(1, B, 8, 3 * CENT)))) == []
+    leaving = replace(lost, leaves_at=NOW + MINUTE)
+    assert rents(gang(Rent(A, 8, CENT)).decide(situation(leaving))) == [Rent(A, 8, CENT)]
+
+
+# Spot costs a twentieth of what on demand does, and of two hours nothing lasted.
+FAILING = Record(taken=(NOW - HOUR, NOW - 30 * MINUTE, NOW - MINUTE), paid=HOUR, lasting=HOUR // 30)
+
+
+@pytest.mark.parametrize(
+    ("record", "flees"),
+    [
+        (FAILING, True),
+        (replace(FAILING, lasting=HOUR // 10), False),
+        (replace(FAILING, taken=FAILING.taken[1:]), False),
+        (replace(FAILING, taken=(NOW - 3 * HOUR, *FAILING.taken[1:])), False),
+        (replace(FAILING, refuges=(NOW - 45 * MINUTE,)), False),
+    ],
+)
+def test_a_gang_takes_refuge_on_demand_where_spot_keeps_failing(record: Record, flees: bool) -> None:
+    decision = gang(Rent(B, 8, 3 * CENT)).decide(situation(), record=record)
+    assert rents(decision) == [Rent(A, 8, None) if flees else Rent(B, 8, 3 * CENT)]
+    assert (
+        decision.reason.startswith("spot keeps failing: taken 3 times in 2 hours, 3% of its time lasted, at 5% of")
+        is flees
+    )
+
+
+def test_a_gang_keeps_its_refuge_longer_each_time_and_comes_back_when_it_is_calm() -> None:
+    refuge, made = held(7, A, 8, None), gang(Rent(B, 8, 3 * CENT))
+    first = replace(FAILING, refuges=(NOW - HOUR + 1,))
+    assert made.decide(situation(refuge), record=first).actions == ()
+    back = made.decide(situation(refuge), record=replace(first, refuges=(NOW - HOUR,)))
+    assert back.actions == (Return(7, NOW + OVERHEADS.startup), Rent(B, 8, 3 * CENT))
+    assert back.reason == "back to spot: as told"
+    again = replace(first, refuges=(NOW - 5 * HOUR, NOW - HOUR))
+    assert made.decide(situation(refuge), record=again).actions == ()
+    assert gang().decide(situation(refuge), record=first).actions == ()
+
+
+def test_a_gang_on_demand_stays_there_while_the_deadline_presses() -> None:
+    pressed = replace(gang(Rent(B, 8, 3 * CENT)), deadline=LAST)
+    assert pressed.decide(situation(held(7, A, 8, None), work=WORK)).actions == ()
+    assert len(pressed.decide(situation(held(7, A, 8, None), work=WORK / 2)).actions) == 2
 
 
 def test_a_budget_buys_what_it_can_pay_to_the_end_of_a_lease_at_the_bid() -> None:

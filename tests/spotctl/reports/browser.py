@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars", "--disable-extensions")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--disable-extensions",
+)
 
 
 def installed() -> str | None:
@@ -77,7 +84,9 @@ class Tab:
 
     def printed(self, path: Path) -> None:
         """The page as PDF."""
-        path.write_bytes(base64.b64decode(self.ask("Page.printToPDF", preferCSSPageSize=True, printBackground=False)["data"]))
+        path.write_bytes(
+            base64.b64decode(self.ask("Page.printToPDF", preferCSSPageSize=True, printBackground=False)["data"])
+        )
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self.rest:

@@ -1,33 +1,41 @@
-"""Made-up runs for reports: their events as the log holds them, and their ledger rows, which bill each second."""
+"""Made-up runs for reports: their events as the log holds them; the ledger makes rows of these."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count, pairwise
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bidbrain.billing import BillingRule
 from pricing_data.market import Market
+from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
-from spotctl.ledger.rows import Kind, Row, Use
+from spotctl.ledger import Row, project
 from spotctl.orchestrator import events as ev
+from spotctl.orchestrator.guard import Tariff
+from spotctl.orchestrator.log import EventLog
 from spotctl.orchestrator.log import Row as LogRow
+from spotctl.planning.regimes import billing_of
 from spotctl.reports.cost import By, Report, report
 from spotctl.reports.story import stories_of
 
 NIGHT = parse_time("2026-06-01T02:00:00Z")
 NOW = parse_time("2026-07-02T09:00:00Z")
 AWS = tuple(Market.parse(f"aws/us-east-1/us-east-1{zone}/c6i.2xlarge") for zone in "abc")
-GCP = (Market.parse("gcp/us-central1/us-central1-a/n2-standard-8"),)
+GCP = Market.parse("gcp/us-central1/us-central1-a/n2-standard-8")
+AZURE = Market.parse("azure/eastus/-/Standard_D8s_v5")
 RELIABLE = Market.parse("aws/us-east-1/us-east-1a/m6i.large")
 ON_DEMAND = {
     "c6i.2xlarge": 340_000_000,
     "n2-standard-8": 388_480_000,
+    "Standard_D8s_v5": 384_000_000,
     "m6i.large": 96_000_000,
-    "c4.2xlarge": 400_000_000,
 }
+_RULES = {"aws": "per-second-first-hour-free", "gcp": "gcp", "azure": "azure"}
 
 
 @dataclass
@@ -36,187 +44,130 @@ class MadeRun:
 
     run: str
     job: str
-    provider: str
     wall: int
-    at: int
-    rng: np.random.Generator
     tags: Mapping[str, str] = field(default_factory=dict)
+    provider: str = "aws"
     events: list[tuple[int, ev.Event]] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    intents: Iterator[int] = field(default_factory=lambda: count(1))
     names: Iterator[int] = field(default_factory=count)
+    markets: dict[Market, tuple[list[int], list[int]]] = field(default_factory=dict)
 
     def tell(self, at: int, event: ev.Event) -> None:
         self.events.append((at, event))
 
-    def log(self, first: int) -> list[LogRow]:
-        return [
-            LogRow(first + i, self.run, at, event)
-            for i, (at, event) in enumerate(sorted(self.events, key=lambda each: each[0]))
-        ]
+    def begin(self, **spec: object) -> None:
+        whole: dict[str, Any] = {"name": self.job, "kind": "agileml", "tags": dict(self.tags), **spec}
+        self.tell(self.wall, ev.RunBegan(self.job, self.provider, whole, "/meeting", self.wall))
 
-    def rent(
-        self, intent: int, market: Market, machines: int, begin: int, *, bid: int | None, reliable: bool = False
-    ) -> list[str]:
-        price = ON_DEMAND[market.instance_type]
+    def plan(self, usd: float, hours: float) -> None:
+        self.tell(self.wall, ev.Planned(usd, 0.8 * usd, 1.25 * usd, hours, 3.5 * usd, assumed=False))
+
+    def price(self, market: Market, times: Sequence[int], prices: Sequence[int]) -> None:
+        """A market's prices, which the end of the run writes down."""
+        self.markets[market] = (list(times), list(prices))
+
+    def rent(self, market: Market, machines: int, at: int, *, spot: bool = True, reliable: bool = False) -> list[str]:
+        """Machines that begin to work five minutes later."""
+        intent, listed = next(self.intents), ON_DEMAND[market.instance_type]
         names = [f"i-{self.run}-{next(self.names):03}" for _ in range(machines)]
-        self.tell(
-            begin,
-            ev.RentIntended(intent, market, machines, bid, price, float(machines), reliable, begin + 8 * HOUR),
-        )
-        self.tell(begin, ev.Rented(intent, tuple(ev.Granted(name, begin) for name in names)))
+        bid = listed if spot else None
+        lease = at + 40 * HOUR
+        self.tell(at, ev.RentIntended(intent, market, machines, bid, listed, float(machines), reliable, lease))
+        self.tell(at, ev.Rented(intent, tuple(ev.Granted(name, at) for name in names)))
+        for name in names:
+            self.tell(at + 2 * MINUTE, ev.MachineRan(name))
+        ready = tuple(ev.Moment(name, at + 5 * MINUTE) for name in names)
+        self.tell(at + 5 * MINUTE, ev.Progressed((at - self.wall) // MINUTE + 5, 1.0, 1 + (machines > 6), ready=ready))
         return names
 
-    def end(self, name: str, at: int, reason: str) -> None:
-        self.tell(at, ev.MachineEnded(name, at, reason))
-
-    def bill(
-        self,
-        name: str,
-        market: Market,
-        begin: int,
-        end: int,
-        *,
-        spot: bool,
-        reliable: bool,
-        evicted: bool,
-        settled: bool,
-    ) -> None:
-        """Pieces between changes of price, each second at the price in force; the first hour of evicted ones is free."""
-        listed = ON_DEMAND[market.instance_type]
-        price = listed
-        marks = sorted(
-            {begin, min(begin + 2 * MINUTE, end), min(begin + 5 * MINUTE, end), *range(begin, end, 40 * MINUTE), end}
-        )
-        for i, (a, b) in enumerate(pairwise(marks)):
-            if spot and i % 2 == 0:
-                price = int(listed * (0.22 + 0.12 * self.rng.random()))
-            use = Use.STARTING if a < begin + 2 * MINUTE else Use.LOADING if a < begin + 5 * MINUTE else Use.WORKING
-            if use is Use.WORKING and evicted and b == end:
-                use = Use.REDONE
-            if use is Use.WORKING and i % 7 == 5:
-                use = Use.IDLE
-            self._row(
-                name,
-                market,
-                a,
-                b,
-                Kind.COMPUTE,
-                use,
-                price,
-                (b - a) // SECOND * price,
-                spot=spot,
-                reliable=reliable,
-                settled=settled,
-            )
-            if evicted and end - begin < HOUR:
-                self._row(
-                    name,
-                    market,
-                    a,
-                    b,
-                    Kind.REFUND,
-                    use,
-                    price,
-                    -((b - a) // SECOND * price),
-                    spot=spot,
-                    reliable=reliable,
-                    settled=settled,
-                )
-
-    def _row(
-        self,
-        name: str,
-        market: Market,
-        begin: int,
-        end: int,
-        kind: Kind,
-        use: Use,
-        price: int,
-        amount: int,
-        *,
-        spot: bool,
-        reliable: bool,
-        settled: bool,
-    ) -> None:
-        listed = ON_DEMAND[market.instance_type]
-        on_demand = 0 if kind is Kind.REFUND else (end - begin) // SECOND * listed
-        self.rows.append(
-            Row(
-                self.run,
-                self.job,
-                name,
-                market,
-                reliable,
-                spot,
-                begin,
-                end,
-                kind,
-                use,
-                price,
-                amount,
-                on_demand,
-                settled,
-            )
-        )
-
-
-def night(
-    number: int,
-    rng: np.random.Generator,
-    job: str = "nightly-recsys",
-    *,
-    goes_on: bool = False,
-    tags: Mapping[str, str] | None = None,
-) -> MadeRun:
-    """A run of some hours with batches of machines, some of which are taken away."""
-    begin = NIGHT + number * DAY + int(rng.integers(0, 60)) * SECOND
-    made = MadeRun(f"{job}-{number:06x}", job, "aws", begin, begin, rng, tags or {})
-    spec: dict[str, Any] = {"name": job, "kind": "agileml", "budget": "25 USD", "tags": dict(made.tags)}
-    made.tell(begin, ev.RunBegan(job, "aws", spec, "/tmp/meeting", begin))
-    until = begin + int((4 + 2 * rng.random()) * HOUR)
-    intents = count(1)
-    (anchor,) = made.rent(next(intents), RELIABLE, 1, begin + 20 * SECOND, bid=None, reliable=True)
-    made.bill(
-        anchor, RELIABLE, begin + 20 * SECOND, until, spot=False, reliable=True, evicted=False, settled=not goes_on
-    )
-    at, stage = begin + MINUTE, 1
-    markets = [*AWS, *GCP]
-    while at < until - 10 * MINUTE:
-        market = markets[int(rng.integers(len(markets)))]
-        size = int(rng.integers(4, 17))
-        life = int(min(until - at, (0.4 + rng.exponential(2.2)) * HOUR)) // SECOND * SECOND
-        taken = at + life < until
-        warned = rng.random() < 0.7
-        names = made.rent(next(intents), market, size, at, bid=ON_DEMAND[market.instance_type] // 2)
-        stage = 3 if size > 12 else 2 if size > 6 else 1
-        made.tell(at + 6 * MINUTE, ev.Progressed(int((at - begin) / MINUTE), 1.0, stage))
+    def end_machines(self, names: Sequence[str], at: int, reason: str, *, warned: bool = False) -> None:
         for name in names:
-            made.bill(
-                name, market, at, at + life, spot=True, reliable=False, evicted=taken, settled=taken or not goes_on
-            )
-            if taken and warned:
-                made.tell(at + life - 2 * MINUTE, ev.MachineWarned(name, at + life, "eviction", "imds"))
-            if taken or not goes_on:
-                made.end(name, at + life, "evicted" if taken else "returned")
-        at += life + int(rng.integers(1, 9)) * MINUTE
-    clocks = int((until - begin) / MINUTE)
-    made.tell(until, ev.Progressed(clocks, 0.2, stage))
+            if warned:
+                self.tell(at - 2 * MINUTE, ev.MachineWarned(name, at, "eviction", "imds"))
+            self.tell(at, ev.MachineEnded(name, at, reason))
+
+    def redo(self, clock: int, begin: int, end: int) -> None:
+        self.tell(end, ev.Progressed(clock, 0.7, 2, redone=(ev.Stretch(begin, end),)))
+
+    def finish(self, at: int, outcome: str = "done", clocks: int | None = None) -> None:
+        for market, (times, prices) in self.markets.items():
+            self.tell(at, ev.Priced(market, _RULES[market.cloud], tuple(times), tuple(prices)))
+        facts = {} if clocks is None else {"clocks": clocks}
+        self.tell(at, ev.RunEnded(outcome, "", at, facts))
+
+    def log(self, first: int = 1) -> list[LogRow]:
+        ordered = sorted(self.events, key=lambda each: each[0])
+        return [LogRow(first + i, self.run, at, event) for i, (at, event) in enumerate(ordered)]
+
+    def rows(self) -> tuple[Row, ...]:
+        return project(self.log(), self.tariff()).rows
+
+    def tariff(self) -> Tariff:
+        """Prices of a run that goes on."""
+
+        def prices(market: Market, now: int) -> PriceSeries:
+            times, values = (np.array(column, dtype=np.int64) for column in self.markets[market])
+            return PriceSeries(market, times, values).window(int(times[0]), min(now, int(times[-1])))
+
+        rule: Callable[[Market], BillingRule] = lambda market: billing_of(market.cloud)  # noqa: E731
+        return Tariff(rule, prices)
+
+
+def night(number: int, rng: np.random.Generator, job: str = "nightly-recsys", *, goes_on: bool = False) -> MadeRun:
+    """A run of some hours with batches of machines, some of which are taken away and some work done again."""
+    begin = NIGHT + number * DAY + int(rng.integers(0, 60)) * SECOND
+    made = MadeRun(f"{job}-{number:06x}", job, begin, {"team": "ml" if job.startswith("nightly") else "search"})
+    made.begin(budget="25 USD")
+    until = begin + int((4 + 2 * rng.random()) * HOUR) // SECOND * SECOND
+    made.plan(3.2 + 2.4 * float(rng.random()), 5.0)
+    for market in (*AWS, GCP):
+        times = range(begin, until + 25 * MINUTE, 20 * MINUTE)
+        steps = 0.27 * np.exp(np.cumsum(rng.normal(0, 0.06, len(times))))
+        made.price(market, times, (ON_DEMAND[market.instance_type] * np.clip(steps, 0.1, 0.9)).astype(int).tolist())
+    made.price(RELIABLE, (), ())
+    anchor = made.rent(RELIABLE, 1, begin + 20 * SECOND, spot=False, reliable=True)
+    at = begin + MINUTE
+    while at < until - 10 * MINUTE:
+        at = _batch(made, rng, at, until, goes_on=goes_on)
+    clocks = (until - begin) // MINUTE
+    made.tell(until, ev.Progressed(clocks, 0.2, 2))
     if not goes_on:
-        made.end(anchor, until, "returned")
-        made.tell(until, ev.RunEnded("done", f"{clocks} clocks", until, {"clocks": clocks}))
+        made.end_machines(anchor, until, "returned")
+        made.finish(until, clocks=clocks)
     return made
 
 
-def report_of(runs: list[MadeRun], by: tuple[By, ...] = (By.JOB,), only: set[str] | None = None) -> Report:
+def _batch(made: MadeRun, rng: np.random.Generator, at: int, until: int, *, goes_on: bool) -> int:
+    market = (*AWS, GCP)[int(rng.integers(4))]
+    life = int(min(until - at, (0.4 + rng.exponential(2.2)) * HOUR)) // SECOND * SECOND
+    taken = at + life < until
+    names = made.rent(market, int(rng.integers(4, 13)), at)
+    if taken or not goes_on:
+        reason = "evicted" if taken else "returned"
+        made.end_machines(names, at + life, reason, warned=taken and rng.random() < 0.7)
+    if taken:
+        again = at + life + int(rng.integers(1, 6)) * MINUTE
+        made.redo((again - made.wall) // MINUTE, at + life, min(again + 6 * MINUTE, until))
+    return at + life + int(rng.integers(1, 6)) * MINUTE
+
+
+def report_of(runs: Sequence[MadeRun], by: tuple[By, ...] = (By.JOB,), only: set[str] | None = None) -> Report:
     """The report on made-up runs."""
     stories = stories_of(made.log(1000 * i) for i, made in enumerate(runs))
-    rows = [row for made in runs for row in made.rows]
+    rows = [row for made in runs for row in made.rows()]
     return report(rows, stories, {made.run for made in runs} if only is None else only, by, NOW)
 
 
-def thirty() -> Report:
+def month() -> list[MadeRun]:
     """A month of nightly runs, and another job beside them."""
     rng = np.random.default_rng(7)
-    runs = [night(i, rng, tags={"team": "ml"}) for i in range(27)]
-    runs += [night(i, rng, "weekly-embeddings") for i in (5, 12, 19)]
-    return report_of(runs)
+    runs = [night(i, rng) for i in range(27)]
+    return runs + [night(i, rng, "weekly-embeddings") for i in (5, 12, 19)]
+
+
+def keep(runs: Sequence[MadeRun], home: Path) -> None:
+    """The runs in the event log of a home."""
+    with EventLog(home / "log.sqlite") as log:
+        for made in runs:
+            for row in made.log():
+                log.append(row.run, row.at, row.event)

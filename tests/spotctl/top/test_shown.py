@@ -47,10 +47,10 @@ def test_what_happened_is_told_once_for_machines_that_go_together() -> None:
     assert [str(told) for told in follow(Past(), rows(story())).told] == [
         "the run begins, on local",
         f"rented 1 of {CALM} on demand",
-        f"rented 3 of {WILD} for at most $0.06",
+        f"rented 3 of {WILD} for at most $0.0600",
         f"3 of {WILD} will be taken away",
         f"{CALM} refused: no capacity",
-        f"rented 2 of {CALM} for at most $0.095",
+        f"rented 2 of {CALM} for at most $0.0950",
         f"3 of {WILD} evicted",
         f"1 of {CALM} evicted without a warning",
     ]
@@ -155,5 +155,5 @@ def test_a_second_rent_of_an_order_is_the_same_story() -> None:
     """What of an order was found later was bought with it."""
     later = [*story()[:1], (1.0, order(1, WILD, 5, 4)), (1.0, came(1, 1, "a", "b")), (1.0, came(1, 1, "c"))]
     told = follow(Past(), rows(later)).told
-    assert str(told[-1]) == f"rented 3 of {WILD} for at most $0.000000005"
+    assert str(told[-1]) == f"rented 3 of {WILD} for at most $0.0001"
     assert told[-1].at == at(0) + MINUTE

@@ -1,0 +1,236 @@
+"""The same jobs launched under each strategy, and what the backtest foretold: python -m bench.launch_bill
+
+What launches is the orchestrator's own loop on the shipped fake, which replays the synthetic market of the wheel in
+virtual time; what foretells is the backtest's engine on the same span. Both settle by the local market's rule, and a
+job that ends pays the hours that it has begun.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bidbrain.backtest.engine import Job, run_job
+from bidbrain.backtest.evictions import PRICE_ALONE
+from bidbrain.backtest.scenario import Checkpointing, Scenario
+from bidbrain.backtest.schemes import Scheme, scheme
+from bidbrain.billing import End, Life, usd
+from bidbrain.strategies.base import Offer, Rent
+from pricing_data.library import Library, Selection
+from pricing_data.market import Market
+from pricing_data.units import DAY, HOUR, MINUTE, Span
+from spotctl.config import load
+from spotctl.orchestrator.events import RentIntended, RunBegan
+from spotctl.orchestrator.execute import Executor, Journal, Patience
+from spotctl.orchestrator.guard import Tariff
+from spotctl.orchestrator.log import EventLog
+from spotctl.orchestrator.reconcile import Pace, Terms
+from spotctl.orchestrator.runner import Brief, Runner
+from spotctl.orchestrator.state import EVICTED, RunState
+from spotctl.orchestrator.workload import DONE, Verdict
+from spotctl.planning.regimes import OVERHEADS, billing_of
+from spotctl.providers.base import EndReason, Machine, Payload
+from spotctl.providers.fake import FakeProvider
+from spotctl.providers.replayed import Replayed
+from spotctl.wiring import library
+
+SCHEMES = ("on-demand", "standard+agileml", "proteus", "lookahead")
+REGION, TYPE, RELIABLE = "sim-east", "c4.2xlarge", "m3.medium"
+MACHINES, LEARNT, ROUND_SECONDS = 8, 14 * DAY, 10.0
+
+
+def scenario(known: Library, starts: int, hours: float) -> tuple[Scenario, Replayed]:
+    """Jobs on the shipped synthetic market, what eight machines do on demand in so many hours; and that market."""
+    markets = [one for one in known.require(Selection(clouds=("local",))) if one.region == REGION]
+    table = list(known.table(markets))
+    histories = [series for series in table if series.market.instance_type == TYPE]
+    begin, end = max(one.first for one in histories), min(one.last for one in histories)
+    offers = tuple(_offer(known, series.market) for series in histories)
+    small = _offer(known, next(one for one in markets if one.instance_type == RELIABLE))
+    given = Scenario(
+        tuple(histories),
+        offers,
+        Span(begin, begin + LEARNT),
+        Span(begin + LEARNT, end),
+        Rent(offers[0], MACHINES, None),
+        Rent(small, 1, None),
+        (hours,),
+        2 * MACHINES * offers[0].nu,
+        billing_of("local"),
+        OVERHEADS,
+        Checkpointing(1.0, MINUTE),
+        starts,
+        seed=1,
+        evictions=PRICE_ALONE,
+        zones_together=True,
+    )
+    return given, Replayed.of(table)
+
+
+def _offer(known: Library, market: Market) -> Offer:
+    listed = known.catalog
+    price = listed.on_demand(market)
+    return Offer(market, float(listed.instance_type(market.cloud, market.instance_type).vcpus), price.price)
+
+
+@dataclass
+class Work:
+    """The engine's model of elastic training, fed with the machines that the orchestrator holds."""
+
+    left: float
+    rates: Mapping[Market, float]
+    all: float = field(init=False)
+    since: int | None = None
+    standstill_until: int = 0
+    ready: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.all = self.left
+
+    def payload(self, order: RentIntended) -> Payload:
+        """Nothing is really run."""
+        return Payload(f"work-{order.intent}", ("true",))
+
+    def secrets(self) -> Mapping[str, str]:
+        """None."""
+        return {}
+
+    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> Verdict:  # noqa: ARG002
+        """Works since the last look at the rate of the machines that were ready."""
+        working = [one for one in machines if one.market in self.rates]
+        before = now if self.since is None else self.since
+        here = {one.id for one in working if one.ended is None and one.started + OVERHEADS.startup <= before}
+        self._stand_still(working, here, before)
+        rate = sum(self.rates[one.market] for one in working if one.id in here)
+        self.left -= rate * max(now - max(before, self.standstill_until), 0)
+        self.since, self.ready = now, here
+        return Verdict(outcome=DONE if self.left <= 0 else None, share=min(1 - self.left / self.all, 1.0))
+
+    def _stand_still(self, working: Sequence[Machine], here: set[str], before: int) -> None:
+        ends = {one.id: one.end_reason for one in working}
+        gone = {ends[one] for one in self.ready - here}
+        if EndReason.EVICTED in gone:
+            self.standstill_until = max(self.standstill_until, before + OVERHEADS.eviction)
+        elif gone or (here - self.ready and self.ready):
+            self.standstill_until = max(self.standstill_until, before + OVERHEADS.resize)
+
+    def facts(self) -> Mapping[str, Any]:
+        """Nothing is left of it."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a job cost in dollars, how often machines were taken from it, and how long it took in hours."""
+
+    usd: float
+    evictions: int
+    hours: float
+
+
+def foretold(given: Scenario, chosen: Scheme, job: Job) -> Bill:
+    """The job under the backtest's engine."""
+    run = run_job(job, chosen.strategy, given.replay_in(REGION), given.overheads, chosen.recovery)
+    assert run.end is not None
+    dollars = sum(_settled(given, one.rent, Life(one.start, one.end, _left(one.ended))) for one in run.tenures)
+    if chosen.reliable and given.reliable is not None:
+        dollars += _settled(given, given.reliable, Life(job.start, run.end, End.LEFT))
+    return Bill(dollars, run.evictions, (run.end - job.start) / HOUR)
+
+
+def launched(given: Scenario, chosen: Scheme, job: Job, market: Replayed) -> Bill:
+    """The job under the orchestrator, in virtual time."""
+    assert given.reliable is not None
+    cloud, reliable = FakeProvider(market, job.start, most_machines=10**6), given.reliable
+    work = Work(job.work, {offer.market: offer.nu for offer in given.offers})
+    terms = Terms(given.offers, given.baseline, given.most_nu, job.work, reliable if chosen.reliable else None)
+    tariff = Tariff(lambda _: given.billing, lambda one, _: market.histories[one])
+    pace = Pace(startup=OVERHEADS.startup)
+    with tempfile.TemporaryDirectory() as folder, EventLog(Path(folder) / "log.sqlite") as log:
+        journal = Journal(log, "run", cloud.now)
+        journal.write(RunBegan("job", "fake", {}, "", 0))
+        brief = Brief(lambda: (chosen.strategy, terms), tariff, pace)
+        runner = Runner(journal, cloud, Executor(journal, cloud, work, pace, Patience()), work, brief)
+        runner.run(lambda: cloud.advance(ROUND_SECONDS), lambda: 0)
+        taken = {(m.allocation, m.ended) for m in runner.state.machines.values() if m.end_reason == EVICTED}
+    known = {offer.market: offer for offer in (*given.offers, reliable.offer)}
+    dollars = sum(_billed(given, one, known[one.market]) for one in cloud.everything)
+    return Bill(dollars, len(taken), (cloud.now() - job.start) / HOUR)
+
+
+def _billed(given: Scenario, machine: Machine, offer: Offer) -> float:
+    assert machine.ended is not None
+    how = End.EVICTED if machine.end_reason is EndReason.EVICTED else End.LEFT
+    return _settled(given, Rent(offer, 1, machine.bid), Life(machine.started, machine.ended, how))
+
+
+def _settled(given: Scenario, rent: Rent, life: Life) -> float:
+    histories = {series.market: series for series in given.histories}
+    prices = rent.offer.on_demand if rent.bid is None else histories[rent.offer.market]
+    return usd(given.billing.bill(life, prices).amount) * rent.machines
+
+
+def _left(ended: End) -> End:
+    """Nobody takes over what is left of an hour."""
+    return End.EVICTED if ended is End.EVICTED else End.LEFT
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Both bills of the same jobs under a scheme."""
+
+    name: str
+    launched: Bill
+    foretold: Bill
+
+
+def compare(known: Library, starts: int, hours: float, schemes: Sequence[str] = SCHEMES) -> list[Compared]:
+    """The mean bills of jobs at random moments."""
+    given, market = scenario(known, starts, hours)
+    work = MACHINES * given.baseline.offer.nu * hours * HOUR
+    moments = np.random.default_rng(given.seed).integers(given.test.start, given.latest_start(hours), starts).tolist()
+    jobs = [Job(at, work, given.test.end, given.offers, given.baseline, given.most_nu) for at in moments]
+    rows = []
+    for name in schemes:
+        chosen = scheme(name, given, REGION)
+        pairs = [(launched(given, chosen, job, market), foretold(given, chosen, job)) for job in jobs]
+        rows.append(Compared(name, _mean([one for one, _ in pairs]), _mean([other for _, other in pairs])))
+    return rows
+
+
+def _mean(bills: Sequence[Bill]) -> Bill:
+    dollars, evictions, hours = (sum(getattr(one, name) for one in bills) for name in ("usd", "evictions", "hours"))
+    return Bill(dollars / len(bills), evictions, hours / len(bills))
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--starts", type=int, default=20, help="jobs under each strategy")
+    parser.add_argument("--hours", type=float, default=4.0, help="how long the baseline takes on demand")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        rows = compare(library(load({}, Path(home))), asked.starts, asked.hours)
+    base = {row.name: row.launched.usd for row in rows}
+    print(f"{asked.starts} jobs of {asked.hours:g} hours on {MACHINES} x {TYPE}, mean bills")
+    print("strategy            launched   foretold   differs   evictions       hours    of on-demand   of standard")
+    for row in rows:
+        ours, theirs = row.launched, row.foretold
+        print(
+            f"{row.name:18} {ours.usd:9.3f}$ {theirs.usd:9.3f}$ {ours.usd / theirs.usd - 1:+8.1%}"
+            f" {ours.evictions:4}, {theirs.evictions:4} {ours.hours:5.2f}, {theirs.hours:5.2f}"
+            f" {ours.usd / base['on-demand']:13.0%} {ours.usd / base['standard+agileml']:13.0%}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""A run's strategy: its plan's mandate, told how much work and money is left, and how the job has fared on spot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from math import inf, isfinite
+from typing import TYPE_CHECKING
+
+from spotctl.jobspec.job import Training
+from spotctl.orchestrator.state import EVICTED, Allocation, RunState
+from spotctl.planning.refuge import WINDOW, Record
+
+if TYPE_CHECKING:
+    from bidbrain.strategies.base import Decision, Situation
+    from spotctl.planning.values import JobPlan
+
+
+class Steered:
+    """Decides for a run; `look` shows the run as it is, `usd_left` what of its budget is not committed."""
+
+    def __init__(self, found: JobPlan, look: Callable[[], RunState], usd_left: Callable[[], float]) -> None:
+        self._found, self._look, self._usd_left = found, look, usd_left
+
+    @property
+    def name(self) -> str:
+        """That of the strategy."""
+        return self._found.mandate.name
+
+    def decide(self, situation: Situation) -> Decision:
+        """See `Mandate.decide`."""
+        state, now = self._look(), situation.now
+        told = replace(situation, work_left=work_left(self._found, state, now))
+        # Who holds nothing and cannot pay for anything is at the end, which the budget's guard declares.
+        usd_left = self._usd_left() if situation.holdings else inf
+        return self._found.mandate.decide(told, usd_left, record_of(state, now))
+
+
+def work_left(found: JobPlan, state: RunState, now: int) -> float:
+    """In microseconds times nu; endless where nobody knows.
+
+    A training has done its clocks. A command has done what its checkpoints hold, and what it does since.
+    """
+    total, program = found.work_left, found.job.spec.program
+    if not isfinite(total):
+        return total
+    if not isinstance(program, Training):
+        return max(total - state.work.done(now) * found.mandate.most_nu, 0.0)
+    if program.stop.clocks is None or state.progress is None:
+        return total
+    return total * max(1 - state.progress.clock / program.stop.clocks, 0.0)
+
+
+def record_of(state: RunState, now: int) -> Record:
+    """How a command has fared so far, from the log."""
+    transient = [one for one in state.allocations.values() if not one.reliable]
+    spot = [one for one in transient if one.bid is not None]
+    taken = [at for one in spot if (at := _taken_at(state, one)) is not None]
+    # Before anything was taken, on demand was the strategy's own choice.
+    refuges = [one.started for one in transient if one.bid is None and taken and one.started > min(taken)]
+    since = now - WINDOW
+    return Record(
+        tuple(sorted(taken)),
+        tuple(sorted(refuges)),
+        sum(_overlap(one.started, _ended(state, one, now), since) for one in spot),
+        sum(min(spell.kept, _overlap(spell.begin, spell.end, since)) for spell in state.work.spells),
+    )
+
+
+def _taken_at(state: RunState, allocation: Allocation) -> int | None:
+    """When the market took the first of an allocation's machines."""
+    return min(_ends(state, allocation, (EVICTED,)), default=None)
+
+
+def _ended(state: RunState, allocation: Allocation, now: int) -> int:
+    held = [one for one in state.machines.values() if one.allocation == allocation.number]
+    return max((now if one.ended is None else one.ended for one in held), default=allocation.started)
+
+
+def _ends(state: RunState, allocation: Allocation, reasons: Iterable[str]) -> list[int]:
+    return [
+        held.ended
+        for held in state.machines.values()
+        if held.allocation == allocation.number and held.ended is not None and held.end_reason in reasons
+    ]
+
+
+def _overlap(begin: int, end: int, since: int) -> int:
+    return max(end - max(begin, since), 0)

@@ -1,0 +1,69 @@
+"""The provider's desk, with a controller played by the test: what it says again, and what it need not."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agileml.actions import CONTROLLER
+from agileml.core.events import Lost
+from agileml.engines.local import desk
+from agileml.engines.local.desk import Desk
+from agileml.engines.local.post import Letter, Office, Post
+from agileml.engines.results import Clocks
+from agileml.messages import Warned
+
+
+@pytest.fixture
+def office() -> Iterator[Office]:
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        yield Office(Path(folder), b"0123456789abcdef0123456789abcdef")
+
+
+@pytest.fixture
+def provider(office: Office) -> Iterator[Desk]:
+    one = Desk(office, Clocks(lambda _: None))
+    yield one
+    one.close()
+
+
+def heard(office: Office, provider: Desk, *, until: str) -> list[str]:
+    """Whom a controller that is started now hears of, up to one of them."""
+    post, names = Post(office, CONTROLLER), list[str]()
+    post.open()
+    for _ in range(1000):
+        assert list(provider.listen(0.002)) == []
+        for event in post.receive(0.002):
+            if isinstance(event, Letter):
+                assert isinstance(event.message, Lost | Warned)
+                names.append(event.message.node)
+        if until in names:
+            break
+    post.close()
+    # That it is gone has to be seen, too.
+    for _ in range(50):
+        list(provider.listen(0.002))
+    return names
+
+
+def test_every_controller_is_told_who_is_gone_and_who_will_be_taken(office: Office, provider: Desk) -> None:
+    provider.lose("t1")
+    provider.warn("t9", 1000.0)
+    assert heard(office, provider, until="t9") == ["t1", "t9"]
+    provider.lose("t2")
+    provider.lose("t9")
+    assert heard(office, provider, until="t9") == ["t1", "t2", "t9"]
+
+
+def test_what_a_controller_was_told_long_ago_need_not_be_said_again(
+    office: Office, provider: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk, "KNOWN_LOST", 0.0)
+    provider.lose("t1")
+    assert heard(office, provider, until="t1") == ["t1"]
+    # Nobody was there to be told of this one.
+    provider.lose("t2")
+    assert heard(office, provider, until="t2") == ["t2"]

@@ -1,0 +1,266 @@
+"""What `spotctl doctor` asks clouds, through their real SDKs, on 127.0.0.1."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+from google.cloud import compute_v1
+from google.protobuf.json_format import MessageToDict
+
+from spotctl.doctor import policies
+from tests.servers.aws import AwsFault, AwsWorld, action_of, ec2_error, playing_aws
+from tests.servers.azure import SUBSCRIPTION, azure_error
+from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
+from tests.spotctl.cli import Ended, spotctl
+
+PROJECT = "tide-pool-7"
+
+
+@pytest.fixture(autouse=True)
+def _nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_")):
+            monkeypatch.delenv(name)
+    # moto reads its description of EC2 at the first question, which takes long on a busy computer.
+    monkeypatch.setattr("spotctl.doctor.clouds.TIMEOUT_SECONDS", 60.0)
+
+
+def found(ended: Ended, cloud: str) -> dict[str, dict[str, Any]]:
+    return {one["what"]: one for one in ended.json["findings"] if one["about"] == cloud}
+
+
+# -- AWS ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class WithQuotas:
+    """moto knows no quotas of EC2, which are played here."""
+
+    below: Any
+    vcpus: dict[str, float] = field(default_factory=lambda: {"L-34B43A08": 640.0, "L-1216C47A": 64.0})
+
+    def answer(self, request: Request) -> Reply:
+        if request.headers.get("x-amz-target", "").endswith(".GetServiceQuota"):
+            asked = request.json()
+            assert asked["ServiceCode"] == "ec2"
+            return Reply.of_json({"Quota": {"Value": self.vcpus[asked["QuotaCode"]]}})
+        reply: Reply = self.below.answer(request)
+        return reply
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
+    with playing_aws(monkeypatch) as world:
+        world.server.api = WithQuotas(world.server.api)
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        yield world
+
+
+def test_aws(aws: AwsWorld) -> None:
+    ended = spotctl("doctor", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    one = found(ended, "aws")
+    assert {what: each["level"] for what, each in one.items()} == dict.fromkeys(
+        (
+            "credentials",
+            "clock",
+            "permissions",
+            "spot quota in us-east-1",
+            "on-demand quota in us-east-1",
+        ),
+        "good",
+    )
+    assert one["spot quota in us-east-1"]["told"] == "640 vCPUs"
+    assert "loopback" not in ended.out
+    asked = {action_of(request): request for request in aws.server.requests if b"Action=" in request.body}
+    changing = [name for name in asked if not name.startswith(("Describe", "Get"))]
+    assert changing
+    assert all(b"DryRun=true" in asked[name].body for name in changing)
+
+
+def test_what_aws_does_not_permit_is_named(aws: AwsWorld) -> None:
+    aws.breaks(AwsFault("/", ec2_error("UnauthorizedOperation", status=403), action="RunInstances"))
+    ended = spotctl("doctor", "--json")
+    assert ended.code == 5
+    lacking = found(ended, "aws")["permissions"]
+    assert lacking["told"] == "1 of 7 are lacking: ec2:RunInstances"
+    assert lacking["cure"] == "grant what spotctl doctor --policy aws prints"
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "InvalidClientTokenId"])
+def test_credentials_that_are_not_good(aws: AwsWorld, code: str) -> None:
+    error = f"<ErrorResponse><Error><Code>{code}</Code><Message>no</Message></Error></ErrorResponse>"
+    aws.breaks(AwsFault("/", Reply(403, error.encode(), {"Content-Type": "text/xml"}), times=9))
+    ended = spotctl("doctor", "--json")
+    assert ended.code == 5
+    one = found(ended, "aws")["access"]
+    assert (one["level"], bool(one["cure"])) == ("no access", True)
+
+
+def test_no_quota_and_no_region(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    aws.server.api.vcpus["L-34B43A08"] = 0.0  # type: ignore[attr-defined]
+    ended = spotctl("doctor", "--json")
+    assert ended.code == 1
+    assert "quota-code L-34B43A08" in found(ended, "aws")["spot quota in us-east-1"]["cure"]
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    ended = spotctl("doctor", "--json")
+    assert (ended.code, found(ended, "aws")["region"]["level"]) == (0, "note")
+
+
+def test_a_clock_that_is_wrong(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert aws.server.url
+    monkeypatch.setattr("http.server.BaseHTTPRequestHandler.date_time_string", lambda *_: formatdate(0, usegmt=True))
+    ended = spotctl("doctor", "--json")
+    one = found(ended, "aws")["clock"]
+    assert (ended.code, one["level"], "ahead of aws" in one["told"]) == (1, "fails", True)
+
+
+# -- Google Cloud ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class GcpProject:
+    """A project that answers what doctor asks. Whoever sends a token in clear is refused."""
+
+    granted: set[str] = field(default_factory=lambda: set(policies.GCP))
+    limits: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def answer(self, request: Request) -> Reply:
+        assert "authorization" not in request.headers
+        if (request.method, request.path) == ("POST", f"/v1/projects/{PROJECT}:testIamPermissions"):
+            (asked,) = request.json().values()
+            return Reply.of_json({"permissions": [one for one in asked if one in self.granted]})
+        if (request.method, request.path) == ("GET", f"/compute/v1/projects/{PROJECT}/regions"):
+            regions = compute_v1.RegionList(items=[self._region(name) for name in self.limits])
+            return Reply.of_json(MessageToDict(type(regions).pb(regions)))
+        return Reply.of_json({"error": {"code": 404, "message": "not found"}}, 404)
+
+    def _region(self, name: str) -> compute_v1.Region:
+        quotas = [compute_v1.Quota(metric=metric, limit=limit) for metric, limit in self.limits[name].items()]
+        return compute_v1.Region(name=name, quotas=quotas)
+
+
+@contextmanager
+def gcp(monkeypatch: pytest.MonkeyPatch, project: GcpProject, name: str = PROJECT) -> Iterator[LoopbackServer]:
+    with serving(project) as server:
+        monkeypatch.setenv("SPOTCTL_GCP_PROJECT", name)
+        monkeypatch.setenv("SPOTCTL_GCP_COMPUTE_ENDPOINT", server.url)
+        monkeypatch.setenv("SPOTCTL_GCP_RESOURCE_MANAGER_ENDPOINT", server.url)
+        yield server
+
+
+LIMITS = {"us-east1": {"CPUS": 8.0, "DISKS_TOTAL_GB": 900.0}, "us-west1": {"CPUS": 24.0, "PREEMPTIBLE_CPUS": 72.0}}
+
+
+def test_gcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    with gcp(monkeypatch, GcpProject(limits=LIMITS)):
+        ended = spotctl("doctor", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    one = found(ended, "gcp")
+    assert one["spot quota in us-west1"]["told"] == "72 vCPUs"
+    assert {each["level"] for each in one.values()} == {"good"}
+
+
+def test_what_gcp_does_not_permit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    granted = set(policies.GCP) - {"compute.instances.create"}
+    with gcp(monkeypatch, GcpProject(granted, LIMITS)):
+        ended = spotctl("doctor", "--json")
+    assert ended.code == 5
+    assert "lacking: compute.instances.create" in found(ended, "gcp")["permissions"]["told"]
+
+
+def test_a_project_that_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    with gcp(monkeypatch, GcpProject(), "another-one"):
+        ended = spotctl("doctor", "--json")
+    assert ended.code == 5
+    assert "another-one" in found(ended, "gcp")["access"]["told"]
+
+
+# -- Azure -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class AzureSubscription:
+    """A subscription that answers what doctor asks."""
+
+    actions: tuple[str, ...] = ("Microsoft.Compute/*", "microsoft.network/*", "*/read", "Microsoft.Resources/*")
+    not_actions: tuple[str, ...] = ()
+    cores: int = 100
+
+    def answer(self, request: Request) -> Reply:
+        assert "authorization" not in request.headers
+        root = f"/subscriptions/{SUBSCRIPTION}/providers"
+        if request.path == f"{root}/Microsoft.Authorization/permissions":
+            return Reply.of_json({"value": [{"actions": self.actions, "notActions": self.not_actions}]})
+        if request.path == f"{root}/Microsoft.Compute/locations/eastus/usages":
+            name = {"value": "lowPriorityCores", "localizedValue": "Total Regional Spot vCPUs"}
+            return Reply.of_json({"value": [{"name": name, "limit": self.cores, "currentValue": 0, "unit": "Count"}]})
+        return azure_error("NotFound", status=404)
+
+
+@contextmanager
+def azure(monkeypatch: pytest.MonkeyPatch, subscription: AzureSubscription) -> Iterator[LoopbackServer]:
+    with serving(subscription) as server:
+        monkeypatch.setenv("SPOTCTL_AZURE_SUBSCRIPTION", SUBSCRIPTION)
+        monkeypatch.setenv("SPOTCTL_AZURE_MANAGEMENT_ENDPOINT", server.url)
+        yield server
+
+
+def test_azure(monkeypatch: pytest.MonkeyPatch) -> None:
+    with azure(monkeypatch, AzureSubscription()):
+        ended = spotctl("doctor", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    one = found(ended, "azure")
+    assert {each["level"] for each in one.values()} == {"good"}
+    assert one["spot quota in eastus"]["told"] == "100 vCPUs"
+
+
+def test_what_azure_does_not_permit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with azure(monkeypatch, AzureSubscription(not_actions=("Microsoft.Compute/virtualMachines/delete",))):
+        ended = spotctl("doctor", "--json")
+    assert ended.code == 5
+    assert "lacking: Microsoft.Compute/virtualMachines/delete" in found(ended, "azure")["permissions"]["told"]
+
+
+@pytest.mark.parametrize(("status", "code", "level"), [(403, 5, "no access"), (409, 1, "fails")])
+def test_an_answer_that_azure_refuses(monkeypatch: pytest.MonkeyPatch, status: int, code: int, level: str) -> None:
+    with azure(monkeypatch, AzureSubscription()) as server:
+        server.faults.append(Fault("permissions", azure_error("No", status=status)))
+        ended = spotctl("doctor", "--json")
+    assert (ended.code, found(ended, "azure")["access"]["level"]) == (code, level)
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_policies_are_documents_of_their_clouds() -> None:
+    aws, gcp, azure = (spotctl("doctor", "--policy", cloud).json for cloud in ("aws", "gcp", "azure"))
+    assert aws["Version"] == "2012-10-17"
+    assert all(statement["Effect"] == "Allow" for statement in aws["Statement"])
+    actions = [action for statement in aws["Statement"] for action in statement["Action"]]
+    assert not [action for action in actions if action.endswith("*")]
+    destroying = {statement["Sid"] for statement in aws["Statement"] if "ec2:TerminateInstances" in statement["Action"]}
+    assert destroying == {"OwnOnly"}
+    assert set(gcp) == {"title", "description", "stage", "includedPermissions"}
+    assert (azure["IsCustom"], azure["AssignableScopes"]) == (True, ["/subscriptions/SUBSCRIPTION"])
+    named = spotctl("doctor", "--policy", "azure", AZURE_SUBSCRIPTION_ID=SUBSCRIPTION).json
+    assert named["AssignableScopes"] == [f"/subscriptions/{SUBSCRIPTION}"]
+    assert json.dumps(named)
+
+
+def test_a_cloud_that_nobody_has() -> None:
+    assert spotctl("doctor", "--policy", "ibm").code == 2
+
+
+def test_aws_permits_what_doctor_asks_about() -> None:
+    from spotctl.doctor.aws import DRY_RUNS
+
+    allowed = {*policies.AWS_READ, *policies.AWS_MAKE, *policies.AWS_OWN}
+    assert {f"ec2:{action}" for action in DRY_RUNS} <= allowed

@@ -1,0 +1,76 @@
+"""Small jobs to launch, and what may be left of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from spotctl.orchestrator.log import EventLog
+from spotctl.orchestrator.state import RunState, fold
+
+TRAINING = """\
+name: small
+kind: agileml
+app: mf
+args: {{users: 200, items: 100, ratings: 4000, rank: 4, rate: 0.2}}
+stop: {{clocks: {clocks}}}
+resources:
+  clouds: [local]
+  types: [c4.2xlarge]
+  machines: 2..2
+  reliable: {{machines: 1, type: m3.medium}}
+strategy: proteus
+local: {{speed: 600, start: 2026-01-15T00:10:00Z, warning: 10m, unwarned: 0.34}}
+"""
+
+COMMAND = """\
+name: small
+kind: command
+run: {run}
+resources: {{clouds: [local], types: [c4.2xlarge]}}
+local: {{speed: 600}}
+"""
+
+
+def processes(folder: Path) -> list[str]:
+    """Processes that have something to do with a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in words and str(os.getpid()) != process.name:
+            found.append(words)
+    return found
+
+
+def training(folder: Path, clocks: int = 15) -> Path:
+    path = folder / "job.yaml"
+    path.write_text(TRAINING.format(clocks=clocks))
+    return path
+
+
+def command(folder: Path, run: str) -> Path:
+    path = folder / "job.yaml"
+    path.write_text(COMMAND.format(run=json.dumps(run)))
+    return path
+
+
+def state_of(home: Path) -> RunState:
+    with EventLog(home / "log.sqlite") as log:
+        return fold(log.of_run(log.beginnings()[-1].run))
+
+
+def check_nothing_bought_twice(home: Path) -> None:
+    """Every machine that is on the disk is in the log, and no order brought more than it asked for."""
+    state = state_of(home)
+    on_disk = {
+        f"{folder.parent.name}-{folder.name}"
+        for folder in (home / "local" / "machines").glob("*/[0-9]*")
+        if state.run in (folder.parent / "allocation.json").read_text()
+    }
+    assert state.machines.keys() == on_disk
+    for intent, order in state.orders.items():
+        assert sum(held.allocation == intent for held in state.machines.values()) <= order.machines

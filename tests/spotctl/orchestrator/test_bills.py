@@ -1,0 +1,20 @@
+"""The orchestrator pays what the backtest foretells: both stand on the same replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.launch_bill import compare
+from spotctl.config import load
+from spotctl.wiring import library
+
+
+def test_a_launch_costs_what_the_backtest_foretold(tmp_path: Path) -> None:
+    rows = {row.name: row for row in compare(library(load({}, tmp_path)), 5, 4.0, ("standard+agileml", "lookahead"))}
+    for row in rows.values():
+        assert row.launched.usd == pytest.approx(row.foretold.usd, rel=0.02)
+        assert row.launched.hours == pytest.approx(row.foretold.hours, rel=0.05)
+    assert rows["lookahead"].launched.evictions > 0
+    assert rows["lookahead"].launched.usd < rows["standard+agileml"].launched.usd

@@ -1,0 +1,152 @@
+"""Charts: values to places, by hand."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pricing_data.units import DAY, HOUR, MINUTE
+from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, Kind, Row, Use
+from spotctl.reports.charts import svg
+from spotctl.reports.charts.bars import Column, Part, columns, share
+from spotctl.reports.charts.steps import Layer, Mark, Phase, footprint
+from spotctl.reports.cost import usd
+from spotctl.reports.money import cumulative_of, held_prices, markets_of, parts_of
+from tests.spotctl.reports.made import AWS, NIGHT, MadeRun, month, report_of
+
+FRAME = svg.Frame(960, 280)
+
+
+def rects(text: str, class_: str) -> list[dict[str, float]]:
+    """The rectangles of a colour."""
+    found = re.findall(rf'<rect ([^>]*class="{class_}"[^>]*)/>', text)
+    return [{key: float(value) for key, value in re.findall(r'(\w+)="([\d.]+)"', one)} for one in found]
+
+
+@given(st.floats(1e-6, 1e9), st.integers(2, 8))
+def test_axes_begin_at_nothing_and_reach_beyond_the_highest(most: float, count: int) -> None:
+    values = svg.nice(most, count)
+    assert values[0] == 0
+    assert values[-1] >= most * (1 - 1e-6)
+    assert 2 <= len(values) <= count + 2
+    steps = [later - earlier for earlier, later in pairwise(values)]
+    assert max(steps) == pytest.approx(min(steps), rel=1e-6)
+
+
+@given(st.integers(0, 10**6), st.integers(2, 8))
+def test_machines_are_counted_in_whole_numbers(most: int, count: int) -> None:
+    values = svg.whole(most, count)
+    assert all(value == int(value) for value in values)
+    assert values[-1] >= most
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [([0, 0.5], "$0.50"), ([0, 2.0], "$2"), ([0, 0.0025], "$0.0025"), ([0, 2.5], "$2.50"), ([0, 1000.0], "$1,000")],
+)
+def test_dollars_have_as_many_decimals_as_the_axis_needs(values: list[float], shown: str) -> None:
+    assert svg.dollars_axis(values)(values[1]) == shown
+
+
+@given(st.integers(10 * MINUTE, 2000 * DAY), st.integers(0, 500 * DAY), st.sampled_from([960, 340]))
+def test_times_under_an_axis_stay_inside_and_apart(span: int, after: int, width: int) -> None:
+    frame = svg.Frame(width, 200)
+    text = svg.time_axis(frame, frame.x(NIGHT + after, NIGHT + after + span))
+    places = [
+        (float(x), anchor, words)
+        for x, anchor, words in re.findall(r'<text x="([\d.]+)"[^>]*text-anchor="(\w+)">([^<]*)<', text)
+    ]
+    assert len(places) <= 9
+    for x, anchor, words in places:
+        begin = x - 6.8 * len(words) * {"start": 0, "middle": 0.5, "end": 1}[anchor]
+        assert begin >= -1
+        assert begin + 6.8 * len(words) <= width + 1
+
+
+def test_columns_are_as_high_as_what_they_stand_for() -> None:
+    bars = [
+        Column("a", "a", (Part("s0", "x", 1.0), Part("s1", "y", 3.0))),
+        Column("b", "b", (Part("s0", "x", 2.0), Part("s1", "y", -1.0))),
+    ]
+    text = columns(FRAME, "", bars)
+    first, second = rects(text, "s0")
+    (other,) = rects(text, "s1")
+    unit = first["height"]
+    assert second["height"] == pytest.approx(2 * unit, abs=0.1)
+    assert other["height"] == pytest.approx(3 * unit, abs=0.1)
+    assert other["y"] + other["height"] == pytest.approx(first["y"], abs=0.1)
+    assert first["y"] + first["height"] == pytest.approx(FRAME.height - FRAME.bottom, abs=0.1)
+
+
+def test_a_share_is_cut_by_value() -> None:
+    text = share("", [Part("a", "a", 3.0), Part("b", "b", 0.0), Part("c", "c", 1.0)])
+    (first,), none, (last,) = rects(text, "a"), rects(text, "b"), rects(text, "c")
+    assert (first["width"], last["x"], last["width"]) == (748, 750, 248)
+    assert none == []
+
+
+def test_a_footprint_steps_at_its_moments() -> None:
+    hours = [NIGHT, NIGHT + HOUR, NIGHT + 2 * HOUR]
+    layers = [
+        Layer("reliable", "", tuple(zip(hours, (1.0, 1.0, 1.0), strict=True))),
+        Layer("spot", "", tuple(zip(hours, (4.0, 0.0, 0.0), strict=True))),
+    ]
+    text = footprint(
+        FRAME, "five machines", layers, [Phase(NIGHT, NIGHT + HOUR, 2)], [Mark(NIGHT + HOUR, 4, False, "gone")]
+    )
+    (spot,) = re.findall(r'd="([^"]*)" class="spot"', text)
+    points = [tuple(map(float, pair.split())) for pair in spot.strip("MZ").split("L")]
+    middle = FRAME.left + (FRAME.width - FRAME.left - FRAME.right) / 2
+    tops = {y for x, y in points if x < middle - 1}
+    low, high = FRAME.height - FRAME.bottom, FRAME.top
+    assert sorted(tops) == pytest.approx([high + (low - high) * (1 - share) for share in (5 / 6, 1 / 6)], abs=0.1)
+    assert 'class="stage2"' in text
+    assert 'class="unwarned"' in text
+    assert 'aria-label="five machines"' in text
+
+
+def held(machine: str, begin: int, end: int, price: int) -> Row:
+    amount = (end - begin) // 1_000_000 * price
+    listed = (end - begin) // 1_000_000 * 400
+    return Row(
+        "a", "a", machine, AWS[0], False, True, begin, end, Kind.COMPUTE, Use.WORKING, price, amount, listed, True
+    )
+
+
+def test_prices_are_the_mean_over_the_machines_that_are_held() -> None:
+    """One machine at a quarter, joined by one at three quarters, and after a pause one at a half."""
+    rows = [
+        held("i-1", NIGHT, NIGHT + 2 * HOUR, 100),
+        held("i-2", NIGHT + HOUR, NIGHT + 2 * HOUR, 300),
+        held("i-3", NIGHT + 3 * HOUR, NIGHT + 4 * HOUR, 200),
+    ]
+    made = MadeRun("a", "a", NIGHT)
+    made.begin()
+    report = report_of([made])
+    markets = markets_of(type(report)(report.whole, report.by, (), tuple(rows), report.stories, 0, ()))
+    (one,) = held_prices(rows, markets)
+    assert [((begin - NIGHT) // HOUR, (end - NIGHT) // HOUR) for begin, end, _ in one.pieces] == [
+        (0, 1),
+        (1, 2),
+        (3, 4),
+    ]
+    assert [percent for _, _, percent in one.pieces] == pytest.approx([25.0, 50.0, 50.0])
+
+
+def test_what_a_run_paid_adds_up_to_its_sum() -> None:
+    made = month()[4]
+    report = report_of([made])
+    markets = markets_of(report)
+    ends = [layer.points[-1][1] for layer in cumulative_of(report.rows, markets)]
+    assert sum(ends) == pytest.approx(report.whole.total / NANO_SECONDS_PER_DOLLAR, rel=1e-9)
+    assert sum(one.paid for one in markets) == report.whole.total
+    assert sum(one.evictions for one in markets) == report.whole.evictions
+
+
+def test_the_parts_of_the_sum_are_the_sum() -> None:
+    report = report_of(month()[:3])
+    assert sum(part.value for part in parts_of(report.whole)) == pytest.approx(usd(report.whole.total), abs=5e-6)

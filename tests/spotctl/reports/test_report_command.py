@@ -1,0 +1,197 @@
+"""`spotctl report cost` from the command line, on an event log."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pricing_data.units import DAY, HOUR
+from spotctl.ledger import NANO_SECONDS_PER_DOLLAR
+from spotctl.reports import summary
+from tests.spotctl.cli import spotctl
+from tests.spotctl.reports.made import AWS, NIGHT, MadeRun, keep, night, report_of
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[MadeRun], Path]:
+    """Three nights, and a log of them: each of its events is on the disk before the next, which takes a while."""
+    rng = np.random.default_rng(3)
+    made = [night(0, rng), night(1, rng), night(2, rng, "weekly")]
+    home = tmp_path_factory.mktemp("written")
+    keep(made, home)
+    return made, home / "log.sqlite"
+
+
+@pytest.fixture
+def runs(written: tuple[list[MadeRun], Path], tmp_path: Path) -> list[MadeRun]:
+    """Three nights in the log of the home."""
+    made, log = written
+    (tmp_path / "home").mkdir()
+    shutil.copy(log, tmp_path / "home")
+    return made
+
+
+def total_of(*runs: MadeRun) -> int:
+    return sum(row.amount for made in runs for row in made.rows())
+
+
+def test_json_sums_are_the_ledgers(runs: list[MadeRun]) -> None:
+    told = spotctl("report", "cost", "--by", "run", "--json")
+    assert told.code == 0, told.err
+    assert told.json["total_usd"] == pytest.approx(total_of(*runs) / NANO_SECONDS_PER_DOLLAR, abs=5e-7)
+    assert [group["run"] for group in told.json["groups"]] == sorted(made.run for made in runs)
+    assert told.json["evictions"] == sum(group["evictions"] for group in told.json["groups"])
+
+
+def test_jobs_and_spans_choose_runs(runs: list[MadeRun]) -> None:
+    def groups(*words: str) -> list[str]:
+        return [one["run"] for one in spotctl("report", "cost", "--by", "run", "--json", *words).json["groups"]]
+
+    assert groups("--job", "weekly") == [runs[2].run]
+    assert groups("--since", "2026-06-02") == [runs[1].run, runs[2].run]
+    assert groups("--since", "2026-06-02", "--job", "nightly-recsys") == [runs[1].run]
+
+
+@pytest.mark.parametrize("format_", ["table", "json", "csv", "md", "html", "focus"])
+def test_every_format_goes_to_a_file_or_to_stdout(runs: list[MadeRun], format_: str, tmp_path: Path) -> None:
+    path = tmp_path / "costs"
+    printed = spotctl("report", "cost", "--format", format_)
+    told = spotctl("report", "cost", "--format", format_, "--out", path)
+    assert (printed.code, told.code, told.out) == (0, 0, "")
+    assert "nightly-recsys" in printed.out or format_ == "focus"
+    assert len(path.read_text().splitlines()) >= len(runs)
+
+
+def test_a_run_that_goes_on_is_marked(tmp_path: Path) -> None:
+    made = night(0, np.random.default_rng(1), goes_on=True)
+    for market, (times, prices) in made.markets.items():
+        from spotctl.orchestrator.events import Priced
+
+        made.tell(NIGHT + HOUR, Priced(market, "per-second", tuple(times), tuple(prices)))
+    keep([made], tmp_path / "home")
+    told = spotctl("report", "cost")
+    assert "nightly-recsys *" in told.out
+    assert "so far" in told.out
+    assert "* still running" in told.out
+    (group,) = spotctl("report", "cost", "--json").json["groups"]
+    assert group["running"] == 1
+    assert group["unsettled_usd"] == group["total_usd"] > 0
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_the_table_fits(runs: list[MadeRun], columns: int) -> None:
+    from rich.console import Console
+
+    from spotctl.reports import tables
+
+    text = io.StringIO()
+    Console(file=text, width=columns).print(tables.shown(report_of(runs), columns))
+    lines = text.getvalue().splitlines()
+    table = [line for line in lines if line.startswith(("job", "nightly-recsys ", "weekly ", "total"))]
+    assert len(table) == 4
+    assert all(len(line) <= columns and "…" not in line for line in table)
+    assert all("$" in line for line in table[1:])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--job", "nightly"], "no job named 'nightly' was launched; there are nightly-recsys, weekly"),
+        (["--by", "job,hue"], "'hue' is none of job"),
+        (["--since", "yesterday"], "'yesterday' is not ISO 8601"),
+        (["--since", "2099-01-01"], "lies in the future"),
+        (["--format", "pdf"], "'pdf' is not one of"),
+        (["--since", "1h"], "the latest began on"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(runs: list[MadeRun], words: list[str], says: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.html"
+    told = spotctl("report", "cost", *words, "--out", path)
+    assert told.code == 2
+    assert says in told.error
+    assert told.out == ""
+    assert runs
+    assert not path.exists()
+
+
+def test_an_empty_log_says_so() -> None:
+    told = spotctl("report", "cost")
+    assert told.code == 2
+    assert "nothing was launched yet" in told.error
+
+
+def test_a_file_that_cannot_be_written_is_one_line(runs: list[MadeRun], tmp_path: Path) -> None:
+    assert runs
+    for path in (tmp_path / "not there" / "costs.html", tmp_path, tmp_path / "home" / "log.sqlite" / "costs.html"):
+        told = spotctl("report", "cost", "--format", "html", "--out", path)
+        assert told.code == 2, path
+        assert str(path) in told.error
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_focus_sums_are_the_ledgers(runs: list[MadeRun]) -> None:
+    lines = list(csv.DictReader(io.StringIO(spotctl("report", "cost", "--format", "focus").out)))
+    rows = [row for made in runs for row in made.rows()]
+    assert len(lines) == len(rows)
+    for column, amounts in (
+        ("BilledCost", [row.amount for row in rows]),
+        ("EffectiveCost", [row.amount for row in rows]),
+        ("ListCost", [row.on_demand for row in rows]),
+    ):
+        exact = Decimal(sum(amounts)) / NANO_SECONDS_PER_DOLLAR
+        assert abs(sum(Decimal(line[column]) for line in lines) - exact) < Decimal("1e-14"), column
+
+
+def test_focus_keeps_the_rules_of_its_columns(runs: list[MadeRun]) -> None:
+    """Those that a validator checks: what is never null, allowed values, and costs that are price times quantity."""
+    assert runs
+    never_null = """BilledCost BillingAccountId BillingAccountType BillingCurrency BillingPeriodEnd BillingPeriodStart
+        ChargeCategory ChargeDescription ChargeFrequency ChargePeriodEnd ChargePeriodStart ContractedCost EffectiveCost
+        InvoiceIssuerName ListCost PricingCategory PricingQuantity PricingUnit ProviderName PublisherName
+        ServiceCategory ServiceName ServiceSubcategory SkuId SkuPriceId SkuMeter ListUnitPrice ContractedUnitPrice
+        ResourceId ResourceType RegionId Tags""".split()
+    for line in csv.DictReader(io.StringIO(spotctl("report", "cost", "--format", "focus").out)):
+        assert not [name for name in never_null if not line[name]]
+        assert line["ChargeCategory"] == "Usage"
+        assert line["PricingCategory"] in {"Standard", "Dynamic"}
+        assert (line["PricingCategory"] == "Dynamic") == (
+            line["x_SpotctlKind"] != "disk" and "m6i" not in line["SkuId"]
+        )
+        assert line["BillingCurrency"] == "USD"
+        assert line["BillingPeriodStart"] <= line["ChargePeriodStart"] < line["ChargePeriodEnd"]
+        assert line["ChargePeriodStart"] < line["BillingPeriodEnd"]
+        quantity = Decimal(line["PricingQuantity"])
+        for cost, price in (("ListCost", "ListUnitPrice"), ("ContractedCost", "ContractedUnitPrice")):
+            assert abs(Decimal(line[cost]) - Decimal(line[price]) * quantity) < Decimal("1e-15")
+        assert json.loads(line["Tags"])["spotctl-run"]
+
+
+def test_a_summary_says_the_same_as_the_report(tmp_path: Path) -> None:
+    made = night(0, np.random.default_rng(3))
+    told = summary(report_of([made]), tmp_path / "costs.html")
+    paid = f"${total_of(made) / NANO_SECONDS_PER_DOLLAR:.2f}"
+    assert f"{paid} paid" in told.title
+    assert dict(told.lines)["paid"] == paid
+    assert told.text.endswith("costs.html")
+    assert told.markdown.startswith("**nightly-recsys: ")
+    assert len(told.text) < 600
+
+
+def test_the_day_is_that_of_the_providers_clock(tmp_path: Path) -> None:
+    """A run over midnight has rows on both days."""
+    made = MadeRun("a-1", "a", NIGHT)
+    made.begin()
+    made.price(AWS[0], [NIGHT, NIGHT + 2 * DAY], [100_000_000, 100_000_000])
+    names = made.rent(AWS[0], 1, NIGHT + 20 * HOUR)
+    made.end_machines(names, NIGHT + 26 * HOUR, "returned")
+    made.finish(NIGHT + 26 * HOUR, clocks=1)
+    keep([made], tmp_path / "home")
+    days = {one["day"]: one["total_usd"] for one in spotctl("report", "cost", "--by", "day", "--json").json["groups"]}
+    assert days == {"2026-06-01": pytest.approx(0.2), "2026-06-02": pytest.approx(0.4)}

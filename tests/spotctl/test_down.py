@@ -1,0 +1,54 @@
+"""`spotctl down --all` gives back what every job holds, whatever becomes of one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spotctl.errors import SpotctlError
+from spotctl.launch import launching
+from spotctl.orchestrator.events import RunBegan, RunEnded
+from spotctl.orchestrator.state import RunState
+from tests.spotctl.cli import spotctl
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """Three unfinished jobs, and how each of them ends."""
+    how: dict[str, object] = {"one": "done", "two": "stopped", "three": "stopped"}
+
+    def end(job: str, *_: object) -> launching.Ending:
+        outcome = how[job]
+        if isinstance(outcome, SpotctlError):
+            raise outcome
+        state = RunState(run=f"{job}-1", began=RunBegan(job, "local", {}, "", 0))
+        return state, RunEnded(str(outcome), "", 0)
+
+    monkeypatch.setattr(launching, "unfinished", lambda _: list(how))
+    monkeypatch.setattr(launching, "end", end)
+    return how
+
+
+@pytest.mark.usefixtures("ends")
+def test_all_jobs_are_ended() -> None:
+    """Also when one has ended by itself before."""
+    ended = spotctl("down", "--all")
+    assert (ended.code, ended.out) == (0, "")
+    assert [line.partition(":")[0] for line in ended.err.splitlines()] == ["one-1", "two-1", "three-1"]
+    assert [run["run"] for run in spotctl("down", "--all", "--json").json] == ["one-1", "two-1", "three-1"]
+
+
+def test_the_others_are_ended_though_one_cannot(ends: dict[str, object]) -> None:
+    ends["one"] = SpotctlError("one is stuck; look")
+    ended = spotctl("down", "--all")
+    assert ended.code == 1
+    assert ended.err.splitlines()[-1] == "spotctl: one is stuck; look"
+    assert "two-1" in ended.err
+    assert "three-1" in ended.err
+
+
+def test_nothing_to_give_back(tmp_path: Path) -> None:
+    ended = spotctl("down", "--all", "--json")
+    assert (ended.code, ended.json) == (0, [])
+    assert not (tmp_path / "home" / "log.sqlite").exists()
