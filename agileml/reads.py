@@ -19,6 +19,7 @@ Wanted = list[Rows | None]
 """Of a partition: the rows of each segment, counted from its first; None stands for all of them."""
 
 Mask = NDArray[np.bool_]
+Bits = NDArray[np.uint8]
 
 WORTH = 0.5
 """Rows are picked where with their numbers they are at most this share of a segment's bytes: picking costs, too."""
@@ -33,15 +34,22 @@ class ShardReads:
 
     def __init__(self, specs: Sequence[ArraySpec], items: int) -> None:
         self._counts = {spec.name: spec.rows for spec in specs}
-        self._masks: dict[str, Mask] = {}
+        self._masks: dict[str, Mask | None] = {}
+        """Of arrays that were read at all; None stands for every row."""
         self._lows: set[int] = set()
         self._left = items
 
     def note(self, name: str, selected: slice | RowNumbers) -> None:
         """These rows of an array are read."""
+        count = self._counts[name]
+        if isinstance(selected, slice) and selected == slice(0, count):
+            self._masks[name] = None
+            return
         if name not in self._masks:
-            self._masks[name] = np.zeros(self._counts[name], np.bool_)
-        self._masks[name][selected] = True
+            self._masks[name] = np.zeros(count, np.bool_)
+        mask = self._masks[name]
+        if mask is not None:
+            mask[selected] = True
 
     def passed(self, low: int, high: int) -> bool:
         """A chunk is done; whether every item of the shard has been, in this clock or an earlier one."""
@@ -50,9 +58,9 @@ class ShardReads:
             self._left -= high - low
         return self._left <= 0
 
-    def rows(self) -> dict[str, RowNumbers]:
-        """The rows of each array that was read at all."""
-        return {name: np.flatnonzero(mask) for name, mask in self._masks.items()}
+    def rows(self) -> dict[str, Bits | None]:
+        """The rows of each array that was read at all, a bit for each; None stands for every row."""
+        return {name: None if mask is None else np.packbits(mask) for name, mask in self._masks.items()}
 
 
 class RowsRead:
@@ -62,7 +70,7 @@ class RowsRead:
         self._layout = layout
         self._lengths = lengths
         self._learning: dict[int, ShardReads] = {}
-        self._learned: dict[int, dict[str, RowNumbers]] = {}
+        self._learned: dict[int, dict[str, Bits | None]] = {}
         self._whole: list[Wanted | None] = [None] * len(layout)
         self._shards: frozenset[int] = frozenset()
         self._wanted = self._whole
@@ -99,7 +107,8 @@ class RowsRead:
         masks = {spec.name: np.zeros(spec.rows, np.bool_) for spec in self._layout.specs}
         for shard in shards:
             for name, rows in self._learned[shard].items():
-                masks[name][rows] = True
+                mask = masks[name]
+                mask |= True if rows is None else np.unpackbits(rows, count=len(mask)).view(np.bool_)
         return [self._of_partition(partition, masks) for partition in self._layout.partitions]
 
     def _of_partition(self, partition: Sequence[Segment], masks: dict[str, Mask]) -> Wanted | None:

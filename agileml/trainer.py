@@ -121,7 +121,7 @@ class Declarations:
     @classmethod
     def of(cls, trainer: Trainer) -> Declarations:
         """Reads and checks a trainer's declarations."""
-        name = getattr(trainer, "name", None) or type(trainer).__name__
+        name = name_of(trainer)
         aggregation = getattr(trainer, "aggregation", ADD.name)
         if aggregation not in AGGREGATIONS:
             known = ", ".join(AGGREGATIONS)
@@ -134,6 +134,11 @@ class Declarations:
             if value is not None and (not isinstance(value, int) or value < least):
                 raise BadTrainer(f"{name}: {item} is {value!r}; it must be a whole number of at least {least}")
         return cls(name, batch or 0, chunk, AGGREGATIONS[aggregation], apply, slots or 0)
+
+
+def name_of(trainer: Trainer) -> str:
+    """What errors and logs call a trainer."""
+    return getattr(trainer, "name", None) or type(trainer).__name__
 
 
 def plan_of(trainer: Trainer, shards: Sequence[Shard]) -> Plan:
@@ -170,7 +175,7 @@ def _generator(seed: int, key: tuple[int, ...]) -> np.random.Generator:
 
 def initial_model(trainer: Trainer, seed: int) -> Params:
     """The model of clock 0, checked, in arrays of its own."""
-    name = Declarations.of(trainer).name
+    name = name_of(trainer)
     params = call(f"{name}: init", lambda: trainer.init(init_rng(seed)))
     if not isinstance(params, Mapping) or not params:
         raise BadTrainer(f"{name}: init returned no parameters; return a dict of named numpy arrays")
@@ -194,14 +199,14 @@ def run_chunk(trainer: Trainer, piece: Piece, number: int, view: ChunkView, cloc
     if not piece:
         return
     rng = chunk_rng(seed, clock, number, piece.lo)
-    name = Declarations.of(trainer).name
+    name = name_of(trainer)
     where = f"{name}, clock {clock}, shard {number}, items {piece.lo} to {piece.hi}"
     call(where, lambda: trainer.step(piece.shard, piece.lo, piece.hi, view, clock, rng))
 
 
 def loss_of(trainer: Trainer, params: ParamReader, sample: Sample, clock: int) -> float:
     """The trainer's mean loss over a sample, checked."""
-    name = Declarations.of(trainer).name
+    name = name_of(trainer)
     value = call(f"{name}, clock {clock}: loss", lambda: trainer.loss(params, sample))
     try:
         loss = float(value)

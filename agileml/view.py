@@ -36,7 +36,7 @@ class ParamCache:
         """Partitions of which rows were read that are not there."""
         self._held: dict[str, Mask] = {}
         """Which rows are there, of arrays of which not all were always."""
-        self._partial: set[tuple[int, int]] = set()
+        self.partial: set[tuple[int, int]] = set()
         """Segments of which not all rows are there: partition, and place in it."""
 
     @property
@@ -73,8 +73,8 @@ class ParamCache:
 
     def _hold_all(self, partition: int, index: int) -> None:
         # Where no segment ever came in part there is nothing to look at, and nothing to keep up.
-        if (partition, index) in self._partial:
-            self._partial.remove((partition, index))
+        if (partition, index) in self.partial:
+            self.partial.remove((partition, index))
             segment = self.layout.partitions[partition][index]
             self._held[segment.name][segment.lo : segment.hi] = True
 
@@ -85,7 +85,7 @@ class ParamCache:
         held = self._held[segment.name][segment.lo : segment.hi]
         held[:] = False
         held[rows] = True
-        self._partial.add((partition, index))
+        self.partial.add((partition, index))
 
     def views(self, partition: int) -> State:
         """A partition's rows to be written in place, as a transport does that reads straight into them."""
@@ -152,7 +152,8 @@ class CacheView:
         """Values of rows, in the order asked for; not to be written to, and good until the step returns."""
         array = self._cache.arrays[self._spec(name).name]
         selected = self._selected(name, rows)
-        self._cache.require(name, selected)
+        if self._cache.partial:
+            self._cache.require(name, selected)
         if self.learning is not None:
             self.learning.note(name, selected)
         values = array[selected]

@@ -38,15 +38,15 @@ class Arrangement:
     def towards(self, desired: Table, members: Members, epoch: int) -> Iterator[Send]:
         """Set in motion what is not where it should be, unless it is on its way somewhere already."""
         for partition, (owner, wanted) in enumerate(zip(self.table.owners, desired.owners, strict=True)):
-            backup = desired.backups[partition]
-            if partition in self.moving:
-                continue
-            if owner != wanted and wanted:
-                kept = self._copy_kept(partition, members) if backup else ""
+            if partition not in self.moving and owner != wanted and wanted:
+                kept = self._copy_kept(partition, members) if desired.backups[partition] else ""
                 self.moving[partition] = Move(epoch, partition, wanted, kept)
                 yield Send(owner, self.moving[partition])
-            elif backup != self.table.backups[partition]:
-                self._place(partition, owner, backup)
+        if not self.moving:
+            # Not before: no owner hears of a new backup while partitions move, and one that hands over has to know it.
+            for partition, backup in enumerate(desired.backups):
+                if backup != self.table.backups[partition]:
+                    self._place(partition, self.table.owners[partition], backup)
         for shard, (worker, wanted) in enumerate(zip(self.table.workers, desired.workers, strict=True)):
             if shard not in self.giving and worker != wanted:
                 self.giving[shard] = wanted

@@ -11,7 +11,7 @@ import heapq
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
@@ -26,6 +26,7 @@ from agileml.layout import Layout
 from agileml.messages import Ready, Version, Warned
 from agileml.node import JobSettings, Node
 from agileml.trainer import Trainer, initial_model, plan_of
+from agileml.workbench import Done
 
 TICK = 0.25
 COLLECT_AFTER = 200_000
@@ -296,7 +297,8 @@ class Simulation:
 
         def computed() -> None:
             if self.nodes.get(name) is node:
-                self._act(name, node.computed(replace(node.bench.run(task), seconds=seconds)))
+                done = node.bench.run(task)
+                self._act(name, node.computed(Done(task, seconds, done.loss_sum, done.loss_count, done.missed)))
 
         self._later(seconds, computed)
 

@@ -58,7 +58,7 @@ def parent_of(pid: int) -> int | None:
 def folder_of(pid: int) -> str | None:
     """The folder in which a process works."""
     try:
-        return os.readlink(_PROC / str(pid) / "cwd")
+        return str((_PROC / str(pid) / "cwd").readlink())
     except (PermissionError, FileNotFoundError, ProcessLookupError):
         return None
 

@@ -57,12 +57,10 @@ def install(
         session.answer_json({**_job(room, added.nightly, timers), **more})
         return
     zone, zone_name = _zone()
-    session.out.print(
-        f"{added.nightly.name}: {added.done}; next start {_next(added.nightly, zone)} ({zone_name}), by"
-        f" {added.nightly.scheduler}"
-    )
+    begins = f"next start {_next(added.nightly, zone)} ({zone_name}), by {added.nightly.scheduler}"
+    session.out.print(f"{added.nightly.name}: {added.done}; {begins}")
     for line in added.to_do:
-        session.out.print(f"  to do: {line}")
+        session.out.print(f"  to do: {line}", soft_wrap=True, markup=False)
 
 
 @app.command("ls")
@@ -72,6 +70,7 @@ def list_(context: typer.Context, json_: JsonOption = False) -> None:
     Example: spotctl nightly ls
     """
     from rich.table import Table
+    from rich.text import Text
 
     from spotctl.nightly.install import Timers
     from spotctl.nightly.room import rooms
@@ -94,7 +93,8 @@ def list_(context: typer.Context, json_: JsonOption = False) -> None:
         cost = last.get("cost_usd")
         told = f"{last['night']} {last['outcome']}" if last else ""
         shown = "" if cost is None else f"${cost:,.2f}"
-        table.add_row(job["name"], hours, job["scheduler"], job["next"], told, shown, job["trouble"])
+        cells = (job["name"], hours, job["scheduler"], job["next"], told, shown, job["trouble"])
+        table.add_row(*map(Text, cells))
     session.out.print(table)
 
 
@@ -130,7 +130,9 @@ def run(
         session.answer_json(_answer(told))
     # A timer mails what its command says: a night that went well needs no mail.
     elif not scheduled or told.verdict.outcome != "done":
-        session.out.print(told.verdict.message if told.notice is None else told.notice.text, soft_wrap=True)
+        session.out.print(
+            told.verdict.message if told.notice is None else told.notice.text, soft_wrap=True, markup=False
+        )
     if told.verdict.error is not None:
         raise told.verdict.error
     raise typer.Exit({**EXIT_CODES, MISSED: NOT_IN_TIME}[told.verdict.outcome])
@@ -151,7 +153,7 @@ def rm(context: typer.Context, name: NameArgument, json_: JsonOption = False) ->
     if json_:
         session.answer_json({"name": name, "done": "removed", "kept": str(room.folder)})
     else:
-        session.out.print(f"{name}: removed; its logs and its environment file stay in {room.folder}")
+        session.out.print(f"{name}: removed; its logs and its environment file stay in {room.folder}", soft_wrap=True)
 
 
 def _scheduler(written: str) -> Any:  # noqa: ANN401 - the enum, which is imported where it is needed

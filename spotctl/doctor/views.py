@@ -44,8 +44,8 @@ def shown(findings: Sequence[Finding]) -> Group:
         table = Table.grid(padding=(0, 2, 0, 0))
         for one in group:
             word, style = _MARKS[one.level]
-            table.add_row(Text(f"  {word}", style=style), f"{one.what}: {one.told}")
+            table.add_row(Text(f"  {word}", style=style), Text(f"{one.what}: {one.told}"))
             if one.cure:
-                table.add_row("", f"-> {one.cure}")
+                table.add_row("", Text(f"-> {one.cure}"))
         parts += [Text(about, style="bold"), table]
     return Group(*parts)

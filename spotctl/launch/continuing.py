@@ -16,13 +16,14 @@ from typing import Any
 from spotctl.agent.files import replace_json
 from spotctl.errors import BadRequest
 from spotctl.jobspec.job import JobSpec, Training
+from spotctl.orchestrator.workload import Earlier
 
 _MEMORY, _CHECKPOINTS = "controller.jsonl", "checkpoints"
 _EARLIER = "earlier.json"
-"""Which machines an earlier run had, and of what training; beside what it left."""
+"""Which machines an earlier run had, of what training, and how far it was; beside what it left."""
 
 
-def keep(spec: JobSpec, machines: Iterable[str], meeting: Path, place: Path) -> None:
+def keep(spec: JobSpec, machines: Iterable[str], clock: int, meeting: Path, place: Path) -> None:
     """Keeps what lies in a run's meeting folder, in place of what was kept before; without a checkpoint, nothing."""
     if not any(meeting.joinpath(_CHECKPOINTS).glob("*")) or not (meeting / _MEMORY).is_file():
         return
@@ -31,8 +32,10 @@ def keep(spec: JobSpec, machines: Iterable[str], meeting: Path, place: Path) -> 
     beside.mkdir(parents=True)
     shutil.copyfile(meeting / _MEMORY, beside / _MEMORY)
     shutil.copytree(meeting / _CHECKPOINTS, beside / _CHECKPOINTS)
-    names = sorted({*machines, *earlier_machines(meeting)})
-    replace_json(beside / _EARLIER, {"training": _identity(spec), "machines": names}, lasting=True)
+    before = earlier(meeting)
+    names = sorted({*machines, *before.machines})
+    said = {"training": _identity(spec), "machines": names, "clock": max(clock, before.clock)}
+    replace_json(beside / _EARLIER, said, lasting=True)
     forget(place)
     beside.rename(place)
 
@@ -58,10 +61,10 @@ def forget(place: Path) -> None:
         raise BadRequest(f"{error.filename}: cannot be removed: {error.strerror}") from error
 
 
-def earlier_machines(meeting: Path) -> tuple[str, ...]:
-    """Machines of earlier runs of the training, of which none is left."""
+def earlier(meeting: Path) -> Earlier:
+    """What is known of runs that the one that meets there goes on from."""
     known = _read(meeting / _EARLIER)
-    return () if known is None else tuple(known["machines"])
+    return Earlier() if known is None else Earlier(tuple(known["machines"]), int(known["clock"]))
 
 
 def _identity(spec: JobSpec) -> dict[str, Any]:

@@ -7,53 +7,46 @@ run's processes know each other is not kept where the log is.
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pricing_data.units import HOUR, SECOND, format_time, parse_usd
-from spotctl.errors import BadRequest, MissingSecret
+from pricing_data.units import SECOND, format_time, parse_usd
+from spotctl.errors import BadRequest
 from spotctl.jobspec.file import restored
 from spotctl.jobspec.job import Command, JobSpec, Kind
 from spotctl.jobspec.written import written
-from spotctl.launch import continuing
+from spotctl.launch import continuing, meeting
+from spotctl.launch.steering import brief_of
 from spotctl.launch.views import Standing
+from spotctl.launch.working import Whereabouts, secrets_of, work_of
 from spotctl.orchestrator import guard
 from spotctl.orchestrator.errors import AlreadyRunning
 from spotctl.orchestrator.events import RunBegan, RunEnded, RunResumed, StopRequested
 from spotctl.orchestrator.execute import Executor, Journal, Patience
-from spotctl.orchestrator.guard import NANO_SECONDS_PER_DOLLAR
 from spotctl.orchestrator.log import EventLog, JobLock, is_running
 from spotctl.orchestrator.observe import RUN_TAG
-from spotctl.orchestrator.reconcile import Pace, Terms
-from spotctl.orchestrator.runner import Brief, Limits, Runner
+from spotctl.orchestrator.reconcile import Pace
+from spotctl.orchestrator.runner import Runner
 from spotctl.orchestrator.state import RunState, fold
-from spotctl.orchestrator.workload import DONE, STOPPED, Workload
+from spotctl.orchestrator.workload import DONE, STOPPED
 from spotctl.wiring import library
 
 if TYPE_CHECKING:
     from agileml.core.events import Iteration
-    from bidbrain.strategies.base import Strategy
     from spotctl.config import Settings
     from spotctl.planning.values import JobPlan
     from spotctl.providers.base import Provider, Resource
     from spotctl.providers.local import LocalProvider
 
 LOOK_SECONDS = 0.2
-LONGEST_BASE = 40
-"""Bytes of a path that leave room for sockets named after machines."""
 ON_REQUEST = StopRequested(STOPPED, "stopped on request")
-SECRET_BYTES = 32
-SECRET_FILE = "secret"  # noqa: S105 - the name of the file, in a folder for its owner alone
 
 
 Ending = tuple["RunState", RunEnded]
@@ -84,6 +77,11 @@ class Rooms:
     def locks(self) -> Path:
         """Who runs what."""
         return self.home / "locks"
+
+    @property
+    def cache(self) -> Path:
+        """Where data of commands is kept for machines of this computer."""
+        return self.home / "cache"
 
     def kept(self, job: str) -> Path:
         """Where a training that was ended early is kept, for the job's next run to go on with."""
@@ -146,7 +144,7 @@ def launch(
             begin_market(spec, settings)
         provider = local_provider(settings, spec)
         run = f"{spec.name}-{secrets.token_hex(3)}"
-        folder = _meeting_folder()
+        folder = meeting.named()
         journal = Journal(log, run, provider.now)
         budget = min((limit for limit in (spec.budget, max_cost) if limit is not None), default=None)
         kept = {**written(spec), **({} if budget is None else {"budget": _dollars(budget)})}
@@ -296,7 +294,7 @@ def check_launchable(spec: JobSpec) -> None:
         from spotctl.launch.commanding import check_places
 
         check_places(spec)
-    _secrets_of(spec)
+    secrets_of(spec)
 
 
 def parse_max_cost(text: str) -> int | None:
@@ -329,22 +327,22 @@ def _conduct(
 ) -> Ending:
     began = journal.state.began
     assert began is not None
-    spec = restored(began.spec, settings.home)
+    spec, rooms, pace = restored(began.spec, settings.home), Rooms(settings.home), Pace.local(provider.speed)
     if not journal.state.orders and journal.state.stopping is None:
-        _make_meeting_folder(Path(began.folder))
+        meeting.make(Path(began.folder))
         if spec.kind is Kind.AGILEML:
-            continuing.take_up(spec, Path(began.folder), Rooms(settings.home).kept(spec.name))
-    pace = Pace.local(provider.speed)
+            continuing.take_up(spec, Path(began.folder), rooms.kept(spec.name))
+    at = Whereabouts(rooms.cache, rooms.results(journal.state.run), watching.heard)
     # Made when it is needed: who only gives everything back needs none.
     plan = cache(lambda: made or planned(spec, settings, journal.state.started, began.wall_us))
-    with closing(_work(journal.state, spec, provider, settings, plan, watching)) as work:
+    with closing(work_of(journal.state, spec, provider, plan, at)) as work:
         executor = Executor(journal, provider, work, pace, Patience())
-        brief = _brief(spec, journal, provider, plan, pace)
+        brief = brief_of(spec, journal, provider, plan, pace)
         runner = Runner(journal, provider, executor, work, brief)
         ended = runner.run(lambda: watching.turned(runner.state), _wall_us)
     watching.turned(runner.state)
     if spec.kind is Kind.AGILEML:
-        _keep(spec, runner.state, ended, Rooms(settings.home).kept(spec.name))
+        _keep(spec, runner.state, ended, rooms.kept(spec.name))
     if began.folder:
         shutil.rmtree(began.folder, ignore_errors=True)
     watching.ended(spec, runner.state, ended)
@@ -357,69 +355,8 @@ def _keep(spec: JobSpec, state: RunState, ended: RunEnded, place: Path) -> None:
     if ended.outcome == DONE:
         continuing.forget(place)
     else:
-        continuing.keep(spec, state.machines, Path(state.began.folder), place)
-
-
-def _brief(spec: JobSpec, journal: Journal, provider: LocalProvider, plan: Callable[[], JobPlan], pace: Pace) -> Brief:
-    from spotctl.launch.steering import Steered
-    from spotctl.launch.terms import expectation, tariff_of, terms_of
-
-    budget, tariff = None if spec.budget is None else spec.budget * 3600, tariff_of(provider, journal.state.started)
-
-    def usd_left() -> float:
-        if budget is None:
-            return inf
-        return (budget - guard.committed(journal.state, journal.now(), tariff, pace.teardown)) / NANO_SECONDS_PER_DOLLAR
-
-    def choose() -> tuple[Strategy, Terms]:
-        found = plan()
-        if journal.state.planned is None:
-            journal.write(expectation(found))
-        # What is bought is paid for so long at least.
-        mandate = replace(found.mandate, lease=pace.lease + pace.teardown)
-        return Steered(replace(found, mandate=mandate), lambda: journal.state, usd_left), terms_of(found)
-
-    limits = Limits(budget, max(HOUR, round(30 * SECOND * provider.speed)))
-    return Brief(choose, tariff, pace, limits)
-
-
-def _work(
-    state: RunState,
-    spec: JobSpec,
-    provider: LocalProvider,
-    settings: Settings,
-    plan: Callable[[], JobPlan],
-    watching: Watching,
-) -> Workload:
-    began, program = state.began, spec.program
-    assert began is not None
-    if isinstance(program, Command):
-        from spotctl.launch.commanding import command_work
-
-        known = _secrets_of(spec) if state.stopping is None else {}
-        return command_work(spec, state.run, provider, known, settings.home / "cache", plan)
-    from spotctl.launch.terms import training_job
-    from spotctl.orchestrator.training import Place, Training
-
-    meeting = Path(began.folder)
-    results = Path(spec.outputs.get("model", str(Rooms(settings.home).results(state.run))))
-    # Whoever only gives everything back needs no secret, and may come after it is gone.
-    secret = meeting / SECRET_FILE
-    return Training(
-        training_job(spec, program),
-        Place(meeting, results, spec.workdir),
-        secret.read_bytes() if secret.exists() else b"",
-        provider.speed,
-        watching.heard,
-        continuing.earlier_machines(meeting),
-    )
-
-
-def _secrets_of(spec: JobSpec) -> Mapping[str, str]:
-    missing = [name for name in spec.secrets if name not in os.environ]
-    if missing:
-        raise MissingSecret(f"secret {missing[0]} is not in the environment; export it, then launch again")
-    return {name: os.environ[name] for name in spec.secrets}
+        clock = 0 if state.progress is None else state.progress.clock
+        continuing.keep(spec, state.machines, clock, Path(state.began.folder), place)
 
 
 def begin_market(spec: JobSpec, settings: Settings) -> None:
@@ -437,27 +374,6 @@ def begin_market(spec: JobSpec, settings: Settings) -> None:
                 f"local.speed is {spec.local.speed:g}, but jobs run on a local market at {provider.speed:g}, where the"
                 f" time is {format_time(provider.now())}; wait for them, or give the same speed"
             ) from None
-
-
-def _meeting_folder() -> Path:
-    """Where a run's processes are to meet: named before it is made, so that none is made that no log tells of."""
-    base = tempfile.gettempdir()
-    short = base if len(os.fsencode(base)) <= LONGEST_BASE else "/tmp"  # noqa: S108 - the folder in it is our own alone
-    return Path(short) / f"spotctl-{secrets.token_hex(4)}"
-
-
-def _make_meeting_folder(folder: Path) -> None:
-    """For its owner alone, with the secret by which a run's processes know each other."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise BadRequest(f"{folder} belongs to somebody else; launch again")
-    path = folder / SECRET_FILE
-    if not path.exists():
-        part = path.with_suffix(".part")
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(SECRET_BYTES))
-        part.replace(path)
 
 
 def _dollars(nanos: int) -> str:

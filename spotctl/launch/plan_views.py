@@ -131,7 +131,7 @@ def _interval(beta: Estimate) -> str:
 def _figures(plan: JobPlan) -> Table:
     table = Table.grid(padding=(0, 2))
     for name, value in _lines(plan):
-        table.add_row(Text(name, style="bold"), value)
+        table.add_row(Text(name, style="bold"), Text(value))
     return table
 
 
@@ -180,7 +180,7 @@ def _budget(plan: JobPlan, budget: float) -> str:
 
 def _deadline(plan: JobPlan, deadline: int) -> str:
     if plan.work.assumed:
-        return f"{_moment(deadline)}; whether it is kept depends on the work"
+        return f"{_moment(deadline)}; whether it is kept depends on the work (hours: 8h in the job file says)"
     slack = (deadline - plan.finish_by) / HOUR
     if slack >= 0:
         return f"{_moment(deadline)}: kept, {_hours(slack)} to spare"
@@ -218,7 +218,7 @@ def _rejected(plan: JobPlan, most: int, width: int) -> RenderableType:
     if width >= _WIDE:
         table = _table("rejected", "why", right=False)
         for one in named:
-            table.add_row(market_name(one.market), one.why)
+            table.add_row(market_name(one.market), Text(one.why))
         return Group(table, *_more(more))
     return Group(Text("rejected", style="bold"), *map(_rejected_line, named), *_more(more))
 

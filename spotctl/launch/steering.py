@@ -7,13 +7,20 @@ from dataclasses import replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
-from spotctl.jobspec.job import Training
+from pricing_data.units import HOUR, SECOND
+from spotctl.jobspec.job import JobSpec, Training
+from spotctl.orchestrator import guard
+from spotctl.orchestrator.guard import NANO_SECONDS_PER_DOLLAR
+from spotctl.orchestrator.runner import Brief, Limits
 from spotctl.orchestrator.state import EVICTED, Allocation, RunState
 from spotctl.planning.refuge import WINDOW, Record
 
 if TYPE_CHECKING:
-    from bidbrain.strategies.base import Decision, Situation
+    from bidbrain.strategies.base import Decision, Situation, Strategy
+    from spotctl.orchestrator.execute import Journal
+    from spotctl.orchestrator.reconcile import Pace, Terms
     from spotctl.planning.values import JobPlan
+    from spotctl.providers.base import Provider
 
 
 class Steered:
@@ -34,6 +41,29 @@ class Steered:
         # Who holds nothing and cannot pay for anything is at the end, which the budget's guard declares.
         usd_left = self._usd_left() if situation.holdings else inf
         return self._found.mandate.decide(told, usd_left, record_of(state, now))
+
+
+def brief_of(spec: JobSpec, journal: Journal, provider: Provider, plan: Callable[[], JobPlan], pace: Pace) -> Brief:
+    """Who decides for a run, and within which limits; `plan` is made when there is something to decide."""
+    from spotctl.launch.terms import expectation, tariff_of, terms_of
+
+    budget, tariff = None if spec.budget is None else spec.budget * 3600, tariff_of(provider, journal.state.started)
+
+    def usd_left() -> float:
+        if budget is None:
+            return inf
+        return (budget - guard.committed(journal.state, journal.now(), tariff, pace.teardown)) / NANO_SECONDS_PER_DOLLAR
+
+    def choose() -> tuple[Strategy, Terms]:
+        found = plan()
+        if journal.state.planned is None:
+            journal.write(expectation(found))
+        # What is bought is paid for so long at least.
+        mandate = replace(found.mandate, lease=pace.lease + pace.teardown)
+        return Steered(replace(found, mandate=mandate), lambda: journal.state, usd_left), terms_of(found)
+
+    limits = Limits(budget, max(HOUR, round(30 * SECOND * provider.speed)))
+    return Brief(choose, tariff, pace, limits)
 
 
 def work_left(found: JobPlan, state: RunState, now: int) -> float:

@@ -28,13 +28,16 @@ WEIGHT = 4
 
 
 def learn(
-    runs: Iterable[Observed], vcpus: Mapping[str, float], machines: int, startup: int, eviction: int
+    runs: Iterable[Observed], vcpus: Mapping[str, float], machines: int | None, startup: int, eviction: int
 ) -> Learnt | None:
-    """What runs teach; `startup` and `eviction` are assumed before, `machines` is how many the job may have at most."""
+    """What runs teach; `startup` and `eviction` are assumed before, `machines` is how many the job may have at most.
+
+    Of a job that may have any number nobody can say how long all its machines need.
+    """
     known = sorted(runs, key=lambda run: run.wall_ended)[-RUNS:]
     if not known:
         return None
-    done = [run.machine_hours / machines for run in known if run.done and run.machine_hours]
+    done = [run.machine_hours / machines for run in known if machines and run.done and run.machine_hours]
     scaling = _scaling(known, vcpus)
     return Learnt(
         len(known),

@@ -39,18 +39,16 @@ def hours_of(spec: JobSpec, learnt: Learnt | None) -> float | None:
     return None if learnt is None or counted or spec.hours is not None else learnt.hours
 
 
-def most_machines(spec: JobSpec, otherwise: float) -> float:
+def most_machines(spec: JobSpec) -> int | None:
     """How many machines work for a job at one time, as far as its file says."""
-    if isinstance(spec.program, Command):
-        return float(spec.program.nodes)
-    most = spec.resources.machines.most
-    return otherwise if most is None else float(most)
+    return spec.program.nodes if isinstance(spec.program, Command) else spec.resources.machines.most
 
 
 def _measured(spec: JobSpec, learnt: Learnt) -> dict[str, Measured]:
-    size = {name: most_machines(spec, one.size) for name, one in learnt.throughputs.items()}
+    most = most_machines(spec)
     return {
-        name: Measured(learnt.per_hour(name, size[name]), one.words(name)) for name, one in learnt.throughputs.items()
+        name: Measured(learnt.per_hour(name, most or one.size), one.words(name))
+        for name, one in learnt.throughputs.items()
     }
 
 

@@ -12,6 +12,7 @@ from bidbrain.eviction.hazard import Evidence
 from bidbrain.eviction.survival import Exposure
 from pricing_data.market import Market
 from pricing_data.units import HOUR
+from spotctl.jobspec.job import Kind as JobKind
 from spotctl.ledger.project import recorded, rows_of
 from spotctl.ledger.rows import Kind, Row, Use
 from spotctl.orchestrator import log
@@ -56,20 +57,28 @@ def observed(events: Sequence[log.Row], tariff: Tariff) -> Observed | None:
         state.ended.wall_us,
         state.ended.outcome == DONE,
         sum(row.end - row.begin for row in working) / HOUR,
-        tuple(_cells(events, working)),
+        tuple(_cells(events, working, counts=counts_clocks(state))),
         tuple(_startups(state)),
         tuple(_losses(state)),
         tuple(_evidence(state, events)),
     )
 
 
+def counts_clocks(state: RunState) -> bool:
+    """Whether the run's work is counted in clocks."""
+    return state.began is not None and state.began.spec.get("kind") == JobKind.AGILEML
+
+
 # -- throughput --------------------------------------------------------------------------------------------------------
 
 
-def _cells(events: Sequence[log.Row], working: Sequence[Row]) -> Iterator[Cell]:
-    """Clocks by how many machines worked. What was done between two tellings is spread evenly over the work."""
+def _cells(events: Sequence[log.Row], working: Sequence[Row], *, counts: bool) -> Iterator[Cell]:
+    """Clocks by how many machines worked. What was done between two tellings is spread evenly over the work.
+
+    Of work that is not counted in clocks, as a command's, there is nothing to say.
+    """
     spans = _spans(working)
-    told = [(row.at, row.event.clock) for row in events if isinstance(row.event, Progressed)]
+    told = [(row.at, row.event.clock) for row in events if isinstance(row.event, Progressed)] if counts else []
     clocks, hours = defaultdict[int, float](float), defaultdict[int, dict[str, float]](dict)
     edges = [(spans[0][0] if spans else 0, 0), *told]
     for (begin, before), (end, after) in pairwise(edges):
@@ -121,7 +130,7 @@ def _within(spans: Sequence[Span], begin: int, end: int) -> Iterator[tuple[int, 
 def _startups(state: RunState) -> Iterator[float]:
     """Machines of one order start together, and are one observation."""
     for number in state.allocations:
-        spans = [held.ready - held.started for held in _of(state, number) if held.ready is not None]
+        spans = [held.turns[0] - held.started for held in _of(state, number) if held.turns]
         if spans:
             yield sum(spans) / len(spans)
 

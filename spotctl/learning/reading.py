@@ -34,9 +34,8 @@ def _learnt(settings: Settings, known: Library, spec: JobSpec, before: int) -> L
     tariff = stored(known)
     told = [one for events in runs if (one := observed(events, tariff)) is not None]
     vcpus = {one.name: float(one.vcpus) for one in known.catalog.types if one.cloud in spec.resources.clouds}
-    machines = round(most_machines(spec, 1.0))
     kept = [one for one in told if one.wall_ended <= before]
-    return learn(kept, vcpus, machines, OVERHEADS.startup, OVERHEADS.eviction)
+    return learn(kept, vcpus, most_machines(spec), OVERHEADS.startup, OVERHEADS.eviction)
 
 
 def _comparable(began: RunBegan, spec: JobSpec, before: int) -> bool:

@@ -8,7 +8,7 @@ over whatever price store, gets the same rows. So they are kept nowhere else, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -20,7 +20,7 @@ from pricing_data.units import DAY, SECOND
 from spotctl.ledger.rows import Kind, Row, Use
 from spotctl.ledger.uses import Part, parts, replacements
 from spotctl.orchestrator import log
-from spotctl.orchestrator.events import Corrected, Priced
+from spotctl.orchestrator.events import Corrected, Priced, Sent
 from spotctl.orchestrator.guard import Tariff, bill_of, life_of, sent_amount
 from spotctl.orchestrator.state import Held, RunState, fold
 
@@ -48,20 +48,20 @@ def project(events: Iterable[log.Row], tariff: Tariff, now: int | None = None) -
         state = fold(kept)
         if state.began is not None:
             until = state.at if now is None or state.ended is not None else max(now, state.at)
-            rows.extend(rows_of(state, until, recorded(kept, tariff)))
+            rows.extend(rows_of(state, until, recorded(kept, tariff), settled=_is_settled(state, kept)))
             rows.extend(_corrections(state, kept))
     return Ledger(tuple(rows))
 
 
-def rows_of(state: RunState, now: int, tariff: Tariff) -> list[Row]:
+def rows_of(state: RunState, now: int, tariff: Tariff, *, settled: bool = False) -> list[Row]:
     """The rows of a run, machine by machine; their sum is what the budget counts as spent."""
     renewed = replacements(state)
     rows: list[Row] = []
     for held in sorted(state.machines.values(), key=lambda held: (held.started, held.id)):
-        page = _Page(state, held, now, replaces=held.id in renewed)
+        page = _Page(state, held, now, replaces=held.id in renewed, settled=settled)
         rows += page.computing(bill_of(state, held, now, tariff))
         rows += page.beside()
-    return rows + [_egress(state, number) for number in range(len(state.sent))]
+    return rows + [_egress(state, sent, settled=settled) for sent in state.sent]
 
 
 def on_demand(state: RunState, now: int, tariff: Tariff) -> int:
@@ -91,6 +91,12 @@ def _priced(state: RunState, market: Market, now: int, tariff: Tariff) -> Priced
     return Priced(market, rule, tuple(whole.times[told].tolist()), tuple(whole.prices[told].tolist()))
 
 
+def _is_settled(state: RunState, events: Iterable[log.Row]) -> bool:
+    """Whether the run has ended, and its last events tell its prices: a provider may have known them no more."""
+    known = {row.event.market for row in events if isinstance(row.event, Priced)}
+    return state.ended is not None and known >= {allocation.market for allocation in state.allocations.values()}
+
+
 def recorded(events: Iterable[log.Row], otherwise: Tariff) -> Tariff:
     """The tariff that a run's own events tell; what they do not tell is left to another."""
     known = {row.event.market: row.event for row in events if isinstance(row.event, Priced)}
@@ -118,6 +124,7 @@ class _Page:
     held: Held
     now: int
     replaces: bool
+    settled: bool
     _parts: tuple[Part, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -176,7 +183,7 @@ class _Page:
             price,
             amount,
             listed if needed else 0,
-            self.state.ended is not None,
+            self.settled,
         )
 
     def _second(self, at: int) -> int:
@@ -194,20 +201,17 @@ def _by_day(whole: Iterable[Part]) -> Iterator[Part]:
 # -- beside machines ---------------------------------------------------------------------------------------------------
 
 
-def _egress(state: RunState, number: int) -> Row:
-    sent = state.sent[number]
+def _egress(state: RunState, sent: Sent, *, settled: bool) -> Row:
     amount = sent_amount(sent)
-    held = state.machines[sent.id]
-    page = _Page(state, held, state.at, replaces=False)
+    page = _Page(state, state.machines[sent.id], state.at, replaces=False, settled=settled)
     return page.row(Kind.EGRESS, sent.at, sent.at, Use.WORKING, sent.price, amount, amount)
 
 
 def _corrections(state: RunState, events: Iterable[log.Row]) -> Iterator[Row]:
     for row in events:
         if isinstance(event := row.event, Corrected):
-            page = _Page(state, state.machines[event.id], state.at, replaces=False)
-            correction = page.row(Kind.CORRECTION, event.at, event.at, Use.WORKING, 0, event.amount, 0)
-            yield replace(correction, settled=True)
+            page = _Page(state, state.machines[event.id], state.at, replaces=False, settled=True)
+            yield page.row(Kind.CORRECTION, event.at, event.at, Use.WORKING, 0, event.amount, 0)
 
 
 def _job(state: RunState) -> str:

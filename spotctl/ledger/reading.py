@@ -17,7 +17,7 @@ from spotctl.jobspec.file import restored
 from spotctl.launch.launching import Rooms, local_provider
 from spotctl.ledger.project import Ledger, project
 from spotctl.orchestrator import log
-from spotctl.orchestrator.events import RunBegan
+from spotctl.orchestrator.events import RunBegan, RunEnded
 from spotctl.orchestrator.guard import Tariff
 from spotctl.orchestrator.log import is_running
 from spotctl.orchestrator.state import fold
@@ -85,8 +85,10 @@ def _now(events: tuple[log.Row, ...], settings: Settings) -> int | None:
 
     If nobody does, as after a kill, its machines have returned themselves at the ends of these.
     """
+    if any(isinstance(row.event, RunEnded) for row in events):
+        return None
     state = fold(events)
-    if state.ended is not None or state.began is None or state.began.provider != "local":
+    if state.began is None or state.began.provider != "local":
         return None
     provider = local_provider(settings, restored(state.began.spec, settings.home))
     now = provider.now() if provider.has_begun else state.at

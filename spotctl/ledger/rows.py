@@ -41,8 +41,8 @@ class Use(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A part of a machine's life and what it cost. Rows are settled when their run has ended, and never change from
-    then on; corrections are new rows.
+    """A part of a machine's life and what it cost. Rows are settled when their run has ended and its prices are in
+    the log, and never change from then on; corrections are new rows.
 
     `begin` and `end` are microseconds UTC on the provider's clock (a replayed market's is in its past), `price` is in
     nano-dollars per hour: the one in force by the billing rule. `amount` and `on_demand` are exact, in

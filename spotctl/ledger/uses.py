@@ -19,15 +19,27 @@ def parts(state: RunState, held: Held, end: int) -> list[Part]:
     A machine of which it is not known when it began to work works from when it runs, unless it belongs to a training,
     whose nodes say so.
     """
-    loads = held.ready is not None or _says_when_ready(state)
     ran = _within(held.ran, held.started, end)
-    ready = _within(held.ready if loads else ran, ran, end)
-    over = min((at for at in (held.left, state.stopped) if at is not None), default=end)
-    over = _within(over, ran, end)
-    ready = min(ready, over)
-    first = [(held.started, ran, Use.STARTING), (ran, ready, Use.LOADING)]
-    worked = _with_redone(ready, over, ((one.begin, one.end) for one in state.redone))
-    return [part for part in (*first, *worked, (over, end, Use.IDLE)) if part[0] < part[1]]
+    over = _within(state.stopped, ran, end)
+    turns = held.turns if held.turns or _says_when_ready(state) else (ran,)
+    whole = ((held.started, ran, Use.STARTING), *_since(ran, over, end, turns, state))
+    return [part for part in whole if part[0] < part[1]]
+
+
+def _since(ran: int, over: int, end: int, turns: Iterable[int], state: RunState) -> Iterator[Part]:
+    """What follows once it runs: it loads, works by turns until the run is over, and is idle beside that."""
+    within = [_within(turn, ran, over) for turn in turns]
+    if len(within) % 2:
+        within.append(over)
+    at, before = ran, Use.LOADING
+    for begin, until in zip(within[::2], within[1::2], strict=True):
+        yield at, begin, before
+        yield from _with_redone(begin, until, ((one.begin, one.end) for one in state.redone))
+        at, before = until, Use.IDLE
+    if before is Use.LOADING:
+        yield at, over, before
+        at = over
+    yield at, end, Use.IDLE
 
 
 def replacements(state: RunState) -> frozenset[str]:

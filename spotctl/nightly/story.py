@@ -55,7 +55,7 @@ _ADVICE = {
     NOT_IN_TIME: "give it more machines in {file}, an earlier --at or a later --deadline; see spotctl plan {file}",
     BUDGET: "raise budget in {file} (spotctl plan {file} says what to expect); then: spotctl nightly run {name}",
     NOT_PERMITTED: "renew the login, or put valid credentials into {environment}; then: spotctl nightly run {name}",
-    MISSED: "nothing, or to run it now: spotctl nightly run {name}; a computer that is off at night needs a later --deadline",
+    MISSED: "nothing, or to run it now: spotctl nightly run {name}; if it sleeps every night, give a later --deadline",
     NO_SECRET: "write it into {environment}, as a line NAME=value; then: spotctl nightly run {name}",
     NOT_BEGUN: "mend what is said above; then: spotctl nightly run {name}",
 }

@@ -98,7 +98,7 @@ class Executor:
             if isinstance(intent, ev.RentIntended) and self._is_moot(intent):
                 self._abandon(intent)
             else:
-                self._finish(intent)
+                self._finish(intent, repeated=True)
 
     def _is_moot(self, order: ev.RentIntended) -> bool:
         """Whether nobody wants the machines of an order any more: what of them came will be found by looking."""
@@ -142,10 +142,10 @@ class Executor:
         self._journal.write(intent)
         self._finish(intent)
 
-    def _finish(self, intent: Intended) -> None:
+    def _finish(self, intent: Intended, *, repeated: bool = False) -> None:
         match intent:
             case ev.RentIntended():
-                outcome = self._rent(intent)
+                outcome = self._rent(intent, repeated=repeated)
             case ev.RenewIntended():
                 outcome = self._renew(intent)
             case ev.ReturnIntended():
@@ -154,11 +154,23 @@ class Executor:
         if outcome is not None:
             self._journal.write(outcome)
 
-    def _rent(self, intent: ev.RentIntended) -> Event | None:
+    def _rent(self, intent: ev.RentIntended, *, repeated: bool) -> Event | None:
+        unanswered = repeated
+
+        def call() -> tuple[Machine, ...]:
+            nonlocal unanswered
+            try:
+                return self._provider.rent(self._order(intent))
+            except Unanswered:
+                unanswered = True
+                raise
+
         try:
-            machines = self.asked(lambda: self._provider.rent(self._order(intent)), refusals=(ProviderError,))
+            machines = self.asked(call, refusals=(ProviderError,))
         except ProviderError as error:
-            self._journal.write(ev.RentRefused(intent.intent, type(error).__name__, str(error)))
+            # An earlier call, of which nobody heard, may have come through all the same.
+            why = ABANDONED if unanswered else type(error).__name__
+            self._journal.write(ev.RentRefused(intent.intent, why, str(error)))
             if isinstance(error, NotPermitted):
                 raise
             return None

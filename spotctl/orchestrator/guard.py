@@ -15,6 +15,7 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import NANOS_PER_DOLLAR, SECOND
 from spotctl.orchestrator.events import Intended, RenewIntended, RentIntended, ReturnIntended, Sent
+from spotctl.orchestrator.observe import PATIENCE
 from spotctl.orchestrator.state import EVICTED, Allocation, Held, RunState
 
 NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
@@ -47,7 +48,11 @@ def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
     """
     later = sum(_to_lease_end(state, held, now, tariff, teardown) for held in state.alive)
     asked = sum(_asked(state, intent, now, tariff, teardown) for intent in state.open.values())
-    unclear = sum(_unclear(state, state.orders[intent], tariff, teardown) for intent in state.unclear)
+    unclear = sum(
+        _unclear(state, state.orders[intent], tariff, teardown)
+        for intent, since in state.unclear.items()
+        if now < since + PATIENCE
+    )
     return spent(state, now, tariff) + later + asked + unclear
 
 

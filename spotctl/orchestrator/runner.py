@@ -12,8 +12,10 @@ from pricing_data.units import HOUR, MINUTE, format_usd
 from spotctl import ledger
 from spotctl.orchestrator import events as ev
 from spotctl.orchestrator import guard, observe, reconcile
+from spotctl.orchestrator.errors import LogFailed
 from spotctl.orchestrator.execute import Executor, Journal
 from spotctl.orchestrator.guard import Tariff
+from spotctl.orchestrator.observe import PATIENCE
 from spotctl.orchestrator.reconcile import Buy, GiveBack, Instruction, Pace, Renew, Terms
 from spotctl.orchestrator.state import RunState
 from spotctl.orchestrator.workload import BUDGET, NO_CAPACITY, NOT_PERMITTED, Verdict, Workload
@@ -73,6 +75,7 @@ class Runner:
         self._brief = brief
         self._asked = _Asked()
         self._left = 1.0
+        self._sure = False
         self._alone_since: int | None = None
 
     @cached_property
@@ -93,35 +96,42 @@ class Runner:
                 if not self._over():
                     pause()
             return self._end(wall_us())
+        except LogFailed as error:
+            self._executor.let_go()
+            raise LogFailed(f"{error}; what ran was given back") from error
         except Exception:
-            # The log cannot be written, or nobody thought of this: nothing is left running, whatever it is.
+            # Nobody thought of this; nothing is left running, whatever it is.
             self._executor.let_go()
             raise
 
     def turn(self) -> None:
         """One round."""
+        stopping, self._sure = self.state.stopping is not None, False
         try:
             machines = self._look()
+            self._sure = stopping and machines is not None
             unclear = self.state.unclear
             self._executor.settle()
             if self.state.unclear != unclear:
                 # Machines of an order that nobody answered are known by looking once more.
                 machines = self._look()
-            self._hear(self._workload.turn(self.state, machines, self._journal.now()))
+                self._sure = stopping and machines is not None
+            self._hear(self._workload.turn(self.state, machines or (), self._journal.now()))
             self._act()
         except NotPermitted as error:
+            self._sure = stopping
             self._not_permitted(error)
         except ProviderError:
             # Prices that are not told now may be in the next turn; without them no money is spent.
             return
 
-    def _look(self) -> Sequence[Machine]:
+    def _look(self) -> Sequence[Machine] | None:
         machines = self._executor.look()
         if machines is not None:
             for event in observe.news(self.state, machines, self._journal.now(), self._provider.name):
                 self._journal.write(event)
         self._journal.catch_up()
-        return machines or ()
+        return machines
 
     def _hear(self, verdict: Verdict) -> None:
         for event in verdict.told:
@@ -262,12 +272,14 @@ class Runner:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def _over(self) -> bool:
+        """Nothing of it is left, and that was seen after it was to end: machines of a lost answer come to light so."""
         state = self.state
-        return state.ended is not None or (state.stopping is not None and not state.alive and not self._unsettled())
+        return state.ended is not None or (self._sure and not state.alive and not self._unsettled())
 
     def _unsettled(self) -> bool:
         """Whether an order may still bring machines; renewals and returns of machines that are gone are moot."""
-        return any(isinstance(intent, ev.RentIntended) for intent in self.state.open.values())
+        asked = any(isinstance(intent, ev.RentIntended) for intent in self.state.open.values())
+        return asked or any(self._journal.now() < since + PATIENCE for since in self.state.unclear.values())
 
     def _end(self, wall_us: int) -> ev.RunEnded:
         if self.state.ended is None:

@@ -19,7 +19,8 @@ FIRST_REST, LONGEST_REST = 2 * MINUTE, 60 * MINUTE
 """How long a market that refused or took machines is left alone: twice as long each time, up to an hour."""
 
 ABANDONED = "Abandoned"
-"""Why an order is closed that nobody answered: its machines may have come, and are found by looking if they have."""
+"""Why an order is closed that nobody answered, or that was refused when it was repeated: its machines may have come,
+and are found by looking if they have."""
 
 EVICTED = "evicted"
 
@@ -44,7 +45,8 @@ class Allocation:
 class Held:
     """A machine, from its grant to its end and beyond.
 
-    `ran` is when it was first seen running, `ready` when it began to work, `left` when it stopped to, where known.
+    `ran` is when it was first seen running, `turns` when it began to work, left off, began again and so on, as far as
+    its work tells.
     """
 
     id: str
@@ -53,8 +55,7 @@ class Held:
     lease_until: int
     running: bool = False
     ran: int | None = None
-    ready: int | None = None
-    left: int | None = None
+    turns: tuple[int, ...] = ()
     warned_until: int | None = None
     returning: bool = False
     ended: int | None = None
@@ -92,7 +93,7 @@ class RunState:
     open: Mapping[int, Intended] = field(default_factory=dict)
     orders: Mapping[int, ev.RentIntended] = field(default_factory=dict)
     ordered: Mapping[int, int] = field(default_factory=dict)
-    unclear: frozenset[int] = frozenset()
+    unclear: Mapping[int, int] = field(default_factory=dict)
     allocations: Mapping[int, Allocation] = field(default_factory=dict)
     machines: Mapping[str, Held] = field(default_factory=dict)
     rests: Mapping[Market, Rest] = field(default_factory=dict)
@@ -176,7 +177,7 @@ def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
 
 def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
     if event.why == ABANDONED:
-        state = replace(state, unclear=state.unclear | {event.intent})
+        state = replace(state, unclear={**state.unclear, event.intent: at})
     return _rested(_closed(state, event.intent), state.orders[event.intent].market, at, taken=False)
 
 
@@ -231,10 +232,15 @@ def _sent(state: RunState, event: ev.Sent, _: int) -> RunState:
 
 def _progressed(state: RunState, event: ev.Progressed, _: int) -> RunState:
     ready, left = {one.id: one.at for one in event.ready}, {one.id: one.at for one in event.left}
-    # A controller that was started again may say it twice.
-    state = _machines(state, ready, lambda held: replace(held, ready=held.ready or ready[held.id]))
-    state = _machines(state, left, lambda held: replace(held, left=left[held.id]))
+    state = _machines(state, ready, lambda held: _turned(held, ready[held.id], works=True))
+    state = _machines(state, left, lambda held: _turned(held, left[held.id], works=False))
     return replace(state, progress=event, redone=(*state.redone, *event.redone))
+
+
+def _turned(held: Held, at: int, *, works: bool) -> Held:
+    worked = len(held.turns) % 2 == 1
+    # A controller that was started again may say the same twice.
+    return held if works == worked else replace(held, turns=(*held.turns, max((at, *held.turns[-1:]))))
 
 
 def _planned(state: RunState, event: ev.Planned, _: int) -> RunState:

@@ -22,7 +22,7 @@ from pricing_data.units import SECOND
 from spotctl.orchestrator.events import Progressed, RentIntended
 from spotctl.orchestrator.state import Held, RunState
 from spotctl.orchestrator.timesheet import Timesheet
-from spotctl.orchestrator.workload import DONE, FAILED, Verdict
+from spotctl.orchestrator.workload import DONE, FAILED, NOTHING_EARLIER, Earlier, Verdict
 from spotctl.providers.base import Machine, Payload
 from spotctl.train.job import check_nothing_lost, save_model
 
@@ -59,9 +59,8 @@ class Training:
         secret: bytes,
         speed: float,
         heard: Callable[[Iteration], None],
-        earlier: Sequence[str] = (),
+        earlier: Earlier = NOTHING_EARLIER,
     ) -> None:
-        """`earlier` are machines of runs that this one goes on from; none of them is left."""
         self._job = job
         self._place = place
         self._secret = secret
@@ -131,9 +130,9 @@ class Training:
             done, self._last_line = self._so_far(state)
             if self._last_line is not None:
                 return ()
-            last = max(done, 0 if state.progress is None else state.progress.clock)
+            last = max(done, 0 if state.progress is None else state.progress.clock, self._earlier.clock)
             self._head = Head(self._job, self._place.meeting, self._secret, self._note, last)
-            for machine in self._earlier:
+            for machine in self._earlier.machines:
                 self._head.lose(machine)
             # Who ended while nobody was here may have been told to; nobody else heard why.
             self._exited_before = {machine.id for machine in machines if machine.exit_code is not None}

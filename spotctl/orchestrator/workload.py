@@ -38,6 +38,18 @@ class Verdict:
     share: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """Runs of the same training that this one goes on from: their machines, of which none is left, and their clocks."""
+
+    machines: tuple[str, ...] = ()
+    clock: int = 0
+
+
+NOTHING_EARLIER = Earlier()
+"""Of a run that begins anew."""
+
+
 class Workload(Protocol):
     """The work of one run. All it knows outlives its process, so that another may go on with it."""
 

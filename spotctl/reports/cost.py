@@ -15,6 +15,9 @@ from spotctl.reports.story import Eviction, Story
 WAITING = frozenset({Use.STARTING, Use.LOADING, Use.IDLE})
 """What is paid though nothing is worked: machines start, load, and are there before others or after the end."""
 
+BESIDE = frozenset({Kind.DISK, Kind.ADDRESS, Kind.EGRESS})
+"""What is charged beside the time of machines."""
+
 UNTAGGED = "untagged"
 
 
@@ -184,7 +187,7 @@ def _figures(rows: Sequence[Row], stories: Sequence[Story], evictions: int, *, w
     uses = dict.fromkeys(Use, 0)
     besides = 0
     for row in rows:
-        if row.kind in _BESIDES:
+        if row.kind in BESIDE:
             besides += row.amount
         else:
             uses[row.use] += row.amount
@@ -201,9 +204,6 @@ def _figures(rows: Sequence[Row], stories: Sequence[Story], evictions: int, *, w
         going_on=sum(story.goes_on for story in stories),
         work=_work(stories) if whole else None,
     )
-
-
-_BESIDES = frozenset({Kind.DISK, Kind.ADDRESS, Kind.EGRESS})
 
 
 def _work(stories: Sequence[Story]) -> int | None:

@@ -44,7 +44,7 @@ def both(draw: Callable[[Frame], str], height: int = 280, top: int = 16) -> str:
 
 def figure(picture: str, keys: Sequence[tuple[str, str]] = (), figures: str = "") -> str:
     """A chart with what its colours mean, and its figures as a table for whoever wants or needs them."""
-    more = f'<details><summary>Figures</summary>{figures}</details>' if figures else ""
+    more = f"<details><summary>Figures</summary>{figures}</details>" if figures else ""
     return f"<figure>{legend(keys) if keys else ''}{picture}{more}</figure>"
 
 

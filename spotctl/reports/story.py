@@ -160,9 +160,10 @@ def _work(state: RunState) -> int | None:
     clocks = None if state.ended is None else state.ended.facts.get("clocks")
     if isinstance(clocks, int):
         return clocks
-    if state.progress is not None:
+    kind = state.began.spec.get("kind")
+    if state.progress is not None and kind != "command":
         return state.progress.clock
-    return 0 if state.began.spec.get("kind") == "agileml" else None
+    return 0 if kind == "agileml" else None
 
 
 def _tags(spec: Mapping[str, Any]) -> Mapping[str, str]:

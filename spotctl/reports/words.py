@@ -100,11 +100,12 @@ def headline(report: Report) -> str:
 
 def span_of(report: Report) -> str:
     """When it happened, by which clock, and whether anything was really paid."""
-    first = min(story.wall_began for story in report.stories)
-    last = max((story.wall_ended or report.made_at) for story in report.stories)
-    when = f"Runs that began from {minute(first)}" + (f" and ended by {minute(last)}" if last > first else "")
+    began = [story.wall_began for story in report.stories]
+    if len(report.stories) == 1:
+        ended = report.stories[0].wall_ended
+        when = f"Began {minute(began[0])}, {'goes on' if ended is None else f'ended {minute(ended)}'}."
+    else:
+        when = f"Runs that began from {minute(min(began))} to {minute(max(began))}."
     if not report.is_replayed:
-        return f"{when}."
-    return (
-        f"{when}. The market of this computer replays prices of a past, and rows carry its clock: nobody was charged."
-    )
+        return when
+    return f"{when} The market of this computer replays prices of a past, and rows carry its clock: nobody was charged."

@@ -32,6 +32,7 @@ from tests.agileml import toys
 from tests.agileml.targets import (
     AT_START,
     EVENTS,
+    FROM_THE_START,
     KINDS,
     NEVER_SENT,
     ONCE,
@@ -55,8 +56,8 @@ MOST_STIRS = 20
 ON_THE_HEELS = 0.3
 """How often another event follows soon after the one that a schedule aims at: before it is dealt with."""
 
-LEARNING = 0.15
-"""How often the job learns its stage, as fast as it can, instead of going by the ratio."""
+LEARNING = 0.4
+"""How often a job that aims at nothing learns its stage, as fast as it can, instead of going by the ratio."""
 
 PARTITIONS = 8
 THRESHOLDS = Thresholds(second=1, third=3)
@@ -138,7 +139,7 @@ class Schedule:
             thresholds=THRESHOLDS,
             checkpoint_every=chance.choice([1, 2] if saves else [0, 1, 2]),
             stop=lambda iteration: limited and iteration.clock >= STOPPED_AT,
-            stage=HASTY if chance.random() < LEARNING else None,
+            stage=HASTY if chance.random() < LEARNING and target is None else None,
         )
         job = JobSettings(
             partitions=PARTITIONS,
@@ -163,9 +164,10 @@ class Schedule:
     def _aim(self, target: Target) -> None:
         """Have the event happen as soon as its moment comes, and see that it comes."""
         strike = partial(self._strike_and_follow, target.event)
-        after = 0 if target.kind in ONCE else self._chance.choice([0, 0, 40, 200])
-        self.watch.triggers.append(Trigger(strike, after, target.stage, target.kind))
         way = way_to(target)
+        seldom = target.kind in ONCE or (way is not None and target.kind not in FROM_THE_START)
+        after = 0 if seldom else self._chance.choice([0, 0, 40, 200])
+        self.watch.triggers.append(Trigger(strike, after, target.stage, target.kind))
         if way is not None:
             self._stir(target, way, self._chance.randrange(20, 300), MOST_STIRS)
 
@@ -173,6 +175,8 @@ class Schedule:
         """As long as the target is not met, have something happen again and again that may lead there."""
 
         def act(simulation: Simulation, _: str) -> bool:
+            if way.settled and not simulation.controller.stable:
+                return False
             if target not in self.met and left:
                 if not self._restore(simulation):
                     self._befall(simulation, self._chance.choice(way.causes))
@@ -180,7 +184,7 @@ class Schedule:
                 self._stir(target, way, simulation.delivered + apart, left - 1)
             return True
 
-        self.watch.triggers.append(Trigger(act, after))
+        self.watch.triggers.append(Trigger(act, after, kind=way.at))
 
     def _restore(self, simulation: Simulation) -> bool:
         """Bring back the footprint of the start, so that the stage comes round again; False if it is there."""

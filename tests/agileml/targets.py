@@ -78,48 +78,60 @@ ABOVE: dict[int, Footprints] = {1: ((1, 2), (2, 3), (2, 4)), 2: ((1, 4), (2, 7))
 """Fall into the stage when a few transient nodes go; of stage 3 nothing is above."""
 
 
-AMONG_RELIABLE: dict[int, Footprints] = {**ABOVE, 1: ((2, 2), (3, 3), (2, 3))}
+AMONG_RELIABLE: Footprints = ((2, 2), (3, 3), (2, 3))
 """In stage 1 a version is asked for only where partitions move between reliable nodes while another node is lost."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How messages of some kinds come about: from which footprints, by what, and how many deliveries apart at least."""
+    """How messages of some kinds come about: from which footprints, by what, and how many deliveries apart at least.
+
+    `settled`: only once a version is stable; before, nobody has to ask for it. `at`: right after such a message.
+    """
 
     kinds: str
     start: dict[int, Footprints]
     causes: tuple[str, ...]
     apart: int = 4
+    settled: bool = False
+    at: str | None = None
 
 
 WAYS = (
     Way("Drain Drained EndOfLife EndOfLifeSeen Leave Warned", ROOMY, ("warn one",)),
     Way("Adopted TakeShard GiveShard", ROOMY, ("join", "warn one")),
-    Way("Hello Ready Enter", AT_START, ("join", "join reliable")),
+    Way("Hello Ready Enter Reads", AT_START, ("join", "join reliable")),
+    Way("Patch", {1: ((1, 2), (2, 3))}, ("warn half", "warn one"), at="Patch"),
     Way("Move Handover Taken Route Routed Patch", ABOVE, ("warn one", "warn half", "join reliable", "join")),
-    Way("NeedVersion Restore", AMONG_RELIABLE, ("kill one", "kill half", "join reliable", "kill controller"), 1),
+    Way("NeedVersion Restore", {3: ((1, 5), (1, 6))}, ("kill one",), 4, True),
+    Way("NeedVersion Restore", {1: AMONG_RELIABLE}, ("kill one", "join reliable", "kill controller"), 1, True),
+    Way("NeedVersion Restore", ABOVE, ("kill one", "kill half", "join reliable", "kill controller"), 1, True),
     Way("Recover Restored", ROOMY, ("kill one", "kill controller")),
 )
 
 
 def way_to(target: Target) -> Way | None:
     """What to do for a target to be reached; None: its message comes by itself."""
-    return next((way for way in WAYS if target.kind in way.kinds.split()), None)
+    return next((way for way in WAYS if target.kind in way.kinds.split() and target.stage in way.start), None)
 
 
 ONCE = ("Limit", "Collect", "Collected")
 """Come at one moment of a job only, at its end."""
 
-RARE = ("NeedVersion", "Restore")
-"""Half of the schedules that aim at these miss: two things have to meet."""
+FROM_THE_START = ("Hello", "Ready", "Recover", "Restored", "Reads")
+"""Come when a job begins; what befalls it then is not all that is of interest."""
+
+RARE = ("NeedVersion", "Restore", "Patch")
+"""Many schedules that aim at these miss: two things have to meet."""
 
 
 @cache
 def aims() -> tuple[Target, ...]:
-    """All targets, those that do not come by themselves several times."""
+    """All targets, those that do not come by themselves more often."""
     sought = [target for target in targets() if way_to(target)]
     rare = [target for target in sought if target.kind in RARE]
-    return (*targets(), *sought * 3, *rare * 4)
+    plain = [target for target in targets() if not way_to(target)]
+    return (*plain * 2, *sought * 3, *rare * 6)
 
 
 def target_of(seed: int) -> Target | None:

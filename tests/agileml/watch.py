@@ -44,6 +44,7 @@ class Watch:
     kinds: set[tuple[int, str]] = field(default_factory=set)
     digest: str = ""
     _stable: dict[int, int] = field(default_factory=dict)
+    _last: tuple[int, int] = (0, 0)
     _reliable: set[str] = field(default_factory=set)
     _backups: dict[tuple[int, str, int], tuple[BackedUp, int]] = field(default_factory=dict)
     _expected: dict[tuple[int, int, int], State] = field(default_factory=dict)
@@ -98,11 +99,13 @@ class Watch:
         before = self._stable.get(epoch, 0)
         assert controller.stable >= before, "what was stable no longer is"
         self._stable[epoch] = controller.stable
-        table, safe = controller.table, controller.stable > before
+        table, now = controller.table, (controller.epoch, controller.stable)
+        advanced = self._last[0] == now[0] and self._last[1] < now[1]
+        self._last = now
         if not simulation.away and simulation.nodes.keys() >= {*table.owners, *table.backups} - {""}:
             for partition, (owner, backup) in enumerate(zip(table.owners, table.backups, strict=True)):
                 if not _holds(simulation.nodes[backup or owner], partition, controller.stable):
-                    self._check_kept(simulation, partition, reliable=safe and bool(backup))
+                    self._check_kept(simulation, partition, reliable=advanced and bool(backup))
 
     @staticmethod
     def _check_kept(simulation: Simulation, partition: int, *, reliable: bool) -> None:

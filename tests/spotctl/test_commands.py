@@ -72,7 +72,7 @@ else:
         except OSError:
             time.sleep(0.02)
 stream = mate.makefile("rw")
-while step < 60:
+while step < 40:
     time.sleep(0.05)
     stream.write(f"{step}\\n")
     stream.flush()
@@ -107,7 +107,7 @@ def job(folder: Path, program: str, *lines: str, words: str = "") -> Path:
 
 def happened(home: Path) -> list[ev.Event]:
     with EventLog(home / "log.sqlite") as log:
-        return [row.event for row in log.of_run(log.beginnings()[-1].run)]
+        return [row.event for begun in log.beginnings()[-1:] for row in log.of_run(begun.run)]
 
 
 def eventually(seen: Callable[[], object]) -> None:
@@ -117,8 +117,12 @@ def eventually(seen: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def launched(path: Path, *words: str) -> subprocess.Popen[bytes]:
-    arguments = [sys.executable, "-c", "from spotctl.cli.app import main; main()", "launch", str(path), "--yes", *words]
+def launched(path: Path) -> subprocess.Popen[bytes]:
+    return started("launch", str(path), "--yes")
+
+
+def started(*words: str) -> subprocess.Popen[bytes]:
+    arguments = [sys.executable, "-c", "from spotctl.cli.app import main; main()", *words]
     return subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -191,8 +195,8 @@ def test_a_gang_goes_on_together_when_one_of_it_is_lost(tmp_path: Path, home: Pa
     events = happened(home)
     first, second = (event.machines for event in events if isinstance(event, ev.WorkBegan))
     assert len(set(first) & set(second)) == 1, "the one that was left goes on with a new mate"
-    assert (tmp_path / "results" / "steps").read_text() == "0 60"
-    assert (tmp_path / "results" / "node-1" / "steps").read_text() == "1 60"
+    assert (tmp_path / "results" / "steps").read_text() == "0 40"
+    assert (tmp_path / "results" / "node-1" / "steps").read_text() == "1 40"
     lines = beginnings()
     assert [line.split(" from")[0] for line in sorted(lines)] == ["rank 0 of 2"] * 2 + ["rank 1 of 2"] * 2
     again = {line.split()[-1] for line in lines} - {"0"}
@@ -226,6 +230,31 @@ def test_what_was_stopped_is_gone_on_with_and_what_is_done_begins_anew(tmp_path:
         begun.append(steps())
     assert begun[0] == begun[2] == 0 < begun[1]
     assert (tmp_path / "results" / "steps").read_text() == "60"
+
+
+def test_a_command_runs_on_while_its_launcher_is_killed_and_is_not_begun_twice(tmp_path: Path, home: Path) -> None:
+    path = job(
+        tmp_path,
+        PAIR,
+        "nodes: 2",
+        "setup: sleep 0.3",
+        "checkpoint: {path: kept}",
+        "outputs: {result: results}",
+        "strategy: on-demand",
+    )
+    launcher = launched(path)
+    for seen in (1, 2):
+        eventually(lambda: len([one for one in happened(home) if isinstance(one, ev.Rented | ev.WorkBegan)]) >= seen)  # noqa: B023
+        time.sleep(0.2)
+        launcher.kill()
+        launcher.wait()
+        launcher = started("resume", "counting")
+    assert launcher.wait(60) == 0
+    events = happened(home)
+    assert sum(isinstance(event, ev.WorkBegan) for event in events) == 1
+    assert sum(len(event.machines) for event in events if isinstance(event, ev.Rented)) == 2
+    assert len(beginnings()) == 2
+    assert (tmp_path / "results" / "steps").read_text() == "0 40"
 
 
 def test_several_jobs_run_side_by_side_and_the_worst_is_the_exit_code(tmp_path: Path, home: Path) -> None:

@@ -192,6 +192,23 @@ OF_COMMANDS = [
         "kind: command\ncheckpoint: {path: ckpt, every: often}",
         "3: checkpoint.every: 'often' is no span of time; allowed is auto, or a number with a unit: 90s, 15m, 10h",
     ),
+    ("kind: command", "kind: command\nhours: 8", "3: hours: 8 has no unit; allowed is a number with a unit: 90s, 15m,"),
+    ("kind: command", "kind: command\nhours: 0h", "3: hours: '0h' is 0, or longer than a hundred years; allowed is a"),
+    (
+        "kind: command",
+        "kind: command\ncheckpoint: {path: file://host/ckpt}",
+        "3: checkpoint.path: 'file://host/ckpt' does not fit; allowed is a path, file:///PATH, s3://BUCKET/..., gs://",
+    ),
+    (
+        "kind: command",
+        "kind: command\noutputs: {a-b: /x, a_b: /y}",
+        "3: outputs.a_b: is $OUTPUT_A_B like a-b; allowed is another name",
+    ),
+    (
+        "kind: command",
+        "kind: command\noutputs: {a: /x}\nsecrets: [OUTPUT_A]",
+        "3: outputs.a: is $OUTPUT_A, which env or secrets set; allowed is another name",
+    ),
 ]
 
 WHOLE = [

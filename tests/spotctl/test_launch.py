@@ -31,8 +31,8 @@ def home(tmp_path: Path) -> Iterator[Path]:
     assert not processes(tmp_path)
 
 
-def start(*words: str | Path) -> subprocess.Popen[bytes]:
-    arguments = [sys.executable, "-c", "from spotctl.cli.app import main; main()", *map(str, words)]
+def start(*words: str | Path, first: str = "") -> subprocess.Popen[bytes]:
+    arguments = [sys.executable, "-c", f"{first}\nfrom spotctl.cli.app import main; main()", *map(str, words)]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -108,9 +108,24 @@ def test_what_was_trained_before_an_early_end_is_kept(
     assert (ended.code, ended.json["outcome"], ended.json["message"]) == (4, "budget reached", "enough")
     # Every tenth clock is kept; one may still be on its way.
     assert ended.json["checkpoint_clock"] in (10, 20)
-    expected = spotctl("launch", training(tmp_path, ended.json["checkpoint_clock"]), "--yes", "--json").json
+    path = training(tmp_path, ended.json["checkpoint_clock"])
+    expected = spotctl("launch", path, "--yes", "--fresh", "--json").json
     with np.load(ended.json["checkpoint"]) as model:
         assert model_digest(dict(model)) == expected["model_sha256"]
+
+
+def test_a_full_disk_leaves_nothing_running(tmp_path: Path, home: Path) -> None:
+    path = training(tmp_path, 10**6)
+    # Writing more to any file fails, in the launcher and in whatever it starts.
+    full = "from resource import *; setrlimit(RLIMIT_FSIZE, (80 << 10, 80 << 10))"
+    with start("launch", path, "--yes", "--json", first=full) as launcher:
+        out, err = launcher.communicate(timeout=180)
+    assert (launcher.returncode, out) == (1, b"")
+    assert err.decode().startswith(f"spotctl: event log {home}")
+    assert err.decode().endswith("; what ran was given back\n")
+    assert err.count(b"\n") == 1
+    assert spotctl("gc", "--json").json["resources"] == []
+    assert spotctl("down", "small").code == 0
 
 
 def test_a_run_is_stopped_from_elsewhere(tmp_path: Path, home: Path) -> None:
@@ -137,10 +152,12 @@ def test_what_a_killed_run_holds_is_given_back(tmp_path: Path, home: Path) -> No
     assert spotctl("gc", "--json").json["resources"] == []
     (home / "log.sqlite").rename(home / "log.lost")
     unowned = spotctl("gc", "--json").json["resources"]
-    assert {one["id"] for one in unowned} == _machines_of(home / "log.lost")
+    # Leases end whether anybody looks or not: on a slow computer, some may have by now.
+    assert {one["id"] for one in unowned} <= _machines_of(home / "log.lost")
     (home / "log.lost").rename(home / "log.sqlite")
     assert spotctl("down", "--all").code == 0
-    assert all(held.end_reason == "returned" for held in state_of(home).machines.values())
+    assert all(held.ended is not None for held in state_of(home).machines.values())
+    assert spotctl("gc", "--json").json["resources"] == []
 
 
 def _machines_of(path: Path) -> set[str]:

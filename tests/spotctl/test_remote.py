@@ -37,13 +37,14 @@ def beside(*words: str, **environment: str) -> subprocess.Popen[bytes]:
 
 
 def wait_for_the_machine() -> str:
+    """Until the command is at work there."""
     until = time.monotonic() + 60
     while time.monotonic() < until:
-        jobs = spotctl("status", "--json").json["jobs"]
-        if jobs and jobs[0]["machines"]:
-            return str(jobs[0]["machines"][0]["id"])
+        ended = spotctl("exec", "sleeper", "--json", "--", "printenv", "GREETING")
+        if ended.code == 0:
+            return str(ended.json["machine"])
         time.sleep(0.1)
-    raise AssertionError("no machine came")
+    raise AssertionError("no machine came to work")
 
 
 @pytest.fixture

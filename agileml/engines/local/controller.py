@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import deque
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,8 +23,9 @@ from agileml.core.events import (
     Send,
     Tick,
 )
+from agileml.core.progress import Clocked
 from agileml.engines.local.checkpoints import Checkpoints
-from agileml.engines.local.post import PROVIDER, Ended, Letter, ModelPart, Post
+from agileml.engines.local.post import PROVIDER, Again, Ended, Letter, ModelPart, Post
 from agileml.engines.local.roles import ControllerRole
 from agileml.errors import AgileMLError
 from agileml.messages import Warned
@@ -33,8 +35,11 @@ from agileml.transport import Lost as Unlinked
 TICKS = 4
 """In the time after which a silent node is given up."""
 
-MOST_OUTDATED = 4 << 20
-"""Bytes of old records after which the controller's memory is written anew."""
+MOST_WRITTEN = 4 << 20
+"""Bytes after which the controller's memory is written anew, without what is outdated."""
+
+LAST_ITERATIONS = 64
+"""As many may have been said and not heard when a controller is lost."""
 
 UNBOUNDED = 10**9
 """Clocks of a job that is stopped by something else."""
@@ -46,43 +51,50 @@ class Memory:
     def __init__(self, path: Path) -> None:
         self.record: dict[str, Any] | None = None
         self.history: list[Observation] = []
+        self.iterations: deque[Iteration] = deque(maxlen=LAST_ITERATIONS)
         if path.exists():
             for line in path.read_bytes().splitlines(keepends=True):
                 # A line without an end is one that its writer died over: nothing was done upon it.
                 if line.endswith(b"\n"):
                     self._recall(json.loads(line))
         self._path = path
-        self._outdated = 0
-        """Bytes of records in the file that are not the latest any more."""
+        self._written = 0
         self._file = self._rewritten()
 
     def _recall(self, entry: dict[str, Any]) -> None:
         if "record" in entry:
             self.record = entry["record"]
-        else:
+        elif "observed" in entry:
             self.history.append(Observation(**entry["observed"]))
+        else:
+            told = entry["iteration"]
+            made = {"sums": Clocked(**told["sums"]), "events": tuple(told["events"])}
+            self.iterations.append(Iteration(**(told | made)))
 
     def _rewritten(self) -> BinaryIO:
         """A file of what is still of use, open for more: no unfinished line, and of all records the latest."""
         part = self._path.with_suffix(".part")
         with part.open("wb") as file:
             file.writelines(_line({"observed": asdict(observation)}) for observation in self.history)
+            file.writelines(_line({"iteration": asdict(iteration)}) for iteration in self.iterations)
             if self.record is not None:
                 file.write(_line({"record": self.record}))
             file.flush()
             os.fsync(file.fileno())
         part.replace(self._path)
-        self._outdated = 0
+        self._written = 0
         return self._path.open("ab")
 
     def remember(self, record: dict[str, Any]) -> None:
         """Writes it down, whatever happens next."""
         self.record = record
-        self._outdated += self._write({"record": record})
+        self._write({"record": record})
         os.fsync(self._file.fileno())
-        if self._outdated > MOST_OUTDATED:
-            self._file.close()
-            self._file = self._rewritten()
+
+    def log(self, iteration: Iteration) -> None:
+        """Keeps what is to be told of a clock: whoever takes over cannot know it, nor whether it was told."""
+        self.iterations.append(iteration)
+        self._write({"iteration": asdict(iteration)})
 
     def observe(self, observation: Observation) -> None:
         """Notes a finished clock, for the stopping criterion."""
@@ -93,11 +105,12 @@ class Memory:
         """Gives the file back."""
         self._file.close()
 
-    def _write(self, entry: dict[str, Any]) -> int:
-        line = _line(entry)
-        self._file.write(line)
+    def _write(self, entry: dict[str, Any]) -> None:
+        self._written += self._file.write(_line(entry))
         self._file.flush()
-        return len(line)
+        if self._written > MOST_WRITTEN:
+            self._file.close()
+            self._file = self._rewritten()
 
 
 def _line(entry: dict[str, Any]) -> bytes:
@@ -144,17 +157,23 @@ class ControllerProcess:
     def run(self) -> None:
         """For as long as the provider lets it."""
         self._post.open()
+        for iteration in self._memory.iterations:
+            self._post.send(PROVIDER, Again(iteration))
         while True:
-            for event in self._post.receive(max(0.0, self._next_tick - time.monotonic())):
-                match event:
-                    case Letter():
-                        self._hear(event)
-                    case Unlinked() if event.peer != PROVIDER:
-                        self._control(Lost(event.peer, event.reason))
-            # After the mail: when this process was held up itself, the heartbeats of that time are in it.
+            self._listen(max(0.0, self._next_tick - time.monotonic()))
             if time.monotonic() >= self._next_tick:
+                # When this process was held up itself, the heartbeats of that time are still to be read.
+                self._listen(0.0)
                 self._next_tick = time.monotonic() + self._tick_every
                 self._control(Tick())
+
+    def _listen(self, longest: float) -> None:
+        for event in self._post.receive(longest):
+            match event:
+                case Letter():
+                    self._hear(event)
+                case Unlinked() if event.peer != PROVIDER:
+                    self._control(Lost(event.peer, event.reason))
 
     def _hear(self, letter: Letter) -> None:
         """Nobody speaks for another, but the provider, who says whom it will take and who is gone."""
@@ -167,6 +186,10 @@ class ControllerProcess:
             instructions = self._controller.handle(event, time.monotonic())
         except AgileMLError as error:
             instructions = [Failed(str(error))]
+        for instruction in instructions:
+            # Before the record that says that it was told.
+            if isinstance(instruction, Iteration):
+                self._memory.log(instruction)
         for instruction in instructions:
             self._carry_out(instruction)
         self._forget_checkpoints()

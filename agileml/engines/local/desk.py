@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agileml.actions import CONTROLLER
 from agileml.core.events import Failed, Iteration, Lost
-from agileml.engines.local.post import PROVIDER, Ended, Letter, Lifeline, ModelPart, Office, Post
+from agileml.engines.local.post import PROVIDER, Again, Ended, Letter, Lifeline, ModelPart, Office, Post
 from agileml.engines.results import Clocks
 from agileml.errors import AgileMLError
 from agileml.messages import Version, Warned
@@ -100,6 +100,8 @@ class Desk:
 
     def _hear(self, message: object) -> Iteration | None:
         match message:
+            case Again() if message.iteration.clock > self.clocks.last:
+                return self._hear(message.iteration)
             case Iteration() if self.clocks.hear(message):
                 return message
             case Failed():

@@ -47,6 +47,13 @@ class ModelPart:
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """What may have been said by the controller before this one, of a clock."""
+
+    iteration: Iteration
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The job is done, and every partition of its model has been sent."""
 
@@ -91,7 +98,7 @@ class Post:
         self.name = name
         self._office = office
         self._endpoint = Endpoint(Identity(name), office.secret, settings or Settings())
-        self._codec = Codec([*_messages(), Iteration, Failed, MachineLost, ModelPart, Ended])
+        self._codec = Codec([*_messages(), Iteration, Again, Failed, MachineLost, ModelPart, Ended])
         self._waiting: dict[str, list[object]] = {}
         self._own: deque[object] = deque()
 

@@ -61,6 +61,11 @@ class Format:
 
 _RUN = plain(RUN_TAG)
 
+_NO_TIME = re.compile(
+    r"DataTransfer|Bytes|Egress|Data Transfer|EBS:|PD Capacity|Address|IPv4|External IP", re.IGNORECASE
+)
+"""Charges that bear a machine's name and are not for its time."""
+
 
 # -- AWS ---------------------------------------------------------------------------------------------------------------
 
@@ -77,7 +82,7 @@ def _aws(cells: Cells, where: str) -> BillLine | None:
     return BillLine(
         where,
         name.lower(),
-        name.startswith("i-"),
+        name.startswith("i-") and not _NO_TIME.search(cells.get("lineitemusagetype", "")),
         begin,
         _after(begin, _time(cells, "lineitemusageenddate")),
         _amount(cells, "lineitemunblendedcost"),
@@ -106,7 +111,7 @@ def _gcp(cells: Cells, where: str) -> BillLine | None:
     return BillLine(
         where,
         name.lower(),
-        plain(service) == "computeengine" or not service,
+        plain(service) in ("", "computeengine") and not _NO_TIME.search(sku),
         begin,
         _after(begin, _time(cells, "usageendtime")),
         _amount(cells, "cost") + _credits(cells.get("credits", "")),

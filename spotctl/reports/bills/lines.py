@@ -19,8 +19,9 @@ class BadBill(BadRequest):
 class BillLine:
     """What a bill charges for a resource in a period.
 
-    `where` is its place in the file, `what` all by which the provider tells charges of one resource and period apart.
-    `run` is the tag that says which run rented it: empty where there is none, None in an export that tells no tags.
+    `is_machine` says that it is for a machine's time, and not for a disk, an address or traffic. `where` is its place
+    in the file, `what` all by which the provider tells charges of one resource and period apart. `run` is the tag that
+    says which run rented it: empty where there is none, None in an export that tells no tags.
     """
 
     where: str

@@ -1,4 +1,4 @@
-"""The ledger beside a provider's bill, machine by machine. Pure.
+"""The ledger beside a provider's bill, machine by machine, and by run what is charged beside machines. Pure.
 
 Bills cut time into hours or days and the ledger into stretches of one price, so lines are not compared one to one. A
 machine whose sums agree, agrees. Where they do not, its time is looked at: what no line of the bill covers is missing
@@ -9,12 +9,13 @@ in a currency that is not the ledger's, are named and left out of the sums.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, Row
 from spotctl.reports.bills.lines import DOLLARS, Bill, BillLine
+from spotctl.reports.cost import BESIDE
 
 MICRO = NANO_SECONDS_PER_DOLLAR // 1_000_000
 """A micro-dollar. Bills round each of their lines, which is no difference."""
@@ -60,6 +61,8 @@ class Agreement:
     unsettled: int
     """Rows of machines that still run, and rows outside of the bill's period: they are not compared."""
     outside: int
+    untold: int
+    """What the ledger has for disks, addresses and traffic where the bill does not tell whose they are."""
 
     @property
     def agrees(self) -> bool:
@@ -71,30 +74,28 @@ def reconciled(rows: Iterable[Row], bill: Bill, tolerance: float) -> Agreement:
     """The ledger's rows beside a bill; `tolerance` is the share by which amounts may differ."""
     mine = [row for row in rows if row.market.cloud == bill.provider]
     settled = [row for row in mine if row.settled]
-    compared = [row for row in settled if _is_within(row, bill)]
-    of_machine: dict[str, list[Row]] = defaultdict(list)
+    within = [row for row in settled if _is_within(row, bill)]
+    compared = [row for row in within if bill.tells_tags or row.kind not in BESIDE]
+    run_of = {row.machine.lower(): row.run for row in mine}
+    lines_of, others = _ours(bill, run_of)
+    rows_of: dict[str, list[Row]] = defaultdict(list)
     for row in compared:
-        of_machine[row.machine.lower()].append(row)
-    ours, others = _ours(bill, {row.machine.lower() for row in mine})
-    lines_of: dict[str, list[BillLine]] = defaultdict(list)
-    for line in ours:
-        lines_of[line.resource].append(line)
-    found = [
-        difference
-        for name in sorted({*of_machine, *lines_of})
-        for difference in _machine(name, of_machine.get(name, ()), lines_of.get(name, ()), tolerance)
-    ]
+        rows_of[_beside(row.run) if row.kind in BESIDE else row.machine.lower()].append(row)
+    names = sorted({*rows_of, *lines_of})
+    found = [one for name in names for one in _compared(name, rows_of.get(name, ()), lines_of.get(name, ()), tolerance)]
+    ours = [line for these in lines_of.values() for line in these]
     return Agreement(
         provider=bill.provider,
         differences=tuple(found),
-        machines=len({*of_machine, *lines_of}),
+        machines=len({row.machine for row in compared} | {line.resource for line in ours if line.is_machine}),
         lines=len(ours),
         ledger=sum(row.amount for row in compared),
         bill=sum(line.nanos for line in ours if line.currency == DOLLARS),
         others=sum(line.nanos for line in others if line.currency == DOLLARS),
         other_lines=len(others),
         unsettled=len(mine) - len(settled),
-        outside=len(settled) - len(compared),
+        outside=len(settled) - len(within),
+        untold=sum(row.amount for row in within) - sum(row.amount for row in compared),
     )
 
 
@@ -105,16 +106,29 @@ def _is_within(row: Row, bill: Bill) -> bool:
     return bill.begin <= row.begin < bill.end
 
 
-def _ours(bill: Bill, known: set[str]) -> tuple[list[BillLine], list[BillLine]]:
-    """Lines of what was rented here: by their tag; where an export tells none, all that are of machines."""
-    ours, others = list[BillLine](), list[BillLine]()
+def _ours(bill: Bill, run_of: Mapping[str, str]) -> tuple[Mapping[str, list[BillLine]], list[BillLine]]:
+    """Lines of what was rented here, by machine, or by run where they are of something else; and the others.
+
+    They are known by their tag. Where an export tells none, all that are of machines have to be explained.
+    """
+    ours: dict[str, list[BillLine]] = defaultdict(list)
+    others: list[BillLine] = []
     for line in bill.lines:
-        tagged = bool(line.run) if bill.tells_tags else line.is_machine
-        (ours if tagged or line.resource in known else others).append(line)
+        run = line.run or run_of.get(line.resource)
+        if line.is_machine and (run or not bill.tells_tags):
+            ours[line.resource].append(line)
+        elif run and bill.tells_tags:
+            ours[_beside(run)].append(line)
+        else:
+            others.append(line)
     return ours, others
 
 
-def _machine(name: str, rows: Sequence[Row], lines: Sequence[BillLine], tolerance: float) -> Iterator[Difference]:
+def _beside(run: str) -> str:
+    return f"beside the machines of {run}"
+
+
+def _compared(name: str, rows: Sequence[Row], lines: Sequence[BillLine], tolerance: float) -> Iterator[Difference]:
     once, again = _once(lines)
     foreign = [line for line in once if line.currency != DOLLARS]
     yield from _doubled(name, again)
@@ -133,7 +147,7 @@ def _once(lines: Sequence[BillLine]) -> tuple[list[BillLine], list[BillLine]]:
     seen: set[tuple[object, ...]] = set()
     once, again = list[BillLine](), list[BillLine]()
     for line in lines:
-        key = (line.begin, line.end, line.what, line.amount, line.currency)
+        key = (line.resource, line.begin, line.end, line.what, line.amount, line.currency)
         (again if key in seen else once).append(line)
         seen.add(key)
     return once, again

@@ -28,6 +28,7 @@ def as_json(agreement: Agreement) -> dict[str, Any]:
         "other_usd": usd(agreement.others),
         "unsettled_rows": agreement.unsettled,
         "rows_outside_period": agreement.outside,
+        "untold_usd": usd(agreement.untold),
     }
 
 
@@ -57,6 +58,11 @@ def as_lines(agreement: Agreement, path: str) -> Iterator[str]:
     if agreement.other_lines:
         sum_ = _dollars(agreement.others)
         yield f"{agreement.other_lines:,} lines ({sum_}) are of what was not rented here, and were not compared"
+    if agreement.untold:
+        yield (
+            f"{_dollars(agreement.untold)} of the ledger is for disks, addresses and traffic, and was not compared: the"
+            " export does not tell the tag spotctl-run"
+        )
     if agreement.unsettled:
         yield f"{agreement.unsettled:,} rows of the ledger are of machines that still run, and were not compared"
     if agreement.outside:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from agileml.job import Job, Trained
 from agileml.node import JobSettings
 from agileml.script import Act, KillNodes, Machine, Script
 from agileml.stopping import Stopping
-from tests.agileml.engines.jobs import Choice, Timetable, evict, join, kill, kill_controller, reliable
+from tests.agileml.engines.jobs import Choice, Timetable, evict, join, kill, kill_controller, processes, reliable
 from tests.agileml.toys import Decades
 
 pytestmark = pytest.mark.usefixtures("left_behind")
@@ -114,6 +116,39 @@ def test_one_of_two_reliable_nodes_is_lost() -> None:
 
 def test_the_controller_is_killed() -> None:
     played({3: [kill_controller], 7: [kill_controller]})
+
+
+@dataclass
+class Stopped:
+    """Has the controller's process stand still for a while after the second clock."""
+
+    folder: Path
+    seconds: float
+    pid: int = 0
+    until: float = 0.0
+
+    def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:  # noqa: ARG002
+        if clock >= 2 and not self.until:
+            self.pid, self.until = self._controller(), seconds + self.seconds
+            os.kill(self.pid, signal.SIGSTOP)
+        elif self.pid and seconds >= self.until:
+            os.kill(self.pid, signal.SIGCONT)
+            self.pid = 0
+        return ()
+
+    def _controller(self) -> int:
+        """The process that writes the controller's log."""
+        (log,) = self.folder.glob("*/controller.log")
+        (pid,) = [pid for pid in processes(str(self.folder)) if Path(f"/proc/{pid}/fd/1").resolve() == log]
+        return int(pid)
+
+
+def test_a_controller_that_was_held_up_itself_takes_nobody_for_dead(left_behind: Path) -> None:
+    timeout = 2.0
+    stopped = Stopped(left_behind, 2 * timeout)
+    trained, _ = played(stopped, replace(JOB, stopping=Stopping(clocks=60), heartbeat_timeout=timeout))
+    assert stopped.until > 0
+    assert trained.failures == 0
 
 
 def test_the_controller_and_nodes_are_killed_at_once() -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from agileml.actions import CONTROLLER
-from agileml.core.events import Lost
+from agileml.core.events import Iteration, Lost
+from agileml.core.progress import Clocked
 from agileml.engines.local import desk
 from agileml.engines.local.desk import Desk
-from agileml.engines.local.post import Letter, Office, Post
+from agileml.engines.local.post import PROVIDER, Again, Letter, Office, Post
 from agileml.engines.results import Clocks
 from agileml.messages import Warned
 
@@ -67,3 +68,25 @@ def test_what_a_controller_was_told_long_ago_need_not_be_said_again(
     # Nobody was there to be told of this one.
     provider.lose("t2")
     assert heard(office, provider, until="t2") == ["t2"]
+
+
+def iteration(clock: int) -> Iteration:
+    return Iteration(clock, 0.1, 1, 1, 0, Clocked(), 0, (f"event {clock}",))
+
+
+def test_what_was_said_before_and_not_heard_is_passed_on_once(office: Office) -> None:
+    log: list[Iteration] = []
+    provider, post, came = Desk(office, Clocks(log.append)), Post(office, CONTROLLER), list[int]()
+    post.open()
+    # The controller before this one said 1 and 2, the latter to nobody; this one tells of 2 once more by itself.
+    for message in (iteration(1), Again(iteration(1)), Again(iteration(2)), iteration(2), iteration(3)):
+        post.send(PROVIDER, message)
+    while 3 not in came:
+        came += [one.clock for one in provider.listen(0.002)]
+        list(post.receive(0.002))
+    provider.close()
+    post.close()
+    assert came == [1, 2, 3]
+    assert [one.clock for one in log] == [1, 2, 3]
+    # Of a clock that is told twice the second account may hold other events.
+    assert [one.events for one in log] == [("event 1",), ("event 2",), ("event 2", "event 3")]

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from agileml.actions import Save
+from agileml.core.events import Iteration
+from agileml.core.progress import Clocked
 from agileml.core.work import Plan
 from agileml.engines.local import controller
 from agileml.engines.local.checkpoints import Backlog, Checkpoints, DamagedCheckpoint
@@ -144,8 +146,25 @@ def test_memory_passes_over_a_line_without_an_end(tmp_path: Path, unfinished: by
     last.close()
 
 
+def iteration(clock: int) -> Iteration:
+    return Iteration(clock, 0.25, 2, 1, 3, Clocked(4, 0.5, 6, 7, 8, 0.9, 10), 11, ("t1 ready", "t2 lost"))
+
+
+def test_memory_keeps_the_last_iterations_whether_they_were_told_or_not(tmp_path: Path) -> None:
+    memory = Memory(tmp_path / "memory")
+    for clock in range(1, 101):
+        memory.log(iteration(clock))
+    memory.remember({"epoch": 2})
+    memory.close()
+    for _ in range(2):
+        again = Memory(tmp_path / "memory")
+        assert list(again.iterations) == [iteration(clock) for clock in range(37, 101)]
+        assert again.record == {"epoch": 2}
+        again.close()
+
+
 def test_memory_is_as_large_as_what_is_of_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "MOST_OUTDATED", 2000)
+    monkeypatch.setattr(controller, "MOST_WRITTEN", 2000)
     path = tmp_path / "memory"
     memory = Memory(path)
     for number in range(200):

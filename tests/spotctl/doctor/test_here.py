@@ -89,6 +89,13 @@ def test_what_a_lost_log_left_running(home: Path) -> None:
     provider.give_back([machine.id])
 
 
+def test_a_cure_is_shown_as_it_is_to_be_typed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brackets are no markup."""
+    monkeypatch.setattr(here, "_is_there", lambda module: module != "textual")
+    assert found(home)["here", "extra tui"].level is Level.NOTE
+    assert "-> pip install 'spotctl[tui]'" in spotctl("doctor").out
+
+
 @pytest.mark.parametrize(
     ("levels", "code"),
     [

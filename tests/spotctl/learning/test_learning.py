@@ -14,9 +14,10 @@ from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.config import Settings
 from spotctl.jobspec import file
-from spotctl.jobspec.job import JobSpec
+from spotctl.launch import plan_inputs
 from spotctl.launch.terms import plan_of
 from spotctl.learning import Learnt, Observed, learn, observed
+from spotctl.learning.informing import evidence_of
 from spotctl.learning.observe import Cell
 from spotctl.learning.reading import lessons
 from spotctl.ledger.reading import read
@@ -25,9 +26,9 @@ from spotctl.orchestrator.events import Event
 from spotctl.orchestrator.guard import Tariff
 from spotctl.orchestrator.log import Row
 from spotctl.orchestrator.state import fold
-from spotctl.planning.values import JobPlan
 from tests.spotctl.cli import spotctl
-from tests.spotctl.ledger.histories import FIRST_NIGHT, JOB, Truth, nights
+from tests.spotctl.learning.closer import missed
+from tests.spotctl.ledger.histories import FIRST_NIGHT, JOB, Truth
 
 VCPUS = {"small": 4.0, "large": 8.0}
 AT = DAY * 20_000
@@ -40,7 +41,7 @@ def run_of(*cells: Cell, wall: int = 0, done: bool = True) -> Observed:
     return Observed(wall, done, hours, cells, (), (), ())
 
 
-def learnt_of(*runs: Observed, machines: int = 1) -> Learnt:
+def learnt_of(*runs: Observed, machines: int | None = 1) -> Learnt:
     found = learn(runs, VCPUS, machines, 5 * MINUTE, MINUTE)
     assert found is not None
     return found
@@ -106,6 +107,16 @@ def test_an_eviction_that_the_price_explains_is_no_hazard(price: int, counts: bo
     replayed = observed(events(REPLAYED, "evicted", price), no_prices())
     assert replayed is not None
     assert bool(replayed.evidence) == counts
+
+
+def test_evictions_that_runs_met_are_a_hazard_of_the_market(tmp_path: Path) -> None:
+    one = observed(events(SMALL, "evicted", 50), no_prices())
+    assert one is not None
+    known = Library(PriceStore(tmp_path))
+    assert plan_inputs.hazards(known, ("aws",), AT)(SMALL) is None
+    met = plan_inputs.hazards(known, ("aws",), AT, evidence_of({"job": learnt_of(one)}))(SMALL)
+    assert met is not None
+    assert met.rate[0] == pytest.approx(1 / 4)
 
 
 def test_a_run_that_goes_on_teaches_nothing_yet() -> None:
@@ -175,6 +186,7 @@ def test_hours_of_work_that_is_not_counted_are_those_of_runs_that_were_done() ->
         run_of(Cell(2, 0.0, {"small": hours}), done=done) for hours, done in ((4.0, True), (6.0, True), (1.0, False))
     ]
     assert learnt_of(*runs, machines=2).hours == 2.5
+    assert learnt_of(*runs, machines=None).hours is None
 
 
 def test_old_runs_are_left_out() -> None:
@@ -203,29 +215,20 @@ def test_plans_come_closer_with_every_night(tmp_path: Path) -> None:
     """Each night is planned after what the nights before it taught; nobody is told the truth."""
     home = tmp_path / "home"
     settings, known = Settings(home=home), Library(PriceStore(home / "prices"))
+    first, *later = missed(home, 4, 1, Truth(lost=20.0, loading=12.0))
+    assert min(first) > 0.5
+    assert max(hours for hours, _ in later) < 0.15
+    assert max(usd for _, usd in later) < 0.3
 
-    def plan(spec: JobSpec, moment: int) -> JobPlan:
-        begun = [fold(run.events).began for run in read(settings)]
-        wall = max(one.wall_us for one in begun if one is not None)
-        return plan_of(spec, known, moment, lessons(settings, known, (spec,), wall))
-
-    nights(home, 4, seed=1, truth=Truth(lost=20.0, loading=12.0), plan=plan)
-    missed_hours, missed_usd = [], []
+    runs = {run.run: run for run in (fold(run.events) for run in read(settings))}
     for run in read(settings):
-        state = fold(run.events)
-        assert state.planned is not None
-        assert state.ended is not None
-        assert state.ended.facts["spent"] == run.ledger.amount
-        assert state.ended.facts["on_demand"] == sum(row.on_demand for row in run.ledger.rows)
-        hours, usd = (state.at - state.started) / HOUR, run.ledger.amount / (3600 * 10**9)
-        missed_hours.append(abs(state.planned.hours - hours) / hours)
-        missed_usd.append(abs(state.planned.usd - usd) / usd)
-    assert (missed_hours[0] > 0.5, missed_usd[0] > 0.5) == (True, True)
-    assert max(missed_hours[1:]) < 0.15
-    assert max(missed_usd[1:]) < 0.3
+        ended = runs[run.events[0].run].ended
+        assert ended is not None
+        assert ended.facts["spent"] == run.ledger.amount
+        assert ended.facts["on_demand"] == sum(row.on_demand for row in run.ledger.rows)
 
     spec = file.load(home / "job.yaml")
-    walls = [fold(run.events).ended.wall_us for run in read(settings)]  # type: ignore[union-attr]
+    walls = sorted(run.ended.wall_us for run in runs.values() if run.ended is not None)
     learnt = lessons(settings, known, (spec,), walls[1])
     assert learnt[spec.name].runs == 2
     overheads = plan_of(spec, known, FIRST_NIGHT + DAY, learnt).mandate.overheads

@@ -118,7 +118,7 @@ class RandomRun:
 
     def _told(self) -> None:
         """What the work tells of machines' time, in any order."""
-        for clock in range(1, 4):
+        for clock in range(1, 8):
             named = [name for name in self.machines if self.rng.random() < 0.5]
             moments = [tuple(ev.Moment(name, self._moment()) for name in named[part::3]) for part in range(2)]
             begin = self._moment()

@@ -35,8 +35,7 @@ class Machine:
     end: int | None = None
     evicted: bool = False
     ran: int | None = None
-    ready: int | None = None
-    left: int | None = None
+    turns: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -106,11 +105,11 @@ def ended(told: Told, _: int, body: dict[str, Any]) -> None:
 
 
 def progressed(told: Told, _: int, body: dict[str, Any]) -> None:
-    for one in body["ready"]:
-        if told.machines[one["id"]].ready is None:
-            told.machines[one["id"]].ready = one["at"]
-    for one in body["left"]:
-        told.machines[one["id"]].left = one["at"]
+    for what, odd in (("ready", False), ("left", True)):
+        for one in body[what]:
+            turns = told.machines[one["id"]].turns
+            if len(turns) % 2 == odd:
+                turns.append(max([one["at"], *turns]))
     told.redone += [(one["begin"], one["end"]) for one in body["redone"]]
 
 
@@ -171,15 +170,16 @@ def count_machine(m: Machine, told: Told, rule: str, prices: Steps, now: int, re
 
 def labels(m: Machine, told: Told, begins: Ints) -> Ints:
     """The use of each second."""
-    loads = told.training or m.ready is not None
     ran = np.inf if m.ran is None else m.ran
-    ready = (np.inf if m.ready is None else m.ready) if loads else ran
-    over = max(ran, min(at for at in (m.left, told.stopped, np.inf) if at is not None))
+    over = max(ran, np.inf if told.stopped is None else told.stopped)
+    from_ran = np.array([] if told.training else [ran], dtype=np.float64)
+    turns = np.array(m.turns, dtype=np.float64) if m.turns else from_ran
+    turned = np.searchsorted(turns, begins, side="right")
     again = np.zeros(begins.size, dtype=bool)
     for begin, end in told.redone:
         again |= (begins >= begin) & (begins < end)
-    conditions = [begins < ran, begins >= over, begins < ready, again]
-    return np.select(conditions, [0, 4, 1, 3], 2)
+    conditions = [begins < ran, begins >= over, turned == 0, turned % 2 == 0, again]
+    return np.select(conditions, [0, 4, 1, 4, 3], 2)
 
 
 def rates(order: Mapping[str, Any], rule: str, prices: Steps, start: int, begins: Ints) -> Ints:

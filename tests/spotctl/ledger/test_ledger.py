@@ -87,6 +87,15 @@ def test_a_run_that_has_ended_is_told_by_its_log_alone(seed: int) -> None:
     assert all(row.settled for row in found.rows)
 
 
+def test_a_run_that_ended_without_its_prices_is_not_settled() -> None:
+    run = RandomRun(np.random.default_rng(12))
+    settled(run)
+    poor = [row for row in run.rows if not isinstance(row.event, ev.Priced)]
+    found, told = project(poor, run.tariff, run.now), project(run.rows, no_prices())
+    assert found.amount == told.amount
+    assert not any(row.settled for row in found.rows)
+
+
 def test_a_correction_is_a_new_row_and_changes_no_other() -> None:
     run = RandomRun(np.random.default_rng(3))
     settled(run)
@@ -154,6 +163,37 @@ def test_an_evicted_machine_by_hand() -> None:
         (Kind.REFUND, Use.WORKING, 7400, 200, -140_000, 0),
         (Kind.COMPUTE, Use.IDLE, 8100, 200, 60_000, 120_000),
         (Kind.REFUND, Use.IDLE, 8100, 200, -60_000, 0),
+    ]
+
+
+def test_a_node_of_a_gang_waits_between_two_attempts() -> None:
+    at = DAY * 20_000
+    rows: list[tuple[int, Event]] = [
+        (0, ev.RunBegan("job", "local", {"kind": "command"}, "", 0)),
+        (0, ev.RentIntended(1, SMALL, 1, None, 400, 4.0, True, at + HOUR)),
+        (0, ev.Rented(1, (ev.Granted("m", at),))),
+        (5, ev.MachineRan("m")),
+        (20, ev.Progressed(1, None, 0, ready=(ev.Moment("m", at + 20 * SECOND),))),
+        (50, ev.Progressed(1, None, 0, left=(ev.Moment("m", at + 50 * SECOND),))),
+        (70, ev.Progressed(2, None, 0, ready=(ev.Moment("m", at + 70 * SECOND),))),
+        (95, ev.Progressed(2, None, 0, redone=(ev.Stretch(at + 70 * SECOND, at + 80 * SECOND),))),
+        (95, ev.StopRequested("done", "")),
+        (99, ev.MachineEnded("m", at + 99 * SECOND, "returned")),
+        (99, ev.Priced(SMALL, "per-second", (), ())),
+        (99, ev.RunEnded("done", "", 0)),
+    ]
+    told = project(
+        [log.Row(number, "job-1", at + moment * SECOND, event) for number, (moment, event) in enumerate(rows)],
+        no_prices(),
+    ).rows
+    assert [(row.use, (row.end - at) // SECOND) for row in told] == [
+        (Use.STARTING, 5),
+        (Use.LOADING, 20),
+        (Use.WORKING, 50),
+        (Use.IDLE, 70),
+        (Use.REDONE, 80),
+        (Use.WORKING, 95),
+        (Use.IDLE, 99),
     ]
 
 

@@ -14,6 +14,7 @@ from spotctl.orchestrator import events as ev
 from spotctl.orchestrator import guard
 from spotctl.orchestrator.errors import LogFailed
 from spotctl.orchestrator.execute import Patience
+from spotctl.orchestrator.guard import Tariff
 from spotctl.orchestrator.log import EventLog, Row
 from spotctl.orchestrator.runner import Limits
 from spotctl.providers.base import (
@@ -34,7 +35,7 @@ from spotctl.providers.fake import (
     Refusal,
     SlowDescribe,
 )
-from tests.spotctl.orchestrator.worlds import MARKETS, START, TARIFF, Life, MemoryLog, life
+from tests.spotctl.orchestrator.worlds import MARKETS, START, TARIFF, Life, MemoryLog, life, terms
 
 CALLS = ("rent", "renew", "give_back", "machines")
 FAULTS: dict[str, Fault] = {
@@ -129,6 +130,7 @@ def test_a_lost_market_is_not_tried_first_again(tmp_path: Path) -> None:
 
 def test_credentials_that_expire_leave_it_to_the_leases(tmp_path: Path) -> None:
     one = life(tmp_path, rounds=10**6)
+    told_prices(one)
     expired = Refusal(NotPermitted("expired; log in again"))
     one.cloud.weather = lambda call: expired if call.at > START + 10 * MINUTE else None
     ended = one.run()
@@ -136,6 +138,25 @@ def test_credentials_that_expire_leave_it_to_the_leases(tmp_path: Path) -> None:
     clean(one)
     leases = max(held.lease_until for held in one.state().machines.values())
     assert one.cloud.now() < leases + 5 * MINUTE
+    assert "spent" not in ended.facts, "what nobody tells is not known"
+
+
+@pytest.mark.parametrize("error", [Throttled("slow down"), Unanswered("nobody answers"), ProviderError("out of order")])
+def test_prices_that_are_not_told_for_a_while(tmp_path: Path, error: ProviderError) -> None:
+    one = life(tmp_path, {8: (MARKETS[0], True)})
+    told_prices(one)
+    one.limits = Limits(budget=10 * guard.NANO_SECONDS_PER_DOLLAR)
+    silent = range(START + 3 * MINUTE, START + 20 * MINUTE)
+    one.cloud.weather = lambda call: Refusal(error) if call.name == "prices" and call.at in silent else None
+    ended = one.run()
+    assert ended.outcome == "done"
+    assert ended.facts["spent"] == guard.spent(one.state(), one.cloud.now(), TARIFF)
+    clean(one)
+
+
+def told_prices(one: Life) -> None:
+    """Has prices come from the provider, which may not tell them."""
+    one.tariff = Tariff(TARIFF.rule, lambda market, now: one.cloud.prices(market, START, now))
 
 
 class FullLog(MemoryLog):
@@ -235,3 +256,33 @@ def test_a_budget_that_will_not_last_is_told_at_once(tmp_path: Path) -> None:
     enough = replace(life(tmp_path / "enough", rounds=2000), limits=Limits(budget=cost * 2))
     assert enough.run().outcome == "done"
     assert not enough.state().refrained
+
+
+@pytest.mark.parametrize("shown_after", [0, 3])
+def test_machines_of_an_order_that_is_refused_when_repeated_come_to_light(tmp_path: Path, shown_after: int) -> None:
+    one = life(tmp_path)
+    orders: list[str] = []
+
+    def meets(call: Call) -> Fault | None:
+        """The first order comes through, though nobody hears of it, and shows late; then its market has none left."""
+        if call.name == "machines" and orders and len(one.world.calls("machines")) <= shown_after:
+            return Refusal(Throttled("slow down"))
+        if isinstance(call.asked, Order) and call.asked.bid is not None:
+            orders.append(call.asked.token)
+            if call.asked.token == orders[0]:
+                return LostAnswer() if len(orders) == 1 else Refusal(NoCapacity("none left"))
+        return None
+
+    one.cloud.weather = meets
+    assert one.run().outcome == "done"
+    clean(one)
+    spot = [machine for machine in one.cloud.everything if machine.bid is not None]
+    assert len(spot) == 3, "bought twice"
+
+
+def test_a_run_does_not_end_before_a_lost_answer_has_come_to_light(tmp_path: Path) -> None:
+    one = replace(life(tmp_path), limits=Limits(budget=guard.NANO_SECONDS_PER_DOLLAR // 2))
+    one.terms = terms(reliable=0)
+    one.cloud.script("rent", LostAnswer(), Refusal(NoCapacity("none left")))
+    one.run()
+    clean(one)

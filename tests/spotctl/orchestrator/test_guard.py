@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +53,18 @@ def test_begun_hours_are_committed_whole() -> None:
     assert guard.renewed(one, ["m1-0"], START + 59 * MINUTE, now, HOURLY, MINUTE) == 0
     assert guard.renewed(one, ["m1-0"], START + 60 * MINUTE, now, HOURLY, MINUTE) == 3600 * ON_DEMAND
     assert guard.bought(MARKETS[0], 3, 80_000_000, HOUR + 1, HOURLY) == 3 * 2 * 3600 * 80_000_000
+
+
+def test_disks_and_addresses_are_spent_and_committed_by_the_second() -> None:
+    asked = replace(order(1, 2, 80_000_000, 20 * MINUTE), disk=3_000_000, address=5_000_000)
+    now, two = START + 5 * MINUTE + 1, state((0, asked), (0, granted(1, 2)))
+    assert guard.spent(two, now, TARIFF) == 2 * 301 * (SPOT + 8_000_000)
+    assert guard.committed(two, now, TARIFF, MINUTE) == 2 * (301 * SPOT + 959 * 80_000_000 + 1260 * 8_000_000)
+    assert guard.committed(state((0, asked)), START, TARIFF, MINUTE) == 2 * 1260 * 88_000_000
+    free = state((0, asked), (0, granted(1, 2)), *((1, ev.MachineEnded(f"m1-{i}", now, "evicted")) for i in range(2)))
+    assert guard.spent(free, now, HOURLY) == 2 * 301 * 8_000_000
+    sent = state((0, asked), (0, granted(1, 2)), (1, ev.Sent("m1-0", START, 2**29, 90_000_000)))
+    assert guard.spent(sent, START, TARIFF) == 45_000_000 * 3600
 
 
 def test_what_was_asked_and_not_answered_is_committed() -> None:

@@ -28,14 +28,16 @@ NOW = parse_time("2026-07-02T09:00:00Z")
 AWS = tuple(Market.parse(f"aws/us-east-1/us-east-1{zone}/c6i.2xlarge") for zone in "abc")
 GCP = Market.parse("gcp/us-central1/us-central1-a/n2-standard-8")
 AZURE = Market.parse("azure/eastus/-/Standard_D8s_v5")
+LOCAL = Market.parse("local/sim-east/sim-east-a/c4.2xlarge")
 RELIABLE = Market.parse("aws/us-east-1/us-east-1a/m6i.large")
 ON_DEMAND = {
     "c6i.2xlarge": 340_000_000,
     "n2-standard-8": 388_480_000,
     "Standard_D8s_v5": 384_000_000,
     "m6i.large": 96_000_000,
+    "c4.2xlarge": 400_000_000,
 }
-_RULES = {"aws": "per-second-first-hour-free", "gcp": "gcp", "azure": "azure"}
+_RULES = {"aws": "per-second-first-hour-free", "gcp": "gcp", "azure": "azure", "local": "hourly-refund"}
 
 
 @dataclass
@@ -149,6 +151,16 @@ def _batch(made: MadeRun, rng: np.random.Generator, at: int, until: int, *, goes
         again = at + life + int(rng.integers(1, 6)) * MINUTE
         made.redo((again - made.wall) // MINUTE, at + life, min(again + 6 * MINUTE, until))
     return at + life + int(rng.integers(1, 6)) * MINUTE
+
+
+def begun_hour() -> MadeRun:
+    """A machine that is given back within its second hour, which is charged as a whole."""
+    made = MadeRun("hour-1", "hour", NIGHT, provider="local")
+    made.begin()
+    made.price(LOCAL, [NIGHT, NIGHT + DAY], [100_000_000] * 2)
+    made.end_machines(made.rent(LOCAL, 1, NIGHT), NIGHT + HOUR + 20 * MINUTE, "returned")
+    made.finish(NIGHT + 2 * HOUR, clocks=10)
+    return made
 
 
 def report_of(runs: Sequence[MadeRun], by: tuple[By, ...] = (By.JOB,), only: set[str] | None = None) -> Report:

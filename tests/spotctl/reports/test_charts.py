@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, Kind, Row, Use
+from spotctl.reports import markup
 from spotctl.reports.charts import svg
 from spotctl.reports.charts.bars import Column, Part, columns, share
 from spotctl.reports.charts.steps import Layer, Mark, Phase, footprint
 from spotctl.reports.cost import usd
 from spotctl.reports.money import cumulative_of, held_prices, markets_of, parts_of
-from tests.spotctl.reports.made import AWS, NIGHT, MadeRun, month, report_of
+from tests.spotctl.reports.made import AWS, NIGHT, MadeRun, begun_hour, month, report_of
 
 FRAME = svg.Frame(960, 280)
 
@@ -137,8 +138,10 @@ def test_prices_are_the_mean_over_the_machines_that_are_held() -> None:
     assert [percent for _, _, percent in one.pieces] == pytest.approx([25.0, 50.0, 50.0])
 
 
-def test_what_a_run_paid_adds_up_to_its_sum() -> None:
-    made = month()[4]
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_a_run_paid_adds_up_to_its_sum(begun: bool) -> None:
+    """Also what is charged after a life has ended."""
+    made = begun_hour() if begun else month()[4]
     report = report_of([made])
     markets = markets_of(report)
     ends = [layer.points[-1][1] for layer in cumulative_of(report.rows, markets)]
@@ -150,3 +153,17 @@ def test_what_a_run_paid_adds_up_to_its_sum() -> None:
 def test_the_parts_of_the_sum_are_the_sum() -> None:
     report = report_of(month()[:3])
     assert sum(part.value for part in parts_of(report.whole)) == pytest.approx(usd(report.whole.total), abs=5e-6)
+
+
+def test_words_on_the_page_are_words() -> None:
+    told = (
+        markup.paragraph("<b>") + markup.subheading("<b>", "<b>") + markup.section("<b>") + svg.legend([("s0", "<b>")])
+    )
+    told += (
+        svg.text(0, 0, "<b>")
+        + svg.told("", "<b>")
+        + FRAME.drawn('"<b>"')
+        + markup.table([markup.Head("<b>")], [["<b>"]])
+    )
+    assert "<b>" not in told
+    assert told.count("&lt;b&gt;") == 10

@@ -121,15 +121,16 @@ def test_nothing_comes_from_elsewhere(month_report: Report) -> None:
 
 def test_words_from_outside_stay_words() -> None:
     """Names of jobs and tags, outcomes, reasons."""
-    made = MadeRun(f"run {EVIL}", EVIL, NIGHT, tags={EVIL: EVIL})
-    made.begin()
-    made.price(AWS[0], [NIGHT, NIGHT + DAY], [100_000_000] * 2)
-    made.end_machines(made.rent(AWS[0], 2, NIGHT), NIGHT + HOUR, "evicted")
-    made.finish(NIGHT + 2 * HOUR, EVIL, clocks=3)
-    report = report_of([made], (By.TAG,))
-    assert "<script" not in page.html(report)
-    told = " ".join(read(report).words)
-    assert EVIL in told
+    runs = [MadeRun(f"run {i} {EVIL}", EVIL, NIGHT, tags={EVIL: EVIL}) for i in range(3)]
+    for made in runs:
+        made.begin()
+        made.plan(0.2, 1.0)
+        made.price(AWS[0], [NIGHT, NIGHT + DAY], [100_000_000] * 2)
+        made.end_machines(made.rent(AWS[0], 2, NIGHT), NIGHT + HOUR, "evicted")
+        made.finish(NIGHT + 2 * HOUR, EVIL, clocks=3)
+    for report in (report_of(runs, (By.TAG,)), report_of(runs[:1])):
+        assert "<script" not in page.html(report)
+        assert EVIL in " ".join(read(report).words)
 
 
 # -- colours -----------------------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ import pytest
 
 from pricing_data.units import DAY, HOUR
 from spotctl.ledger import NANO_SECONDS_PER_DOLLAR
-from spotctl.reports import summary
+from spotctl.reports import focus, summary
 from tests.spotctl.cli import spotctl
-from tests.spotctl.reports.made import AWS, NIGHT, MadeRun, keep, night, report_of
+from tests.spotctl.reports.made import AWS, NIGHT, MadeRun, begun_hour, keep, night, report_of
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +171,13 @@ def test_focus_keeps_the_rules_of_its_columns(runs: list[MadeRun]) -> None:
         for cost, price in (("ListCost", "ListUnitPrice"), ("ContractedCost", "ContractedUnitPrice")):
             assert abs(Decimal(line[cost]) - Decimal(line[price]) * quantity) < Decimal("1e-15")
         assert json.loads(line["Tags"])["spotctl-run"]
+
+
+def test_focus_has_a_period_for_what_is_charged_beyond_the_end_of_a_life() -> None:
+    lines = list(csv.DictReader(io.StringIO(focus.as_csv(report_of([begun_hour()])))))
+    assert all(line["ChargePeriodStart"] < line["ChargePeriodEnd"] for line in lines)
+    assert [line["ChargePeriodEnd"] for line in lines][-1] == "2026-06-01T04:00:00Z"
+    assert sum(Decimal(line["PricingQuantity"]) for line in lines) == pytest.approx(Decimal(2))
 
 
 def test_a_summary_says_the_same_as_the_report(tmp_path: Path) -> None:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pricing_data.units import HOUR
-from spotctl.reports.bills.lines import BadBill
+from pricing_data.units import HOUR, MINUTE
+from spotctl.ledger import Kind as Ledger
+from spotctl.ledger import Use
+from spotctl.reports.bills.lines import BadBill, Bill, BillLine
 from spotctl.reports.bills.read import read_bill
 from spotctl.reports.bills.reconcile import Agreement, Difference, Kind, reconciled
 from tests.spotctl.cli import spotctl
 from tests.spotctl.reports.bills.exports import COST, CURRENCY, RESOURCE, TAGS, Line, as_csv, lines, made_run
-from tests.spotctl.reports.made import NIGHT, keep
+from tests.spotctl.reports.made import AWS, NIGHT, begun_hour, keep
 
 PROVIDERS = ("aws", "gcp", "azure")
 ROWS = {provider: made_run(provider).rows() for provider in PROVIDERS}
@@ -91,9 +96,29 @@ def test_a_line_that_is_there_twice_is_named_and_counted_once(provider: str, pat
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_line_in_another_currency_is_named_and_not_compared(provider: str, path: Path) -> None:
     bill = [dict(line) for line in WHOLE[provider]]
-    bill[1][CURRENCY[provider]] = "EUR"
+    bill[1].update({CURRENCY[provider]: "EUR", COST[provider]: "7.5"})
     found = only(beside(provider, bill, path))
     assert (found.kind, found.currency, found.where) == (Kind.OTHER_CURRENCY, "EUR", ("line 3",))
+
+
+def test_what_is_charged_beyond_the_end_of_a_life_belongs_to_its_last_period() -> None:
+    """An hour that was begun and is charged as a whole, in two lines."""
+    rows = [replace(row, market=AWS[0]) for row in begun_hour().rows()]
+    ends = [NIGHT, NIGHT + HOUR, NIGHT + HOUR + 20 * MINUTE]
+
+    def bill(*amounts: str) -> Bill:
+        charged = zip(pairwise(ends), amounts, strict=True)
+        name = rows[0].machine.lower()
+        return Bill(
+            "aws",
+            tuple(BillLine("", name, True, b, e, Decimal(a), "USD", "", None) for (b, e), a in charged),
+            None,
+            None,
+        )
+
+    assert reconciled(rows, bill("0.1", "0.1"), 0.0).agrees
+    found = only(reconciled(rows, bill("0.15", "0.1"), 0.0))
+    assert (found.kind, found.begin, found.end) == (Kind.DIFFERS, NIGHT, NIGHT + HOUR)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -133,6 +158,42 @@ def test_what_others_rent_in_the_account_is_not_compared(provider: str, path: Pa
     }
     disk = {key: disk[key] for key in untagged[0]}
     assert beside(provider, [*untagged[:-1], disk], path).agrees
+
+
+DISK = {"aws": ("vol-1", "vol-2"), "gcp": ("disk-1", "disk-2"), "azure": ("/disks/a", "/disks/b")}
+PER_HOUR = {"aws": "lineItem/UsageType", "gcp": "sku.description", "azure": "MeterCategory"}
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_disks_are_compared_by_run(provider: str, path: Path) -> None:
+    """Bills name volumes, which the ledger does not know by name: the tag of their run says whose they are."""
+    machine = next(row for row in ROWS[provider] if row.kind.value == "compute")
+    cents = 360 * 10**8
+    disk = replace(machine, kind=Ledger.DISK, use=Use.WORKING, amount=100 * cents, on_demand=100 * cents)
+    kinds = {PER_HOUR[provider]: "EBS:VolumeUsage.gp3 / Storage PD Capacity"}
+    volumes = [
+        {**WHOLE[provider][0], **kinds, RESOURCE[provider]: name, COST[provider]: amount}
+        for name, amount in zip(DISK[provider], ("1.0", "1.0") if provider == "gcp" else ("0.5", "0.5"), strict=True)
+    ]
+
+    def laid(bill: list[Line]) -> Agreement:
+        path.write_text(as_csv(bill))
+        return reconciled([*ROWS[provider], disk], read_bill(path), 0.001)
+
+    assert laid([*WHOLE[provider], *volumes]).agrees
+    found = only(laid([*WHOLE[provider], *volumes[:1]]))
+    assert (found.kind, found.resource) == (Kind.DIFFERS, "beside the machines of job-1")
+    assert only(laid(WHOLE[provider])).kind is Kind.MISSING_IN_BILL
+    untagged = [{k: v for k, v in line.items() if k != TAGS[provider]} for line in WHOLE[provider]]
+    told = laid(untagged)
+    assert told.agrees
+    assert told.untold == 100 * cents
+
+
+def test_traffic_of_a_machine_is_no_time_of_it(path: Path) -> None:
+    traffic = {**WHOLE["aws"][0], "lineItem/UsageType": "DataTransfer-Out-Bytes", "lineItem/UnblendedCost": "0.3"}
+    found = only(beside("aws", [*WHOLE["aws"], traffic], path))
+    assert (found.kind, found.resource) == (Kind.MISSING_IN_LEDGER, "beside the machines of job-1")
 
 
 def test_taxes_and_lines_without_a_resource_do_not_count(path: Path) -> None:
