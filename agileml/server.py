@@ -13,7 +13,7 @@ from agileml.actions import CONTROLLER, Action, Fetch, Save, Send
 from agileml.commit import CommitRule
 from agileml.core.recovery import CHECKPOINT, INIT
 from agileml.core.work import Plan
-from agileml.deltas import Delta, RowDelta, assigned, nbytes
+from agileml.deltas import Delta, assigned, nbytes
 from agileml.errors import InvalidTransition
 from agileml.layout import State
 from agileml.messages import (
@@ -175,7 +175,7 @@ class Server:
     def _seed(self, served: Served) -> None:
         """Bring a new backup up: it gets every version that somebody may have to go back to."""
         for clock, version in sorted(served.versions.items()):
-            patch = Patch(self.epoch, served.partition, -1, clock, version.tally, _whole(version.state))
+            patch = Patch(self.epoch, served.partition, -1, clock, version.tally, picked(version.state, None))
             self.out.append(Send(served.backup, patch))
         served.stamped = served.clock
 
@@ -395,7 +395,3 @@ class Server:
 
     def _report(self, partition: int, clock: int, *, backup: bool, pulled: int = 0, patched: int = 0) -> None:
         self.out.append(Send(CONTROLLER, Progress(self.node, self.epoch, partition, clock, backup, pulled, patched)))
-
-
-def _whole(state: State) -> Delta:
-    return [RowDelta(None, array) for array in state]

@@ -71,6 +71,9 @@ class Controller(Standing):
         member = self.members.get(node) if node is not None else None
         if node is None or isinstance(event, Hello | Lost):
             return False
+        if member is None and isinstance(event, Ready | Warned):
+            # Its first word was lost with another controller; it will say who it is.
+            return True
         if member is None or member.phase in (Phase.GONE, Phase.DEAD):
             # Thought dead, but alive: its epoch is over, and it must not go on.
             self._send(node, Leave("this node was given up; it is not part of the job any more"))

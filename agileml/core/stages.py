@@ -164,7 +164,8 @@ class Learned:
         nodes = observed.reliable, observed.transient
         if nodes != self.nodes or observed.stage != self.chosen:
             return replace(self, nodes=nodes, chosen=observed.stage, clocks=(), waits=self.skipped)
-        if not observed.quiet or 0 in nodes:
+        # Clocks that were told of at once, when a late report completed them, seem to have taken no time.
+        if not observed.quiet or not observed.seconds or 0 in nodes:
             return self
         if self.waits:
             return replace(self, waits=self.waits - 1)

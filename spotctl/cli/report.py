@@ -116,19 +116,24 @@ def reconcile(
     ],
     provider: Annotated[Provider | None, typer.Option(help="Whose bill it is.", show_default="by its columns")] = None,
     tolerance: Annotated[str, typer.Option(help="By how much of a machine's cost both may differ: 1%, 0.")] = "0.5%",
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Where a machine's amounts differ, correct the ledger by a row of its own.")
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Lay the ledger beside the provider's own bill, and name what differs.
 
     What is missing on one side, what the bill has twice, what it has in another currency, and amounts that differ.
     Lines are taken as spotctl's by the tag spotctl-run; where an export tells no tags, all lines of machines are.
+    With --accept the ledger takes the bill's amounts of machines that both have; what it said before stays beside it.
 
     Exit codes: 0 they agree, 1 they differ, 2 the bill cannot be read.
 
     Example: spotctl report reconcile --bill cur.csv.gz --tolerance 1%
     """
-    from spotctl.ledger.reading import read
+    from spotctl.ledger.reading import correct, read
     from spotctl.reports.bills import views
+    from spotctl.reports.bills.accepted import corrections
     from spotctl.reports.bills.read import read_bill
     from spotctl.reports.bills.reconcile import reconciled
 
@@ -141,6 +146,10 @@ def reconcile(
         session.answer_json(views.as_json(agreement))
     else:
         sys.stdout.writelines(f"{line}\n" for line in views.as_lines(agreement, str(bill)))
+    if accept:
+        taken = corrections(agreement, rows, bill.name)
+        correct(session.settings, taken)
+        session.remark(f"corrected {len(taken)} {'machine' if len(taken) == 1 else 'machines'} by the bill's amounts")
     raise typer.Exit(0 if agreement.agrees else 1)
 
 

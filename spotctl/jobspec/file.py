@@ -90,6 +90,7 @@ def _spec(file: JobFile, folder: Path) -> JobSpec:
         hours=file.hours,
         budget=file.budget,
         throughputs=file.throughputs or {},
+        tags=file.tags or {},
         strategy=file.strategy or AUTO,
         webhook=file.notify.webhook if file.notify else None,
         local=LocalMarket(**_given(file.local)),

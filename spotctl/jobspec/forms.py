@@ -111,6 +111,8 @@ Location = Annotated[
 PartName = Annotated[
     str, _text(r"[A-Za-z][-A-Za-z0-9_]*", "a name of letters, digits, - and _ that begins with a letter")
 ]
+TagName = Annotated[str, _text(r"[a-z][-a-z0-9_]{0,62}", "up to 63 of a-z, 0-9, - and _ that begin with a letter")]
+TagValue = Annotated[str, _text(r"[-a-z0-9_]{1,63}", "up to 63 of a-z, 0-9, - and _, which every cloud takes")]
 Variable = Annotated[str, _text(units.VARIABLE, "the name of an environment variable", units.variable)]
 VariableValue = Annotated[
     str,

@@ -227,6 +227,8 @@ class JobSpec:
     """Hard: spending ends before it is passed."""
     throughputs: Mapping[str, float] = field(default_factory=dict)
     """Work per hour of a machine, by type, where it was measured."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """By which costs are grouped."""
     strategy: str = AUTO
     webhook: str | None = None
     local: LocalMarket = LocalMarket()

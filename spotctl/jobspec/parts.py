@@ -220,6 +220,7 @@ class JobFile(Part):
     throughputs: dict[forms.TypeName, forms.Positive] | None = _key(
         "Measured work per hour of one machine, by type.", {"c6i.2xlarge": 410}
     )
+    tags: dict[forms.TagName, forms.TagValue] | None = _key("By which costs are grouped.", {"team": "search"})
     strategy: forms.StrategyName | None = _key("How machines are bought and given back.", "auto", "price-capacity")
     notify: NotifyPart | None = _key("Who is told how it went.", {"webhook": "https://example.com/hook"})
     local: LocalPart | None = _key("How the market on this computer is replayed.", {"speed": 600, "seed": 0})

@@ -29,6 +29,7 @@ def written(spec: JobSpec) -> dict[str, Any]:
         hours=spec.hours and span_text(spec.hours),
         budget=spec.budget and money_text(spec.budget),
         throughputs=dict(spec.throughputs),
+        tags=dict(spec.tags),
         strategy=spec.strategy,
         notify=_said(webhook=spec.webhook),
         local=_local(spec.local) if spec.is_local else None,

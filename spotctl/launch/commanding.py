@@ -37,12 +37,11 @@ def command_work(
 
 
 def check_places(spec: JobSpec) -> None:
-    """Refuses what a command cannot reach from the machines of this computer."""
+    """Refuses what a job cannot reach from the machines of this computer."""
     program = spec.program
-    assert isinstance(program, Command)
     places = {f"data.{name}": place for name, place in spec.data.items()}
     places |= {f"outputs.{name}": place for name, place in spec.outputs.items()}
-    if program.checkpoint is not None:
+    if isinstance(program, Command) and program.checkpoint is not None:
         places["checkpoint.path"] = program.checkpoint.path
     for field, place in places.items():
         if "://" in place:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pricing_data.units import SECOND, format_time, parse_usd
 from spotctl.errors import BadRequest
 from spotctl.jobspec.file import restored
-from spotctl.jobspec.job import Command, JobSpec, Kind
+from spotctl.jobspec.job import JobSpec, Kind
 from spotctl.jobspec.written import written
 from spotctl.launch import continuing, meeting
 from spotctl.launch.steering import brief_of
@@ -288,12 +288,11 @@ def _output_of(provider: LocalProvider, machine: str, after: int) -> bytes:
 
 def check_launchable(spec: JobSpec) -> None:
     """Refuses what cannot be run yet, before anything is rented."""
+    from spotctl.launch.commanding import check_places
+
     if not spec.is_local:
         raise BadRequest(f"{spec.name}: this version rents on the local market only; write clouds: [local]")
-    if isinstance(spec.program, Command):
-        from spotctl.launch.commanding import check_places
-
-        check_places(spec)
+    check_places(spec)
     secrets_of(spec)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
@@ -60,15 +62,29 @@ def asked(
     if double is not None:
         raise BadRequest(f"two of the files describe a job named {double!r}; jobs that run side by side need two names")
     clouds = tuple(dict.fromkeys(cloud for spec in specs for cloud in spec.resources.clouds))
-    table = library.table(library.select(Selection(clouds=clouds)))
-    moment, remarks = _moment(specs, table, at, clock)
+    with _without_collecting():
+        table, catalog = library.table(library.select(Selection(clouds=clouds))), library.catalog
+        moment, remarks = _moment(specs, table, at, clock)
+        board = Board.of(table, catalog, moment)
     told, learnt = parse_duration(hours) / HOUR if hours else None, lessons(specs)
     jobs = tuple(
         Job(spec, _deadline(spec, moment, clock), told or hours_of(spec, learnt.get(spec.name))) for spec in specs
     )
-    known = Known(Board.of(table, library.catalog, moment), hazards(library, clouds, moment, evidence_of(learnt)))
+    known = Known(board, hazards(library, clouds, moment, evidence_of(learnt)))
     told_of = tuple(f"{name}: {words}" for name, one in learnt.items() for words in one.words())
     return Asked(jobs, informed(known, {spec.name: spec for spec in specs}, learnt), remarks + told_of)
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Markets are read by tens of thousands, and stay: to look for garbage among them takes as long as to read them."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _deadline(spec: JobSpec, moment: int, clock: Clock) -> int | None:

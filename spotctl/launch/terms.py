@@ -86,13 +86,18 @@ def tariff_of(provider: Provider, started: int) -> Tariff:
     return Tariff(lambda market: billing_of(market.cloud), prices)
 
 
+def _app_of(spec: JobSpec, program: Training) -> str:
+    """A file is named from the job's folder, wherever the job is launched."""
+    return str(spec.workdir / program.app) if program.app.endswith(".py") else program.app
+
+
 def training_job(spec: JobSpec, program: Training) -> Job:
     """The job as the engine is given it: it begins with the reliable machines, and takes in whoever comes."""
     stop = program.stop
     # On the local market a job's times are the market's, as its prices and its deadline are.
     second = SECOND * (spec.local.speed if spec.is_local else 1.0)
     return Job(
-        TrainerSource(program.app, program.args),
+        TrainerSource(_app_of(spec, program), program.args),
         spec.resources.reliable.machines,
         0,
         Stopping(

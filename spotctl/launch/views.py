@@ -218,7 +218,7 @@ def summary(state: RunState, ended: RunEnded) -> Group:
     lines = [f"{state.run}: {answer['outcome']}{f' ({ended.message})' if ended.message else ''}"]
     if answer["cost_usd"] is not None:
         lines.append(f"  cost       {_money(answer['cost_usd'])} for {_span(answer['hours'])} of market time")
-        lines.append(f"  on demand  {_money(answer['on_demand_usd'])} for the same machines{_saved(answer)}")
+        lines.append(f"  on demand  {_money(answer['on_demand_usd'])} for the same work{_saved(answer)}")
     worked = "" if answer["busy"] is None else f", at work {answer['busy']:.0%} of their time"
     lines.append(f"  machines   {len(state.machines)} rented{worked}, {len(state.alive)} left running")
     lines.append(f"  evictions  {answer['evictions']} machines taken away{_survived(answer)}")

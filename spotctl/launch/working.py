@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spotctl.agent.stage import staged
 from spotctl.errors import MissingSecret
-from spotctl.jobspec.job import Command, JobSpec
+from spotctl.jobspec.job import Command, JobSpec, data_variable
 from spotctl.launch import meeting
 from spotctl.orchestrator.state import RunState
 from spotctl.orchestrator.workload import Workload
@@ -45,15 +47,29 @@ def work_of(
     from spotctl.launch.terms import training_job
     from spotctl.orchestrator.training import Place, Training
 
-    folder = Path(began.folder)
+    folder, results = Path(began.folder), Path(spec.outputs.get("model", str(at.results)))
+    if state.stopping is not None:
+        place = Place(folder, results, spec.workdir)
+    else:
+        place = Place(folder, results, spec.workdir, _surroundings(spec, at.cache), secrets_of(spec), spec.setup or "")
     return Training(
         training_job(spec, program),
-        Place(folder, Path(spec.outputs.get("model", str(at.results))), spec.workdir),
+        place,
         meeting.secret_of(folder),
         provider.speed,
         at.heard,
         continuing.earlier(folder),
     )
+
+
+def _surroundings(spec: JobSpec, cache: Path) -> Mapping[str, str]:
+    """What the trainer's code finds around it on the nodes, and here, where its controller is made ready."""
+    data = {data_variable(name): str(staged(location, cache)) for name, location in spec.data.items()}
+    environment = {**spec.env, **data}
+    os.environ.update(environment)
+    if str(spec.workdir) not in sys.path:
+        sys.path.insert(0, str(spec.workdir))
+    return environment
 
 
 def secrets_of(spec: JobSpec) -> Mapping[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from spotctl.jobspec.file import restored
 from spotctl.launch.launching import Rooms, local_provider
 from spotctl.ledger.project import Ledger, project
 from spotctl.orchestrator import log
-from spotctl.orchestrator.events import RunBegan, RunEnded
+from spotctl.orchestrator.events import Corrected, RunBegan, RunEnded
 from spotctl.orchestrator.guard import Tariff
 from spotctl.orchestrator.log import is_running
 from spotctl.orchestrator.state import fold
@@ -54,6 +54,13 @@ def events_of(
     with log.EventLog(rooms.log) as opened:
         runs = [row.run for row in opened.beginnings() if isinstance(row.event, RunBegan) and wanted(row.event)]
         return [tuple(opened.of_run(run)) for run in (runs if newest is None else runs[-newest:])]
+
+
+def correct(settings: Settings, corrections: Iterable[tuple[str, Corrected]]) -> None:
+    """Writes corrections of runs into the log."""
+    with log.EventLog(Rooms(settings.home).log) as opened:
+        for run, correction in corrections:
+            opened.append(run, correction.at, correction)
 
 
 def stored(known: Library) -> Tariff:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 
 from spotctl.jobspec.job import Kind as JobKind
 from spotctl.ledger.rows import Use
@@ -31,10 +30,11 @@ def _since(ran: int, over: int, end: int, turns: Iterable[int], state: RunState)
     within = [_within(turn, ran, over) for turn in turns]
     if len(within) % 2:
         within.append(over)
+    redone = [(one.begin, one.end) for one in state.redone]
     at, before = ran, Use.LOADING
     for begin, until in zip(within[::2], within[1::2], strict=True):
         yield at, begin, before
-        yield from _with_redone(begin, until, ((one.begin, one.end) for one in state.redone))
+        yield from _with_redone(begin, until, redone)
         at, before = until, Use.IDLE
     if before is Use.LOADING:
         yield at, over, before
@@ -68,8 +68,11 @@ def _within(at: int | None, begin: int, end: int) -> int:
 
 def _with_redone(begin: int, end: int, redone: Iterable[tuple[int, int]]) -> Iterator[Part]:
     """Work, and where it was done again; stretches may overlap."""
-    again = [(max(since, begin), min(until, end)) for since, until in redone if since < end and until > begin]
-    marks = sorted({begin, end, *(mark for stretch in again for mark in stretch)})
-    for since, until in pairwise(marks):
-        twice = any(first <= since and until <= last for first, last in again)
-        yield since, until, Use.REDONE if twice else Use.WORKING
+    at = begin
+    for since, until in sorted(redone):
+        first, last = max(since, at), min(until, end)
+        if first < last:
+            yield at, first, Use.WORKING
+            yield first, last, Use.REDONE
+            at = last
+    yield at, end, Use.WORKING

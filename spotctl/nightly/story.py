@@ -125,6 +125,7 @@ def notice(
     shown = {
         "What happened": _happened(verdict, runs),
         "Cost": _cost(sums, spent, on_demand) if runs else "nothing; no machine was rented",
+        "Of it": "" if figures is None else figures["in_short"],
         "Evictions": str(sums.evictions) if runs else "",
         "Left running": _left(sums.alive, places.name),
         "What to do": _advice(verdict, sums, places),

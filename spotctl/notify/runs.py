@@ -44,7 +44,7 @@ def notice_of_end(job: str, state: RunState, ended: RunEnded) -> Notice:
 
 
 def cost_text(spent: float | None, on_demand: float | None) -> str:
-    """Dollars paid, beside what the same machines would have cost on demand."""
+    """Dollars paid, beside what the same work would have cost on demand."""
     if spent is None:
         return "unknown"
     if not on_demand:

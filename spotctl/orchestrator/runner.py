@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from bidbrain.strategies.base import Offer, Strategy
-from pricing_data.units import HOUR, MINUTE, format_usd
+from pricing_data.units import HOUR, MINUTE
 from spotctl import ledger
 from spotctl.orchestrator import events as ev
 from spotctl.orchestrator import guard, observe, reconcile
@@ -16,16 +16,14 @@ from spotctl.orchestrator.errors import LogFailed
 from spotctl.orchestrator.execute import Executor, Journal
 from spotctl.orchestrator.guard import Tariff
 from spotctl.orchestrator.observe import PATIENCE
-from spotctl.orchestrator.reconcile import Buy, GiveBack, Instruction, Pace, Renew, Terms
+from spotctl.orchestrator.purse import Purse, words
+from spotctl.orchestrator.reconcile import GiveBack, Instruction, Pace, Terms
 from spotctl.orchestrator.state import RunState
-from spotctl.orchestrator.workload import BUDGET, NO_CAPACITY, NOT_PERMITTED, Verdict, Workload
+from spotctl.orchestrator.workload import NO_CAPACITY, NOT_PERMITTED, Verdict, Workload
 from spotctl.providers.base import Machine, NotPermitted, Provider, ProviderError
 
 ASK_EVERY = 5 * MINUTE
 """A strategy is asked at least so often, in market time: what it wanted may have been refused."""
-
-TELLING = 0.1
-"""From this share of the work on, what it has cost so far foretells the rest: before, starting weighs too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +71,7 @@ class Runner:
         self._executor = executor
         self._workload = workload
         self._brief = brief
+        self._purse = Purse(journal, brief.tariff, brief.pace, brief.limits.budget)
         self._asked = _Asked()
         self._left = 1.0
         self._sure = False
@@ -141,7 +140,7 @@ class Runner:
         if verdict.share is not None:
             self._left = max(1.0 - verdict.share, 0.0)
         if verdict.outcome is None:
-            self._foretell(verdict.share)
+            self._purse.foretell(verdict.share)
         else:
             self._stop(verdict.outcome, verdict.message, self._workload.facts())
         useless = tuple(name for name in verdict.useless if not self.state.machines[name].returning)
@@ -161,9 +160,9 @@ class Runner:
             # The work has heard of it, and has saved what it could.
             self._carry_out(reconcile.everything_back(self.state, f"the run ends: {stop.outcome}"))
             return
-        self._carry_out(self._affordable(reconcile.upkeep(self.state, now, self._brief.pace)))
+        self._carry_out(self._purse.affordable(reconcile.upkeep(self.state, now, self._brief.pace)))
         if self.state.stopping is None:
-            self._carry_out(self._affordable(self._bought(now)))
+            self._carry_out(self._purse.affordable(self._bought(now)))
 
     def _carry_out(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
@@ -196,7 +195,7 @@ class Runner:
         self._asked = _Asked(latest if decision.wake_at is None else min(latest, decision.wake_at), about)
         actions = reconcile.purchases(self.state, decision, now, self._brief.pace)
         if actions:
-            self._journal.write(ev.Decided(tuple(map(_words, actions)), decision.reason))
+            self._journal.write(ev.Decided(tuple(map(words, actions)), decision.reason))
         return [*wanted, *actions]
 
     def _taken_soon(self) -> bool:
@@ -214,60 +213,6 @@ class Runner:
         elif now - self._alone_since > self._brief.limits.without_machines:
             waited = (now - self._alone_since) / MINUTE
             self._stop(NO_CAPACITY, f"no market gave a machine for {waited:.0f} minutes; allow more types or regions")
-
-    # -- the budget ---------------------------------------------------------------------------------------------------
-
-    def _affordable(self, wanted: list[Instruction]) -> list[Instruction]:
-        """What fits into the budget, in order; if what runs cannot be kept, or nothing can run, the run ends."""
-        limit, fitting = self._brief.limits.budget, list[Instruction]()
-        if limit is None:
-            return wanted
-        committed = self._committed()
-        for instruction in wanted:
-            committed += self._adds(instruction)
-            if committed <= limit:
-                fitting.append(instruction)
-                continue
-            committed -= self._adds(instruction)
-            self._refrain(instruction, committed, limit)
-        return fitting
-
-    def _committed(self) -> int:
-        return guard.committed(self.state, self._journal.now(), self._brief.tariff, self._brief.pace.teardown)
-
-    def _adds(self, instruction: Instruction) -> int:
-        now, teardown = self._journal.now(), self._brief.pace.teardown
-        match instruction:
-            case Buy(rent):
-                ceiling = rent.offer.on_demand if rent.bid is None else rent.bid
-                span = self._brief.pace.lease + teardown
-                return guard.bought(rent.offer.market, rent.machines, ceiling, span, self._brief.tariff)
-            case Renew(machines, until):
-                return guard.renewed(self.state, machines, until, now, self._brief.tariff, teardown)
-            case _:
-                return 0
-
-    def _refrain(self, instruction: Instruction, committed: int, limit: int) -> None:
-        if isinstance(instruction, Renew) or not self.state.alive:
-            shown = format_usd(limit // 3600)
-            self._stop(BUDGET, f"the budget of ${shown} would be passed; raise it (budget, --max-cost) to go on")
-        self._tell_refrained(_words(instruction), committed, limit)
-
-    def _tell_refrained(self, what: str, committed: int, limit: int) -> None:
-        """What is wanted again in every turn is told once."""
-        if what not in self.state.refrained:
-            self._journal.write(ev.Refrained(what, committed, limit))
-
-    def _foretell(self, share: float | None) -> None:
-        """Says as soon as it shows that the budget will not last to the end of the job."""
-        limit, planned, now = self._brief.limits.budget, self.state.planned, self._journal.now()
-        if limit is None or ev.FINISH in self.state.refrained:
-            return
-        expected = 0 if planned is None or planned.assumed else round(planned.usd * guard.NANO_SECONDS_PER_DOLLAR)
-        if share is not None and share >= TELLING:
-            expected = round(guard.spent(self.state, now, self._brief.tariff) / share)
-        if expected > limit:
-            self._tell_refrained(ev.FINISH, expected, limit)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -316,16 +261,3 @@ class Runner:
             for held in self.state.alive:
                 if now >= held.lease_until + self._brief.pace.teardown:
                     self._journal.write(ev.MachineEnded(held.id, held.lease_until, "lease ended"))
-
-
-def _words(instruction: Instruction) -> str:
-    match instruction:
-        case Buy(rent, reliable):
-            how = "on demand" if rent.bid is None else f"under a bid of ${format_usd(rent.bid)}"
-            return f"rent {rent.machines} of {rent.offer.market} {how}{', to stay' if reliable else ''}"
-        case Renew(machines):
-            return f"renew the leases of {len(machines)} machines"
-        case GiveBack(machines):
-            return f"give back {len(machines)} machines"
-        case reconcile.Plan(allocation):
-            return f"give back allocation {allocation} later"

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +37,25 @@ LISTEN = 0.1
 EXITS = 5
 """So many nodes may end by themselves without a clock finished in between; one more, and it is the job's own fault."""
 
+_SET_UP = '(eval "$1") && shift && exec "$@"'
+"""Runs a setup in a shell of its own, and then what follows it in place of this one."""
+
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a training's processes meet, where its results go, and where its own files are."""
+    """Where a training's processes meet, where its results go, and where its own files are.
+
+    Nodes get the `environment` and the `secrets`, and run the `setup` before they join.
+    """
 
     meeting: Path
     results: Path
     workdir: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    setup: str = ""
 
 
 class Training:
@@ -85,13 +94,16 @@ class Training:
         """A node that joins."""
         command = [sys.executable, "-m", "agileml.engines.local.join", str(self._place.meeting)]
         command += ["--name-in", "SPOTCTL_MACHINE", *(["--reliable"] if order.reliable else [])]
+        if self._place.setup:
+            command = ["/bin/sh", "-c", _SET_UP, "setup", self._place.setup, *command]
+        environment = {**_ONE_THREAD, **self._place.environment}
         return Payload(
-            "node", tuple(command), _ONE_THREAD, str(self._place.workdir), term_at_notice=False, grace_seconds=0.0
+            "node", tuple(command), environment, str(self._place.workdir), term_at_notice=False, grace_seconds=0.0
         )
 
     def secrets(self) -> Mapping[str, str]:
-        """By which nodes and controller know each other."""
-        return {SECRET_VARIABLE: self._secret.hex()}
+        """By which nodes and controller know each other, and those that the job names."""
+        return {**self._place.secrets, SECRET_VARIABLE: self._secret.hex()}
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> Verdict:
         """Tells the controller what happened to machines, and hears it for a moment."""

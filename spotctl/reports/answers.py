@@ -42,7 +42,7 @@ def _group(group: Group) -> dict[str, Any]:
 
 
 def as_csv(report: Report) -> str:
-    """A line a group: amounts with all six decimals, nothing where nothing is known."""
+    """A line a group: amounts with all nine decimals, nothing where nothing is known."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = [by.value for by in report.by]
@@ -57,7 +57,7 @@ def as_csv(report: Report) -> str:
 def _cell(name: str, value: object) -> str:
     if value is None:
         return ""
-    return f"{value:.6f}" if name in _DOLLARS else str(value)
+    return f"{value:.9f}" if name in _DOLLARS else str(value)
 
 
 def as_markdown(report: Report) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
 
 from pricing_data.market import Market
-from pricing_data.units import to_datetime
+from pricing_data.units import NANOS_PER_DOLLAR, to_datetime
 from spotctl.errors import BadRequest
-from spotctl.ledger.rows import Kind, Row, Use, micro_dollars
+from spotctl.ledger.rows import Kind, Row, Use
 from spotctl.reports.story import Eviction, Story
 
 WAITING = frozenset({Use.STARTING, Use.LOADING, Use.IDLE})
@@ -122,8 +123,8 @@ class Report:
 
 
 def usd(amount: int) -> float:
-    """Dollars of nano-dollar-seconds, to the micro-dollar."""
-    return micro_dollars(amount) / 1_000_000
+    """Dollars of nano-dollar-seconds, to the nano-dollar: so groups that are shown add up to a whole that is shown."""
+    return round(Fraction(amount, 3600)) / NANOS_PER_DOLLAR
 
 
 def parse_by(text: str) -> tuple[By, ...]:

@@ -23,7 +23,6 @@ from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, Kind, Row
 from spotctl.reports.cost import Report
 from spotctl.reports.story import Story
 
-VERSION = "1.2"
 PLACES = Decimal(1).scaleb(-18)
 _EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)
 _CURRENCY = "USD"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.replacing import CannotWrite, replacing
 from spotctl.errors import BadRequest
+from spotctl.launch.launching import job_names
 from spotctl.ledger.reading import RunRead, read
 from spotctl.ledger.rows import Row
 from spotctl.reports.cost import By, Report, report
@@ -21,33 +22,30 @@ if TYPE_CHECKING:
 
 def gathered(settings: Settings, jobs: Collection[str], since: int | None, by: Sequence[By], now: int) -> Report:
     """The report on the runs of some jobs, or of all, that began since a moment of this computer's clock."""
-    found = read(settings)
+    _check_known(jobs, job_names(settings))
+    # Only these are read: a run of another job whose prices are not at hand stands in nobody's way.
+    found = read(settings, jobs)
     stories = stories_of(one.events for one in found)
-    chosen = _chosen(stories, jobs, since)
+    chosen = _chosen(stories, since)
     return report(_rows(found), stories, {story.run for story in chosen}, by, now)
-
-
-def of_run(settings: Settings, run: str, now: int) -> Report:
-    """The report on one run, by market."""
-    found = read(settings)
-    return report(_rows(found), stories_of(one.events for one in found), {run}, (By.MARKET,), now)
 
 
 def _rows(found: Sequence[RunRead]) -> list[Row]:
     return [row for one in found for row in one.ledger.rows]
 
 
-def _chosen(stories: Sequence[Story], jobs: Collection[str], since: int | None) -> list[Story]:
-    if not stories:
+def _check_known(jobs: Collection[str], known: Collection[str]) -> None:
+    if not known:
         raise BadRequest("the event log holds no run: nothing was launched yet (spotctl launch FILE)")
-    known = sorted({story.job for story in stories})
     for job in jobs:
         if job not in known:
-            raise BadRequest(f"no job named {job!r} was launched; there are {', '.join(known)}")
-    of_jobs = [story for story in stories if not jobs or story.job in jobs]
-    chosen = [story for story in of_jobs if since is None or story.wall_began >= since]
+            raise BadRequest(f"no job named {job!r} was launched; there are {', '.join(sorted(known))}")
+
+
+def _chosen(stories: Sequence[Story], since: int | None) -> list[Story]:
+    chosen = [story for story in stories if since is None or story.wall_began >= since]
     if not chosen:
-        latest = max(story.wall_began for story in of_jobs)
+        latest = max(story.wall_began for story in stories)
         raise BadRequest(f"no run began since then: the latest began on {day(latest)} (give a longer --since)")
     return chosen
 

@@ -13,9 +13,11 @@ from spotctl.reports.cost import Figures, Report
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a message says of costs: a title, lines as pairs of a name and a text, and the page to attach."""
+    """What a message says of costs: a title, where the money went, all as pairs of a name and a text, and the page to
+    attach."""
 
     title: str
+    in_short: str
     lines: tuple[tuple[str, str], ...]
     page: Path | None = None
 
@@ -35,10 +37,11 @@ class Summary:
 def summary(report: Report, page: Path | None = None) -> Summary:
     """The report for a notification; `page` is where its HTML lies, if it was written."""
     whole, digits = report.whole, words.digits_of(report)
+    in_short = _where_it_went(whole, digits)
     lines = [
         ("paid", _paid(whole, digits)),
         ("on demand", f"{words.money(whole.on_demand, digits)} for the same work"),
-        ("of it", where_it_went(whole, digits)),
+        ("of it", in_short),
         ("evictions", words.whole_number(whole.evictions)),
     ]
     if whole.usd_per_work is not None:
@@ -47,10 +50,10 @@ def summary(report: Report, page: Path | None = None) -> Summary:
         lines.append(("market", "the one of this computer: nobody was charged"))
     if page is not None:
         lines.append(("report", str(page)))
-    return Summary(words.headline(report), tuple(lines), page)
+    return Summary(words.headline(report), in_short, tuple(lines), page)
 
 
-def where_it_went(whole: Figures, digits: int) -> str:
+def _where_it_went(whole: Figures, digits: int) -> str:
     """What was paid, by what machines did."""
     if whole.total <= 0:
         return "nothing was paid"

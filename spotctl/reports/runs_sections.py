@@ -7,9 +7,10 @@ from itertools import groupby
 from statistics import median
 
 from pricing_data.units import HOUR, format_time, to_datetime
+from spotctl.orchestrator.workload import DONE
 from spotctl.reports import words
 from spotctl.reports.charts.dots import Dot, dots
-from spotctl.reports.charts.steps import Layer, Mark, Phase, footprint, prices
+from spotctl.reports.charts.steps import Layer, Mark, Phase, footprint, prices, unbroken
 from spotctl.reports.cost import Report, RunCost, usd
 from spotctl.reports.markup import Head, both, figure, paragraph, section, subheading, table
 from spotctl.reports.money import MarketCost, held_prices
@@ -19,6 +20,7 @@ MOST_JOBS = 4
 """So many jobs are shown by their latest run: who wants more asks for them with --job."""
 MOST_TREND = 60
 MOST_RUNS = 120
+MOST_TOLD = 10
 
 Shown = Callable[[float], str]
 """How a figure is written."""
@@ -96,7 +98,7 @@ def _marks(evictions: Sequence[Eviction]) -> list[Mark]:
         where = ", ".join(sorted({str(one.market) for one in these}))
         how = "after a warning" if warned else "without a warning"
         noun = "machine" if len(these) == 1 else "machines"
-        marks.append(Mark(at, len(these), warned, f"{to_datetime(at):%H:%M} {len(these)} {noun} of {where} {how}"))
+        marks.append(Mark(at, warned, f"{to_datetime(at):%H:%M} {len(these)} {noun} of {where} {how}"))
     return marks
 
 
@@ -119,13 +121,19 @@ def _prices(report: Report, story: Story, markets: Sequence[MarketCost]) -> str:
     title = f"Prices that {story.run} paid in percent of on-demand, in {len(held)} markets"
     picture = both(lambda frame: prices(frame, title, held))
     rows = [
-        (one.name, format_time(begin), format_time(end), f"{percent:.1f}%")
+        (one.name, format_time(run[0][0]), format_time(run[-1][1]), *_lowest_and_highest(run))
         for one in held
-        for begin, end, percent in one.pieces
+        for run in unbroken(one.pieces)
     ]
-    heads = (Head("market", is_text=True), Head("from", is_text=True), Head("to", is_text=True), Head("of on-demand"))
+    heads = (Head("market", is_text=True), *(Head(name, is_text=True) for name in ("from", "to")))
+    heads += (Head("lowest of on-demand"), Head("highest"))
     keys = list(dict.fromkeys((one.class_, one.name) for one in held))
     return _named(story) + figure(picture, keys, table(heads, rows))
+
+
+def _lowest_and_highest(run: Sequence[tuple[int, int, float]]) -> tuple[str, str]:
+    percents = [percent for _, _, percent in run]
+    return f"{min(percents):.1f}%", f"{max(percents):.1f}%"
 
 
 # -- plan --------------------------------------------------------------------------------------------------------------
@@ -299,7 +307,14 @@ def runs_section(report: Report) -> str:
     if len(newest) > len(shown):
         left = len(newest) - len(shown)
         parts.append(paragraph(f"The latest {len(shown)} are shown; {left:,} earlier ones count in the total.", "lead"))
+    parts += [paragraph(f"{story.run}: {story.outcome}. {story.message}") for story in _told(report)]
     return section("All runs", *parts, is_long=True)
+
+
+def _told(report: Report) -> list[Story]:
+    """The latest runs that ended otherwise than well and say why."""
+    ended = [story for story in report.stories if story.outcome not in (None, DONE) and story.message]
+    return sorted(ended, key=lambda story: -story.wall_began)[:MOST_TOLD]
 
 
 def _run(one: RunCost, digits: int) -> list[str]:

@@ -71,7 +71,6 @@ class Story:
     outcome: str | None
     message: str
     work: int | None
-    machines: int
     evictions: tuple[Eviction, ...] = ()
     footings: tuple[Footing, ...] = ()
     stages: tuple[Stage, ...] = ()
@@ -110,7 +109,6 @@ def story_of(rows: Sequence[LogRow]) -> Story:
         outcome=None if ended is None else ended.outcome,
         message="" if ended is None else ended.message,
         work=_work(state),
-        machines=len(state.machines),
         evictions=_evictions(state),
         footings=tuple(footings),
         stages=tuple(stages),

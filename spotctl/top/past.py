@@ -87,7 +87,7 @@ def _losses(losses: tuple[tuple[int, float], ...], event: ev.Event) -> tuple[tup
 def _with(told: tuple[Told, ...], one: Told) -> tuple[Told, ...]:
     """What happens to machines that were bought together happens to each of them; it is told once."""
     last = told[-1] if told else None
-    if last is not None and one.about is not None and (last.about, last.text) == (one.about, one.text):
+    if last is not None and one.about is not None and last.about == one.about:
         return (*told[:-1], replace(last, count=last.count + one.count))
     return (*told, one)[-MOST_TOLD:]
 

@@ -20,7 +20,7 @@ Prices = Callable[[Market], PriceSeries | None]
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """In nano-dollar-seconds: spent, what the same machines would have cost on demand, and what may be spent."""
+    """In nano-dollar-seconds: spent, what the same work would have cost on demand, and what may be spent."""
 
     spent: int | None
     on_demand: int | None

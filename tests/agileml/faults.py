@@ -101,6 +101,7 @@ class Schedule:
     target: Target | None = None
     then: tuple[str, str | None] | None = None
     machines: Machines | None = None
+    learning: bool = False
     met: set[Target] = field(default_factory=set)
     watch: Watch = field(default_factory=Watch)
     log: list[str] = field(default_factory=list)
@@ -109,6 +110,7 @@ class Schedule:
         self._chance = random.Random(self.seed)
         if self.target is None:
             self.target = target_of(self.seed)
+            self.learning = self.learning or (self.target is None and self._chance.random() < LEARNING)
             self.then = (self._chance.choice(EVENTS), None) if self._chance.random() < ON_THE_HEELS else None
         if self.deterministic and self.slack == 0:
             self.watch.model = undisturbed(self.kind.__name__, self.deterministic)
@@ -139,7 +141,7 @@ class Schedule:
             thresholds=THRESHOLDS,
             checkpoint_every=chance.choice([1, 2] if saves else [0, 1, 2]),
             stop=lambda iteration: limited and iteration.clock >= STOPPED_AT,
-            stage=HASTY if chance.random() < LEARNING and target is None else None,
+            stage=HASTY if self.learning else None,
         )
         job = JobSettings(
             partitions=PARTITIONS,
@@ -254,6 +256,7 @@ class Schedule:
     # -- what must have come of it -----------------------------------------------------------------------------------
 
     def _hold(self, simulation: Simulation, outcome: Outcome) -> None:
+        self.watch.end(simulation)
         tallies = {version.tally for version in outcome.versions}
         assert len(tallies) == 1, "partitions differ in what they contain"
         tally, clocks = tallies.pop(), range(1, outcome.clock + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_a_shuffled_sum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Schedule(0).run()
     monkeypatch.setattr(Pending, "summed", shuffled)
-    with pytest.raises(AssertionError, match="the model is not that of the undisturbed run"):
+    with pytest.raises(AssertionError, match="is not what it should be"):
         Schedule(0).run()
 
 
@@ -84,7 +85,28 @@ def test_every_target_has_its_turn() -> None:
     assert len(targets()) == len(EVENTS) * len(KINDS) * len(STAGES)
 
 
-@pytest.mark.parametrize("target", [Target(1, "kill one", "Recover"), Target(2, "warn one", "Handover")])
+def test_a_job_that_learns_its_stage_has_the_same_model() -> None:
+    changes = set[tuple[int, int]]()
+    for seed in range(2, 2 + 10 * 157, 157):
+        stages = [line.stage for line in Schedule(seed, learning=True).run().log]
+        changes.update(pairwise(stages))
+    assert changes > {(1, 2), (2, 3), (3, 2), (2, 1)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_new_backup_is_named_while_partitions_move(seed: int) -> None:
+    Schedule(seed, target=Target(3, "warn reliable", "Move"), then=("warn half", "Move")).run()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        Target(1, "kill one", "Recover"),
+        Target(2, "warn one", "Handover"),
+        Target(3, "kill controller", "Restore"),
+        Target(1, "suspect one", "Patch"),
+    ],
+)
 def test_a_schedule_meets_what_it_aims_at(target: Target) -> None:
     met = set[Target]()
     for seed in range(5):

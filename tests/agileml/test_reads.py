@@ -14,7 +14,7 @@ from agileml.actions import Compute
 from agileml.core.events import ControllerSettings
 from agileml.deltas import Delta, RowDelta, Rows
 from agileml.engines.sim import Outcome, Simulation
-from agileml.layout import ArraySpec, Layout
+from agileml.layout import Array, ArraySpec, Layout
 from agileml.node import JobSettings
 from agileml.reads import WORTH, MissingRows, RowsRead, picked
 from agileml.rowbuffer import RowNumbers
@@ -194,7 +194,7 @@ class Ledger:
         self.whole, self.some = 0, 0
         self._versions: dict[int, dict[str, Any]] = {}
         self._clock: int | None = None
-        for owner, name in ((Workbench, "run"), (ParamCache, "assign"), (ParamCache, "require")):
+        for owner, name in ((Workbench, "run"), (ParamCache, "assign"), (CacheView, "read")):
             monkeypatch.setattr(owner, name, self._wrapped(getattr(owner, name), getattr(self, f"_{name}")))
 
     @staticmethod
@@ -219,12 +219,13 @@ class Ledger:
         self.whole, self.some = self.whole + complete, self.some + (not complete)
         function(cache, partition, values, at)
 
-    def _require(self, function: Callable[..., None], cache: ParamCache, name: str, selected: Any) -> None:  # noqa: ANN401
-        function(cache, name, selected)
+    def _read(self, function: Callable[..., Array], view: CacheView, name: str, rows: Any = None) -> Array:  # noqa: ANN401
+        values = function(view, name, rows)
         # The undisturbed run reads, too.
-        read = self._versions[id(cache)][name][selected] if self._clock is not None else np.empty(0)
-        if self._clock is not None and read.size:
-            self.oldest = max(self.oldest, self._clock - 1 - int(read.min()))
+        if self._clock is not None and len(values):
+            versions = self._versions[id(view._cache)][name]
+            self.oldest = max(self.oldest, self._clock - 1 - int(versions[slice(None) if rows is None else rows].min()))
+        return values
 
 
 @pytest.mark.parametrize("kind", [Settled, Decades])

@@ -282,6 +282,14 @@ def test_rows_that_are_missing_bring_the_whole_partition_and_the_chunk_is_done_a
     said = hand.work([task])
     assert told(said) == [("q", 1, None)]
     assert [push.covers for _, push in pushes(said)] == [((0, 0, 2),)] * 2
+    # An owner that was told of another's word later than of this one is told again.
+    hand.tell(rows_of(0, 2, 1, 3))
+    (task,) = hand.tell(rows_of(1, 2, 5))  # type: ignore[assignment]
+    assert isinstance(task, Compute)
+    assert hand.finish(task) == [Send("q", Pull(1, "w", 1, 2))]
+    (task,) = hand.tell(rows_of(1, 2))  # type: ignore[assignment]
+    assert isinstance(task, Compute)
+    assert told(hand.work([task])) == [("q", 1, None)]
 
 
 def test_who_takes_up_a_shard_that_is_new_here_reads_everything_again_at_first() -> None:

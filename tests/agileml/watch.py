@@ -10,7 +10,7 @@ from agileml.actions import CONTROLLER
 from agileml.core.standing import Mode
 from agileml.engines.sim import Simulation
 from agileml.layout import Params, State
-from agileml.messages import EndOfLife, EndOfLifeSeen, Leave, Snapshot, Version
+from agileml.messages import EndOfLife, EndOfLifeSeen, Leave, Patch, Route, Snapshot, Version
 from agileml.node import Node
 from agileml.partitions import BackedUp, Served
 
@@ -140,6 +140,19 @@ class Watch:
                 simulation.layout.state_of(partition, self.model(version.clock)) if self.model else seen
             )
         return self._expected[key]
+
+    @staticmethod
+    def end(simulation: Simulation) -> None:
+        """When a job is over, no copy waits for what nobody sends: nothing would have been safe any more."""
+        controller, under_way = simulation.controller, [message for _, _, message in simulation.under_way()]
+        if controller.arrangement.moving or any(isinstance(message, Route) for message in under_way):
+            return
+        coming = {message.partition for message in under_way if isinstance(message, Patch)}
+        for partition, backup in enumerate(controller.table.backups):
+            node = simulation.nodes.get(backup)
+            if node is not None and node.epoch == controller.epoch and partition not in coming:
+                copy = node.server.copies.get(partition)
+                assert copy is None or not copy.early, f"{backup}: {copy} waits for what nobody sends"
 
     # -- who has what --------------------------------------------------------------------------------------------------
 

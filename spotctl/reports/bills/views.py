@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pricing_data.units import format_time
+from spotctl.ledger import micro_dollars
 from spotctl.reports.bills.lines import DOLLARS
 from spotctl.reports.bills.reconcile import Agreement, Difference, Kind
 from spotctl.reports.cost import usd
@@ -88,7 +89,7 @@ def _places(where: tuple[str, ...]) -> str:
 
 
 def _dollars(amount: int) -> str:
-    value = usd(amount)
+    value = micro_dollars(amount) / 1_000_000
     return f"-${-value:,.6f}" if value < 0 else f"${value:,.6f}"
 
 

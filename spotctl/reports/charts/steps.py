@@ -22,10 +22,9 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that happened: when, how many at once, whether it was warned of, and what is said of it."""
+    """Something that happened: when, whether it was warned of, and what is said of it."""
 
     at: int
-    count: int
     warned: bool
     words: str
 
@@ -100,13 +99,13 @@ def prices(frame: svg.Frame, title: str, series: Sequence[Held]) -> str:
                 svg.el("path", d=svg.path(_joined(x, y, run)), class_=f"stroke {one.class_}"),
                 f"{one.name}: {min(p for _, _, p in run):.0f}% to {max(p for _, _, p in run):.0f}% of on-demand",
             )
-            for run in _unbroken(one.pieces)
+            for run in unbroken(one.pieces)
         ]
         parts += lines
     return frame.drawn(title, *parts)
 
 
-def _unbroken(pieces: Sequence[tuple[int, int, float]]) -> list[list[tuple[int, int, float]]]:
+def unbroken(pieces: Sequence[tuple[int, int, float]]) -> list[list[tuple[int, int, float]]]:
     """Pieces in runs between which nothing was held."""
     runs: list[list[tuple[int, int, float]]] = []
     for piece in pieces:

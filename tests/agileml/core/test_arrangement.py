@@ -38,6 +38,23 @@ def test_what_is_not_where_it_should_be_is_set_in_motion_once() -> None:
     assert arranged.new_routes() is None
 
 
+def test_no_backup_changes_before_the_moves_are_over() -> None:
+    # Else the owner of partition 1 could be asked to hand it over before it knows of the new backup, which would then
+    # wait for ever for what nobody sends.
+    arranged = Arrangement(Table(4, ("t", "t"), ("r", "r"), ()))
+    desired = Table(4, ("u", "t"), ("r", "s"), ())
+    assert list(arranged.towards(desired, members(), 9)) == [Send("t", Move(9, 0, "u", "r"))]
+    assert arranged.table.backups == ("r", "r")
+    assert list(arranged.towards(Table(4, ("u", "u"), ("r", "s"), ()), members(), 9)) == [
+        Send("t", Move(9, 1, "u", "r"))
+    ]
+    for partition in range(2):
+        arranged.taken(partition, "u")
+    assert list(arranged.towards(Table(4, ("u", "u"), ("r", "s"), ()), members(), 9)) == []
+    assert arranged.new_routes() == arranged.table
+    assert arranged.table.backups == ("r", "s")
+
+
 def test_who_leaves_gives_at_once() -> None:
     arranged = arrangement()
     desired = Table(4, ("r", "r"), ("", ""), ("r", "u", "u"))

@@ -262,6 +262,15 @@ def test_a_node_that_was_given_up_and_speaks_is_sent_away() -> None:
     assert hear(control, Heartbeat("nobody")) == [Send("nobody", Leave(why))]
 
 
+def test_a_node_whose_first_word_was_lost_is_waited_for() -> None:
+    control = running("r")
+    assert hear(control, Ready("t"), Warned("t", 1.0)) == []
+    hear(control, Hello("t", False, ""))
+    assert [one.message for one in hear(control, Ready("t")) if isinstance(one, Send) and one.to == "t"] == [
+        Enter(1, control.table, 5, 0)
+    ]
+
+
 def test_silence_is_a_loss() -> None:
     control = running("r", "t", "u", heartbeat_timeout=1.0)
     hear(control, Heartbeat("r"), Heartbeat("t"), now=0.9)

@@ -99,6 +99,7 @@ def test_a_clock_in_which_something_happened_tells_nothing() -> None:
     policy: StagePolicy = Learned()
     for _ in range(30):
         policy = policy.after(Observed(2, 1, 4, 1.0, SUMS, quiet=False))
+        policy = policy.after(Observed(2, 1, 4, 0.0, SUMS))
     assert policy.stage(footprint(1, 4)) == 2
     assert isinstance(policy, Learned)
     assert policy.known == {}

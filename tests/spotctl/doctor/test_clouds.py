@@ -8,13 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from pathlib import Path
 from typing import Any
 
 import pytest
 from google.cloud import compute_v1
+from google.oauth2 import credentials
 from google.protobuf.json_format import MessageToDict
 
+from spotctl.config import Settings
 from spotctl.doctor import policies
+from spotctl.doctor.gcp import findings
 from tests.servers.aws import AwsFault, AwsWorld, action_of, ec2_error, playing_aws
 from tests.servers.azure import SUBSCRIPTION, azure_error
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
@@ -174,6 +178,16 @@ def test_what_gcp_does_not_permit_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         ended = spotctl("doctor", "--json")
     assert ended.code == 5
     assert "lacking: compute.instances.create" in found(ended, "gcp")["permissions"]["told"]
+
+
+def test_no_token_travels_in_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where only the permissions are asked for over plain HTTP."""
+    token = credentials.Credentials("a secret")  # type: ignore[no-untyped-call]
+    monkeypatch.setattr("google.auth.default", lambda **_: (token, PROJECT))
+    with serving(GcpProject()) as server:
+        settings = Settings(Path("/nowhere"), gcp_resource_manager_endpoint=server.url)
+        assert next(findings(settings)).told == f"project {PROJECT}"
+        assert len(server.requests) == 1
 
 
 def test_a_project_that_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:

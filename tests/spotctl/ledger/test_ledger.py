@@ -59,6 +59,14 @@ def test_a_count_by_the_second_comes_to_the_same(seed: int) -> None:
         assert not any(row.settled for row in found.rows)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_the_guard_and_the_ledger_say_the_same_after_every_event(seed: int) -> None:
+    run = RandomRun(np.random.default_rng([5, seed]))
+    for count in range(1, len(run.rows) + 1):
+        part = run.rows[:count]
+        assert project(part, run.tariff, run.now).amount == guard.spent(fold(part), run.now, run.tariff)
+
+
 def settled(run: RandomRun) -> None:
     """Ends a run as the runner does."""
     for held in fold(run.rows).machines.values():

@@ -37,7 +37,7 @@ from tests.spotctl.orchestrator.worlds import Life as RunnersLife
 
 ON_DEMAND = 200_000_000
 ROUND_SECONDS = 120
-LASTS = 2 * DAY
+LASTS = 60 * DAY
 ENDS = (DONE, BUDGET, NO_CAPACITY)
 
 

@@ -11,7 +11,7 @@ import stamina
 
 from pricing_data.units import HOUR, MINUTE
 from spotctl.orchestrator import events as ev
-from spotctl.orchestrator import guard
+from spotctl.orchestrator import guard, observe
 from spotctl.orchestrator.errors import LogFailed
 from spotctl.orchestrator.execute import Patience
 from spotctl.orchestrator.guard import Tariff
@@ -35,7 +35,7 @@ from spotctl.providers.fake import (
     Refusal,
     SlowDescribe,
 )
-from tests.spotctl.orchestrator.worlds import MARKETS, START, TARIFF, Life, MemoryLog, life, terms
+from tests.spotctl.orchestrator.worlds import MARKETS, RUN, START, TARIFF, Death, Killed, Life, MemoryLog, life, terms
 
 CALLS = ("rent", "renew", "give_back", "machines")
 FAULTS: dict[str, Fault] = {
@@ -280,9 +280,24 @@ def test_machines_of_an_order_that_is_refused_when_repeated_come_to_light(tmp_pa
     assert len(spot) == 3, "bought twice"
 
 
-def test_a_run_does_not_end_before_a_lost_answer_has_come_to_light(tmp_path: Path) -> None:
-    one = replace(life(tmp_path), limits=Limits(budget=guard.NANO_SECONDS_PER_DOLLAR // 2))
-    one.terms = terms(reliable=0)
-    one.cloud.script("rent", LostAnswer(), Refusal(NoCapacity("none left")))
-    one.run()
+def test_a_run_does_not_end_before_it_has_looked(tmp_path: Path) -> None:
+    """An order comes through unheard and is refused when repeated; then the runner dies, and the run is stopped."""
+
+    def lost(folder: Path) -> Life:
+        one = life(folder)
+        one.terms = terms(reliable=0)
+        one.cloud.script("rent", LostAnswer(), Refusal(NoCapacity("none left")))
+        return one
+
+    rehearsal = Death()
+    lost(tmp_path / "rehearsal").run(rehearsal)
+    one = lost(tmp_path)
+    with pytest.raises(Killed):
+        one.run(Death(rehearsal.met.index("after write RentRefused")))
+    with one.opened() as log:
+        log.append(RUN, one.cloud.now(), ev.StopRequested("stopped", "enough"))
+    while one.cloud.now() < one.state().at + observe.PATIENCE:
+        one.world.pass_round()
+    assert one.world.running, "their leases go on"
+    assert one.run().outcome == "stopped"
     clean(one)

@@ -164,6 +164,8 @@ def test_the_record_counts_what_was_taken_paid_and_kept_lately_and_refuges_after
     assert (record.taken, record.refuges) == ((START + 40 * MINUTE,), ())
     assert (record.paid, record.lasting) == (50 * MINUTE, 20 * MINUTE)
     assert record_of(run, START + 2 * HOUR + 45 * MINUTE).paid == 5 * MINUTE
+    chosen = fold([Row(i + 91, "r", NOW, event) for i, event in enumerate(bought("e", intent=6, bid=None))], run)
+    assert record_of(chosen, NOW).refuges == (), "on demand before anything was taken is no refuge"
     later = ev.Rented(7, (ev.Granted("d", START + 55 * MINUTE),))
     order = ev.RentIntended(7, MARKETS[0], 1, None, ON_DEMAND, 4.0, False, START + 9 * HOUR)
     fled = fold([Row(91, "r", NOW, order), Row(92, "r", NOW, later)], run)

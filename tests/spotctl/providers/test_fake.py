@@ -191,3 +191,29 @@ def test_evictions_crashes_and_results_on_demand_of_the_test(fake: FakeProvider)
     assert fake.machines({})[1].end_reason is EndReason.EVICTED
     with pytest.raises(NotFound, match="nobody"):
         fake.evict("nobody")
+
+
+def test_weather_is_what_calls_meet_that_no_script_is_about(fake: FakeProvider) -> None:
+    expired = markets.BEGIN + 60 * SECOND
+    fake.weather = lambda call: Refusal(NotPermitted("expired")) if call.at > expired else None
+    fake.script("rent", PartialGrant(1))
+    assert len(fake.rent(order())) == 1
+    fake.advance(61)
+    for call in (lambda: fake.machines({}), lambda: fake.rent(order("u")), lambda: fake.give_back(["fake-0"])):
+        with pytest.raises(NotPermitted, match="expired"):
+            call()
+    fake.script("rent", PartialGrant(1))
+    assert len(fake.rent(order("u"))) == 1, "a script comes before the weather"
+
+
+def test_everything_is_seen_whatever_is_hidden_and_is_no_call(fake: FakeProvider) -> None:
+    fake.script("rent", SlowDescribe(5))
+    rented = fake.rent(order())
+    fake.evict(rented[0].id)
+    calls = list(fake.calls)
+    assert [(one.id, one.end_reason) for one in fake.everything] == [
+        (rented[0].id, EndReason.EVICTED),
+        (rented[1].id, None),
+    ]
+    assert fake.calls == calls
+    assert fake.machines({}) == ()

@@ -91,11 +91,11 @@ class MadeRun:
     def redo(self, clock: int, begin: int, end: int) -> None:
         self.tell(end, ev.Progressed(clock, 0.7, 2, redone=(ev.Stretch(begin, end),)))
 
-    def finish(self, at: int, outcome: str = "done", clocks: int | None = None) -> None:
+    def finish(self, at: int, outcome: str = "done", clocks: int | None = None, message: str = "") -> None:
         for market, (times, prices) in self.markets.items():
             self.tell(at, ev.Priced(market, _RULES[market.cloud], tuple(times), tuple(prices)))
         facts = {} if clocks is None else {"clocks": clocks}
-        self.tell(at, ev.RunEnded(outcome, "", at, facts))
+        self.tell(at, ev.RunEnded(outcome, message, at, facts))
 
     def log(self, first: int = 1) -> list[LogRow]:
         ordered = sorted(self.events, key=lambda each: each[0])

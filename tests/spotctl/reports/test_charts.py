@@ -97,7 +97,7 @@ def test_a_footprint_steps_at_its_moments() -> None:
         Layer("spot", "", tuple(zip(hours, (4.0, 0.0, 0.0), strict=True))),
     ]
     text = footprint(
-        FRAME, "five machines", layers, [Phase(NIGHT, NIGHT + HOUR, 2)], [Mark(NIGHT + HOUR, 4, False, "gone")]
+        FRAME, "five machines", layers, [Phase(NIGHT, NIGHT + HOUR, 2)], [Mark(NIGHT + HOUR, False, "gone")]
     )
     (spot,) = re.findall(r'd="([^"]*)" class="spot"', text)
     points = [tuple(map(float, pair.split())) for pair in spot.strip("MZ").split("L")]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,8 @@ from hypothesis import strategies as st
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR
 from spotctl.errors import BadRequest
+from spotctl.jobspec.file import loads
+from spotctl.jobspec.written import written
 from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, Kind, Row, Use
 from spotctl.orchestrator import events as ev
 from spotctl.reports.answers import as_csv, as_json, as_markdown
@@ -19,6 +23,14 @@ from spotctl.reports.story import Eviction, Story, story_of
 from tests.spotctl.reports.made import AWS, GCP, NIGHT, NOW, RELIABLE, MadeRun, report_of
 
 DOLLAR = NANO_SECONDS_PER_DOLLAR
+
+TRAINING = """\
+name: a
+kind: agileml
+app: mf
+stop: {clocks: 10}
+resources: {clouds: [local], machines: 2..2}
+"""
 
 
 def story(run: str = "a-1", job: str = "a", **changes: object) -> Story:
@@ -34,7 +46,6 @@ def story(run: str = "a-1", job: str = "a", **changes: object) -> Story:
         "outcome": "done",
         "message": "",
         "work": 100,
-        "machines": 1,
     }
     return Story(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -171,7 +182,7 @@ def test_csv_has_a_line_a_group_and_no_sum() -> None:
     text = as_csv(report([row(DOLLAR // 3)], [story(work=None)], {"a-1"}, [By.JOB, By.CLOUD], NOW))
     head, line = text.splitlines()
     told = dict(zip(head.split(","), line.split(","), strict=True))
-    assert (told["job"], told["cloud"], told["total_usd"]) == ("a", "aws", "0.333333")
+    assert (told["job"], told["cloud"], told["total_usd"]) == ("a", "aws", "0.333333333")
     assert told["work"] == told["usd_per_work"] == ""
 
 
@@ -242,3 +253,11 @@ def test_earlier_runs_of_the_same_job_are_the_history() -> None:
     told = report_of(runs, only={"a-2"})
     assert [one.story.run for one in told.history] == ["a-0", "a-1", "a-2"]
     assert [one.run for one in told.stories] == ["a-2"]
+
+
+def test_tags_of_a_job_file_reach_the_report(tmp_path: Path) -> None:
+    spec = loads(TRAINING + "tags: {team: search}\n", tmp_path / "job.yaml")
+    assert loads(json.dumps(written(spec)), tmp_path / "job.yaml").tags == {"team": "search"}
+    made = MadeRun("a-1", "a", NIGHT)
+    made.tell(NIGHT, ev.RunBegan("a", "local", written(spec), "", NIGHT))
+    assert story_of(made.log()).tags == {"team": "search"}

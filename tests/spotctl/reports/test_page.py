@@ -105,6 +105,13 @@ def test_the_page_says_what_was_paid(month_report: Report) -> None:
     assert all(title in told for title in ("Plan against actual", "Trend", "By job and region", "Machines over time"))
 
 
+def test_a_run_that_failed_says_why() -> None:
+    made = MadeRun("a-1", "a", NIGHT)
+    made.begin()
+    made.finish(NIGHT + HOUR, "failed", message=f"no module named {EVIL}")
+    assert f"a-1: failed. no module named {EVIL}" in " ".join(read(report_of([made])).words)
+
+
 def test_runs_that_go_on_are_marked() -> None:
     told = " ".join(read(report_of(pages()["going on"])).words)
     assert "1 run still goes on" in told

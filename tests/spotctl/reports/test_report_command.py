@@ -47,6 +47,7 @@ def test_json_sums_are_the_ledgers(runs: list[MadeRun]) -> None:
     assert told.code == 0, told.err
     assert told.json["total_usd"] == pytest.approx(total_of(*runs) / NANO_SECONDS_PER_DOLLAR, abs=5e-7)
     assert [group["run"] for group in told.json["groups"]] == sorted(made.run for made in runs)
+    assert sum(group["total_usd"] for group in told.json["groups"]) == pytest.approx(told.json["total_usd"], abs=1e-8)
     assert told.json["evictions"] == sum(group["evictions"] for group in told.json["groups"])
 
 
@@ -83,6 +84,14 @@ def test_a_run_that_goes_on_is_marked(tmp_path: Path) -> None:
     (group,) = spotctl("report", "cost", "--json").json["groups"]
     assert group["running"] == 1
     assert group["unsettled_usd"] == group["total_usd"] > 0
+
+
+def test_a_run_without_prices_stands_in_its_own_way_only(runs: list[MadeRun], tmp_path: Path) -> None:
+    keep([night(3, np.random.default_rng(1), "unpriced", goes_on=True)], tmp_path / "home")
+    told = spotctl("report", "cost")
+    assert told.code in (1, 2)
+    assert "c6i.2xlarge" in told.error
+    assert spotctl("report", "cost", "--job", runs[0].job).code == 0
 
 
 @pytest.mark.parametrize("columns", [80, 200])

@@ -43,6 +43,11 @@ def test_the_footprint_is_how_many_machines_there_were() -> None:
     )
 
 
+def test_what_is_written_down_late_does_not_turn_time_back() -> None:
+    later = [*story()[:7], (4.0, ev.MachineEnded("a", at(3), "failed")), (4.0, came(2, 2, "found"))]
+    assert [step.at for step in follow(Past(), rows(later)).footprint] == [at(0), at(1), at(3), at(3)]
+
+
 def test_what_happened_is_told_once_for_machines_that_go_together() -> None:
     assert [str(told) for told in follow(Past(), rows(story())).told] == [
         "the run begins, on local",
@@ -63,6 +68,19 @@ def test_it_does_not_matter_how_often_one_looks(cuts: list[int]) -> None:
     for begin, end in pairwise(edges):
         past = follow(past, whole[begin:end])
     assert past == follow(Past(), whole)
+
+
+def test_a_machine_that_goes_otherwise_needs_no_warning() -> None:
+    """And who is warned of another moment is warned of the same end."""
+    later = [
+        *story()[:9],
+        (6.0, ev.MachineWarned("a", at(6.5), "eviction", "local")),
+        (7.0, ev.MachineEnded("r", at(7), "returned")),
+    ]
+    assert [str(told) for told in follow(Past(), rows(later)).told][-2:] == [
+        f"3 of {WILD} will be taken away",
+        f"1 of {CALM} returned",
+    ]
 
 
 def test_the_newest_of_very_many_events_are_kept() -> None:

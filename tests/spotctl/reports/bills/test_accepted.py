@@ -1,0 +1,38 @@
+"""The bill's amounts taken over: the ledger then agrees, and says how it came to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spotctl.config import Settings
+from spotctl.ledger import Kind
+from spotctl.ledger.reading import read
+from tests.spotctl.cli import spotctl
+from tests.spotctl.reports.bills.exports import as_csv, lines, made_run
+from tests.spotctl.reports.made import keep
+
+
+def test_what_differs_is_corrected_by_a_row_once(tmp_path: Path) -> None:
+    home, path = tmp_path / "home", tmp_path / "bill.csv"
+    home.mkdir()
+    keep([made_run("aws")], home)
+    (before,) = read(Settings(home=home))
+    bill = lines("aws", before.ledger.rows)
+    bill[1]["lineItem/UnblendedCost"] = str(float(bill[1]["lineItem/UnblendedCost"]) + 0.25)
+    path.write_text(as_csv(bill[:-1]))
+
+    words = ("report", "reconcile", "--bill", path)
+    told = spotctl(*words, "--accept")
+    assert told.code == 1
+    assert "corrected 1 machine by" in told.err
+    (after,) = read(Settings(home=home))
+    *same, last = after.ledger.rows
+    assert tuple(same) == before.ledger.rows
+    assert last.kind is Kind.CORRECTION
+    assert abs(last.amount / 3.6e12 - 0.25) < 1e-4
+    # The line that the bill lacks is still asked about, and nothing is corrected twice.
+    again = spotctl(*words, "--accept")
+    assert again.code == 1
+    assert "corrected 0 machines" in again.err
+    path.write_text(as_csv(bill))
+    assert spotctl(*words).code == 0
