@@ -142,6 +142,7 @@ class Controller(Standing):
 
     def _dismiss(self, node: str) -> None:
         self.members.turn(node, Phase.GONE)
+        self._changed = True
         self._send(node, Leave("evicted; nothing of the job is left here"))
         self._note(f"{node} left")
         for other in self.members.names(Phase.DRAINING):

@@ -8,7 +8,7 @@ import typer
 from pricing_data.errors import AccessDenied, BadInput, MissingCredentials, StoreError, UnknownMarket
 from spotctl.agent.errors import BadCheckpoint
 from spotctl.cli.boundary import exit_code_of
-from spotctl.errors import BadRequest, BadSettings
+from spotctl.errors import BadRequest, BadSettings, MissingSecret
 from spotctl.orchestrator.errors import AlreadyRunning, LogFailed
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.providers.base import NoCapacity, NotFound, NotPermitted, QuotaReached, Throttled, Unanswered
@@ -32,6 +32,7 @@ def raising(error: BaseException) -> Callable[[], object]:
         (MissingCredentials("x"), 5),
         (AccessDenied("x"), 5),
         (StoreError("x"), 1),
+        (MissingSecret("x"), 5),
         (NotPermitted("x"), 5),
         (NoCapacity("x"), 3),
         (QuotaReached("x"), 3),
