@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import exp
 from typing import Any
 
 import numpy as np
@@ -98,5 +99,5 @@ class Wire:
         if not self.network.skew:
             return 1.0
         if (sender, receiver) not in self._factors:
-            self._factors[sender, receiver] = float(np.exp(self.network.skew * self.rng.standard_normal()))
+            self._factors[sender, receiver] = exp(self.network.skew * self.rng.standard_normal())
         return self._factors[sender, receiver]

@@ -11,6 +11,7 @@ from agileml.actions import Compute
 from agileml.deltas import Delta, accumulate
 from agileml.partitions import Pending
 from agileml.workbench import Done, Workbench
+from tests.agileml import faults
 from tests.agileml.faults import Schedule
 from tests.agileml.targets import EVENTS, KINDS, STAGES, Target, target_of, targets
 from tests.agileml.toys import Decades, Largest, Momentum, Steady
@@ -78,6 +79,21 @@ def test_a_shuffled_sum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pending, "summed", shuffled)
     with pytest.raises(AssertionError, match="is not what it should be"):
         Schedule(0).run()
+
+
+def test_what_fails_or_was_not_met_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert faults.main(0, 2) == 1
+    told = capsys.readouterr().out
+    assert "seeds 0 to 1: 2 ended with the undisturbed model" in told
+    assert "missing: kill one after Restore in stage 3" in told
+
+    def fails(_: Schedule) -> None:
+        raise AssertionError("two owners")
+
+    monkeypatch.setattr(Schedule, "run", fails)
+    [line] = faults.Report.of(7).failed
+    assert line.startswith("seed 7, Target(")
+    assert line.endswith("AssertionError: two owners")
 
 
 def test_every_target_has_its_turn() -> None:

@@ -68,7 +68,7 @@ def test_what_stands_still_is_carried_and_comes_back_on_the_next_machine(tmp_pat
 
 
 def test_what_is_being_written_is_left_out_and_what_never_stands_still_is_carried_when_overdue(tmp_path: Path) -> None:
-    program = Program(tmp_path, 1, every=0.001)
+    program = Program(tmp_path, 1, every=1e-9)
     (program.folder / ".half").write_text("not yet")
     assert not program.keeper.last()
     carried = []
