@@ -221,9 +221,8 @@ class Worker:
 
     def _tell_reads(self) -> None:
         """Say which rows are read here to those owners of partitions who were not told; they send all until then."""
-        for partition, (owner, rows) in enumerate(
-            zip(self.table.owners, self.bench.wanted(self.shards.keys()), strict=True)
-        ):
+        wanted = self.bench.wanted(self.shards.keys())
+        for partition, (owner, rows) in enumerate(zip(self.table.owners, wanted, strict=True)):
             told, before = self._told.get(partition, (owner, None))
             if told != owner or before is not rows:
                 self._told[partition] = (owner, rows)

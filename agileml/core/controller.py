@@ -368,7 +368,8 @@ class Controller(Standing):
         self._policy = self._policy.after(Observed(iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet))
         if self._policy.why != before:
             self._changed = True
-            self._note(f"stage {self.stage} after stage {iteration.stage}: {self._policy.why}")
+            kept = "stays" if self.stage == iteration.stage else f"after stage {iteration.stage}"
+            self._note(f"stage {self.stage} {kept}: {self._policy.why}")
         if self.stage != iteration.stage:
             self._replan()
 

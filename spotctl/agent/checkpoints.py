@@ -18,6 +18,7 @@ from spotctl.agent.files import replace_json, sync_folder
 _LOG = logging.getLogger(__name__)
 _MANIFEST = "manifest.json"
 _CHUNK = 1 << 20
+_WRITING = ".writing-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Checkpoints:
         # The same step may have been saved before. It has a name of its own, so that there is always one that is whole.
         again = len(self._steps(place.step))
         target = self.folder / f"step-{place.step:012d}-{again:02d}"
-        beside = self.folder / f".writing-{target.name}"
+        beside = self.folder / f"{_WRITING}{target.name}"
         try:
             shutil.rmtree(beside, ignore_errors=True)
             beside.mkdir(parents=True)
@@ -60,7 +61,7 @@ class Checkpoints:
             sync_folder(self.folder)
         except OSError as error:
             raise BadCheckpoint(f"{target}: cannot be written: {error.strerror or error}") from error
-        self._drop_old()
+        self._drop_old(beside.name)
         return target
 
     def newest(self) -> tuple[Place, Path] | None:
@@ -87,8 +88,10 @@ class Checkpoints:
         """The folders of checkpoints, or of those of one step, in the order in which they were written."""
         return sorted(self.folder.glob("step-*" if step is None else f"step-{step:012d}-*"))
 
-    def _drop_old(self) -> None:
-        for path in self._steps()[: -self._keep]:
+    def _drop_old(self, written: str) -> None:
+        """Drops those that are not kept, and what a writer that was killed has begun of an earlier one."""
+        unfinished = [path for path in self.folder.glob(f"{_WRITING}*") if path.name < written]
+        for path in [*self._steps()[: -self._keep], *unfinished]:
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -40,7 +40,8 @@ class Steered:
         told = replace(situation, work_left=work_left(self._found, state, now))
         # Who holds nothing and cannot pay for anything is at the end, which the budget's guard declares.
         usd_left = self._usd_left() if situation.holdings else inf
-        return self._found.mandate.decide(told, usd_left, record_of(state, now))
+        record = replace(record_of(state, now), resumes=self._found.checkpoints is not None)
+        return self._found.mandate.decide(told, usd_left, record)
 
 
 def brief_of(spec: JobSpec, journal: Journal, provider: Provider, plan: Callable[[], JobPlan], pace: Pace) -> Brief:

@@ -97,12 +97,20 @@ class Executor:
         for intent in list(self._journal.state.open.values()):
             if isinstance(intent, ev.RentIntended) and self._is_moot(intent):
                 self._abandon(intent)
+            elif isinstance(intent, ev.RenewIntended) and self._is_superseded(intent):
+                # Made now, it would move leases back.
+                self._journal.write(ev.Renewed(intent.intent))
             else:
                 self._finish(intent, repeated=True)
 
     def _is_moot(self, order: ev.RentIntended) -> bool:
         """Whether nobody wants the machines of an order any more: what of them came will be found by looking."""
         return self._journal.state.stopping is not None or self._journal.now() >= order.lease_until
+
+    def _is_superseded(self, renewal: ev.RenewIntended) -> bool:
+        """Whether later renewals have moved the same leases at least as far."""
+        held = (self._journal.state.machines[name] for name in renewal.machines)
+        return all(not one.alive or one.lease_until >= renewal.lease_until for one in held)
 
     def _abandon(self, order: ev.RentIntended) -> None:
         if self._journal.now() > order.lease_until - self._pace.lease + PATIENCE:

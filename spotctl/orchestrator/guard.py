@@ -57,11 +57,11 @@ def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
 
 
 def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tariff: Tariff, teardown: int) -> int:
-    """What a renewal adds to what is committed."""
+    """What a renewal adds to what is committed; nothing where another has moved the leases as far already."""
+    alive = [held for held in map(state.machines.__getitem__, machines) if held.alive]
     return sum(
-        _flat(state, held, until + teardown, tariff) - _flat(state, held, _gone_at(held, now, teardown), tariff)
-        for held in map(state.machines.__getitem__, machines)
-        if held.alive
+        _flat(state, held, max(until + teardown, gone), tariff) - _flat(state, held, gone, tariff)
+        for held, gone in zip(alive, (_gone_at(held, now, teardown) for held in alive), strict=True)
     )
 
 

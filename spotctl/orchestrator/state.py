@@ -185,7 +185,7 @@ def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
     intent = state.open.get(event.intent)
     if isinstance(intent, ev.RenewIntended):
         until = intent.lease_until
-        state = _machines(state, intent.machines, lambda held: replace(held, lease_until=until))
+        state = _machines(state, intent.machines, lambda held: replace(held, lease_until=max(until, held.lease_until)))
     return _closed(state, event.intent)
 
 

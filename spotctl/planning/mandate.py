@@ -63,8 +63,9 @@ class Mandate:
     def decide(self, situation: Situation, usd_left: float = inf, record: Record = UNTRIED) -> Decision:
         """What to rent and to return now; nothing is bought of which a lease costs more than is left."""
         if self.limits.together:
-            # A gang does not work half here and half there: what leaves is as good as gone.
-            staying = tuple(holding for holding in situation.holdings if holding.leaves_at is None)
+            # A gang does not work half here and half there: what leaves soon is as good as gone.
+            soon = situation.now + 2 * self.overheads.startup
+            staying = tuple(one for one in situation.holdings if one.leaves_at is None or one.leaves_at > soon)
             situation = replace(situation, holdings=staying)
         return self._within(self._wanted(situation, record), situation, usd_left)
 
@@ -104,6 +105,8 @@ class Mandate:
         if not refuges:
             why = why_leave(record, self._price_share(situation), situation.now)
             return self._on_demand(situation, f"{why}: on demand") if why and not situation.holdings else None
+        if kept is not None and not record.resumes:
+            return self._on_demand(situation, "stays on demand: without a checkpoint, to move is to begin anew")
         if kept is not None and situation.now < kept:
             return self._on_demand(situation, "on demand while spot calms down")
         wanted = self.strategy.decide(replace(situation, holdings=()))

@@ -22,12 +22,14 @@ class Record:
     """How a job has fared: when spot machines were taken from it, and when it has gone on demand instead.
 
     `paid` is its time on spot machines within the window, and `lasting` how much of that is safe, both in microseconds.
+    `resumes` says that it goes on from a checkpoint when it is moved.
     """
 
     taken: tuple[int, ...] = ()
     refuges: tuple[int, ...] = ()
     paid: int = 0
     lasting: int = 0
+    resumes: bool = True
 
     @property
     def lasting_share(self) -> float:

@@ -14,6 +14,8 @@ from spotctl.orchestrator.state import EVICTED, RunState
 
 MOST_TOLD = 500
 """So many things that happened are kept, the latest."""
+_TOGETHER = 4
+"""What happens to machines of an allocation together may be written down with so many other things in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +88,10 @@ def _losses(losses: tuple[tuple[int, float], ...], event: ev.Event) -> tuple[tup
 
 def _with(told: tuple[Told, ...], one: Told) -> tuple[Told, ...]:
     """What happens to machines that were bought together happens to each of them; it is told once."""
-    last = told[-1] if told else None
-    if last is not None and one.about is not None and last.about == one.about:
-        return (*told[:-1], replace(last, count=last.count + one.count))
+    for back, other in enumerate(reversed(told[-_TOGETHER:]), 1):
+        if one.about is not None and other.about == one.about:
+            there = len(told) - back
+            return (*told[:there], replace(other, count=other.count + one.count), *told[there + 1 :])
     return (*told, one)[-MOST_TOLD:]
 
 

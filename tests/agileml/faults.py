@@ -167,11 +167,10 @@ class Schedule:
         """Have the event happen as soon as its moment comes, and see that it comes."""
         strike = partial(self._strike_and_follow, target.event)
         way = way_to(target)
-        seldom = target.kind in ONCE or (way is not None and target.kind not in FROM_THE_START)
+        seldom = target.kind in ONCE or (way.causes and target.kind not in FROM_THE_START)
         after = 0 if seldom else self._chance.choice([0, 0, 40, 200])
         self.watch.triggers.append(Trigger(strike, after, target.stage, target.kind))
-        if way is not None:
-            self._stir(target, way, self._chance.randrange(20, 300), MOST_STIRS)
+        self._stir(target, way, self._chance.randrange(20, 300), MOST_STIRS)
 
     def _stir(self, target: Target, way: Way, after: int, left: int) -> None:
         """As long as the target is not met, have something happen again and again that may lead there."""
@@ -180,7 +179,7 @@ class Schedule:
             if way.settled and not simulation.controller.stable:
                 return False
             if target not in self.met and left:
-                if not self._restore(simulation):
+                if not self._restore(simulation) and way.causes:
                     self._befall(simulation, self._chance.choice(way.causes))
                 apart = way.apart * self._chance.choice([5, 10, 20, 40])
                 self._stir(target, way, simulation.delivered + apart, left - 1)

@@ -105,6 +105,8 @@ class Storm:
     watching: Callable[[Holdings], None] = lambda _: None
     samples: list[Holdings] = field(default_factory=list)
     happened: dict[str, int] = field(default_factory=dict)
+    started: int = 0
+    """Machines that ever came, as their names are numbered."""
     _next: float = 1.0
 
     def __post_init__(self) -> None:
@@ -112,6 +114,7 @@ class Storm:
 
     def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:  # noqa: ARG002
         """Once in a while something."""
+        self.started = max([self.started, *(int(one.name[1:]) + 1 for one in machines)])
         if not self.samples or seconds >= self.samples[-1].seconds + SAMPLE_EVERY:
             self.samples.append(Holdings.of(self.folder, seconds))
             if len(self.samples) % TOLD_EVERY == 1:
@@ -184,12 +187,13 @@ def main(seconds: float, seed: int) -> int:
         left = [*processes(name), *Path(name).iterdir()]
     more = growth(storm.samples)
     same = model_digest(trained.model) == model_digest(run(Paced(), trained.clocks, 0))
-    _tell(f"{trained.clocks} clocks, {trained.evictions} evictions, {trained.failures} failures, {storm.happened}")
+    _tell(f"{trained.clocks} clocks, {trained.evictions} evictions, {trained.failures} failures of {storm.started}")
+    _tell(f"machines, {storm.happened}")
     _tell(f"last third against the first: {more.processes:+} processes, {more.descriptors:+} descriptors,")
     _tell(f"  {more.mebibytes:+.1f} MiB, {more.own_descriptors:+} descriptors of the provider, {more.files:+} files of")
     _tell(f"  {more.written:+.1f} MiB; left behind afterwards: {len(left)}")
     _tell(f"counters {trained.counters}; the model is {'that' if same else 'NOT that'} of the undisturbed run")
-    return 0 if same and not left else 1
+    return 0 if same and not left and trained.failures <= storm.started else 1
 
 
 def _say(sample: Holdings) -> None:

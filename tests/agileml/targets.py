@@ -86,6 +86,7 @@ AMONG_RELIABLE: Footprints = ((2, 2), (3, 3), (2, 3))
 class Way:
     """How messages of some kinds come about: from which footprints, by what, and how many deliveries apart at least.
 
+    Without causes they come by themselves, as long as the stage lasts: only the footprint is brought back.
     `settled`: only once a version is stable; before, nobody has to ask for it. `at`: right after such a message.
     """
 
@@ -102,17 +103,23 @@ WAYS = (
     Way("Adopted TakeShard GiveShard", ROOMY, ("join", "warn one")),
     Way("Hello Ready Enter Reads", AT_START, ("join", "join reliable")),
     Way("Patch", {1: ((1, 2), (2, 3))}, ("warn half", "warn one"), at="Patch"),
+    Way(
+        "Move Handover Taken Route Routed",
+        {1: ((2, 2), (3, 3), (1, 2))},
+        ("join reliable", "warn reliable", "warn one"),
+    ),
     Way("Move Handover Taken Route Routed Patch", ABOVE, ("warn one", "warn half", "join reliable", "join")),
     Way("NeedVersion Restore", {3: ((1, 5), (1, 6))}, ("kill one",), 4, True),
     Way("NeedVersion Restore", {1: AMONG_RELIABLE}, ("kill one", "join reliable", "kill controller"), 1, True),
     Way("NeedVersion Restore", ABOVE, ("kill one", "kill half", "join reliable", "kill controller"), 1, True),
     Way("Recover Restored", ROOMY, ("kill one", "kill controller")),
+    Way("Collect Collected Limit Progress Pull Push Saved Snapshot Stable WorkDone", AT_START, ()),
 )
 
 
-def way_to(target: Target) -> Way | None:
-    """What to do for a target to be reached; None: its message comes by itself."""
-    return next((way for way in WAYS if target.kind in way.kinds.split() and target.stage in way.start), None)
+def way_to(target: Target) -> Way:
+    """What to do for a target to be reached."""
+    return next(way for way in WAYS if target.kind in way.kinds.split() and target.stage in way.start)
 
 
 ONCE = ("Limit", "Collect", "Collected")
@@ -128,9 +135,9 @@ RARE = ("NeedVersion", "Restore", "Patch")
 @cache
 def aims() -> tuple[Target, ...]:
     """All targets, those that do not come by themselves more often."""
-    sought = [target for target in targets() if way_to(target)]
+    sought = [target for target in targets() if way_to(target).causes]
     rare = [target for target in sought if target.kind in RARE]
-    plain = [target for target in targets() if not way_to(target)]
+    plain = [target for target in targets() if not way_to(target).causes]
     return (*plain * 2, *sought * 3, *rare * 6)
 
 

@@ -115,6 +115,13 @@ def test_a_gang_has_as_many_machines_as_nodes_and_a_checkpoint_beside_the_file(t
     assert by_itself.checkpoint == spec.Checkpoint(str(tmp_path / "ckpt"), None)
 
 
+def test_a_place_of_this_computer_may_be_an_address_and_work_be_told_in_hours(tmp_path: Path) -> None:
+    more = "checkpoint: {path: 'file:///my%20disk/ckpt'}\noutputs: {model: out}\nhours: 90m\n"
+    found = loads(COMMAND + more, tmp_path / "job.yaml")
+    assert found.program == spec.Command("python train.py", 1, spec.Checkpoint("/my disk/ckpt"))
+    assert (found.outputs, found.hours) == ({"model": str(tmp_path / "out")}, 90 * MINUTE)
+
+
 def test_keys_with_nothing_behind_them_are_as_if_left_out() -> None:
     empty = "env:\nsecrets:\nimage:\nlocal:\ndeadline:\nsetup:\n"
     assert loads(TRAINING + empty, Path("job.yaml")) == loads(TRAINING, Path("job.yaml"))

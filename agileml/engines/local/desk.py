@@ -15,8 +15,8 @@ from agileml.messages import Version, Warned
 
 GONE = "its machine is gone"
 
-KNOWN_LOST = 60.0
-"""Seconds after which a controller need not be told again who is gone."""
+KNOWN_LOST = 5.0
+"""Seconds after which a controller has made a note of who is gone; if not, it finds out by their silence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Desk:
         self._lifeline = Lifeline(self._post)
         self._deadlines: dict[str, float] = {}
         self._lost: dict[str, float] = {}
-        """Who is gone, and since when the controller that is there now has been told."""
+        """Who is gone, and when the controller that is there now was told."""
         self._linked = False
         self._parts: dict[int, Version] = {}
         self._ended: Ended | None = None
@@ -113,7 +113,7 @@ class Desk:
         return None
 
     def _forget_lost(self, before: float) -> None:
-        """A controller that was told long ago, and is still there, has made a note of it."""
+        """A controller that was told a while ago, and is still there, need not be told again, nor any after it."""
         if self._linked:
             self._lost = {name: told for name, told in self._lost.items() if told >= before}
 

@@ -59,20 +59,24 @@ class NodeProcess:
         while not self._leaves:
             now = time.monotonic()
             self._lifeline.keep(now)
-            self._beat(now)
+            self._beat()
             for event in self._post.receive(self._lifeline.wait(now, self._next_beat - now)):
                 if isinstance(event, Letter):
                     self._handle(event.message)
                 elif self._lifeline.hear(event, time.monotonic()):
                     self._greet()
+                # Large letters take their time: many of them must not look like a node that is gone.
+                self._beat()
             self._take_results()
         self._post.close(FAREWELL)
         return self._node is not None and self._node.epoch > 0
 
-    def _beat(self, now: float) -> None:
+    def _beat(self) -> None:
+        now = time.monotonic()
         if now >= self._next_beat:
             self._next_beat = now + self._beat_every
             self._post.send(CONTROLLER, Heartbeat(self._role.name))
+            self._post.hurry(CONTROLLER)
 
     def _greet(self) -> None:
         """Say who this is: at the start, and to a controller that was started again."""

@@ -177,6 +177,10 @@ class Post:
                 self._waiting.pop(event.peer or "", None)
         return event
 
+    def hurry(self, to: str) -> None:
+        """Sends what can be sent to somebody now, before the next `receive`."""
+        self._endpoint.flush(0.0, to)
+
     def wake(self) -> None:
         """Ends a `receive` that waits; from any thread."""
         self._endpoint.wake()

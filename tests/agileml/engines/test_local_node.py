@@ -6,22 +6,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from agileml.actions import CONTROLLER
+from agileml.actions import CONTROLLER, Action
 from agileml.apps.registry import TrainerSource
 from agileml.engines.local.engine import node_role
 from agileml.engines.local.node import NodeProcess
 from agileml.engines.local.post import Letter, Office, Post
 from agileml.job import Job
 from agileml.layout import Layout, Params
-from agileml.messages import Heartbeat, Hello, Leave, Ready, Recover, Saved, Stable, Table, WorkDone
-from agileml.node import JobSettings
+from agileml.messages import Heartbeat, Hello, Leave, Limit, Ready, Recover, Saved, Stable, Table, WorkDone
+from agileml.node import JobSettings, Node
 from agileml.stopping import Stopping
 from agileml.trainer import plan_of
 from tests.agileml.toys import Scripted
@@ -106,8 +106,37 @@ def played(tmp_path: Path) -> Iterator[Played]:
     sys.setswitchinterval(interval)
 
 
+def count_of(kind: type, events: Iterable[object]) -> int:
+    return sum(isinstance(event, Letter) and isinstance(event.message, kind) for event in events)
+
+
 def count(kind: type, at_least: int = 1) -> Callable[[list[object]], bool]:
     return lambda said: sum(isinstance(message, kind) for message in said) >= at_least
+
+
+def test_it_lives_while_it_reads_a_heap_of_letters(
+    played: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "init").touch()
+    played.until(count(Ready))
+    left = 20
+
+    def slow(*_: object) -> list[Action]:
+        nonlocal left
+        # Longer than from one heartbeat to the next.
+        time.sleep(0.03)
+        left -= 1
+        return []
+
+    monkeypatch.setattr(Node, "handle", slow)
+    for _ in range(left):
+        played.tell(Limit(0, 1))
+    list(played.post.receive(0.0))
+    beats = 0
+    while left > 2:
+        beats += count_of(Heartbeat, played.post.receive(0.002))
+    monkeypatch.undo()
+    assert beats > 5
 
 
 def test_it_lives_while_the_users_code_takes_its_time(played: Played, tmp_path: Path) -> None:

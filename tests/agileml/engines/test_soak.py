@@ -21,7 +21,7 @@ def test_a_minute_of_chaos_loses_nothing_and_leaves_nothing(left_behind: Path) -
     assert model_digest(trained.model) == model_digest(run(Paced(), trained.clocks, 0))
     counters = trained.counters
     assert (counters.lost, counters.doubled, counters.applied) == (0, 0, counters.sent)
-    assert trained.failures > 0
+    assert 0 < trained.failures <= storm.started
     more = growth(storm.samples[1:])
     # Machines come and go; what grew with their number would be far above this.
     assert more.processes <= 6

@@ -52,12 +52,16 @@ def test_what_stands_still_is_carried_and_comes_back_on_the_next_machine(tmp_pat
     first.save("three")
     assert not first.keeper.look(), "it has changed again"
     assert first.keeper.last()
+    # The machine is taken while its last copy is being written.
+    begun = tmp_path / "vault" / "node-0" / ".writing-step-000001000003-00"
+    begun.mkdir()
     second = Program(tmp_path, 2)
     assert second.came is not None
     assert second.files() == {"state": "three"}
     assert not second.keeper.last(), "nothing is new"
     second.save("four")
     assert second.keeper.last()
+    assert not begun.exists()
     # A copy of the first life that arrives late is not the newest.
     first.save("late")
     assert first.keeper.last()

@@ -301,3 +301,12 @@ def test_a_run_does_not_end_before_it_has_looked(tmp_path: Path) -> None:
     assert one.world.running, "their leases go on"
     assert one.run().outcome == "stopped"
     clean(one)
+
+
+def test_a_renewal_that_nobody_answered_does_not_move_leases_back(tmp_path: Path) -> None:
+    one = life(tmp_path, rounds=400)
+    # The first is lost when it is made and when it is repeated; the next overtakes it.
+    one.cloud.script("renew", LostRequest(), LostRequest())
+    one.run()
+    untils = [until for call in one.world.calls("renew") for _, until in [call.asked]]  # type: ignore[misc,has-type]
+    assert untils == sorted(untils)

@@ -96,3 +96,15 @@ def test_no_future_costs_more_than_what_is_committed(
     gone = [(1, ev.MachineEnded(f"m1-{i}", end, "lease ended")) for i in range(machines)]
     after = state((0, order(1, machines, bid, lease * SECOND)), (0, granted(1, machines)), *gone)
     assert guard.spent(after, end, TARIFF) <= promised
+
+
+def test_a_renewal_that_a_later_one_has_overtaken_frees_nothing() -> None:
+    renewals: list[tuple[int, Event]] = [
+        (1, ev.RenewIntended(2, ("m1-0",), START + 60 * MINUTE)),
+        (2, ev.RenewIntended(3, ("m1-0",), START + 70 * MINUTE)),
+        (3, ev.Renewed(3)),
+    ]
+    overtaken = state((0, order(1, 1, None, 20 * MINUTE)), (0, granted(1, 1)), *renewals)
+    assert guard.committed(overtaken, START + 4 * MINUTE, HOURLY, 0) == 2 * 3600 * ON_DEMAND
+    answered = state((0, order(1, 1, None, 20 * MINUTE)), (0, granted(1, 1)), *renewals, (4, ev.Renewed(2)))
+    assert answered.machines["m1-0"].lease_until == START + 70 * MINUTE

@@ -136,8 +136,10 @@ def test_a_gang_that_lost_machines_is_completed_by_more_of_the_same_while_that_s
     assert rents(gang().decide(situation(lost, offers=(A,)))) == [Rent(A, 3, A.on_demand)]
     assert rents(gang().decide(situation(lost, offers=()))) == [Rent(A, 3, None)]
     assert rents(gang().decide(situation(held(1, B, 8, 3 * CENT)))) == []
-    leaving = replace(lost, leaves_at=NOW + MINUTE)
+    leaving = replace(held(1, B, 8, 3 * CENT), leaves_at=NOW + MINUTE)
     assert rents(gang(Rent(A, 8, CENT)).decide(situation(leaving))) == [Rent(A, 8, CENT)]
+    later = replace(leaving, leaves_at=NOW + HOUR)
+    assert rents(gang(Rent(A, 8, CENT)).decide(situation(later))) == []
 
 
 # Spot costs a twentieth of what on demand does, and of two hours nothing lasted.
@@ -170,6 +172,8 @@ def test_a_gang_keeps_its_refuge_longer_each_time_and_comes_back_when_it_is_calm
     back = made.decide(situation(refuge), record=replace(first, refuges=(NOW - HOUR,)))
     assert back.actions == (Return(7, NOW + OVERHEADS.startup), Rent(B, 8, 3 * CENT))
     assert back.reason == "back to spot: as told"
+    unkept = replace(first, refuges=(NOW - HOUR,), resumes=False)
+    assert made.decide(situation(refuge), record=unkept).actions == ()
     again = replace(first, refuges=(NOW - 5 * HOUR, NOW - HOUR))
     assert made.decide(situation(refuge), record=again).actions == ()
     assert gang().decide(situation(refuge), record=first).actions == ()

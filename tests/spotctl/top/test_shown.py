@@ -70,6 +70,14 @@ def test_it_does_not_matter_how_often_one_looks(cuts: list[int]) -> None:
     assert past == follow(Past(), whole)
 
 
+def test_those_that_go_together_are_one_line_though_something_came_between() -> None:
+    later = [*story(), (9.0, ev.RunResumed(0)), (9.0, ev.MachineEnded("e", at(9), "evicted"))]
+    assert [str(told) for told in follow(Past(), rows(later)).told][-2:] == [
+        f"2 of {CALM} evicted without a warning",
+        "another process goes on with the run",
+    ]
+
+
 def test_a_machine_that_goes_otherwise_needs_no_warning() -> None:
     """And who is warned of another moment is warned of the same end."""
     later = [
