@@ -21,10 +21,9 @@ from agileml.core.work import Plan
 from agileml.deltas import Delta, accumulate
 from agileml.engines.network import Network
 from agileml.engines.sim import Machines
-from agileml.layout import State
-from agileml.messages import Drain, Drained, Handover, Patch, Push, Recover, Table, TakeShard, Version
+from agileml.messages import Drain, Drained, Handover, Push, Recover, Table, TakeShard, Version
 from agileml.node import Node
-from agileml.partitions import BackedUp, Pending, keep_from
+from agileml.partitions import Pending, Served, keep_from
 from agileml.server import Server
 from agileml.worker import Contribution, Position, Worker
 from tests.agileml.faults import Schedule
@@ -68,7 +67,7 @@ def catching(mutant: Mutant, seeds: int) -> Iterator[tuple[int, str]]:
 
 # -- the faults --------------------------------------------------------------------------------------------------------
 
-_push, _take_over, _reroute = Server.push, Server.take_over, Server.reroute
+_push, _take_over, _reroute, _patch = Server.push, Server.take_over, Server.reroute, Server._patch
 _in_time, _end = Node._in_time, Node._end
 _obey, _go_back = Worker._obey, Worker._go_back
 
@@ -135,11 +134,8 @@ def _waiters_left_behind(self: Server, message: Handover) -> None:
     _take_over(self, replace(message, waiting=()))
 
 
-def _before_the_base(self: BackedUp, patch: Patch, assigned: Callable[[State, Delta], State]) -> list[int]:
-    base = self.versions.get(patch.base) or (self.versions[max(self.versions)] if self.versions else None)
-    state = assigned([] if patch.base == -1 or base is None else base.state, patch.values)
-    self.versions[patch.clock] = Version(patch.clock, patch.tally, state)
-    return [patch.clock]
+def _rows_left_out(self: Server, served: Served, changed: Delta) -> int:
+    return _patch(self, served, [*changed[:-1], None])
 
 
 def _nothing_sent_again(self: Worker, order: Recover) -> None:
@@ -173,7 +169,6 @@ MOVES = _aims("2 1 3", "warn one, warn half, join", "Move Handover")
 LOSSES = _aims("2 3 1", "kill one, kill half", "Push Snapshot")
 GOOD_BYES = _aims("2 3 1", "warn one, warn half", "Push Pull Snapshot")
 LATE_LOSSES = _aims("2 3", "kill one, kill half, kill all", "Progress Patch")
-TO_OTHERS = _aims("3", "join", "Patch")
 SHARDS_MOVED = _aims("2 3 1", "warn one, join", "WorkDone Push")
 LOST = _aims("2 3 1", "kill one", "Push")
 NEW_BACKUPS = _aims("2 3", "join reliable, warn reliable", "Push Snapshot")
@@ -196,16 +191,7 @@ MUTANTS = (
     Mutant("a shard is taken up one chunk too early", Worker, "_obey", _one_chunk_back, MOVES),
     Mutant("a partition moves without its contributions", Server, "take_over", _pending_left_behind, MOVES),
     Mutant("a partition moves without those who wait", Server, "take_over", _waiters_left_behind, MOVES),
-    Mutant(
-        "a patch does not wait for its base",
-        BackedUp,
-        "take",
-        _before_the_base,
-        TO_OTHERS,
-        ("warn half", "Route"),
-        UNLIKE,
-        slack=2,
-    ),
+    Mutant("rows that changed are not sent to the backup", Server, "_patch", _rows_left_out, LATE_LOSSES),
     Mutant("what was kept is not sent again", Worker, "_go_back", _nothing_sent_again, LOSSES),
     Mutant(
         "routes of a late recovery replace newer ones",

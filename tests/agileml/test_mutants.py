@@ -8,7 +8,7 @@ import pytest
 
 from tests.agileml.mutants import MUTANTS, Mutant, catching
 
-SEEDS = 100
+SEEDS = 60
 ENOUGH = 3
 """Schedules that catch a fault, of the seeds: one alone might be lost with the next change of the core."""
 

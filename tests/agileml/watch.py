@@ -10,7 +10,7 @@ from agileml.actions import CONTROLLER
 from agileml.core.standing import Mode
 from agileml.engines.sim import Simulation
 from agileml.layout import Params, State
-from agileml.messages import EndOfLife, EndOfLifeSeen, Leave, Patch, Route, Snapshot, Version
+from agileml.messages import Drain, EndOfLife, EndOfLifeSeen, Leave, Patch, Route, Snapshot, Version
 from agileml.node import Node
 from agileml.partitions import BackedUp, Served
 
@@ -49,6 +49,7 @@ class Watch:
     _backups: dict[tuple[int, str, int], tuple[BackedUp, int]] = field(default_factory=dict)
     _expected: dict[tuple[int, int, int], State] = field(default_factory=dict)
     _right: dict[int, Version] = field(default_factory=dict)
+    _unmarked: dict[tuple[int, str], set[str]] = field(default_factory=dict)
     _seen: int = 0
 
     def __call__(self, simulation: Simulation) -> None:
@@ -61,8 +62,13 @@ class Watch:
         said = f"{self.digest} {simulation.now!r} {sender} {receiver} {kind}"
         self.digest = sha256(said.encode()).hexdigest()
         self._check(simulation, receiver)
-        if isinstance(message, Leave):
-            self._check_left(simulation, receiver)
+        match message:
+            case Drain():
+                self._unmarked.setdefault((message.epoch, receiver), set(message.peers))
+            case EndOfLifeSeen():
+                self._unmarked.get((message.epoch, receiver), set()).discard(message.node)
+            case Leave():
+                self._check_left(simulation, receiver)
         if not self._arrived(simulation, receiver, kind):
             return
         self.kinds.add((stage, kind))
@@ -165,11 +171,12 @@ class Watch:
             if node.worker.epoch == other.worker.epoch:
                 assert not node.worker.shards.keys() & other.worker.shards.keys(), "a shard has two workers"
 
-    @staticmethod
-    def _check_left(simulation: Simulation, name: str) -> None:
-        """Who may leave has nothing under way, to it or from it, that is still of use; what it was to read is not."""
+    def _check_left(self, simulation: Simulation, name: str) -> None:
+        """Who leaves has heard from everybody, and nothing of use is under way; what it was to read is of none."""
         if simulation.away or simulation.controller.mode is not Mode.RUNNING:
             return
+        unmarked = self._unmarked.get((simulation.controller.epoch, name), set()) & simulation.nodes.keys()
+        assert not unmarked, f"{name} left without the answers of {sorted(unmarked)} to its end-of-life mark"
         for sender, receiver, message in simulation.under_way():
             if name in (sender, receiver) and CONTROLLER not in (sender, receiver):
                 ended = isinstance(message, EndOfLife | EndOfLifeSeen | Snapshot)
