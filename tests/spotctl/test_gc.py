@@ -1,0 +1,39 @@
+"""Machines that no run owns, found by their tags and removed, on the local market with real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spotctl.orchestrator.observe import RUN_TAG
+from spotctl.providers.base import Machine, Payload
+from spotctl.providers.local import LocalProvider, LocalSettings
+from tests.spotctl.cli import spotctl
+from tests.spotctl.providers import markets
+from tests.spotctl.providers.leaving import eventually, kill_all, running
+
+
+@pytest.fixture
+def unowned(tmp_path: Path) -> Iterator[tuple[Machine, ...]]:
+    """Two machines of a run that no log tells of, whose leases outlast the test."""
+    provider = LocalProvider(tmp_path / "home" / "local", markets.market, LocalSettings(unwarned=0.0))
+    provider.begin(markets.BEGIN, 1.0)
+    order = markets.order("lost", markets.CLOSES, 2, payload=Payload("sleeper", ("sleep", "1000")))
+    yield provider.rent(replace(order, tags={RUN_TAG: "lost-000000"}))
+    kill_all(tmp_path)
+
+
+def test_what_no_run_owns_is_found_and_removed_when_asked(tmp_path: Path, unowned: tuple[Machine, ...]) -> None:
+    ids = {machine.id for machine in unowned}
+    found = spotctl("gc", "--json").json
+    assert {one["id"] for one in found["resources"]} == ids
+    assert found["removed"] is False
+    assert len(running(tmp_path)) > 0
+    removed = spotctl("gc", "--yes")
+    assert removed.code == 0
+    assert all(one in removed.err for one in ids)
+    eventually(lambda: not running(tmp_path))
+    assert spotctl("gc", "--json").json["resources"] == []
