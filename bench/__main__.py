@@ -10,6 +10,7 @@ from pathlib import Path
 from bench import (
     agileml_elastic,
     agileml_sim,
+    agileml_sparse,
     agileml_transport,
     bidbrain,
     gavel,
@@ -28,6 +29,7 @@ BENCHMARKS = {
     "gavel_simulator": gavel_simulator.run,
     "agileml_transport": agileml_transport.run,
     "agileml_sim": agileml_sim.run,
+    "agileml_sparse": agileml_sparse.run,
     "agileml_elastic": agileml_elastic.run,
 }
 

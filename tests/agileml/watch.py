@@ -64,7 +64,9 @@ class Watch:
         self._check(simulation, receiver)
         match message:
             case Drain():
-                self._unmarked.setdefault((message.epoch, receiver), set(message.peers))
+                # Who is not named any more when it is told again has gone meanwhile.
+                awaited = self._unmarked.setdefault((message.epoch, receiver), set(message.peers))
+                awaited.intersection_update(message.peers)
             case EndOfLifeSeen():
                 self._unmarked.get((message.epoch, receiver), set()).discard(message.node)
             case Leave():
