@@ -280,6 +280,8 @@ class Controller(Standing):
         self._gone_back = clock, sources
         self._collected.clear()
         self._asked = self.checkpoint
+        # What was saved of later versions is of a past that will not be.
+        self._saved = {saved: parts for saved, parts in self._saved.items() if saved <= clock}
         self._collecting = False
         self._ledger.go_back(clock)
         self.mode = Mode.RECOVERING

@@ -54,7 +54,8 @@ class Member:
 
 @dataclass(slots=True)
 class Members:
-    """The nodes of a job, and of those that are out the last ones: some speak up late, or are told of again."""
+    """The nodes of a job in the order in which they came, and after them those that went out last, in the order in which
+    they did: some speak up late, or are told of again."""
 
     _all: dict[str, Member] = field(default_factory=dict)
     _came: int = 0
@@ -84,6 +85,7 @@ class Members:
             raise InvalidTransition(f"{name} cannot go from {member.phase.value} to {phase.value}")
         member.phase = phase
         if phase in OUT:
+            self._all[name] = self._all.pop(name)
             for forgotten in self.names(*OUT)[:-KNOWN_OUT]:
                 del self._all[forgotten]
 

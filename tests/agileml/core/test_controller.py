@@ -209,6 +209,22 @@ def test_no_checkpoint_is_asked_for_while_one_is_written_unless_it_takes_too_lon
     assert asked == [1, 4, 8]
 
 
+def test_a_checkpoint_is_never_made_of_two_pasts() -> None:
+    control = running("r", "t", checkpoint_every=2)
+    committed(control, 1)
+    committed(control, 2)
+    hear(control, Saved("r", 1, 0, 2))
+    hear(control, Lost("r", "killed"))
+    assert mode_of(control) is Mode.GATHERING
+    came(control, "r2")
+    assert (control.epoch, control.stable) == (2, 0)
+    hear(control, *(Restored(name, 2) for name in ("r2", "t")))
+    hear(control, Saved("r2", 2, 1, 2))
+    assert control.checkpoint == -1
+    hear(control, Saved("r2", 2, 0, 2))
+    assert control.checkpoint == 2
+
+
 def test_a_lost_active_server_takes_everybody_back_to_what_the_copies_have() -> None:
     control = running("r", "t", "u", "v")
     assert control.table.owners == ("t", "u")

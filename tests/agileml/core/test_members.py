@@ -63,3 +63,7 @@ def test_of_those_that_are_out_only_the_last_are_known() -> None:
         "stays",
         *(f"t{number}" for number in range(2 * KNOWN_OUT, 3 * KNOWN_OUT)),
     ]
+    members.turn("stays", Phase.DEAD)
+    members.join("last", reliable=False, now=0.0)
+    members.turn("last", Phase.DEAD)
+    assert [member.name for member in members][-2:] == ["stays", "last"]
