@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+
+# readline, where something imports it, tells child processes (the test runner's too) of a terminal of 80 columns.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
 
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 

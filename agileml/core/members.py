@@ -54,8 +54,8 @@ class Member:
 
 @dataclass(slots=True)
 class Members:
-    """The nodes of a job in the order in which they came, and after them those that went out last, in the order in which
-    they did: some speak up late, or are told of again."""
+    """The nodes of a job in the order in which they came; then those that went out last, in the order in which they
+    did: some speak up late, or are told of again."""
 
     _all: dict[str, Member] = field(default_factory=dict)
     _came: int = 0

@@ -34,8 +34,10 @@ kept = folder / "step"
 step = int(kept.read_text()) if kept.exists() else 0
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
+# However quick the computer is, the first attempt lasts until its machine is taken, where that is asked for.
+stays = sys.argv[2:] == ["stay"] and os.environ["SPOTCTL_ATTEMPT"] == "1"
 print("from", step, os.environ["SPOTCTL_ATTEMPT"], flush=True)
-while step < last:
+while step < last or stays:
     time.sleep(0.02)
     step += 1
     if asked or step % 10 == 0:
@@ -145,12 +147,12 @@ def test_a_command_goes_on_from_its_checkpoint_on_other_machines(tmp_path: Path,
         "data: {ratings: ratings}",
         "setup: test -f $DATA_RATINGS/part && echo prepared",
         'strategy: "fixed-bid:0.0001"',
-        words="100",
+        words="100 stay",
     )
     ended = spotctl("launch", path, "--yes", "--json")
     assert (ended.code, ended.err) == (0, "")
     assert ended.json["evictions"] > 0
-    assert (tmp_path / "results" / "steps").read_text() == "100"
+    assert int((tmp_path / "results" / "steps").read_text()) >= 100
     _check_what_the_program_was_told(json.loads((tmp_path / "results" / "told.json").read_text()), home)
     events = happened(home)
     attempts = [event for event in events if isinstance(event, ev.WorkBegan)]
