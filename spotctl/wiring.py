@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pricing_data.sources.base import Source
     from pricing_data.store import PriceStore
     from spotctl.config import Settings
+    from spotctl.jobspec.job import JobSpec
+    from spotctl.providers.local import LocalProvider
 
 
 def price_store(settings: Settings, on_wait: Callable[[], None] = lambda: None) -> PriceStore:
@@ -36,6 +38,23 @@ def sources(settings: Settings, clouds: Iterable[str] = ()) -> list[Source]:
     if unknown:
         raise BadRequest(f"cloud {unknown[0]!r} is none of {', '.join(_SOURCES)}, which can be fetched from")
     return [_SOURCES[cloud](settings) for cloud in wanted]
+
+
+def local_provider(settings: Settings, spec: JobSpec) -> LocalProvider:
+    """The market on this computer, as a job wants it."""
+    from pricing_data.units import SECOND
+    from spotctl.providers.local import LocalProvider, LocalSettings
+    from spotctl.providers.replayed import Replayed
+
+    local, known = spec.local, library(settings)
+
+    def market() -> Replayed:
+        from pricing_data.library import Selection
+
+        return Replayed.of(known.table(known.require(Selection(clouds=("local",)))))
+
+    chosen = LocalSettings(local.warning / SECOND / local.speed, local.unwarned, local.seed)
+    return LocalProvider(settings.home / "local", market, chosen)
 
 
 def _aws(settings: Settings) -> Source:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.sources.aws.failures import failures_of
-from spotctl.doctor import clouds
-from spotctl.doctor.clouds import permissions, quota, skew
+from spotctl.doctor import verdicts
 from spotctl.doctor.findings import Finding, Level
+from spotctl.doctor.verdicts import permissions, quota, skew
 
 if TYPE_CHECKING:
     from boto3.session import Session
@@ -85,7 +85,9 @@ def _client(session: Session, service: str, region: str) -> Any:  # noqa: ANN401
     from botocore.config import Config
 
     config = Config(
-        connect_timeout=clouds.TIMEOUT_SECONDS, read_timeout=clouds.TIMEOUT_SECONDS, retries={"total_max_attempts": 2}
+        connect_timeout=verdicts.TIMEOUT_SECONDS,
+        read_timeout=verdicts.TIMEOUT_SECONDS,
+        retries={"total_max_attempts": 2},
     )
     # A service that is only known by its text has no overload of its own.
     return session.client(service, region_name=region, config=config)  # type: ignore[call-overload]

@@ -17,8 +17,8 @@ from pricing_data.errors import AccessDenied, MissingCredentials, SourceError, S
 from pricing_data.sources.azure.account import NoToken
 from pricing_data.sources.azure.settings import SIGN_IN, AzureSettings
 from spotctl.doctor import policies
-from spotctl.doctor.clouds import TIMEOUT_SECONDS, permissions, quota, skew
 from spotctl.doctor.findings import Finding, Level
+from spotctl.doctor.verdicts import TIMEOUT_SECONDS, permissions, quota, skew
 
 if TYPE_CHECKING:
     from spotctl.config import Settings

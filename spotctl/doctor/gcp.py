@@ -15,8 +15,8 @@ from google.cloud import compute_v1
 from pricing_data.errors import AccessDenied, MissingCredentials, SourceUnavailable
 from pricing_data.sources.gcp.api import Call, failures_of
 from spotctl.doctor import policies
-from spotctl.doctor.clouds import TIMEOUT_SECONDS, permissions, quota, skew
 from spotctl.doctor.findings import Finding, Level
+from spotctl.doctor.verdicts import TIMEOUT_SECONDS, permissions, quota, skew
 
 if TYPE_CHECKING:
     from spotctl.config import Settings

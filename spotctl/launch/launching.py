@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pricing_data.units import SECOND, format_time, parse_usd
+from pricing_data.units import format_time, parse_usd
 from spotctl.errors import BadRequest
 from spotctl.jobspec.file import restored
 from spotctl.jobspec.job import JobSpec, Kind
@@ -36,7 +36,8 @@ from spotctl.orchestrator.reconcile import Pace
 from spotctl.orchestrator.runner import Runner
 from spotctl.orchestrator.state import RunState, fold
 from spotctl.orchestrator.workload import DONE, STOPPED
-from spotctl.wiring import library
+from spotctl.rooms import Rooms
+from spotctl.wiring import library, local_provider
 
 if TYPE_CHECKING:
     from agileml.core.events import Iteration
@@ -60,52 +61,6 @@ class Watching:
     heard: Callable[[Iteration], None] = lambda _: None
     turned: Callable[[RunState], None] = lambda _: None
     ended: Callable[[JobSpec, RunState, RunEnded], None] = lambda *_: None
-
-
-@dataclass(frozen=True, slots=True)
-class Rooms:
-    """Where runs keep what is theirs, under the home."""
-
-    home: Path
-
-    @property
-    def log(self) -> Path:
-        """The event log of all runs."""
-        return self.home / "log.sqlite"
-
-    @property
-    def locks(self) -> Path:
-        """Who runs what."""
-        return self.home / "locks"
-
-    @property
-    def cache(self) -> Path:
-        """Where data of commands is kept for machines of this computer."""
-        return self.home / "cache"
-
-    def kept(self, job: str) -> Path:
-        """Where a training that was ended early is kept, for the job's next run to go on with."""
-        return self.home / "kept" / job
-
-    def results(self, run: str) -> Path:
-        """Where a run's results lie if nothing else is asked for."""
-        return self.home / "runs" / run
-
-
-def local_provider(settings: Settings, spec: JobSpec) -> LocalProvider:
-    """The market on this computer, as a job wants it."""
-    from spotctl.providers.local import LocalProvider, LocalSettings
-    from spotctl.providers.replayed import Replayed
-
-    local, known = spec.local, library(settings)
-
-    def market() -> Replayed:
-        from pricing_data.library import Selection
-
-        return Replayed.of(known.table(known.require(Selection(clouds=("local",)))))
-
-    chosen = LocalSettings(local.warning / SECOND / local.speed, local.unwarned, local.seed)
-    return LocalProvider(settings.home / "local", market, chosen)
 
 
 def latest_run(log: EventLog, job: str) -> RunState | None:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from pricing_data.units import format_time
 from spotctl.errors import BadRequest
 from spotctl.jobspec.file import restored
-from spotctl.launch.launching import Rooms, latest_run, local_provider
+from spotctl.launch.launching import latest_run
 from spotctl.orchestrator.log import EventLog
 from spotctl.orchestrator.state import RunState
 from spotctl.providers.base import NotFound, TakesCommands
+from spotctl.rooms import Rooms
+from spotctl.wiring import local_provider
 
 if TYPE_CHECKING:
     from spotctl.config import Settings

@@ -14,7 +14,6 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import format_time
 from spotctl.errors import BadRequest
 from spotctl.jobspec.file import restored
-from spotctl.launch.launching import Rooms, local_provider
 from spotctl.ledger.project import Ledger, project
 from spotctl.orchestrator import log
 from spotctl.orchestrator.events import Corrected, RunBegan, RunEnded
@@ -22,7 +21,8 @@ from spotctl.orchestrator.guard import Tariff
 from spotctl.orchestrator.log import is_running
 from spotctl.orchestrator.state import fold
 from spotctl.planning.regimes import billing_of
-from spotctl.wiring import library
+from spotctl.rooms import Rooms
+from spotctl.wiring import library, local_provider
 
 if TYPE_CHECKING:
     from pricing_data.library import Library

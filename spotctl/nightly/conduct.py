@@ -39,6 +39,7 @@ from spotctl.orchestrator.events import RunBegan, RunEnded, StopRequested
 from spotctl.orchestrator.log import EventLog, JobLock
 from spotctl.orchestrator.state import RunState, fold
 from spotctl.orchestrator.workload import DONE, NO_CAPACITY
+from spotctl.rooms import Rooms
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -108,7 +109,7 @@ class Starter:
 
     def _runs(self) -> list[RunState]:
         """The runs of the last night and the latest run of the job, in the order in which they began."""
-        path, kept = launching.Rooms(self.settings.home).log, self.room.last
+        path, kept = Rooms(self.settings.home).log, self.room.last
         if not path.exists():
             return []
         with EventLog(path) as log:

@@ -12,15 +12,17 @@ from spotctl import ledger
 from spotctl.errors import BadRequest
 from spotctl.jobspec.file import restored
 from spotctl.jobspec.job import JobSpec, Training
-from spotctl.launch.launching import Rooms, latest_run, local_provider
+from spotctl.launch.launching import latest_run
 from spotctl.launch.terms import tariff_of
 from spotctl.launch.views import Standing
 from spotctl.orchestrator import guard
 from spotctl.orchestrator.log import EventLog, is_running
 from spotctl.orchestrator.state import RunState
 from spotctl.providers.base import NotFound
+from spotctl.rooms import Rooms
 from spotctl.top.past import Past, follow
 from spotctl.top.shown import Money, Shown, shown
+from spotctl.wiring import local_provider
 
 if TYPE_CHECKING:
     from spotctl.config import Settings

@@ -33,7 +33,7 @@ def _nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_")):
             monkeypatch.delenv(name)
     # moto reads its description of EC2 at the first question, which takes long on a busy computer.
-    monkeypatch.setattr("spotctl.doctor.clouds.TIMEOUT_SECONDS", 60.0)
+    monkeypatch.setattr("spotctl.doctor.verdicts.TIMEOUT_SECONDS", 60.0)
 
 
 def found(ended: Ended, cloud: str) -> dict[str, dict[str, Any]]:
