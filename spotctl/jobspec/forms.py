@@ -82,7 +82,7 @@ _MOST = 10**9
 _COMPLETE_STRATEGIES = [name for name, argument in units.STRATEGIES.items() if re.fullmatch(argument, "")]
 _NAMES = r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?"
 _APPS = r"[A-Za-z][-\w]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|\S(.*\S)?\.py"
-_WEBHOOK = r"https://[^\s/@]+(/\S*)?|http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]+)?(/\S*)?"
+_WEBHOOK = r"https://[^\s/@]+(/\S*)?|http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]+)?(/\S*)?|\$[A-Za-z_][A-Za-z0-9_]*"
 
 JobName = Annotated[str, _text(_NAMES, "up to 50 of a-z, 0-9 and -, of which the first is a letter and the last not -")]
 KindName = Annotated[Kind, _choice(Kind, Kind)]
@@ -128,7 +128,9 @@ Argument = Annotated[
     Form(units.argument, "a number, a text, true or false, null, or a list or mapping of these", {}, may_be_empty=True),
 ]
 AmiName = Annotated[str, _text(r"auto|ami-[0-9a-f]{8,17}", "auto or an image's id such as ami-0123456789abcdef0")]
-Webhook = Annotated[str, _text(_WEBHOOK, "an address https://HOST/..., or http:// of this computer")]
+Webhook = Annotated[
+    str, _text(_WEBHOOK, "an address https://HOST/..., http:// of this computer, or $NAME of the environment")
+]
 Nodes = Annotated[int, _whole(1, 10_000)]
 Machines = Annotated[int, _whole(0, 10_000)]
 Clocks = Annotated[int, _whole(1, _MOST)]

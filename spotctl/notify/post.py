@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -35,11 +36,14 @@ class Delivery:
         return f"{self.host} could not be told: {self.failure}" if self.failure else f"told {self.host}"
 
 
-def post(notice: Notice, url: str, patience: Patience | None = None) -> Delivery:
-    """Posts a notice; never raises for what the receiver or the network does."""
+def post(notice: Notice, webhook: str, patience: Patience | None = None) -> Delivery:
+    """Posts a notice to an address, or to the one in a variable; never raises for what receiver or network do."""
     import httpx
     import stamina
 
+    url = os.environ.get(webhook[1:], "") if webhook.startswith("$") else webhook
+    if not url:
+        return Delivery(webhook, f"{webhook[1:]} is not in the environment")
     given, host = patience or Patience(), urlsplit(url).netloc
     try:
         for attempt in stamina.retry_context(

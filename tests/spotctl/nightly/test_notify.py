@@ -103,6 +103,19 @@ def test_a_launched_job_tells_its_webhook_and_not_its_secrets(tmp_path: Path) ->
     assert "fail" not in json.dumps(told)
 
 
+def test_an_address_from_the_environment_is_in_no_log(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(COMMAND.format(run="'true'") + "notify: {webhook: $A_HOOK}\n")
+    with hook() as receiver:
+        ended = spotctl("launch", path, "--yes", "--json", A_HOOK=receiver.url)
+    assert [told["ok"] for told in receiver.got] == [True]
+    assert (ended.code, ended.err) == (0, "")
+    written = b"".join(kept.read_bytes() for kept in (tmp_path / "home").rglob("*") if kept.is_file())
+    assert b"$A_HOOK" in written
+    assert receiver.url.encode() not in written
+    assert "A_HOOK is not in the environment" in spotctl("launch", path, "--yes").error
+
+
 def test_a_launch_succeeds_though_nobody_can_be_told(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     with hook(404) as receiver:
