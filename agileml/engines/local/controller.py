@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import deque
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,7 +24,7 @@ from agileml.core.events import (
 )
 from agileml.core.progress import Clocked
 from agileml.engines.local.checkpoints import Checkpoints
-from agileml.engines.local.post import PROVIDER, Again, Ended, Letter, ModelPart, Post
+from agileml.engines.local.post import PROVIDER, Again, Ended, Heard, Letter, ModelPart, Post
 from agileml.engines.local.roles import ControllerRole
 from agileml.errors import AgileMLError
 from agileml.messages import Warned
@@ -38,9 +37,6 @@ TICKS = 4
 MOST_WRITTEN = 4 << 20
 """Bytes after which the controller's memory is written anew, without what is outdated."""
 
-LAST_ITERATIONS = 64
-"""As many may have been said and not heard when a controller is lost."""
-
 UNBOUNDED = 10**9
 """Clocks of a job that is stopped by something else."""
 
@@ -51,7 +47,8 @@ class Memory:
     def __init__(self, path: Path) -> None:
         self.record: dict[str, Any] | None = None
         self.history: list[Observation] = []
-        self.iterations: deque[Iteration] = deque(maxlen=LAST_ITERATIONS)
+        self.iterations: list[Iteration] = []
+        """Those of which the provider has not said that it heard them, and some more."""
         if path.exists():
             for line in path.read_bytes().splitlines(keepends=True):
                 # A line without an end is one that its writer died over: nothing was done upon it.
@@ -66,6 +63,8 @@ class Memory:
             self.record = entry["record"]
         elif "observed" in entry:
             self.history.append(Observation(**entry["observed"]))
+        elif "heard" in entry:
+            self._drop(entry["heard"])
         else:
             told = entry["iteration"]
             made = {"sums": Clocked(**told["sums"]), "events": tuple(told["events"])}
@@ -95,6 +94,14 @@ class Memory:
         """Keeps what is to be told of a clock: whoever takes over cannot know it, nor whether it was told."""
         self.iterations.append(iteration)
         self._write({"iteration": asdict(iteration)})
+
+    def heard(self, clock: int) -> None:
+        """The clocks up to this one need not be told again."""
+        self._drop(clock)
+        self._write({"heard": clock})
+
+    def _drop(self, clock: int) -> None:
+        self.iterations = [iteration for iteration in self.iterations if iteration.clock > clock]
 
     def observe(self, observation: Observation) -> None:
         """Notes a finished clock, for the stopping criterion."""
@@ -157,8 +164,7 @@ class ControllerProcess:
     def run(self) -> None:
         """For as long as the provider lets it."""
         self._post.open()
-        for iteration in self._memory.iterations:
-            self._post.send(PROVIDER, Again(iteration))
+        self._tell_again()
         while True:
             self._listen(max(0.0, self._next_tick - time.monotonic()))
             if time.monotonic() >= self._next_tick:
@@ -174,11 +180,21 @@ class ControllerProcess:
                     self._hear(event)
                 case Unlinked() if event.peer != PROVIDER:
                     self._control(Lost(event.peer, event.reason))
+                case Unlinked():
+                    # What was on its way went with the link.
+                    self._tell_again()
+
+    def _tell_again(self) -> None:
+        """Tells, once there is a link, of clocks of which the provider may not have heard."""
+        for iteration in self._memory.iterations:
+            self._post.send(PROVIDER, Again(iteration))
 
     def _hear(self, letter: Letter) -> None:
         """Nobody speaks for another, but the provider, who says whom it will take and who is gone."""
         message, by_provider = letter.message, letter.sender == PROVIDER
-        if by_provider if isinstance(message, Warned | Lost) else getattr(message, "node", "") == letter.sender:
+        if by_provider and isinstance(message, Heard):
+            self._memory.heard(message.clock)
+        elif by_provider if isinstance(message, Warned | Lost) else getattr(message, "node", "") == letter.sender:
             self._control(message)
 
     def _control(self, event: object) -> None:

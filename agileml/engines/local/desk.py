@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 from agileml.actions import CONTROLLER
 from agileml.core.events import Failed, Iteration, Lost
-from agileml.engines.local.post import PROVIDER, Again, Ended, Letter, Lifeline, ModelPart, Office, Post
+from agileml.engines.local.post import PROVIDER, Again, Ended, Heard, Letter, Lifeline, ModelPart, Office, Post
 from agileml.engines.results import Clocks
 from agileml.errors import AgileMLError
 from agileml.messages import Version, Warned
 
 GONE = "its machine is gone"
+
+HEARD_EVERY = 16
+"""Clocks after which the controller is told that they need not be told again."""
 
 KNOWN_LOST = 5.0
 """Seconds after which a controller has made a note of who is gone; if not, it finds out by their silence."""
@@ -103,6 +106,8 @@ class Desk:
             case Again() if message.iteration.clock > self.clocks.last:
                 return self._hear(message.iteration)
             case Iteration() if self.clocks.hear(message):
+                if message.clock % HEARD_EVERY == 0:
+                    self._post.send(CONTROLLER, Heard(message.clock))
                 return message
             case Failed():
                 raise AgileMLError(message.why)
@@ -118,8 +123,9 @@ class Desk:
             self._lost = {name: told for name, told in self._lost.items() if told >= before}
 
     def _tell_again(self) -> None:
-        """A controller that was started anew may not have heard who is gone and who will be taken."""
+        """A controller that was started anew may not have heard who is gone, who will be taken, and what we heard."""
         now = time.monotonic()
+        self._post.send(CONTROLLER, Heard(self.clocks.last))
         for name in self._lost:
             self._lost[name] = now
             self._post.send(CONTROLLER, Lost(name, GONE))

@@ -54,6 +54,13 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
+class Heard:
+    """From the provider: every clock up to this one has been told, and need not be told again."""
+
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The job is done, and every partition of its model has been sent."""
 
@@ -98,7 +105,7 @@ class Post:
         self.name = name
         self._office = office
         self._endpoint = Endpoint(Identity(name), office.secret, settings or Settings())
-        self._codec = Codec([*_messages(), Iteration, Again, Failed, MachineLost, ModelPart, Ended])
+        self._codec = Codec([*_messages(), Iteration, Again, Heard, Failed, MachineLost, ModelPart, Ended])
         self._waiting: dict[str, list[object]] = {}
         self._own: deque[object] = deque()
 

@@ -13,7 +13,7 @@ from agileml.core.events import Iteration, Lost
 from agileml.core.progress import Clocked
 from agileml.engines.local import desk
 from agileml.engines.local.desk import Desk
-from agileml.engines.local.post import PROVIDER, Again, Letter, Office, Post
+from agileml.engines.local.post import PROVIDER, Again, Heard, Letter, Office, Post
 from agileml.engines.results import Clocks
 from agileml.messages import Warned
 
@@ -38,8 +38,7 @@ def heard(office: Office, provider: Desk, *, until: str) -> list[str]:
     for _ in range(1000):
         assert list(provider.listen(0.002)) == []
         for event in post.receive(0.002):
-            if isinstance(event, Letter):
-                assert isinstance(event.message, Lost | Warned)
+            if isinstance(event, Letter) and isinstance(event.message, Lost | Warned):
                 names.append(event.message.node)
         if until in names:
             break
@@ -72,6 +71,20 @@ def test_what_a_controller_was_told_long_ago_need_not_be_said_again(
 
 def iteration(clock: int) -> Iteration:
     return Iteration(clock, 0.1, 1, 1, 0, Clocked(), 0, (f"event {clock}",))
+
+
+def test_a_controller_is_told_what_was_heard_when_it_comes_and_every_so_often(office: Office) -> None:
+    provider, post, heard = Desk(office, Clocks(lambda _: None, 5)), Post(office, CONTROLLER), list[int]()
+    post.open()
+    for clock in range(6, 2 * desk.HEARD_EVERY + 5):
+        post.send(PROVIDER, iteration(clock))
+    while len(heard) < 3:
+        list(provider.listen(0.002))
+        letters = [event.message for event in post.receive(0.002) if isinstance(event, Letter)]
+        heard += [message.clock for message in letters if isinstance(message, Heard)]
+    provider.close()
+    post.close()
+    assert heard == [5, desk.HEARD_EVERY, 2 * desk.HEARD_EVERY]
 
 
 def test_what_was_said_before_and_not_heard_is_passed_on_once(office: Office) -> None:

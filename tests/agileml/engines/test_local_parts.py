@@ -150,15 +150,16 @@ def iteration(clock: int) -> Iteration:
     return Iteration(clock, 0.25, 2, 1, 3, Clocked(4, 0.5, 6, 7, 8, 0.9, 10), 11, ("t1 ready", "t2 lost"))
 
 
-def test_memory_keeps_the_last_iterations_whether_they_were_told_or_not(tmp_path: Path) -> None:
+def test_memory_keeps_all_iterations_that_were_not_heard(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "memory")
-    for clock in range(1, 101):
+    for clock in range(1, 501):
         memory.log(iteration(clock))
+    memory.heard(80)
     memory.remember({"epoch": 2})
     memory.close()
     for _ in range(2):
         again = Memory(tmp_path / "memory")
-        assert list(again.iterations) == [iteration(clock) for clock in range(37, 101)]
+        assert list(again.iterations) == [iteration(clock) for clock in range(81, 501)]
         assert again.record == {"epoch": 2}
         again.close()
 
