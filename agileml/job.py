@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agileml.apps.registry import TrainerSource
-from agileml.chaos import Chaos
 from agileml.core.events import Iteration
 from agileml.core.placement import Thresholds
-from agileml.core.stages import StagePolicy
-from agileml.layout import Params
-from agileml.node import JobSettings
+from agileml.engines.chaos import Chaos
+from agileml.params.layout import Params
+from agileml.policies.stage import StagePolicy
+from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
 
 

@@ -12,11 +12,12 @@ from itertools import islice
 
 import numpy as np
 
-from agileml.commit import CommitRule
 from agileml.core.work import Plan
-from agileml.deltas import Delta, accumulate
 from agileml.errors import BadArgument
-from agileml.layout import Array, Layout, Params, State
+from agileml.params.commit import CommitRule
+from agileml.params.deltas import Delta, accumulate
+from agileml.params.layout import Array, Layout, Params, State
+from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
 from agileml.trainer import (
     SAMPLE_ITEMS,
     Declarations,
@@ -29,7 +30,6 @@ from agileml.trainer import (
     run_chunk,
     sample_of,
 )
-from agileml.view import CacheView, ChunkView, ParamCache, WriteBack
 
 Contribution = dict[int, Delta]
 """Deltas by partition."""

@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from agileml.core.work import Plan
-from agileml.deltas import ADD, AGGREGATIONS, Aggregation
 from agileml.errors import BadTrainer, NotFinite, TrainerFailed
-from agileml.layout import Array, Params, specs_of
-from agileml.view import ChunkView, Rows
+from agileml.params.deltas import ADD, AGGREGATIONS, Aggregation
+from agileml.params.layout import Array, Params, specs_of
+from agileml.params.view import ChunkView, Rows
 
 T = TypeVar("T")
 

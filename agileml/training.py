@@ -10,16 +10,16 @@ from dataclasses import fields
 from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 from agileml.apps.registry import TrainerSource, check
-from agileml.chaos import Chaos
 from agileml.core.placement import Thresholds
-from agileml.core.stages import StagePolicy
+from agileml.engines.chaos import Chaos
 from agileml.errors import BadArgument, BadTrainer
 from agileml.job import Engine, Job, Listener, Trained
-from agileml.node import JobSettings
+from agileml.policies.stage import StagePolicy
+from agileml.roles.node import JobSettings
 from agileml.stopping import Convergence, Stopping
 from agileml.trainer import Trainer
 
-ENGINES = {"local": "agileml.engines.local:LocalEngine", "sim": "agileml.engines.simulated:SimulatedEngine"}
+ENGINES = {"local": "agileml.engines.local:LocalEngine", "sim": "agileml.engines.sim.job_runner:SimulatedEngine"}
 """Where engines are, by name; loaded when asked for."""
 
 _RUNNING = ("thresholds", "heartbeat_timeout", "checkpoint_every", "stage")

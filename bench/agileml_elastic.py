@@ -25,10 +25,10 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.core.placement import Thresholds
 from agileml.engines.local import LocalEngine
+from agileml.engines.script import Act, Evict, Join, KillNodes, Machine, Quiet
 from agileml.job import Job
-from agileml.layout import Params
-from agileml.node import JobSettings
-from agileml.script import Act, Evict, Join, KillNodes, Machine, Quiet
+from agileml.params.layout import Params
+from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
 from agileml.trainer import ParamReader, ParamView, Sample
 from bench.harness import Row, shown, table

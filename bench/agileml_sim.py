@@ -14,11 +14,11 @@ import numpy as np
 
 from agileml.core.events import ControllerSettings
 from agileml.core.placement import Thresholds
-from agileml.engines.network import HEADER_BYTES, Network
-from agileml.engines.sim import Machines, Outcome, Simulation
-from agileml.layout import Params
-from agileml.messages import Collected, Handover, Patch, PendingPush, Push, Restore, Snapshot
-from agileml.node import JobSettings
+from agileml.engines.sim.engine import Machines, Outcome, Simulation
+from agileml.engines.sim.network import HEADER_BYTES, Network
+from agileml.params.layout import Params
+from agileml.protocol.messages import Collected, Handover, Patch, PendingPush, Push, Restore, Snapshot
+from agileml.roles.node import JobSettings
 from agileml.trainer import ParamReader, ParamView, Sample
 from bench.harness import Row, shown, table
 

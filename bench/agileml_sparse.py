@@ -12,11 +12,11 @@ from agileml.apps.mf import MatrixFactorization, RatingShard
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import ControllerSettings, Iteration
 from agileml.engines.local import LocalEngine
-from agileml.engines.network import Network
-from agileml.engines.sim import Machines, Simulation
+from agileml.engines.script import Quiet
+from agileml.engines.sim.engine import Machines, Simulation
+from agileml.engines.sim.network import Network
 from agileml.job import Job
-from agileml.node import JobSettings
-from agileml.script import Quiet
+from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
 from agileml.trainer import ParamView
 from bench.harness import Row, shown, table

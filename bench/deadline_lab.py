@@ -21,7 +21,7 @@ from bidbrain.strategies.deadline import HOPE_MARGIN
 from bidbrain.strategies.deadline_job import SafetyNet, Terms, net_when_idle, within_two_delays
 from bidbrain.strategies.deadline_spells import AGES, CLASSES, Outlook, Prior, fit_prior
 from pricing_data.units import HOUR
-from spotctl.backtest.deadline import read, recorded
+from spotctl.analyses.deadline import read, recorded
 
 TERMS = Terms(48 * HOUR, HOUR // 5, 3.0)
 SLACKS = (1.1, 1.25, 1.5, 2.0)

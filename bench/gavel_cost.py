@@ -25,7 +25,7 @@ from bidbrain.gavel.simulator.engine import simulate
 from bidbrain.gavel.simulator.results import Summary, job_results, summarise
 from bidbrain.gavel.simulator.scenario import Scenario
 from bidbrain.gavel.workload import Kind, Throughputs, Workload
-from spotctl.gavel.files import read_throughputs
+from spotctl.files.throughputs import read_throughputs
 
 TYPES = ("v100", "p100", "k80")
 USD_PER_HOUR = (0.74, 0.43, 0.135)

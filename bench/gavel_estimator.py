@@ -15,7 +15,7 @@ import numpy as np
 
 from bidbrain.gavel.estimator import References, alone_of_new, pairs_of_new, shares_of
 from bidbrain.gavel.problem import FloatArray
-from spotctl.gavel.files import read_throughputs
+from spotctl.files.throughputs import read_throughputs
 
 TYPES = ("v100", "p100", "k80")
 SEEDS = range(3)

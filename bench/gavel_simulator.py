@@ -24,7 +24,7 @@ from bidbrain.gavel.simulator.queue import InOrder
 from bidbrain.gavel.simulator.results import Summary, summarise
 from bidbrain.gavel.simulator.scenario import Scenario, Settings, Sharing
 from bidbrain.gavel.workload import Arrivals, Throughputs, Workload, generate
-from spotctl.gavel.files import read_throughputs, read_trace
+from spotctl.files.throughputs import read_throughputs, read_trace
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "gavel"
 TYPES = ("v100", "p100", "k80")
@@ -176,10 +176,10 @@ def load(throughputs: Throughputs, folder: Path | None) -> list[Row]:
             averages.append(summarise(outcome).average_jct_seconds / HOUR)
             last[name] = _jct_hours(outcome)
     if folder is not None:
-        from spotctl.gavel import plots
+        from spotctl.show import gavel_plots
 
-        plots.save(folder, "jct_by_rate.png", plots.by_rate(rates, hours))
-        plots.save(folder, "jct_cdf_by_policy.png", plots.cdf(last))
+        gavel_plots.save(folder, "jct_by_rate.png", gavel_plots.by_rate(rates, hours))
+        gavel_plots.save(folder, "jct_cdf_by_policy.png", gavel_plots.cdf(last))
     return [
         Row(
             f"{rate:g} jobs an hour: average JCT, aware",

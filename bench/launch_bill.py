@@ -26,18 +26,18 @@ from pricing_data.library import Library, Selection
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, MINUTE, Span
 from spotctl.config import load
-from spotctl.orchestrator.events import RentIntended, RunBegan
-from spotctl.orchestrator.execute import Executor, Journal, Patience
-from spotctl.orchestrator.guard import Tariff
-from spotctl.orchestrator.log import EventLog
-from spotctl.orchestrator.reconcile import Pace, Terms
-from spotctl.orchestrator.runner import Brief, Runner
-from spotctl.orchestrator.state import EVICTED, RunState
-from spotctl.orchestrator.workload import DONE, Verdict
+from spotctl.machines.base import EndReason, Machine, Payload
+from spotctl.machines.fake import FakeProvider
+from spotctl.machines.replayed import Replayed
 from spotctl.planning.regimes import OVERHEADS, billing_of
-from spotctl.providers.base import EndReason, Machine, Payload
-from spotctl.providers.fake import FakeProvider
-from spotctl.providers.replayed import Replayed
+from spotctl.run.execute import Executor, Journal, Patience
+from spotctl.run.reconcile import Pace, Terms
+from spotctl.run.service import Brief, Runner
+from spotctl.run.workload import DONE, Verdict
+from spotctl.runlog.budget import Tariff
+from spotctl.runlog.events import RentIntended, RunBegan
+from spotctl.runlog.state import EVICTED, RunState
+from spotctl.runlog.store import EventLog
 from spotctl.wiring import library
 
 SCHEMES = ("on-demand", "standard+agileml", "proteus", "lookahead")

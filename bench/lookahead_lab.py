@@ -27,7 +27,7 @@ from bidbrain.strategies.proteus import Proteus
 from pricing_data.library import Library
 from pricing_data.store import PriceStore
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
-from spotctl.backtest import scenario_file
+from spotctl.files import scenario as scenario_file
 
 WHOLE = "proteus, whole room at once"
 NAMES = (

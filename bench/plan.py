@@ -12,7 +12,7 @@ from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
 from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, SECOND, parse_time
-from spotctl.jobspec.job import JobSpec, Needs, Objective, Range, Reliable, Resources, Stop, Training
+from spotctl.files.job.spec import JobSpec, Needs, Objective, Range, Reliable, Resources, Stop, Training
 from spotctl.planning.offers import Board
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, Known

@@ -12,7 +12,7 @@ import pandas as pd
 from bench.harness import Row, seconds, shown, table, times_faster
 from pricing_data.catalog import Catalog
 from pricing_data.export import export
-from pricing_data.harvest import PriceBatch
+from pricing_data.fetched_rows import PriceBatch
 from pricing_data.ingest import ingest
 from pricing_data.market import Market
 from pricing_data.query import query

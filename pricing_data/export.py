@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv as arrow_csv
 
+from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import BadInput
 from pricing_data.market import LINUX, NO_ZONE, Market
-from pricing_data.replacing import replacing
 from pricing_data.series import Ints
 from pricing_data.store.table import PriceTable
 from pricing_data.units import SECOND
@@ -25,7 +25,7 @@ def export(table: PriceTable, path: Path) -> None:
     """Writes histories to a file; its name says how: `.csv`, `.csv.gz` or `.parquet`."""
     if not path.name.endswith(SUFFIXES):
         raise BadInput(f"export to {path}: the name must end with one of {', '.join(SUFFIXES)}")
-    with replacing(path) as out:
+    with atomic_write(path) as out:
         if path.name.endswith(".parquet"):
             pq.write_table(_rows(table), out, compression="zstd")
             return

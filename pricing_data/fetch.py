@@ -11,7 +11,7 @@ from queue import Full, Queue
 from threading import Event
 
 from pricing_data.errors import SourceError
-from pricing_data.harvest import Harvest
+from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import is_region_of
 from pricing_data.sources.base import FetchRequest, Source, Task
 from pricing_data.store import Committed, PriceStore
@@ -72,7 +72,7 @@ class _Arrival:
     """What a thread hands over: a harvest of a task, or its end, which may be a failure or a bug."""
 
     report: TaskReport
-    harvest: Harvest | None = None
+    harvest: FetchedRows | None = None
     failure: SourceError | None = None
     crash: BaseException | None = None
 
@@ -82,7 +82,7 @@ class _Basket:
     """A task's harvests on their way into the store, gathered so that commits are few."""
 
     report: TaskReport
-    pages: list[Harvest] = field(default_factory=list)
+    pages: list[FetchedRows] = field(default_factory=list)
     rows: int = 0
 
     def take(self, arrival: _Arrival, store: PriceStore) -> None:
@@ -102,7 +102,7 @@ class _Basket:
     def _empty(self, store: PriceStore) -> None:
         if not self.pages:
             return
-        harvest = Harvest.joined(self.pages)
+        harvest = FetchedRows.joined(self.pages)
         self.report.committed += store.commit(harvest)
         self.report.facts += len(harvest) - len(harvest.prices)
         self.pages, self.rows = [], 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pricing_data.errors import BadInput, StoreError
-from pricing_data.harvest import Harvest
+from pricing_data.fetched_rows import FetchedRows
 from pricing_data.sources.files import BadRow, Portion, read
 from pricing_data.store import Committed, PriceStore
 
@@ -56,7 +56,7 @@ def ingest(
     the rest. A strict one is committed whole or not at all. `layout` is the kind of table the file has to be.
     """
     report = FileReport(path)
-    held: list[Harvest] = []
+    held: list[FetchedRows] = []
     try:
         for portion in _of_layout(read(path), layout):
             report.count(portion)
@@ -73,7 +73,7 @@ def ingest(
         report.failure = f"was refused: {report.skipped} bad rows, the first in {report.bad[0]}"
     if strict and report.failure is None and report.broken is None:
         try:
-            _commit(store, Harvest.joined(held), report)
+            _commit(store, FetchedRows.joined(held), report)
         except StoreError as error:
             report.broken = error
     return report
@@ -86,6 +86,6 @@ def _of_layout(portions: Iterator[Portion], layout: str | None) -> Iterator[Port
         yield portion
 
 
-def _commit(store: PriceStore, harvest: Harvest, report: FileReport) -> None:
+def _commit(store: PriceStore, harvest: FetchedRows, report: FileReport) -> None:
     report.committed += store.commit(harvest)
     report.facts += len(harvest) - len(harvest.prices)

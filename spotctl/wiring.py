@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pricing_data.sources.base import Source
     from pricing_data.store import PriceStore
     from spotctl.config import Settings
-    from spotctl.jobspec.job import JobSpec
-    from spotctl.providers.local import LocalProvider
+    from spotctl.files.job.spec import JobSpec
+    from spotctl.machines.local import LocalProvider
 
 
 def price_store(settings: Settings, on_wait: Callable[[], None] = lambda: None) -> PriceStore:
@@ -43,8 +43,8 @@ def sources(settings: Settings, clouds: Iterable[str] = ()) -> list[Source]:
 def local_provider(settings: Settings, spec: JobSpec) -> LocalProvider:
     """The market on this computer, as a job wants it."""
     from pricing_data.units import SECOND
-    from spotctl.providers.local import LocalProvider, LocalSettings
-    from spotctl.providers.replayed import Replayed
+    from spotctl.machines.local import LocalProvider, LocalSettings
+    from spotctl.machines.replayed import Replayed
 
     local, known = spec.local, library(settings)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from agileml.apps.arguments import number, whole
 from agileml.errors import BadArgument
-from agileml.layout import Params
+from agileml.params.layout import Params
 from agileml.trainer import ParamReader, ParamView, Sample
 
 Floats = NDArray[np.float32]

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agileml.core.controller_state import ControllerState, Mode
 from agileml.core.events import Failed, Finished, Instruction, Iteration, Lost, Tick
 from agileml.core.members import IN_EPOCH, Phase
 from agileml.core.placement import placed
 from agileml.core.recovery import CHECKPOINT, INIT, Copies, common, way_back
-from agileml.core.stages import Observed
-from agileml.core.standing import Mode, Standing
 from agileml.errors import InvalidTransition
-from agileml.messages import (
+from agileml.policies.stage import Observed
+from agileml.protocol.messages import (
     Adopted,
     Broken,
     Collect,
@@ -46,7 +46,7 @@ GIVEN_UP_AFTER = 4
 
 
 @dataclass(slots=True)
-class Controller(Standing):
+class Controller(ControllerState):
     """The state machine. `handle` is the only way in."""
 
     def handle(self, event: object, now: float) -> list[Instruction]:
@@ -177,7 +177,7 @@ class Controller(Standing):
         self._note(f"{event.node} warned: {event.seconds:g} s")
         if member.phase is Phase.ACTIVE:
             self.members.turn(event.node, Phase.LEAVING)
-            self._out.extend(self.arrangement.hurry(event.node, self.epoch))
+            self._out.extend(self.assignment.hurry(event.node, self.epoch))
             self._replan()
         elif member.phase in (Phase.LOADING, Phase.READY):
             self.members.turn(event.node, Phase.GONE)
@@ -226,13 +226,13 @@ class Controller(Standing):
             self._changed = True
         footprint = self._footprint()
         if footprint.reliable or footprint.transient:
-            desired = placed(footprint, self.stage, self.table, self.arrangement.previous)
-            self._out.extend(self.arrangement.towards(desired, self.members, self.epoch))
-        routes = self.arrangement.new_routes()
+            desired = placed(footprint, self.stage, self.table, self.assignment.previous)
+            self._out.extend(self.assignment.towards(desired, self.members, self.epoch))
+        routes = self.assignment.new_routes()
         if routes is not None:
             self._broadcast(Route(self.epoch, routes), IN_EPOCH)
         for node in self.members.names(Phase.LEAVING):
-            if self.arrangement.free_of(node, self.members):
+            if self.assignment.free_of(node, self.members):
                 self.members.turn(node, Phase.DRAINING)
                 self._drain(node)
 
@@ -240,10 +240,10 @@ class Controller(Standing):
         match event:
             case Taken():
                 left = self.table.owners[event.partition]
-                move = self.arrangement.taken(event.partition, event.node)
+                move = self.assignment.taken(event.partition, event.node)
                 self._ledger.moved(event.partition, left, move, self.stable)
             case Adopted():
-                self.arrangement.adopted(event.shard, event.node)
+                self.assignment.adopted(event.shard, event.node)
         # Not written down: a controller that takes over asks the nodes what they hold.
         self._replan()
 
@@ -273,7 +273,7 @@ class Controller(Standing):
             self._note("waiting for a reliable node")
             return
         self.epoch += 1
-        self.arrangement.renew(placed(footprint, self.stage, self.table, self.arrangement.previous), self.epoch)
+        self.assignment.renew(placed(footprint, self.stage, self.table, self.assignment.previous), self.epoch)
         self.stable = clock
         # Who had not heard that the job is to end has gone on.
         self.limit = max(self.limit, clock)
@@ -325,7 +325,7 @@ class Controller(Standing):
         self._asked = safe if due else self._asked
         self.stable = safe
         self._ledger.settle(safe)
-        holders = {*self.table.owners, *self.table.backups} | {move.to for move in self.arrangement.moving.values()}
+        holders = {*self.table.owners, *self.table.backups} | {move.to for move in self.assignment.moving.values()}
         for node in self.members.names(*IN_EPOCH):
             if node in holders:
                 self._send(node, Stable(self.epoch, safe, due))
@@ -364,7 +364,7 @@ class Controller(Standing):
                 self._broadcast(Limit(self.epoch, self.limit), IN_EPOCH)
 
     def _learn(self, iteration: Iteration) -> None:
-        quiet = not (iteration.redone or iteration.events or self.arrangement.moving)
+        quiet = not (iteration.redone or iteration.events or self.assignment.moving)
         nodes = iteration.reliable, iteration.transient
         before = self._policy.why
         self._policy = self._policy.after(Observed(iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet))

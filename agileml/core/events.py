@@ -8,8 +8,8 @@ from typing import Any
 
 from agileml.core.placement import Thresholds
 from agileml.core.progress import Clocked
-from agileml.core.stages import StagePolicy
-from agileml.messages import Version
+from agileml.policies.stage import StagePolicy
+from agileml.protocol.messages import Version
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agileml.messages import Table
+from agileml.protocol.messages import Table
 
 
 @dataclass(frozen=True, slots=True)

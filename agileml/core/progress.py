@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agileml.core.work import Plan
-from agileml.messages import Move, Progress, WorkDone
+from agileml.protocol.messages import Move, Progress, WorkDone
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from agileml.core.members import Members
 from agileml.core.progress import Ledger
-from agileml.messages import Hello, Table
+from agileml.protocol.messages import Hello, Table
 
 CHECKPOINT = "checkpoint"
 INIT = "init"

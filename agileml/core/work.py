@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from agileml.messages import Cover
+from agileml.protocol.messages import Cover
 
 FINGERPRINT_MASK = (1 << 61) - 1
 

@@ -71,7 +71,7 @@ class Identity:
     def __post_init__(self) -> None:
         for what, text in (("name", self.name), ("role", self.role), ("version", self.version or "-")):
             if not _NAME.fullmatch(text):
-                raise BadArgument(f"{what} {text[:40]!r}: 1 to 128 letters, digits and ._:@/+- are allowed")
+                raise BadArgument(f"{what} {text[:40]!r}: 1 to 128 envelopes, digits and ._:@/+- are allowed")
 
     def packed(self) -> bytes:
         """Its texts, each behind its length."""

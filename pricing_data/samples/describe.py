@@ -11,7 +11,7 @@ import numpy as np
 
 from pricing_data.catalog import Catalog
 from pricing_data.errors import BadInput
-from pricing_data.harvest import PriceBatch
+from pricing_data.fetched_rows import PriceBatch
 from pricing_data.market import Market
 from pricing_data.samples import bundled_catalog
 from pricing_data.samples.synthetic import SEED, TEMPERS, Temper, sample_parameters, shipped_sample, stormy_markets

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pricing_data.catalog import Catalog
-from pricing_data.harvest import PriceBatch
+from pricing_data.fetched_rows import PriceBatch
 from pricing_data.market import Market
 from pricing_data.samples import bundled_catalog
 from pricing_data.series import Ints

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from pricing_data.harvest import Harvest
+from pricing_data.fetched_rows import FetchedRows
 from pricing_data.units import Span
 
 
@@ -52,7 +52,7 @@ class Task:
     cloud: str
     region: str
     what: str
-    pull: Callable[[], Iterator[Harvest]]
+    pull: Callable[[], Iterator[FetchedRows]]
 
 
 class Source(Protocol):

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from pricing_data.catalog import Catalog
 from pricing_data.errors import StoreError, UnknownMarket
-from pricing_data.harvest import Harvest, covered_by
+from pricing_data.fetched_rows import FetchedRows, covered_by
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -104,7 +104,7 @@ class PriceStore:
 
     # --- writing: all of a harvest or nothing ---
 
-    def commit(self, harvest: Harvest) -> Committed:
+    def commit(self, harvest: FetchedRows) -> Committed:
         """Adds what is new in a harvest; what is stored already changes nothing.
 
         When it returns, everything is durable; if the process dies before, nothing has happened.
@@ -196,7 +196,7 @@ class PriceStore:
             return manifest, done
         return replace(manifest, segments=(*manifest.segments, self._write(news.fresh))), done
 
-    def _with_facts(self, manifest: Manifest, harvest: Harvest) -> Manifest:
+    def _with_facts(self, manifest: Manifest, harvest: FetchedRows) -> Manifest:
         manifest = self._with_fact(manifest, TYPES, harvest.types)
         manifest = self._with_fact(manifest, ON_DEMAND, harvest.on_demand)
         return self._with_fact(manifest, INTERRUPTIONS, harvest.interruptions)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pricing_data.harvest import NO_PRICES, PriceBatch
+from pricing_data.fetched_rows import NO_PRICES, PriceBatch
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 

@@ -27,9 +27,9 @@ from typing import Any, NoReturn
 
 from spotctl.agent.clock import MarketClock
 from spotctl.agent.command import Command
-from spotctl.agent.fate import EVICTED, FAILED, Ending, Fate, ending, warning
 from spotctl.agent.files import Watched, replace_json
 from spotctl.agent.lease import FOLDER_VARIABLE, LeaseGiver
+from spotctl.agent.planned_ending import EVICTED, FAILED, Ending, PlannedEnding, ending, warning
 from spotctl.agent.processes import MARK
 
 INDEX_VARIABLE = "SPOTCTL_INDEX"
@@ -56,7 +56,7 @@ class Machine:
 
     def __init__(self, folder: Path, clock: MarketClock) -> None:
         self._folder, self._clock = folder, clock
-        self._fate = Watched(folder / "fate.json", lambda values: Fate(**values))
+        self._fate = Watched(folder / "fate.json", lambda values: PlannedEnding(**values))
         self._lease = Watched(folder / "lease.json", lambda values: int(values["until"]))
         self._leave = Watched(folder / "leave.json", lambda values: int(values["at"]))
         self._work = Watched(folder / "work.json", _work)

@@ -17,14 +17,14 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from spotctl.agent.checkpoint_sync import CheckpointSync
 from spotctl.agent.command import Command
+from spotctl.agent.data_transfer import deliver, staged
 from spotctl.agent.errors import AgentError
 from spotctl.agent.interval import PLAN_VARIABLE, PlanReader
 from spotctl.agent.iterator import SAVED_AND_ENDED
-from spotctl.agent.keeper import Keeper
 from spotctl.agent.lease import FOLDER_VARIABLE, LeaseGiver
 from spotctl.agent.processes import MARK, marked
-from spotctl.agent.stage import deliver, staged
 from spotctl.agent.task import OTHER_NODE, Task
 
 CANNOT = 74
@@ -80,7 +80,7 @@ class Node:
             self._deliver()
         return code if code >= 0 else 128 - code
 
-    def _until_its_end(self, command: Command, keeper: Keeper | None) -> int:
+    def _until_its_end(self, command: Command, keeper: CheckpointSync | None) -> int:
         carry_at = 0.0
         while (code := command.exit_code()) is None or (self._asked.is_set() and self._others_run()):
             if keeper is not None and time.monotonic() >= carry_at:
@@ -98,7 +98,7 @@ class Node:
         if self._command is not None:
             self._command.terminate()
 
-    def _keeper(self) -> Keeper | None:
+    def _keeper(self) -> CheckpointSync | None:
         keeping, lease = self._task.keeping, self._environment.get(FOLDER_VARIABLE)
         self._scratch.mkdir(parents=True, exist_ok=True)
         if keeping is None:
@@ -108,7 +108,7 @@ class Node:
             progress = LeaseGiver(Path(lease)).progress() if lease else None
             return None if progress is None else progress.saving_seconds
 
-        return Keeper(keeping, self._task, self._checkpoint, self._plan, told)
+        return CheckpointSync(keeping, self._task, self._checkpoint, self._plan, told)
 
     @property
     def _checkpoint(self) -> Path:

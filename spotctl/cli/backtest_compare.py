@@ -36,20 +36,21 @@ def compare(
 
     from bidbrain.backtest.robustness import variants
     from spotctl import wiring
-    from spotctl.backtest import compare_views, scenario_file
+    from spotctl.files.scenario import load
+    from spotctl.show import backtest_compare_tables
 
     session: Session = context.obj
     started = time.monotonic()
-    loaded = scenario_file.load(scenario, wiring.library(session.settings))
+    loaded = load(scenario, wiring.library(session.settings))
     session.remark(*loaded.remarks)
     chosen = replace(loaded.scenario, starts=starts or loaded.scenario.starts)
     named = _names(schemes) or loaded.schemes
     found = _differences(session, variants(chosen, cuts, _names(vary)), named, against, workers)
     seconds = time.monotonic() - started
     if json_:
-        session.answer_json(compare_views.answer(found, seconds))
+        session.answer_json(backtest_compare_tables.answer(found, seconds))
     else:
-        session.out.print(compare_views.table(found))
+        session.out.print(backtest_compare_tables.table(found))
         session.remark(f"differences to {against}; {seconds:.1f} s")
 
 

@@ -12,7 +12,7 @@ from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
     from bidbrain.backtest.deadline import Jobs, Outcome
-    from spotctl.backtest.deadline import Question
+    from spotctl.analyses.deadline import Question
 
 
 def deadline(
@@ -33,7 +33,7 @@ def deadline(
 
     Example: spotctl backtest deadline --traces 'traces/*.json.gz' --hours 48 --slack 1.1,1.5 --delay 0.2h
     """
-    from spotctl.backtest import deadline as views
+    from spotctl.analyses import deadline as views
 
     session: Session = context.obj
     started = time.monotonic()
@@ -43,7 +43,7 @@ def deadline(
     summaries = views.summaries(jobs, outcomes)
     seconds = time.monotonic() - started
     if out is not None:
-        from spotctl.backtest import deadline_plots
+        from spotctl.show import deadline_plots
 
         deadline_plots.write(out, asked, jobs, outcomes, summaries)
     session.remark(*views.left_out(asked, jobs))

@@ -27,24 +27,25 @@ def run(
     from bidbrain.backtest.results import summarise
     from bidbrain.backtest.run import portions
     from spotctl import wiring
-    from spotctl.backtest import scenario_file, views
     from spotctl.cli.backtest_pool import replayed
+    from spotctl.files.scenario import load
+    from spotctl.show import backtest_tables
 
     session: Session = context.obj
     started = time.monotonic()
-    loaded = scenario_file.load(scenario, wiring.library(session.settings))
+    loaded = load(scenario, wiring.library(session.settings))
     session.remark(*loaded.remarks)
     found = replayed(session, portions(loaded.scenario, loaded.schemes), workers)
     results = [one for of_portion in found for one in of_portion]
     summaries, billing = summarise(results), loaded.scenario.billing.name
     seconds = time.monotonic() - started
     if out is not None:
-        from spotctl.backtest import plots
+        from spotctl.show import backtest_plots
 
-        plots.write(out, loaded.scenario, results, summaries)
+        backtest_plots.write(out, loaded.scenario, results, summaries)
     if json_:
-        session.answer_json(views.answer(summaries, billing, seconds))
+        session.answer_json(backtest_tables.answer(summaries, billing, seconds))
     else:
-        session.out.print(views.table(summaries))
+        session.out.print(backtest_tables.table(summaries))
         session.remark(f"{len(results):,} jobs in {seconds:.1f} s" + (f", plots and jobs.csv in {out}" if out else ""))
-        session.remark(views.choice(summaries, billing))
+        session.remark(backtest_tables.choice(summaries, billing))

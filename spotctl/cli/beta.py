@@ -50,16 +50,17 @@ def show(
 
     Example: spotctl beta show aws/us-east-1/us-east-1a/m3.large --bid-delta 0.01 --window 1h
     """
-    from spotctl.beta import questions, views
+    from spotctl.analyses import beta
+    from spotctl.show import beta_tables
 
     session: Session = context.obj
-    asked = questions.question(_library(session), market, window, at)
-    hazard = questions.hazard_for(asked, lifetimes or (), availability or ())
-    found = questions.answer(asked, questions.bid_of(asked, bid_delta, bid), hazard, questions.age_of(age))
+    asked = beta.question(_library(session), market, window, at)
+    hazard = beta.hazard_for(asked, lifetimes or (), availability or ())
+    found = beta.answer(asked, beta.bid_of(asked, bid_delta, bid), hazard, beta.age_of(age))
     if json_:
-        session.answer_json(questions.to_json(found))
+        session.answer_json(beta.to_json(found))
     else:
-        session.out.print(views.estimate(found))
+        session.out.print(beta_tables.estimate(found))
 
 
 @app.command()
@@ -77,18 +78,19 @@ def plot(
 
     Example: spotctl beta plot local/sim-east/sim-east-a/c4.2xlarge --out questions.png
     """
-    from spotctl.beta import plots, questions
+    from spotctl.analyses import beta
     from spotctl.cli.progress import counting
+    from spotctl.show import beta_plots
 
     session: Session = context.obj
-    plots.check(out)
-    asked = questions.question(_library(session), market, window, at)
-    hazard = questions.hazard_for(asked, lifetimes or (), availability or ())
-    with counting(session, "learning", questions.CURVE_BIDS) as step:
-        curve = questions.curve(asked, hazard, step)
-    plots.draw_curve(curve, out)
+    beta_plots.check(out)
+    asked = beta.question(_library(session), market, window, at)
+    hazard = beta.hazard_for(asked, lifetimes or (), availability or ())
+    with counting(session, "learning", beta.CURVE_BIDS) as step:
+        curve = beta.curve(asked, hazard, step)
+    beta_plots.draw_curve(curve, out)
     if json_:
-        session.answer_json({"file": str(out), "curve": [questions.to_json(one) for one in curve]})
+        session.answer_json({"file": str(out), "curve": [beta.to_json(one) for one in curve]})
     else:
         session.remark(f"drew {len(curve)} bids to {out}")
 
@@ -113,22 +115,23 @@ def calibrate(
 
     Example: spotctl beta calibrate 'aws/us-east-1/*/*' --history 14d --horizon 2d --out reliability.png
     """
-    from spotctl.beta import plots, questions, views
+    from spotctl.analyses import beta
     from spotctl.cli.progress import counting
+    from spotctl.show import beta_plots, beta_tables
 
     session: Session = context.obj
     if out is not None:
-        plots.check(out)
-    planned, names = questions.plan(window, history, horizon, step), questions.bid_names(deltas)
+        beta_plots.check(out)
+    planned, names = beta.plan(window, history, horizon, step), beta.bid_names(deltas)
     with counting(session, "calibrating", len(names)) as done:
-        scored = questions.calibrations(_library(session), glob, planned, names, (learner, seed), done)
+        scored = beta.calibrations(_library(session), glob, planned, names, (learner, seed), done)
     if out is not None:
-        plots.draw_reliability(scored, out)
+        beta_plots.draw_reliability(scored, out)
         session.remark(f"drew the reliability to {out}")
     if json_:
-        session.answer_json({"results": [questions.calibration_json(bid, one) for bid, one in scored.items()]})
+        session.answer_json({"results": [beta.calibration_json(bid, one) for bid, one in scored.items()]})
     else:
-        session.out.print(views.calibrations(scored))
+        session.out.print(beta_tables.calibrations(scored))
 
 
 def _library(session: Session) -> Library:

@@ -13,9 +13,9 @@ from bidbrain import errors as deciding
 from pricing_data import errors as pricing
 from spotctl import errors as product
 from spotctl.agent import errors as machine
-from spotctl.orchestrator import errors as running
+from spotctl.machines import base as providing
 from spotctl.planning import errors as planning
-from spotctl.providers import base as providing
+from spotctl.runlog import errors as running
 
 DONE = 0
 FAILED = 1

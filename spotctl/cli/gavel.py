@@ -39,19 +39,20 @@ def solve(
     Example: spotctl gavel solve problem.json --policy min-cost-slo
     """
     from bidbrain.gavel.policies import policy_named
-    from spotctl.gavel import problem_file, solve_views
+    from spotctl.files import gavel_problem
+    from spotctl.show import gavel_solution_tables
 
     session: Session = context.obj
     chosen = policy_named(policy, agnostic=agnostic)
-    asked = problem_file.load(problem)
+    asked = gavel_problem.load(problem)
     started = time.perf_counter()
     found = chosen.allocate(asked)
     seconds = time.perf_counter() - started
     if json_:
-        session.answer_json(solve_views.answer(asked, found, seconds))
+        session.answer_json(gavel_solution_tables.answer(asked, found, seconds))
     else:
-        session.out.print(solve_views.table(asked, found))
-        session.remark(*solve_views.remarks(asked, found, seconds))
+        session.out.print(gavel_solution_tables.table(asked, found))
+        session.remark(*gavel_solution_tables.remarks(asked, found, seconds))
 
 
 app.command()(simulate)

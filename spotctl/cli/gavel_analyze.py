@@ -45,24 +45,25 @@ def analyze(
     Example: spotctl gavel analyze --prices aws.csv.gz --prices azure.csv.gz --throughputs throughputs.json.gz
     """
     from spotctl import wiring
-    from spotctl.gavel import analysis, analysis_views
+    from spotctl.analyses import gavel_prices
+    from spotctl.show import gavel_prices_tables
 
     session: Session = context.obj
     started = time.monotonic()
-    sources = analysis.Sources(
+    sources = gavel_prices.Sources(
         tuple(prices or ()), markets, tuple(on_demand or ()), throughputs, jobs, tuple(machine or ())
     )
-    terms = analysis.Terms(home, baseline, days, starts, dataset_gb, checkpoint_gb, dataset_on, move, evictions)
-    found = analysis.analyse(sources, terms, wiring.library(session.settings))
+    terms = gavel_prices.Terms(home, baseline, days, starts, dataset_gb, checkpoint_gb, dataset_on, move, evictions)
+    found = gavel_prices.analyse(sources, terms, wiring.library(session.settings))
     seconds = time.monotonic() - started
     if out is not None:
-        from spotctl.gavel import analysis_plots
+        from spotctl.show import gavel_prices_plots
 
-        analysis_views.write_csv(out, found)
-        analysis_plots.write(out, found)
+        gavel_prices_tables.write_csv(out, found)
+        gavel_prices_plots.write(out, found)
     session.remark(*found.remarks)
     if json_:
-        session.answer_json(analysis_views.answer(found, seconds))
+        session.answer_json(gavel_prices_tables.answer(found, seconds))
     else:
-        session.out.print(analysis_views.tables(found))
+        session.out.print(gavel_prices_tables.tables(found))
         session.remark(f"{len(found.results):,} results in {seconds:.1f} s" + (f", all files in {out}" if out else ""))

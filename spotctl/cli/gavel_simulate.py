@@ -55,15 +55,16 @@ def simulate(
     """
     from bidbrain.gavel.simulator.engine import simulate as play
     from bidbrain.gavel.simulator.results import summarise
-    from spotctl.gavel import simulation, views
+    from spotctl.analyses import gavel_simulation
+    from spotctl.show import gavel_simulation_tables
 
     session: Session = context.obj
-    options = simulation.Options(
+    options = gavel_simulation.Options(
         trace, arrivals, jobs, seed, scale, throughputs, cluster, policy, prices, slo, agnostic, space_sharing,
         round_, checkpoint_seconds, budget,
     )  # fmt: skip
-    asked, remarks = simulation.scenario(options)
-    dispatcher = simulation.dispatcher(options, asked)
+    asked, remarks = gavel_simulation.scenario(options)
+    dispatcher = gavel_simulation.dispatcher(options, asked)
     session.remark(*remarks)
     with _progress(session, asked.measured.stop) as progress:
         started = time.perf_counter()
@@ -75,14 +76,14 @@ def simulate(
             f"--budget {budget:g}: was exceeded by jobs that came later; all was done for the least it costs"
         )
     if out is not None:
-        from spotctl.gavel import plots
+        from spotctl.show import gavel_plots
 
-        views.write_csv(out, outcome)
-        plots.write(out, outcome)
+        gavel_simulation_tables.write_csv(out, outcome)
+        gavel_plots.write(out, outcome)
     if json_:
-        session.answer_json(views.answer(summary, seconds))
+        session.answer_json(gavel_simulation_tables.answer(summary, seconds))
     else:
-        session.out.print(views.table(summary))
+        session.out.print(gavel_simulation_tables.table(summary))
         where = f"; jobs.csv and plots in {out}" if out else ""
         session.remark(
             f"{len(outcome.round_start):,} rounds, {outcome.allocations:,} allocations, {seconds:.1f} s{where}"

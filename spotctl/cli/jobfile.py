@@ -19,7 +19,7 @@ def init(
 
     Example: spotctl init job.yaml && spotctl plan job.yaml
     """
-    from spotctl.jobspec.starter import write_starter
+    from spotctl.files.job.starter import write_starter
 
     session: Session = context.obj
     write_starter(file)
@@ -34,7 +34,7 @@ def schema(context: typer.Context, _json: JsonOption = False) -> None:
 
     Example: spotctl schema > job.schema.json
     """
-    from spotctl.jobspec import schema
+    from spotctl.files.job import schema
 
     session: Session = context.obj
     session.answer_json(schema.schema())

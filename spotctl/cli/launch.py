@@ -17,11 +17,11 @@ from spotctl.cli.options import JobArgument, OptionalJobArgument
 from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
-    from spotctl.jobspec.job import JobSpec
-    from spotctl.launch.launching import Watching
-    from spotctl.orchestrator.events import RunEnded
-    from spotctl.orchestrator.state import RunState
+    from spotctl.files.job.spec import JobSpec
     from spotctl.planning.values import JobPlan
+    from spotctl.run.runs import Watching
+    from spotctl.runlog.events import RunEnded
+    from spotctl.runlog.state import RunState
 
 EXIT_CODES = {
     "done": 0,
@@ -58,30 +58,31 @@ def launch(
 
     Example: spotctl launch job.yaml --yes --max-cost 5
     """
-    from spotctl.jobspec.file import load
-    from spotctl.launch import launching, plan_views, side_by_side
+    from spotctl.files.job.reader import load
+    from spotctl.run import concurrent_runs, runs
+    from spotctl.show import plan_tables
 
     session: Session = context.obj
     specs = [load(file) for file in files]
     for spec in specs:
-        launching.check_launchable(spec)
-    side_by_side.check_together(specs)
-    limit = launching.parse_max_cost(max_cost)
-    moment = launching.market_moment(specs[0], session.settings)
-    plans = side_by_side.planned(specs, session.settings, moment, time.time_ns() // 1000)
+        runs.check_launchable(spec)
+    concurrent_runs.check_together(specs)
+    limit = runs.parse_max_cost(max_cost)
+    moment = runs.market_moment(specs[0], session.settings)
+    plans = concurrent_runs.planned(specs, session.settings, moment, time.time_ns() // 1000)
     if dry_run and json_:
-        answers = [plan_views.answer(found) for found in plans]
+        answers = [plan_tables.answer(found) for found in plans]
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
     if not json_:
         for found in plans:
-            session.out.print(plan_views.shown(found, session.out.width, explain=False))
+            session.out.print(plan_tables.shown(found, session.out.width, explain=False))
     if dry_run or not (yes or _agreed(session)):
         return
     if len(specs) > 1:
         _launch_together(session, plans, limit, fresh=fresh, json_=json_)
     with _watching(session) as watching:
-        state, ended = launching.launch(specs[0], session.settings, watching, limit, fresh=fresh)
+        state, ended = runs.launch(specs[0], session.settings, watching, limit, fresh=fresh)
     _finish(session, state, ended, json_=json_)
 
 
@@ -90,16 +91,17 @@ def _launch_together(
 ) -> NoReturn:
     """Runs several jobs, says of each how it ended, and ends with the highest of their exit codes."""
     from spotctl.cli.boundary import exit_code_of
-    from spotctl.launch import side_by_side, views
+    from spotctl.run import concurrent_runs
+    from spotctl.show import run_tables
 
     with _watching(session) as watching:
-        jobs = side_by_side.launch(plans, session.settings, watching, limit, fresh=fresh)
+        jobs = concurrent_runs.launch(plans, session.settings, watching, limit, fresh=fresh)
     endings = [job.ending for job in jobs if job.ending is not None]
     if json_:
-        session.answer_json([views.ending(*ending) for ending in endings])
+        session.answer_json([run_tables.ending(*ending) for ending in endings])
     else:
         for ending in endings:
-            session.out.print(views.summary(*ending))
+            session.out.print(run_tables.summary(*ending))
     failed = [exit_code_of(partial(_raise, job.error), debug=False) for job in jobs if job.error is not None]
     raise typer.Exit(max([*failed, *(EXIT_CODES[ended.outcome] for _, ended in endings)]))
 
@@ -113,11 +115,11 @@ def resume(context: typer.Context, job: JobArgument, json_: JsonOption = False) 
 
     Example: spotctl resume nightly-recsys
     """
-    from spotctl.launch import launching
+    from spotctl.run import runs
 
     session: Session = context.obj
     with _watching(session, from_here=True) as watching:
-        state, ended = launching.go_on(job, session.settings, watching)
+        state, ended = runs.go_on(job, session.settings, watching)
     _finish(session, state, ended, json_=json_)
 
 
@@ -159,10 +161,10 @@ def gc(
 
     Example: spotctl gc --yes
     """
-    from spotctl.launch import launching
+    from spotctl.run import runs
 
     session: Session = context.obj
-    provider, found = launching.unowned(session.settings)
+    provider, found = runs.unowned(session.settings)
     if json_:
         session.answer_json({"removed": yes, "resources": [{"kind": one.kind, "id": one.id} for one in found]})
     else:
@@ -178,18 +180,19 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
     Example: spotctl status --json
     """
     from spotctl.errors import BadRequest
-    from spotctl.launch import launching, views
+    from spotctl.run import runs
+    from spotctl.show import run_tables
 
     session: Session = context.obj
-    standings = launching.standings(session.settings)
+    standings = runs.standings(session.settings)
     if job:
         standings = [one for one in standings if one.state.began is not None and one.state.began.job == job]
         if not standings:
             raise BadRequest(f"no job named {job!r} was launched (spotctl status shows those that were)")
     if json_:
-        session.answer_json(views.status_answer(standings))
+        session.answer_json(run_tables.status_answer(standings))
     elif standings:
-        session.out.print(views.status_table(standings, session.out.width))
+        session.out.print(run_tables.status_table(standings, session.out.width))
     else:
         session.remark("no job was launched yet (spotctl launch FILE)")
 
@@ -206,10 +209,10 @@ def logs(
     """
     import json
 
-    from spotctl.launch import launching
+    from spotctl.run import runs
 
     session: Session = context.obj
-    for line in launching.output(job, session.settings, follow=follow):
+    for line in runs.output(job, session.settings, follow=follow):
         machine, _, text = line.rstrip("\n").partition(": ")
         sys.stdout.write(json.dumps({"machine": machine, "line": text}) + "\n" if json_ else line)
         sys.stdout.flush()
@@ -225,25 +228,26 @@ def _agreed(session: Session) -> bool:
 
 
 def _ended(session: Session, job: str) -> tuple[RunState, RunEnded]:
-    from spotctl.launch import launching
+    from spotctl.run import runs
 
     with _watching(session, from_here=True) as watching:
-        return launching.end(job, session.settings, watching)
+        return runs.end(job, session.settings, watching)
 
 
 def _end_all(session: Session, *, json_: bool) -> None:
     from spotctl.errors import SpotctlError
-    from spotctl.launch import launching, views
+    from spotctl.run import runs
+    from spotctl.show import run_tables
 
     endings, failure = list[tuple["RunState", "RunEnded"]](), None
-    for job in launching.unfinished(session.settings):
+    for job in runs.unfinished(session.settings):
         try:
             endings.append(_ended(session, job))
         except SpotctlError as error:
             # What the others hold is given back all the same.
             failure = failure or error
     if json_:
-        session.answer_json([views.ending(*ending) for ending in endings])
+        session.answer_json([run_tables.ending(*ending) for ending in endings])
     else:
         session.remark(*(f"{state.run}: {ended.outcome}; everything was given back" for state, ended in endings))
     if failure is not None:
@@ -259,12 +263,12 @@ def _end(session: Session, job: str, *, json_: bool) -> None:
 
 
 def _finish(session: Session, state: RunState, ended: RunEnded, *, json_: bool) -> None:
-    from spotctl.launch import views
+    from spotctl.show import run_tables
 
     if json_:
-        session.answer_json(views.ending(state, ended))
+        session.answer_json(run_tables.ending(state, ended))
     else:
-        session.out.print(views.summary(state, ended))
+        session.out.print(run_tables.summary(state, ended))
     raise typer.Exit(EXIT_CODES[ended.outcome])
 
 
@@ -277,8 +281,9 @@ def _watching(session: Session, *, from_here: bool = False) -> Iterator[Watching
     from rich.console import Group
     from rich.live import Live
 
-    from spotctl.launch import launching, views
-    from spotctl.orchestrator.state import RunState
+    from spotctl.run import runs
+    from spotctl.runlog.state import RunState
+    from spotctl.show import run_tables
 
     began, asked, seen = time.monotonic(), list[int](), dict[str, RunState]()
     before = {number: signal.signal(number, lambda *_: _ask(asked)) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -288,20 +293,20 @@ def _watching(session: Session, *, from_here: bool = False) -> Iterator[Watching
         def turned(state: RunState) -> None:
             assert state.began is not None
             if asked and state.stopping is None:
-                launching.request_stop(state.began.job, session.settings)
+                runs.request_stop(state.began.job, session.settings)
             seconds = time.monotonic() - began
             for what in state.refrained.keys() - told:
                 told.add(what)
-                session.remark(f"{state.run}: {views.short_budget(state.refrained[what])}")
+                session.remark(f"{state.run}: {run_tables.short_budget(state.refrained[what])}")
             if session.err.is_terminal:
                 whose = f"{state.began.job}: " if seen.keys() - {state.run} else ""
-                for line in views.happened(seen.get(state.run, state if from_here else RunState()), state):
+                for line in run_tables.happened(seen.get(state.run, state if from_here else RunState()), state):
                     shown.console.print(f"{seconds:5.0f} s   {whose}{line}")
                 seen[state.run] = state
-                shown.update(Group(*(views.live(one, seconds) for one in list(seen.values()))))
+                shown.update(Group(*(run_tables.live(one, seconds) for one in list(seen.values()))))
 
         try:
-            yield launching.Watching(turned=turned, ended=partial(_tell, session))
+            yield runs.Watching(turned=turned, ended=partial(_tell, session))
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -13,9 +13,9 @@ from spotctl.cli.session import JsonOption, Session
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-    from spotctl.nightly.conduct import Told
     from spotctl.nightly.install import Timers
-    from spotctl.nightly.room import Installed, Room
+    from spotctl.nightly.state_dir import Installed, StateDir
+    from spotctl.nightly.tonight import Told
 
 app = typer.Typer(
     help="Run jobs every night by a timer of this computer, and tell how they went.", no_args_is_help=True
@@ -44,14 +44,14 @@ def install(
     """
     from spotctl.nightly import install as installing
     from spotctl.nightly.hours import Hours, time_of_day
-    from spotctl.nightly.room import Room
+    from spotctl.nightly.state_dir import StateDir
 
     session: Session = context.obj
     hours = Hours(time_of_day(at, "--at"), time_of_day(deadline, "--deadline") if deadline else None)
     timers = installing.Timers.of_this_user()
     home = session.settings.home
     added = installing.install(file, hours, _scheduler(scheduler), home, timers, _now())
-    room = Room(home.resolve(), added.nightly.name)
+    room = StateDir(home.resolve(), added.nightly.name)
     if json_:
         more = {"done": added.done, "to_do": list(added.to_do), "missing": list(added.missing)}
         session.answer_json({**_job(room, added.nightly, timers), **more})
@@ -73,7 +73,7 @@ def list_(context: typer.Context, json_: JsonOption = False) -> None:
     from rich.text import Text
 
     from spotctl.nightly.install import Timers
-    from spotctl.nightly.room import rooms
+    from spotctl.nightly.state_dir import rooms
 
     session: Session = context.obj
     timers = Timers.of_this_user()
@@ -117,9 +117,9 @@ def run(
     from spotctl.cli.boundary import NOT_IN_TIME
     from spotctl.cli.launch import EXIT_CODES
     from spotctl.nightly import environment
-    from spotctl.nightly.conduct import Starter, equip
-    from spotctl.nightly.room import installed
-    from spotctl.nightly.story import MISSED
+    from spotctl.nightly.night_message import MISSED
+    from spotctl.nightly.state_dir import installed
+    from spotctl.nightly.tonight import Starter, equip
 
     session: Session = context.obj
     home = session.settings.home.resolve()
@@ -145,7 +145,7 @@ def rm(context: typer.Context, name: NameArgument, json_: JsonOption = False) ->
     Example: spotctl nightly rm nightly-recsys
     """
     from spotctl.nightly.install import Timers, remove
-    from spotctl.nightly.room import installed
+    from spotctl.nightly.state_dir import installed
 
     session: Session = context.obj
     room, nightly = installed(session.settings.home.resolve(), name)
@@ -166,7 +166,7 @@ def _scheduler(written: str) -> Any:  # noqa: ANN401 - the enum, which is import
         raise BadRequest(f"--scheduler: {written!r} is none of {', '.join(one.value for one in Scheduler)}") from None
 
 
-def _job(room: Room, nightly: Installed, timers: Timers) -> dict[str, Any]:
+def _job(room: StateDir, nightly: Installed, timers: Timers) -> dict[str, Any]:
     from bidbrain.billing import usd
     from pricing_data.units import format_time
     from spotctl.nightly.install import trouble

@@ -31,7 +31,7 @@ def _jobs_like(context: typer.Context, incomplete: str) -> list[str]:
 
     from spotctl import config
     from spotctl.errors import SpotctlError
-    from spotctl.launch.launching import job_names
+    from spotctl.run.runs import job_names
 
     # While a command line is completed no command runs, so that there is no session.
     home = context.find_root().params.get("home")

@@ -39,23 +39,24 @@ def plan(
     from datetime import datetime
 
     from spotctl import wiring
-    from spotctl.launch import plan_inputs, plan_views
-    from spotctl.learning.reading import lessons
+    from spotctl.planning import inputs
+    from spotctl.planning.learning.read import lessons
     from spotctl.planning.plan import plan as planned
+    from spotctl.show import plan_tables
 
     session: Session = context.obj
     here = datetime.now().astimezone().tzinfo
     assert here is not None
-    clock = plan_inputs.Clock(time.time_ns() // 1000, here)
+    clock = inputs.Clock(time.time_ns() // 1000, here)
     library = wiring.library(session.settings)
-    asked = plan_inputs.asked(
+    asked = inputs.asked(
         files, library, at, hours, clock, lambda specs: lessons(session.settings, library, specs, clock.now)
     )
     plans = planned(asked.jobs, asked.known)
     if json_:
-        answers = [plan_views.answer(one) for one in plans]
+        answers = [plan_tables.answer(one) for one in plans]
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
     for one in plans:
-        session.out.print(plan_views.shown(one, session.out.width, explain=explain))
+        session.out.print(plan_tables.shown(one, session.out.width, explain=explain))
     session.remark(*asked.remarks)

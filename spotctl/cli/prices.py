@@ -50,9 +50,10 @@ def import_(
     """
     from pricing_data.ingest import ingest
     from pricing_data.sources.files.layouts import ON_DEMAND
-    from spotctl import answers, render, wiring
+    from spotctl import wiring
     from spotctl.cli.progress import reading
     from spotctl.errors import BadRequest
+    from spotctl.show import prices_json, terminal
 
     session: Session = context.obj
     wanted = [(path, None) for path in files or []] + [(path, ON_DEMAND.name) for path in on_demand or []]
@@ -68,11 +69,11 @@ def import_(
         else:
             store.compact()
     if json_:
-        session.answer_json({"files": [answers.imported(report) for report in reports]})
+        session.answer_json({"files": [prices_json.imported(report) for report in reports]})
     else:
-        session.out.print(render.imported(reports))
+        session.out.print(terminal.imported(reports))
     for report in reports:
-        session.remark(*render.complaints(report))
+        session.remark(*terminal.complaints(report))
     if reports[-1].broken:
         raise reports[-1].broken
     return USAGE if any(report.failure for report in reports) else DONE
@@ -98,9 +99,10 @@ def fetch(
     """
     from pricing_data.fetch import fetch as run
     from pricing_data.sources.base import FetchRequest
-    from spotctl import answers, render, wiring
+    from spotctl import wiring
     from spotctl.cli.progress import fetching
     from spotctl.errors import BadRequest
+    from spotctl.show import prices_json, terminal
 
     session: Session = context.obj
     store = wiring.price_store(session.settings, _told_once(session, "waiting for another writer to finish"))
@@ -112,9 +114,9 @@ def fetch(
     if not reports:
         raise BadRequest(f"fetch: no region of {', '.join(source.cloud for source in sources)} is named so")
     if json_:
-        session.answer_json({"tasks": [answers.fetched(report) for report in reports]})
+        session.answer_json({"tasks": [prices_json.fetched(report) for report in reports]})
     else:
-        session.out.print(render.fetched(reports))
+        session.out.print(terminal.fetched(reports))
     return _fetch_exit(session, reports, named=bool(cloud))
 
 
@@ -133,14 +135,14 @@ def ls(
 
     Example: spotctl prices ls 'aws/*/*/p3.*' --vcpus 8..32
     """
-    from spotctl import render
+    from spotctl.show import terminal
 
     session: Session = context.obj
     found = _library(session).select(selection(glob, cloud, region, type_, accelerator, vcpus))
     if json_:
         session.answer_json({"markets": [str(market) for market in found]})
     elif found:
-        session.out.print(render.markets(found), soft_wrap=True)
+        session.out.print(terminal.markets(found), soft_wrap=True)
     else:
         session.remark("no market fits (spotctl prices import or fetch brings history)")
 
@@ -158,16 +160,16 @@ def show(
     """
     from pricing_data.market import Market
     from pricing_data.stats import describe
-    from spotctl import answers, render
+    from spotctl.show import prices_json, terminal
 
     session: Session = context.obj
     library = _library(session)
     series = recent(library.series(Market.parse(market)), last)
     one, now = describe(series, library.catalog), _now()
     if json_:
-        session.answer_json(answers.stats(one, now))
+        session.answer_json(prices_json.stats(one, now))
     else:
-        session.out.print(render.one_market(one, series, now, session.out.width))
+        session.out.print(terminal.one_market(one, series, now, session.out.width))
 
 
 @app.command()
@@ -187,7 +189,7 @@ def stats(
     Example: spotctl prices stats 'aws/us-east-1/*/m4.*'
     """
     from pricing_data.stats import describe
-    from spotctl import answers, render
+    from spotctl.show import prices_json, terminal
 
     session: Session = context.obj
     library = _library(session)
@@ -195,9 +197,9 @@ def stats(
     histories = [recent(series, last) for series in library.table(found)]
     all_stats, now = [describe(series, library.catalog) for series in histories], _now()
     if json_:
-        session.answer_json({"markets": [answers.stats(one, now) for one in all_stats]})
+        session.answer_json({"markets": [prices_json.stats(one, now) for one in all_stats]})
     else:
-        session.out.print(render.stats(all_stats, now, session.out.width))
+        session.out.print(terminal.stats(all_stats, now, session.out.width))
 
 
 @app.command()
@@ -214,14 +216,14 @@ def plot(
     """
     from pricing_data.library import Selection
     from pricing_data.stats import describe
-    from spotctl import plots
+    from spotctl.show import price_plots
 
     session: Session = context.obj
     library = _library(session)
     found = list(dict.fromkeys(market for glob in markets for market in library.require(Selection(glob))))
     histories = [recent(series, last) for series in library.table(found)]
     histories.sort(key=lambda series: found.index(series.market))
-    plots.draw([(series, describe(series, library.catalog)) for series in histories], out)
+    price_plots.draw([(series, describe(series, library.catalog)) for series in histories], out)
     if json_:
         session.answer_json({"file": str(out), "markets": [str(market) for market in found]})
     else:
@@ -239,15 +241,15 @@ def gaps(
     Example: spotctl prices gaps 'aws/sa-east-1'
     """
     from pricing_data.gaps import find_gaps
-    from spotctl import answers, render
+    from spotctl.show import prices_json, terminal
 
     session: Session = context.obj
     library = _library(session)
     report = find_gaps(library.table(library.require(selection(glob))))
     if json_:
-        session.answer_json(answers.gaps(report))
+        session.answer_json(prices_json.gaps(report))
     else:
-        session.out.print(render.gaps(report), soft_wrap=True)
+        session.out.print(terminal.gaps(report), soft_wrap=True)
 
 
 @app.command()
@@ -298,14 +300,14 @@ def sql(
     Example: spotctl prices sql "select market, max(usd_per_hour) from prices group by 1 order by 2 desc limit 5"
     """
     from pricing_data.query import query as run
-    from spotctl import answers, render
+    from spotctl.show import prices_json, terminal
 
     session: Session = context.obj
     answer = _library(session).over_segments(lambda segments: run(segments, query))
     if json_:
-        session.answer_json({"rows": answers.rows(answer)})
+        session.answer_json({"rows": prices_json.rows(answer)})
     else:
-        session.out.print(render.rows(answer))
+        session.out.print(terminal.rows(answer))
 
 
 def _library(session: Session) -> Library:

@@ -31,7 +31,7 @@ def exec_(
 
     Example: spotctl exec nightly-recsys --node 1 -- nvidia-smi
     """
-    from spotctl.launch import remote
+    from spotctl.run import remote
 
     session: Session = context.obj
     reached = remote.reach(job, node, session.settings)
@@ -49,7 +49,7 @@ def ssh(context: typer.Context, job: JobArgument, node: NodeOption = "", json_: 
 
     Example: spotctl ssh nightly-recsys --node 1
     """
-    from spotctl.launch import remote
+    from spotctl.run import remote
 
     session: Session = context.obj
     reached = remote.reach(job, node, session.settings)

@@ -131,7 +131,7 @@ def reconcile(
 
     Example: spotctl report reconcile --bill cur.csv.gz --tolerance 1%
     """
-    from spotctl.ledger.reading import correct, read
+    from spotctl.ledger.read import correct, read
     from spotctl.reports.bills import views
     from spotctl.reports.bills.accepted import corrections
     from spotctl.reports.bills.read import read_bill

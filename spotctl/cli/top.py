@@ -25,8 +25,8 @@ def top(
 
     Example: spotctl top nightly-recsys
     """
-    from spotctl.top import shown, views
-    from spotctl.top.lookout import Lookout
+    from spotctl.show.top import snapshot, views
+    from spotctl.show.top.watcher import Watcher
 
     session: Session = context.obj
     live = not (once or json_)
@@ -34,14 +34,14 @@ def top(
         _require_live()
     with ExitStack() as stack:
         jobs = [job] if job else _jobs(session, all_=live)
-        looks = [stack.enter_context(Lookout(name, session.settings)).look for name in jobs]
+        looks = [stack.enter_context(Watcher(name, session.settings)).look for name in jobs]
         first = looks[0]()
         if json_:
-            session.answer_json(shown.answer(first))
+            session.answer_json(snapshot.answer(first))
         elif once:
             session.out.print(views.once(first, session.out.width))
         else:
-            from spotctl.top.app import Top
+            from spotctl.show.top.app import Top
 
             Top(looks).run()
 
@@ -60,10 +60,10 @@ def _require_live() -> None:
 def _jobs(session: Session, *, all_: bool) -> list[str]:
     """Those that go on, else the one that was launched last."""
     from spotctl.errors import BadRequest
-    from spotctl.launch import launching
+    from spotctl.run import runs
 
-    names = launching.job_names(session.settings)
+    names = runs.job_names(session.settings)
     if not names:
         raise BadRequest("no job was launched yet (spotctl launch FILE)")
-    going = launching.unfinished(session.settings) or names[-1:]
+    going = runs.unfinished(session.settings) or names[-1:]
     return going if all_ else going[-1:]

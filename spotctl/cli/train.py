@@ -64,17 +64,18 @@ def train(
     Example: spotctl train trainer.py --engine sim --nodes 4+60 --arg rank=32 --converged 0.001 --log run.jsonl
     """
     from agileml.iteration_log import IterationLog, last_line_of
-    from spotctl.train import job, views
+    from spotctl.analyses import train
+    from spotctl.show import train_tables
 
     session: Session = context.obj
-    ends = job.Ends(clocks, seconds, minutes, loss, converged)
-    request = job.Request(
+    ends = train.Ends(clocks, seconds, minutes, loss, converged)
+    request = train.Request(
         file, arg or [], engine, nodes, ends, seed, partitions, deterministic, slack, stage, checkpoint_every,
         heartbeat_timeout, chaos,
     )  # fmt: skip
     for option, path, suffixes in (("--log", log, ()), ("--out", out, (".npz",)), ("--plot", plot, (".png", ".svg"))):
-        job.check_destination(option, path, suffixes)
-    run = job.prepared(request)
+        train.check_destination(option, path, suffixes)
+    run = train.prepared(request)
     history: list[Iteration] = []
     with ExitStack() as stack:
         listeners = [history.append, stack.enter_context(_watching(session))]
@@ -86,16 +87,16 @@ def train(
         if written is not None:
             written.end(ending)
     if out is not None:
-        job.save_model(trained.model, out)
+        train.save_model(trained.model, out)
     if plot is not None:
-        from spotctl.train import plots
+        from spotctl.show import train_plots
 
-        plots.draw(history, plot)
+        train_plots.draw(history, plot)
     if json_:
         session.answer_json(ending)
     else:
-        session.out.print(views.summary(history, ending, virtual=engine == "sim"))
-    job.check_nothing_lost(trained.counters)
+        session.out.print(train_tables.summary(history, ending, virtual=engine == "sim"))
+    train.check_nothing_lost(trained.counters)
 
 
 def _tell(listeners: Sequence[Listener], iteration: Iteration) -> None:
@@ -111,13 +112,13 @@ def _watching(session: Session) -> Iterator[Listener]:
         return
     from rich.text import Text
 
-    from spotctl.train import views
+    from spotctl.show import train_tables
 
     with session.err.status(Text("starting")) as status:
 
         def show(iteration: Iteration) -> None:
-            for event in views.events(iteration):
+            for event in train_tables.events(iteration):
                 session.err.print(Text(event))
-            status.update(Text(views.line(iteration)))
+            status.update(Text(train_tables.line(iteration)))
 
         yield show

@@ -15,7 +15,7 @@ from pricing_data.errors import PricingDataError
 from pricing_data.units import DAY, SECOND
 from spotctl.doctor.findings import Finding, Level
 from spotctl.errors import SpotctlError
-from spotctl.render import age
+from spotctl.show.terminal import age
 
 if TYPE_CHECKING:
     from spotctl.config import Settings
@@ -124,11 +124,11 @@ def _prices(settings: Settings, now: int) -> Iterator[Finding]:
 
 
 def _runs(settings: Settings) -> Iterator[Finding]:
-    from spotctl.launch import launching
+    from spotctl.run import runs
 
     try:
-        standings = launching.standings(settings)
-        _, unowned = launching.unowned(settings)
+        standings = runs.standings(settings)
+        _, unowned = runs.unowned(settings)
     except (SpotctlError, PricingDataError) as error:
         yield Finding("runs", "log", Level.FAILS, str(error), "see spotctl --debug status")
         return

@@ -19,10 +19,10 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, SECOND
 from spotctl.ledger.rows import Kind, Row, Use
 from spotctl.ledger.uses import Part, parts, replacements
-from spotctl.orchestrator import log
-from spotctl.orchestrator.events import Corrected, Priced, Sent
-from spotctl.orchestrator.guard import Tariff, bill_of, life_of, sent_amount
-from spotctl.orchestrator.state import Held, RunState, fold
+from spotctl.runlog import store
+from spotctl.runlog.budget import Tariff, bill_of, life_of, sent_amount
+from spotctl.runlog.events import Corrected, Priced, Sent
+from spotctl.runlog.state import Held, RunState, fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Ledger:
         return sum(row.amount for row in self.rows)
 
 
-def project(events: Iterable[log.Row], tariff: Tariff, now: int | None = None) -> Ledger:
+def project(events: Iterable[store.Row], tariff: Tariff, now: int | None = None) -> Ledger:
     """The ledger of the runs that events belong to.
 
     `tariff` says what is not settled yet; a run that goes on is told up to its last event, or up to `now`.
@@ -91,13 +91,13 @@ def _priced(state: RunState, market: Market, now: int, tariff: Tariff) -> Priced
     return Priced(market, rule, tuple(whole.times[told].tolist()), tuple(whole.prices[told].tolist()))
 
 
-def _is_settled(state: RunState, events: Iterable[log.Row]) -> bool:
+def _is_settled(state: RunState, events: Iterable[store.Row]) -> bool:
     """Whether the run has ended, and its last events tell its prices: a provider may have known them no more."""
     known = {row.event.market for row in events if isinstance(row.event, Priced)}
     return state.ended is not None and known >= {allocation.market for allocation in state.allocations.values()}
 
 
-def recorded(events: Iterable[log.Row], otherwise: Tariff) -> Tariff:
+def recorded(events: Iterable[store.Row], otherwise: Tariff) -> Tariff:
     """The tariff that a run's own events tell; what they do not tell is left to another."""
     known = {row.event.market: row.event for row in events if isinstance(row.event, Priced)}
 
@@ -207,7 +207,7 @@ def _egress(state: RunState, sent: Sent, *, settled: bool) -> Row:
     return page.row(Kind.EGRESS, sent.at, sent.at, Use.WORKING, sent.price, amount, amount)
 
 
-def _corrections(state: RunState, events: Iterable[log.Row]) -> Iterator[Row]:
+def _corrections(state: RunState, events: Iterable[store.Row]) -> Iterator[Row]:
     for row in events:
         if isinstance(event := row.event, Corrected):
             page = _Page(state, state.machines[event.id], state.at, replaces=False, settled=True)

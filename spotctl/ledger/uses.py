@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from spotctl.jobspec.job import Kind as JobKind
+from spotctl.files.job.spec import Kind as JobKind
 from spotctl.ledger.rows import Use
-from spotctl.orchestrator.state import EVICTED, Held, RunState
+from spotctl.runlog.state import EVICTED, Held, RunState
 
 Part = tuple[int, int, Use]
 """A part [begin, end) of a life, and what it was spent on."""

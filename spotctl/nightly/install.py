@@ -12,14 +12,14 @@ from enum import Enum
 from pathlib import Path
 
 from spotctl.errors import BadRequest
-from spotctl.jobspec.file import load
-from spotctl.jobspec.job import JobSpec
-from spotctl.launch.launching import check_launchable
+from spotctl.files.job.reader import load
+from spotctl.files.job.spec import JobSpec
 from spotctl.nightly import crontab, environment, systemd
 from spotctl.nightly.crontab import Crontab
 from spotctl.nightly.hours import Hours, clocks_of_this_computer
-from spotctl.nightly.room import Installed, Room
+from spotctl.nightly.state_dir import Installed, StateDir
 from spotctl.nightly.systemd import Units, UserManager
+from spotctl.run.runs import check_launchable
 
 BARE = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"}
 """What cron gives a command, beside its user's names."""
@@ -104,7 +104,7 @@ def install(file: Path, hours: Hours, wanted: Scheduler, home: Path, timers: Tim
     spec = load(file)
     # What a secret's value is matters at night, not now.
     check_launchable(replace(spec, secrets=()))
-    room = Room(home.resolve(), spec.name)
+    room = StateDir(home.resolve(), spec.name)
     before = room.installed
     if before is not None and before.file != file.resolve():
         raise BadRequest(
@@ -129,13 +129,13 @@ def install(file: Path, hours: Hours, wanted: Scheduler, home: Path, timers: Tim
     return Added(nightly, done, _to_do(spec, nightly, room, given), tuple(environment.missing(spec.secrets, given)))
 
 
-def remove(room: Room, nightly: Installed, timers: Timers) -> None:
+def remove(room: StateDir, nightly: Installed, timers: Timers) -> None:
     """Takes a job out of its timer, and forgets that it was installed."""
     timers.remove(nightly.name, nightly.scheduler)
     room.uninstall()
 
 
-def trouble(room: Room, nightly: Installed, timers: Timers) -> str:
+def trouble(room: StateDir, nightly: Installed, timers: Timers) -> str:
     """What would keep the next night from being run, seen from here; nothing if all is well."""
     try:
         if not timers.has(nightly):
@@ -148,7 +148,7 @@ def trouble(room: Room, nightly: Installed, timers: Timers) -> str:
     return f"{', '.join(absent)} not set; write it into {room.environment}" if absent else ""
 
 
-def _undo(room: Room, before: Installed | None) -> None:
+def _undo(room: StateDir, before: Installed | None) -> None:
     if before is None:
         room.uninstall()
     else:
@@ -167,7 +167,7 @@ def _check_bare(home: Path) -> None:
         )
 
 
-def _to_do(spec: JobSpec, nightly: Installed, room: Room, given: Mapping[str, str]) -> tuple[str, ...]:
+def _to_do(spec: JobSpec, nightly: Installed, room: StateDir, given: Mapping[str, str]) -> tuple[str, ...]:
     """What a person has to do before the first night."""
     said = []
     if absent := environment.missing(spec.secrets, given):

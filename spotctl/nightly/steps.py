@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from spotctl.nightly.hours import Night
-from spotctl.nightly.room import Kept
-from spotctl.orchestrator.events import RunEnded, StopRequested
-from spotctl.orchestrator.state import RunState
-from spotctl.orchestrator.workload import NO_CAPACITY, NOT_IN_TIME, STOPPED
+from spotctl.nightly.state_dir import Kept
+from spotctl.run.workload import NO_CAPACITY, NOT_IN_TIME, STOPPED
+from spotctl.runlog.events import RunEnded, StopRequested
+from spotctl.runlog.state import RunState
 
 CANNOT_GO_ON = StopRequested(STOPPED, "the computer was restarted, after which a run cannot go on")
 TOO_LATE = StopRequested(NOT_IN_TIME, "the deadline came before the job was done")

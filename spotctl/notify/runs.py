@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from spotctl.jobspec.job import JobSpec
-from spotctl.launch.views import ending
+from spotctl.files.job.spec import JobSpec
 from spotctl.notify.notice import Notice
-from spotctl.notify.post import Delivery, Patience, post
-from spotctl.orchestrator.events import RunEnded
-from spotctl.orchestrator.state import RunState
+from spotctl.notify.webhook import Delivery, Patience, post
+from spotctl.runlog.events import RunEnded
+from spotctl.runlog.state import RunState
+from spotctl.show.run_tables import ending
 
 _KEPT = ("outcome", "message", "cost_usd", "on_demand_usd", "hours", "evictions", "model")
 

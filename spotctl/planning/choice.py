@@ -1,4 +1,4 @@
-"""One job's plan on one kind of machines: what the strategy decides under its mandate, and what that comes to."""
+"""One job's plan on one kind of machines: what the strategy decides under its constraints, and what that comes to."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from bidbrain.billing import BillingRule
 from bidbrain.cost import Application
 from bidbrain.strategies.base import Decision, Rent, Situation, Strategy
 from pricing_data.units import HOUR
-from spotctl.jobspec.job import Command
+from spotctl.files.job.spec import Command
+from spotctl.planning.checkpoint_interval import Checkpoints, checkpoints_of
+from spotctl.planning.constraints import Constraints
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.expected import Conditions, Part, Todo, beta_of, on_demand, usd_per_work, usd_range, whole
 from spotctl.planning.fleet import Settled, settle
-from spotctl.planning.lives import Checkpoints, checkpoints_of
-from spotctl.planning.mandate import Mandate
-from spotctl.planning.past import scenario_of, scheme_of, strategy_for
+from spotctl.planning.market_history import scenario_of, scheme_of, strategy_for
 from spotctl.planning.regimes import billing_of
 from spotctl.planning.rejected import rejections
 from spotctl.planning.values import Choice, Columns, JobPlan, Known, OnDemand, Question
@@ -26,8 +26,8 @@ def chosen(question: Question, home: int, known: Known, columns: Columns) -> Job
     settled = settle(question, home, known, columns)
     named = strategy_for(question.job.spec, settled.fleet.baseline.offer.market.cloud)
     scenario = scenario_of(settled.past, settled.fleet)
-    mandate = _mandate(question, settled, scheme_of(named.scheme, scenario).strategy, scenario.billing)
-    decision = _decision(question, mandate, settled, known.board.at)
+    constraints = _mandate(question, settled, scheme_of(named.scheme, scenario).strategy, scenario.billing)
+    decision = _decision(question, constraints, settled, known.board.at)
     rents = [action for action in decision.actions if isinstance(action, Rent)]
     kept = _checkpoints(question, settled, rents)
     under, todo = _conditions(settled, kept), _todo(question)
@@ -50,12 +50,12 @@ def chosen(question: Question, home: int, known: Known, columns: Columns) -> Job
         at=known.board.at,
         policy=question.share.policy,
         strategy=named,
-        mandate=mandate,
+        constraints=constraints,
         decision=decision,
         choice=choice,
         work=question.asked.work,
-        work_left=_work_left(question, mandate),
-        rates={offer.market.instance_type: question.rates[offer.market.instance_type] for offer in mandate.offers},
+        work_left=_work_left(question, constraints),
+        rates={offer.market.instance_type: question.rates[offer.market.instance_type] for offer in constraints.offers},
         whole=found,
         usd_range=usd_range(parts, betas, settled.past, under, todo),
         on_demand=OnDemand(settled.fleet.baseline, usd, hours),
@@ -87,9 +87,9 @@ def wrong_with(plan: JobPlan) -> OverBudget | NotInTime | None:
     )
 
 
-def _mandate(question: Question, settled: Settled, strategy: Strategy, billing: BillingRule) -> Mandate:
+def _mandate(question: Question, settled: Settled, strategy: Strategy, billing: BillingRule) -> Constraints:
     fleet = settled.fleet
-    return Mandate(
+    return Constraints(
         offers=fleet.offers,
         baseline=fleet.baseline,
         reliable=fleet.reliable,
@@ -102,41 +102,47 @@ def _mandate(question: Question, settled: Settled, strategy: Strategy, billing: 
     )
 
 
-def _decision(question: Question, mandate: Mandate, settled: Settled, now: int) -> Decision:
+def _decision(question: Question, constraints: Constraints, settled: Settled, now: int) -> Decision:
     """What is decided when nothing is held yet."""
     asked = question.asked
-    work = inf if asked.work.assumed else asked.work.amount(mandate.most_nu if asked.work.timed else asked.reference_nu)
+    work = (
+        inf
+        if asked.work.assumed
+        else asked.work.amount(constraints.most_nu if asked.work.timed else asked.reference_nu)
+    )
     situation = Situation(
         now,
-        mandate.offers,
+        constraints.offers,
         lambda offer: settled.prices[offer.market],
         (),
-        mandate.baseline,
-        mandate.most_nu,
+        constraints.baseline,
+        constraints.most_nu,
         work * HOUR,
     )
-    beside = mandate.reliable
-    reserved = 0.0 if beside is None else beside.machines * mandate.committed_usd(beside)
+    beside = constraints.reliable
+    reserved = 0.0 if beside is None else beside.machines * constraints.committed_usd(beside)
     budget = question.job.budget_usd
-    decision = mandate.decide(situation, inf if budget is None else budget - reserved)
+    decision = constraints.decide(situation, inf if budget is None else budget - reserved)
     if any(isinstance(action, Rent) for action in decision.actions):
         return decision
     if budget is None:
         raise NotInTime(f"{asked.name}: nothing would be rented: {decision.reason}")
-    unbound = mandate.decide(situation)
-    each = max((mandate.committed_usd(action) for action in unbound.actions if isinstance(action, Rent)), default=0.0)
+    unbound = constraints.decide(situation)
+    each = max(
+        (constraints.committed_usd(action) for action in unbound.actions if isinstance(action, Rent)), default=0.0
+    )
     raise OverBudget(
         f"{asked.name}: a budget of ${budget:.2f} does not pay for {asked.least} machines to the end of their first"
         f" leases at their bids; raise it to ${reserved + asked.least * each:.2f}, or let the job have fewer machines"
     )
 
 
-def _work_left(question: Question, mandate: Mandate) -> float:
+def _work_left(question: Question, constraints: Constraints) -> float:
     """In microseconds times nu; endless where nobody knows."""
     work = question.asked.work
     if work.assumed:
         return inf
-    return HOUR * (work.amount(mandate.most_nu) if work.timed else question.asked.amount)
+    return HOUR * (work.amount(constraints.most_nu) if work.timed else question.asked.amount)
 
 
 def _todo(question: Question) -> Todo:

@@ -23,7 +23,7 @@ from bidbrain.strategies.base import Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, SECOND
-from spotctl.planning.past import Past
+from spotctl.planning.market_history import MarketHistory
 
 # Of the mean prices of spans as long as the job, what lies between is what may well be.
 _FROM, _TO = 0.1, 0.9
@@ -31,7 +31,7 @@ _SPANS = 200
 NOBODY = Estimate(0.0, 0.0, 0.0, None, inf, "on demand, which nobody takes back")
 
 
-def beta_of(past: Past, rent: Rent, price: int) -> Estimate:
+def beta_of(past: MarketHistory, rent: Rent, price: int) -> Estimate:
     """The probability to lose machines within an hour: what such a bid met in the past, and the hazard beside it."""
     if rent.bid is None:
         return NOBODY
@@ -207,7 +207,7 @@ def _upto(first: float, later: float, hours: float) -> float:
 
 
 def usd_range(
-    parts: Sequence[Part], betas: Sequence[Estimate], past: Past, under: Conditions, todo: Todo
+    parts: Sequence[Part], betas: Sequence[Estimate], past: MarketHistory, under: Conditions, todo: Todo
 ) -> tuple[float, float]:
     """The least and the most over the ends of beta's interval and what prices came to over as many hours before."""
     expected = whole(parts, under, todo)
@@ -223,7 +223,7 @@ def _with_beta(part: Part, beta: Estimate, end: int) -> Part:
     return part if part.rent.bid is None else replace(part, beta=(beta.low, beta.high)[end])
 
 
-def _with_price(part: Part, past: Past, share: float, hours: float) -> Part:
+def _with_price(part: Part, past: MarketHistory, share: float, hours: float) -> Part:
     if part.rent.bid is None:
         return part
     history = past.histories[part.rent.offer.market]

@@ -10,11 +10,11 @@ import numpy as np
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.errors import UnknownInstanceType, UnknownPrice
 from pricing_data.market import Market
-from spotctl.jobspec.job import Command
+from spotctl.files.job.spec import Command
+from spotctl.planning.constraints import Limits, baseline_machines
 from spotctl.planning.errors import NotInTime
-from spotctl.planning.mandate import Limits, baseline_machines
+from spotctl.planning.market_history import Fleet, MarketHistory
 from spotctl.planning.offers import Board
-from spotctl.planning.past import Fleet, Past
 from spotctl.planning.share import companions
 from spotctl.planning.values import Columns, Known, Question
 
@@ -31,7 +31,7 @@ class Settled:
 
     fleet: Fleet
     limits: Limits
-    past: Past
+    past: MarketHistory
     rows: tuple[int, ...]
     prices: dict[Market, int]
     passed_over: dict[int, str]
@@ -55,7 +55,7 @@ def settle(question: Question, home: int, known: Known, columns: Columns) -> Set
     fleet = Fleet(
         offers, _baseline(offers, most_nu, limits), _reliable(question, home, board, columns), most_nu, known.overheads
     )
-    past = Past.of(map(board.history, rows), known.hazard_of, board.at)
+    past = MarketHistory.of(map(board.history, rows), known.hazard_of, board.at)
     prices = {offer.market: int(board.price[row]) for offer, row in zip(offers, rows, strict=True)}
     return Settled(fleet, limits, past, tuple(rows), prices, passed_over)
 

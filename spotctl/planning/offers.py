@@ -19,7 +19,7 @@ from pricing_data.market import LINUX, Market, api_region
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR
-from spotctl.jobspec.job import Resources
+from spotctl.files.job.spec import Resources
 
 Bools = NDArray[np.bool_]
 

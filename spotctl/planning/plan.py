@@ -1,4 +1,4 @@
-"""`plan`: jobs and what is known of the markets in, for each job a mandate and its reasons out. Pure."""
+"""`plan`: jobs and what is known of the markets in, for each job a constraints and its reasons out. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.errors import BadRequest, SpotctlError
 from spotctl.planning.choice import chosen, wrong_with
 from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.market_history import remembered_of
 from spotctl.planning.offers import Bools, Eligible, eligible, why_unusable
-from spotctl.planning.past import remembered_of
 from spotctl.planning.share import Asked, Share, divide, homes
 from spotctl.planning.values import Columns, Job, JobPlan, Known, Question
 from spotctl.planning.work import Rate, measured_for, rates, work_of

@@ -16,7 +16,7 @@ from bidbrain.gavel.lp import CannotHold, FloatArray, IntArray
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.problem import Allocation, Cluster, Jobs, Problem
 from spotctl.errors import BadRequest
-from spotctl.jobspec.job import Objective
+from spotctl.files.job.spec import Objective
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import Kind
 from spotctl.planning.work import Work

@@ -11,12 +11,12 @@ from bidbrain.gavel.lp import FloatArray
 from bidbrain.strategies.base import Decision, Rent
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
-from spotctl.jobspec.job import JobSpec
+from spotctl.files.job.spec import JobSpec
+from spotctl.planning.checkpoint_interval import Checkpoints
+from spotctl.planning.constraints import Constraints
 from spotctl.planning.expected import Whole
-from spotctl.planning.lives import Checkpoints
-from spotctl.planning.mandate import Mandate
+from spotctl.planning.market_history import HazardOf, MarketHistory, Named
 from spotctl.planning.offers import Board, Kind
-from spotctl.planning.past import HazardOf, Named, Past
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.planning.share import Asked, Share
 from spotctl.planning.work import Measured, Rate, Work
@@ -108,7 +108,7 @@ class JobPlan:
     """What would be rented for a job, why, and what it is expected to come to.
 
     `checkpoints` are a command's; a trainer needs none.
-    `work_left` is what the mandate is told at the start, in microseconds times nu; infinite where nobody knows.
+    `work_left` is what the constraints is told at the start, in microseconds times nu; infinite where nobody knows.
     `rejected` names the markets that were weighed, those that are unusable and the best of each other kind, up to a
     number; `unnamed` counts the rest.
     """
@@ -117,7 +117,7 @@ class JobPlan:
     at: int
     policy: str
     strategy: Named
-    mandate: Mandate
+    constraints: Constraints
     decision: Decision
     choice: tuple[Choice, ...]
     work: Work
@@ -128,7 +128,7 @@ class JobPlan:
     on_demand: OnDemand
     rejected: tuple[Rejected, ...]
     unnamed: int
-    past: Past
+    past: MarketHistory
     checkpoints: Checkpoints | None
 
     @property

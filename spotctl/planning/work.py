@@ -10,7 +10,7 @@ from statistics import median
 from bidbrain.eviction.hazard import family_of
 from pricing_data.catalog import InstanceType
 from pricing_data.units import HOUR
-from spotctl.jobspec.job import JobSpec, Training
+from spotctl.files.job.spec import JobSpec, Training
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR, to_datetime
 from spotctl.errors import BadRequest
 from spotctl.ledger.rows import Kind, Row, Use
-from spotctl.reports.story import Eviction, Story
+from spotctl.reports.run_timeline import Eviction, RunTimeline
 
 WAITING = frozenset({Use.STARTING, Use.LOADING, Use.IDLE})
 """What is paid though nothing is worked: machines start, load, and are there before others or after the end."""
@@ -95,7 +95,7 @@ class Group:
 class RunCost:
     """A run with its figures."""
 
-    story: Story
+    story: RunTimeline
     figures: Figures
 
 
@@ -107,7 +107,7 @@ class Report:
     by: tuple[By, ...]
     groups: tuple[Group, ...]
     rows: tuple[Row, ...]
-    stories: tuple[Story, ...]
+    stories: tuple[RunTimeline, ...]
     made_at: int
     history: tuple[RunCost, ...]
     """All runs of these jobs that the log holds, as they began, those included that the report is not about."""
@@ -139,7 +139,9 @@ def parse_by(text: str) -> tuple[By, ...]:
     return tuple(dict.fromkeys(known[word] for word in words))
 
 
-def report(rows: Sequence[Row], stories: Sequence[Story], runs: Collection[str], by: Sequence[By], at: int) -> Report:
+def report(
+    rows: Sequence[Row], stories: Sequence[RunTimeline], runs: Collection[str], by: Sequence[By], at: int
+) -> Report:
     """The report on some runs, from the rows and stories of all: the others of the same jobs are their history."""
     shown = tuple(story for story in stories if story.run in runs)
     chosen = tuple(row for row in rows if row.run in runs)
@@ -151,10 +153,10 @@ def report(rows: Sequence[Row], stories: Sequence[Story], runs: Collection[str],
     return Report(figures(chosen, shown), tuple(by), groups(chosen, shown, by), chosen, shown, at, history)
 
 
-def groups(rows: Sequence[Row], stories: Sequence[Story], by: Sequence[By]) -> tuple[Group, ...]:
+def groups(rows: Sequence[Row], stories: Sequence[RunTimeline], by: Sequence[By]) -> tuple[Group, ...]:
     """Rows by the values of a grouping, in the order of these values."""
     of = {story.run: story for story in stories}
-    found: dict[tuple[str, ...], tuple[list[Row], list[Eviction], dict[str, Story]]] = {}
+    found: dict[tuple[str, ...], tuple[list[Row], list[Eviction], dict[str, RunTimeline]]] = {}
     whole = _WHOLE_RUNS.issuperset(by)
     if whole:
         # A run that got no machine has no row, and belongs to its group for all that.
@@ -179,12 +181,12 @@ def groups(rows: Sequence[Row], stories: Sequence[Story], by: Sequence[By]) -> t
     )
 
 
-def figures(rows: Sequence[Row], stories: Sequence[Story]) -> Figures:
+def figures(rows: Sequence[Row], stories: Sequence[RunTimeline]) -> Figures:
     """The figures of runs."""
     return _figures(rows, stories, sum(len(story.evictions) for story in stories), whole=True)
 
 
-def _figures(rows: Sequence[Row], stories: Sequence[Story], evictions: int, *, whole: bool) -> Figures:
+def _figures(rows: Sequence[Row], stories: Sequence[RunTimeline], evictions: int, *, whole: bool) -> Figures:
     uses = dict.fromkeys(Use, 0)
     besides = 0
     for row in rows:
@@ -207,7 +209,7 @@ def _figures(rows: Sequence[Row], stories: Sequence[Story], evictions: int, *, w
     )
 
 
-def _work(stories: Sequence[Story]) -> int | None:
+def _work(stories: Sequence[RunTimeline]) -> int | None:
     """Work adds up over runs of one job. A clock of another job is another amount of work."""
     counts = [story.work for story in stories]
     if len({story.job for story in stories}) != 1 or None in counts:
@@ -220,7 +222,7 @@ class _Subject:
     """What belongs to a group: a row or an eviction, with its run."""
 
     what: Row | Eviction | None
-    story: Story
+    story: RunTimeline
 
     @property
     def market(self) -> Market:

@@ -21,7 +21,7 @@ from pricing_data.market import NO_ZONE
 from pricing_data.units import NANOS_PER_DOLLAR, SECOND, format_time, to_datetime, to_micros
 from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, Kind, Row
 from spotctl.reports.cost import Report
-from spotctl.reports.story import Story
+from spotctl.reports.run_timeline import RunTimeline
 
 PLACES = Decimal(1).scaleb(-18)
 _EXACT = Context(prec=60, rounding=ROUND_HALF_EVEN)
@@ -77,7 +77,7 @@ def as_csv(report: Report) -> str:
     return text.getvalue()
 
 
-def _line(row: Row, story: Story) -> dict[str, str]:
+def _line(row: Row, story: RunTimeline) -> dict[str, str]:
     nature, provider = _NATURES[row.kind], PROVIDERS[row.market.cloud]
     return {
         **dict.fromkeys(COLUMNS, ""),
@@ -165,7 +165,7 @@ def _description(row: Row, nature: _Nature) -> str:
     return f"{verb} {how} {nature.words} {row.market} ({row.use.value})".strip()
 
 
-def _tags(row: Row, story: Story) -> dict[str, str]:
+def _tags(row: Row, story: RunTimeline) -> dict[str, str]:
     return {**story.tags, "spotctl-job": row.job, "spotctl-run": row.run}
 
 

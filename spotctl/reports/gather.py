@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from pricing_data.replacing import CannotWrite, replacing
+from pricing_data.atomic_write import CannotWrite, atomic_write
 from spotctl.errors import BadRequest
-from spotctl.launch.launching import job_names
-from spotctl.ledger.reading import RunRead, read
+from spotctl.ledger.read import RunRead, read
 from spotctl.ledger.rows import Row
 from spotctl.reports.cost import By, Report, report
-from spotctl.reports.story import Story, stories_of
+from spotctl.reports.run_timeline import RunTimeline, stories_of
 from spotctl.reports.words import day
+from spotctl.run.runs import job_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def _check_known(jobs: Collection[str], known: Collection[str]) -> None:
             raise BadRequest(f"no job named {job!r} was launched; there are {', '.join(sorted(known))}")
 
 
-def _chosen(stories: Sequence[Story], since: int | None) -> list[Story]:
+def _chosen(stories: Sequence[RunTimeline], since: int | None) -> list[RunTimeline]:
     chosen = [story for story in stories if since is None or story.wall_began >= since]
     if not chosen:
         latest = max(story.wall_began for story in stories)
@@ -53,7 +53,7 @@ def _chosen(stories: Sequence[Story], since: int | None) -> list[Story]:
 def write(path: Path, content: str) -> None:
     """A file as a whole or not at all."""
     try:
-        with replacing(path) as out:
+        with atomic_write(path) as out:
             out.write_text(content, encoding="utf-8")
     except CannotWrite as error:
         raise BadRequest(str(error)) from error

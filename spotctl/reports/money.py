@@ -16,7 +16,7 @@ from spotctl.reports.charts.bars import Column, Part
 from spotctl.reports.charts.steps import Held, Layer
 from spotctl.reports.charts.svg import SERIES, series_class
 from spotctl.reports.cost import Figures, Report, usd
-from spotctl.reports.story import Story
+from spotctl.reports.run_timeline import RunTimeline
 
 MOST_COLUMNS = 45
 """So many bars can be read side by side; more runs are shown by the month."""
@@ -105,7 +105,7 @@ def _run_of(row: Row) -> str:
     return row.run
 
 
-def _short(story: Story) -> str:
+def _short(story: RunTimeline) -> str:
     moment = to_datetime(story.wall_began)
     return f"{moment.day} {moment:%b}"
 

@@ -7,14 +7,14 @@ from itertools import groupby
 from statistics import median
 
 from pricing_data.units import HOUR, format_time, to_datetime
-from spotctl.orchestrator.workload import DONE
 from spotctl.reports import words
 from spotctl.reports.charts.dots import Dot, dots
 from spotctl.reports.charts.steps import Layer, Mark, Phase, footprint, prices, unbroken
 from spotctl.reports.cost import Report, RunCost, usd
 from spotctl.reports.markup import Head, both, figure, paragraph, section, subheading, table
 from spotctl.reports.money import MarketCost, held_prices
-from spotctl.reports.story import Eviction, Story
+from spotctl.reports.run_timeline import Eviction, RunTimeline
+from spotctl.run.workload import DONE
 
 MOST_JOBS = 4
 """So many jobs are shown by their latest run: who wants more asks for them with --job."""
@@ -32,7 +32,7 @@ _LAYERS = (
 )
 
 
-def latest_of(report: Report) -> list[Story]:
+def latest_of(report: Report) -> list[RunTimeline]:
     """The latest run of each job that had machines, the newest first."""
     had = sorted((story for story in report.stories if story.footings), key=lambda story: -story.wall_began)
     latest = {story.job: story for story in reversed(had)}
@@ -54,7 +54,7 @@ def machines_section(report: Report) -> str:
     return section("Machines over time", paragraph(lead, "lead"), *map(_footprint, shown))
 
 
-def _footprint(story: Story) -> str:
+def _footprint(story: RunTimeline) -> str:
     marks = _marks(story.evictions)
     title = (
         f"Machines of {story.run} over time: at most {max(f.reliable + f.on_demand + f.spot for f in story.footings)}"
@@ -69,11 +69,11 @@ def _footprint(story: Story) -> str:
     return _named(story) + figure(picture, present, table(heads, rows))
 
 
-def _named(story: Story) -> str:
+def _named(story: RunTimeline) -> str:
     return subheading(story.run, f"began {words.minute(story.wall_began)}, {words.outcome(story)}")
 
 
-def _layers(story: Story) -> list[Layer]:
+def _layers(story: RunTimeline) -> list[Layer]:
     points = [(f.at, (f.reliable, f.on_demand, f.spot)) for f in story.footings]
     if story.until > points[-1][0]:
         points.append((story.until, points[-1][1]))
@@ -83,7 +83,7 @@ def _layers(story: Story) -> list[Layer]:
     ]
 
 
-def _phases(story: Story) -> list[Phase]:
+def _phases(story: RunTimeline) -> list[Phase]:
     if not story.stages:
         return []
     ends = [*(later.at for later in story.stages[1:]), max(story.until, story.stages[-1].at)]
@@ -114,7 +114,7 @@ def prices_section(report: Report, markets: Sequence[MarketCost]) -> str:
     return section("Price paid against on-demand", paragraph(lead, "lead"), *parts)
 
 
-def _prices(report: Report, story: Story, markets: Sequence[MarketCost]) -> str:
+def _prices(report: Report, story: RunTimeline, markets: Sequence[MarketCost]) -> str:
     held = held_prices(report.of_run(story.run), markets)
     if not held:
         return ""
@@ -223,7 +223,7 @@ def _planned_dot(one: RunCost) -> Dot:
     return Dot(label, said, cost, goes_on=story.goes_on, low=expected.usd_low, high=expected.usd_high)
 
 
-def _label(story: Story) -> str:
+def _label(story: RunTimeline) -> str:
     moment = to_datetime(story.wall_began)
     return f"{moment.day} {moment:%b}"
 
@@ -311,7 +311,7 @@ def runs_section(report: Report) -> str:
     return section("All runs", *parts, is_long=True)
 
 
-def _told(report: Report) -> list[Story]:
+def _told(report: Report) -> list[RunTimeline]:
     """The latest runs that ended otherwise than well and say why."""
     ended = [story for story in report.stories if story.outcome not in (None, DONE) and story.message]
     return sorted(ended, key=lambda story: -story.wall_began)[:MOST_TOLD]

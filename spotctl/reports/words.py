@@ -5,7 +5,7 @@ from __future__ import annotations
 from pricing_data.units import DAY, HOUR, MINUTE, to_datetime
 from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR
 from spotctl.reports.cost import Report, usd
-from spotctl.reports.story import Story
+from spotctl.reports.run_timeline import RunTimeline
 
 UNKNOWN = "-"
 
@@ -75,7 +75,7 @@ def runs(count: int) -> str:
     return f"{count:,} run{'' if count == 1 else 's'}"
 
 
-def outcome(story: Story) -> str:
+def outcome(story: RunTimeline) -> str:
     """How a run ended, or that it goes on."""
     return "running" if story.outcome is None else story.outcome
 

@@ -17,16 +17,16 @@ from itertools import islice
 
 import numpy as np
 
-from agileml.commit import CommitRule
 from agileml.core.events import ControllerSettings
 from agileml.core.placement import Thresholds
-from agileml.core.stages import Learned
-from agileml.engines.network import Network
-from agileml.engines.results import model_of
-from agileml.engines.sim import Machines, Outcome, Simulation
-from agileml.layout import Params
-from agileml.node import JobSettings
+from agileml.engines.sim.engine import Machines, Outcome, Simulation
+from agileml.engines.sim.network import Network
+from agileml.params.commit import CommitRule
+from agileml.params.layout import Params
+from agileml.policies.stage import Learned
 from agileml.reference import iterate, model_digest
+from agileml.roles.node import JobSettings
+from agileml.runtime.results import model_of
 from agileml.trainer import Declarations
 from tests.agileml import toys
 from tests.agileml.targets import (

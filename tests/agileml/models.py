@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from agileml.layout import Array, ArraySpec, Params
+from agileml.params.layout import Array, ArraySpec, Params
 
 DTYPES = ("<f4", "<f8", "<i4", "<i8")
 

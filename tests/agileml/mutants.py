@@ -14,18 +14,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-from agileml import server, worker
-from agileml.actions import CONTROLLER, Send
 from agileml.core.progress import Ledger
 from agileml.core.work import Plan
-from agileml.deltas import Delta, accumulate
-from agileml.engines.network import Network
-from agileml.engines.sim import Machines
-from agileml.messages import Drain, Drained, Handover, Push, Recover, Table, TakeShard, Version
-from agileml.node import Node
-from agileml.partitions import Pending, Served, keep_from
-from agileml.server import Server
-from agileml.worker import Contribution, Position, Worker
+from agileml.engines.sim.engine import Machines
+from agileml.engines.sim.network import Network
+from agileml.params.deltas import Delta, accumulate
+from agileml.protocol.actions import CONTROLLER, Send
+from agileml.protocol.messages import Drain, Drained, Handover, Push, Recover, Table, TakeShard, Version
+from agileml.roles import server, worker
+from agileml.roles.node import Node
+from agileml.roles.partitions import Pending, Served, keep_from
+from agileml.roles.server import Server
+from agileml.roles.worker import Contribution, Position, Worker
 from tests.agileml.faults import Schedule
 from tests.agileml.targets import Target
 

@@ -19,10 +19,10 @@ import numpy as np
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.local import LocalEngine
+from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, Machine
 from agileml.job import Job, Trained
-from agileml.node import JobSettings
 from agileml.reference import model_digest, run
-from agileml.script import Act, Evict, Join, KillController, KillNodes, Machine
+from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
 from agileml.trainer import ParamView
 from tests.agileml.engines.jobs import processes

@@ -12,13 +12,13 @@ from statistics import median
 import numpy as np
 
 from agileml.core.events import ControllerSettings, Iteration
-from agileml.core.stages import Fixed, Learned, StagePolicy
-from agileml.deltas import nbytes
-from agileml.engines.network import HEADER_BYTES, Network
-from agileml.engines.sim import Machines, Simulation
-from agileml.layout import state_bytes
-from agileml.messages import Handover, Patch, Push, Restore, Snapshot
-from agileml.node import JobSettings
+from agileml.engines.sim.engine import Machines, Simulation
+from agileml.engines.sim.network import HEADER_BYTES, Network
+from agileml.params.deltas import nbytes
+from agileml.params.layout import state_bytes
+from agileml.policies.stage import Fixed, Learned, StagePolicy
+from agileml.protocol.messages import Handover, Patch, Push, Restore, Snapshot
+from agileml.roles.node import JobSettings
 from agileml.trainer import ParamReader, ParamView, Sample
 
 GIGABIT = 125e6

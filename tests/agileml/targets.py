@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 
-from agileml import messages
+from agileml.protocol import messages
 
 STAGES = (1, 2, 3)
 

@@ -12,10 +12,10 @@ import pytest
 from agileml.apps.mf import MatrixFactorization
 from agileml.apps.mlr import LogisticRegression
 from agileml.errors import BadArgument
-from agileml.layout import Array, Layout, Params
+from agileml.params.layout import Array, Layout, Params
+from agileml.params.view import CacheView, ChunkView, ParamCache
 from agileml.reference import iterate
 from agileml.trainer import Piece, Trainer, init_rng, initial_model
-from agileml.view import CacheView, ChunkView, ParamCache
 
 SMALL_MF = MatrixFactorization(rank=3, users=30, items=20, ratings=900, parts=3, regularization=0.0)
 SMALL_MLR = LogisticRegression(classes=3, features=4, examples=200, parts=3)

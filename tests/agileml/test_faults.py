@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from agileml.actions import Compute
-from agileml.deltas import Delta, accumulate
-from agileml.partitions import Pending
-from agileml.workbench import Done, Workbench
+from agileml.params.deltas import Delta, accumulate
+from agileml.protocol.actions import Compute
+from agileml.roles.chunk_runner import ChunkRunner, Done
+from agileml.roles.partitions import Pending
 from tests.agileml import faults
 from tests.agileml.faults import Schedule
 from tests.agileml.targets import EVENTS, KINDS, STAGES, Target, target_of, targets
@@ -54,13 +54,13 @@ def test_nothing_is_lost_with_slack_and_nothing_staler_is_seen(
     seed: int, slack: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staleness: list[int] = []
-    compute = Workbench.run
+    compute = ChunkRunner.run
 
-    def run(bench: Workbench, task: Compute, *arguments: object) -> Done:
-        staleness.append(task.clock - 1 - min(bench.cache.clocks))
-        return compute(bench, task, *arguments)  # type: ignore[arg-type]
+    def run(chunk_runner: ChunkRunner, task: Compute, *arguments: object) -> Done:
+        staleness.append(task.clock - 1 - min(chunk_runner.cache.clocks))
+        return compute(chunk_runner, task, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Workbench, "run", run)
+    monkeypatch.setattr(ChunkRunner, "run", run)
     Schedule(seed, slack=slack).run()
     assert max(staleness) > 0
     assert slack is None or max(staleness) <= slack

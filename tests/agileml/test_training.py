@@ -15,7 +15,7 @@ import pytest
 import agileml
 from agileml import reference
 from agileml.apps.registry import TrainerSource
-from agileml.chaos import Chaos
+from agileml.engines.chaos import Chaos
 from agileml.errors import AgileMLError, BadArgument, BadTrainer
 from agileml.job import Job, Listener, Trained
 from agileml.training import parse_nodes, source_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from agileml.layout import Array, Params
+from agileml.params.layout import Array, Params
 from agileml.trainer import ParamReader, ParamView, Sample
 
 

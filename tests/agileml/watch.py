@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from agileml.actions import CONTROLLER
-from agileml.core.standing import Mode
-from agileml.engines.sim import Simulation
-from agileml.layout import Params, State
-from agileml.messages import Drain, EndOfLife, EndOfLifeSeen, Leave, Patch, Route, Snapshot, Version
-from agileml.node import Node
-from agileml.partitions import BackedUp, Served
+from agileml.core.controller_state import Mode
+from agileml.engines.sim.engine import Simulation
+from agileml.params.layout import Params, State
+from agileml.protocol.actions import CONTROLLER
+from agileml.protocol.messages import Drain, EndOfLife, EndOfLifeSeen, Leave, Patch, Route, Snapshot, Version
+from agileml.roles.node import Node
+from agileml.roles.partitions import BackedUp, Served
 
 
 @dataclass
@@ -153,7 +153,7 @@ class Watch:
     def end(simulation: Simulation) -> None:
         """When a job is over, no copy waits for what nobody sends: nothing would have been safe any more."""
         controller, under_way = simulation.controller, [message for _, _, message in simulation.under_way()]
-        if controller.arrangement.moving or any(isinstance(message, Route) for message in under_way):
+        if controller.assignment.moving or any(isinstance(message, Route) for message in under_way):
             return
         coming = {message.partition for message in under_way if isinstance(message, Patch)}
         for partition, backup in enumerate(controller.table.backups):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from pricing_data.harvest import PriceBatch, PriceEvent
+from pricing_data.fetched_rows import PriceBatch, PriceEvent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import SECOND, parse_time

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pricing_data.errors import BadInput
 from pricing_data.export import export
-from pricing_data.harvest import PriceBatch, PriceEvent
+from pricing_data.fetched_rows import PriceBatch, PriceEvent
 from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
 from pricing_data.units import parse_time

@@ -8,7 +8,7 @@ import pytest
 
 from pricing_data.errors import AccessDenied, MissingCredentials, SourceError, SourceUnavailable
 from pricing_data.fetch import TaskReport, fetch
-from pricing_data.harvest import Harvest, PriceBatch, PriceEvent
+from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.sources.base import FetchRequest, Task
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, Span
@@ -17,16 +17,16 @@ from tests.pricing_data.histories import START, market
 REQUEST = FetchRequest(START, START + 30 * DAY)
 
 
-def page(region: str, *hours: int, covered: Span | None = None) -> Harvest:
+def page(region: str, *hours: int, covered: Span | None = None) -> FetchedRows:
     events = [PriceEvent(market(zone=region), START + hour * HOUR, 1 + hour) for hour in hours]
-    return Harvest(PriceBatch.of(events), covered={f"aws/{region}": covered} if covered else {})
+    return FetchedRows(PriceBatch.of(events), covered={f"aws/{region}": covered} if covered else {})
 
 
 @dataclass
 class Scripted:
     """A source whose tasks yield and fail as a test says."""
 
-    scripts: dict[str, Callable[[], Iterator[Harvest]]] = field(default_factory=dict)
+    scripts: dict[str, Callable[[], Iterator[FetchedRows]]] = field(default_factory=dict)
     refusal: SourceError | None = None
     cloud: str = "aws"
     asked: list[FetchRequest] = field(default_factory=list)
@@ -48,12 +48,12 @@ def by_region(reports: list[TaskReport]) -> dict[str, TaskReport]:
 
 
 def test_what_came_before_a_failure_is_kept_and_others_go_on(store: PriceStore) -> None:
-    def broken() -> Iterator[Harvest]:
+    def broken() -> Iterator[FetchedRows]:
         yield page("r1", 0, 1, covered=Span(START, START + HOUR))
         yield page("r1", 2)
         raise SourceUnavailable("page 3 broke")
 
-    def fine() -> Iterator[Harvest]:
+    def fine() -> Iterator[FetchedRows]:
         yield page("r2", 0, 1, 2)
         yield page("r2", 3, covered=Span(START, START + 3 * HOUR))
 
@@ -68,7 +68,7 @@ def test_what_came_before_a_failure_is_kept_and_others_go_on(store: PriceStore) 
 
 
 def test_many_tasks_share_few_threads_and_one_store(store: PriceStore) -> None:
-    def pull(region: str) -> Callable[[], Iterator[Harvest]]:
+    def pull(region: str) -> Callable[[], Iterator[FetchedRows]]:
         return lambda: (page(region, hour) for hour in range(50))
 
     scripts = {f"r{number}": pull(f"r{number}") for number in range(40)}
@@ -84,11 +84,11 @@ def test_many_tasks_share_few_threads_and_one_store(store: PriceStore) -> None:
 
 
 def test_a_bug_in_a_source_ends_the_fetch_instead_of_hanging_it(store: PriceStore) -> None:
-    def buggy() -> Iterator[Harvest]:
+    def buggy() -> Iterator[FetchedRows]:
         yield page("r1", 0)
         raise ZeroDivisionError
 
-    def endless() -> Iterator[Harvest]:
+    def endless() -> Iterator[FetchedRows]:
         while True:
             yield page("r2", 0)
 
@@ -101,7 +101,7 @@ def test_a_bug_in_a_source_ends_the_fetch_instead_of_hanging_it(store: PriceStor
 def test_a_store_that_cannot_be_written_ends_the_fetch(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    def endless() -> Iterator[Harvest]:
+    def endless() -> Iterator[FetchedRows]:
         while True:
             yield page("r2", *range(1000))
 

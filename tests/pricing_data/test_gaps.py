@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pricing_data.fetched_rows import PriceBatch
 from pricing_data.gaps import find_gaps
-from pricing_data.harvest import PriceBatch
 from pricing_data.market import Market
 from pricing_data.sources.files import read
 from pricing_data.store.table import PriceTable

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pricing_data.errors import BadInput, UnknownMarket
-from pricing_data.harvest import Harvest, PriceBatch, PriceEvent
+from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.library import Library, Selection
 from pricing_data.market import Market
 from pricing_data.query import query
@@ -20,7 +20,7 @@ AZURE = Market.parse("azure/eastus/-/Standard_NC6s_v3")
 def library(tmp_path: Path) -> Library:
     store = PriceStore(tmp_path / "prices")
     events = [PriceEvent(one, START + step, 5 + step) for one in (market(), AZURE, LOCAL) for step in range(3)]
-    store.commit(Harvest(prices=PriceBatch.of(events)))
+    store.commit(FetchedRows(prices=PriceBatch.of(events)))
     return Library(store)
 
 
@@ -77,7 +77,7 @@ def test_a_query_beside_a_writer_is_asked_again(library: Library) -> None:
         asked.append(segments)
         if len(asked) == 1:
             events = [PriceEvent(market(), START + 9 + step, 1) for step in range(11)]
-            library.store.commit(Harvest(prices=PriceBatch.of(events)))
+            library.store.commit(FetchedRows(prices=PriceBatch.of(events)))
             library.store.compact()
         return query(segments, "select count(*) as n from prices").rows
 

@@ -9,7 +9,7 @@ from random import Random
 from google.cloud import compute_v1
 
 from pricing_data.errors import SourceError
-from pricing_data.harvest import Harvest, PriceEvent
+from pricing_data.fetched_rows import FetchedRows, PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest, Source, Task
@@ -87,9 +87,9 @@ def task(source: Source, what: str, request: FetchRequest = REQUEST, region: str
     return found
 
 
-def pulled(task: Task) -> tuple[Harvest, SourceError | None]:
+def pulled(task: Task) -> tuple[FetchedRows, SourceError | None]:
     """What came, and why it ended before its time."""
-    harvests: list[Harvest] = []
+    harvests: list[FetchedRows] = []
     failure: SourceError | None = None
     try:
         for harvest in task.pull():
@@ -97,16 +97,16 @@ def pulled(task: Task) -> tuple[Harvest, SourceError | None]:
     except SourceError as error:
         failure = error
     assert "\n" not in str(failure)
-    return Harvest.joined(harvests), failure
+    return FetchedRows.joined(harvests), failure
 
 
-def whole(task: Task) -> Harvest:
+def whole(task: Task) -> FetchedRows:
     harvest, failure = pulled(task)
     assert failure is None
     return harvest
 
 
-def events_of(harvest: Harvest) -> set[PriceEvent]:
+def events_of(harvest: FetchedRows) -> set[PriceEvent]:
     batch = harvest.prices
     return {
         PriceEvent(batch.markets[code], int(time), int(price))

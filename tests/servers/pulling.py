@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pricing_data.errors import SourceError
-from pricing_data.harvest import Harvest, PriceEvent
+from pricing_data.fetched_rows import FetchedRows, PriceEvent
 from pricing_data.sources.base import Task
 
 
@@ -13,12 +13,12 @@ from pricing_data.sources.base import Task
 class Pulled:
     """What a task brought, step by step, and how it failed, if it did."""
 
-    steps: list[Harvest] = field(default_factory=list)
+    steps: list[FetchedRows] = field(default_factory=list)
     error: SourceError | None = None
 
     @property
-    def all(self) -> Harvest:
-        return Harvest.joined(self.steps)
+    def all(self) -> FetchedRows:
+        return FetchedRows.joined(self.steps)
 
     @property
     def events(self) -> list[PriceEvent]:

@@ -19,10 +19,10 @@ from typing import Any
 
 from spotctl.cli.app import main
 
-APPEND = "spotctl.orchestrator.log:EventLog.append"
-NOTE = "spotctl.orchestrator.training:Training._note"
-KEEP = "spotctl.orchestrator.training:Training._keep"
-STOP = "spotctl.orchestrator.runner:Runner._stop"
+APPEND = "spotctl.runlog.store:EventLog.append"
+NOTE = "spotctl.run.training_workload:Training._note"
+KEEP = "spotctl.run.training_workload:Training._keep"
+STOP = "spotctl.run.service:Runner._stop"
 
 
 def killed_at(point: str, time: int, *command: str | Path) -> bool:

@@ -6,8 +6,8 @@ import json
 import os
 from pathlib import Path
 
-from spotctl.orchestrator.log import EventLog
-from spotctl.orchestrator.state import RunState, fold
+from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.store import EventLog
 
 TRAINING = """\
 name: small

@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def table_of(seed: int, zone: str) -> PriceTable:
-    from pricing_data.harvest import PriceBatch, PriceEvent
+    from pricing_data.fetched_rows import PriceBatch, PriceEvent
     from pricing_data.market import Market
 
     known = restless(seed, 24 * 9)

@@ -13,7 +13,7 @@ from bidbrain.eviction.crossing import CrossingHistory
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, format_time, format_usd
 from spotctl import config, wiring
-from spotctl.beta import questions
+from spotctl.analyses import beta
 from tests.bidbrain.eviction.worlds import START, flat, moody
 from tests.spotctl.cli import spotctl
 
@@ -204,7 +204,7 @@ def test_a_fixed_bid_means_the_same_multiple_of_on_demand_elsewhere(tmp_path: Pa
     )
     assert spotctl("prices", "import", "--on-demand", tmp_path / "list.csv").code == 0
     library = wiring.library(config.load(os.environ, None))
-    asked = questions.question(library, MARKET, "1h", "")
+    asked = beta.question(library, MARKET, "1h", "")
     assert asked.markets_at(Fixed(30_000_000)) == [
         (asked.series, Fixed(30_000_000)),
         (asked.siblings[0], Fixed(75_000_000)),

@@ -9,9 +9,9 @@ from pricing_data.errors import AccessDenied, BadInput, MissingCredentials, Stor
 from spotctl.agent.errors import BadCheckpoint
 from spotctl.cli.boundary import exit_code_of
 from spotctl.errors import BadRequest, BadSettings, MissingSecret
-from spotctl.orchestrator.errors import AlreadyRunning, LogFailed
+from spotctl.machines.base import NoCapacity, NotFound, NotPermitted, QuotaReached, Throttled, Unanswered
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.providers.base import NoCapacity, NotFound, NotPermitted, QuotaReached, Throttled, Unanswered
+from spotctl.runlog.errors import AlreadyRunning, LogFailed
 
 
 def raising(error: BaseException) -> Callable[[], object]:

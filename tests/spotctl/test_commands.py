@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from spotctl.orchestrator import events as ev
-from spotctl.orchestrator.log import EventLog
+from spotctl.runlog import events as ev
+from spotctl.runlog.store import EventLog
 from tests.spotctl.cli import spotctl
 
 JOB = """\

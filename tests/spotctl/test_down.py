@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from spotctl.errors import SpotctlError
-from spotctl.launch import launching
-from spotctl.orchestrator.events import RunBegan, RunEnded
-from spotctl.orchestrator.state import RunState
+from spotctl.run import runs
+from spotctl.runlog.events import RunBegan, RunEnded
+from spotctl.runlog.state import RunState
 from tests.spotctl.cli import spotctl
 
 
@@ -18,15 +18,15 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """Three unfinished jobs, and how each of them ends."""
     how: dict[str, object] = {"one": "done", "two": "stopped", "three": "stopped"}
 
-    def end(job: str, *_: object) -> launching.Ending:
+    def end(job: str, *_: object) -> runs.Ending:
         outcome = how[job]
         if isinstance(outcome, SpotctlError):
             raise outcome
         state = RunState(run=f"{job}-1", began=RunBegan(job, "local", {}, "", 0))
         return state, RunEnded(str(outcome), "", 0)
 
-    monkeypatch.setattr(launching, "unfinished", lambda _: list(how))
-    monkeypatch.setattr(launching, "end", end)
+    monkeypatch.setattr(runs, "unfinished", lambda _: list(how))
+    monkeypatch.setattr(runs, "end", end)
     return how
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.orchestrator.observe import RUN_TAG
-from spotctl.providers.base import Machine, Payload
-from spotctl.providers.local import LocalProvider, LocalSettings
+from spotctl.machines.base import Machine, Payload
+from spotctl.machines.local import LocalProvider, LocalSettings
+from spotctl.run.observe import RUN_TAG
 from tests.spotctl.cli import spotctl
-from tests.spotctl.providers import markets
-from tests.spotctl.providers.leaving import eventually, kill_all, running
+from tests.spotctl.machines import markets
+from tests.spotctl.machines.leaving import eventually, kill_all, running
 
 
 @pytest.fixture

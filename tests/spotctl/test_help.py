@@ -16,8 +16,8 @@ import pytest
 import typer
 
 from spotctl.cli.app import app
-from spotctl.orchestrator.events import RunBegan
-from spotctl.orchestrator.log import EventLog
+from spotctl.runlog.events import RunBegan
+from spotctl.runlog.store import EventLog
 from tests.spotctl.cli import spotctl
 
 ROOT: Any = typer.main.get_command(app)

@@ -15,10 +15,10 @@ import pytest
 
 from agileml.core.events import Iteration
 from agileml.reference import model_digest
-from spotctl.orchestrator.events import StopRequested
-from spotctl.orchestrator.log import EventLog
-from spotctl.orchestrator.state import fold
-from spotctl.orchestrator.training import Training
+from spotctl.run.training_workload import Training
+from spotctl.runlog.events import StopRequested
+from spotctl.runlog.state import fold
+from spotctl.runlog.store import EventLog
 from tests.spotctl.cli import spotctl
 from tests.spotctl.dying import APPEND, KEEP, NOTE, STOP, killed_at
 from tests.spotctl.launches import check_nothing_bought_twice, command, processes, state_of, training

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spotctl.orchestrator.log import EventLog
-from spotctl.orchestrator.state import fold
+from spotctl.runlog.state import fold
+from spotctl.runlog.store import EventLog
 from tests.spotctl.cli import spotctl
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "quickstart.yaml"

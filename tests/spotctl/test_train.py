@@ -17,9 +17,9 @@ from agileml.core.progress import Clocked
 from agileml.errors import AgileMLError
 from agileml.job import Counters
 from agileml.reference import model_digest, run
-from spotctl.train import views
-from spotctl.train.job import check_nothing_lost
-from spotctl.train.plots import struck
+from spotctl.analyses.train import check_nothing_lost
+from spotctl.show import train_tables
+from spotctl.show.train_plots import struck
 from tests.spotctl.cli import Ended, spotctl
 
 SMALL = ("--arg", "ratings=4000", "--arg", "users=200", "--arg", "items=100", "--arg", "rank=4")
@@ -306,20 +306,20 @@ def iteration(clock: int, *events: str) -> Iteration:
 
 def test_a_line_and_the_events_of_a_clock() -> None:
     one = iteration(7, "t1 left", "t2 ready")
-    assert views.line(one) == "clock 7  stage 2  nodes 1+3  loss 1.5  250 ms"
-    assert views.events(one) == ["clock 7: t1 left", "clock 7: t2 ready"]
+    assert train_tables.line(one) == "clock 7  stage 2  nodes 1+3  loss 1.5  250 ms"
+    assert train_tables.events(one) == ["clock 7: t1 left", "clock 7: t2 ready"]
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0.0004, "0.4 ms"), (0.25, "250 ms"), (1.5, "1.5 s"), (99.4, "99.4 s"), (252.3, "4 min 12 s")]
 )
 def test_spans(value: float, text: str) -> None:
-    assert views.seconds(value) == text
+    assert train_tables.seconds(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**50, "1024.0 TiB")])
 def test_sizes(value: float, text: str) -> None:
-    assert views.size(value) == text
+    assert train_tables.size(value) == text
 
 
 def test_which_events_the_picture_marks() -> None:

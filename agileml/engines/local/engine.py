@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import secrets
 
-from agileml.chaos import Chaos, Course
-from agileml.commit import CommitRule
 from agileml.core.work import Plan
-from agileml.engines.local.desk import Result
-from agileml.engines.local.machines import Machines
-from agileml.engines.local.post import Office
-from agileml.engines.local.provider import Provider
-from agileml.engines.local.roles import ControllerRole, NodeRole
-from agileml.engines.results import counted, model_of
+from agileml.engines.chaos import Chaos, FaultSchedule
+from agileml.engines.local.job_runner import JobRunner
+from agileml.engines.local.processes import Machines
+from agileml.engines.script import Script
 from agileml.job import Job, Listener, Trained
-from agileml.layout import Layout
-from agileml.script import Script
+from agileml.params.commit import CommitRule
+from agileml.params.layout import Layout
+from agileml.runtime.controller_client import Result
+from agileml.runtime.mailbox import Rendezvous
+from agileml.runtime.results import counted, model_of
+from agileml.runtime.role_specs import ControllerRole, NodeRole
 from agileml.trainer import Declarations, initial_model, plan_of
 
 SECRET_BYTES = 32
@@ -26,7 +26,7 @@ class LocalEngine:
 
     def run(self, job: Job, chaos: Chaos, listener: Listener) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
-        return self.play(job, Course(chaos), listener)
+        return self.play(job, FaultSchedule(chaos), listener)
 
     def play(self, job: Job, script: Script, listener: Listener) -> Trained:
         """The same with what the script has happen."""
@@ -34,18 +34,22 @@ class LocalEngine:
         plan = plan_of(trainer, trainer.shards())
         layout = Layout.cut(initial_model(trainer, job.settings.seed), job.settings.partitions)
         with Machines() as machines:
-            office = Office(machines.folder, secrets.token_bytes(SECRET_BYTES))
-            provider = Provider(
-                machines, controller_role(job, plan, office), node_role(job, plan, layout, office), script, listener
+            rendezvous = Rendezvous(machines.folder, secrets.token_bytes(SECRET_BYTES))
+            provider = JobRunner(
+                machines,
+                controller_role(job, plan, rendezvous),
+                node_role(job, plan, layout, rendezvous),
+                script,
+                listener,
             )
             result = provider.run()
         return trained(result, plan, CommitRule(layout, Declarations.of(trainer)))
 
 
-def controller_role(job: Job, plan: Plan, office: Office) -> ControllerRole:
+def controller_role(job: Job, plan: Plan, rendezvous: Rendezvous) -> ControllerRole:
     """What a job's controller is told."""
     return ControllerRole(
-        office,
+        rendezvous,
         plan,
         job.settings.partitions,
         job.source.code(),
@@ -59,9 +63,9 @@ def controller_role(job: Job, plan: Plan, office: Office) -> ControllerRole:
     )
 
 
-def node_role(job: Job, plan: Plan, layout: Layout, office: Office) -> NodeRole:
+def node_role(job: Job, plan: Plan, layout: Layout, rendezvous: Rendezvous) -> NodeRole:
     """What each of a job's nodes is told, but for its name and kind."""
-    return NodeRole("", False, office, job.source, plan, layout, job.settings, job.heartbeat_timeout)
+    return NodeRole("", False, rendezvous, job.source, plan, layout, job.settings, job.heartbeat_timeout)
 
 
 def trained(result: Result, plan: Plan, rule: CommitRule) -> Trained:

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.errors import BadInput
-from pricing_data.harvest import PriceEvent
+from pricing_data.fetched_rows import PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market, os_of_product
 from pricing_data.units import parse_time, parse_usd

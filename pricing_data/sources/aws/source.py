@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from pricing_data.errors import SourceError
-from pricing_data.harvest import Harvest, PriceBatch
+from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.sources.aws.advisor import advisor_file, interruptions_of
 from pricing_data.sources.aws.api import AwsApi
 from pricing_data.sources.aws.records import (
@@ -86,7 +86,7 @@ class AwsSource:
         rejects.report()
         return tuple(sorted(regions))
 
-    def _spot_prices(self, region: str, request: FetchRequest) -> Iterator[Harvest]:
+    def _spot_prices(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         """With each slice comes the price in force at its beginning; what AWS published late comes then."""
         history = request.history(CLOUD, region)
         begin = request.start_of(history)
@@ -104,30 +104,30 @@ class AwsSource:
                     # All at once, because only then is it known whether a record of the page was refused.
                     events = list(rejects.good(partial(price_event, region), page["SpotPriceHistory"]))
                     complete = not page.get("NextToken") and not rejects.count
-                    yield Harvest(
+                    yield FetchedRows(
                         prices=PriceBatch.of(e for e in events if request.wants_type(e.market.instance_type)),
                         covered={history: Span(begin, span.end)} if complete else {},
                     )
         rejects.report()
 
-    def _instance_types(self, region: str, request: FetchRequest) -> Iterator[Harvest]:
+    def _instance_types(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"aws/{region}: instance types")
         with self._api.client("ec2", region) as ec2:
             for page in ec2.pages("DescribeInstanceTypes", "InstanceTypes", Filters=type_filters(request.types)):
                 types = rejects.good(instance_type, page["InstanceTypes"])
-                yield Harvest(types=tuple(kind for kind in types if request.wants_type(kind.name)))
+                yield FetchedRows(types=tuple(kind for kind in types if request.wants_type(kind.name)))
         rejects.report()
 
-    def _on_demand_prices(self, region: str, request: FetchRequest) -> Iterator[Harvest]:
+    def _on_demand_prices(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"aws/{region}: on-demand prices")
         with self._api.client("pricing", region, _PRICE_LIST_REGION) as pricing:
             for filters in price_list_queries(region, request.types):
                 for page in pricing.pages("GetProducts", "PriceList", ServiceCode="AmazonEC2", Filters=filters):
                     prices = rejects.good(partial(on_demand_price, region), page["PriceList"])
-                    yield Harvest(on_demand=tuple(p for p in prices if request.wants_type(p.instance_type)))
+                    yield FetchedRows(on_demand=tuple(p for p in prices if request.wants_type(p.instance_type)))
         rejects.report()
 
-    def _placement_scores(self, region: str, request: FetchRequest) -> Iterator[Harvest]:
+    def _placement_scores(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"aws/{region}: placement scores")
         with self._api.client("ec2", region) as ec2:
             pages = ec2.pages("DescribeAvailabilityZones", "AvailabilityZones")
@@ -142,16 +142,16 @@ class AwsSource:
                     SingleAvailabilityZone=True,
                     RegionNames=[region],
                 ):
-                    yield Harvest(interruptions=tuple(rejects.good(scored, page["SpotPlacementScores"])))
+                    yield FetchedRows(interruptions=tuple(rejects.good(scored, page["SpotPlacementScores"])))
         rejects.report()
 
-    def _interruption_buckets(self, request: FetchRequest) -> Iterator[Harvest]:
+    def _interruption_buckets(self, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects("aws/-: interruption buckets")
-        yield Harvest(interruptions=interruptions_of(advisor_file(self._settings), request, rejects))
+        yield FetchedRows(interruptions=interruptions_of(advisor_file(self._settings), request, rejects))
         rejects.report()
 
 
-def _fail(error: SourceError) -> Iterator[Harvest]:
+def _fail(error: SourceError) -> Iterator[FetchedRows]:
     raise error
 
 

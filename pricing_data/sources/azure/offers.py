@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 
 from pricing_data.catalog import OnDemandPrice
 from pricing_data.errors import BadInput
-from pricing_data.harvest import Harvest, PriceBatch, PriceEvent
+from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import LINUX, Market
 from pricing_data.sources.azure.records import Record, number, text
 from pricing_data.sources.azure.sizes import spelt
@@ -102,22 +102,22 @@ class PriceSheet:
             )
         return offer
 
-    def harvest(self, offers: Iterable[Offer]) -> Harvest:
+    def harvest(self, offers: Iterable[Offer]) -> FetchedRows:
         """What a page says about prices that have taken effect; announced ones are not history yet."""
         wanted = [offer for offer in offers if self._wants(offer)]
-        return Harvest(
+        return FetchedRows(
             prices=PriceBatch.of(PriceEvent(o.market, o.start, o.price) for o in wanted if o.spot),
             on_demand=tuple(_on_demand(offer) for offer in wanted if not offer.spot),
         )
 
-    def in_force(self) -> Harvest:
+    def in_force(self) -> FetchedRows:
         """Each spot market's price at the end of the request, observed: it goes on from there."""
         at = self.request.until
         newest: dict[Market, Offer] = {}
         for offer in sorted(self._seen.values(), key=lambda offer: offer.start):
             if offer.spot and self._wants(offer):
                 newest[offer.market] = offer
-        return Harvest(
+        return FetchedRows(
             prices=PriceBatch.of(PriceEvent(o.market, at, o.price) for o in newest.values() if o.in_force(at))
         )
 

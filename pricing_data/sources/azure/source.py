@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from pricing_data.errors import SourceError, SourceUnavailable
-from pricing_data.harvest import Harvest, PriceBatch
+from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.market import api_region
 from pricing_data.sources.azure import spot
 from pricing_data.sources.azure.offers import PriceSheet
@@ -81,7 +81,7 @@ class AzureSource:
         return Task(self.cloud, region, "prices", partial(self._prices, request, region))
 
     def _account_tasks(self, account: Account, request: FetchRequest, region: str) -> Iterator[Task]:
-        pulls: dict[str, Callable[[Account, FetchRequest, str], Iterator[Harvest]]] = {
+        pulls: dict[str, Callable[[Account, FetchRequest, str], Iterator[FetchedRows]]] = {
             "machine types": _machine_types,
             "spot history": _spot_history,
             "eviction rates": _eviction_rates,
@@ -89,7 +89,7 @@ class AzureSource:
         for what, pull in pulls.items():
             yield Task(self.cloud, region, what, partial(pull, account, request, region))
 
-    def _prices(self, request: FetchRequest, region: str) -> Iterator[Harvest]:
+    def _prices(self, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
         rejects = Rejects(f"Azure retail prices of {region}")
         sheet = PriceSheet(request)
         for page in self._retail().pages(region):
@@ -111,19 +111,19 @@ def _region(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", api_region("azure", name))
 
 
-def _fail(error: SourceError) -> Iterator[Harvest]:
+def _fail(error: SourceError) -> Iterator[FetchedRows]:
     raise error
 
 
-def _machine_types(account: Account, request: FetchRequest, region: str) -> Iterator[Harvest]:
+def _machine_types(account: Account, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
     rejects = Rejects(f"Azure machine types of {region}")
     for page in account.skus(region):
         types = rejects.good(read_type, page, named)
-        yield Harvest(types=tuple(found for found in types if request.wants_type(found.name)))
+        yield FetchedRows(types=tuple(found for found in types if request.wants_type(found.name)))
     rejects.report()
 
 
-def _spot_history(account: Account, request: FetchRequest, region: str) -> Iterator[Harvest]:
+def _spot_history(account: Account, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
     history = request.history("azure", region)
     begin = request.start_of(history)
     if begin >= request.until:
@@ -139,17 +139,17 @@ def _spot_history(account: Account, request: FetchRequest, region: str) -> Itera
             points = rejects.good(spot.read_point, entries, named)
             if request.wants_type(market.instance_type):
                 events += spot.events_between(market, points, start, request.until)
-        yield Harvest(prices=PriceBatch.of(events))
+        yield FetchedRows(prices=PriceBatch.of(events))
     rejects.report()
     # Resource Graph sometimes answers with an empty table: nothing then was learnt, and the next fetch asks again.
     if found:
-        yield Harvest(covered={history: Span(begin, request.until)})
+        yield FetchedRows(covered={history: Span(begin, request.until)})
 
 
-def _eviction_rates(account: Account, request: FetchRequest, region: str) -> Iterator[Harvest]:
+def _eviction_rates(account: Account, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
     asked = f"Azure eviction rates of {region}"
     rejects = Rejects(asked)
     for page in account.rows(asked, spot.eviction_rates_query(region)):
         rates = rejects.good(lambda row: spot.read_eviction_rate(row, request.until), page, named)
-        yield Harvest(interruptions=tuple(rate for rate in rates if request.wants_type(rate.market.instance_type)))
+        yield FetchedRows(interruptions=tuple(rate for rate in rates if request.wants_type(rate.market.instance_type)))
     rejects.report()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pricing_data.errors import BadInput
-from pricing_data.harvest import PriceEvent
+from pricing_data.fetched_rows import PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.sources.azure.records import Record, listed, number, text

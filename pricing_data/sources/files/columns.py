@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 
 from pricing_data.errors import BadInput
-from pricing_data.harvest import PriceBatch
+from pricing_data.fetched_rows import PriceBatch
 from pricing_data.market import LINUX, Market
 from pricing_data.series import Ints
 from pricing_data.units import ABSURD_USD_PER_HOUR, EARLIEST, LATEST, NANOS_PER_DOLLAR

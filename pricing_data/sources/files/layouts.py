@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pricing_data.catalog import OnDemandPrice
 from pricing_data.errors import BadInput
-from pricing_data.harvest import Harvest, PriceBatch, PriceEvent
+from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.units import parse_time, parse_usd
@@ -65,10 +65,10 @@ def header_of(names: Iterable[str]) -> Header:
     )
 
 
-def harvest_of(facts: Iterable[Fact]) -> Harvest:
+def harvest_of(facts: Iterable[Fact]) -> FetchedRows:
     """Facts sorted into a harvest by their kind."""
     facts = tuple(facts)
-    return Harvest(
+    return FetchedRows(
         prices=PriceBatch.of(fact for fact in facts if isinstance(fact, PriceEvent)),
         on_demand=tuple(fact for fact in facts if isinstance(fact, OnDemandPrice)),
         interruptions=tuple(fact for fact in facts if isinstance(fact, Interruption)),

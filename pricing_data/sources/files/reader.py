@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from pricing_data.errors import BadInput
-from pricing_data.harvest import Harvest, PriceBatch, PriceEvent
+from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import Market
 from pricing_data.sources.files import columns as fast
 from pricing_data.sources.files.layouts import PRICES, Fact, Header, harvest_of, header_of
@@ -42,7 +42,7 @@ class BadRow:
 class Portion:
     """One step through a file. `position` is how many of its bytes on disk have been read."""
 
-    harvest: Harvest
+    harvest: FetchedRows
     layout: str
     rows: int
     bad: tuple[BadRow, ...]
@@ -150,7 +150,9 @@ def _portion(block: bytes, header: Header, line: int, position: int) -> tuple[Po
         found = fast.parse(block, header.columns)
         if found is not None:
             prices, bad = _second_look(block, header, line, found) if found.doubtful else (found.prices, ())
-            return Portion(Harvest(prices=prices), PRICES.name, found.rows, bad, position, header.unused), found.rows
+            return Portion(
+                FetchedRows(prices=prices), PRICES.name, found.rows, bad, position, header.unused
+            ), found.rows
     facts, bad, rows = _row_by_row(block.removesuffix(b"\n").split(b"\n"), header, line)
     return Portion(harvest_of(facts), header.layout.name, rows, bad, position, header.unused), block.count(b"\n")
 

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from pricing_data.errors import BadInput, SourceUnavailable
-from pricing_data.harvest import PriceEvent
+from pricing_data.fetched_rows import PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.sources.gcp.machines import CLOUD

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.catalog import OnDemandPrice
 from pricing_data.errors import BadInput, SourceError, SourceUnavailable
-from pricing_data.harvest import Harvest, PriceBatch, PriceEvent
+from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.sources.base import FetchRequest, Task
 from pricing_data.sources.gcp.history import Unsupported, interruptions, market_of, price_events
@@ -48,7 +48,7 @@ class GcpSource:
     def tasks(self, request: FetchRequest) -> list[Task]:
         """The tasks of each region; asks which regions there are only if none are named."""
         price_list = _PriceList(self._settings)
-        pulls: dict[str, Callable[[str, FetchRequest], Iterator[Harvest]]] = {
+        pulls: dict[str, Callable[[str, FetchRequest], Iterator[FetchedRows]]] = {
             "machine types": self._machine_types,
             "spot prices and preemption rates": partial(self._spot_history, price_list),
             "on-demand prices": partial(self._on_demand_prices, price_list),
@@ -63,14 +63,14 @@ class GcpSource:
         with _opened(self._settings) as api:
             return api.regions()
 
-    def _machine_types(self, region: str, request: FetchRequest) -> Iterator[Harvest]:
+    def _machine_types(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"gcp/{region}: machine types")
         with _opened(self._settings) as api:
             for machines in _wanted_machines(api, region, request, rejects):
-                yield Harvest(types=tuple(machine.instance_type for machine in machines))
+                yield FetchedRows(types=tuple(machine.instance_type for machine in machines))
         rejects.report()
 
-    def _spot_history(self, price_list: _PriceList, region: str, request: FetchRequest) -> Iterator[Harvest]:
+    def _spot_history(self, price_list: _PriceList, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         history = request.history(CLOUD, region)
         start = request.start_of(history)
         window = Span(max(request.since, start - LATE), request.until)
@@ -89,14 +89,14 @@ class GcpSource:
                 yield _rows(answer, region, machine, window, rejects)
         all_refused = bool(refusals) and len(refusals) == len(machines)
         if not rejects.count and not all_refused:
-            yield Harvest(covered={history: Span(start, request.until)})
-        yield Harvest(prices=PriceBatch.of(_composed_spot(unpriced, region, request.until, price_list)))
+            yield FetchedRows(covered={history: Span(start, request.until)})
+        yield FetchedRows(prices=PriceBatch.of(_composed_spot(unpriced, region, request.until, price_list)))
         rejects.report()
         if all_refused:
             raise SourceUnavailable(f"{refusals[0]}: check the type, no history came of all {len(machines)} asked for")
         _note(f"gcp/{region}: no capacity history of some of {len(machines)} machine types", refusals)
 
-    def _on_demand_prices(self, price_list: _PriceList, region: str, request: FetchRequest) -> Iterator[Harvest]:
+    def _on_demand_prices(self, price_list: _PriceList, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"gcp/{region}: on-demand prices")
         rates = price_list.rates()
         with _opened(self._settings) as api:
@@ -105,7 +105,7 @@ class GcpSource:
             OnDemandPrice(CLOUD, region, machine.name, LINUX, quote.as_of, quote.price, SOURCE)
             for machine, quote in quotes(machines, region, "on-demand", rates, rejects)
         ]
-        yield Harvest(on_demand=tuple(prices))
+        yield FetchedRows(on_demand=tuple(prices))
         unknown = [machine.name for machine in machines if recipe(machine) is None]
         _note(f"gcp/{region}: not known what the price of a machine type is composed of", unknown)
         rejects.report()
@@ -152,13 +152,15 @@ def _listed(api: GcpApi, region: str, request: FetchRequest) -> list[Machine]:
     return [machine for page in _wanted_machines(api, region, request, unreported) for machine in page]
 
 
-def _rows(answer: CapacityHistoryResponse, region: str, machine: Machine, window: Span, rejects: Rejects) -> Harvest:
+def _rows(
+    answer: CapacityHistoryResponse, region: str, machine: Machine, window: Span, rejects: Rejects
+) -> FetchedRows:
     try:
         market = market_of(answer, region, machine.name)
     except BadInput as error:
         rejects.add(error)
-        return Harvest()
-    return Harvest(
+        return FetchedRows()
+    return FetchedRows(
         prices=PriceBatch.of(price_events(market, answer, window, rejects)),
         interruptions=interruptions(market, answer, window, rejects),
     )

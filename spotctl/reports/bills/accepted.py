@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spotctl.ledger.rows import Row
-from spotctl.orchestrator.events import Corrected
 from spotctl.reports.bills.reconcile import Agreement, Kind
+from spotctl.runlog.events import Corrected
 
 
 def corrections(agreement: Agreement, rows: Iterable[Row], bill: str) -> list[tuple[str, Corrected]]:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agileml.core.arrangement import VERSIONS_OF_AN_EPOCH as FIRST
+from agileml.core.assignment import VERSIONS_OF_AN_EPOCH as FIRST
 from agileml.core.controller import Controller
+from agileml.core.controller_state import Mode
 from agileml.core.events import (
     ControllerSettings,
     Failed,
@@ -24,11 +25,10 @@ from agileml.core.events import (
 )
 from agileml.core.members import IN_EPOCH, Phase
 from agileml.core.recovery import INIT
-from agileml.core.stages import Learned
-from agileml.core.standing import Mode
 from agileml.core.work import Plan
 from agileml.errors import InvalidTransition
-from agileml.messages import (
+from agileml.policies.stage import Learned
+from agileml.protocol.messages import (
     Adopted,
     Broken,
     Collect,

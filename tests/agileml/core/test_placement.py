@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agileml.core.placement import Footprint, Thresholds, actives, placed, spread, stage_of
-from agileml.messages import Table
+from agileml.protocol.messages import Table
 
 HOSTS = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8)
 CURRENT = st.lists(st.sampled_from(["", *"abcdefghxyz"]), min_size=1, max_size=24)

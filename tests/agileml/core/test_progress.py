@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agileml.core.progress import Clocked, Ledger
 from agileml.core.work import Plan
-from agileml.messages import Move, Progress, WorkDone
+from agileml.protocol.messages import Move, Progress, WorkDone
 
 PLAN = Plan((4, 4), 0, 2)
 

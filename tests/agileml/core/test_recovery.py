@@ -10,7 +10,7 @@ from agileml.core.members import Members, Phase
 from agileml.core.progress import Ledger
 from agileml.core.recovery import CHECKPOINT, INIT, Copies, common, way_back
 from agileml.core.work import Plan
-from agileml.messages import Progress, Table
+from agileml.protocol.messages import Progress, Table
 
 PLAN = Plan((4, 4), 0, 2)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agileml.core.work import FINGERPRINT_MASK, Coverage, Plan, cover_fingerprint
-from agileml.messages import Cover
+from agileml.protocol.messages import Cover
 
 PLANS = st.builds(
     Plan, st.lists(st.integers(0, 20), min_size=1, max_size=4).map(tuple), st.integers(0, 8), st.integers(1, 7)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agileml.script import Act, Evict, Join, KillController, KillNodes, Machine
+from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, Machine
 
 Choice = Callable[[Sequence[Machine]], Act]
 

@@ -15,9 +15,9 @@ from agileml import reference
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.local import LocalEngine
+from agileml.engines.script import Act, KillNodes, Machine, Script
 from agileml.job import Job, Trained
-from agileml.node import JobSettings
-from agileml.script import Act, KillNodes, Machine, Script
+from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
 from tests.agileml.engines.jobs import Choice, Timetable, evict, join, kill, kill_controller, processes, reliable
 from tests.agileml.toys import Decades

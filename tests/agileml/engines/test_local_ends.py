@@ -16,10 +16,10 @@ import pytest
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.local import LocalEngine
+from agileml.engines.script import Act, Join, Machine
 from agileml.errors import AgileMLError, Unrecoverable
 from agileml.job import Job
-from agileml.node import JobSettings
-from agileml.script import Act, Join, Machine
+from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
 from tests.agileml.engines.jobs import Timetable, kill, processes, transient
 
@@ -114,7 +114,7 @@ def test_a_host_that_is_killed_takes_everything_with_it(tmp_path: Path, left_beh
 RUN = """
 import sys
 from tests.agileml.engines.test_local_ends import job
-from agileml.chaos import Chaos
+from agileml.engines.chaos import Chaos
 from agileml.engines.local import LocalEngine
 from pathlib import Path
 LocalEngine().run(job(Path(sys.argv[1]), clocks=10**6), Chaos(), lambda iteration: print(iteration.clock, flush=True))

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.engines.network import Network, Wire
+from agileml.engines.sim.network import Network, Wire
 
 SECOND = 1000
 """Bytes that a card sends or takes in within a second."""

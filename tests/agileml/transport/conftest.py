@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agileml.transport.meeting import Meeting
+from tests.agileml.transport.links import Meeting
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 import numpy as np
 
 from agileml.transport import Connected, Endpoint, Event, Identity, Lost, Received, Rejected, parse_address
-from tests.agileml.transport.meeting import SECRET
+from tests.agileml.transport.links import SECRET
 
 FOREVER = 60.0
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from agileml import messages
-from agileml.deltas import RowDelta
+from agileml.params.deltas import RowDelta
+from agileml.protocol import messages
 from agileml.transport.codec import Codec
 from agileml.transport.errors import BadMessage, Unsendable
 

@@ -31,7 +31,7 @@ from agileml.transport import (
     UnixAddress,
     Unsendable,
 )
-from tests.agileml.transport.meeting import SECRET, Clock, Meeting
+from tests.agileml.transport.links import SECRET, Clock, Meeting
 
 
 @pytest.fixture(params=["unix", "tcp"])

@@ -16,7 +16,7 @@ import pytest
 from agileml.transport import Connected, Limits, Lost, Received, Rejected, Settings, TcpAddress, UnixAddress
 from agileml.transport.framing import encode
 from agileml.transport.handshake import Handshake, Identity
-from tests.agileml.transport.meeting import SECRET, Clock, Meeting
+from tests.agileml.transport.links import SECRET, Clock, Meeting
 
 
 @pytest.fixture

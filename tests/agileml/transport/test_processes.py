@@ -10,7 +10,7 @@ import pytest
 from agileml.transport import Address, Connected, Lost, Received, Rejected, TcpAddress
 from agileml.transport.framing import Array
 from tests.agileml.transport import peers
-from tests.agileml.transport.meeting import Meeting
+from tests.agileml.transport.links import Meeting
 
 
 @pytest.fixture(params=["unix", "tcp"])

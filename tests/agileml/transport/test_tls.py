@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from agileml.transport import BadAddress, Connected, Received, Rejected, Settings, TcpAddress, Tls
-from tests.agileml.transport.meeting import Meeting
+from tests.agileml.transport.links import Meeting
 
 HERE = TcpAddress("127.0.0.1", 0)
 

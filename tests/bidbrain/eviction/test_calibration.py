@@ -9,7 +9,7 @@ from bidbrain.errors import TooLittleHistory
 from bidbrain.eviction.bids import Above, Bid, Fixed
 from bidbrain.eviction.calibration import Plan, Predicted, calibrate, score
 from pricing_data.catalog import Catalog
-from pricing_data.harvest import Harvest, PriceBatch
+from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.series import PriceSeries
 from pricing_data.sources.files import read
 from pricing_data.store.table import PriceTable
@@ -99,7 +99,7 @@ def test_on_the_market_of_2016_it_beats_both_shares(shared_data: Path) -> None:
     table = PriceTable.of(
         PriceBatch.joined(part.harvest.prices for part in read(prices / "aws_us-east-1_2016-02-24_2016-04-05.csv.gz"))
     )
-    lists = Harvest.joined(part.harvest for part in read(prices / "aws_on_demand_linux.csv.gz"))
+    lists = FetchedRows.joined(part.harvest for part in read(prices / "aws_on_demand_linux.csv.gz"))
     catalog = Catalog((), lists.on_demand)
     for bid, floor in ((Above(parse_usd("0.001")), 0.08), (Above(parse_usd("0.01")), 0.05), (None, 0.03)):
         markets = [(one, bid or Fixed(catalog.on_demand(one.market, one.first).price)) for one in table]

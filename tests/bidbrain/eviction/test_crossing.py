@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bidbrain.errors import TooLittleHistory
 from bidbrain.eviction.crossing import CrossingHistory
-from pricing_data.harvest import PriceBatch
+from pricing_data.fetched_rows import PriceBatch
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.sources.files import read

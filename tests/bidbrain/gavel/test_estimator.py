@@ -21,7 +21,7 @@ from bidbrain.gavel.estimator import (
     shares_of,
 )
 from bidbrain.gavel.problem import FloatArray
-from spotctl.gavel.files import read_throughputs
+from spotctl.files.throughputs import read_throughputs
 
 SEEDS = st.integers(0, 2**32)
 

@@ -20,7 +20,7 @@ from bidbrain.gavel.simulator.queue import InOrder
 from bidbrain.gavel.simulator.results import finish_time_fairness, job_results, summarise, utilization
 from bidbrain.gavel.simulator.scenario import Scenario, Settings, Sharing
 from bidbrain.gavel.workload import BadWorkload
-from spotctl.gavel.files import read_throughputs, read_trace
+from spotctl.files.throughputs import read_throughputs, read_trace
 from tests.bidbrain.gavel.clusters import (
     Fixed,
     Whim,

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from pricing_data.errors import AccessDenied, MissingCredentials, SourceUnavailable
-from pricing_data.harvest import PriceEvent
+from pricing_data.fetched_rows import PriceEvent
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, HOUR, SECOND, Span, format_time, parse_time, parse_usd

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
-from pricing_data.harvest import Harvest, PriceEvent
+from pricing_data.fetched_rows import FetchedRows, PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.sources.azure import AzureSource
@@ -177,7 +177,7 @@ def test_regions_are_taken_in_any_spelling_and_once(azure: AzureWorld) -> None:
 def test_only_the_types_asked_for_are_kept_and_covered_apart(azure: AzureWorld) -> None:
     truths = filled(azure, 3)
     brought = azure.pull(request(regions=("eastus",), types=("Standard_NC*",)))
-    every = Harvest.joined(found.all for found in brought.values())
+    every = FetchedRows.joined(found.all for found in brought.values())
     assert {found.name for found in every.types} == {"Standard_NC6s_v3", "Standard_NC24ads_A100_v4"}
     assert {market.instance_type for market in every.prices.markets} == {found.name for found in every.types}
     assert {found.instance_type for found in every.on_demand} == {found.name for found in every.types}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pricing_data.catalog import InstanceType
 from pricing_data.errors import BadInput
-from pricing_data.harvest import Harvest, PriceEvent
+from pricing_data.fetched_rows import FetchedRows, PriceEvent
 from pricing_data.market import Market
 from pricing_data.sources.azure.offers import PriceSheet, read_offer
 from pricing_data.sources.azure.sizes import accelerator_of, read_type, spelt
@@ -177,14 +177,14 @@ def test_a_broken_item_is_refused(change: Row) -> None:
         read_offer(item(**change))
 
 
-def read(*items: Row) -> tuple[list[PriceEvent], list[PriceEvent], Harvest]:
+def read(*items: Row) -> tuple[list[PriceEvent], list[PriceEvent], FetchedRows]:
     """The changes, the observations at the end, and all else of a price list."""
     sheet = PriceSheet(REQUEST)
     page = sheet.harvest(offer for offer in map(sheet.read, items) if offer is not None)
     return events_of(page), events_of(sheet.in_force()), page
 
 
-def events_of(harvest: Harvest) -> list[PriceEvent]:
+def events_of(harvest: FetchedRows) -> list[PriceEvent]:
     batch = harvest.prices
     return [
         PriceEvent(batch.markets[code], int(time), int(price))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pricing_data.errors import BadInput
-from pricing_data.harvest import Harvest
+from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import Market
 from pricing_data.sources.files import Portion, read, reader
 from pricing_data.sources.files.layouts import harvest_of, header_of
@@ -33,7 +33,9 @@ def whole(path: Path) -> Portion:
     portions = list(read(path))
     bad = tuple(row for portion in portions for row in portion.bad)
     rows = sum(portion.rows for portion in portions)
-    return Portion(Harvest.joined(p.harvest for p in portions), portions[0].layout, rows, bad, portions[-1].position)
+    return Portion(
+        FetchedRows.joined(p.harvest for p in portions), portions[0].layout, rows, bad, portions[-1].position
+    )
 
 
 def prices_in(path: Path) -> dict[tuple[str, int], int]:

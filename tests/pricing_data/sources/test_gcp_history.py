@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing_data.errors import BadInput
-from pricing_data.harvest import PriceEvent
+from pricing_data.fetched_rows import PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries

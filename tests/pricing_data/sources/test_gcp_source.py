@@ -15,7 +15,7 @@ from google.auth.transport.requests import AuthorizedSession
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.errors import SourceUnavailable
-from pricing_data.harvest import PriceEvent
+from pricing_data.fetched_rows import PriceEvent
 from pricing_data.sources.gcp.source import LATE
 from pricing_data.units import DAY, Span, parse_time
 from tests.servers.gcp import Gcp, history, machine

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from pricing_data.harvest import Harvest, PriceBatch
+from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.store import PriceStore
 from pricing_data.store.table import PriceTable
 from tests.pricing_data.histories import random_batch
@@ -20,13 +20,13 @@ WRITER = """
 import sys
 from pathlib import Path
 from tests.pricing_data.store.test_crash import batches
-from pricing_data.harvest import Harvest
+from pricing_data.fetched_rows import FetchedRows
 from pricing_data.store import PriceStore
 store = PriceStore(Path(sys.argv[1]))
 order = list(batches())
 print("ready", flush=True)
 for batch in order if sys.argv[2] == "forward" else reversed(order):
-    store.commit(Harvest(prices=batch))
+    store.commit(FetchedRows(prices=batch))
     print("committed", flush=True)
 store.compact()
 """
@@ -104,4 +104,4 @@ def test_a_commit_that_returned_survives_a_kill(tmp_path: Path) -> None:
             seen += writer.stdout.readline() == "committed\n"
         writer.send_signal(signal.SIGKILL)
     assert whole_batches(store) >= 3
-    store.commit(Harvest())
+    store.commit(FetchedRows())

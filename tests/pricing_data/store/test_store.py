@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.errors import StoreError, UnknownMarket
-from pricing_data.harvest import Harvest, PriceBatch, PriceEvent
+from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.store import Committed, PriceStore
 from pricing_data.store.segments import _ROW_GROUP
@@ -22,8 +22,8 @@ from tests.pricing_data.histories import START, events, market, random_batch
 from tests.pricing_data.store.test_table import contents, expected
 
 
-def prices(*rows: PriceEvent) -> Harvest:
-    return Harvest(prices=PriceBatch.of(rows))
+def prices(*rows: PriceEvent) -> FetchedRows:
+    return FetchedRows(prices=PriceBatch.of(rows))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_it_counts_what_was_new_known_and_contradicted(store: PriceStore) -> Non
 
 def test_one_market_is_read_alone_across_row_groups(store: PriceStore) -> None:
     batch = random_batch(seed=1, markets=7, rows=3 * _ROW_GROUP)
-    store.commit(Harvest(prices=batch))
+    store.commit(FetchedRows(prices=batch))
     whole = {one.market: one for one in PriceTable.of(batch)}
     assert {named: store.series(named) for named in batch.markets} == whole
     some = batch.markets[1::3]
@@ -80,8 +80,8 @@ def test_facts_are_kept_and_the_later_one_of_a_key_counts(store: PriceStore) -> 
     small, large = InstanceType("aws", "c4.xlarge", 4, 7.5), InstanceType("aws", "c4.xlarge", 8, 7.5)
     price = OnDemandPrice("aws", "us-east-1", "c4.xlarge", "linux", START, 199_000_000, "list")
     band = Interruption(market(), "monthly-bucket", START, 0.05, 0.1, "advisor")
-    store.commit(Harvest(types=(small,), on_demand=(price,), interruptions=(band,)))
-    store.commit(Harvest(types=(large,), on_demand=(price,), interruptions=(band,)))
+    store.commit(FetchedRows(types=(small,), on_demand=(price,), interruptions=(band,)))
+    store.commit(FetchedRows(types=(large,), on_demand=(price,), interruptions=(band,)))
     catalog = store.catalog()
     assert catalog.types == (large,)
     assert catalog.prices == (price,)
@@ -91,9 +91,9 @@ def test_facts_are_kept_and_the_later_one_of_a_key_counts(store: PriceStore) -> 
 
 def test_covered_spans_grow_where_they_touch(store: PriceStore) -> None:
     for span in (Span(10, 20), Span(20, 30), Span(5, 12)):
-        store.commit(Harvest(covered={"aws/us-east-1": span}))
+        store.commit(FetchedRows(covered={"aws/us-east-1": span}))
     assert store.covered == {"aws/us-east-1": Span(5, 30)}
-    store.commit(Harvest(covered={"aws/us-east-1": Span(50, 60)}))
+    store.commit(FetchedRows(covered={"aws/us-east-1": Span(50, 60)}))
     assert store.covered == {"aws/us-east-1": Span(50, 60)}
 
 
@@ -170,7 +170,7 @@ def test_a_full_disk_leaves_the_store_as_it_was(tmp_path: Path) -> None:
         store = PriceStore(disk / "prices")
         store.commit(prices(PriceEvent(market(), START, 1)))
         with pytest.raises(StoreError, match="is full; free some space"):
-            store.commit(Harvest(prices=random_batch(seed=2, markets=5, rows=200_000)))
+            store.commit(FetchedRows(prices=random_batch(seed=2, markets=5, rows=200_000)))
         assert store.series(market()).prices.tolist() == [1]
         assert store.commit(prices(PriceEvent(market(), START + 1, 2))) == Committed(added=1)
         assert len(list(store.root.glob("*.parquet"))) == 2
@@ -184,12 +184,12 @@ def test_a_file_size_limit_leaves_the_store_as_it_was(store: PriceStore) -> None
     script = f"""
 import resource, signal
 from pathlib import Path
-from pricing_data.harvest import Harvest
+from pricing_data.fetched_rows import FetchedRows
 from pricing_data.store import PriceStore
 from tests.pricing_data.histories import random_batch
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-PriceStore(Path({str(store.root)!r})).commit(Harvest(prices=random_batch(seed=2, markets=5, rows=200_000)))
+PriceStore(Path({str(store.root)!r})).commit(FetchedRows(prices=random_batch(seed=2, markets=5, rows=200_000)))
 """
     ended = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
     assert "StoreError: price store: cannot write" in ended.stderr
@@ -210,7 +210,7 @@ def test_files_of_others_in_the_folder_are_left_alone(store: PriceStore) -> None
 
 
 def test_a_segment_that_rots_is_noticed_and_not_served(store: PriceStore) -> None:
-    store.commit(Harvest(prices=random_batch(seed=4, markets=3, rows=3000)))
+    store.commit(FetchedRows(prices=random_batch(seed=4, markets=3, rows=3000)))
     path = store.segment_paths()[0]
     whole = path.read_bytes()
     good = contents(store.table())

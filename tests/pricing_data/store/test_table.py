@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from pricing_data.harvest import PriceBatch, PriceEvent
+from pricing_data.fetched_rows import PriceBatch, PriceEvent
 from pricing_data.store.table import NO_ROWS, PriceTable, novelty
 from tests.pricing_data.histories import events
 

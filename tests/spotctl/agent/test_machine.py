@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from spotctl.agent.clock import MarketClock
-from spotctl.agent.fate import Fate
 from spotctl.agent.files import replace_json
 from spotctl.agent.lease import LeaseHolder
+from spotctl.agent.planned_ending import PlannedEnding
 from spotctl.agent.processes import MARK, kill, marked
 
 CODE = Path(__file__).parents[3]
@@ -80,7 +80,7 @@ class Rig:
         self.folder, self.clock = root / "machines" / "m" / "0", MarketClock(root / "clock.json")
         self.folder.mkdir(parents=True)
         self.clock.start(0, 1.0)
-        self.write("fate.json", asdict(Fate(0)))
+        self.write("fate.json", asdict(PlannedEnding(0)))
         self.write("lease.json", {"until": FOREVER})
 
     def write(self, name: str, values: dict[str, Any]) -> None:
@@ -208,7 +208,7 @@ def test_an_eviction_kills_all_without_asking(rig: Rig, code: str) -> None:
     eventually(lambda: rig.output == "here\n")
     assert len(rig.running) == (1 if code == STUBBORN else 3)
     taken_at = rig.clock.now() + SECOND // 2
-    rig.write("fate.json", asdict(Fate(0, taken_at)))
+    rig.write("fate.json", asdict(PlannedEnding(0, taken_at)))
     assert rig.ended() == (taken_at, "evicted")
     assert rig.read("notice.json") is None
     assert rig.output == "here\n"
@@ -231,7 +231,7 @@ def test_a_notice_is_handed_on(rig: Rig, term: bool) -> None:
     rig.start()
     eventually(lambda: rig.output == "here\n")
     now = rig.clock.now()
-    rig.write("fate.json", asdict(Fate(0, now + 2 * SECOND, now)))
+    rig.write("fate.json", asdict(PlannedEnding(0, now + 2 * SECOND, now)))
     eventually(lambda: rig.read("notice.json"))
     assert rig.read("notice.json") == {"until": now + 2 * SECOND}
     holder = LeaseHolder(rig.folder / "job")
@@ -280,7 +280,7 @@ def test_an_end_that_was_slept_through_counts_from_its_moment(rig: Rig) -> None:
     eventually(lambda: rig.output == "here\n")
     os.kill(rig.pid, signal.SIGSTOP)
     now = rig.clock.now()
-    rig.write("fate.json", asdict(Fate(0, now + 2000, now + 1000)))
+    rig.write("fate.json", asdict(PlannedEnding(0, now + 2000, now + 1000)))
     rig.write("lease.json", {"until": now + 3000})
     eventually(lambda: rig.clock.now() > now + 4000)
     os.kill(rig.pid, signal.SIGCONT)

@@ -9,18 +9,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from pricing_data.harvest import Harvest, PriceBatch, PriceEvent
+from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import Market
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY
 from spotctl.config import Settings
 from spotctl.doctor import here
 from spotctl.doctor.findings import Finding, Level, exit_code
-from spotctl.providers.base import Order
-from spotctl.providers.local import LocalProvider
+from spotctl.machines.base import Order
+from spotctl.machines.local import LocalProvider
 from tests.spotctl.cli import spotctl
-from tests.spotctl.providers.leaving import kill_all
-from tests.spotctl.providers.markets import BEGIN, BID, CALM, CLOSES, market
+from tests.spotctl.machines.leaving import kill_all
+from tests.spotctl.machines.markets import BEGIN, BID, CALM, CLOSES, market
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def test_a_full_disk(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_old_prices_are_named_with_their_cure(home: Path) -> None:
     events = [PriceEvent(Market("aws", "us-east-1", "us-east-1a", "c5.large"), at, 5) for at in (0, DAY)]
-    PriceStore(home / "prices").commit(Harvest(prices=PriceBatch.of(events)))
+    PriceStore(home / "prices").commit(FetchedRows(prices=PriceBatch.of(events)))
     fresh = found(home, DAY + here.STALE)["prices", "aws"]
     assert (fresh.level, fresh.told) == (Level.GOOD, "the newest is 7 d old")
     stale = found(home, 2 * DAY + here.STALE)["prices", "aws"]

@@ -19,21 +19,21 @@ import numpy as np
 from pricing_data.library import Library, Selection
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
-from spotctl.jobspec import file
-from spotctl.jobspec.job import JobSpec, Training
-from spotctl.jobspec.written import written
-from spotctl.launch.terms import expectation, plan_of, tariff_of, terms_of
-from spotctl.orchestrator.events import Moment, Progressed, RentIntended, RunBegan, Stretch
-from spotctl.orchestrator.execute import Executor, Journal, Patience
-from spotctl.orchestrator.log import EventLog
-from spotctl.orchestrator.reconcile import Pace, Terms
-from spotctl.orchestrator.runner import Brief, Limits, Runner
-from spotctl.orchestrator.state import EVICTED, Held, RunState
-from spotctl.orchestrator.workload import DONE, Verdict
+from spotctl.files.job import reader
+from spotctl.files.job.spec import JobSpec, Training
+from spotctl.files.job.writer import written
+from spotctl.machines.base import Machine, Payload
+from spotctl.machines.fake import FakeProvider
+from spotctl.machines.replayed import Replayed, Warnings
 from spotctl.planning.values import JobPlan
-from spotctl.providers.base import Machine, Payload
-from spotctl.providers.fake import FakeProvider
-from spotctl.providers.replayed import Replayed, Warnings
+from spotctl.run.execute import Executor, Journal, Patience
+from spotctl.run.reconcile import Pace, Terms
+from spotctl.run.service import Brief, Limits, Runner
+from spotctl.run.terms import expectation, plan_of, tariff_of, terms_of
+from spotctl.run.workload import DONE, Verdict
+from spotctl.runlog.events import Moment, Progressed, RentIntended, RunBegan, Stretch
+from spotctl.runlog.state import EVICTED, Held, RunState
+from spotctl.runlog.store import EventLog
 
 JOB = """\
 name: nightly-recsys
@@ -164,7 +164,7 @@ def nights(
     home.mkdir(parents=True, exist_ok=True)
     path = home / "job.yaml"
     path.write_text(job)
-    spec, known = file.load(path), Library(PriceStore(home / "prices"))
+    spec, known = reader.load(path), Library(PriceStore(home / "prices"))
     market = Replayed.of(known.table(known.require(Selection(clouds=("local",)))))
     with EventLog(home / "log.sqlite") as log:
         return [
@@ -199,7 +199,7 @@ def _night(
     def choose() -> tuple[Any, Terms]:
         found = plan(spec, begin)
         journal.write(expectation(found))
-        return found.mandate, terms_of(found)
+        return found.constraints, terms_of(found)
 
     work = Shift(_clocks(spec), truth, rng, begin)
     executor = Executor(journal, provider, work, Pace(), Patience(attempts=1))

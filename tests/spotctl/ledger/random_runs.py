@@ -11,10 +11,10 @@ from bidbrain.billing import BILLING_RULES, billing_rule
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
-from spotctl.orchestrator import events as ev
-from spotctl.orchestrator.events import Event
-from spotctl.orchestrator.guard import Tariff
-from spotctl.orchestrator.log import Row
+from spotctl.runlog import events as ev
+from spotctl.runlog.budget import Tariff
+from spotctl.runlog.events import Event
+from spotctl.runlog.store import Row
 
 BEGIN = parse_time("2026-03-01T21:30:00Z")
 MARKETS = tuple(

@@ -62,9 +62,9 @@ class Sums:
 def counted(raw: Raw, rule: str, prices: Steps, now: int = 0) -> Sums:
     """The sums of a run; machines that run are counted up to `now`, or to the last row."""
     told, sums = listened(raw), Sums()
-    replacing = replacements(told)
+    atomic_write = replacements(told)
     for machine in told.machines.values():
-        count_machine(machine, told, rule, prices, max(now, told.last), machine.id in replacing, sums)
+        count_machine(machine, told, rule, prices, max(now, told.last), machine.id in atomic_write, sums)
     for sent in told.sent:
         key = (sent["id"], sent["at"] // DAY, "egress", "working")
         amount = sent["bytes"] * sent["price"] * 3600 // 2**30

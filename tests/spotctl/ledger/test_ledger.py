@@ -20,13 +20,13 @@ from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, SECOND
 from spotctl.config import Settings
 from spotctl.ledger import Kind, Ledger, Use, micro_dollars, priced, project
-from spotctl.ledger.reading import read
-from spotctl.orchestrator import events as ev
-from spotctl.orchestrator import guard, log
-from spotctl.orchestrator.events import Event, to_json
-from spotctl.orchestrator.state import fold
+from spotctl.ledger.read import read
 from spotctl.reports import cost
-from spotctl.reports.story import stories_of
+from spotctl.reports.run_timeline import stories_of
+from spotctl.runlog import budget, store
+from spotctl.runlog import events as ev
+from spotctl.runlog.events import Event, to_json
+from spotctl.runlog.state import fold
 from tests.spotctl.ledger import seconds
 from tests.spotctl.ledger.histories import JOB, nights
 from tests.spotctl.ledger.random_runs import RandomRun
@@ -55,7 +55,7 @@ def test_a_count_by_the_second_comes_to_the_same(seed: int) -> None:
         sums = seconds.counted(raw(run), run.rule, run.steps, run.now)
         assert by_machine(found, "amount") == {key: amount for key, amount in sums.billed.items() if amount}, number
         assert by_machine(found, "on_demand") == {key: amount for key, amount in sums.listed.items() if amount}, number
-        assert found.amount == guard.spent(fold(run.rows), run.now, run.tariff)
+        assert found.amount == budget.spent(fold(run.rows), run.now, run.tariff)
         assert not any(row.settled for row in found.rows)
 
 
@@ -64,7 +64,7 @@ def test_the_guard_and_the_ledger_say_the_same_after_every_event(seed: int) -> N
     run = RandomRun(np.random.default_rng([5, seed]))
     for count in range(1, len(run.rows) + 1):
         part = run.rows[:count]
-        assert project(part, run.tariff, run.now).amount == guard.spent(fold(part), run.now, run.tariff)
+        assert project(part, run.tariff, run.now).amount == budget.spent(fold(part), run.now, run.tariff)
 
 
 def settled(run: RandomRun) -> None:
@@ -77,11 +77,11 @@ def settled(run: RandomRun) -> None:
     run.end(ev.RunEnded("done", "", 1))
 
 
-def no_prices() -> guard.Tariff:
+def no_prices() -> budget.Tariff:
     def asked(*_: object) -> Any:  # noqa: ANN401 - nothing comes back
         raise AssertionError("what is settled needs no prices but those of the log")
 
-    return guard.Tariff(asked, asked)
+    return budget.Tariff(asked, asked)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -135,7 +135,7 @@ def test_rows_cover_each_life_within_days(seed: int) -> None:
         mine = [row for row in rows if row.machine == held.id and row.kind is Kind.COMPUTE and row.begin < row.end]
         edges = [held.started, *(row.end for row in mine)]
         assert [row.begin for row in mine] == edges[:-1]
-        assert edges[-1] == guard.life_of(held, run.now).end
+        assert edges[-1] == budget.life_of(held, run.now).end
         assert all(row.begin // DAY == (row.end - 1) // DAY for row in mine)
 
 
@@ -156,7 +156,7 @@ def test_an_evicted_machine_by_hand() -> None:
         (8400, ev.RunEnded("done", "", 0)),
     ]
     told = project(
-        [log.Row(number, "job-1", at + moment * SECOND, event) for number, (moment, event) in enumerate(rows)],
+        [store.Row(number, "job-1", at + moment * SECOND, event) for number, (moment, event) in enumerate(rows)],
         no_prices(),
     ).rows
     assert [(row.kind, row.use, (row.begin - at) // SECOND, row.price, row.amount, row.on_demand) for row in told] == [
@@ -191,7 +191,7 @@ def test_a_node_of_a_gang_waits_between_two_attempts() -> None:
         (99, ev.RunEnded("done", "", 0)),
     ]
     told = project(
-        [log.Row(number, "job-1", at + moment * SECOND, event) for number, (moment, event) in enumerate(rows)],
+        [store.Row(number, "job-1", at + moment * SECOND, event) for number, (moment, event) in enumerate(rows)],
         no_prices(),
     ).rows
     assert [(row.use, (row.end - at) // SECOND) for row in told] == [
@@ -216,7 +216,7 @@ def test_the_unused_rest_of_a_paid_hour_is_idle() -> None:
         ev.Priced(market, "hourly-refund", (), ()),
         ev.RunEnded("done", "", 0),
     ]
-    told = project([log.Row(number, "job-1", at, event) for number, event in enumerate(rows)], no_prices()).rows
+    told = project([store.Row(number, "job-1", at, event) for number, event in enumerate(rows)], no_prices()).rows
     assert [(row.use, row.begin - at, row.end - at, row.amount) for row in told] == [
         (Use.WORKING, 0, 600 * SECOND, 600 * 400),
         (Use.IDLE, 600 * SECOND, 600 * SECOND, 3000 * 400),
@@ -232,7 +232,7 @@ def test_one_rounding_half_to_even() -> None:
 def test_the_log_gives_back_what_was_written(tmp_path: Path) -> None:
     run = RandomRun(np.random.default_rng(8))
     settled(run)
-    with log.EventLog(tmp_path / "log.sqlite") as opened:
+    with store.EventLog(tmp_path / "log.sqlite") as opened:
         for row in run.rows:
             opened.append(row.run, row.at, row.event)
         assert project(opened.of_run(run.run), no_prices()) == project(run.rows, no_prices())

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import HOUR, MINUTE
-from spotctl.jobspec.file import loads
-from spotctl.jobspec.job import ByClock, JobSpec, Within
-from spotctl.nightly.conduct import for_tonight
+from spotctl.files.job.reader import loads
+from spotctl.files.job.spec import ByClock, JobSpec, Within
 from spotctl.nightly.hours import Night
+from spotctl.nightly.tonight import for_tonight
 
 SIX = 1_780_034_400_000_000  # 2026-05-29 06:00 UTC
 NIGHT = Night(date(2026, 5, 29), SIX - 4 * HOUR, SIX)

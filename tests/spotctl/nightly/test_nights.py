@@ -19,20 +19,20 @@ import pytest
 
 from pricing_data.units import HOUR, SECOND
 from spotctl.config import load
-from spotctl.jobspec.job import JobSpec
-from spotctl.jobspec.written import written
-from spotctl.launch import launching
-from spotctl.nightly.conduct import Starter
+from spotctl.files.job.spec import JobSpec
+from spotctl.files.job.writer import written
+from spotctl.machines.base import NotPermitted
+from spotctl.machines.local import LocalProvider
 from spotctl.nightly.hours import Hours, Night, clocks_of_this_computer
 from spotctl.nightly.install import BARE
-from spotctl.nightly.room import Installed, Room
+from spotctl.nightly.state_dir import Installed, StateDir
 from spotctl.nightly.steps import CANNOT_GO_ON
-from spotctl.orchestrator.events import RunBegan, RunEnded, StopRequested
-from spotctl.orchestrator.log import EventLog, JobLock
-from spotctl.orchestrator.state import RunState, fold
-from spotctl.orchestrator.workload import DONE, NO_CAPACITY
-from spotctl.providers.base import NotPermitted
-from spotctl.providers.local import LocalProvider
+from spotctl.nightly.tonight import Starter
+from spotctl.run import runs
+from spotctl.run.workload import DONE, NO_CAPACITY
+from spotctl.runlog.events import RunBegan, RunEnded, StopRequested
+from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.store import EventLog, JobLock
 from tests.spotctl.cli import spotctl
 from tests.spotctl.launches import COMMAND, processes
 from tests.spotctl.nightly.hooks import Hook, hook
@@ -54,11 +54,11 @@ def webhook() -> Iterator[Hook]:
         yield receiver
 
 
-def installed(home: Path, run: str, hooked: Hook, more: str = "") -> Room:
+def installed(home: Path, run: str, hooked: Hook, more: str = "") -> StateDir:
     """A nightly job as `install` leaves it, without a timer."""
     path = home.parent / "job.yaml"
     path.write_text(COMMAND.format(run=json.dumps(run)) + f"notify: {{webhook: '{hooked.url}'}}\n{more}")
-    room = Room(home, "small")
+    room = StateDir(home, "small")
     half_a_day_ago = (datetime.now(clocks_of_this_computer()[0]) - timedelta(hours=12)).time()
     room.install(Installed("small", path, Hours(half_a_day_ago), "cron", os.environ["PATH"]))
     return room
@@ -275,7 +275,7 @@ def test_where_no_machine_is_to_be_had_it_is_tried_again(
             log.append(run, 1, ended)
             return fold(log.of_run(run)), ended
 
-    monkeypatch.setattr(launching, "launch", launched)
+    monkeypatch.setattr(runs, "launch", launched)
     starter = Starter(nightly, room, load(os.environ, home), UTC, scheduled=False, clock=lambda: waits.now)
     monkeypatch.setattr(starter, "stopped", waits)
     told = starter.run(Night(date(2026, 5, 1), waits.now, waits.now + hours * HOUR))

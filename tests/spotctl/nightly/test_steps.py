@@ -7,10 +7,10 @@ import pytest
 
 from pricing_data.units import HOUR, MINUTE
 from spotctl.nightly.hours import Night
-from spotctl.nightly.room import Kept
+from spotctl.nightly.state_dir import Kept
 from spotctl.nightly.steps import CANNOT_GO_ON, Found, Step, next_step
-from spotctl.orchestrator.events import RunBegan, RunEnded
-from spotctl.orchestrator.state import RunState
+from spotctl.runlog.events import RunBegan, RunEnded
+from spotctl.runlog.state import RunState
 
 AT = 1_780_000_000_000_000
 TONIGHT = Night(date(2026, 5, 2), AT, AT + 4 * HOUR)

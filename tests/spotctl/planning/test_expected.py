@@ -25,12 +25,12 @@ from spotctl.planning.expected import (
     usd_range,
     whole,
 )
-from spotctl.planning.past import Past
+from spotctl.planning.market_history import MarketHistory
 from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, spiky
 
 A, B = (Offer(offer("a.large", zone), 4.0, 20 * CENT) for zone in "ab")
 FLAT, SPIKY = flat(A.market, 4 * CENT), spiky(B.market, 4 * CENT, 30 * CENT)
-PAST = Past.of([FLAT, SPIKY], lambda _: None, NOW)
+PAST = MarketHistory.of([FLAT, SPIKY], lambda _: None, NOW)
 
 
 def under(billing: str = "hourly-refund", reliable: Rent | None = None) -> Conditions:
@@ -50,7 +50,7 @@ def test_beta_is_the_share_of_moments_before_a_spike_with_an_interval() -> None:
 
 
 def test_the_hazard_is_in_beta_beside_the_price() -> None:
-    taken = Past.of([SPIKY], lambda _: Hazard((), Exposure(1e6, 1e7)), NOW)
+    taken = MarketHistory.of([SPIKY], lambda _: Hazard((), Exposure(1e6, 1e7)), NOW)
     both = beta_of(taken, Rent(B, 8, 5 * CENT), 4 * CENT)
     alone = beta_of(PAST, Rent(B, 8, 5 * CENT), 4 * CENT)
     assert 1 - both.probability == pytest.approx((1 - alone.probability) * 2.718281828**-0.1, rel=1e-3)
@@ -141,6 +141,6 @@ def test_every_rule_has_an_answer_at_the_ends_of_beta(rule: str, beta: float) ->
 
 def test_the_past_ends_at_the_moment_and_reaches_back_far_enough_to_be_asked() -> None:
     later = flat(A.market, 9 * CENT, since=NOW - HOUR, until=NOW + 30 * HOUR)
-    history = Past.of([later], lambda _: None, NOW).histories[A.market]
+    history = MarketHistory.of([later], lambda _: None, NOW).histories[A.market]
     assert (history.last, history.last - history.first) == (NOW, 4 * HOUR)
     assert set(history.prices.tolist()) == {9 * CENT}

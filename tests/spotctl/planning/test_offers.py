@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR
-from spotctl.jobspec.job import Accelerators, Needs, Range, Resources
+from spotctl.files.job.spec import Accelerators, Needs, Range, Resources
 from spotctl.planning.offers import STALE_AFTER, Board, eligible, kind_of, table_of, why_unusable
 from tests.pricing_data.histories import START, random_batch
 from tests.spotctl.planning.worlds import BEGIN, CENT, NOW, board, catalog, flat, offer, spec

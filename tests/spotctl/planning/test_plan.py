@@ -17,7 +17,7 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR
 from spotctl.errors import BadRequest
-from spotctl.jobspec.job import Checkpoint, Command, JobSpec, Objective, Stop, Training
+from spotctl.files.job.spec import Checkpoint, Command, JobSpec, Objective, Stop, Training
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import Kind
 from spotctl.planning.plan import plan
@@ -81,13 +81,13 @@ def test_what_lost_is_judged_at_a_bid_like_the_one_that_won() -> None:
 
 def test_reliable_machines_are_the_cheapest_on_demand_unless_a_type_is_named() -> None:
     some = spec(reliable=2)
-    beside = planned(some).mandate.reliable
+    beside = planned(some).constraints.reliable
     assert beside is not None
     assert (beside.offer.market.instance_type, beside.machines, beside.bid) == ("a.large", 2, None)
     named = replace(some, resources=replace(some.resources, reliable=replace(some.resources.reliable, type="a.xlarge")))
     found = planned(named)
-    assert found.mandate.reliable is not None
-    assert found.mandate.reliable.offer.on_demand == 40 * CENT
+    assert found.constraints.reliable is not None
+    assert found.constraints.reliable.offer.on_demand == 40 * CENT
     assert found.whole.terms[-1].usd == pytest.approx(0.8 * found.whole.hours)
     unknown = replace(some, resources=replace(some.resources, reliable=replace(some.resources.reliable, type="q")))
     with pytest.raises(NotInTime, match=r"job: resources\.reliable: instance type aws/q"):
@@ -214,7 +214,7 @@ def test_what_comes_later_changes_nothing() -> None:
 
 
 def test_the_mandate_of_a_plan_is_asked_again_during_a_run() -> None:
-    made = planned(replace(spec(), strategy="price-capacity")).mandate
+    made = planned(replace(spec(), strategy="price-capacity")).constraints
     prices = {series.market: int(series.prices[-1]) for series in WORLD}
 
     def bought(now: int, *holdings: Holding) -> list[Rent]:

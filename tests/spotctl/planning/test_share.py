@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotctl.errors import BadRequest
-from spotctl.jobspec.job import Objective
+from spotctl.files.job.spec import Objective
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import Kind
 from spotctl.planning.share import Asked, companions, divide, homes

@@ -11,7 +11,7 @@ from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR, parse_time
-from spotctl.jobspec.job import Command, JobSpec, Range, Reliable, Resources, Stop, Training
+from spotctl.files.job.spec import Command, JobSpec, Range, Reliable, Resources, Stop, Training
 from spotctl.planning.offers import Board, table_of
 
 BEGIN = parse_time("2026-01-01")

@@ -15,13 +15,13 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.ledger import Row, project
-from spotctl.orchestrator import events as ev
-from spotctl.orchestrator.guard import Tariff
-from spotctl.orchestrator.log import EventLog
-from spotctl.orchestrator.log import Row as LogRow
 from spotctl.planning.regimes import billing_of
 from spotctl.reports.cost import By, Report, report
-from spotctl.reports.story import stories_of
+from spotctl.reports.run_timeline import stories_of
+from spotctl.runlog import events as ev
+from spotctl.runlog.budget import Tariff
+from spotctl.runlog.store import EventLog
+from spotctl.runlog.store import Row as LogRow
 
 NIGHT = parse_time("2026-06-01T02:00:00Z")
 NOW = parse_time("2026-07-02T09:00:00Z")

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR
 from spotctl.errors import BadRequest
-from spotctl.jobspec.file import loads
-from spotctl.jobspec.written import written
+from spotctl.files.job.reader import loads
+from spotctl.files.job.writer import written
 from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, Kind, Row, Use
-from spotctl.orchestrator import events as ev
 from spotctl.reports.answers import as_csv, as_json, as_markdown
 from spotctl.reports.cost import By, figures, groups, parse_by, report
-from spotctl.reports.story import Eviction, Story, story_of
+from spotctl.reports.run_timeline import Eviction, RunTimeline, story_of
+from spotctl.runlog import events as ev
 from tests.spotctl.reports.made import AWS, GCP, NIGHT, NOW, RELIABLE, MadeRun, report_of
 
 DOLLAR = NANO_SECONDS_PER_DOLLAR
@@ -33,7 +33,7 @@ resources: {clouds: [local], machines: 2..2}
 """
 
 
-def story(run: str = "a-1", job: str = "a", **changes: object) -> Story:
+def story(run: str = "a-1", job: str = "a", **changes: object) -> RunTimeline:
     values: dict[str, object] = {
         "run": run,
         "job": job,
@@ -47,7 +47,7 @@ def story(run: str = "a-1", job: str = "a", **changes: object) -> Story:
         "message": "",
         "work": 100,
     }
-    return Story(**{**values, **changes})  # type: ignore[arg-type]
+    return RunTimeline(**{**values, **changes})  # type: ignore[arg-type]
 
 
 def row(

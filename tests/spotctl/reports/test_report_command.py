@@ -73,7 +73,7 @@ def test_every_format_goes_to_a_file_or_to_stdout(runs: list[MadeRun], format_: 
 def test_a_run_that_goes_on_is_marked(tmp_path: Path) -> None:
     made = night(0, np.random.default_rng(1), goes_on=True)
     for market, (times, prices) in made.markets.items():
-        from spotctl.orchestrator.events import Priced
+        from spotctl.runlog.events import Priced
 
         made.tell(NIGHT + HOUR, Priced(market, "per-second", tuple(times), tuple(prices)))
     keep([made], tmp_path / "home")

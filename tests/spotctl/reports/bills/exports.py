@@ -100,7 +100,7 @@ def _gcp(name: str, begin: int, end: int, amount: Decimal, number: int) -> Line:
 
 
 def _azure(name: str, begin: int, end: int, amount: Decimal, number: int) -> Line:
-    group = "/subscriptions/5c1f/resourceGroups/spotctl/providers/Microsoft.Compute/virtualMachines"
+    group = "/subscriptions/5c1f/resourceGroups/spotctl/machines/Microsoft.Compute/virtualMachines"
     return {
         "SubscriptionId": "5c1f",
         "BillingPeriodStartDate": "06/01/2026",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from spotctl.config import Settings
 from spotctl.ledger import Kind
-from spotctl.ledger.reading import read
+from spotctl.ledger.read import read
 from tests.spotctl.cli import spotctl
 from tests.spotctl.reports.bills.exports import as_csv, lines, made_run
 from tests.spotctl.reports.made import keep

@@ -1,0 +1,1 @@
+"""The `sim` engine: virtual time and a model of the network."""

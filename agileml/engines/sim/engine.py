@@ -1,0 +1,343 @@
+"""The simulated engine: one process, virtual time, the same role code, repeatable from a seed.
+
+Nodes compute for real; how long that takes, and how long messages travel, is a model. Faults come from a script: a node
+can be killed at a time, or at a message boundary, with what it had sent lost from any point on.
+"""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+
+import numpy as np
+
+from agileml.core.controller import Controller
+from agileml.core.events import ControllerSettings, Failed, Finished, Instruction, Iteration, Lost, Remember, Tick
+from agileml.core.events import Send as Tell
+from agileml.engines.sim.network import Network, Wire
+from agileml.errors import AgileMLError, Unrecoverable
+from agileml.params.layout import Layout
+from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send
+from agileml.protocol.messages import Ready, Version, Warned
+from agileml.roles.chunk_runner import Done
+from agileml.roles.node import JobSettings, Node
+from agileml.trainer import Trainer, initial_model, plan_of
+
+TICK = 0.25
+COLLECT_AFTER = 200_000
+NOTHING_FOR = 600.0
+"""Virtual seconds without a finished clock after which a job is taken to be stuck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """How simulated machines behave: how long work takes, getting ready, and until a broken connection is noticed."""
+
+    seconds_per_item: float = 1e-5
+    seconds_per_chunk: float = 0.0
+    loading: float = 0.5
+    detection: float = 0.05
+    network: Network = field(default_factory=Network)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a job ended."""
+
+    clock: int
+    versions: tuple[Version, ...]
+    layout: Layout
+    log: list[Iteration]
+    seconds: float
+    evictions: int
+    failures: int
+    delivered: int
+
+
+class Simulation:
+    """A job on simulated nodes. `observe` is called after everything that happens."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        settings: ControllerSettings,
+        job: JobSettings,
+        machines: Machines | None = None,
+        seed: int = 0,
+        observe: Callable[[Simulation], None] | None = None,
+    ) -> None:
+        self.trainer = trainer
+        self.job = job
+        self.machines = machines or Machines()
+        self.shards = list(trainer.shards())
+        self.plan = plan_of(trainer, self.shards)
+        self.layout = Layout.cut(initial_model(trainer, job.seed), job.partitions)
+        self.controller = Controller(self.plan, job.partitions, settings)
+        self.code = settings.code
+        self.nodes: dict[str, Node] = {}
+        self.now = 0.0
+        self.log: list[Iteration] = []
+        self.delivered = 0
+        self.last_message: tuple[str, str, object] | None = None
+        self._observe = observe
+        self._rng = np.random.Generator(np.random.PCG64(seed))
+        self._wire = Wire(self.machines.network, self._rng)
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        self._checkpoints: dict[tuple[int, int], Version] = {}
+        self._launched: list[str] = []
+        self._loaded: set[str] = set()
+        self._remembered: str | None = None
+        self.away = False
+        """Whether the controller is gone and no other has taken over yet."""
+        self.warned: set[str] = set()
+        self._finished: Finished | None = None
+        self._failed: str | None = None
+        self._progress_at = 0.0
+        self._names = count()
+        self._later(TICK, self._tick)
+
+    # -- what a script does ------------------------------------------------------------------------------------------
+
+    def at(self, when: float, act: Callable[[], None]) -> None:
+        """Have something happen at a moment."""
+        heapq.heappush(self._queue, (when, next(self._order), act))
+
+    def join(self, *, reliable: bool, loading: float | None = None) -> str:
+        """A machine comes; it is ready once it has loaded."""
+        name = f"{'r' if reliable else 't'}{next(self._names)}"
+        self._launched.append(name)
+        self.nodes[name] = Node(name, self.trainer, self.shards, self.plan, self.job, self.layout)
+        self._mailbox(name, CONTROLLER, self.nodes[name].hello(reliable, self.code))
+        wait = self.machines.loading if loading is None else loading
+        self._later(wait, lambda: self._ready(name))
+        return name
+
+    def _ready(self, name: str) -> None:
+        if name in self.nodes:
+            self._loaded.add(name)
+            self._mailbox(name, CONTROLLER, Ready(name))
+
+    def warn(self, name: str, seconds: float) -> None:
+        """A machine will be taken in so many seconds, done or not."""
+        if name in self.nodes:
+            self.warned.add(name)
+            self._mailbox(name, CONTROLLER, Warned(name, seconds))
+            self._later(seconds, lambda: self.kill(name))
+
+    def kill(self, name: str, lose: Callable[[object], bool] = lambda _: False) -> None:
+        """A machine is gone at once; of what it has under way, messages that `lose` picks are lost, with all after."""
+        if self.nodes.pop(name, None) is None:
+            return
+        self._cut(name, lose)
+        self._later(self.machines.detection, lambda: self._control(Lost(name, "its connection broke")))
+
+    def suspect(self, name: str) -> None:
+        """A machine is taken for lost, as when it was silent for too long, but lives."""
+        if name in self.nodes:
+            self._control(Lost(name, "it was silent"))
+
+    def kill_controller(self, away: float = 0.2) -> None:
+        """The controller is gone, with what was under way from it or to it; another takes over after a while."""
+        self.away = True
+        for _, _, act in self._queue:
+            if isinstance(act, _Delivery) and CONTROLLER in (act.sender, act.receiver):
+                act.lost = True
+        self._later(away, self._take_over)
+
+    def under_way(self) -> Iterator[tuple[str, str, object]]:
+        """Messages that have not arrived and are not lost: sender, receiver, message."""
+        for _, _, act in self._queue:
+            if isinstance(act, _Delivery) and not act.lost:
+                yield act.sender, act.receiver, act.message
+
+    def _take_over(self) -> None:
+        settings = self.controller.settings
+        if self._remembered is None:
+            self.controller = Controller(self.plan, self.job.partitions, settings)
+        else:
+            record = json.loads(self._remembered)
+            self.controller = Controller.resume(self.plan, self.job.partitions, settings, record, self.now)
+        self.away = False
+        for name in self._launched:
+            if name not in self.nodes:
+                self._control(Lost(name, "it is not there any more"))
+        for name, node in self.nodes.items():
+            self._mailbox(name, CONTROLLER, node.hello(name.startswith("r"), self.code))
+            if name in self._loaded:
+                self._mailbox(name, CONTROLLER, Ready(name))
+
+    def _cut(self, name: str, lose: Callable[[object], bool]) -> None:
+        broken: set[str] = set()
+        # In the order in which they were sent over a link: first those that the receiver's card has begun with.
+        under_way = [
+            (act.seconds > 0, at, order, act)
+            for at, order, act in self._queue
+            if isinstance(act, _Delivery) and act.sender == name
+        ]
+        for _, _, _, act in sorted(under_way, key=lambda event: event[:3]):
+            if act.receiver in broken or lose(act.message):
+                broken.add(act.receiver)
+                act.lost = True
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Until the job is done; raises if it cannot be."""
+        with _patient_collector():
+            done = self._played()
+        controller = self.controller
+        return Outcome(
+            done.clock,
+            done.versions,
+            self.layout,
+            self.log,
+            self.now,
+            controller.evictions,
+            controller.failures,
+            self.delivered,
+        )
+
+    def _played(self) -> Finished:
+        while self._finished is None:
+            if self._failed is not None:
+                raise AgileMLError(self._failed)
+            if self.now - self._progress_at > NOTHING_FOR:
+                raise Unrecoverable(f"no clock finished for {NOTHING_FOR:g} virtual seconds; {self.story()}")
+            self.now, _, act = heapq.heappop(self._queue)
+            act()
+            if self._observe is not None:
+                self._observe(self)
+        return self._finished
+
+    def story(self) -> str:
+        """Where the job stands, for whoever has to find out why it does not go on."""
+        controller = self.controller
+        return (
+            f"{controller.mode.value} in epoch {controller.epoch}, stable {controller.stable},"
+            f" {controller.assignment}, nodes {sorted(self.nodes)}"
+        )
+
+    def _later(self, seconds: float, act: Callable[[], None]) -> None:
+        self.at(self.now + seconds, act)
+
+    def _tick(self) -> None:
+        for name in self.nodes:
+            member = self.controller.members.get(name)
+            if member is not None:
+                # Heartbeats are not sent one by one: a node that lives is heard.
+                member.heard = self.now
+        self._control(Tick())
+        self._later(TICK, self._tick)
+
+    def _mailbox(self, sender: str, receiver: str, message: object) -> None:
+        at, seconds = self._wire.reached(sender, receiver, message, self.now)
+        self.at(at, _Delivery(self, sender, receiver, message, seconds))
+
+    def take_in(self, delivery: _Delivery) -> None:
+        """A message begins to come in; it is there once the receiver's card has taken it."""
+        at = self._wire.received(delivery.receiver, delivery.seconds, self.now)
+        delivery.seconds = 0.0
+        self.at(at, delivery)
+
+    def deliver(self, sender: str, receiver: str, message: object) -> None:
+        """A message has arrived."""
+        self.delivered += 1
+        self.last_message = (sender, receiver, message)
+        if receiver == CONTROLLER:
+            self._control(message)
+        elif receiver in self.nodes:
+            self._act(receiver, self.nodes[receiver].handle(message))
+
+    def _control(self, event: object) -> None:
+        if self.away:
+            return
+        for instruction in self.controller.handle(event, self.now):
+            self._instructed(instruction)
+
+    def _instructed(self, instruction: Instruction) -> None:
+        match instruction:
+            case Remember():
+                self._remembered = json.dumps(instruction.record)
+            case Tell():
+                self._mailbox(CONTROLLER, instruction.to, instruction.message)
+            case Iteration():
+                self._progress_at = self.now
+                self.log.append(instruction)
+            case Finished():
+                self._finished = instruction
+            case Failed():
+                self._failed = instruction.why
+
+    def _act(self, name: str, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send():
+                    self._mailbox(name, action.to, action.message)
+                case Compute():
+                    self._compute(name, action)
+                case Save():
+                    version = action.version
+                    self._checkpoints[action.partition, version.clock] = version
+                    self._saved(name, action)
+                case Fetch():
+                    self._fetch(name, action)
+                case Exit():
+                    self.nodes.pop(name, None)
+
+    def _compute(self, name: str, task: Compute) -> None:
+        items = task.high - task.low
+        seconds = self.machines.seconds_per_chunk + self.machines.seconds_per_item * items
+        node = self.nodes[name]
+
+        def computed() -> None:
+            if self.nodes.get(name) is node:
+                done = node.chunk_runner.run(task)
+                self._act(name, node.computed(Done(task, seconds, done.loss_sum, done.loss_count, done.missed)))
+
+        self._later(seconds, computed)
+
+    def _saved(self, name: str, save: Save) -> None:
+        node = self.nodes[name]
+        self._act(name, node.saved(save.epoch, save.partition, save.version.clock))
+
+    def _fetch(self, name: str, fetch: Fetch) -> None:
+        node = self.nodes[name]
+        version = self._checkpoints[fetch.partition, fetch.clock]
+        self._act(name, node.fetched(fetch.epoch, fetch.partition, version))
+
+
+@contextmanager
+def _patient_collector() -> Iterator[None]:
+    """Messages come by the million and form no cycles: looking for some after every 700 costs a quarter of the time."""
+    before = gc.get_threshold()
+    gc.set_threshold(COLLECT_AFTER, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """A message under way; `seconds` is how long it will take to come in."""
+
+    simulation: Simulation
+    sender: str
+    receiver: str
+    message: object
+    seconds: float
+    lost: bool = False
+
+    def __call__(self) -> None:
+        if self.lost:
+            return
+        if self.seconds:
+            self.simulation.take_in(self)
+        else:
+            self.simulation.deliver(self.sender, self.receiver, self.message)

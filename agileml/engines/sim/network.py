@@ -1,0 +1,103 @@
+"""The simulated network: links that keep their order, network cards that take time, delays that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import exp
+from typing import Any
+
+import numpy as np
+
+from agileml.params.deltas import nbytes
+from agileml.params.layout import state_bytes
+from agileml.protocol.messages import Collected, Handover, Patch, Push, Restore, Snapshot
+
+HEADER_BYTES = 64
+"""What a message weighs besides its arrays."""
+
+
+def _of_push(message: Push) -> int:
+    return sum([nbytes(entry.delta) for part in message.parts for entry in part.entries])
+
+
+def _of_version(message: Restore | Collected) -> int:
+    return state_bytes(message.version.state)
+
+
+def _of_handover(message: Handover) -> int:
+    pending = sum(nbytes(entry.delta) for one in message.pending for entry in one.entries)
+    return pending + sum(state_bytes(version.state) for version in message.versions)
+
+
+_PAYLOADS: dict[type, Callable[[Any], int]] = {
+    Push: _of_push,
+    Snapshot: lambda message: nbytes(message.values),
+    Patch: lambda message: nbytes(message.values),
+    Restore: _of_version,
+    Collected: _of_version,
+    Handover: _of_handover,
+}
+
+
+def size_of(message: object) -> int:
+    """Bytes of a message: the arrays it carries, and a header."""
+    payload = _PAYLOADS.get(type(message))
+    return HEADER_BYTES + (payload(message) if payload else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Bytes a second of a node's card in each direction (0: no limit), seconds of latency, and random delay on top.
+
+    `jitter` is the mean of an exponential delay, drawn for each message; messages of one link still keep their order.
+    `skew` makes links differ: each has a factor of its own on its jitter, log-normal with this deviation.
+    `weigh` gives the bytes of a message: a model of a large job need not hold its arrays.
+    """
+
+    bytes_per_second: float = 0.0
+    latency: float = 0.0001
+    jitter: float = 0.0
+    skew: float = 0.0
+    weigh: Callable[[object], int] = size_of
+
+
+@dataclass(slots=True)
+class Wire:
+    """When messages are under way. Cards send one after the other, and receive one after the other as they come in."""
+
+    network: Network
+    rng: np.random.Generator
+    _sending: dict[str, float] = field(default_factory=dict)
+    _receiving: dict[str, float] = field(default_factory=dict)
+    _last: dict[tuple[str, str], float] = field(default_factory=dict)
+    _factors: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def reached(self, sender: str, receiver: str, message: object, now: float) -> tuple[float, float]:
+        """When a message that is sent now begins to come in, and the seconds that receiving it takes."""
+        network = self.network
+        at, seconds = now + network.latency, 0.0
+        if network.jitter and sender != receiver:
+            at += self.rng.exponential(network.jitter) * self._factor(sender, receiver)
+        if network.bytes_per_second and sender != receiver:
+            seconds = network.weigh(message) / network.bytes_per_second
+            left = max(self._sending.get(sender, 0.0), now)
+            self._sending[sender] = left + seconds
+            at += left - now
+        link = (sender, receiver)
+        at = max(at, self._last.get(link, 0.0))
+        self._last[link] = at
+        return at, seconds
+
+    def received(self, receiver: str, seconds: float, now: float) -> float:
+        """When a message that begins to come in now has been received."""
+        done = max(self._receiving.get(receiver, 0.0), now) + seconds
+        self._receiving[receiver] = done
+        return done
+
+    def _factor(self, sender: str, receiver: str) -> float:
+        if not self.network.skew:
+            return 1.0
+        if (sender, receiver) not in self._factors:
+            self._factors[sender, receiver] = exp(self.network.skew * self.rng.standard_normal())
+        return self._factors[sender, receiver]

@@ -1,0 +1,1 @@
+"""The model's parameters: how they are partitioned, updated, viewed and committed."""

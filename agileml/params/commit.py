@@ -1,0 +1,76 @@
+"""`CommitRule`: how the summed updates of a clock make the next version of a partition's state.
+
+A state is one array per segment, then the slots of the optimizer, segment by segment: they move, are backed up and go
+back together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from agileml.errors import NotFinite
+from agileml.params.deltas import Delta, RowDelta, dense
+from agileml.params.layout import Array, Layout, State
+from agileml.trainer import Apply, Declarations, call
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRule:
+    """What a trainer declares about updates, applied to the partitions of a layout."""
+
+    layout: Layout
+    declared: Declarations
+
+    def initial(self, partition: int, params: Mapping[str, Array]) -> State:
+        """The state of clock 0."""
+        model = self.layout.state_of(partition, params)
+        return model + [np.zeros_like(array) for array in model for _ in range(self.declared.slots)]
+
+    def model(self, partition: int, state: State) -> State:
+        """The part of a state that workers see."""
+        return state[: len(self.layout.partitions[partition])]
+
+    def advance(self, partition: int, state: State, summed: Delta | None, clock: int) -> tuple[State, Delta]:
+        """The state after a clock, and the values of its rows that changed, slots included.
+
+        The state before stays as it is; arrays that did not change are shared with it.
+        """
+        if self.declared.apply is not None:
+            after = self._applied(partition, state, summed, clock, self.declared.apply)
+            return after, [RowDelta(None, array) for array in after]
+        after, changed = list(state), list[RowDelta | None]([None] * len(state))
+        for index, part in enumerate(summed or ()):
+            if part is not None:
+                after[index], changed[index] = self._aggregated(state[index], part)
+        return after, changed
+
+    def _aggregated(self, array: Array, part: RowDelta) -> tuple[Array, RowDelta]:
+        ufunc = self.declared.aggregation.ufunc
+        if part.rows is None:
+            total: Array = ufunc(array, part.values)
+            return total, RowDelta(None, total)
+        values = ufunc(array[part.rows], part.values)
+        after = array.copy()
+        after[part.rows] = values
+        return after, RowDelta(part.rows, values)
+
+    def _applied(self, partition: int, state: State, summed: Delta | None, clock: int, apply: Apply) -> State:
+        after = [array.copy() for array in state]
+        segments = self.layout.partitions[partition]
+        update = dense(after[: len(segments)], summed)
+        count = self.declared.slots
+        for index, segment in enumerate(segments):
+            values, first = after[index], len(segments) + index * count
+            where = f"{self.declared.name}, clock {clock}, parameter {segment.name!r}"
+            slots, given = after[first : first + count], update[index][:]
+            given.flags.writeable = False
+            call(f"{where}: apply", partial(apply, segment.name, values, given, slots, clock))
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                raise NotFinite(
+                    f"{where}: apply gave NaN or infinity; lower the step size, or look for a division by 0"
+                )
+        return after

@@ -1,0 +1,213 @@
+"""Deltas: what is to be added to a partition's state, by rows, and the arithmetic on them.
+
+A delta holds one entry per segment of its partition: nothing, some rows, or all rows. Both forms give the same bits,
+because the rows that a dense one does not touch hold the aggregation's identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agileml.params.layout import Array, State
+
+Rows = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowDelta:
+    """Values for rows of one segment: `rows` count from its first, sorted and unique; None means all of them."""
+
+    rows: Rows | None
+    values: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the numbers it carries."""
+        return self.values.nbytes + (0 if self.rows is None else self.rows.nbytes)
+
+
+Delta = list[RowDelta | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """A commutative and associative operation by which updates are put together, and onto the state."""
+
+    name: str
+    ufunc: np.ufunc
+
+    def identity(self, dtype: np.dtype) -> float | int:
+        """What changes nothing, down to the last bit."""
+        if self.ufunc is np.add:
+            # Not +0.0, which turns a -0.0 of the state into +0.0.
+            return -0.0 if dtype.kind == "f" else 0
+        if dtype.kind == "f":
+            return -np.inf if self.ufunc is np.maximum else np.inf
+        limits = np.iinfo(dtype)
+        return limits.min if self.ufunc is np.maximum else limits.max
+
+
+ADD = Aggregation("add", np.add)
+MAX = Aggregation("max", np.maximum)
+MIN = Aggregation("min", np.minimum)
+AGGREGATIONS = {aggregation.name: aggregation for aggregation in (ADD, MAX, MIN)}
+
+
+def add_into(state: State, delta: Delta, by: Aggregation = ADD) -> None:
+    """Aggregates a delta onto a state, in place."""
+    for array, part in _pairs(state, delta):
+        if part.rows is None:
+            by.ufunc(array, part.values, out=array)
+        else:
+            array[part.rows] = by.ufunc(array[part.rows], part.values)
+
+
+def assign_into(state: State, delta: Delta) -> None:
+    """Writes a delta's values over a state, in place: the inverse of `values_at`."""
+    for array, part in _pairs(state, delta):
+        if part.rows is None:
+            np.copyto(array, part.values)
+        else:
+            array[part.rows] = part.values
+
+
+def assigned(state: State, values: Delta) -> State:
+    """A state with some rows replaced; the one before stays as it is, and arrays that do not change are shared.
+
+    An empty state stands for none at all: the values then are those of every row.
+    """
+    if not state:
+        return [part.values for part in values if part is not None]
+    after = list(state)
+    for index, part in enumerate(values):
+        if part is not None and part.rows is None:
+            after[index] = part.values
+        elif part is not None:
+            after[index] = state[index].copy()
+            after[index][part.rows] = part.values
+    return after
+
+
+def values_at(state: State, delta: Delta) -> Delta:
+    """A copy of what a state holds in the rows that a delta touches, in the same form."""
+    return [
+        None if part is None else RowDelta(part.rows, array.copy() if part.rows is None else array[part.rows])
+        for array, part in zip(state, delta, strict=True)
+    ]
+
+
+def accumulate(total: Delta | None, delta: Delta, by: Aggregation = ADD) -> Delta:
+    """The aggregate of a running total and one more delta.
+
+    The total is used up: its arrays may become part of the result. The delta is only read, and copied where needed.
+    """
+    if total is None:
+        return copy_of(delta)
+    return [_accumulate(one, other, by) for one, other in zip(total, delta, strict=True)]
+
+
+def aggregate(deltas: Sequence[Delta], by: Aggregation = ADD) -> Delta | None:
+    """What accumulating deltas one after the other gives, to the last bit, without a total that grows each time."""
+    if not deltas:
+        return None
+    return [_aggregate([part for part in parts if part is not None], by) for parts in zip(*deltas, strict=True)]
+
+
+def copy_of(delta: Delta) -> Delta:
+    """The same delta in memory of its own."""
+    return [None if part is None else RowDelta(part.rows, part.values.copy()) for part in delta]
+
+
+def dense(state: State, delta: Delta | None, by: Aggregation = ADD) -> State:
+    """A delta spelt out for every row of a state; rows it does not touch hold the identity."""
+    parts: Sequence[RowDelta | None] = delta or [None] * len(state)
+    return [_dense(array, part, by) for array, part in zip(state, parts, strict=True)]
+
+
+def changed_rows(delta: Delta | None) -> int:
+    """How many rows a delta touches."""
+    return sum(len(part.values) for part in delta or () if part is not None)
+
+
+def nbytes(delta: Delta | None) -> int:
+    """Bytes of the numbers a delta carries."""
+    return sum([part.nbytes for part in delta or () if part is not None])
+
+
+def _pairs(state: State, delta: Delta) -> list[tuple[Array, RowDelta]]:
+    return [(array, part) for array, part in zip(state, delta, strict=True) if part is not None]
+
+
+def _accumulate(one: RowDelta | None, other: RowDelta | None, by: Aggregation) -> RowDelta | None:
+    if other is None:
+        return one
+    if one is None:
+        return RowDelta(other.rows, other.values.copy())
+    if one.rows is None:
+        if other.rows is None:
+            by.ufunc(one.values, other.values, out=one.values)
+        else:
+            one.values[other.rows] = by.ufunc(one.values[other.rows], other.values)
+        return one
+    if other.rows is None:
+        # The total stays the left operand, as in every other form.
+        values = other.values.copy()
+        values[one.rows] = by.ufunc(one.values, values[one.rows])
+        return RowDelta(None, values)
+    if np.array_equal(one.rows, other.rows):
+        by.ufunc(one.values, other.values, out=one.values)
+        return one
+    return _merge(one, one.rows, other, other.rows, by)
+
+
+def _aggregate(parts: Sequence[RowDelta], by: Aggregation) -> RowDelta | None:
+    if len(parts) < 2 or parts[0].rows is None:
+        total: RowDelta | None = None
+        for part in parts:
+            total = _accumulate(total, part, by)
+        return total
+    whole = next((part.values for part in parts if part.rows is None), None)
+    values, rows, places = _blank(parts, by) if whole is None else (_identity(whole, len(whole), by), None, None)
+    for part in parts:
+        if part.rows is None:
+            by.ufunc(values, part.values, out=values)
+        else:
+            at = part.rows if places is None else places[part.rows]
+            values[at] = by.ufunc(values[at], part.values)
+    return RowDelta(rows, values)
+
+
+def _blank(parts: Sequence[RowDelta], by: Aggregation) -> tuple[Array, Rows, Rows]:
+    """The identity for each row that one of them touches, these rows, and the place of each row among them."""
+    numbers = [part.rows for part in parts if part.rows is not None]
+    touched = np.zeros(max((int(rows[-1]) + 1 for rows in numbers if rows.size), default=0), np.bool_)
+    for rows in numbers:
+        touched[rows] = True
+    rows = np.flatnonzero(touched).astype(np.int32)
+    return _identity(parts[0].values, len(rows), by), rows, np.cumsum(touched, dtype=np.int32) - 1
+
+
+def _identity(like: Array, count: int, by: Aggregation) -> Array:
+    return np.full((count, *like.shape[1:]), by.identity(like.dtype), like.dtype)
+
+
+def _merge(one: RowDelta, one_rows: Rows, other: RowDelta, other_rows: Rows, by: Aggregation) -> RowDelta:
+    rows = np.union1d(one_rows, other_rows)
+    values = np.full((len(rows), *one.values.shape[1:]), by.identity(one.values.dtype), one.values.dtype)
+    values[np.searchsorted(rows, one_rows)] = one.values
+    places = np.searchsorted(rows, other_rows)
+    values[places] = by.ufunc(values[places], other.values)
+    return RowDelta(rows, values)
+
+
+def _dense(array: Array, part: RowDelta | None, by: Aggregation) -> Array:
+    if part is not None and part.rows is None:
+        return part.values
+    values = np.full(array.shape, by.identity(array.dtype), array.dtype)
+    if part is not None:
+        values[part.rows] = part.values
+    return values

@@ -1,0 +1,132 @@
+"""Which rows the chunks of a shard read: learned from the first pass over it, so that its worker is sent no others.
+
+What was learned is a guess about later clocks, never a promise. A cache knows which rows it holds of a version; a chunk
+that reads another one is given up, and done again once the whole partition is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agileml.params.deltas import Delta, RowDelta, Rows
+from agileml.params.layout import ArraySpec, Layout, Segment, State
+from agileml.params.row_buffer import RowNumbers
+
+Wanted = list[Rows | None]
+"""Of a partition: the rows of each segment, counted from its first; None stands for all of them."""
+
+Mask = NDArray[np.bool_]
+Bits = NDArray[np.uint8]
+
+WORTH = 0.5
+"""Rows are picked where with their numbers they are at most this share of a segment's bytes: picking costs, too."""
+
+
+class MissingRows(BaseException):
+    """A chunk reads rows that were not sent here. Not an `Exception`: it is not for the user's code to handle."""
+
+
+class ShardReads:
+    """What the chunks of one shard have read, until all of its items have had their turn."""
+
+    def __init__(self, specs: Sequence[ArraySpec], items: int) -> None:
+        self._counts = {spec.name: spec.rows for spec in specs}
+        self._masks: dict[str, Mask | None] = {}
+        """Of arrays that were read at all; None stands for every row."""
+        self._lows: set[int] = set()
+        self._left = items
+
+    def note(self, name: str, selected: slice | RowNumbers) -> None:
+        """These rows of an array are read."""
+        count = self._counts[name]
+        if isinstance(selected, slice) and selected == slice(0, count):
+            self._masks[name] = None
+            return
+        if name not in self._masks:
+            self._masks[name] = np.zeros(count, np.bool_)
+        mask = self._masks[name]
+        if mask is not None:
+            mask[selected] = True
+
+    def passed(self, low: int, high: int) -> bool:
+        """A chunk is done; whether every item of the shard has been, in this clock or an earlier one."""
+        if low not in self._lows:
+            self._lows.add(low)
+            self._left -= high - low
+        return self._left <= 0
+
+    def rows(self) -> dict[str, Bits | None]:
+        """The rows of each array that was read at all, a bit for each; None stands for every row."""
+        return {name: None if mask is None else np.packbits(mask) for name, mask in self._masks.items()}
+
+
+class RowsRead:
+    """What the shards of a node read, and with it which rows its worker has to be sent."""
+
+    def __init__(self, layout: Layout, lengths: Sequence[int]) -> None:
+        self._layout = layout
+        self._lengths = lengths
+        self._learning: dict[int, ShardReads] = {}
+        self._learned: dict[int, dict[str, Bits | None]] = {}
+        self._whole: list[Wanted | None] = [None] * len(layout)
+        self._shards: frozenset[int] = frozenset()
+        self._wanted = self._whole
+
+    def learning(self, shard: int) -> ShardReads | None:
+        """Where the reads of a shard's chunk are to be noted; None once they are known."""
+        if shard in self._learned:
+            return None
+        if shard not in self._learning:
+            self._learning[shard] = ShardReads(self._layout.specs, self._lengths[shard])
+        return self._learning[shard]
+
+    def passed(self, shard: int, low: int, high: int) -> None:
+        """A chunk of a shard is done."""
+        if shard in self._learning and self._learning[shard].passed(low, high):
+            self._learned[shard] = self._learning.pop(shard).rows()
+
+    def wanted(self, shards: Set[int]) -> list[Wanted | None]:
+        """By partition, the rows that these shards read; None for a whole one. The same object as long as it holds."""
+        if not shards <= self._learned.keys():
+            return self._whole
+        if shards != self._shards:
+            self._shards = frozenset(shards)
+            self._wanted = self._of_all(shards)
+        return self._wanted
+
+    def distrust(self, partitions: Iterable[int]) -> None:
+        """Rows of these were missing: they are wanted whole from here on, until the shards change."""
+        self._wanted = list(self._wanted)
+        for partition in partitions:
+            self._wanted[partition] = None
+
+    def _of_all(self, shards: Set[int]) -> list[Wanted | None]:
+        masks = {spec.name: np.zeros(spec.rows, np.bool_) for spec in self._layout.specs}
+        for shard in shards:
+            for name, rows in self._learned[shard].items():
+                mask = masks[name]
+                mask |= True if rows is None else np.unpackbits(rows, count=len(mask)).view(np.bool_)
+        return [self._of_partition(partition, masks) for partition in self._layout.partitions]
+
+    def _of_partition(self, partition: Sequence[Segment], masks: dict[str, Mask]) -> Wanted | None:
+        rows = [self._picked(segment, masks[segment.name]) for segment in partition]
+        return None if all(each is None for each in rows) else rows
+
+    def _picked(self, segment: Segment, mask: Mask) -> Rows | None:
+        rows = np.flatnonzero(mask[segment.lo : segment.hi]).astype(np.int32)
+        row_bytes = self._layout.spec(segment.name).row_bytes
+        if rows.size * (row_bytes + rows.itemsize) > WORTH * segment.rows * row_bytes:
+            return None
+        return rows
+
+
+def picked(state: State, wanted: Wanted | None) -> Delta:
+    """The values of the rows that are wanted; whole segments are not copied."""
+    rows = wanted or [None] * len(state)
+    return [
+        RowDelta(None, array) if each is None else RowDelta(each, array[each])
+        for array, each in zip(state, rows, strict=True)
+    ]

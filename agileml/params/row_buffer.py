@@ -1,0 +1,150 @@
+"""`RowBuffer`: updates of one array's rows, put together in memory that is used again and again."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agileml.params.deltas import ADD, Aggregation, RowDelta
+from agileml.params.layout import Array, ArraySpec
+
+RowNumbers = NDArray[np.intp]
+
+DENSE_SHARE = 0.5
+"""Above this share of touched rows all rows of a segment are sent: it spares their numbers and the scattered access."""
+
+_SCAN = 16
+"""Looking through one flag per row is quicker than sorting once the touched rows are more than one in so many."""
+
+
+class RowBuffer:
+    """Aggregated updates of an array. Untouched rows hold the identity, so that `pending` needs no case of its own."""
+
+    __slots__ = ("_by", "_fresh", "_order", "_spec", "_stale", "_touched", "_values", "_whole")
+
+    def __init__(self, spec: ArraySpec, by: Aggregation = ADD) -> None:
+        self._spec = spec
+        self._by = by
+        self._values: Array | None = None
+        self._stale = True
+        self._whole = False
+        self._touched = np.zeros(spec.rows, np.bool_)
+        self._order = np.empty(spec.rows, np.int32)
+        self._fresh: list[RowNumbers] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was added since it was last emptied."""
+        return not self._whole and not self._fresh
+
+    def add_all(self, values: Array) -> None:
+        """Aggregates an update of every row."""
+        if self.empty:
+            # Copied, since the caller may use its array again; the identity need not be written beneath it first.
+            np.copyto(self._allocated(), values)
+        else:
+            buffer = self._opened()
+            self._by.ufunc(buffer, values, out=buffer)
+        self._stale = self._whole = True
+
+    def add(self, rows: RowNumbers, values: Array) -> None:
+        """Aggregates an update of some rows; a row that is named twice is updated twice, in the order given."""
+        if rows.size == 0:
+            return
+        buffer = self._opened()
+        if self._distinct(rows):
+            buffer[rows] = self._by.ufunc(buffer[rows], values)
+        else:
+            # `ufunc.at` over whole rows has no fast loop in numpy; over single numbers it has.
+            width = buffer[0].size
+            flat = (rows[:, None] * width + np.arange(width)).reshape(-1)
+            numbers = np.ascontiguousarray(values).reshape(-1)
+            self._by.ufunc.at(buffer.reshape(-1), flat, numbers)
+        self._mark(rows)
+
+    def pending(self, rows: slice | RowNumbers) -> Array:
+        """What is to be aggregated onto these rows."""
+        return self._opened()[rows]
+
+    def absorb(self, other: RowBuffer) -> None:
+        """Aggregates what another buffer of the same array holds; the other is empty afterwards."""
+        if other._whole:
+            self.add_all(other._opened())
+        elif not other.empty:
+            rows = other._rows()
+            self.add(rows, other._opened()[rows])
+        other.clear()
+
+    def clear(self) -> None:
+        """Forgets what was added, at the cost of the rows it touched."""
+        if self._values is not None and not self._whole:
+            for rows in self._fresh:
+                self._values[rows] = self._by.identity(self._values.dtype)
+        self._reset()
+
+    def take(self, bounds: list[tuple[int, int]]) -> list[RowDelta | None]:
+        """Empties the buffer into one delta for each range of rows; the ranges are sorted and cover every row."""
+        if self._whole:
+            values = self._opened()
+            parts: list[RowDelta | None] = [RowDelta(None, values[lo:hi]) for lo, hi in bounds]
+            # Handed over rather than copied: a model of new memory costs less than a copy of it.
+            self._values, self._stale = None, True
+            self._reset()
+            return parts
+        if not self._fresh:
+            return [None] * len(bounds)
+        rows = self._rows()
+        edges = np.searchsorted(rows, [bounds[0][0], *(hi for _, hi in bounds)])
+        parts = [
+            self._part(lo, hi, rows[start:end])
+            for (lo, hi), start, end in zip(bounds, edges[:-1], edges[1:], strict=True)
+        ]
+        self.clear()
+        return parts
+
+    def _part(self, lo: int, hi: int, rows: RowNumbers) -> RowDelta | None:
+        if rows.size == 0:
+            return None
+        buffer = self._opened()
+        if rows.size > DENSE_SHARE * (hi - lo):
+            return RowDelta(None, buffer[lo:hi].copy())
+        return RowDelta((rows - lo).astype(np.int32), buffer[rows])
+
+    def _rows(self) -> RowNumbers:
+        """The touched rows, sorted and unique."""
+        if sum(rows.size for rows in self._fresh) * _SCAN > self._touched.size:
+            return np.flatnonzero(self._touched)
+        return np.unique(np.concatenate(self._fresh))
+
+    def _mark(self, rows: RowNumbers) -> None:
+        if not self._whole:
+            fresh = rows[~self._touched[rows]]
+            if fresh.size:
+                self._touched[fresh] = True
+                self._fresh.append(fresh)
+
+    def _distinct(self, rows: RowNumbers) -> bool:
+        """Whether no row is named twice; quicker than sorting them."""
+        numbers = np.arange(rows.size, dtype=np.int32)
+        self._order[rows] = numbers
+        return bool((self._order[rows] == numbers).all())
+
+    def _reset(self) -> None:
+        for rows in self._fresh:
+            self._touched[rows] = False
+        self._fresh.clear()
+        self._whole = False
+
+    def _allocated(self) -> Array:
+        if self._values is None:
+            self._values = np.empty(self._spec.shape, self._spec.dtype)
+        return self._values
+
+    def _opened(self) -> Array:
+        """The values, with the identity wherever nothing was added."""
+        values = self._allocated()
+        if self._stale and not self._whole:
+            values.fill(self._by.identity(values.dtype))
+        if not self._whole:
+            self._stale = False
+        return values

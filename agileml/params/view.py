@@ -1,0 +1,287 @@
+"""What a worker sees of the parameters: the cache of a node, the view of one chunk, and what a clock has added up to.
+
+A chunk sees the cache plus its own updates and nothing else, so that its contribution is the same whoever computes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agileml.errors import BadTrainer, NotFinite
+from agileml.params.deltas import ADD, Aggregation, Delta, RowDelta, assign_into
+from agileml.params.layout import Array, ArraySpec, Layout, Params, State
+from agileml.params.reads import Mask, MissingRows, ShardReads, picked
+from agileml.params.row_buffer import RowBuffer, RowNumbers
+
+Rows = NDArray[np.integer] | Sequence[int] | slice | None
+"""Which rows of an array: their numbers, a slice, or None for all."""
+
+_NO_ROWS = np.empty(0, np.int32)
+
+NEVER = -1
+"""The clock of a partition that was not filled yet; 0 is the initial model."""
+
+
+class ParamCache:
+    """The named arrays of a node, filled partition by partition, each with the clock that its values complete."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.arrays: Params = layout.allocate()
+        self.clocks: list[int] = [NEVER] * len(layout)
+        self.missed: set[int] = set()
+        """Partitions of which rows were read that are not there."""
+        self._held: dict[str, Mask] = {}
+        """Which rows are there, of arrays of which not all were always."""
+        self.partial: set[tuple[int, int]] = set()
+        """Segments of which not all rows are there: partition, and place in it."""
+
+    @property
+    def clock(self) -> int:
+        """The latest clock that every partition has completed."""
+        return min(self.clocks)
+
+    def fill(self, partition: int, state: State, clock: int) -> None:
+        """Takes in a partition's whole state."""
+        self.assign(partition, picked(state, None), clock)
+
+    def assign(self, partition: int, values: Delta, clock: int) -> None:
+        """Takes in rows of a version of a partition; its other rows are not there any more."""
+        assign_into(self.views(partition), values)
+        for index, part in enumerate(values):
+            rows = _NO_ROWS if part is None else part.rows
+            if rows is None:
+                self._hold_all(partition, index)
+            else:
+                self._hold(partition, index, rows)
+        self.clocks[partition] = clock
+
+    def require(self, name: str, selected: slice | RowNumbers) -> None:
+        """Raises if one of these rows is not there, and remembers in which partitions that is."""
+        held = self._held.get(name)
+        if held is None or held[selected].all():
+            return
+        absent = np.zeros(held.shape, np.bool_)
+        absent[selected] = True
+        absent &= ~held
+        homes = self.layout.homes(name)
+        self.missed |= {home.partition for home in homes if absent[home.segment.lo : home.segment.hi].any()}
+        raise MissingRows(f"parameter {name!r}: rows of partitions {sorted(self.missed)} were not sent here")
+
+    def _hold_all(self, partition: int, index: int) -> None:
+        # Where no segment ever came in part there is nothing to look at, and nothing to keep up.
+        if (partition, index) in self.partial:
+            self.partial.remove((partition, index))
+            segment = self.layout.partitions[partition][index]
+            self._held[segment.name][segment.lo : segment.hi] = True
+
+    def _hold(self, partition: int, index: int, rows: NDArray[np.int32]) -> None:
+        segment = self.layout.partitions[partition][index]
+        if segment.name not in self._held:
+            self._held[segment.name] = np.ones(self.layout.spec(segment.name).rows, np.bool_)
+        held = self._held[segment.name][segment.lo : segment.hi]
+        held[:] = False
+        held[rows] = True
+        self.partial.add((partition, index))
+
+    def views(self, partition: int) -> State:
+        """A partition's rows to be written in place, as a transport does that reads straight into them."""
+        return self.layout.views(partition, self.arrays)
+
+
+class UpdateBuffer:
+    """Updates to named arrays, aggregated, and cut by partition in the end."""
+
+    def __init__(self, layout: Layout, by: Aggregation = ADD) -> None:
+        self._layout = layout
+        self._buffers = {spec.name: RowBuffer(spec, by) for spec in layout.specs}
+        self._homes = {spec.name: layout.homes(spec.name) for spec in layout.specs}
+
+    def __getitem__(self, name: str) -> RowBuffer:
+        return self._buffers[name]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no update."""
+        return all(buffer.empty for buffer in self._buffers.values())
+
+    def absorb(self, other: UpdateBuffer) -> None:
+        """Aggregates another buffer's updates; the other is empty afterwards."""
+        for name, buffer in self._buffers.items():
+            if buffer.empty:
+                # Nothing to aggregate with: the memory changes hands instead of being copied.
+                self._buffers[name], other._buffers[name] = other._buffers[name], buffer
+            else:
+                buffer.absorb(other._buffers[name])
+
+    def take(self) -> dict[int, Delta]:
+        """Empties the buffer into the deltas of the partitions that were touched; their memory is the caller's."""
+        deltas: dict[int, Delta] = {}
+        for name, buffer in self._buffers.items():
+            homes = self._homes[name]
+            if buffer.empty or not homes:
+                continue
+            parts = buffer.take([(home.segment.lo, home.segment.hi) for home in homes])
+            for home, part in zip(homes, parts, strict=True):
+                if part is not None:
+                    none: list[RowDelta | None] = [None] * len(self._layout.partitions[home.partition])
+                    deltas.setdefault(home.partition, none)[home.index] = part
+        return dict(sorted(deltas.items()))
+
+    def clear(self) -> None:
+        """Forgets every update."""
+        for buffer in self._buffers.values():
+            buffer.clear()
+
+
+class CacheView:
+    """Reads a cache, with errors that name the app and the clock."""
+
+    def __init__(self, cache: ParamCache, app: str) -> None:
+        self._cache = cache
+        self._app = app
+        self._clock = 0
+        self._specs = {spec.name: spec for spec in cache.layout.specs}
+        self.learning: ShardReads | None = None
+        """Where reads are noted, if at all."""
+
+    def read(self, name: str, rows: Rows = None) -> Array:
+        """Values of rows, in the order asked for; not to be written to, and good until the step returns."""
+        array = self._cache.arrays[self._spec(name).name]
+        selected = self._selected(name, rows)
+        if self._cache.partial:
+            self._cache.require(name, selected)
+        if self.learning is not None:
+            self.learning.note(name, selected)
+        values = array[selected]
+        values.flags.writeable = False
+        return values
+
+    def _spec(self, name: str) -> ArraySpec:
+        try:
+            return self._specs[name]
+        except KeyError:
+            known = ", ".join(sorted(self._specs))
+            raise BadTrainer(f"{self._where(name)}: no such parameter; init returned {known}") from None
+
+    def _selected(self, name: str, rows: Rows) -> slice | RowNumbers:
+        count = self._specs[name].rows
+        if rows is None:
+            return slice(0, count)
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(count)
+            return slice(start, max(start, stop)) if step == 1 else np.arange(start, stop, step)
+        numbers = np.asarray(rows)
+        if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
+            raise BadTrainer(
+                f"{self._where(name)}: rows are one list of whole numbers, a slice or None,"
+                f" not {numbers.dtype} of shape {numbers.shape}"
+            )
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < count:
+            raise BadTrainer(
+                f"{self._where(name)}: rows {numbers.min()} to {numbers.max()} asked for; it has rows 0 to {count - 1}"
+            )
+        return numbers.astype(np.intp, copy=False)
+
+    def _where(self, name: str) -> str:
+        return f"{self._app}, clock {self._clock}, parameter {name!r}"
+
+
+class ChunkView(CacheView):
+    """The `ParamView` that `Trainer.step` is given: the cache, and the chunk's own updates on top of it."""
+
+    def __init__(self, cache: ParamCache, app: str, by: Aggregation = ADD) -> None:
+        super().__init__(cache, app)
+        self._by = by
+        self._own = UpdateBuffer(cache.layout, by)
+
+    def begin(self, clock: int) -> None:
+        """Starts a chunk; what a chunk that failed or was given up has left behind is forgotten."""
+        self._clock = clock
+        self._own.clear()
+
+    def read(self, name: str, rows: Rows = None) -> Array:
+        """Values of rows as this chunk has updated them, in the order asked for; not to be written to."""
+        values = super().read(name, rows)
+        own = self._own[name]
+        if own.empty:
+            return values
+        updated: Array = self._by.ufunc(values, own.pending(self._selected(name, rows)))
+        updated.flags.writeable = False
+        return updated
+
+    def update(self, name: str, rows: Rows, delta: Array) -> None:
+        """Adds to rows (or aggregates, as the trainer declares); a row that is named twice is updated twice."""
+        spec = self._spec(name)
+        selected = self._selected(name, rows)
+        count = selected.stop - selected.start if isinstance(selected, slice) else selected.size
+        values = self._checked(spec, count, delta)
+        if isinstance(selected, slice):
+            if count == spec.rows:
+                self._own[name].add_all(values)
+                return
+            selected = np.arange(selected.start, selected.stop)
+        self._own[name].add(selected, values)
+
+    def harvest(self) -> dict[int, Delta]:
+        """Ends the chunk: its updates, by partition, in memory that is the caller's."""
+        return self._own.take()
+
+    def harvest_into(self, total: UpdateBuffer) -> None:
+        """Ends the chunk: its updates are aggregated with those of earlier chunks, without new memory."""
+        total.absorb(self._own)
+
+    def _checked(self, spec: ArraySpec, count: int, delta: Array) -> Array:
+        values = np.asarray(delta)
+        expected = (count, *spec.shape[1:])
+        if values.shape != expected:
+            raise BadTrainer(
+                f"{self._where(spec.name)}: an update of shape {values.shape} for rows of shape {expected}"
+            )
+        if not np.can_cast(values.dtype, spec.dtype, "same_kind"):
+            raise BadTrainer(
+                f"{self._where(spec.name)}: an update of {values.dtype} for an array of {np.dtype(spec.dtype)}"
+            )
+        with np.errstate(over="ignore"):  # what is too large for the parameter's type becomes infinity, seen below
+            values = values.astype(spec.dtype, copy=False)
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise NotFinite(
+                f"{self._where(spec.name)}: the update holds NaN or infinity;"
+                " lower the step size, or look for a division by 0"
+            )
+        return values
+
+
+class WriteBack:
+    """What the chunks of each clock have added up to, until it is sent."""
+
+    def __init__(self, layout: Layout, by: Aggregation = ADD) -> None:
+        self._layout = layout
+        self._by = by
+        self._clocks: dict[int, UpdateBuffer] = {}
+        self._spare: list[UpdateBuffer] = []
+
+    def collect(self, clock: int, chunk: ChunkView) -> None:
+        """Ends a chunk and aggregates it with what its clock has so far."""
+        if clock not in self._clocks:
+            self._clocks[clock] = self._spare.pop() if self._spare else UpdateBuffer(self._layout, self._by)
+        chunk.harvest_into(self._clocks[clock])
+
+    def take(self, clock: int) -> dict[int, Delta]:
+        """Empties a clock into the deltas of the partitions that were touched."""
+        buffer = self._clocks.pop(clock, None)
+        if buffer is None:
+            return {}
+        deltas = buffer.take()
+        self._spare.append(buffer)
+        return deltas
+
+    def clear(self) -> None:
+        """Forgets every clock, as after a roll-back."""
+        for buffer in self._clocks.values():
+            buffer.clear()
+        self._spare.extend(self._clocks.values())
+        self._clocks.clear()

@@ -1,0 +1,1 @@
+"""Pure policies that observe a job and propose changes to the controller."""

@@ -1,0 +1,1 @@
+"""The roles of one machine as state machines: messages in, actions out."""

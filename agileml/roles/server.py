@@ -1,0 +1,397 @@
+"""The parameter server of a node: ParamServ, ActivePS and BackupPS are what a partition's place makes of it.
+
+Who owns a partition on a reliable node is its ParamServ; on a transient node its ActivePS, which sends what each clock
+changed to the BackupPS, the copy on a reliable node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from agileml.core.recovery import CHECKPOINT, INIT
+from agileml.core.work import Plan
+from agileml.errors import InvalidTransition
+from agileml.params.commit import CommitRule
+from agileml.params.deltas import Delta, assigned, nbytes
+from agileml.params.layout import State
+from agileml.params.reads import picked
+from agileml.protocol.actions import CONTROLLER, Action, Fetch, Save, Send
+from agileml.protocol.messages import (
+    Collect,
+    Collected,
+    Handover,
+    Move,
+    NeedVersion,
+    Part,
+    Patch,
+    Progress,
+    Pull,
+    Push,
+    Reads,
+    Recover,
+    Restore,
+    Snapshot,
+    Stable,
+    Table,
+    Taken,
+    Version,
+    Waiting,
+)
+from agileml.roles.partitions import BackedUp, Served, keep_from
+
+
+@dataclass(slots=True)
+class Server:
+    """All partitions of one node. Messages go in, actions come out through `out`."""
+
+    node: str
+    plan: Plan
+    rule: CommitRule
+    initial: Callable[[int], Version]
+    ordered: bool
+    fresh: bool
+    out: list[Action]
+    epoch: int = 0
+    stable: int = 0
+    served: dict[int, Served] = field(default_factory=dict)
+    copies: dict[int, BackedUp] = field(default_factory=dict)
+    shadows: dict[int, Served] = field(default_factory=dict)
+    forward: dict[int, str] = field(default_factory=dict)
+    appointed: set[int] = field(default_factory=set)
+    dismissed: set[int] = field(default_factory=set)
+    wanted: set[int] = field(default_factory=set)
+    arriving: dict[int, Handover] = field(default_factory=dict)
+    early: list[Push | Pull | Reads] = field(default_factory=list)
+    former: dict[int, Version] = field(default_factory=dict)
+    _pulled: dict[int, int] = field(default_factory=dict)
+    _totals: dict[int, int] = field(default_factory=dict)
+
+    # -- contributions and reads -----------------------------------------------------------------------------------
+
+    def push(self, message: Push) -> None:
+        """Take up a contribution; parts whose partition moved away go after it."""
+        elsewhere: dict[str, list[Part]] = {}
+        for part in message.parts:
+            served = self.served.get(part.partition)
+            if self._awaits(part.partition):
+                self.early.append(replace(message, parts=(part,)))
+                continue
+            if served is None:
+                elsewhere.setdefault(self._new_owner(part.partition), []).append(part)
+                continue
+            served.contribute(message.clock, message.covers, part.entries)
+            if message.want >= 0:
+                served.wait(Waiting(message.worker, message.want, whole=False))
+            self._advance(served)
+        for owner, parts in elsewhere.items():
+            self.out.append(Send(owner, replace(message, parts=tuple(parts))))
+
+    def pull(self, message: Pull) -> None:
+        """Answer a read as soon as the version is there."""
+        served = self.served.get(message.partition)
+        if self._awaits(message.partition):
+            self.early.append(message)
+            return
+        if served is None:
+            self.out.append(Send(self._new_owner(message.partition), message))
+            return
+        served.wait(Waiting(message.worker, message.at_least, whole=True))
+        self._answer(served)
+
+    def heed(self, message: Reads) -> None:
+        """From here on a worker is sent what it reads, unless it asks for the whole."""
+        served = self.served.get(message.partition)
+        if self._awaits(message.partition):
+            self.early.append(message)
+        elif served is None:
+            self.out.append(Send(self._new_owner(message.partition), message))
+        else:
+            served.reads[message.worker] = message.rows
+
+    def forget(self, worker: str) -> None:
+        """A worker is leaving."""
+        for served in self.served.values():
+            served.reads.pop(worker, None)
+
+    def _awaits(self, partition: int) -> bool:
+        """Whether a partition is to be served here, but has not arrived."""
+        return partition in self.wanted or partition in self.arriving
+
+    def _new_owner(self, partition: int) -> str:
+        if partition not in self.forward:
+            raise InvalidTransition(
+                f"{self.node} was asked for partition {partition}, which it never had in this epoch"
+            )
+        return self.forward[partition]
+
+    def _advance(self, served: Served) -> None:
+        while (changed := served.commit(self._chunks(served.clock + 1), self.rule)) is not None:
+            sent = self._patch(served, changed) if served.backup else 0
+            pulled = self._pulled.pop(served.partition, 0)
+            self._report(served.partition, served.clock, backup=False, pulled=pulled, patched=sent)
+            if not served.backup:
+                keep_from(served.versions, self.stable)
+        self._answer(served)
+
+    def _chunks(self, clock: int) -> int:
+        if clock not in self._totals:
+            self._totals = {clock: self.plan.total(clock)} | {
+                at: n for at, n in self._totals.items() if at >= clock - 2
+            }
+        return self._totals[clock]
+
+    def _answer(self, served: Served) -> None:
+        ready = served.answerable()
+        if not ready:
+            return
+        state, pulled = self._visible(served), self._pulled.get(served.partition, 0)
+        whole = picked(state, None)
+        for worker, wanted in ready:
+            values = picked(state, wanted) if wanted else whole
+            pulled += nbytes(values)
+            snapshot = Snapshot(self.epoch, served.partition, served.clock, self.stable, values)
+            self.out.append(Send(worker, snapshot))
+        self._pulled[served.partition] = pulled
+
+    def _visible(self, served: Served) -> State:
+        """What a reader sees: the committed values, and with slack also what has come for the clocks after them."""
+        state = served.latest.state
+        if self.fresh:
+            for clock in sorted(served.pending):
+                total = served.pending[clock].summed()
+                state = self.rule.advance(served.partition, state, total, clock)[0]
+        return self.rule.model(served.partition, state)
+
+    # -- the backup stream -----------------------------------------------------------------------------------------
+
+    def _patch(self, served: Served, changed: Delta) -> int:
+        latest = served.latest
+        served.stamped = latest.clock
+        patch = Patch(self.epoch, served.partition, latest.clock - 1, latest.clock, latest.tally, changed)
+        self.out.append(Send(served.backup, patch))
+        return nbytes(patch.values)
+
+    def _seed(self, served: Served) -> None:
+        """Bring a new backup up: it gets every version that somebody may have to go back to."""
+        for clock, version in sorted(served.versions.items()):
+            patch = Patch(self.epoch, served.partition, -1, clock, version.tally, picked(version.state, None))
+            self.out.append(Send(served.backup, patch))
+        served.stamped = served.clock
+
+    def patch(self, message: Patch) -> None:
+        """Take up what an active server's clock changed."""
+        copy = self.copies.setdefault(message.partition, BackedUp(message.partition, {}))
+        if message.base == -1:
+            self.dismissed.discard(message.partition)
+        for clock in copy.take(message, assigned):
+            self._report(message.partition, clock, backup=True)
+        if message.partition in self.arriving:
+            self.take_over(self.arriving.pop(message.partition))
+            self._replay_early()
+
+    def settle(self, message: Stable) -> None:
+        """Nobody goes back beyond this version: forget what was kept for that."""
+        self.stable = max(self.stable, message.clock)
+        self.former.clear()
+        for holder in self._holders():
+            if message.checkpoint and self._saves(holder) and message.clock in holder.versions:
+                self.out.append(Save(self.epoch, holder.partition, holder.versions[message.clock]))
+            if holder.versions:
+                keep_from(holder.versions, self.stable)
+        self._forget_dismissed()
+
+    def _forget_dismissed(self) -> None:
+        """Whoever is the backup now, what is kept here may be gone back to until a later version is stable."""
+        for partition in [p for p in self.dismissed if max(self.copies[p].versions, default=-1) < self.stable]:
+            self.dismissed.discard(partition)
+            del self.copies[partition]
+
+    def _saves(self, holder: Served | BackedUp) -> bool:
+        """Whoever holds the copy on reliable ground writes the checkpoint."""
+        return isinstance(holder, BackedUp) or (
+            holder.partition in self.served and not self.served[holder.partition].backup
+        )
+
+    # -- moving ------------------------------------------------------------------------------------------------------
+
+    def move(self, message: Move) -> None:
+        """Hand a partition over; what still comes for it is sent after it."""
+        served = self.served.pop(message.partition)
+        to_backup = message.to == served.backup and served.stamped >= 0
+        handover = Handover(
+            self.epoch,
+            served.partition,
+            served.clock,
+            () if to_backup else tuple(served.versions[at] for at in sorted(served.versions)),
+            tuple(pending.handed_over(clock) for clock, pending in sorted(served.pending.items())),
+            served.waiters(),
+            message.backup,
+            served.clock if message.backup == self.node else served.stamped,
+        )
+        self.forward[served.partition] = message.to
+        self.out.append(Send(message.to, handover))
+        if message.backup == self.node:
+            self.copies[served.partition] = BackedUp(served.partition, dict(served.versions))
+            self._report(served.partition, served.clock, backup=True)
+        else:
+            self.shadows[served.partition] = served
+
+    def take_over(self, message: Handover) -> None:
+        """Serve a partition from here on."""
+        copy = self.copies.get(message.partition)
+        versions = {version.clock: version for version in message.versions}
+        if not versions and copy is not None:
+            versions = copy.versions
+        if message.clock not in versions:
+            # The last patches may come from an owner before the last one, over another link.
+            self.arriving[message.partition] = message
+            return
+        self.copies.pop(message.partition, None)
+        self.dismissed.discard(message.partition)
+        served = Served(
+            message.partition,
+            self.ordered,
+            self.rule.declared.aggregation,
+            versions,
+            message.clock,
+            message.backup,
+            message.stamped,
+        )
+        for waiter in message.waiting:
+            served.wait(waiter)
+        for pending in message.pending:
+            served.contribute(pending.clock, pending.covers, pending.entries)
+        self.served[message.partition] = served
+        self.forward.pop(message.partition, None)
+        self.shadows.pop(message.partition, None)
+        self.out.append(Send(CONTROLLER, Taken(self.node, self.epoch, message.partition)))
+        self._advance(served)
+
+    def reroute(self, table: Table) -> None:
+        """Owners or backups have changed: what is no longer ours is forgotten, a new backup is brought up to date."""
+        for partition in [p for p in self.shadows if table.owners[p] != self.node]:
+            del self.shadows[partition]
+        self._appoint(table)
+        for partition in self.forward:
+            if table.owners[partition] != self.node:
+                self.forward[partition] = table.owners[partition]
+        for served in self.served.values():
+            backup = table.backups[served.partition]
+            if table.owners[served.partition] == self.node and backup != served.backup:
+                served.backup, served.stamped = backup, -1
+                if backup:
+                    self._seed(served)
+
+    def _appoint(self, table: Table) -> None:
+        for partition, backup in enumerate(table.backups):
+            if backup == self.node:
+                self.appointed.add(partition)
+                self.dismissed.discard(partition)
+            elif partition in self.appointed:
+                # Patches may come before the word that this node is a backup now; only whoever was one is dismissed.
+                self.appointed.discard(partition)
+                if partition in self.copies:
+                    self.dismissed.add(partition)
+
+    # -- roll-back ---------------------------------------------------------------------------------------------------
+
+    def recover(self, message: Recover) -> None:
+        """Go back to the version of the new epoch, for the partitions that the table gives to this node."""
+        self.epoch, self.stable = message.epoch, message.clock
+        held: dict[int, Served | BackedUp] = {**self.copies, **self.shadows, **self.served}
+        self.served, self.copies, self.shadows, self.forward, self.wanted = {}, {}, {}, {}, set()
+        self.dismissed.clear()
+        found = {p: version for p, one in held.items() if (version := self._held(one, message.clock)) is not None}
+        self.former = {p: version for p, version in self.former.items() if version.clock == message.clock} | found
+        self.early.clear()
+        self.arriving.clear()
+        self._pulled.clear()
+        table = message.table
+        self.appointed = {partition for partition, backup in enumerate(table.backups) if backup == self.node}
+        for partition, (owner, backup) in enumerate(zip(table.owners, table.backups, strict=True)):
+            if self.node not in (owner, backup):
+                continue
+            version = self.former.get(partition)
+            if version is None and message.sources[partition] == INIT:
+                version = self.initial(partition)
+            if version is None:
+                self._ask(partition, message)
+            else:
+                self._install(partition, version, table)
+
+    @staticmethod
+    def _held(holder: Served | BackedUp | None, clock: int) -> Version | None:
+        return None if holder is None else holder.versions.get(clock)
+
+    def _ask(self, partition: int, message: Recover) -> None:
+        self.wanted.add(partition)
+        source = message.sources[partition]
+        if source == CHECKPOINT:
+            self.out.append(Fetch(self.epoch, partition, message.clock))
+        elif source == self.node:
+            raise InvalidTransition(f"{self.node} should have version {message.clock} of partition {partition}")
+        else:
+            self.out.append(Send(source, NeedVersion(self.epoch, self.node, partition, message.clock)))
+
+    def provide(self, message: NeedVersion) -> None:
+        """Send the version everyone went back to; it stays here until a later one is stable."""
+        version = self.former.get(message.partition)
+        if version is None or version.clock != message.clock:
+            raise InvalidTransition(f"{self.node} has no version {message.clock} of partition {message.partition}")
+        self.out.append(Send(message.node, Restore(self.epoch, message.partition, version)))
+
+    def restore(self, partition: int, version: Version, table: Table) -> None:
+        """The version that was missing has come."""
+        if partition not in self.wanted:
+            return
+        self.wanted.discard(partition)
+        self._install(partition, version, table)
+        self._replay_early()
+
+    def _replay_early(self) -> None:
+        early, self.early = self.early, []
+        for message in early:
+            match message:
+                case Push():
+                    self.push(message)
+                case Pull():
+                    self.pull(message)
+                case Reads():
+                    self.heed(message)
+
+    def _install(self, partition: int, version: Version, table: Table) -> None:
+        clock = version.clock
+        if table.owners[partition] != self.node:
+            early = self.copies[partition].early if partition in self.copies else {}
+            self.copies[partition] = BackedUp(partition, {clock: version}, early)
+            self._report(partition, clock, backup=True)
+            return
+        served = Served(partition, self.ordered, self.rule.declared.aggregation, {clock: version}, clock)
+        # Every backup of the new table has this version or asks for it, so that the stream goes on from here.
+        served.backup, served.stamped = table.backups[partition], clock
+        self.served[partition] = served
+        self._report(partition, clock, backup=False)
+
+    def holds(self) -> tuple[tuple[int, int], ...]:
+        """Every version here, as (partition, clock)."""
+        held = {(partition, version.clock) for partition, version in self.former.items()}
+        held.update((holder.partition, clock) for holder in self._holders() for clock in holder.versions)
+        return tuple(sorted(held))
+
+    def _holders(self) -> list[Served | BackedUp]:
+        return [*self.served.values(), *self.copies.values(), *self.shadows.values()]
+
+    # -- answers to the controller -----------------------------------------------------------------------------------
+
+    def collect(self, message: Collect) -> None:
+        """Send a version to the controller."""
+        served = self.served.get(message.partition)
+        if served is None:
+            self.out.append(Send(self._new_owner(message.partition), message))
+            return
+        collected = Collected(self.node, self.epoch, message.partition, served.versions[message.clock])
+        self.out.append(Send(CONTROLLER, collected))
+
+    def _report(self, partition: int, clock: int, *, backup: bool, pulled: int = 0, patched: int = 0) -> None:
+        self.out.append(Send(CONTROLLER, Progress(self.node, self.epoch, partition, clock, backup, pulled, patched)))

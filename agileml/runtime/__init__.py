@@ -1,0 +1,1 @@
+"""Processes, mailboxes and checkpoints: what every engine shares."""

@@ -1,0 +1,116 @@
+"""A job whose nodes are started by others: they find its folder, prove that they know its secret, and join.
+
+The folder holds all that a job's processes share, and all that whoever takes over needs: what nodes are told, the
+controller's memory, checkpoints. The secret is not in it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+from agileml.engines.local.engine import controller_role, node_role, trained
+from agileml.engines.local.fork_server import Gone
+from agileml.engines.local.processes import Machines
+from agileml.errors import Refused, Unrecoverable
+from agileml.job import Job, Listener, Trained
+from agileml.params.commit import CommitRule
+from agileml.params.layout import Layout, Params
+from agileml.protocol.actions import CONTROLLER
+from agileml.runtime.blob_store import Checkpoints
+from agileml.runtime.controller_client import ControllerClient
+from agileml.runtime.mailbox import Rendezvous
+from agileml.runtime.node_process import NodeProcess
+from agileml.runtime.results import Clocks, model_of
+from agileml.runtime.role_specs import NodeRole
+from agileml.trainer import Declarations, initial_model, plan_of
+
+ROLE_FILE = "node.role"
+RESTARTS = 5
+"""How often the controller may be started again without a clock finished in between."""
+
+
+class AttachedJob:
+    """The controller of such a job, in a process of its own, and the client at which its machines are spoken for.
+
+    Whoever makes a second one from the same folder, when the first is gone, goes on with the job.
+    """
+
+    def __init__(self, job: Job, folder: Path, secret: bytes, listener: Listener, last_clock: int = 0) -> None:
+        trainer = job.source.load()
+        self._plan = plan_of(trainer, trainer.shards())
+        layout = Layout.cut(initial_model(trainer, job.settings.seed), job.settings.partitions)
+        self._rule = CommitRule(layout, Declarations.of(trainer))
+        rendezvous = Rendezvous(folder, secret)
+        _publish(node_role(job, self._plan, layout, Rendezvous(folder, b"")))
+        self._role = controller_role(job, self._plan, rendezvous)
+        self._restarts = 0
+        self._client = ControllerClient(rendezvous, Clocks(listener, last_clock))
+        self._machines = Machines(folder)
+        self._machines.start(CONTROLLER, self._role)
+
+    def turn(self, longest: float) -> Trained | None:
+        """Listens for so many seconds at most; the trained model once there is one. Raises if the job cannot go on."""
+        for _ in self._client.listen(longest):
+            self._restarts = 0
+        if (result := self._client.result) is not None:
+            return trained(result, self._plan, self._rule)
+        for gone in self._machines.gone():
+            self._restart(gone)
+        return None
+
+    def warn(self, node: str, seconds: float) -> None:
+        """A node's machine will be taken after so many seconds."""
+        self._client.warn(node, seconds)
+
+    def lose(self, node: str) -> None:
+        """A node's machine is gone, or its process is."""
+        self._client.lose(node)
+
+    def close(self) -> None:
+        """Ends the controller; the folder stays."""
+        self._client.close()
+        self._machines.__exit__(None, None, None)
+
+    def _restart(self, gone: Gone) -> None:
+        self._restarts += 1
+        if self._restarts > RESTARTS:
+            words = self._machines.last_words(CONTROLLER)
+            raise Unrecoverable(f"the controller ended {self._restarts} times without a clock in between: {words}")
+        self._machines.start(gone.name, self._role)
+
+
+def kept(job: Job, folder: Path) -> tuple[int, Params] | None:
+    """The newest checkpoint of a job in its folder, as its clock and the model; None before the first.
+
+    Whoever ends a job early takes away with it what was done.
+    """
+    checkpoints = Checkpoints(Rendezvous(folder, b"").checkpoints)
+    clocks = checkpoints.whole(job.settings.partitions)
+    if not clocks:
+        return None
+    trainer = job.source.load()
+    rule = CommitRule(
+        Layout.cut(initial_model(trainer, job.settings.seed), job.settings.partitions), Declarations.of(trainer)
+    )
+    versions = [checkpoints.load(partition, clocks[0]) for partition in range(job.settings.partitions)]
+    return clocks[0], model_of(rule, versions)
+
+
+def _publish(role: NodeRole) -> None:
+    path = role.rendezvous.folder / ROLE_FILE
+    part = path.with_suffix(".part")
+    part.write_bytes(pickle.dumps(role))
+    part.replace(path)
+
+
+def join(folder: Path, secret: bytes, name: str, *, reliable: bool) -> bool:
+    """Be a node of the job until it says to leave; whether it had been taken in."""
+    path = folder / ROLE_FILE
+    try:
+        role: NodeRole = pickle.loads(path.read_bytes())  # noqa: S301 - written by the job's head, in its own folder
+    except OSError as error:
+        raise Refused(f"no job is to be joined in {folder}: {error.strerror}") from error
+    rendezvous = Rendezvous(folder, secret)
+    return NodeProcess(replace(role, name=name, reliable=reliable, rendezvous=rendezvous)).run()

@@ -1,0 +1,187 @@
+"""The process of a node: one thread for envelopes and decisions, one that computes, one that writes checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from agileml.errors import AgileMLError
+from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send
+from agileml.protocol.messages import Broken, Heartbeat, Hello, Leave, Ready
+from agileml.roles.node import Node
+from agileml.runtime.blob_store import Backlog, Checkpoints
+from agileml.runtime.mailbox import Envelope, Lifeline, Mailbox
+from agileml.runtime.role_specs import NodeRole
+
+T = TypeVar("T")
+
+HEARTBEATS = 4
+"""In the time after which a silent node is given up."""
+
+FAREWELL = 2.0
+"""Seconds for the last envelopes to go out."""
+
+SWITCH_SECONDS = 0.0005
+"""Python's default lets a chunk that computes in Python keep a envelope waiting 5 ms at each of its system calls."""
+
+log = logging.getLogger(__name__)
+
+
+class NodeProcess:
+    """A node and its threads: the one in `run` owns the node's state, the compute thread owns its chunk runner."""
+
+    def __init__(self, role: NodeRole) -> None:
+        self._role = role
+        self._code = role.source.code()
+        self._mailbox = Mailbox(role.rendezvous, role.name)
+        self._lifeline = Lifeline(self._mailbox)
+        self._checkpoints = Checkpoints(role.rendezvous.checkpoints)
+        self._compute = ThreadPoolExecutor(1, "compute")
+        self._disk = ThreadPoolExecutor(1, "disk")
+        self._backlog, self._writes = Backlog(), False
+        self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._node: Node | None = None
+        self._beat_every = role.heartbeat_timeout / HEARTBEATS
+        self._next_beat = time.monotonic()
+        self._leaves = False
+
+    def run(self) -> bool:
+        """Until the node is told to leave; whether it had been taken in."""
+        sys.setswitchinterval(SWITCH_SECONDS)
+        self._mailbox.open()
+        self._later(self._compute, self._load, self._loaded)
+        while not self._leaves:
+            now = time.monotonic()
+            self._lifeline.keep(now)
+            self._beat()
+            for event in self._mailbox.receive(self._lifeline.wait(now, self._next_beat - now)):
+                if isinstance(event, Envelope):
+                    self._handle(event.message)
+                elif self._lifeline.hear(event, time.monotonic()):
+                    self._greet()
+                # Large envelopes take their time: many of them must not look like a node that is gone.
+                self._beat()
+            self._take_results()
+        self._mailbox.close(FAREWELL)
+        return self._node is not None and self._node.epoch > 0
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_beat:
+            self._next_beat = now + self._beat_every
+            self._mailbox.send(CONTROLLER, Heartbeat(self._role.name))
+            self._mailbox.hurry(CONTROLLER)
+
+    def _greet(self) -> None:
+        """Say who this is: at the start, and to a controller that was started again."""
+        name, reliable = self._role.name, self._role.reliable
+        if self._node is None:
+            self._mailbox.send(CONTROLLER, Hello(name, reliable, self._code, 0, 0))
+        else:
+            self._mailbox.send(CONTROLLER, self._node.hello(reliable, self._code))
+            self._mailbox.send(CONTROLLER, Ready(name))
+
+    def _handle(self, message: object) -> None:
+        if self._node is not None:
+            self._act(self._decided(self._node.handle, message))
+        elif isinstance(message, Leave):
+            self._act([Exit(message.reason)])
+
+    def _decided(self, decide: Callable[..., list[Action]], *arguments: object) -> list[Action]:
+        """What the node wants done; if it cannot go on, the job cannot."""
+        try:
+            return decide(*arguments)
+        except AgileMLError as error:
+            return self._broken(error)
+
+    def _broken(self, error: BaseException) -> list[Action]:
+        why = str(error) if isinstance(error, AgileMLError) else f"{type(error).__name__}: {error}"
+        log.error("the job is broken", exc_info=error)
+        return [Send(CONTROLLER, Broken(self._role.name, why))]
+
+    def _act(self, actions: Sequence[Action]) -> None:
+        assert self._node is not None or not actions or isinstance(actions[0], Exit | Send)
+        for action in actions:
+            match action:
+                case Send():
+                    self._mailbox.send(action.to, action.message)
+                case Exit():
+                    log.info("leaving: %s", action.reason)
+                    self._leaves = True
+                case _:
+                    self._begin(action)
+
+    def _begin(self, action: Compute | Save | Fetch) -> None:
+        """Have something done that takes time."""
+        node = self._node
+        assert node is not None
+        match action:
+            case Compute():
+                self._later(self._compute, partial(node.chunk_runner.run, action), node.computed)
+            case Save():
+                self._backlog.add(action)
+                if not self._writes:
+                    self._write_next(node)
+            case Fetch():
+                fetch = partial(self._checkpoints.load, action.partition, action.clock)
+                self._later(self._disk, fetch, lambda version: node.fetched(action.epoch, action.partition, version))
+
+    def _write_next(self, node: Node) -> None:
+        save = self._backlog.next()
+        self._writes = save is not None
+        if save is not None:
+            self._later(self._disk, partial(self._write, save), partial(self._written, node, save))
+
+    def _write(self, save: Save) -> bool:
+        try:
+            self._checkpoints.save(save.partition, save.version)
+        except OSError as error:
+            log.error("a checkpoint could not be written; an older one stays", exc_info=error)
+            return False
+        return True
+
+    def _written(self, node: Node, save: Save, done: bool) -> list[Action]:
+        self._write_next(node)
+        return node.saved(save.epoch, save.partition, save.version.clock) if done else []
+
+    # -- the other threads -------------------------------------------------------------------------------------------
+
+    def _later(self, thread: ThreadPoolExecutor, work: Callable[[], T], then: Callable[[T], list[Action]]) -> None:
+        def done(future: Future[T]) -> None:
+            self._done.put(lambda: self._finish(future, then))
+            self._mailbox.wake()
+
+        thread.submit(work).add_done_callback(done)
+
+    def _take_results(self) -> None:
+        while True:
+            try:
+                finish = self._done.get_nowait()
+            except Empty:
+                return
+            finish()
+
+    def _finish(self, future: Future[T], then: Callable[[T], list[Action]]) -> None:
+        error = future.exception()
+        if error is None:
+            self._act(self._decided(then, future.result()))
+        else:
+            self._act(self._broken(error))
+
+    def _load(self) -> Node:
+        role = self._role
+        trainer = role.source.load()
+        node = Node(role.name, trainer, trainer.shards(), role.plan, role.settings, role.layout)
+        # Here, since the thread that decides has to say in the meantime that the node lives.
+        node.load()
+        return node
+
+    def _loaded(self, node: Node) -> list[Action]:
+        self._node = node
+        return [Send(CONTROLLER, Ready(self._role.name))]

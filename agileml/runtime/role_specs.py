@@ -1,0 +1,48 @@
+"""What the processes of a job are told when they start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agileml.apps.registry import TrainerSource
+from agileml.core.placement import Thresholds
+from agileml.core.work import Plan
+from agileml.params.layout import Layout
+from agileml.policies.stage import StagePolicy
+from agileml.roles.node import JobSettings
+from agileml.runtime.mailbox import Rendezvous
+from agileml.stopping import Stopping
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRole:
+    """A machine of the job."""
+
+    name: str
+    reliable: bool
+    rendezvous: Rendezvous
+    source: TrainerSource
+    plan: Plan
+    layout: Layout
+    settings: JobSettings
+    heartbeat_timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerRole:
+    """The job's controller."""
+
+    rendezvous: Rendezvous
+    plan: Plan
+    partitions: int
+    code: str
+    reliable: int
+    transient: int
+    stopping: Stopping
+    thresholds: Thresholds
+    heartbeat_timeout: float
+    checkpoint_every: int
+    stage: StagePolicy | None
+
+
+Role = NodeRole | ControllerRole

@@ -1,0 +1,98 @@
+"""`FetchedRows`: rows on their way into the store, from a file or from a cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from pricing_data.catalog import InstanceType, OnDemandPrice
+from pricing_data.interruptions import Interruption
+from pricing_data.market import Market
+from pricing_data.series import Ints
+from pricing_data.units import Span
+
+
+class PriceEvent(NamedTuple):
+    """A market cost `price` (nano-dollars per hour) from `time` (microseconds UTC) on."""
+
+    market: Market
+    time: int
+    price: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PriceBatch:
+    """Price events in columns: `codes[i]` indexes `markets`. In any order, repetitions allowed."""
+
+    markets: tuple[Market, ...]
+    codes: Ints
+    times: Ints
+    prices: Ints
+
+    def __len__(self) -> int:
+        return int(self.times.size)
+
+    @classmethod
+    def of(cls, events: Iterable[PriceEvent]) -> PriceBatch:
+        """The columns of events."""
+        codes: dict[Market, int] = {}
+        rows = [(codes.setdefault(event.market, len(codes)), event.time, event.price) for event in events]
+        columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
+        return cls(tuple(codes), *(np.ascontiguousarray(columns[:, i]) for i in range(3)))
+
+    @classmethod
+    def joined(cls, batches: Iterable[PriceBatch]) -> PriceBatch:
+        """All events of several batches."""
+        codes: dict[Market, int] = {}
+        columns: list[tuple[Ints, Ints, Ints]] = [(_NONE, _NONE, _NONE)]
+        for batch in batches:
+            recoded = np.array([codes.setdefault(m, len(codes)) for m in batch.markets], dtype=np.int64)
+            columns.append((recoded[batch.codes], batch.times, batch.prices))
+        code, time, price = (np.concatenate(column) for column in zip(*columns, strict=True))
+        return cls(tuple(codes), code, time, price)
+
+
+_NONE: Ints = np.empty(0, dtype=np.int64)
+NO_PRICES = PriceBatch((), _NONE, _NONE, _NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedRows:
+    """What one step of a source brought. The store takes it whole or not at all.
+
+    `covered` maps the name of a history (`FetchRequest.history`) to the span of it that is now complete, so that the
+    next fetch goes on at its end. A step that brought only part leaves it out: its rows are kept, and fetched again.
+    """
+
+    prices: PriceBatch = NO_PRICES
+    types: tuple[InstanceType, ...] = ()
+    on_demand: tuple[OnDemandPrice, ...] = ()
+    interruptions: tuple[Interruption, ...] = ()
+    covered: dict[str, Span] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.prices) + len(self.types) + len(self.on_demand) + len(self.interruptions)
+
+    @classmethod
+    def joined(cls, parts: Iterable[FetchedRows]) -> FetchedRows:
+        """Several steps as one, in their order."""
+        parts = tuple(parts)
+        return cls(
+            PriceBatch.joined(part.prices for part in parts),
+            tuple(row for part in parts for row in part.types),
+            tuple(row for part in parts for row in part.on_demand),
+            tuple(row for part in parts for row in part.interruptions),
+            covered_by(part.covered for part in parts),
+        )
+
+
+def covered_by(spans: Iterable[Mapping[str, Span]]) -> dict[str, Span]:
+    """What is complete of each history after all these steps."""
+    total: dict[str, Span] = {}
+    for step in spans:
+        for name, span in step.items():
+            total[name] = total[name].joined(span) if name in total else span
+    return total

@@ -1,0 +1,1 @@
+"""The questions that `beta`, `backtest`, `gavel` and `train` answer."""

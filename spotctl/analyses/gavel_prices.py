@@ -1,0 +1,254 @@
+"""The price analysis for the command line: files and options understood, and the questions that are asked of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from bidbrain.gavel.effective_price import LIST_TARIFFS_2020, Evictions, Movement
+from bidbrain.gavel.pricing.analysis import JobType, Plan, Priced, priced
+from bidbrain.gavel.pricing.board import Board, Offer, board_of, left_out
+from bidbrain.gavel.pricing.strategies import ladder
+from bidbrain.gavel.pricing.tables import Figure, claims, speedups, spot_discounts, transfers
+from pricing_data.catalog import Catalog, InstanceType
+from pricing_data.errors import BadInput, UnknownPrice
+from pricing_data.fetched_rows import FetchedRows
+from pricing_data.library import Library, Selection
+from pricing_data.market import CLOUDS, LINUX, Market, api_region
+from pricing_data.series import PriceSeries
+from pricing_data.sources.files import read
+from pricing_data.store.table import PriceTable
+from pricing_data.units import HOUR, parse_duration, to_usd
+from spotctl.errors import BadRequest
+from spotctl.files.throughputs import read_throughputs
+
+_MACHINE = re.compile(r"(\w+)/([^=]+)=([A-Za-z0-9-]+)x(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where prices and throughputs come from. Without price files the stored markets that fit the glob are taken."""
+
+    prices: tuple[Path, ...]
+    markets: str
+    on_demand: tuple[Path, ...]
+    throughputs: Path
+    jobs: str
+    machines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The options that shape the comparison, as they were written."""
+
+    home: str
+    baseline: str
+    days: str
+    starts: int
+    dataset_gb: float
+    checkpoint_gb: float
+    dataset_on: str
+    move: str
+    evictions: str
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything that was found; `remarks` name what could not be used, and why."""
+
+    board: Board
+    jobs: tuple[JobType, ...]
+    plan: Plan
+    results: tuple[Priced, ...]
+    figures: tuple[Figure, ...]
+    remarks: tuple[str, ...]
+
+
+def analyse(sources: Sources, terms: Terms, library: Library) -> Analysis:
+    """Reads what the sources name and answers the questions of chapter 6 on it."""
+    jobs = _wanted(job_types(sources.throughputs), sources.jobs)
+    catalog = library.catalog.merged(_list_prices(sources.on_demand)).merged(Catalog(types=_machines(sources.machines)))
+    histories = _histories(sources, library)
+    usable, remarks = _usable(histories, catalog, jobs)
+    home = _home(terms.home)
+    plan = _plan(terms, home)
+    board = board_of(usable, lambda market: catalog.instance_type(market.cloud, market.instance_type), _shares(terms))
+    if short := left_out(usable, board):
+        remarks.append(f"left out: {len(short)} markets not known throughout the common span, such as {short[0]}")
+    runnable = tuple(job for job in jobs if job.on(plan.strategies[0].accelerator) > 0)
+    if len(runnable) < len(jobs):
+        remarks.append(f"left out: {len(jobs) - len(runnable)} job types that do not run on {terms.baseline}")
+    if not runnable:
+        raise BadRequest(f"--baseline {terms.baseline}: none of the job types runs on it")
+    results = priced(board, runnable, plan)
+    remarks += _too_long(runnable, plan, results)
+    figures = [*claims(results), *_figures(usable, board, runnable, plan, catalog)]
+    return Analysis(board, runnable, plan, tuple(results), tuple(figures), tuple(remarks))
+
+
+def job_types(path: Path) -> tuple[JobType, ...]:
+    """The job types of one worker in a table of throughputs."""
+    table = read_throughputs(path)
+    found = tuple(
+        JobType(kind.name, {name.lower(): float(rate) for name, rate in zip(table.types, rates, strict=True)})
+        for kind, rates in zip(table.kinds, table.alone, strict=True)
+        if kind.scale == 1
+    )
+    if not found:
+        raise BadRequest(f"{path}: names no job type of one worker")
+    return found
+
+
+def _wanted(jobs: Sequence[JobType], globs: str) -> tuple[JobType, ...]:
+    patterns = [glob.strip() for glob in globs.split(",") if glob.strip()]
+    wanted = tuple(job for job in jobs if any(fnmatchcase(job.name, glob) for glob in patterns))
+    if not wanted:
+        raise BadRequest(f"--jobs {globs!r}: no job type fits (there: {', '.join(job.name for job in jobs[:4])}, ...)")
+    return wanted
+
+
+def _histories(sources: Sources, library: Library) -> list[PriceSeries]:
+    if sources.prices:
+        table = PriceTable.of(FetchedRows.joined(list(_harvests(sources.prices))).prices)
+        return [series for series in table if series.market.os == LINUX and series.market.matches(sources.markets)]
+    return [one for one in library.table(library.require(Selection(sources.markets))) if one.market.os == LINUX]
+
+
+def _harvests(files: Iterable[Path]) -> Iterable[FetchedRows]:
+    for file in files:
+        try:
+            for portion in read(file):
+                yield portion.harvest
+        except BadInput as error:
+            raise BadRequest(f"{file}: {error}") from error
+
+
+def _list_prices(files: Iterable[Path]) -> Catalog:
+    return Catalog(prices=tuple(price for harvest in _harvests(files) for price in harvest.on_demand))
+
+
+def _machines(written: Iterable[str]) -> tuple[InstanceType, ...]:
+    """What the options say about types that the catalog does not know; size and memory are not asked for here."""
+    types = []
+    for text in written:
+        match = _MACHINE.fullmatch(text.strip())
+        if match is None or match[1] not in CLOUDS or int(match[4]) == 0:
+            raise BadRequest(f"--machine {text!r}: write azure/Standard_NC24rs_v2=P100x4")
+        types.append(InstanceType(match[1], match[2], 1, 1.0, match[3], int(match[4])))
+    return tuple(types)
+
+
+def _usable(
+    histories: Sequence[PriceSeries], catalog: Catalog, jobs: Sequence[JobType]
+) -> tuple[list[PriceSeries], list[str]]:
+    """The histories of machines that some job runs on, and remarks about the others."""
+    usable, unknown, others = [], set(), set()
+    for series in histories:
+        cloud, name = series.market.cloud, series.market.instance_type
+        if not catalog.knows(cloud, name):
+            unknown.add(f"{cloud}/{name}")
+            continue
+        accelerator = catalog.instance_type(cloud, name).accelerator
+        if accelerator is not None and any(job.on(accelerator) > 0 for job in jobs):
+            usable.append(series)
+        else:
+            others.add(f"{cloud}/{name}")
+    remarks = []
+    if unknown:
+        names = ", ".join(sorted(unknown)[:4]) + (", ..." if len(unknown) > 4 else "")
+        remarks.append(f"left out: types that the catalog does not know: {names} (--machine {min(unknown)}=P100x4)")
+    if others:
+        remarks.append(f"left out: {len(others)} types without an accelerator that the job types were measured on")
+    if not usable:
+        raise BadRequest(
+            f"no price history of a machine that one of the job types runs on ({len(histories)} markets looked at;"
+            " --prices names files, --machine says what a type is)"
+        )
+    return usable, remarks
+
+
+def _home(text: str) -> str:
+    cloud, slash, region = text.strip().partition("/")
+    if not slash or cloud not in CLOUDS or not region or "/" in region:
+        raise BadRequest(f"--home {text!r}: is no cloud and region (write aws/us-east-1)")
+    return f"{cloud}/{api_region(cloud, region)}"
+
+
+def _plan(terms: Terms, home: str) -> Plan:
+    try:
+        days = tuple(dict.fromkeys(float(part) for part in terms.days.split(",")))
+    except ValueError:
+        raise BadRequest(f"--days {terms.days!r}: is no list of numbers (write 0.5,1,2,4)") from None
+    clouds = [cloud.strip() for cloud in terms.dataset_on.split(",") if cloud.strip()] or [home.partition("/")[0]]
+    if unknown := [cloud for cloud in clouds if cloud not in CLOUDS]:
+        raise BadRequest(f"--dataset-on {terms.dataset_on!r}: cloud {unknown[0]!r} is none of {', '.join(CLOUDS)}")
+    movement = Movement(terms.checkpoint_gb, terms.dataset_gb, frozenset(clouds), _hours(terms.move), LIST_TARIFFS_2020)
+    return Plan(ladder(home, terms.baseline), days, terms.starts, movement)
+
+
+def _hours(text: str) -> float:
+    return 0.0 if text.strip() in ("0", "0s", "0m", "0h") else parse_duration(text) / HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """The useful share of a market, by its cloud; clouds that were not named are taken as never evicting."""
+
+    by_cloud: dict[str, float]
+
+    def __call__(self, market: Market) -> float:
+        return self.by_cloud.get(market.cloud, 1.0)
+
+
+def _shares(terms: Terms) -> _Shares:
+    """`aws=0.04,azure=0.1`: evictions per machine-hour, each of which costs the time of a move."""
+    shares = {}
+    for part in filter(None, (part.strip() for part in terms.evictions.split(","))):
+        cloud, _, rate = part.partition("=")
+        try:
+            if cloud not in CLOUDS:
+                raise ValueError(cloud)
+            shares[cloud] = Evictions(float(rate), startup_hours=_hours(terms.move)).useful_share
+        except ValueError:
+            raise BadRequest(
+                f"--evictions {part!r}: is no cloud with evictions per machine-hour (write aws=0.04,azure=0.1)"
+            ) from None
+    return _Shares(shares)
+
+
+def _too_long(jobs: Sequence[JobType], plan: Plan, results: Sequence[Priced]) -> list[str]:
+    if not results:
+        raise BadRequest(f"--days: jobs as long as {min(plan.days):g} days do not end within the prices; take less")
+    told = {(one.job, one.days) for one in results}
+    missing = {days: [job.name for job in jobs if (job.name, days) not in told] for days in plan.days}
+    return [
+        f"{days:g} days: {len(names)} job types do not end within the prices, such as {names[0]}"
+        for days, names in missing.items()
+        if names
+    ]
+
+
+def _figures(
+    usable: Sequence[PriceSeries], board: Board, jobs: Sequence[JobType], plan: Plan, catalog: Catalog
+) -> list[Figure]:
+    """Lowest prices are those of all that is known, not only of the common span."""
+    lowest = {}
+    for series in usable:
+        machine = catalog.instance_type(series.market.cloud, series.market.instance_type)
+        offer = Offer(series.market, str(machine.accelerator), machine.accelerators)
+        lowest[offer] = to_usd(int(series.prices.min()))
+    baseline = plan.strategies[0]
+    fixed = [usd for offer, usd in lowest.items() if baseline.may_use(offer)]
+    tariff = LIST_TARIFFS_2020.get(baseline.home.partition("/")[0])
+    shares = transfers(min(fixed), tariff) if tariff is not None and baseline.accelerator == "V100" else []
+
+    def on_demand_usd(market: Market) -> float | None:
+        try:
+            return to_usd(catalog.on_demand(market, at=board.begin).price)
+        except UnknownPrice:
+            return None
+
+    return [*speedups(jobs, board), *shares, *spot_discounts(lowest, on_demand_usd)]

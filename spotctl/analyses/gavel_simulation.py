@@ -1,0 +1,216 @@
+"""The cluster simulator for the command line: options in, a scenario and a way of running it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+
+import numpy as np
+
+from bidbrain.gavel.policies import policy_named
+from bidbrain.gavel.problem import Cluster
+from bidbrain.gavel.simulator.budget import FromPurse
+from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, Manner
+from bidbrain.gavel.simulator.queue import InOrder
+from bidbrain.gavel.simulator.scenario import Scenario, Settings, Sharing
+from bidbrain.gavel.workload import Arrivals, Kind, Throughputs, Workload, generate
+from spotctl.errors import BadRequest
+from spotctl.files.throughputs import read_throughputs, read_trace
+
+# So many times the jobs up to the last measured one arrive at random: a cluster that cannot keep up is kept full.
+_ARRIVALS = 4
+# The streams of random numbers that deadlines come from, and that a queue without a look at throughputs draws from.
+_SLO_STREAM, _BLIND_STREAM = 10, 11
+_MOST_JOBS, _MOST_SECONDS = 1_000_000, 1e9
+_ON_BUDGET = "makespan-within-budget"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command's options as they were given."""
+
+    trace: Path | None
+    arrivals: str
+    jobs: str
+    seed: int
+    scale: str
+    throughputs: Path
+    cluster: str
+    policy: str
+    prices: str
+    slo: str
+    agnostic: bool
+    space_sharing: bool
+    round_seconds: float
+    checkpoint_seconds: float
+    budget: float | None
+
+
+def scenario(options: Options) -> tuple[Scenario, list[str]]:
+    """What is simulated, and remarks on what is not."""
+    workers = _amounts("--cluster", options.cluster, "v100=8,p100=16,k80=24")
+    cluster = Cluster(tuple(workers), np.array(list(workers.values())), _prices(options.prices, workers))
+    if any(count % 1 for count in workers.values()) or not sum(workers.values()):
+        raise BadRequest(f"--cluster {options.cluster}: workers are whole numbers, and some are needed")
+    if not (isfinite(options.round_seconds) and options.round_seconds > 0):
+        raise BadRequest(f"--round {options.round_seconds:g}: is not above 0 seconds")
+    if options.budget is not None and not (isfinite(options.budget) and options.budget > 0):
+        raise BadRequest(f"--budget {options.budget:g}: is not above 0 dollars")
+    throughputs = read_throughputs(options.throughputs).on(tuple(workers))
+    workload, measured, remarks = _workload(options, throughputs)
+    if options.slo:
+        rng = np.random.default_rng([options.seed, _SLO_STREAM])
+        workload = workload.with_slos(_factors(options.slo), rng)
+    if not 0 <= options.checkpoint_seconds < options.round_seconds:
+        raise BadRequest(f"--checkpoint-seconds {options.checkpoint_seconds:g}: is from 0 to less than a round")
+    settings = Settings(options.round_seconds, checkpoint_seconds=options.checkpoint_seconds)
+    sharing = Sharing() if options.space_sharing else None
+    return Scenario(workload, cluster, measured, settings, sharing), remarks
+
+
+def dispatcher(options: Options, asked: Scenario) -> Dispatcher:
+    """How the cluster is run."""
+    if options.budget is not None and options.policy != _ON_BUDGET:
+        raise BadRequest(f"--budget {options.budget:g}: only --policy {_ON_BUDGET} keeps within one")
+    return _WAYS.get(options.policy, _conserving)(options, asked)
+
+
+def _conserving(options: Options, asked: Scenario) -> Dispatcher:
+    return ByShares(asked, policy_named(options.policy, agnostic=options.agnostic))
+
+
+def _thrifty(options: Options, asked: Scenario) -> Dispatcher:
+    """For policies that mean it when they leave a worker idle."""
+    return _prompt(options, asked, Manner(beyond_shares=False))
+
+
+def _planning(options: Options, asked: Scenario) -> Dispatcher:
+    """For policies that besides look ahead to deadlines: their plan is made anew each round."""
+    return _prompt(options, asked, Manner(beyond_shares=False, periodic=True))
+
+
+def _prompt(options: Options, asked: Scenario, manner: Manner) -> Dispatcher:
+    return ByShares(_at_once(asked), policy_named(options.policy, agnostic=options.agnostic), manner)
+
+
+def _at_once(asked: Scenario) -> Scenario:
+    """On rented machines nobody waits for the next allocation."""
+    return replace(asked, settings=replace(asked.settings, allocation_seconds=0.0))
+
+
+def _budgeted(options: Options, asked: Scenario) -> Dispatcher:
+    if options.budget is None:
+        raise BadRequest(f"--budget: is missing: {_ON_BUDGET} needs the dollars that it is to stay within")
+    return FromPurse(_at_once(asked), policy_named(_ON_BUDGET, agnostic=options.agnostic), options.budget)
+
+
+def _queue(options: Options, asked: Scenario) -> Dispatcher:
+    if options.space_sharing:
+        raise BadRequest("--space-sharing: jobs in a queue share no workers; take --policy fifo-preemptive")
+    return InOrder(asked, np.random.default_rng([options.seed, _BLIND_STREAM]) if options.agnostic else None)
+
+
+def _fifo_preemptive(options: Options, asked: Scenario) -> Dispatcher:
+    return ByShares(asked, policy_named("fifo", agnostic=options.agnostic))
+
+
+_WAYS: Mapping[str, Callable[[Options, Scenario], Dispatcher]] = {
+    "fifo": _queue,
+    "fifo-preemptive": _fifo_preemptive,
+    "min-cost": _thrifty,
+    "min-cost-slo": _planning,
+    _ON_BUDGET: _budgeted,
+}
+
+
+def _workload(options: Options, throughputs: Throughputs) -> tuple[Workload, range, list[str]]:
+    if (options.trace is None) == (not options.arrivals):
+        raise BadRequest("what is simulated: give --trace FILE.csv, or --arrivals poisson:900 with --jobs 4000:5000")
+    if options.scale not in ("single", "multiple"):
+        raise BadRequest(f"--scale {options.scale}: is neither single nor multiple")
+    if options.trace is not None:
+        trace = read_trace(options.trace, throughputs, options.seed)
+        jobs = len(trace.workload.names)
+        measured = _window(options.jobs) if options.jobs else range(jobs)
+        return trace.workload, measured, _left_out(trace.unknown)
+    if not options.jobs:
+        raise BadRequest("--arrivals: needs the jobs that are measured (--jobs 4000:5000)")
+    measured = _window(options.jobs)
+    arrivals = Arrivals(_mean_seconds(options.arrivals), options.scale == "multiple")
+    count = measured.stop * (_ARRIVALS if arrivals.mean_seconds else 1)
+    return generate(throughputs, arrivals, count, options.seed), measured, []
+
+
+def _left_out(unknown: Mapping[Kind, int]) -> list[str]:
+    if not unknown:
+        return []
+    kind, jobs = max(unknown.items(), key=lambda item: item[1])
+    more = f" and {len(unknown) - 1} kinds more" if len(unknown) > 1 else ""
+    return [
+        f"left out: {sum(unknown.values()):,} jobs whose throughput was not measured"
+        f" ({jobs:,} of {kind.name!r} on {kind.scale} workers{more})"
+    ]
+
+
+def _window(text: str) -> range:
+    """`4000:5000`, or `500` for the first so many."""
+    first, colon, last = text.partition(":")
+    try:
+        window = range(int(first), int(last)) if colon else range(int(first))
+    except ValueError:
+        window = range(0)
+    if not window or window.start < 0 or window.stop > _MOST_JOBS:
+        raise BadRequest(
+            f"--jobs {text}: is no range of at most {_MOST_JOBS:,} jobs (write 4000:5000, the last not included)"
+        )
+    return window
+
+
+def _mean_seconds(text: str) -> float:
+    process, _, mean = text.partition(":")
+    try:
+        seconds = float(mean)
+    except ValueError:
+        seconds = float("nan")
+    if process != "poisson" or not 0 <= seconds <= _MOST_SECONDS:
+        raise BadRequest(
+            f"--arrivals {text}: write poisson:900 for 900 seconds between two arrivals, 0 for all at once"
+        )
+    return seconds
+
+
+def _prices(text: str, workers: Mapping[str, float]) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+    if not text:
+        return None
+    prices = _amounts("--prices", text, "v100=0.74,p100=0.43,k80=0.135")
+    missing = [name for name in workers if name not in prices]
+    if missing:
+        raise BadRequest(f"--prices {text}: has no price of {missing[0]!r}, which is in the cluster")
+    return np.array([prices[name] for name in workers])
+
+
+def _amounts(option: str, text: str, example: str) -> dict[str, float]:
+    """`name=amount,name=amount`."""
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, amount = part.strip().partition("=")
+        try:
+            value = float(amount)
+        except ValueError:
+            value = float("nan")
+        if not (name and equals and isfinite(value) and value >= 0) or name in found:
+            raise BadRequest(f"{option} {text!r}: {part.strip()!r} does not fit (write {example}, each type once)")
+        found[name] = value
+    return found
+
+
+def _factors(text: str) -> list[float]:
+    try:
+        factors = [float(part) for part in text.split(",")]
+    except ValueError:
+        factors = []
+    if not factors or not all(isfinite(factor) and factor > 0 for factor in factors):
+        raise BadRequest(f"--slo {text}: is no list of multiples of a job's duration (write 1.2,2,10)")
+    return factors

@@ -1,0 +1,151 @@
+"""From what is asked for on the command line to a training run, and its model to a file."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from agileml.apps.registry import TrainerSource, parse_arguments
+from agileml.engines.chaos import Chaos
+from agileml.errors import AgileMLError
+from agileml.job import Counters, Listener, Trained
+from agileml.params.layout import Array
+from agileml.policies.stage import Fixed, Learned, StagePolicy
+from agileml.stopping import Convergence
+from agileml.training import Options, train
+from pricing_data.atomic_write import atomic_write
+from spotctl.errors import BadRequest
+
+CLOCKS = 100
+"""After so many a job ends of which nobody says when."""
+
+_STAGES: Mapping[str, StagePolicy] = {"auto": Learned(), "1": Fixed(1), "2": Fixed(2), "3": Fixed(3)}
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """When to stop; the first that holds."""
+
+    clocks: int | None
+    seconds: float | None
+    minutes: float | None
+    loss: float | None
+    converged: float | None
+
+    @property
+    def span(self) -> float | None:
+        """Seconds and minutes together."""
+        if self.seconds is None and self.minutes is None:
+            return None
+        return (self.seconds or 0.0) + 60 * (self.minutes or 0.0)
+
+    @property
+    def last_clock(self) -> int | None:
+        """The clocks asked for; some, if nothing is."""
+        open_end = self.clocks is self.span is self.loss is self.converged is None
+        return CLOCKS if open_end else self.clocks
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A training run as it was asked for."""
+
+    file: str
+    arguments: Sequence[str]
+    engine: str
+    nodes: str
+    ends: Ends
+    seed: int
+    partitions: int
+    deterministic: bool
+    slack: str
+    stage: str
+    checkpoint_every: int
+    heartbeat_timeout: float
+    chaos: str
+
+
+def prepared(request: Request) -> Callable[[Listener], Trained]:
+    """The run, ready to begin; what cannot be done as asked is refused now."""
+    if request.engine == "ray":
+        raise BadRequest("--engine ray: this version cannot train on Ray yet; use local, or sim for a model in no time")
+    if request.stage not in _STAGES:
+        raise BadRequest(f"--stage {request.stage}: is none; there are {', '.join(_STAGES)}")
+    _find_modules_here()
+    source = TrainerSource(request.file, parse_arguments(list(request.arguments)))
+    chaos = Chaos.parse(request.chaos, request.seed)
+    options: Options = {
+        "seed": request.seed,
+        "partitions": request.partitions,
+        "deterministic": request.deterministic,
+        "slack": _slack(request.slack, request.deterministic),
+        "stage": _STAGES[request.stage],
+        "checkpoint_every": request.checkpoint_every,
+        "heartbeat_timeout": request.heartbeat_timeout,
+    }
+    ends = request.ends
+    if ends.span is not None:
+        options["seconds"] = ends.span
+    if ends.loss is not None:
+        options["loss"] = ends.loss
+    if ends.converged is not None:
+        options["converged"] = Convergence(ends.converged)
+    return lambda listener: train(
+        source, request.nodes, request.engine, clocks=ends.last_clock, chaos=chaos, listener=listener, **options
+    )
+
+
+def check_destination(option: str, path: Path | None, suffixes: tuple[str, ...] = ()) -> None:
+    """Refuses a file that could not be written at the end, when all the work is done."""
+    if path is None:
+        return
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise BadRequest(f"{option} {path}: the name must end with {' or '.join(suffixes)}")
+    if path.is_dir() or not path.parent.is_dir():
+        why = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise BadRequest(f"{option} {path}: {why}; name a file in a folder that is there")
+
+
+def save_model(model: Mapping[str, Array], path: Path) -> None:
+    """Writes the arrays as an .npz file, whole or not at all."""
+    # numpy.savez takes names as keyword arguments, which some names of parameters cannot be.
+    with atomic_write(path) as out, zipfile.ZipFile(out, "w") as archive:
+        for name, array in model.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
+
+
+def check_nothing_lost(counters: Counters) -> None:
+    """A model that lacks updates, or has some twice, is not what was asked for."""
+    if counters.lost or counters.doubled:
+        raise AgileMLError(
+            f"{counters.lost:,} updates were lost and {counters.doubled:,} applied twice: a fault of spotctl; do not"
+            " use this model, and report the iteration log"
+        )
+
+
+def _slack(text: str, deterministic: bool) -> int | None:
+    if text == "asp":
+        slack = None
+    elif text.isascii() and text.isdigit():
+        slack = int(text)
+    else:
+        raise BadRequest(f"--slack {text}: is no number of clocks; write 0, 1, ... or asp")
+    if deterministic and slack != 0:
+        raise BadRequest(
+            f"--deterministic with --slack {text}: who may run ahead sees what has come by then, which is never the"
+            " same twice; leave one of them out"
+        )
+    return slack
+
+
+def _find_modules_here() -> None:
+    """`module:Class` is looked for where the command is given, too, as Python itself does."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)

@@ -1,1 +1,0 @@
-"""Scenario files of `spotctl backtest`, and how results are shown."""

@@ -1,1 +1,0 @@
-"""What `spotctl beta` asks, and how the answers are shown."""

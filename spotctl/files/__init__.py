@@ -1,0 +1,1 @@
+"""The files that users write: job files, scenarios, problems and throughputs."""

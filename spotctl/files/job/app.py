@@ -1,0 +1,89 @@
+"""Whether an app of a job file is there, without running a line of the user's code."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from agileml.apps.registry import BUILT_IN, TrainerSource
+from agileml.errors import AgileMLError
+from spotctl.files.job.units import meant
+
+_ANY = "*"
+
+
+def app_problem(app: str, workdir: Path, has_setup: bool) -> str | None:
+    """Why there can be no such app, or None. What `setup` installs is not there yet, so then nobody can tell."""
+    if app.endswith(".py"):
+        return (
+            None if (workdir / app).is_file() else f"there is no file {app!r} in {workdir}; allowed is one in workdir"
+        )
+    module, colon, name = app.partition(":")
+    if not colon:
+        return None if app in BUILT_IN else _no_built_in(app)
+    file = _module_file(module, workdir)
+    if file is not None:
+        return _no_class(file, name)
+    if has_setup or _is_installed(module):
+        return None
+    return (
+        f"{app!r}: there is no module {module} in {workdir}, and none is installed; allowed is module:Class of workdir"
+    )
+
+
+def arguments_problem(app: str, arguments: Mapping[str, object]) -> str | None:
+    """Why a built-in app does not take these arguments, or None; other apps are asked when they run."""
+    if app not in BUILT_IN:
+        return None
+    try:
+        TrainerSource(app, arguments).load()
+    except AgileMLError as error:
+        return str(error)
+    return None
+
+
+def _no_built_in(app: str) -> str:
+    return (
+        f"{app!r} is no built-in app{meant(app, BUILT_IN)}; allowed are {', '.join(BUILT_IN)}, module:Class or FILE.py"
+    )
+
+
+def _module_file(module: str, workdir: Path) -> Path | None:
+    path = workdir.joinpath(*module.split("."))
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
+def _is_installed(module: str) -> bool:
+    # Below the top level, looking for a module runs the packages above it.
+    return find_spec(module.partition(".")[0]) is not None
+
+
+def _no_class(file: Path, name: str) -> str | None:
+    try:
+        tree = ast.parse(file.read_bytes(), str(file))
+    except (SyntaxError, ValueError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        return f"{file}{line} is not Python: {error.args[0]}; correct it"
+    except OSError as error:
+        return f"{file} cannot be read: {error.strerror}"
+    names = _names_in(tree.body)
+    if name in names or _ANY in names:
+        return None
+    return f"{file} defines no {name}{meant(name, names)}; allowed is a class or function of that file"
+
+
+def _names_in(body: list[ast.stmt]) -> set[str]:
+    """What statements define at the top level, also in both branches of an `if` or `try`."""
+    names: set[str] = set()
+    for statement in body:
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(statement.name)
+        elif isinstance(statement, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in statement.names}
+        else:
+            names |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+            inner = [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.stmt)]
+            names |= _names_in(inner)
+    return names

@@ -1,1 +1,0 @@
-"""Files, simulations, analyses, views and plots of `spotctl gavel`."""

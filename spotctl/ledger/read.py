@@ -1,0 +1,104 @@
+"""The ledger as it lies under the home: events from the log, and prices for what is not settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import format_time
+from spotctl.errors import BadRequest
+from spotctl.files.job.reader import restored
+from spotctl.ledger.project import Ledger, project
+from spotctl.paths import Paths
+from spotctl.planning.regimes import billing_of
+from spotctl.runlog import store
+from spotctl.runlog.budget import Tariff
+from spotctl.runlog.events import Corrected, RunBegan, RunEnded
+from spotctl.runlog.state import fold
+from spotctl.runlog.store import is_running
+from spotctl.wiring import library, local_provider
+
+if TYPE_CHECKING:
+    from pricing_data.library import Library
+    from spotctl.config import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class RunRead:
+    """A run: its events, and its part of the ledger."""
+
+    events: tuple[store.Row, ...]
+    ledger: Ledger
+
+
+def read(settings: Settings, jobs: Collection[str] = ()) -> list[RunRead]:
+    """The runs of jobs, or all, in the order in which they began; those that go on as they stand now."""
+    tariff = stored(library(settings))
+    found = events_of(settings, lambda began: not jobs or began.job in jobs)
+    return [RunRead(events, project(events, tariff, _now(events, settings))) for events in found]
+
+
+def events_of(
+    settings: Settings, wanted: Callable[[RunBegan], bool], newest: int | None = None
+) -> list[tuple[store.Row, ...]]:
+    """The events of the runs that are wanted, as they began; of all, or of so many that began last."""
+    paths = Paths(settings.home)
+    if not paths.log.exists():
+        return []
+    with store.EventLog(paths.log) as opened:
+        runs = [row.run for row in opened.beginnings() if isinstance(row.event, RunBegan) and wanted(row.event)]
+        return [tuple(opened.of_run(run)) for run in (runs if newest is None else runs[-newest:])]
+
+
+def correct(settings: Settings, corrections: Iterable[tuple[str, Corrected]]) -> None:
+    """Writes corrections of runs into the log."""
+    with store.EventLog(Paths(settings.home).log) as opened:
+        for run, correction in corrections:
+            opened.append(run, correction.at, correction)
+
+
+def stored(known: Library) -> Tariff:
+    """Prices as they are stored, and the rules by which clouds bill today; only what is not settled goes by them.
+
+    The last price that is known goes on: a run may be younger than what was fetched.
+    """
+
+    @cache
+    def history(market: Market) -> PriceSeries:
+        return known.series(market)
+
+    def prices(market: Market, now: int) -> PriceSeries:
+        series = history(market)
+        if now < series.first:
+            raise BadRequest(
+                f"{market}: prices are stored from {format_time(series.first)} on, and {format_time(now)} is asked for;"
+                " import or fetch an earlier history"
+            )
+        if now <= series.last:
+            return series.window(series.first, now)
+        return PriceSeries(market, np.append(series.times, now), np.append(series.prices, series.prices[-1]))
+
+    return Tariff(lambda market: billing_of(market.cloud), prices)
+
+
+def _now(events: tuple[store.Row, ...], settings: Settings) -> int | None:
+    """Up to when a run is told that has not ended: the provider's clock, while somebody renews its leases.
+
+    If nobody does, as after a kill, its machines have returned themselves at the ends of these.
+    """
+    if any(isinstance(row.event, RunEnded) for row in events):
+        return None
+    state = fold(events)
+    if state.began is None or state.began.provider != "local":
+        return None
+    provider = local_provider(settings, restored(state.began.spec, settings.home))
+    now = provider.now() if provider.has_begun else state.at
+    if is_running(Paths(settings.home).locks, state.began.job):
+        return now
+    return min(now, max((held.lease_until for held in state.alive), default=state.at))

@@ -1,0 +1,106 @@
+"""Figures from many runs, which lean on what is assumed as long as there is little to see. Pure.
+
+Runs scatter by `NOISE` around what their machines would do on the mean, whatever their length. Machines of two types
+are taken to differ as their vCPUs do, give or take `ALIKE`, until both were used. Where the size of a job varied, its
+scaling comes from that, and from nothing else: how runs differ among each other has other reasons, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from math import log
+from statistics import median
+
+import numpy as np
+
+from spotctl.planning.learning.observe import Cell, Observed
+from spotctl.planning.learning.values import Learnt, Spell, Throughput
+
+RUNS = 20
+"""Older runs than so many are left out: programs, data and machines change."""
+NOISE = 0.05
+ALIKE = 0.5
+SCALING = 0.1
+"""How far from 0 the exponent of phi is taken to be."""
+WEIGHT = 4
+"""What is assumed of spans counts as so many observations."""
+
+
+def learn(
+    runs: Iterable[Observed], vcpus: Mapping[str, float], machines: int | None, startup: int, eviction: int
+) -> Learnt | None:
+    """What runs teach; `startup` and `eviction` are assumed before, `machines` is how many the job may have at most.
+
+    Of a job that may have any number nobody can say how long all its machines need.
+    """
+    known = sorted(runs, key=lambda run: run.wall_ended)[-RUNS:]
+    if not known:
+        return None
+    done = [run.machine_hours / machines for run in known if machines and run.done and run.machine_hours]
+    scaling = _scaling(known, vcpus)
+    return Learnt(
+        len(known),
+        known[-1].wall_ended,
+        _throughputs(known, vcpus, scaling),
+        scaling,
+        _spell([span for run in known for span in run.startups], startup),
+        _spell([span for run in known for span in run.losses], eviction),
+        median(done) if done else None,
+        tuple(chain.from_iterable(run.evidence for run in known)),
+    )
+
+
+def _scaling(runs: Sequence[Observed], vcpus: Mapping[str, float]) -> float:
+    """The slope of log(clocks an hour of a vCPU) over log(machines) within runs, towards 0 where little is seen."""
+    over = under = 0.0
+    for run in runs:
+        cells = [cell for cell in run.cells if cell.clocks >= 1]
+        if len(cells) < 2:
+            continue
+        sizes = np.log([cell.size for cell in cells])
+        rates = np.log([cell.clocks / _size_of(cell, vcpus) for cell in cells])
+        weights = np.array([1 / (NOISE**2 + 1 / cell.clocks) for cell in cells])
+        sizes -= np.average(sizes, weights=weights)
+        rates -= np.average(rates, weights=weights)
+        over += float(np.sum(weights * sizes * rates))
+        under += float(np.sum(weights * sizes**2))
+    return over / (under + SCALING**-2)
+
+
+def _throughputs(runs: Sequence[Observed], vcpus: Mapping[str, float], scaling: float) -> dict[str, Throughput]:
+    """By least squares: the clocks of a run are the hours of its types, each times its throughput."""
+    counted = [run for run in runs if sum(cell.clocks for cell in run.cells) >= 1]
+    names = sorted({name for run in counted for cell in run.cells for name in cell.hours})
+    if not names:
+        return {}
+    weights = [(cell.size, sum(cell.hours.values())) for run in counted for cell in run.cells]
+    size = float(np.exp(sum(log(one) * hours for one, hours in weights) / sum(hours for _, hours in weights)))
+    hours = np.array([[_hours(run, name, size, scaling) for name in names] for run in counted])
+    clocks = np.array([sum(cell.clocks for cell in run.cells) for run in counted])
+    cpus = np.array([vcpus.get(name, 1.0) for name in names])
+    expected = cpus * float(clocks.sum() / (hours @ cpus).sum())
+    seen = hours / (NOISE * clocks)[:, np.newaxis]
+    precision = np.diag((ALIKE * expected) ** -2.0)
+    found = np.linalg.solve(seen.T @ seen + precision, seen.T @ np.full(len(counted), 1 / NOISE) + precision @ expected)
+    # A type that was hardly used can come out at nothing or less; it is then taken to be like the others.
+    found = np.where(found > 0, found, expected)
+    used = {name: [run.wall_ended for run in counted if _hours(run, name, size, scaling)] for name in names}
+    return {
+        name: Throughput(float(per_hour), size, len(used[name]), max(used[name]))
+        for name, per_hour in zip(names, found, strict=True)
+    }
+
+
+def _hours(run: Observed, name: str, size: float, scaling: float) -> float:
+    """Hours of a type, as long as they would be among `size` machines for the same work."""
+    return float(sum(cell.hours.get(name, 0.0) * (cell.size / size) ** scaling for cell in run.cells))
+
+
+def _size_of(cell: Cell, vcpus: Mapping[str, float]) -> float:
+    return sum(vcpus.get(name, 1.0) * hours for name, hours in cell.hours.items())
+
+
+def _spell(spans: Sequence[float], assumed: int) -> Spell:
+    mean = (WEIGHT * assumed + sum(spans)) / (WEIGHT + len(spans))
+    return Spell(round(mean), len(spans), assumed)

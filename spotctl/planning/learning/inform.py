@@ -1,0 +1,56 @@
+"""What a plan rests on, with what was learnt in place of what would be assumed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import chain
+from types import MappingProxyType
+
+from bidbrain.backtest.engine import Overheads
+from bidbrain.eviction.hazard import Evidence
+from spotctl.files.job.spec import Command, JobSpec, Training
+from spotctl.planning.learning.values import Learnt
+from spotctl.planning.values import Known
+from spotctl.planning.work import Measured
+
+NOTHING_LEARNT: Mapping[str, Learnt] = MappingProxyType({})
+
+
+def evidence_of(learnt: Mapping[str, Learnt]) -> tuple[Evidence, ...]:
+    """Evictions that runs met and no price explains."""
+    return tuple(chain.from_iterable(one.evidence for one in learnt.values()))
+
+
+def informed(known: Known, specs: Mapping[str, JobSpec], learnt: Mapping[str, Learnt]) -> Known:
+    """Throughputs by job; what changes of machines cost is the same for all, so that the best known job tells it."""
+    earlier = {name: _measured(specs[name], one) for name, one in learnt.items()}
+    best = max(learnt.values(), key=lambda one: one.runs, default=None)
+    return replace(
+        known,
+        earlier={**known.earlier, **earlier},
+        overheads=known.overheads if best is None else _overheads(known.overheads, best),
+    )
+
+
+def hours_of(spec: JobSpec, learnt: Learnt | None) -> float | None:
+    """How long all machines of a job are busy, where its work is not counted in clocks."""
+    counted = isinstance(spec.program, Training) and spec.program.stop.clocks is not None
+    return None if learnt is None or counted or spec.hours is not None else learnt.hours
+
+
+def most_machines(spec: JobSpec) -> int | None:
+    """How many machines work for a job at one time, as far as its file says."""
+    return spec.program.nodes if isinstance(spec.program, Command) else spec.resources.machines.most
+
+
+def _measured(spec: JobSpec, learnt: Learnt) -> dict[str, Measured]:
+    most = most_machines(spec)
+    return {
+        name: Measured(learnt.per_hour(name, most or one.size), one.words(name))
+        for name, one in learnt.throughputs.items()
+    }
+
+
+def _overheads(assumed: Overheads, learnt: Learnt) -> Overheads:
+    return replace(assumed, startup=learnt.startup.span, eviction=learnt.eviction.span)

@@ -1,0 +1,172 @@
+"""What can be measured of one run, from its events and its rows of the ledger. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from bidbrain.eviction.hazard import Evidence
+from bidbrain.eviction.survival import Exposure
+from pricing_data.market import Market
+from pricing_data.units import HOUR
+from spotctl.files.job.spec import Kind as JobKind
+from spotctl.ledger.project import recorded, rows_of
+from spotctl.ledger.rows import Kind, Row, Use
+from spotctl.run.workload import DONE
+from spotctl.runlog import store
+from spotctl.runlog.budget import Tariff
+from spotctl.runlog.events import Priced, Progressed
+from spotctl.runlog.state import EVICTED, Held, RunState, fold
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What so many transient machines did together: clocks, and the hours of their types."""
+
+    size: int
+    clocks: float
+    hours: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One run. `startups` and `losses` are spans in microseconds: until machines that came together worked, and what
+    was done again after each time that machines were taken together. `machine_hours` are those in which transient
+    machines worked."""
+
+    wall_ended: int
+    done: bool
+    machine_hours: float
+    cells: tuple[Cell, ...]
+    startups: tuple[float, ...]
+    losses: tuple[float, ...]
+    evidence: tuple[Evidence, ...]
+
+
+def observed(events: Sequence[store.Row], tariff: Tariff) -> Observed | None:
+    """What a run tells; None of one that has not ended."""
+    state = fold(events)
+    if state.ended is None:
+        return None
+    rows = rows_of(state, state.at, recorded(events, tariff))
+    working = [row for row in rows if row.kind is Kind.COMPUTE and row.use is Use.WORKING and not row.reliable]
+    return Observed(
+        state.ended.wall_us,
+        state.ended.outcome == DONE,
+        sum(row.end - row.begin for row in working) / HOUR,
+        tuple(_cells(events, working, counts=counts_clocks(state))),
+        tuple(_startups(state)),
+        tuple(_losses(state)),
+        tuple(_evidence(state, events)),
+    )
+
+
+def counts_clocks(state: RunState) -> bool:
+    """Whether the run's work is counted in clocks."""
+    return state.began is not None and state.began.spec.get("kind") == JobKind.AGILEML
+
+
+# -- throughput --------------------------------------------------------------------------------------------------------
+
+
+def _cells(events: Sequence[store.Row], working: Sequence[Row], *, counts: bool) -> Iterator[Cell]:
+    """Clocks by how many machines worked. What was done between two tellings is spread evenly over the work.
+
+    Of work that is not counted in clocks, as a command's, there is nothing to say.
+    """
+    spans = _spans(working)
+    told = [(row.at, row.event.clock) for row in events if isinstance(row.event, Progressed)] if counts else []
+    clocks, hours = defaultdict[int, float](float), defaultdict[int, dict[str, float]](dict)
+    edges = [(spans[0][0] if spans else 0, 0), *told]
+    for (begin, before), (end, after) in pairwise(edges):
+        inside = list(_within(spans, begin, end))
+        whole = sum(sum(types.values()) for _, types in inside)
+        for size, types in inside:
+            clocks[size] += (after - before) * sum(types.values()) / whole if whole else 0.0
+            for name, span in types.items():
+                hours[size][name] = hours[size].get(name, 0.0) + span / HOUR
+    return (Cell(size, clocks[size], hours[size]) for size in sorted(hours))
+
+
+Span = tuple[int, int, Mapping[str, int]]
+"""From when to when so many machines of each type worked."""
+
+
+def _spans(working: Sequence[Row]) -> list[Span]:
+    """Time cut where the machines that work change."""
+    marks = sorted({mark for row in working for mark in (row.begin, row.end)})
+    counts = defaultdict[int, dict[str, int]](dict)
+    for row in working:
+        name = row.market.instance_type
+        counts[row.begin][name] = counts[row.begin].get(name, 0) + 1
+        counts[row.end][name] = counts[row.end].get(name, 0) - 1
+    found, now = list[Span](), dict[str, int]()
+    for begin, end in pairwise(marks):
+        for name, change in counts[begin].items():
+            now[name] = now.get(name, 0) + change
+        alive = {name: number for name, number in now.items() if number}
+        if alive:
+            found.append((begin, end, alive))
+    return found
+
+
+def _within(spans: Sequence[Span], begin: int, end: int) -> Iterator[tuple[int, dict[str, int]]]:
+    """Machine-microseconds by type, of the parts of spans that lie in a stretch, with how many machines they were."""
+    first = max(bisect_right(spans, begin, key=lambda span: span[0]) - 1, 0)
+    for since, until, types in spans[first:]:
+        if since >= end:
+            return
+        length = min(until, end) - max(since, begin)
+        if length > 0:
+            yield sum(types.values()), {name: number * length for name, number in types.items()}
+
+
+# -- changes of machines -----------------------------------------------------------------------------------------------
+
+
+def _startups(state: RunState) -> Iterator[float]:
+    """Machines of one order start together, and are one observation."""
+    for number in state.allocations:
+        spans = [held.turns[0] - held.started for held in _of(state, number) if held.turns]
+        if spans:
+            yield sum(spans) / len(spans)
+
+
+def _losses(state: RunState) -> Iterator[float]:
+    """What was done again after each eviction, and before the next."""
+    moments = sorted({held.ended for held in state.machines.values() if held.end_reason == EVICTED and held.ended})
+    for moment, following in pairwise((*moments, state.at)):
+        yield sum(one.end - one.begin for one in state.redone if moment <= one.end and one.begin < following)
+
+
+def _of(state: RunState, allocation: int) -> list[Held]:
+    return [held for held in state.machines.values() if held.allocation == allocation]
+
+
+# -- evictions that no price explains ----------------------------------------------------------------------------------
+
+
+def _evidence(state: RunState, events: Iterable[store.Row]) -> Iterator[Evidence]:
+    """Evictions whatever the price, and how long was watched, by market.
+
+    On a market that is replayed from prices alone only the price evicts: its hours say nothing.
+    """
+    priced = {row.event.market: row.event for row in events if isinstance(row.event, Priced)}
+    seen = defaultdict[Market, Exposure](Exposure)
+    for held in state.machines.values():
+        allocation = state.allocations[held.allocation]
+        if allocation.bid is None or held.ended is None:
+            continue
+        outbid = _price(priced.get(allocation.market), held.ended) > allocation.bid
+        taken = held.end_reason == EVICTED and not outbid
+        seen[allocation.market] += Exposure(float(taken), (held.ended - held.started) / HOUR)
+    return (Evidence(market, one) for market, one in seen.items() if one.evictions or not market.is_synthetic)
+
+
+def _price(known: Priced | None, at: int) -> int:
+    if known is None or not known.times:
+        return 0
+    return known.prices[max(bisect_right(known.times, at) - 1, 0)]

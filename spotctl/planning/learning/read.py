@@ -1,0 +1,52 @@
+"""The runs that a job can learn from, as they lie under the home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from spotctl.files.job.spec import JobSpec
+from spotctl.files.job.writer import written
+from spotctl.ledger.read import events_of, stored
+from spotctl.planning.learning.estimate import RUNS, learn
+from spotctl.planning.learning.inform import most_machines
+from spotctl.planning.learning.observe import observed
+from spotctl.planning.learning.values import Learnt
+from spotctl.planning.regimes import OVERHEADS
+from spotctl.runlog.events import RunBegan
+
+if TYPE_CHECKING:
+    from pricing_data.library import Library
+    from spotctl.config import Settings
+
+_SAME_WORK = ("kind", "app", "args", "run", "nodes", "data")
+"""What makes two runs of a job comparable: with another program or other arguments, a clock is another."""
+
+
+def lessons(settings: Settings, known: Library, specs: Iterable[JobSpec], before: int) -> dict[str, Learnt]:
+    """By the job's name, what runs teach that were over at a moment of this computer's clock."""
+    found = {spec.name: _learnt(settings, known, spec, before) for spec in specs}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def _learnt(settings: Settings, known: Library, spec: JobSpec, before: int) -> Learnt | None:
+    runs = events_of(settings, lambda began: _comparable(began, spec, before), RUNS)
+    tariff = stored(known)
+    told = [one for events in runs if (one := observed(events, tariff)) is not None]
+    vcpus = {one.name: float(one.vcpus) for one in known.catalog.types if one.cloud in spec.resources.clouds}
+    kept = [one for one in told if one.wall_ended <= before]
+    return learn(kept, vcpus, most_machines(spec), OVERHEADS.startup, OVERHEADS.eviction)
+
+
+def _comparable(began: RunBegan, spec: JobSpec, before: int) -> bool:
+    return began.job == spec.name and began.wall_us < before and _work(began.spec) == _work(written(spec))
+
+
+def _work(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a replayed market also how fast its clock goes, by which a throughput is; when it ends but for the clocks."""
+    ends = {name: value for name, value in (spec.get("stop") or {}).items() if name != "clocks"}
+    return {
+        **{name: spec.get(name) for name in _SAME_WORK},
+        "stop": ends,
+        "speed": (spec.get("local") or {}).get("speed"),
+    }

@@ -1,0 +1,1 @@
+"""Running a job: the service loop, reconciliation, and the workloads."""

@@ -1,0 +1,1 @@
+"""The event log of runs, and what follows from it alone."""

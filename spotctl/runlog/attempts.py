@@ -1,0 +1,94 @@
+"""What is known of a command's attempts: where it runs, how it was stopped, and how much of it is safe. A pure fold.
+
+Work is counted in time: what was done up to the newest checkpoint is safe, what came after it is done again elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spotctl.runlog import events as ev
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """An attempt that is over, and how much of its work is safe."""
+
+    begin: int
+    end: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The newest attempt (None before the first) and since when; its end, if it was stopped, and since when.
+
+    `safe` is the working time, in microseconds of the provider's clock, that checkpoints hold; `base` what they held
+    when the attempt began, and `lost` what had been done beyond that. `checkpoint` is the newest of the first node.
+    `moves` counts ends in a row that were the program's own wish.
+    """
+
+    attempt: ev.WorkBegan | None = None
+    since: int = 0
+    stopped: ev.WorkStopped | None = None
+    stopped_at: int = 0
+    base: int = 0
+    lost: int = 0
+    safe: int = 0
+    checkpoint: ev.Checkpointed | None = None
+    spells: tuple[Spell, ...] = ()
+    setups_failed: int = 0
+    moves: int = 0
+
+    @property
+    def runs(self) -> bool:
+        """Whether an attempt goes on."""
+        return self.attempt is not None and self.stopped is None
+
+    @property
+    def number(self) -> int:
+        """The newest attempt's number, 0 before the first."""
+        return 0 if self.attempt is None else self.attempt.attempt
+
+    def done(self, now: int) -> int:
+        """Working time that is not lost, if nothing is taken now."""
+        return self.base + now - self.since if self.runs else self.safe
+
+
+def _began(work: Work, event: ev.WorkBegan, at: int) -> Work:
+    lost = 0 if work.stopped is None else max(work.base + work.stopped_at - work.since - work.safe, 0)
+    return replace(work, attempt=event, since=at, stopped=None, base=work.safe, lost=lost)
+
+
+def _stopped(work: Work, event: ev.WorkStopped, at: int) -> Work:
+    spells = (*work.spells, Spell(work.since, at, work.safe - work.base))
+    return replace(work, stopped=event, stopped_at=at, spells=spells, moves=work.moves + 1 if event.by_itself else 0)
+
+
+def _checkpointed(work: Work, event: ev.Checkpointed, at: int) -> Work:
+    if event.rank:
+        return work
+    if event.attempt != work.number:
+        return replace(work, checkpoint=event)
+    # What was carried after the stop was saved then: the program had been told to.
+    until = at if work.stopped is None else min(at, work.stopped_at)
+    safe = max(work.safe, work.base + until - work.since)
+    spells = work.spells
+    if work.stopped is not None:
+        spells = (*spells[:-1], replace(spells[-1], kept=safe - work.base))
+    return replace(work, checkpoint=event, safe=safe, spells=spells)
+
+
+def _setup_failed(work: Work, _: ev.SetupFailed, __: int) -> Work:
+    return replace(work, setups_failed=work.setups_failed + 1)
+
+
+STEPS: Mapping[type[ev.Event], Callable[[Work, Any, int], Work]] = {
+    ev.WorkBegan: _began,
+    ev.WorkStopped: _stopped,
+    ev.Checkpointed: _checkpointed,
+    ev.SetupFailed: _setup_failed,
+}
+"""What each event changes."""

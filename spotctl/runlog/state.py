@@ -1,0 +1,305 @@
+"""What is known of a run: a fold over its events, and nothing else. Whoever takes over folds the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+from pricing_data.market import Market
+from pricing_data.units import MINUTE
+from spotctl.runlog import attempts
+from spotctl.runlog import events as ev
+from spotctl.runlog.attempts import Work
+from spotctl.runlog.events import Event, Intended
+from spotctl.runlog.store import Row
+
+FIRST_REST, LONGEST_REST = 2 * MINUTE, 60 * MINUTE
+"""How long a market that refused or took machines is left alone: twice as long each time, up to an hour."""
+
+ABANDONED = "Abandoned"
+"""Why an order is closed that nobody answered, or that was refused when it was repeated: its machines may have come,
+and are found by looking if they have."""
+
+EVICTED = "evicted"
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Machines that were bought together; `number` is that of the intent to buy them."""
+
+    number: int
+    market: Market
+    bid: int | None
+    on_demand: int
+    nu: float
+    reliable: bool
+    started: int
+    leaves_at: int | None = None
+    disk: int = 0
+    address: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A machine, from its grant to its end and beyond.
+
+    `ran` is when it was first seen running, `turns` when it began to work, left off, began again and so on, as far as
+    its work tells.
+    """
+
+    id: str
+    allocation: int
+    started: int
+    lease_until: int
+    running: bool = False
+    ran: int | None = None
+    turns: tuple[int, ...] = ()
+    warned_until: int | None = None
+    returning: bool = False
+    ended: int | None = None
+    end_reason: str = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is not known to be gone."""
+        return self.ended is None
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A market that is left alone until a moment, because it refused or took machines so many times.
+
+    One that refused is not asked. One that takes machines at `taken` is not asked before, and is not the first to be
+    asked after it.
+    """
+
+    until: int
+    times: int
+    taken: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """A run as far as its events tell."""
+
+    run: str = ""
+    began: ev.RunBegan | None = None
+    started: int = 0
+    at: int = 0
+    last_row: int = 0
+    intents: int = 0
+    open: Mapping[int, Intended] = field(default_factory=dict)
+    orders: Mapping[int, ev.RentIntended] = field(default_factory=dict)
+    ordered: Mapping[int, int] = field(default_factory=dict)
+    unclear: Mapping[int, int] = field(default_factory=dict)
+    allocations: Mapping[int, Allocation] = field(default_factory=dict)
+    machines: Mapping[str, Held] = field(default_factory=dict)
+    rests: Mapping[Market, Rest] = field(default_factory=dict)
+    evictions: int = 0
+    progress: ev.Progressed | None = None
+    work: Work = field(default_factory=Work)
+    redone: tuple[ev.Stretch, ...] = ()
+    sent: tuple[ev.Sent, ...] = ()
+    planned: ev.Planned | None = None
+    reason: str = ""
+    refrained: Mapping[str, ev.Refrained] = field(default_factory=dict)
+    stopping: ev.StopRequested | None = None
+    stopped: int | None = None
+    ended: ev.RunEnded | None = None
+
+    @property
+    def alive(self) -> tuple[Held, ...]:
+        """Machines that are not known to be gone."""
+        return tuple(machine for machine in self.machines.values() if machine.alive)
+
+    def of(self, allocation: int) -> tuple[Held, ...]:
+        """The machines of an allocation that are not known to be gone and were not given back."""
+        return tuple(m for m in self.alive if m.allocation == allocation and not m.returning)
+
+
+def fold(rows: Iterable[Row], state: RunState | None = None) -> RunState:
+    """The state after events."""
+    return reduce(after, rows, state or RunState())
+
+
+def after(state: RunState, row: Row) -> RunState:
+    """The state after one more event."""
+    state = replace(state, run=row.run, at=max(state.at, row.at), last_row=row.id)
+    step = _STEPS.get(type(row.event))
+    return state if step is None else step(state, row.event, row.at)
+
+
+def _began(state: RunState, event: ev.RunBegan, at: int) -> RunState:
+    return replace(state, began=event, started=at)
+
+
+def _decided(state: RunState, event: ev.Decided, _: int) -> RunState:
+    return replace(state, reason=event.reason)
+
+
+def _intended(state: RunState, event: Intended, _: int) -> RunState:
+    return replace(state, intents=max(state.intents, event.intent), open={**state.open, event.intent: event})
+
+
+def _ordered(state: RunState, event: ev.RentIntended, at: int) -> RunState:
+    orders, ordered = {**state.orders, event.intent: event}, {**state.ordered, event.intent: at}
+    return _intended(replace(state, orders=orders, ordered=ordered), event, at)
+
+
+def _return_intended(state: RunState, event: ev.ReturnIntended, at: int) -> RunState:
+    return _machines(_intended(state, event, at), event.machines, lambda held: replace(held, returning=True))
+
+
+def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
+    """Machines may come in several events: those of an answer that was lost are found by looking."""
+    order = state.orders[event.intent]
+    came = {
+        granted.id: Held(granted.id, event.intent, granted.started, order.lease_until) for granted in event.machines
+    }
+    allocations = dict(state.allocations)
+    if event.intent not in allocations and came:
+        started = min(granted.started for granted in event.machines)
+        allocations[event.intent] = Allocation(
+            event.intent,
+            order.market,
+            order.bid,
+            order.on_demand,
+            order.nu,
+            order.reliable,
+            started,
+            disk=order.disk,
+            address=order.address,
+        )
+    return replace(_closed(state, event.intent), allocations=allocations, machines={**came, **state.machines})
+
+
+def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
+    if event.why == ABANDONED:
+        state = replace(state, unclear={**state.unclear, event.intent: at})
+    return _rested(_closed(state, event.intent), state.orders[event.intent].market, at, taken=False)
+
+
+def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
+    intent = state.open.get(event.intent)
+    if isinstance(intent, ev.RenewIntended):
+        until = intent.lease_until
+        state = _machines(state, intent.machines, lambda held: replace(held, lease_until=max(until, held.lease_until)))
+    return _closed(state, event.intent)
+
+
+def _returned(state: RunState, event: ev.Returned, _: int) -> RunState:
+    return _closed(state, event.intent)
+
+
+def _leaves(state: RunState, event: ev.LeavePlanned, _: int) -> RunState:
+    leaving = replace(state.allocations[event.allocation], leaves_at=event.at)
+    return replace(state, allocations={**state.allocations, event.allocation: leaving})
+
+
+def _ran(state: RunState, event: ev.MachineRan, at: int) -> RunState:
+    return _machines(state, (event.id,), lambda held: replace(held, running=True, ran=at))
+
+
+def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
+    first = state.machines[event.id].warned_until is None
+    state = _machines(state, (event.id,), lambda held: replace(held, warned_until=event.deadline))
+    # It rests from when it takes them: until then it would sell the same again.
+    until = max(at, event.deadline)
+    return _taken(state, event.id, until, lambda one: one.warned_until == event.deadline) if first else state
+
+
+def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
+    warned = state.machines[event.id].warned_until is not None
+    state = _machines(state, (event.id,), lambda held: replace(held, ended=event.at, end_reason=event.reason))
+    if event.reason != EVICTED:
+        return state
+    state = replace(state, evictions=state.evictions + 1)
+    return state if warned else _taken(state, event.id, at, lambda one: one.ended == event.at)
+
+
+def _taken(state: RunState, machine: str, at: int, together: Callable[[Held], bool]) -> RunState:
+    """A market takes machines back, and is left alone. Those that go together are one time, however many they are."""
+    number = state.machines[machine].allocation
+    others = (held for held in state.machines.values() if held.allocation == number and held.id != machine)
+    return state if any(map(together, others)) else _rested(state, state.allocations[number].market, at, taken=True)
+
+
+def _sent(state: RunState, event: ev.Sent, _: int) -> RunState:
+    return replace(state, sent=(*state.sent, event))
+
+
+def _progressed(state: RunState, event: ev.Progressed, _: int) -> RunState:
+    ready, left = {one.id: one.at for one in event.ready}, {one.id: one.at for one in event.left}
+    state = _machines(state, ready, lambda held: _turned(held, ready[held.id], works=True))
+    state = _machines(state, left, lambda held: _turned(held, left[held.id], works=False))
+    return replace(state, progress=event, redone=(*state.redone, *event.redone))
+
+
+def _turned(held: Held, at: int, *, works: bool) -> Held:
+    worked = len(held.turns) % 2 == 1
+    # A controller that was started again may say the same twice.
+    return held if works == worked else replace(held, turns=(*held.turns, max((at, *held.turns[-1:]))))
+
+
+def _planned(state: RunState, event: ev.Planned, _: int) -> RunState:
+    return replace(state, planned=event)
+
+
+def _worked(state: RunState, event: Event, at: int) -> RunState:
+    return replace(state, work=attempts.STEPS[type(event)](state.work, event, at))
+
+
+def _refrained(state: RunState, event: ev.Refrained, _: int) -> RunState:
+    return replace(state, refrained={**state.refrained, event.what: event})
+
+
+def _stop(state: RunState, event: ev.StopRequested, at: int) -> RunState:
+    return state if state.stopping else replace(state, stopping=event, stopped=at)
+
+
+def _over(state: RunState, event: ev.RunEnded, _: int) -> RunState:
+    return replace(state, ended=event)
+
+
+def _closed(state: RunState, intent: int) -> RunState:
+    return replace(state, open={number: event for number, event in state.open.items() if number != intent})
+
+
+def _machines(state: RunState, ids: Iterable[str], change: Callable[[Held], Held]) -> RunState:
+    changed = {name: change(state.machines[name]) for name in ids if name in state.machines}
+    return replace(state, machines={**state.machines, **changed}) if changed else state
+
+
+def _rested(state: RunState, market: Market, at: int, *, taken: bool) -> RunState:
+    before = state.rests.get(market, Rest(at, 0, None))
+    # Who was left alone for long enough, and came back only now, begins anew.
+    times = before.times + 1 if at <= before.until + LONGEST_REST else 1
+    rest = Rest(at + min(FIRST_REST << (times - 1), LONGEST_REST), times, at if taken else None)
+    return replace(state, rests={**state.rests, market: rest})
+
+
+_STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
+    ev.RunBegan: _began,
+    ev.Planned: _planned,
+    ev.Decided: _decided,
+    ev.RentIntended: _ordered,
+    ev.Rented: _rented,
+    ev.RentRefused: _refused,
+    ev.RenewIntended: _intended,
+    ev.Renewed: _renewed,
+    ev.ReturnIntended: _return_intended,
+    ev.Returned: _returned,
+    ev.LeavePlanned: _leaves,
+    ev.MachineRan: _ran,
+    ev.MachineWarned: _warned,
+    ev.MachineEnded: _ended,
+    ev.Sent: _sent,
+    ev.Progressed: _progressed,
+    **dict.fromkeys(attempts.STEPS, _worked),
+    ev.Refrained: _refrained,
+    ev.StopRequested: _stop,
+    ev.RunEnded: _over,
+}
+"""What each event changes. Others tell a story, or what the ledger alone has to know, and change nothing."""

@@ -1,0 +1,168 @@
+"""The event log: one SQLite file to which rows are only ever added. This is the one module that talks to SQLite.
+
+What `append` returns from lies on the disk: it survives the process and the machine. Other processes read while a run
+writes. A job has one run at a time; its lock belongs to the process and ends with it, however that ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from spotctl.runlog.errors import AlreadyRunning, BrokenLog, LogFailed
+from spotctl.runlog.events import Event, from_json, to_json
+
+SCHEMA = 1
+WAIT_MS = 10_000
+
+_CREATE = (
+    """CREATE TABLE events (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        run TEXT NOT NULL,
+        at_us INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        body TEXT NOT NULL)""",
+    "CREATE INDEX events_of_run ON events (run, id)",
+    "CREATE TRIGGER no_update BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END",
+    "CREATE TRIGGER no_delete BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never removed'); END",
+    f"PRAGMA user_version = {SCHEMA}",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An event with its place in the log and its moment."""
+
+    id: int
+    run: str
+    at: int
+    event: Event
+
+
+class EventLog:
+    """The log of all runs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LogFailed(f"event log {path}: {error.strerror}") from error
+        with self._failing():
+            # Written and read by one thread; isolation_level None: each statement is a transaction of its own.
+            self._db = sqlite3.connect(path, timeout=WAIT_MS / 1000, isolation_level=None)
+            self._prepare()
+
+    def __enter__(self) -> EventLog:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the file back."""
+        self._db.close()
+
+    def append(self, run: str, at: int, event: Event) -> Row:
+        """Writes an event down; when this returns, it is on the disk."""
+        with self._failing():
+            cursor = self._db.execute(
+                "INSERT INTO events (run, at_us, kind, body) VALUES (?, ?, ?, ?)",
+                (run, at, type(event).__name__, to_json(event)),
+            )
+        assert cursor.lastrowid is not None
+        return Row(cursor.lastrowid, run, at, event)
+
+    def of_run(self, run: str, after: int = 0) -> list[Row]:
+        """The events of a run, in the order in which they were written, from a place in the log on."""
+        return self._rows("WHERE run = ? AND id > ? ORDER BY id", run, after)
+
+    def beginnings(self) -> list[Row]:
+        """The first event of every run."""
+        return self._rows("WHERE kind = 'RunBegan' ORDER BY id")
+
+    def _rows(self, clause: str, *values: object) -> list[Row]:
+        with self._failing():
+            found = self._db.execute(f"SELECT id, run, at_us, kind, body FROM events {clause}", values).fetchall()  # noqa: S608 - no clause is given from outside
+        return [Row(number, run, at, from_json(kind, body)) for number, run, at, kind, body in found]
+
+    def _prepare(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        # In WAL mode only FULL survives a crash of the machine: a call that was made must not be forgotten.
+        self._db.execute("PRAGMA synchronous = FULL")
+        with closing(self._db.cursor()) as cursor:
+            cursor.execute("BEGIN IMMEDIATE")
+            (version,) = cursor.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                for statement in _CREATE:
+                    cursor.execute(statement)
+            cursor.execute("COMMIT")
+        if version not in (0, SCHEMA):
+            self._db.close()
+            raise BrokenLog(
+                f"event log {self._path} has format {version}, this version reads {SCHEMA}; upgrade spotctl"
+            )
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise LogFailed(
+                f"event log {self._path}: {error}; nothing is rented without it: make room or name another --home"
+            ) from error
+
+
+class JobLock:
+    """Held by the process that runs a job; the system takes it back when that ends, by whatever signal."""
+
+    def __init__(self, folder: Path, job: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{job}.lock"
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if not any(_locked(self._descriptor, fcntl.LOCK_EX, pause) for pause in _PAUSES):
+            holder = path.read_text().strip() or "unknown"
+            os.close(self._descriptor)
+            raise AlreadyRunning(
+                f"job {job} runs already, as process {holder}: spotctl status shows it, spotctl stop {job} ends it"
+            )
+        os.ftruncate(self._descriptor, 0)
+        os.write(self._descriptor, str(os.getpid()).encode())
+
+    def __enter__(self) -> JobLock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        os.close(self._descriptor)
+
+
+_PAUSES = (0.0, 0.02, 0.1)
+"""Seconds before attempts: whoever only asks whether a job runs holds its lock for a moment."""
+
+
+def is_running(folder: Path, job: str) -> bool:
+    """Whether a process runs a job."""
+    try:
+        descriptor = os.open(folder / f"{job}.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _locked(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int, kind: int, pause: float = 0.0) -> bool:
+    time.sleep(pause)
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

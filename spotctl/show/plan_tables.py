@@ -1,0 +1,248 @@
+"""A plan as JSON and as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import isfinite
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bidbrain.eviction.estimate import Estimate
+from pricing_data.market import Market
+from pricing_data.units import HOUR, MINUTE, SECOND, format_time, format_usd, to_datetime, to_usd
+from spotctl.planning.checkpoint_interval import Checkpoints
+from spotctl.planning.values import Choice, JobPlan, Rejected
+from spotctl.show.beta_tables import chance
+from spotctl.show.terminal import dollars, market_name
+
+_WIDE = 110
+"""Narrower terminals get the columns that matter most."""
+_NAMED = 3
+_NAMED_EXPLAINED = 20
+
+
+def answer(plan: JobPlan) -> dict[str, Any]:
+    """What `plan --json` prints of a job. What nobody knows is null; keys are added to, never changed."""
+    low, high = plan.usd_range
+    reliable = plan.constraints.reliable
+    return {
+        "job": plan.job.spec.name,
+        "choice": [_choice_json(one) for one in plan.choice],
+        "expected": {
+            "cost_usd": plan.whole.usd,
+            "hours": plan.whole.hours,
+            "finish_by": _moment(plan.finish_by),
+            "cost_usd_low": low,
+            "cost_usd_high": high,
+            "terms": [
+                {"market": str(term.market), "machines": term.machines, "cost_usd": term.usd}
+                for term in plan.whole.terms
+            ],
+        },
+        "on_demand_usd": plan.on_demand.usd,
+        "rejected": [{"market": str(one.market), "why": one.why} for one in plan.rejected],
+        "rejected_unnamed": plan.unnamed,
+        "at": format_time(plan.at),
+        "policy": plan.policy,
+        "strategy": plan.strategy.scheme,
+        "reason": plan.decision.reason,
+        "reliable": None
+        if reliable is None
+        else {
+            "market": str(reliable.offer.market),
+            "machines": reliable.machines,
+            "usd_per_hour": to_usd(reliable.offer.on_demand),
+        },
+        "checkpoints": None if plan.checkpoints is None else _checkpoints_json(plan.checkpoints),
+        "work": {"source": plan.work.source, "assumed": plan.work.assumed},
+        "throughputs": {name: {"per_hour": one.nu, "source": one.source} for name, one in plan.rates.items()},
+    }
+
+
+def _checkpoints_json(kept: Checkpoints) -> dict[str, Any]:
+    return {
+        "every_seconds": kept.every / SECOND,
+        "cost_seconds": kept.cost / SECOND,
+        "mean_life_seconds": kept.life / SECOND if isfinite(kept.life) else None,
+    }
+
+
+def _choice_json(one: Choice) -> dict[str, Any]:
+    bid = one.rent.bid
+    return {
+        "market": str(one.rent.offer.market),
+        "machines": one.rent.machines,
+        "bid": None if bid is None else to_usd(bid),
+        "beta": one.beta.probability,
+        "cost_per_work": one.usd_per_work if isfinite(one.usd_per_work) else None,
+        "price": to_usd(one.price),
+        "beta_low": one.beta.low,
+        "beta_high": one.beta.high,
+    }
+
+
+def shown(plan: JobPlan, width: int, *, explain: bool) -> RenderableType:
+    """A plan on the terminal."""
+    parts: list[RenderableType] = [Text(plan.job.spec.name, style="bold"), _choices(plan, width), _figures(plan)]
+    if explain:
+        parts += [Text(), _betas(plan), Text(), _terms(plan)]
+    if plan.rejected:
+        parts += [Text(), _rejected(plan, _NAMED_EXPLAINED if explain else _NAMED, width)]
+    return Group(*parts, Text())
+
+
+def _choices(plan: JobPlan, width: int) -> Table:
+    wide = width >= _WIDE
+    # A narrow terminal has no room for the label in every row.
+    marked = not wide and all(one.rent.offer.market.is_synthetic for one in plan.choice)
+    name: Callable[[Market], Text | str] = str if marked else market_name
+    market = "market (synthetic)" if marked else "market"
+    columns = ["machines", market, *(["price"] if wide else []), "bid", "beta", *(["95%"] if wide else []), "$/work"]
+    table = _table(*columns)
+    for one in plan.choice:
+        table.add_row(f"{one.rent.machines:,}", name(one.rent.offer.market), *_cells(one, wide))
+    reliable = plan.constraints.reliable
+    if reliable is not None:
+        empty = [""] * (len(columns) - 3)
+        price = dollars(reliable.offer.on_demand)
+        told = ["", "on demand", "", "", "reliable"] if wide else ["on demand", *empty[:-1], "reliable"]
+        told[0] = price if wide else told[0]
+        table.add_row(f"{reliable.machines:,}", name(reliable.offer.market), *told)
+    return table
+
+
+def _cells(one: Choice, wide: bool) -> Iterator[str]:
+    if wide:
+        yield dollars(one.price)
+    yield "on demand" if one.rent.bid is None else f"${format_usd(one.rent.bid)}"
+    yield chance(one.beta.probability)
+    if wide:
+        yield _interval(one.beta)
+    yield f"{one.usd_per_work:.4g}"
+
+
+def _interval(beta: Estimate) -> str:
+    return f"{chance(beta.low)} to {chance(beta.high)}"
+
+
+def _figures(plan: JobPlan) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for name, value in _lines(plan):
+        table.add_row(Text(name, style="bold"), Text(value))
+    return table
+
+
+def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
+    low, high = plan.usd_range
+    whole, other = plan.whole, plan.on_demand
+    done = "" if plan.work.assumed else f", done by {_moment(plan.finish_by)}"
+    yield "expected", f"${whole.usd:.2f} (${low:.2f} to ${high:.2f}) in {_hours(whole.hours)}{done}"
+    machines = f"{other.rent.machines:,} x {other.rent.offer.market.instance_type}"
+    saved = 1 - whole.usd / other.usd
+    beside = f"{saved:.0%} saved" if saved >= 0 else f"{-saved:.0%} less than planned"
+    yield "on demand", f"${other.usd:.2f} in {_hours(other.hours)} on {machines}: {beside}"
+    yield "work", plan.work.source
+    yield "speed", _sources(plan)
+    if plan.job.budget_usd is not None:
+        yield "budget", _budget(plan, plan.job.budget_usd)
+    if plan.job.deadline is not None:
+        yield "deadline", _deadline(plan, plan.job.deadline)
+    if plan.checkpoints is not None:
+        yield "checkpoints", _checkpoints(plan.checkpoints)
+    yield "kinds", f"by Gavel's {plan.policy}"
+    yield "strategy", f"{plan.strategy.scheme}: {plan.strategy.reason}"
+    yield "decision", plan.decision.reason
+
+
+def _sources(plan: JobPlan) -> str:
+    return ", ".join(dict.fromkeys(rate.source for rate in plan.rates.values()))
+
+
+def _checkpoints(kept: Checkpoints) -> str:
+    """How often, and by which reckoning."""
+    every, cost = (f"{micros / MINUTE:.3g} minutes" for micros in (kept.every, kept.cost))
+    life = f"an eviction every {_hours(kept.life / HOUR)}" if isfinite(kept.life) else "no evictions"
+    if kept.asked:
+        return f"every {every}, as the job file says ({life})"
+    return f"every {every}, for {life}, if one takes {cost}; adjusted when that is measured"
+
+
+def _budget(plan: JobPlan, budget: float) -> str:
+    if plan.work.assumed:
+        rate = plan.whole.usd / plan.whole.hours
+        return f"${budget:.2f}, enough for {_hours(budget / rate)} of these machines"
+    worst = "kept" if plan.usd_range[1] <= budget else f"kept, but may be reached: up to ${plan.usd_range[1]:.2f}"
+    return f"${budget:.2f}: {worst}"
+
+
+def _deadline(plan: JobPlan, deadline: int) -> str:
+    if plan.work.assumed:
+        return f"{_moment(deadline)}; whether it is kept depends on the work (hours: 8h in the job file says)"
+    slack = (deadline - plan.finish_by) / HOUR
+    if slack >= 0:
+        return f"{_moment(deadline)}: kept, {_hours(slack)} to spare"
+    return f"{_moment(deadline)}: near; machines on demand take over when it presses"
+
+
+def _betas(plan: JobPlan) -> Group:
+    """Why each bid is believed to hold as long as it is."""
+    told = (
+        f"{one.rent.offer.market}: beta {chance(one.beta.probability)} an hour, 95% {_interval(one.beta)};"
+        f" {one.beta.basis}"
+        for one in plan.choice
+    )
+    return Group(Text("eviction", style="bold"), *map(Text, told))
+
+
+def _terms(plan: JobPlan) -> Group:
+    """The hour that begins now by Eq. 4.1-4.4, and the bill of the whole job."""
+    table = _table("bill to the end", "machines", "$")
+    for term in plan.whole.terms:
+        table.add_row(str(term.market), f"{term.machines:,}", f"{term.usd:.4f}")
+    table.add_row("total", "", f"{plan.whole.usd:.4f}", style="bold")
+    return Group(
+        Text("first hour", style="bold"),
+        Text(plan.whole.first.explain()),
+        Text(f"a later hour: E ${plan.whole.later.usd_per_work:.4g} per unit of work"),
+        Text(),
+        table,
+    )
+
+
+def _rejected(plan: JobPlan, most: int, width: int) -> RenderableType:
+    named = plan.rejected[:most]
+    more = len(plan.rejected) - len(named) + plan.unnamed
+    if width >= _WIDE:
+        table = _table("rejected", "why", right=False)
+        for one in named:
+            table.add_row(market_name(one.market), Text(one.why))
+        return Group(table, *_more(more))
+    return Group(Text("rejected", style="bold"), *map(_rejected_line, named), *_more(more))
+
+
+def _rejected_line(one: Rejected) -> Text:
+    return market_name(one.market).append(f": {one.why}", style="default")
+
+
+def _more(count: int) -> list[Text]:
+    return [Text(f"and {count:,} more markets (--explain and --json name more)")] if count else []
+
+
+def _hours(hours: float) -> str:
+    return f"{hours * 60:.0f} minutes" if hours < 1 else f"{hours:.1f} hours"
+
+
+def _moment(micros: int) -> str:
+    return to_datetime(micros).replace(microsecond=0).isoformat().replace("+00:00", "Z")
+
+
+def _table(*columns: str, right: bool = True) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in columns:
+        table.add_column(
+            name, justify="right" if right and not name.startswith(("market", "bill")) else "left", overflow="fold"
+        )
+    return table

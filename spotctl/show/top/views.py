@@ -1,0 +1,165 @@
+"""A run that is shown, as text of a width and a height: the same for the live view and for `--once`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from bidbrain.billing import usd
+from pricing_data.units import MINUTE, SECOND, to_datetime
+from spotctl.show.terminal import age, dollars, market_name, percent, sparkline
+from spotctl.show.top.snapshot import MarketLine, Money, Shown
+from spotctl.show.top.timeline import Step, Told
+
+Floats = NDArray[np.float64]
+
+_BARS = " ▁▂▃▄▅▆▇█"
+_UNKNOWN = "-"
+_WIDE = 110
+"""Narrower terminals get the columns that matter most."""
+_SPARK_NARROW, _SPARK_WIDE = 12, 30
+_ONCE_EVENTS = 8
+_ONCE_CHART = 4
+
+
+def head(one: Shown) -> Text:
+    """Which run, how far it is, and what it costs: three lines."""
+    progress = [one.word, *([one.doing] if one.doing else [])]
+    if one.stage is not None:
+        progress.append(f"stage {one.stage}")
+    if one.clock is not None:
+        progress.append(f"clock {one.clock:,}{'' if one.goal is None else f' of {one.goal:,}'}")
+    if one.loss is not None:
+        progress.append(f"loss {one.loss:.4g}")
+    first = Text(one.run, style="bold").append(f"   {'   '.join(progress)}", style="not bold")
+    return Text("\n").join([first, Text(_money(one.money)), Text(_machines(one))])
+
+
+def _money(money: Money) -> str:
+    spent = f"spent {_usd(money.spent)}"
+    if money.budget is not None:
+        spent += f" of {_usd(money.budget)} ({percent(money.used)})"
+    saved = "" if money.saved is None else f"   saved {percent(money.saved)}"
+    return f"{spent}   on demand {_usd(money.on_demand)}{saved}"
+
+
+def _machines(one: Shown) -> str:
+    warned = f" ({one.warned} warned)" if one.warned else ""
+    return (
+        f"machines {one.reliable} reliable + {one.transient} transient{warned}   evictions {one.evictions}"
+        f"   market {clock(one.now)}"
+    )
+
+
+def footprint(one: Shown, width: int, height: int) -> Text:
+    """Machines over time, from the run's beginning to now."""
+    most = max((step.reliable + step.transient for step in one.footprint), default=0)
+    values = over_time(one.footprint, one.began, one.now, width)
+    title = _title("footprint", f"machines over {_span(one.now - one.began)}, {most} at most", width)
+    return Text("\n").join([title, *_chart(values, most, height, "green")])
+
+
+def losses(one: Shown, width: int, height: int) -> Text:
+    """The loss over the clocks."""
+    if not one.losses:
+        return _title("loss", "none is known", width)
+    found = np.array([loss for _, loss in one.losses])
+    clocks = np.array([clock for clock, _ in one.losses])
+    places = np.linspace(clocks[0], clocks[-1], width)
+    values = np.interp(places, clocks, found)
+    title = _title("loss", f"{found[0]:.4g} at first, {found[-1]:.4g} at clock {clocks[-1]:,}", width)
+    return Text("\n").join([title, *_chart(values, float(found.max()), height, "magenta")])
+
+
+def markets(one: Shown, width: int, most: int) -> Table:
+    """Prices, a market a row: those with machines first."""
+    wide = width >= _WIDE
+    synthetic = not wide and any(line.market.is_synthetic for line in one.markets)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("prices (synthetic)" if synthetic else "prices", no_wrap=True, overflow="ellipsis")
+    for name in ("held", "spot", "bid", "on demand"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("since the run began" if wide else "", no_wrap=True)
+    for line in islice(one.markets, most):
+        full = market_name(line.market) if wide else Text(f"{line.market.zone}/{line.market.instance_type}")
+        cells = _market(line, _SPARK_WIDE if wide else _SPARK_NARROW)
+        table.add_row(full, *cells, style="" if line.machines else "dim")
+    return table
+
+
+def _market(line: MarketLine, spark: int) -> tuple[str | Text, ...]:
+    held = str(line.machines) if not line.warned else f"{line.machines} ({line.warned}!)"
+    bid = "reliable" if line.reliable else _UNKNOWN if line.bid is None else dollars(line.bid)
+    return (
+        held,
+        _UNKNOWN if line.price is None else dollars(line.price),
+        bid,
+        dollars(line.on_demand),
+        "" if line.series is None else Text(sparkline(line.series, spark), style="cyan"),
+    )
+
+
+def events(told: Sequence[Told], width: int) -> Text:
+    """What happened, the newest first."""
+    lines = [Text.assemble((f"{clock(one.at)}  ", "dim"), str(one)) for one in reversed(told)]
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return Text("\n").join(lines)
+
+
+def once(one: Shown, width: int) -> Group:
+    """All of it one below the other."""
+    return Group(
+        head(one),
+        footprint(one, width, _ONCE_CHART),
+        losses(one, width, 1),
+        markets(one, width, len(one.markets)),
+        _title("events", "newest first", width),
+        events(one.told[-_ONCE_EVENTS:], width),
+    )
+
+
+def clock(at: int) -> str:
+    """The time of day; the day too would not fit beside what happened."""
+    return to_datetime(at).strftime("%H:%M:%S")
+
+
+def _title(name: str, what: str, width: int) -> Text:
+    title = Text.assemble((name, "bold"), (f"  {what}", "dim"))
+    title.truncate(width, overflow="ellipsis")
+    return title
+
+
+def over_time(steps: Sequence[Step], begin: int, end: int, width: int) -> Floats:
+    """How many machines there were: the mean over each of `width` equal stretches of time."""
+    edges = np.linspace(begin, max(end, begin + SECOND), width + 1)
+    times = np.array([begin, *(step.at for step in steps)], dtype=float)
+    counts = np.array([0, *(step.reliable + step.transient for step in steps)], dtype=float)
+    passed = np.concatenate([[0.0], np.cumsum(counts[:-1] * np.diff(times))])
+    at = np.searchsorted(times, edges, "right") - 1
+    area = passed[at] + counts[at] * (edges - times[at])
+    means: Floats = np.diff(area) / np.diff(edges)
+    return means
+
+
+def _chart(values: Floats, top: float, height: int, style: str) -> list[Text]:
+    """Columns from 0 to `top` in `height` lines, the highest line first. What is above 0 is never invisible."""
+    eighths = np.ceil(values / top * height * 8 - 1e-9) if top > 0 else np.zeros(len(values))
+    rows = (np.clip(eighths - 8 * line, 0, 8).astype(int) for line in reversed(range(height)))
+    return [Text("".join(_BARS[level] for level in row), style=style) for row in rows]
+
+
+def _usd(amount: int | None) -> str:
+    return _UNKNOWN if amount is None else f"${usd(amount):,.2f}"
+
+
+def _span(micros: int) -> str:
+    """`48 min`, `3.2 h`."""
+    hours = micros / (60 * MINUTE)
+    return f"{hours:.1f} h" if 1 <= hours < 48 else age(micros / SECOND)

@@ -1,0 +1,99 @@
+"""A training run as a picture: what each clock took, the loss, and who was there, with what happened marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from agileml.core.events import Iteration
+from pricing_data.atomic_write import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_TIME, _LOSS, _RELIABLE, _TRANSIENT = "#1f6feb", "#2da44e", "#57606a", "#bf8700"
+
+_MARKS = {
+    "warned": ("warned", "#bf8700", "v"),
+    "left": ("left in time", "#2da44e", "^"),
+    "lost": ("lost", "#cf222e", "X"),
+    "ready": ("joined", "#1f6feb", "P"),
+    "controller": ("controller restarted", "#8250df", "D"),
+}
+"""By a word of the event: what the legend calls it, and how it is marked."""
+
+
+def draw(history: Sequence[Iteration], path: Path) -> None:
+    """Draws a run; the file's name says in which format."""
+    figure = Figure(figsize=(10, 6.5), layout="constrained")
+    times, losses, nodes = figure.subplots(3, 1, sharex=True, height_ratios=(3, 2, 1.3))
+    _times(times, history)
+    _losses(losses, history)
+    _nodes(nodes, history)
+    nodes.set_xlabel("clock")
+    nodes.set_xlim(history[0].clock - 0.5, history[-1].clock + 0.5)
+    nodes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    with atomic_write(path) as out:
+        figure.savefig(out, dpi=150, format=path.suffix.lower()[1:])
+
+
+def struck(history: Sequence[Iteration]) -> dict[str, list[int]]:
+    """In which clocks an event of each kind happened; nodes that are there from the start do not join."""
+    found: dict[str, list[int]] = {}
+    for one in history:
+        words = {word for event in one.events for word in event.replace(":", " ").split()}
+        for word in words & _MARKS.keys():
+            if word != "ready" or one is not history[0]:
+                found.setdefault(word, []).append(one.clock)
+    return found
+
+
+def _times(axes: Axes, history: Sequence[Iteration]) -> None:
+    clocks = [one.clock for one in history]
+    axes.plot(clocks, [one.seconds for one in history], color=_TIME, linewidth=1.2, drawstyle="steps-mid")
+    axes.set_ylim(0, 1.4 * max(one.seconds for one in history) or 1)
+    axes.set_ylabel("seconds of the clock")
+    axes.grid(visible=True, axis="y", alpha=0.25)
+    _events(axes, struck(history))
+
+
+def _events(axes: Axes, found: dict[str, list[int]]) -> None:
+    """A row of marks for each kind of event, above the line."""
+    at_top = axes.get_xaxis_transform()
+    for level, (word, (label, color, marker)) in enumerate(_MARKS.items()):
+        for clock in found.get(word, ()):
+            axes.axvline(clock, color=color, linewidth=0.8, alpha=0.3)
+        if word in found:
+            heights = [0.95 - 0.055 * level] * len(found[word])
+            axes.scatter(found[word], heights, s=32, color=color, marker=marker, label=label, transform=at_top)
+    if found:
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(_MARKS), frameon=False, fontsize=9)
+
+
+def _losses(axes: Axes, history: Sequence[Iteration]) -> None:
+    known = [(one.clock, one.loss) for one in history if one.loss is not None]
+    axes.plot([clock for clock, _ in known], [loss for _, loss in known], color=_LOSS, linewidth=1.5)
+    if known and all(loss > 0 for _, loss in known):
+        axes.set_yscale("log")
+    axes.set_ylabel("loss")
+    axes.grid(visible=True, axis="y", alpha=0.25)
+
+
+def _nodes(axes: Axes, history: Sequence[Iteration]) -> None:
+    clocks = [one.clock for one in history]
+    axes.stackplot(
+        clocks,
+        [one.reliable for one in history],
+        [one.transient for one in history],
+        colors=(_RELIABLE, _TRANSIENT),
+        alpha=0.6,
+        step="mid",
+        labels=("reliable", "transient"),
+    )
+    axes.set_ylabel("nodes")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2, frameon=False, fontsize=8)

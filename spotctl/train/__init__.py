@@ -1,1 +1,0 @@
-"""What `spotctl train` is made of, and how it is shown."""

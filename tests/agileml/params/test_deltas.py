@@ -1,0 +1,180 @@
+"""Deltas: both forms give the same bits as the sum spelt out over dense arrays, in the order given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agileml.params.deltas import (
+    ADD,
+    AGGREGATIONS,
+    MAX,
+    Aggregation,
+    Delta,
+    RowDelta,
+    accumulate,
+    add_into,
+    aggregate,
+    assign_into,
+    assigned,
+    changed_rows,
+    dense,
+    nbytes,
+    values_at,
+)
+from agileml.params.layout import Array, State
+from tests.agileml.models import DTYPES, numbers, same_bits, seeds
+
+aggregations = st.sampled_from(list(AGGREGATIONS.values()))
+
+
+def random_state(rng: np.random.Generator) -> State:
+    return [numbers(rng, (int(rng.integers(1, 9)), int(rng.integers(1, 4))), dtype) for dtype in DTYPES]
+
+
+def random_delta(rng: np.random.Generator, state: State) -> Delta:
+    return [random_part(rng, array) for array in state]
+
+
+def random_part(rng: np.random.Generator, array: Array) -> RowDelta | None:
+    form = rng.integers(4)
+    if form == 0:
+        return None
+    if form == 1:
+        return RowDelta(None, numbers(rng, array.shape, array.dtype.str))
+    rows = np.sort(rng.permutation(len(array))[: rng.integers(1, len(array) + 1)]).astype(np.int32)
+    return RowDelta(rows, numbers(rng, (len(rows), *array.shape[1:]), array.dtype.str))
+
+
+def brute_force(state: State, deltas: Sequence[Delta], by: Aggregation) -> State:
+    """Number by number, in Python's order."""
+    after = [array.copy() for array in state]
+    for index, array in enumerate(after):
+        for row in range(len(array)):
+            for delta in deltas:
+                part = delta[index]
+                if part is None:
+                    continue
+                rows = list(range(len(array))) if part.rows is None else part.rows.tolist()
+                if row in rows:
+                    array[row] = by.ufunc(array[row], part.values[rows.index(row)])
+    return after
+
+
+def equal(one: State, other: State) -> bool:
+    return all(same_bits(a, b) for a, b in zip(one, other, strict=True))
+
+
+@given(seeds, aggregations)
+def test_adding_into_a_state_equals_brute_force(seed: int, by: Aggregation) -> None:
+    rng = np.random.default_rng(seed)
+    state = random_state(rng)
+    delta = random_delta(rng, state)
+    expected = brute_force(state, [delta], by)
+    add_into(state, delta, by)
+    assert equal(state, expected)
+
+
+@given(seeds, aggregations, st.integers(1, 5))
+def test_accumulating_equals_brute_force_whatever_the_forms(seed: int, by: Aggregation, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    state = random_state(rng)
+    deltas = [random_delta(rng, state) for _ in range(count)]
+    untouched = [dense(state, delta, by) for delta in deltas]
+    nothing = dense(state, None, by)
+    expected = brute_force(nothing, deltas, by)
+    total = reduce(lambda one, other: accumulate(one, other, by), deltas, None)
+    at_once = aggregate(deltas, by)
+    assert at_once is not None
+    assert total is not None
+    for one, other in zip(at_once, total, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            assert (one.rows is None) == (other.rows is None)
+            assert one.rows is None or other.rows is None or same_bits(one.rows, other.rows)
+            assert same_bits(one.values, other.values)
+    assert equal(dense(state, total, by), expected)
+    assert equal(nothing, dense(state, None, by))
+    # What was given in is as it was: the sums were made in memory of their own.
+    assert all(equal(before, dense(state, delta, by)) for before, delta in zip(untouched, deltas, strict=True))
+
+
+@given(seeds, aggregations)
+def test_rows_left_out_and_rows_of_identities_give_the_same_bits(seed: int, by: Aggregation) -> None:
+    rng = np.random.default_rng(seed)
+    state = random_state(rng)
+    delta = random_delta(rng, state)
+    spelt_out: Delta = [RowDelta(None, array) for array in dense(state, delta, by)]
+    expected = [array.copy() for array in state]
+    add_into(expected, delta, by)
+    add_into(state, spelt_out, by)
+    assert equal(state, expected)
+
+
+@given(seeds)
+def test_what_was_kept_of_the_rows_takes_a_state_back(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    state = random_state(rng)
+    before = [array.copy() for array in state]
+    delta = random_delta(rng, state)
+    kept = values_at(state, delta)
+    add_into(state, delta)
+    after = [array.copy() for array in state]
+    changed = values_at(state, delta)
+    assign_into(state, kept)
+    assert equal(state, before)
+    assert equal(assigned(state, changed), after)
+    assert equal(state, before)
+
+
+def test_a_replaced_state_shares_what_did_not_change() -> None:
+    state = [np.zeros(3), np.zeros(3)]
+    after = assigned(state, [None, RowDelta(np.array([1], np.int32), np.array([5.0]))])
+    assert after[0] is state[0]
+    assert after[1].tolist() == [0, 5, 0]
+    assert not state[1].any()
+
+
+def test_values_of_every_row_stand_for_a_state() -> None:
+    values = np.arange(3.0)
+    assert assigned([], [RowDelta(None, values)])[0] is values
+
+
+def test_the_order_of_summation_shows_in_the_bits() -> None:
+    rng = np.random.default_rng(5)
+    state = [np.zeros((100, 4), np.float32)]
+    deltas: list[Delta] = [[RowDelta(None, numbers(rng, (100, 4), "<f4"))] for _ in range(16)]
+    in_order = reduce(accumulate, deltas, None)
+    shuffled = reduce(accumulate, [deltas[place] for place in rng.permutation(16)], None)
+    one, other = dense(state, in_order)[0], dense(state, shuffled)[0]
+    assert not same_bits(one, other)
+    assert np.allclose(one, other, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("by", "dtype", "identity"), [(ADD, "<f4", "-0.0"), (MAX, "<f8", "-inf"), (MAX, "<i4", "-2147483648")]
+)
+def test_identities(by: Aggregation, dtype: str, identity: str) -> None:
+    assert str(by.identity(np.dtype(dtype))) == identity
+
+
+def test_nothing_and_no_rows_add_up_to_nothing_and_no_rows() -> None:
+    assert aggregate([]) is None
+    assert aggregate([[None], [None]]) == [None]
+    none = RowDelta(np.empty(0, np.int32), np.empty((0, 2), np.float32))
+    (total,) = aggregate([[none], [none]]) or [None]
+    assert total is not None
+    assert total.rows is not None
+    assert same_bits(total.values, none.values)
+
+
+def test_sizes() -> None:
+    delta: Delta = [None, RowDelta(None, np.zeros((3, 2))), RowDelta(np.array([4], np.int32), np.zeros((1, 2)))]
+    assert changed_rows(delta) == 4
+    assert nbytes(delta) == 48 + 16 + 4
+    assert changed_rows(None) == nbytes(None) == 0

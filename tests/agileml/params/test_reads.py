@@ -1,0 +1,289 @@
+"""Rows that are read instead of whole partitions: what is learned, what is there, and that no other is ever read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agileml.core.events import ControllerSettings
+from agileml.engines.sim.engine import Outcome, Simulation
+from agileml.params.deltas import Delta, RowDelta, Rows
+from agileml.params.layout import Array, ArraySpec, Layout
+from agileml.params.reads import WORTH, MissingRows, RowsRead, picked
+from agileml.params.row_buffer import RowNumbers
+from agileml.params.view import CacheView, ParamCache
+from agileml.protocol.actions import Compute
+from agileml.roles.chunk_runner import ChunkRunner, Done
+from agileml.roles.node import JobSettings
+from agileml.roles.server import Server
+from agileml.trainer import ParamView
+from tests.agileml.faults import Schedule, small
+from tests.agileml.models import params_of, same_bits, seeds, specs
+from tests.agileml.toys import Decades, Scripted, Settled
+
+# -- what is learned ---------------------------------------------------------------------------------------------------
+
+
+def selections(rng: np.random.Generator, rows: int) -> slice | RowNumbers:
+    if rng.random() < 0.3:
+        lo, hi = sorted(rng.integers(0, rows + 1, 2))
+        return slice(int(lo), int(hi))
+    return rng.integers(0, rows, int(rng.integers(0, 4))).astype(np.intp) if rows else np.empty(0, np.intp)
+
+
+@given(specs, st.integers(1, 4), seeds)
+@settings(max_examples=60)
+def test_what_is_wanted_is_what_was_read(specs: tuple[ArraySpec, ...], partitions: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    layout, lengths = Layout.cut(specs, partitions), [3, 0, 5]
+    reads, expected = RowsRead(layout, lengths), {shard: set[tuple[str, int]]() for shard in range(3)}
+    for low in range(5):
+        for shard, length in enumerate(lengths):
+            if low < max(length, 1):
+                note = reads.learning(shard)
+                assert note is not None
+                assert reads.wanted({shard}) == [None] * partitions
+                for spec in specs:
+                    selected = selections(rng, spec.rows)
+                    note.note(spec.name, selected)
+                    expected[shard] |= {(spec.name, int(row)) for row in np.arange(spec.rows)[selected]}
+                reads.passed(shard, low, min(low + 1, length))
+    assert all(reads.learning(shard) is None for shard in range(3))
+    for shards in ({0}, {0, 2}, {1}, set[int]()):
+        wanted = reads.wanted(shards)
+        assert reads.wanted(set(shards)) is wanted
+        union = set().union(*(expected[shard] for shard in shards))
+        for segments, rows in zip(layout.partitions, wanted, strict=True):
+            for segment, each in zip(segments, rows or [None] * len(segments), strict=True):
+                here = [row for row in range(segment.rows) if (segment.name, segment.lo + row) in union]
+                width = layout.spec(segment.name).row_bytes
+                if len(here) * (width + 4) > WORTH * segment.rows * width:
+                    assert each is None
+                elif rows is not None:
+                    assert each is not None
+                    assert each.tolist() == here
+                else:
+                    assert segment.rows == 0 or here != [], "nothing was worth picking, though nothing is read"
+
+
+def test_a_shard_is_known_once_every_item_had_its_turn_in_whatever_clock() -> None:
+    reads = RowsRead(Layout.cut([ArraySpec("w", (100, 4), "<f4")], 1), [5])
+    for low, high in ((0, 2), (2, 4), (0, 2)):
+        note = reads.learning(0)
+        assert note is not None
+        note.note("w", np.array([low]))
+        reads.passed(0, low, high)
+    assert reads.wanted({0}) == [None]
+    reads.passed(0, 4, 5)
+    ((rows,),) = reads.wanted({0})  # type: ignore[misc]
+    assert rows is not None
+    assert rows.tolist() == [0, 2]
+    assert reads.wanted({0, 1}) == [None]
+
+
+def test_partitions_of_which_rows_were_missing_are_wanted_whole_until_the_shards_change() -> None:
+    reads = RowsRead(Layout.cut([ArraySpec("w", (100, 4), "<f4")], 2), [1, 1])
+    for shard in (0, 1):
+        note = reads.learning(shard)
+        assert note is not None
+        note.note("w", np.array([1, 60]))
+        reads.passed(shard, 0, 1)
+    before = reads.wanted({0})
+    reads.distrust({1})
+    assert [rows is None for rows in reads.wanted({0})] == [False, True]
+    assert [rows is None for rows in before] == [False, False]
+    assert [rows is None for rows in reads.wanted({0, 1})] == [False, False]
+
+
+# -- what is there -----------------------------------------------------------------------------------------------------
+
+
+@given(specs, st.integers(1, 4), seeds)
+@settings(max_examples=60)
+def test_only_rows_of_the_version_that_came_last_can_be_read(
+    specs: tuple[ArraySpec, ...], partitions: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    layout = Layout.cut(specs, partitions)
+    cache = ParamCache(layout)
+    view = CacheView(cache, "app")
+    there: dict[tuple[str, int], Any] = {}
+    for clock in range(4):
+        params = params_of(rng, specs)
+        for number, segments in enumerate(layout.partitions):
+            wanted = [rows_of(rng, segment.rows) for segment in segments] if clock else None
+            cache.assign(number, picked(layout.state_of(number, params), wanted), clock)
+            for index, segment in enumerate(segments):
+                rows = wanted[index] if wanted else None
+                known = range(segment.rows) if rows is None else set(rows.tolist())
+                for row in range(segment.rows):
+                    values = params[segment.name][segment.lo + row] if row in known else None
+                    there[segment.name, segment.lo + row] = values
+        for spec in specs:
+            asked = selections(rng, spec.rows)
+            rows_asked = np.arange(spec.rows)[asked]
+            absent = [row for row in rows_asked if there[spec.name, row] is None]
+            if absent:
+                with pytest.raises(MissingRows):
+                    view.read(spec.name, asked)
+                homes = [home for home in layout.homes(spec.name) for row in absent]
+                lie = {home.partition for home in homes for row in absent if home.segment.lo <= row < home.segment.hi}
+                assert cache.missed == lie
+                cache.missed.clear()
+            else:
+                expected = np.zeros((len(rows_asked), *spec.shape[1:]), spec.dtype)
+                for place, row in enumerate(rows_asked):
+                    expected[place] = there[spec.name, row]
+                assert same_bits(view.read(spec.name, asked), expected)
+
+
+def rows_of(rng: np.random.Generator, count: int) -> Rows | None:
+    return None if rng.random() < 0.3 else np.flatnonzero(rng.random(count) < 0.6).astype(np.int32)
+
+
+# -- chunks that miss --------------------------------------------------------------------------------------------------
+
+
+def swallowed(params: ParamView) -> None:
+    try:
+        params.read("w", [3])
+    except BaseException:  # noqa: BLE001 - what a user's code should not do
+        params.update("w", [3], np.ones(1))
+
+
+def mistaken(params: ParamView) -> None:
+    try:
+        params.read("w", [3])
+    except BaseException as error:
+        raise RuntimeError("cannot read") from error
+
+
+@pytest.mark.parametrize("reads", [lambda params: params.read("w", [3]), swallowed, mistaken])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_chunk_that_misses_rows_counts_for_nothing(reads: Callable[[ParamView], None], ordered: bool) -> None:
+    def step(*given: Any) -> None:  # noqa: ANN401
+        given[3].update("w", [0], np.ones(1))
+        reads(given[3])
+
+    trainer = Scripted(step=step, init=lambda _: {"w": np.zeros(4)})
+    cache = ParamCache(Layout.cut({"w": np.zeros(4)}, 1))
+    chunk_runner = ChunkRunner(trainer, trainer.shards(), cache, seed=0, ordered=ordered, sample=0)
+    some: Delta = [RowDelta(np.array([0, 1], np.int32), np.zeros(2))]
+    cache.assign(0, some, 0)
+    assert chunk_runner.run(Compute(1, 1, 0, 0, 0, 10)).missed == {0}
+    assert chunk_runner.take(1) == {}
+    cache.fill(0, [np.zeros(4)], 0)
+    assert chunk_runner.run(Compute(1, 1, 0, 0, 0, 10)).missed == frozenset()
+    ((entry,),) = chunk_runner.take(1).values()
+    assert entry.delta[0] is not None
+
+
+# -- in jobs -----------------------------------------------------------------------------------------------------------
+
+
+class Ledger:
+    """Follows every read of every worker: how many clocks old the rows were, and how much was sent."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.oldest, self.missed, self.done = 0, 0, 0
+        self.whole, self.some = 0, 0
+        self._versions: dict[int, dict[str, Any]] = {}
+        self._clock: int | None = None
+        for owner, name in ((ChunkRunner, "run"), (ParamCache, "assign"), (CacheView, "read")):
+            monkeypatch.setattr(owner, name, self._wrapped(getattr(owner, name), getattr(self, f"_{name}")))
+
+    @staticmethod
+    def _wrapped(function: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: around(function, *given)
+
+    def _run(self, function: Callable[..., Done], chunk_runner: ChunkRunner, task: Compute, *rest: Any) -> Done:  # noqa: ANN401
+        self._clock = task.clock
+        done = function(chunk_runner, task, *rest)
+        self._clock = None
+        self.missed += bool(done.missed)
+        self.done += not done.missed
+        return done
+
+    def _assign(self, function: Callable[..., None], cache: ParamCache, partition: int, values: Delta, at: int) -> None:
+        versions = self._versions.setdefault(id(cache), {n: np.full(len(a), -9) for n, a in cache.arrays.items()})
+        for segment, part in zip(cache.layout.partitions[partition], values, strict=True):
+            assert part is not None
+            own = versions[segment.name][segment.lo : segment.hi]
+            own[slice(None) if part.rows is None else part.rows] = at
+        complete = all(part is not None and part.rows is None for part in values)
+        self.whole, self.some = self.whole + complete, self.some + (not complete)
+        function(cache, partition, values, at)
+
+    def _read(self, function: Callable[..., Array], view: CacheView, name: str, rows: Any = None) -> Array:  # noqa: ANN401
+        values = function(view, name, rows)
+        # The undisturbed run reads, too.
+        if self._clock is not None and len(values):
+            versions = self._versions[id(view._cache)][name]
+            self.oldest = max(self.oldest, self._clock - 1 - int(versions[slice(None) if rows is None else rows].min()))
+        return values
+
+
+@pytest.mark.parametrize("kind", [Settled, Decades])
+@pytest.mark.parametrize("seed", range(3, 3 + 15 * 211, 211))
+def test_models_are_those_of_the_undisturbed_run(
+    kind: type[Decades], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(monkeypatch)
+    Schedule(seed, kind).run()
+    assert ledger.oldest == 0
+    assert ledger.done > 0
+
+
+@pytest.mark.parametrize("slack", [1, 2])
+@pytest.mark.parametrize("seed", range(4, 4 + 8 * 211, 211))
+def test_with_slack_no_row_is_staler_than_the_bound(seed: int, slack: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(monkeypatch)
+    Schedule(seed, Decades, slack=slack).run()
+    assert 0 < ledger.oldest <= slack
+    assert ledger.some > 0
+
+
+def test_reading_what_is_not_there_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ParamCache, "require", lambda *_: None)
+    with pytest.raises(AssertionError, match=r"is not (that of the undisturbed run|what it should be)"):
+        Schedule(0).run()
+
+
+def quiet(kind: type[Decades], clocks: int = 5) -> Outcome:
+    """A job that nothing befalls, on one reliable and three transient nodes."""
+    simulation = Simulation(small(kind), ControllerSettings(1, 3, clocks), JobSettings(deterministic=True))
+    for number in range(4):
+        simulation.join(reliable=number == 0)
+    return simulation.run()
+
+
+@pytest.mark.parametrize(("kind", "misses"), [(Settled, False), (Decades, True)])
+def test_rows_that_are_the_same_in_every_clock_are_missed_by_nobody(
+    kind: type[Decades], misses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(monkeypatch)
+    quiet(kind)
+    assert bool(ledger.missed) == misses
+    assert ledger.some > 0
+
+
+def test_after_the_first_pass_only_what_is_read_is_sent() -> None:
+    outcome = quiet(Settled)
+    pulled = [iteration.sums.pulled for iteration in outcome.log]
+    whole = sum(outcome.layout.nbytes(partition) for partition in range(len(outcome.layout)))
+    assert pulled[0] == 4 * whole
+    assert len(set(pulled[2:])) == 1
+    assert 0 < pulled[-1] < pulled[0] / 2
+
+
+def test_who_reads_everything_is_sent_everything_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Server, "heed", None)
+    monkeypatch.setattr(ParamCache, "_hold", None)
+    monkeypatch.setattr(Settled, "step", lambda *given: given[4].update("dense", None, given[4].read("dense")))
+    monkeypatch.setattr(Settled, "init", lambda *_: {"dense": np.ones((30, 3), np.float32)})
+    quiet(Settled)

@@ -1,0 +1,148 @@
+"""Stages by choice, by ratio, and learned: by hand, and in the simulated network of the paper."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agileml.core.placement import Footprint, Thresholds
+from agileml.core.progress import Clocked
+from agileml.policies.stage import ByRatio, Fixed, Learned, Observed, StagePolicy
+from tests.agileml.stage_trials import Trial
+
+SUMS = Clocked(pushed=100, pulled=100, backup=50)
+
+
+def footprint(reliable: int, transient: int) -> Footprint:
+    return Footprint(("r",) * reliable, ("t",) * transient)
+
+
+def lived(policy: StagePolicy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int) -> list[int]:
+    """The stages that a policy goes through while clocks take so long."""
+    return [stage for stage, _ in _lives(policy, nodes, seconds, clocks)]
+
+
+def learnt(policy: StagePolicy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int) -> StagePolicy:
+    """The policy after that."""
+    return _lives(policy, nodes, seconds, clocks)[-1][1]
+
+
+def _lives(
+    policy: StagePolicy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int
+) -> list[tuple[int, StagePolicy]]:
+    life = []
+    for _ in range(clocks):
+        stage = policy.stage(footprint(*nodes))
+        policy = policy.after(Observed(stage, *nodes, seconds[stage], SUMS))
+        life.append((stage, policy))
+    return life
+
+
+def test_a_stage_of_choice_stays() -> None:
+    assert lived(Fixed(2), (1, 1), {2: 1.0}, 20) == [2] * 20
+    assert Fixed(1).stage(footprint(0, 4)) == 3
+    assert Fixed(3).stage(footprint(4, 0)) == 1
+
+
+def test_by_ratio_it_is_that_of_the_papers() -> None:
+    policy = ByRatio(Thresholds(1, 15))
+    assert [policy.stage(footprint(1, transient)) for transient in (1, 2, 15, 16)] == [1, 2, 2, 3]
+    assert lived(policy, (1, 4), {2: 9.0}, 5) == [2] * 5
+
+
+@given(st.permutations([1.0, 1.2, 1.5]), st.sampled_from([(2, 1), (1, 1), (1, 4), (1, 20), (3, 50)]))
+def test_the_fastest_stage_is_found_and_kept_unless_a_slower_one_lies_between(
+    times: list[float], nodes: tuple[int, int]
+) -> None:
+    seconds = dict(zip((1, 2, 3), times, strict=True))
+    stages = lived(Learned(), nodes, seconds, 60)
+    assert len(set(stages[30:])) == 1
+    found = stages[-1]
+    assert all(seconds[found] < seconds[other] for other in (found - 1, found + 1) if other in seconds)
+
+
+def test_it_tries_each_neighbour_once() -> None:
+    stages = lived(Learned(), (1, 4), {1: 1.0, 2: 0.9, 3: 1.1}, 60)
+    # Two clocks to settle and three to measure in each; the first of all only says where it is.
+    assert stages == [2] * 6 + [3] * 5 + [2] * 5 + [1] * 5 + [2] * 39
+
+
+def test_what_is_hardly_faster_is_not_worth_moving() -> None:
+    assert lived(Learned(), (1, 4), {1: 1.0, 2: 1.0, 3: 0.98}, 60)[-1] == 2
+    assert lived(Learned(), (1, 4), {1: 1.0, 2: 1.0, 3: 0.9}, 60)[-1] == 3
+
+
+def test_a_higher_stage_is_not_tried_if_reliable_nodes_have_nothing_to_be_relieved_of() -> None:
+    policy = learnt(Learned(relief=0.5), (1, 20), {2: 1.0, 3: 1.0, 1: 2.0}, 1)
+    assert lived(policy, (1, 20), {1: 2.0, 2: 1.0, 3: 1.5}, 60)[-1] == 2
+    assert Observed(1, 1, 1, 1.0, SUMS).share == 1.0
+    assert Observed(2, 1, 3, 1.0, SUMS).share == pytest.approx((50 + 50) / 250)
+    assert Observed(3, 1, 3, 1.0, SUMS).share == pytest.approx(50 / 250)
+    assert Observed(3, 1, 3, 1.0, Clocked()).share == 0.0
+
+
+def test_what_was_learned_of_a_mix_is_known_when_it_comes_again() -> None:
+    policy = learnt(Learned(), (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)
+    assert policy.stage(footprint(1, 4)) == 1
+    # Nearly the same ratio, on more machines.
+    assert policy.stage(footprint(3, 11)) == 1
+    assert policy.stage(footprint(1, 20)) == 3
+    elsewhere = learnt(policy, (1, 20), {1: 9.0, 2: 1.5, 3: 2.0}, 40)
+    assert elsewhere.stage(footprint(1, 20)) == 2
+    assert lived(elsewhere, (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)[2:] == [1] * 38
+
+
+def test_a_clock_in_which_something_happened_tells_nothing() -> None:
+    policy: StagePolicy = Learned()
+    for _ in range(30):
+        policy = policy.after(Observed(2, 1, 4, 1.0, SUMS, quiet=False))
+        policy = policy.after(Observed(2, 1, 4, 0.0, SUMS))
+    assert policy.stage(footprint(1, 4)) == 2
+    assert isinstance(policy, Learned)
+    assert policy.known == {}
+
+
+def test_without_nodes_of_both_kinds_there_is_nothing_to_choose() -> None:
+    policy = learnt(Learned(), (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)
+    assert policy.stage(footprint(2, 0)) == 1
+    assert policy.stage(footprint(0, 2)) == 3
+    assert learnt(policy, (2, 0), {1: 1.0}, 20).stage(footprint(2, 0)) == 1
+
+
+def test_it_says_why() -> None:
+    life = _lives(Learned(), (1, 4), {1: 1.0, 2: 0.9, 3: 1.1}, 60)
+    told = [policy.why for _, policy in life]
+    assert list(dict.fromkeys(told)) == [
+        "",
+        "36% of the traffic goes through reliable nodes, which stage 3 may relieve",
+        "an iteration takes 0.9 s in stage 2, 1.1 s in stage 3",
+        "stage 1 has not been tried with 1+4 nodes",
+        "an iteration takes 1 s in stage 1, 0.9 s in stage 2, 1.1 s in stage 3",
+    ]
+    # Said when it was decided: the clock after, the stage is another one.
+    changes = [number for number, (one, other) in enumerate(pairwise(told)) if one != other]
+    assert [life[number + 1][0] for number in changes] == [2, 3, 2, 1]
+    alone = learnt(Learned(relief=1.0), (1, 1), {1: 1.0, 2: 0.5, 3: 1.0}, 10)
+    assert alone.why == "an iteration takes 1 s in stage 1"
+
+
+def test_what_was_learned_can_be_written_down() -> None:
+    policy = learnt(Learned(), (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)
+    policy = learnt(policy, (1, 20), {1: 9.0, 2: 1.5, 3: 2.0}, 40)
+    another = Learned().recalling(policy.record())
+    for nodes in ((1, 4), (1, 20), (1, 9)):
+        assert another.stage(footprint(*nodes)) == policy.stage(footprint(*nodes))
+    assert another.record() == policy.record()
+    for unlearned in (Fixed(2), ByRatio()):
+        assert unlearned.recalling(unlearned.record()) is unlearned
+
+
+@pytest.mark.parametrize("nodes", [(8, 8), (2, 14), (1, 15)])
+def test_in_the_network_of_the_paper_it_settles_on_the_best_stage(nodes: tuple[int, int]) -> None:
+    trial = Trial.of(nodes)
+    assert trial.seconds[trial.settled] <= trial.seconds[trial.best] * 1.03
+    assert trial.tried <= 20
+    assert "an iteration takes" in trial.decisions[-1]

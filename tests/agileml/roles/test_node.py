@@ -1,0 +1,127 @@
+"""The fence between epochs, and the end of a node, by hand."""
+
+from __future__ import annotations
+
+from agileml.params.layout import Layout
+from agileml.protocol.actions import CONTROLLER, Action, Exit, Send
+from agileml.protocol.messages import (
+    Drain,
+    Drained,
+    EndOfLife,
+    EndOfLifeSeen,
+    Enter,
+    Leave,
+    Move,
+    Pull,
+    Recover,
+    Restored,
+    Route,
+    Routed,
+    Saved,
+    Snapshot,
+    Table,
+)
+from agileml.roles.node import JobSettings, Node
+from agileml.trainer import initial_model, plan_of
+from tests.agileml.toys import Decades
+
+TRAINER = Decades((4,) * 2)
+SHARDS = TRAINER.shards()
+LAYOUT = Layout.cut(initial_model(TRAINER, 0), 2)
+MINE = Table(10, ("n", "n"), ("", ""), ("w", "w"))
+NOT_MINE = Table(20, ("m", "m"), ("", ""), ("w", "w"))
+
+
+def node() -> Node:
+    return Node("n", TRAINER, SHARDS, plan_of(TRAINER, SHARDS), JobSettings(partitions=2), LAYOUT)
+
+
+def recover(epoch: int, table: Table = MINE) -> Recover:
+    return Recover(epoch, 0, table, ("init", "init"), 9)
+
+
+def told(actions: list[Action], kind: type) -> list[tuple[str, object]]:
+    return [(one.to, one.message) for one in actions if isinstance(one, Send) and isinstance(one.message, kind)]
+
+
+def test_what_is_late_is_dropped_and_what_is_early_waits() -> None:
+    one = node()
+    one.handle(recover(2))
+    assert one.handle(Pull(1, "w", 0, 0)) == []
+    assert one.handle(Pull(3, "w", 0, 0)) == []
+    answered = one.handle(recover(3))
+    assert [to for to, _ in told(answered, Snapshot)] == ["w"]
+    assert told(answered, Restored) == [(CONTROLLER, Restored("n", 3))]
+
+
+def test_what_waits_for_an_epoch_that_never_comes_is_dropped() -> None:
+    one = node()
+    assert one.handle(Pull(3, "w", 0, 0)) == []
+    assert told(one.handle(recover(4)), Snapshot) == []
+
+
+def test_a_node_that_enters_an_epoch_hears_what_came_before_it() -> None:
+    one = node()
+    assert one.handle(Route(3, Table(21, ("m", "m"), ("", ""), ("w", "w")))) == []
+    said = one.handle(Enter(3, NOT_MINE, 9, 2))
+    assert said == [Send(CONTROLLER, Routed("n", 3, 21))]
+    assert (one.epoch, one.server.stable, one.worker.limit) == (3, 2, 9)
+
+
+def test_older_routes_do_not_replace_newer_ones() -> None:
+    one = node()
+    one.handle(recover(1, NOT_MINE))
+    assert one.handle(Route(1, Table(5, ("x", "x"), ("", ""), ("w", "w")))) == [Send(CONTROLLER, Routed("n", 1, 5))]
+    assert one.worker.table == NOT_MINE
+
+
+def test_a_node_goes_when_all_have_seen_its_mark() -> None:
+    one = node()
+    one.handle(recover(1, NOT_MINE))
+    marks = one.handle(Drain(1, ("m", "w")))
+    assert marks == [Send("m", EndOfLife(1, "n")), Send("w", EndOfLife(1, "n"))]
+    assert one.handle(EndOfLifeSeen(1, "m")) == []
+    assert one.handle(EndOfLifeSeen(1, "w")) == [Send(CONTROLLER, Drained("n", 1))]
+    assert one.handle(Leave("evicted")) == [Exit("evicted")]
+
+
+def test_what_was_forwarded_meanwhile_needs_another_round() -> None:
+    one = node()
+    one.handle(recover(1))
+    for partition in (0, 1):
+        one.handle(Move(1, partition, "m", ""))
+    one.handle(Drain(1, ("m",)))
+    assert one.handle(Pull(1, "w", 0, 0)) == [Send("m", Pull(1, "w", 0, 0))]
+    assert one.handle(EndOfLifeSeen(1, "m")) == [Send("m", EndOfLife(1, "n"))]
+    assert one.handle(EndOfLifeSeen(1, "m")) == [Send(CONTROLLER, Drained("n", 1))]
+
+
+def test_a_peer_that_goes_first_is_not_waited_for() -> None:
+    one = node()
+    one.handle(recover(1, NOT_MINE))
+    one.handle(Drain(1, ("m", "w")))
+    one.handle(EndOfLifeSeen(1, "m"))
+    assert one.handle(Drain(1, ("m",))) == [Send(CONTROLLER, Drained("n", 1))]
+
+
+def test_a_mark_is_answered() -> None:
+    one = node()
+    one.handle(recover(1))
+    assert one.handle(EndOfLife(1, "x")) == [Send("x", EndOfLifeSeen(1, "n"))]
+
+
+def test_a_node_says_what_it_holds_and_what_it_has_saved() -> None:
+    one = node()
+    one.handle(recover(4))
+    hello = one.hello(reliable=True, code="abc")
+    assert (hello.node, hello.reliable, hello.code, hello.epoch, hello.holds) == ("n", True, "abc", 4, ((0, 0), (1, 0)))
+    assert one.saved(4, 1, 7) == [Send(CONTROLLER, Saved("n", 4, 1, 7))]
+
+
+def test_a_checkpoint_that_comes_too_late_is_not_taken() -> None:
+    one = node()
+    one.handle(Recover(1, 5, MINE, ("checkpoint", "checkpoint"), 9))
+    version = one.server.initial(0)
+    one.handle(recover(2))
+    assert one.fetched(1, 0, version) == []
+    assert one.server.served[0].clock == 0

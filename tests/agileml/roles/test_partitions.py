@@ -1,0 +1,146 @@
+"""Partitions where they are served and backed up, by hand."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from agileml.errors import InvalidTransition
+from agileml.params.commit import CommitRule
+from agileml.params.deltas import ADD, RowDelta, assigned
+from agileml.params.layout import Layout, State
+from agileml.protocol.messages import Entry, Patch, PendingPush, Tally, Version, Waiting
+from agileml.roles.partitions import BackedUp, Pending, Served, keep_from
+from agileml.trainer import Declarations
+from tests.agileml.toys import Decades
+
+RULE = CommitRule(Layout.cut({"w": np.zeros(3, np.float32)}, 1), Declarations.of(Decades()))
+TALLY = Tally(0, 0)
+
+
+def entry(shard: int, chunk: int, *values: float) -> Entry:
+    return Entry(shard, chunk, [RowDelta(None, np.array(values, np.float32))])
+
+
+def served(ordered: bool = True) -> Served:
+    return Served(0, ordered, ADD, {0: Version(0, TALLY, [np.zeros(3, np.float32)])}, 0)
+
+
+def test_a_clock_is_committed_when_all_its_chunks_are_there() -> None:
+    part = served()
+    part.contribute(1, [(0, 0, 2)], [entry(0, 0, 1, 1, 1), entry(0, 1, 1, 2, 3)])
+    assert part.commit(3, RULE) is None
+    part.contribute(1, [(1, 0, 1)], [entry(1, 0, 1, 0, 0)])
+    changed = part.commit(3, RULE)
+    assert changed is not None
+    assert part.latest.state[0].tolist() == [3, 3, 4]
+    assert (part.clock, part.latest.tally.chunks, part.pending) == (1, 3, {})
+    assert part.versions[0].state[0].tolist() == [0, 0, 0]
+
+
+def test_in_order_whatever_the_order_in_which_they_came() -> None:
+    entries = [entry(shard, chunk, 10.0 ** (3 * shard - chunk), 0.1, 1e-8) for shard in range(3) for chunk in range(2)]
+    sums = set()
+    for mixed in itertools.permutations(entries):
+        pending = Pending(ordered=True)
+        for one in mixed:
+            pending.add([(one.shard, one.chunk, one.chunk + 1)], [one], 1)
+        summed = pending.summed()
+        assert summed is not None
+        assert summed[0] is not None
+        sums.add(summed[0].values.tobytes())
+    assert len(sums) == 1
+
+
+@pytest.mark.parametrize("cover", [(0, 0, 1), (0, 1, 2), (0, 0, 3)])
+def test_what_comes_twice_is_refused(cover: tuple[int, int, int]) -> None:
+    part = served()
+    part.contribute(1, [(0, 0, 2)], [])
+    with pytest.raises(InvalidTransition, match=r"partition 0, clock 1: chunks .* came twice"):
+        part.contribute(1, [cover], [])
+
+
+def test_what_comes_after_its_clock_is_refused() -> None:
+    part = served()
+    part.contribute(1, [(0, 0, 2)], [])
+    part.commit(2, RULE)
+    with pytest.raises(InvalidTransition, match=r"is at version 1; chunks .* of clock 1 came again"):
+        part.contribute(1, [(0, 0, 1)], [])
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_contributions_to_a_clock_to_come_are_handed_over_whole(ordered: bool) -> None:
+    part, other = served(ordered), served(ordered)
+    entries = [entry(0, 0, 1, 2, 3), entry(0, 1, 3, 2, 1)] if ordered else [entry(-1, -1, 4, 4, 4)]
+    part.contribute(2, [(0, 0, 2)], entries)
+    moved = part.pending[2].handed_over(2)
+    assert isinstance(moved, PendingPush)
+    assert (moved.clock, moved.covers, len(moved.entries)) == (2, ((0, 0, 2),), len(entries))
+    other.contribute(moved.clock, moved.covers, moved.entries)
+    before, after = part.pending[2].summed(), other.pending[2].summed()
+    assert before is not None
+    assert after is not None
+    assert before[0] is not None
+    assert after[0] is not None
+    assert before[0].values.tolist() == after[0].values.tolist() == [4, 4, 4]
+    assert other.pending[2].fingerprint == part.pending[2].fingerprint
+
+
+def test_waiters_are_answered_once_by_version() -> None:
+    part = served()
+    for worker, at_least in [("a", 1), ("b", 0), ("c", 1), ("a", 2)]:
+        part.wait(Waiting(worker, at_least, whole=True))
+    assert part.answerable() == [("b", None)]
+    part.contribute(1, [(0, 0, 1)], [])
+    part.commit(1, RULE)
+    assert part.answerable() == [("a", None), ("c", None)]
+    assert part.waiters() == (Waiting("a", 2, whole=True),)
+
+
+def patch(base: int, clock: int, value: float) -> Patch:
+    return Patch(1, 0, base, clock, Tally(clock, 0), [RowDelta(None, np.full(2, value, np.float32))])
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_patches_in_any_order_give_every_version(order: tuple[int, ...]) -> None:
+    patches = [patch(-1, 0, 0.0), patch(0, 1, 1.0), patch(1, 2, 2.0), patch(2, 3, 3.0)]
+    copy, seen = BackedUp(0, {}), list[int]()
+    for number in order:
+        new = copy.take(patches[number], assigned)
+        assert new == sorted(new)
+        seen += new
+        # A version is there when all before it are.
+        assert max(seen, default=-1) == len(seen) - 1
+    assert seen == [0, 1, 2, 3]
+    assert {clock: version.state[0].tolist() for clock, version in copy.versions.items()} == {
+        clock: [clock, clock] for clock in range(4)
+    }
+
+
+def test_a_copy_that_is_seeded_again_keeps_its_values() -> None:
+    copy = BackedUp(0, {})
+    for one in (patch(-1, 3, 3.0), patch(3, 4, 4.0), patch(-1, 3, 3.0), patch(-1, 4, 4.0), patch(4, 5, 5.0)):
+        copy.take(one, assigned)
+    assert [version.state[0][0] for _, version in sorted(copy.versions.items())] == [3, 4, 5]
+
+
+def test_rows_that_did_not_change_are_those_of_the_base() -> None:
+    base: State = [np.arange(6, dtype=np.float32).reshape(3, 2), np.ones(2)]
+    rows = RowDelta(np.array([2], np.int32), np.array([[9, 9]], np.float32))
+    after = assigned(base, [rows, None])
+    assert after[0].tolist() == [[0, 1], [2, 3], [9, 9]]
+    assert after[1] is base[1]
+    assert base[0][2].tolist() == [4, 5]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_newest_version_always_stays(seed: int) -> None:
+    chance = random.Random(seed)
+    clocks = chance.sample(range(10), chance.randrange(1, 10))
+    versions = {clock: Version(clock, TALLY, []) for clock in clocks}
+    before = chance.randrange(12)
+    keep_from(versions, before)
+    assert set(versions) == {clock for clock in clocks if clock >= before or clock == max(clocks)}

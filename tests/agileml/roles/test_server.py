@@ -1,0 +1,298 @@
+"""The server by hand: messages in, exactly these actions out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from agileml.core.work import Plan
+from agileml.errors import InvalidTransition
+from agileml.params.commit import CommitRule
+from agileml.params.deltas import Delta, RowDelta
+from agileml.params.layout import Layout
+from agileml.params.reads import Wanted
+from agileml.protocol.actions import CONTROLLER, Action, Fetch, Save, Send
+from agileml.protocol.messages import (
+    Collect,
+    Collected,
+    Entry,
+    Handover,
+    Move,
+    NeedVersion,
+    Part,
+    Patch,
+    PendingPush,
+    Progress,
+    Pull,
+    Push,
+    Reads,
+    Recover,
+    Restore,
+    Snapshot,
+    Stable,
+    Table,
+    Taken,
+    Tally,
+    Version,
+    Waiting,
+)
+from agileml.roles.server import Server
+from agileml.trainer import Declarations
+from tests.agileml.toys import Decades
+
+PLAN = Plan((2, 2), 0, 1)
+RULE = CommitRule(Layout.cut({"w": np.zeros((2, 2), np.float32)}, 2), Declarations.of(Decades()))
+INIT = ("init", "init")
+
+
+def table(owners: tuple[str, str], backups: tuple[str, str] = ("", ""), version: int = 1) -> Table:
+    return Table(version, owners, backups, ("w", "w"))
+
+
+class Hand:
+    """A server, and what it wants done."""
+
+    def __init__(self, name: str = "s") -> None:
+        self.out: list[Action] = []
+        self.server = Server(name, PLAN, RULE, initial, ordered=True, fresh=False, out=self.out)
+
+    def taken(self) -> list[Action]:
+        actions = list(self.out)
+        self.out.clear()
+        return actions
+
+    def recovered(self, of: Table, epoch: int = 1, clock: int = 0, sources: tuple[str, str] = INIT) -> list[Action]:
+        self.server.recover(Recover(epoch, clock, of, sources, 9))
+        return self.taken()
+
+
+def initial(partition: int) -> Version:
+    return version(0, partition)
+
+
+def version(clock: int, value: float, chunks: int = 0) -> Version:
+    return Version(clock, Tally(chunks, 0), [np.full((1, 2), value, np.float32)])
+
+
+def push(clock: int, *partitions: int, shard: int = 0, want: int = -1, worker: str = "w") -> Push:
+    delta: Delta = [RowDelta(None, np.ones((1, 2), np.float32))]
+    parts = tuple(Part(partition, (Entry(shard, 0, delta),)) for partition in partitions)
+    return Push(1, worker, clock, ((shard, 0, 2),), parts, want)
+
+
+def told(actions: list[Action], kind: type) -> list[tuple[str, object]]:
+    return [(one.to, one.message) for one in actions if isinstance(one, Send) and isinstance(one.message, kind)]
+
+
+def test_a_clock_is_committed_streamed_and_answered() -> None:
+    hand = Hand()
+    assert hand.recovered(table(("s", "x"), ("b", "b"))) == [Send(CONTROLLER, Progress("s", 1, 0, 0, backup=False))]
+    hand.server.push(push(1, 0, want=1))
+    assert hand.taken() == []
+    hand.server.push(push(1, 0, shard=1, want=1, worker="v"))
+    patch, progress, *answers = hand.taken()
+    assert isinstance(patch, Send)
+    assert isinstance(patch.message, Patch)
+    assert (patch.to, patch.message.base, patch.message.clock, patch.message.tally.chunks) == ("b", 0, 1, 4)
+    assert isinstance(progress, Send)
+    assert progress.message == Progress("s", 1, 0, 1, backup=False, pulled_bytes=0, backup_bytes=8)
+    snapshots = [(to, one.version, one.values[0].values.tolist()) for to, one in told(answers, Snapshot)]  # type: ignore[attr-defined]
+    assert snapshots == [("w", 1, [[2, 2]]), ("v", 1, [[2, 2]])]
+
+
+def test_a_pull_waits_for_its_version() -> None:
+    hand = Hand()
+    hand.recovered(table(("s", "x")))
+    hand.server.pull(Pull(1, "w", 0, 0))
+    assert len(told(hand.taken(), Snapshot)) == 1
+    hand.server.pull(Pull(1, "w", 0, 1))
+    assert hand.taken() == []
+    hand.server.push(push(1, 0))
+    hand.server.push(push(1, 0, shard=1))
+    assert [to for to, _ in told(hand.taken(), Snapshot)] == ["w"]
+
+
+def test_a_partition_moves_with_all_that_belongs_to_it_and_what_comes_later_goes_after_it() -> None:
+    hand, other = Hand(), Hand("t")
+    hand.recovered(table(("s", "s"), ("b", "b")))
+    other.recovered(table(("s", "s"), ("b", "b")))
+    hand.server.push(push(1, 0, 1, want=1))
+    hand.server.move(Move(1, 0, "t", "b"))
+    ((to, handover),) = told(hand.taken(), Handover)
+    assert isinstance(handover, Handover)
+    assert (to, handover.clock, handover.backup, handover.stamped) == ("t", 0, "b", 0)
+    assert [one.clock for one in handover.versions] == [0]
+    assert handover.waiting == (Waiting("w", 1, whole=False),)
+    (pending,) = handover.pending
+    assert (type(pending), pending.clock, pending.covers) == (PendingPush, 1, ((0, 0, 2),))
+    # A push for both: the part that is elsewhere now goes there, alone.
+    hand.server.push(push(1, 0, 1, shard=1))
+    ((to, forwarded),) = told(hand.taken(), Push)
+    assert isinstance(forwarded, Push)
+    assert (to, forwarded.covers, [part.partition for part in forwarded.parts]) == ("t", ((1, 0, 2),), [0])
+    other.server.take_over(handover)
+    assert other.taken() == [Send(CONTROLLER, Taken("t", 1, 0))]
+    other.server.push(push(1, 0, shard=1))
+    assert [to for to, _ in told(other.taken(), Snapshot)] == ["w"]
+    assert other.server.served[0].latest.tally == hand.server.served[1].latest.tally
+    hand.server.pull(Pull(1, "v", 0, 1))
+    assert hand.taken() == [Send("t", Pull(1, "v", 0, 1))]
+
+
+def test_a_partition_that_moves_to_its_copy_needs_no_versions_but_waits_for_the_last_patch() -> None:
+    hand, backup = Hand(), Hand("b")
+    hand.recovered(table(("s", "x"), ("b", "b")))
+    backup.recovered(table(("s", "x"), ("b", "b")))
+    hand.server.push(push(1, 0))
+    hand.server.push(push(1, 0, shard=1))
+    ((_, patch),) = told(hand.taken(), Patch)
+    hand.server.move(Move(1, 0, "b", ""))
+    ((_, handover),) = told(hand.taken(), Handover)
+    assert isinstance(handover, Handover)
+    assert isinstance(patch, Patch)
+    assert (handover.versions, handover.clock) == ((), 1)
+    backup.server.take_over(handover)
+    # What comes for it meanwhile waits, too.
+    backup.server.pull(Pull(1, "w", 0, 1))
+    assert backup.taken() == []
+    backup.server.patch(patch)
+    said = backup.taken()
+    assert Send(CONTROLLER, Taken("b", 1, 0)) in said
+    assert [to for to, _ in told(said, Snapshot)] == ["w"]
+
+
+def test_a_worker_is_sent_what_it_reads_and_the_whole_if_it_asks_for_it() -> None:
+    layout = Layout.cut({"w": np.zeros((6, 2), np.float32)}, 1)
+    rule = CommitRule(layout, RULE.declared)
+    out: list[Action] = []
+    start = Version(0, Tally(0, 0), [np.arange(12, dtype=np.float32).reshape(6, 2)])
+    server = Server("s", PLAN, rule, lambda _: start, ordered=True, fresh=False, out=out)
+    server.recover(Recover(1, 0, Table(1, ("s",), ("",), ("w", "w")), ("init",), 9))
+    rows: Wanted = [np.array([1, 4], np.int32)]
+    server.heed(Reads(1, "w", 0, rows))
+    server.push(Push(1, "w", 1, ((0, 0, 2),), (Part(0, ()),), 0))
+    server.push(Push(1, "v", 1, ((1, 0, 1),), (Part(0, ()),), 0))
+    server.pull(Pull(1, "w", 0, 0))
+    server.forget("w")
+    server.push(Push(1, "w", 2, ((1, 1, 2),), (Part(0, ()),), 0))
+    sent = [(to, one.values[0]) for to, one in told(out, Snapshot)]  # type: ignore[attr-defined]
+    assert [(to, None if part.rows is None else part.rows.tolist()) for to, part in sent] == [
+        ("w", [1, 4]),
+        ("v", None),
+        ("w", None),
+        ("w", None),
+    ]
+    assert sent[0][1].values.tolist() == [[2, 3], [8, 9]]
+
+
+def test_what_a_worker_reads_is_told_to_whoever_has_the_partition_now() -> None:
+    hand, other = Hand(), Hand("t")
+    hand.recovered(table(("s", "s")))
+    other.recovered(table(("s", "s")))
+    reads = Reads(1, "w", 0, [np.array([0], np.int32)])
+    hand.server.heed(reads)
+    hand.server.move(Move(1, 0, "t", ""))
+    ((_, handover),) = told(hand.taken(), Handover)
+    assert isinstance(handover, Handover)
+    other.server.take_over(handover)
+    assert other.server.served[0].reads == {}
+    hand.server.heed(reads)
+    assert hand.taken() == [Send("t", reads)]
+    other.server.heed(reads)
+    assert other.server.served[0].reads.keys() == {"w"}
+
+
+def test_what_a_worker_reads_of_a_partition_that_is_to_come_waits_with_it() -> None:
+    hand = Hand()
+    hand.recovered(table(("s", "s")), epoch=2, clock=1, sources=("r", "r"))
+    hand.server.heed(Reads(2, "w", 0, [np.array([0], np.int32)]))
+    hand.server.restore(0, version(1, 7.0), table(("s", "s")))
+    assert hand.server.served[0].reads.keys() == {"w"}
+
+
+def test_what_was_never_here_is_not_sent_on() -> None:
+    hand = Hand()
+    hand.recovered(table(("s", "x")))
+    with pytest.raises(InvalidTransition, match="s was asked for partition 1, which it never had in this epoch"):
+        hand.server.pull(Pull(1, "w", 1, 0))
+
+
+def test_a_new_backup_gets_every_version_somebody_may_go_back_to() -> None:
+    hand = Hand()
+    hand.recovered(table(("s", "x"), ("b", "b")))
+    for shard in (0, 1):
+        hand.server.push(push(1, 0, shard=shard))
+    hand.taken()
+    hand.server.reroute(table(("s", "x"), ("c", "c"), version=2))
+    patches = told(hand.taken(), Patch)
+    assert [(to, one.base, one.clock) for to, one in patches] == [("c", -1, 0), ("c", -1, 1)]  # type: ignore[attr-defined]
+
+
+def test_a_backup_that_is_dismissed_keeps_its_copy_until_a_later_version_is_stable() -> None:
+    backup = Hand("b")
+    backup.recovered(table(("s", "x"), ("b", "b")))
+    backup.server.reroute(table(("s", "x"), ("c", "b"), version=2))
+    assert backup.server.holds() == ((0, 0), (1, 0))
+    backup.server.settle(Stable(1, 0, checkpoint=False))
+    assert backup.server.holds() == ((0, 0), (1, 0))
+    backup.server.settle(Stable(1, 1, checkpoint=False))
+    assert backup.server.holds() == ((1, 0),)
+
+
+def test_the_copy_on_reliable_ground_is_what_is_written_down() -> None:
+    hand, backup = Hand(), Hand("b")
+    for one in (hand, backup):
+        one.recovered(table(("s", "s"), ("b", "")))
+        one.server.settle(Stable(1, 0, checkpoint=True))
+    assert [one.partition for one in hand.taken() if isinstance(one, Save)] == [1]
+    assert [one.partition for one in backup.taken() if isinstance(one, Save)] == [0]
+
+
+def test_going_back_to_what_is_here_what_another_has_and_what_was_written_down() -> None:
+    hand = Hand()
+    hand.recovered(table(("s", "x")))
+    for shard in (0, 1):
+        hand.server.push(push(1, 0, shard=shard))
+    hand.taken()
+    said = hand.recovered(table(("s", "s")), epoch=2, clock=1, sources=("s", "r"))
+    assert said == [
+        Send(CONTROLLER, Progress("s", 2, 0, 1, backup=False)),
+        Send("r", NeedVersion(2, "s", 1, 1)),
+    ]
+    # What comes for a partition that is not there yet waits.
+    hand.server.pull(Pull(2, "w", 1, 1))
+    assert hand.taken() == []
+    hand.server.restore(1, version(1, 7.0), table(("s", "s")))
+    said = hand.taken()
+    assert said[0] == Send(CONTROLLER, Progress("s", 2, 1, 1, backup=False))
+    assert [to for to, _ in told(said, Snapshot)] == ["w"]
+    assert hand.recovered(table(("s", "s")), 3, 5, ("checkpoint", "checkpoint")) == [Fetch(3, 0, 5), Fetch(3, 1, 5)]
+
+
+def test_what_was_gone_back_to_is_given_to_others_until_a_later_version_is_stable() -> None:
+    hand = Hand()
+    hand.recovered(table(("s", "s")))
+    hand.recovered(table(("x", "x")), epoch=2, sources=("s", "s"))
+    hand.server.provide(NeedVersion(2, "x", 0, 0))
+    ((to, restored),) = told(hand.taken(), Restore)
+    assert (to, type(restored)) == ("x", Restore)
+    hand.server.settle(Stable(2, 1, checkpoint=False))
+    with pytest.raises(InvalidTransition, match="s has no version 0 of partition 0"):
+        hand.server.provide(NeedVersion(2, "x", 0, 0))
+
+
+def test_who_should_have_a_version_and_has_not_says_so() -> None:
+    with pytest.raises(InvalidTransition, match="s should have version 3 of partition 0"):
+        Hand().recovered(table(("s", "x")), 2, 3, ("s", "x"))
+
+
+def test_the_last_version_is_sent_from_wherever_it_is() -> None:
+    hand = Hand()
+    hand.recovered(table(("s", "s")))
+    hand.server.collect(Collect(1, 0, 0))
+    ((to, collected),) = told(hand.taken(), Collected)
+    assert (to, type(collected)) == (CONTROLLER, Collected)
+    hand.server.move(Move(1, 0, "t", ""))
+    hand.taken()
+    hand.server.collect(Collect(1, 0, 0))
+    assert hand.taken() == [Send("t", Collect(1, 0, 0))]

@@ -1,0 +1,397 @@
+"""The worker by hand, and what of its work is of use after going back, against brute force."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agileml.core.work import Plan
+from agileml.errors import InvalidTransition
+from agileml.params.deltas import Delta, RowDelta
+from agileml.params.layout import Layout
+from agileml.params.view import ParamCache
+from agileml.protocol.actions import Action, Compute, Send
+from agileml.protocol.messages import (
+    Adopted,
+    Cover,
+    Enter,
+    GiveShard,
+    Limit,
+    Pull,
+    Push,
+    Reads,
+    Recover,
+    Snapshot,
+    Table,
+    TakeShard,
+    WorkDone,
+)
+from agileml.roles.chunk_runner import ChunkRunner, Done
+from agileml.roles.worker import Contribution, Position, Worker, usable
+from agileml.trainer import initial_model, plan_of
+from tests.agileml.toys import Scripted
+
+TRAINER = Scripted(
+    shards=lambda: [range(4)] * 3, init=lambda _: {"w": np.zeros(4)}, step=lambda *given: given[3].read("w")
+)
+TRAINER.chunk = 2  # type: ignore[attr-defined]
+PLAN = plan_of(TRAINER, TRAINER.shards())
+LAYOUT = Layout.cut(initial_model(TRAINER, 0), 2)
+TABLE = Table(1, ("p", "q"), ("", ""), ("w", "w", "v"))
+
+
+class Hand:
+    """A worker whose chunks are done when the test says so."""
+
+    def __init__(self, slack: int | None = 0, keeps: int = 8, trainer: Scripted = TRAINER) -> None:
+        self.out: list[Action] = []
+        cache = ParamCache(Layout.cut(initial_model(trainer, 0), 2))
+        chunk_runner = ChunkRunner(trainer, trainer.shards(), cache, seed=0, ordered=True, sample=0)
+        self.worker = Worker("w", plan_of(trainer, trainer.shards()), chunk_runner, slack, keeps, self.out)
+
+    def tell(self, *orders: Any) -> list[Action]:  # noqa: ANN401
+        for order in orders:
+            self.worker.tell(order)
+        return self._taken()
+
+    def finish(self, task: Compute) -> list[Action]:
+        self.worker.done(self.worker.chunk_runner.run(task, lambda: 0.0))
+        return self._taken()
+
+    def work(self, actions: list[Action]) -> list[Action]:
+        """Everything that can be done, to the end."""
+        said = list(actions)
+        while isinstance(said[-1] if said else None, Compute):
+            said += self.finish(said[-1])  # type: ignore[arg-type]
+        return said
+
+    def _taken(self) -> list[Action]:
+        actions = list(self.out)
+        self.out.clear()
+        return actions
+
+
+def snapshot(partition: int, version: int, stable: int = 0) -> Snapshot:
+    values: Delta = [RowDelta(None, np.zeros(segment.rows)) for segment in LAYOUT.partitions[partition]]
+    return Snapshot(1, partition, version, stable, values)
+
+
+def recover(epoch: int = 1, clock: int = 0, limit: int = 9, table: Table = TABLE) -> Recover:
+    return Recover(epoch, clock, table, ("init", "init"), limit)
+
+
+def begun(**options: Any) -> tuple[Hand, Compute]:  # noqa: ANN401
+    """A worker at its first chunk."""
+    hand = Hand(**options)
+    assert hand.tell(recover()) == [Send("p", Pull(1, "w", 0, 0)), Send("q", Pull(1, "w", 1, 0))]
+    assert hand.tell(snapshot(0, 0)) == []
+    (task,) = hand.tell(snapshot(1, 0))
+    assert task == Compute(1, 1, 0, 0, 0, 2)
+    assert isinstance(task, Compute)
+    return hand, task
+
+
+def pushes(actions: list[Action]) -> list[tuple[str, Push]]:
+    return [(one.to, one.message) for one in actions if isinstance(one, Send) and isinstance(one.message, Push)]
+
+
+def test_chunk_by_chunk_the_shard_behind_first_and_the_clock_is_sent_whole() -> None:
+    hand, task = begun()
+    said = hand.work([task])
+    tasks = [(one.clock, one.shard, one.chunk) for one in said if isinstance(one, Compute)]
+    assert tasks == [(1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)]
+    done = [one.message for one in said if isinstance(one, Send) and isinstance(one.message, WorkDone)]
+    assert [(one.clock, one.chunks) for one in done] == [(1, 4)]
+    sent = pushes(said)
+    assert [(to, push.covers, push.want) for to, push in sent] == [(n, ((0, 0, 2), (1, 0, 2)), 1) for n in "pq"]
+    # It waits for version 1, which it has asked for with the push.
+    assert hand.worker.shards == {0: Position(2, 0), 1: Position(2, 0)}
+    assert hand.tell(snapshot(0, 1)) == []
+    assert hand.tell(snapshot(1, 1)) == [Compute(1, 2, 0, 0, 0, 2)]
+
+
+def test_no_clock_after_the_limit() -> None:
+    hand, task = begun()
+    hand.tell(Limit(1, 1))
+    sent = pushes(hand.work([task]))
+    assert [push.want for _, push in sent] == [-1, -1]
+    assert hand.tell(snapshot(0, 1), snapshot(1, 1)) == []
+    assert hand.tell(Limit(1, 2)) == [Compute(1, 2, 0, 0, 0, 2)]
+
+
+def test_a_shard_changes_hands_between_two_clocks_or_at_once() -> None:
+    hand, task = begun()
+    # While it computes it hears nothing; the shard at hand is not at the start of a clock then.
+    assert hand.tell(GiveShard(1, 0, "v", now=False), GiveShard(1, 1, "u", now=True)) == []
+    said = hand.finish(task)
+    assert said == [Send("u", TakeShard(1, 1, 1, 0)), Compute(1, 1, 0, 1, 2, 4)]
+    said = hand.finish(Compute(1, 1, 0, 1, 2, 4))
+    assert said[0] == Send("v", TakeShard(1, 0, 2, 0))
+    assert [push.covers for _, push in pushes(said)] == [((0, 0, 2),)] * 2
+    assert hand.worker.idle
+
+
+def test_a_shard_is_taken_up_where_it_was() -> None:
+    hand, task = begun()
+    said = hand.tell(TakeShard(1, 2, 1, 1))
+    assert said == []
+    said = hand.work(hand.finish(task))
+    assert said[0].message == Adopted("w", 1, 2)  # type: ignore[union-attr]
+    assert [(one.clock, one.shard, one.chunk) for one in said if isinstance(one, Compute)] == [
+        (1, 1, 0),
+        (1, 0, 1),
+        (1, 1, 1),
+        (1, 2, 1),
+    ]
+    assert pushes(said)[0][1].covers == ((0, 0, 2), (1, 0, 2), (2, 1, 2))
+
+
+def test_a_shard_that_is_not_there_cannot_be_given() -> None:
+    hand = Hand()
+    hand.tell(Enter(1, TABLE, 9, 0))
+    with pytest.raises(InvalidTransition, match="w is to give shard 2 to v, but does not have it"):
+        hand.tell(GiveShard(1, 2, "v", now=False))
+    # The warning may cross with a shard that was promised before.
+    assert hand.tell(GiveShard(1, 2, "v", now=True)) == []
+
+
+def test_a_version_that_contains_the_clock_at_hand_is_refused() -> None:
+    hand = Hand()
+    hand.tell(recover(), snapshot(0, 1))
+    with pytest.raises(InvalidTransition, match="belongs to clock 1, but version 1 was seen"):
+        hand.tell(snapshot(1, 1))
+
+
+def test_an_older_version_that_comes_late_is_not_gone_back_to() -> None:
+    hand, task = begun()
+    hand.work([task])
+    assert hand.tell(snapshot(0, 1), snapshot(0, 0)) == []
+    assert hand.worker.chunk_runner.cache.clocks == [1, 0]
+    assert hand.tell(snapshot(1, 1)) == [Compute(1, 2, 0, 0, 0, 2)]
+
+
+@pytest.mark.parametrize(("slack", "ahead"), [(0, 1), (1, 2), (2, 3)])
+def test_slack_is_how_far_a_worker_runs_ahead(slack: int, ahead: int) -> None:
+    hand, task = begun(slack=slack)
+    assert max(one.clock for one in hand.work([task]) if isinstance(one, Compute)) == ahead
+
+
+def test_without_a_bound_a_worker_waits_for_nothing() -> None:
+    hand, task = begun(slack=None)
+    assert max(one.clock for one in hand.work([task]) if isinstance(one, Compute)) == 9
+
+
+def test_what_was_done_is_sent_again_and_not_done_again() -> None:
+    hand, task = begun()
+    hand.work([task])
+    said = hand.tell(recover(epoch=2))
+    assert [(push.epoch, push.covers, push.want) for _, push in pushes(said)] == [(2, ((0, 0, 2), (1, 0, 2)), -1)] * 2
+    assert hand.worker.shards == {0: Position(2, 0), 1: Position(2, 0)}
+
+
+def test_work_in_the_middle_of_a_clock_is_kept_too() -> None:
+    hand, task = begun()
+    (following,) = hand.finish(task)
+    assert isinstance(following, Compute)
+    assert hand.tell(recover(epoch=2)) == []
+    # The chunk at hand is finished first; three chunks are there then, which no one need do again.
+    said = hand.finish(following)
+    assert [push.covers for _, push in pushes(said)] == [((0, 0, 1), (1, 0, 1))] * 2
+    assert hand.worker.shards == {0: Position(1, 1), 1: Position(1, 1)}
+
+
+def test_what_is_stable_is_forgotten_and_no_more_is_kept_than_may_be() -> None:
+    hand, task = begun(slack=None, keeps=3)
+    hand.work([task])
+    assert [one.clock for one in hand.worker.kept] == [7, 8, 9]
+    hand.tell(snapshot(0, 8, stable=8))
+    assert [one.clock for one in hand.worker.kept] == [9]
+
+
+# -- rows that are read ----------------------------------------------------------------------------------------------
+
+
+def reading(*rows: int) -> tuple[Hand, Compute, list[int]]:
+    """A worker with one shard of one chunk that reads some rows of many; the list may be changed."""
+    read = list(rows)
+    trainer = Scripted(
+        shards=lambda: [range(2)] * 2,
+        init=lambda _: {"w": np.zeros((40, 8))},
+        step=lambda *given: given[3].read("w", read),
+    )
+    hand = Hand(trainer=trainer)
+    table = Table(1, ("p", "q"), ("", ""), ("w", "v"))
+    hand.tell(recover(table=table), rows_of(0, 0), rows_of(1, 0))
+    task = Compute(1, 1, 0, 0, 0, 1)
+    return hand, task, read
+
+
+def rows_of(partition: int, version: int, *rows: int) -> Snapshot:
+    """All rows, or some."""
+    part = RowDelta(np.array(rows, np.int32), np.zeros((len(rows), 8))) if rows else RowDelta(None, np.zeros((20, 8)))
+    return Snapshot(1, partition, version, 0, [part])
+
+
+def told(actions: list[Action]) -> list[tuple[str, int, list[list[int]] | None]]:
+    found = [(one.to, one.message) for one in actions if isinstance(one, Send) and isinstance(one.message, Reads)]
+    return [
+        (
+            to,
+            reads.partition,
+            None if reads.rows is None else [rows.tolist() for rows in reads.rows if rows is not None],
+        )
+        for to, reads in found
+    ]
+
+
+def test_after_the_first_pass_owners_are_told_once_what_is_read() -> None:
+    hand, task, _ = reading(1, 3, 25)
+    said = hand.work([task])
+    assert told(said) == [("p", 0, [[1, 3]]), ("q", 1, [[5]])]
+    names = [type(one.message).__name__ for one in said if isinstance(one, Send) and one.to == "p"]
+    assert names == ["Reads", "Push"]
+    hand.tell(rows_of(0, 1, 1, 3))
+    (task,) = hand.tell(rows_of(1, 1, 5))  # type: ignore[assignment]
+    assert isinstance(task, Compute)
+    assert told(hand.work([task])) == []
+    # Another owner has not been told.
+    hand.worker.table = Table(2, ("p", "r"), ("", ""), ("w", "v"))
+    hand.tell(rows_of(0, 2, 1, 3))
+    (task,) = hand.tell(rows_of(1, 2, 5))  # type: ignore[assignment]
+    assert isinstance(task, Compute)
+    assert told(hand.work([task])) == [("r", 1, [[5]])]
+
+
+def test_rows_that_are_missing_bring_the_whole_partition_and_the_chunk_is_done_again() -> None:
+    hand, task, read = reading(1, 3, 25)
+    hand.work([task])
+    hand.tell(rows_of(0, 1, 1, 3))
+    (task,) = hand.tell(rows_of(1, 1, 5))  # type: ignore[assignment]
+    assert isinstance(task, Compute)
+    read.append(26)
+    assert hand.finish(task) == [Send("q", Pull(1, "w", 1, 1))]
+    # What comes first may be what was sent for another reason.
+    assert hand.tell(rows_of(1, 1, 5)) == [task]
+    assert hand.finish(task) == [Send("q", Pull(1, "w", 1, 1))]
+    assert hand.tell(rows_of(1, 1)) == [task]
+    said = hand.work([task])
+    assert told(said) == [("q", 1, None)]
+    assert [push.covers for _, push in pushes(said)] == [((0, 0, 2),)] * 2
+    # An owner that was told of another's word later than of this one is told again.
+    hand.tell(rows_of(0, 2, 1, 3))
+    (task,) = hand.tell(rows_of(1, 2, 5))  # type: ignore[assignment]
+    assert isinstance(task, Compute)
+    assert hand.finish(task) == [Send("q", Pull(1, "w", 1, 2))]
+    (task,) = hand.tell(rows_of(1, 2))  # type: ignore[assignment]
+    assert isinstance(task, Compute)
+    assert told(hand.work([task])) == [("q", 1, None)]
+
+
+def test_who_takes_up_a_shard_that_is_new_here_reads_everything_again_at_first() -> None:
+    hand, task, read = reading(1, 3, 25)
+    hand.work([task])
+    hand.tell(TakeShard(1, 1, 2, 0), rows_of(0, 1, 1, 3))
+    (task,) = hand.tell(rows_of(1, 1, 5))  # type: ignore[assignment]
+    assert isinstance(task, Compute)
+    read[:] = [2]
+    said = hand.finish(task)
+    assert said == [Send("p", Pull(1, "w", 0, 1))]
+    (task,) = hand.tell(rows_of(0, 1))  # type: ignore[assignment]
+    assert isinstance(task, Compute)
+    # After another pass everything is known of both.
+    assert told(hand.work([task])) == [("p", 0, [[1, 2, 3]]), ("q", 1, [[5]])]
+
+
+def test_in_a_new_epoch_nobody_has_been_told() -> None:
+    hand, task, _ = reading(1, 3, 25)
+    hand.work([task])
+    hand.tell(recover(epoch=2, clock=1, table=Table(2, ("p", "q"), ("", ""), ("w", "v"))))
+    hand.tell(rows_of(0, 1))
+    (task,) = hand.tell(rows_of(1, 1))  # type: ignore[assignment]
+    assert isinstance(task, Compute)
+    assert told(hand.work([task])) == [("p", 0, [[1, 3]]), ("q", 1, [[5]])]
+
+
+# -- going back ------------------------------------------------------------------------------------------------------
+
+
+def chunks_of(one: Contribution) -> set[tuple[int, int, int]]:
+    return {(shard, one.clock, chunk) for shard, first, last in one.covers for chunk in range(first, last)}
+
+
+def brute_force(plan: Plan, kept: list[Contribution], mine: set[int], clock: int) -> set[int]:
+    """Which contributions: of all sets of them in which every shard is mine and without a gap, the largest.
+
+    Two such sets together are one, so that there is a largest.
+    """
+    best: set[int] = set()
+    later = [number for number, one in enumerate(kept) if one.clock > clock]
+    for size in range(len(later) + 1):
+        for chosen in itertools.combinations(later, size):
+            chunks = set().union(*(chunks_of(kept[number]) for number in chosen))
+            if all(shard in mine and _whole(plan, chunks, shard, clock) for shard in {s for s, _, _ in chunks}):
+                best |= set(chosen)
+    return best
+
+
+def _whole(plan: Plan, chunks: set[tuple[int, int, int]], shard: int, clock: int) -> bool:
+    """Whether what there is of a shard is the first so many chunks after a version."""
+    line = [(shard, at, chunk) for at in range(clock + 1, clock + 6) for chunk in range(plan.chunks(shard, at))]
+    have = sum(one in chunks for one in line)
+    return set(line[:have]) == {one for one in chunks if one[0] == shard}
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[Plan, list[Contribution]]:
+    """Lines of chunks, cut into contributions of a clock each; some contributions are missing."""
+    plan = Plan((2, 4, 3), 0, 1)
+    done = list[Contribution]()
+    for clock in range(1, 4):
+        pieces = list[Cover]()
+        for shard in range(3):
+            count = plan.chunks(shard, clock)
+            low, high = sorted((draw(st.integers(0, count)), draw(st.integers(0, count))))
+            pieces += [(shard, 0, low), (shard, low, high)]
+        pieces = [cover for cover in pieces if cover[1] < cover[2]]
+        parts = draw(st.integers(1, 2))
+        placed = [draw(st.integers(0, parts - 1)) for _ in pieces]
+        for part in range(parts):
+            covers: tuple[Cover, ...] = tuple(c for c, at in zip(pieces, placed, strict=True) if at == part)
+            missing = draw(st.integers(0, 3)) == 0
+            if covers and not missing:
+                done.append(Contribution(clock, covers, {}))
+    return plan, draw(st.permutations(done))
+
+
+@given(histories(), st.sets(st.integers(0, 2)), st.integers(0, 2))
+def test_what_is_usable_after_going_back(history: tuple[Plan, list[Contribution]], mine: set[int], clock: int) -> None:
+    plan, kept = history
+    found, positions = usable(plan, kept, mine, clock)
+    assert {kept.index(one) for one in found} == brute_force(plan, kept, mine, clock)
+    have = set[tuple[int, int, int]]().union(*(chunks_of(one) for one in found))
+    assert positions.keys() == mine
+    for shard, at in positions.items():
+        before = {(shard, c, chunk) for c in range(clock + 1, at.clock) for chunk in range(plan.chunks(shard, c))}
+        assert {one for one in have if one[0] == shard} == before | {(shard, at.clock, n) for n in range(at.chunk)}
+
+
+def test_one_that_cannot_be_used_breaks_the_lines_of_others() -> None:
+    plan = Plan((2, 2), 0, 1)
+    one = Contribution(1, ((0, 0, 2), (1, 0, 2)), {})
+    two = Contribution(2, ((0, 0, 2),), {})
+    assert usable(plan, [two, one], {0, 1}, 0) == ([one, two], {0: Position(3, 0), 1: Position(2, 0)})
+    # Shard 1 is another's now: what holds it goes, and with it what comes after.
+    assert usable(plan, [one, two], {0}, 0) == ([], {0: Position(1, 0)})
+    assert usable(plan, [one, two], {0}, 1) == ([two], {0: Position(3, 0)})
+
+
+def test_done_is_counted_for_the_clock_it_belongs_to() -> None:
+    hand, task = begun()
+    hand.worker.done(Done(task, 0.5, 3.0, 2))
+    tallied = hand.worker._open[1]
+    assert (tallied.covers, tallied.seconds, tallied.loss_sum, tallied.loss_count) == ([(0, 0, 1)], 0.5, 3.0, 2)

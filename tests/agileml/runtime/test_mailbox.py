@@ -1,0 +1,192 @@
+"""The mail of the local engine: order, what waits, what is dropped."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agileml.params.deltas import RowDelta
+from agileml.protocol.actions import CONTROLLER
+from agileml.protocol.messages import Entry, Heartbeat, Leave, Part, Push
+from agileml.runtime.mailbox import PROVIDER, Envelope, Lifeline, Mailbox, Rendezvous
+from agileml.transport import Connected, Endpoint, Identity, Lost, Rejected, Settings
+
+SECRET = b"0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def rendezvous() -> Iterator[Rendezvous]:
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        yield Rendezvous(Path(folder), SECRET)
+
+
+@pytest.fixture
+def mailbox(rendezvous: Rendezvous) -> Iterator[Callable[..., Mailbox]]:
+    opened: list[Mailbox] = []
+
+    def make(name: str, settings: Settings | None = None) -> Mailbox:
+        made = Mailbox(rendezvous, name, settings)
+        made.open()
+        opened.append(made)
+        return made
+
+    yield make
+    for made in opened:
+        made.close()
+
+
+def heard(*posts: Mailbox, until: Callable[[list[object]], bool]) -> list[object]:
+    """What the posts hear, in turn, until that is enough."""
+    events: list[object] = []
+    for _ in range(500):
+        for each in posts:
+            events += each.receive(0.005)
+        if until(events):
+            return events
+    raise AssertionError(f"only {events} came")
+
+
+def envelopes(events: list[object]) -> list[object]:
+    return [event.message for event in events if isinstance(event, Envelope)]
+
+
+def test_order_is_kept_while_a_link_comes_about(mailbox: Callable[[str], Mailbox]) -> None:
+    here, there = mailbox("t1"), mailbox("t2")
+    sent, came = 0, list[object]()
+    while len(came) < 40:
+        # A envelope to itself is seen after the poll in which the link may have come about, and before that is told.
+        here.send("t1", Leave("turn"))
+        for event in here.receive(0.002):
+            if isinstance(event, Envelope) and sent < 40:
+                here.send("t2", Heartbeat(str(sent)))
+                sent += 1
+        came += envelopes(list(there.receive(0.002)))
+    assert came == [Heartbeat(str(number)) for number in range(40)]
+
+
+def test_both_begin_at_once_and_nothing_is_lost(mailbox: Callable[[str], Mailbox]) -> None:
+    one, two = mailbox("t1"), mailbox("t2")
+    one.send("t2", Heartbeat("t1"))
+    two.send("t1", Heartbeat("t2"))
+    events = heard(one, two, until=lambda events: len(envelopes(events)) == 2)
+    assert sorted(map(str, envelopes(events))) == sorted(map(str, [Heartbeat("t1"), Heartbeat("t2")]))
+
+
+def test_arrays_arrive(mailbox: Callable[[str], Mailbox]) -> None:
+    one, two = mailbox("t1"), mailbox("t2")
+    rows = RowDelta(np.array([1, 3], np.int32), np.arange(4, dtype=np.float32).reshape(2, 2))
+    one.send("t2", Push(1, "t1", 2, ((0, 0, 1),), (Part(5, (Entry(0, 0, [None, rows]),)),), -1))
+    (push,) = envelopes(heard(one, two, until=letters_came))
+    assert isinstance(push, Push)
+    nothing, delta = push.parts[0].entries[0].delta
+    assert nothing is None
+    assert delta is not None
+    np.testing.assert_array_equal(delta.values, rows.values, strict=True)
+
+
+def letters_came(events: list[object]) -> bool:
+    return bool(envelopes(events))
+
+
+def test_a_letter_to_who_is_not_there_is_dropped(mailbox: Callable[[str], Mailbox]) -> None:
+    one = mailbox("t1")
+    one.send("t2", Heartbeat("old"))
+    assert any(isinstance(event, Rejected) for event in heard(one, until=bool))
+    two = mailbox("t2")
+    one.send("t2", Heartbeat("new"))
+    assert envelopes(heard(one, two, until=letters_came)) == [Heartbeat("new")]
+
+
+def test_what_was_for_a_lost_controller_is_void(mailbox: Callable[[str], Mailbox]) -> None:
+    node = mailbox("t1")
+    node.send(CONTROLLER, Heartbeat("before"))
+    controller, lifeline = mailbox(CONTROLLER), Lifeline(node)
+    lifeline.keep(1e9)
+    events = heard(node, controller, until=lambda events: sum(isinstance(each, Connected) for each in events) == 2)
+    assert envelopes(events) == []
+    node.send(CONTROLLER, Heartbeat("after"))
+    assert envelopes(heard(node, controller, until=letters_came)) == [Heartbeat("after")]
+
+
+def test_the_controller_never_calls_nodes_and_waits_for_the_provider(mailbox: Callable[[str], Mailbox]) -> None:
+    controller, node = mailbox(CONTROLLER), mailbox("t1")
+    controller.send("t1", Leave("nobody listens"))
+    controller.send(PROVIDER, Leave("it will come"))
+    provider = mailbox(PROVIDER)
+    Lifeline(provider).keep(1e9)
+    events = heard(controller, node, provider, until=letters_came)
+    assert envelopes(events) == [Leave("it will come")]
+
+
+def test_the_lifeline_tries_again_after_longer_and_longer_pauses(mailbox: Callable[[str], Mailbox]) -> None:
+    lifeline = Lifeline(mailbox("t1"))
+    pauses = []
+    now = 0.0
+    for _ in range(8):
+        assert not lifeline.hear(Rejected(CONTROLLER, "", ""), now)
+        pauses.append(lifeline.wait(now, 10.0))
+        now += pauses[-1]
+    assert pauses == pytest.approx([0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5])
+    assert not lifeline.hear(Lost("t2", ""), now)
+    assert lifeline.hear(Connected(CONTROLLER, ""), now)
+
+
+# -- peers that have no room -------------------------------------------------------------------------------------------
+
+TIGHT = Settings(max_queued_bytes=1 << 20)
+
+
+def large(number: int) -> Push:
+    """A envelope of which the queue takes no two."""
+    rows = RowDelta(None, np.full(200_000, number, np.float32))
+    return Push(1, "t1", number, (), (Part(0, (Entry(0, 0, [rows]),)),), -1)
+
+
+@pytest.mark.parametrize(("sender", "receiver"), [("t1", "t2"), (CONTROLLER, PROVIDER), ("t1", CONTROLLER)])
+def test_what_there_is_no_room_for_waits_and_arrives_in_order(
+    mailbox: Callable[..., Mailbox], sender: str, receiver: str
+) -> None:
+    one, two = mailbox(sender, TIGHT), mailbox(receiver)
+    (two if sender == CONTROLLER else one).reach(receiver if sender != CONTROLLER else sender)
+    heard(one, two, until=lambda events: sum(isinstance(event, Connected) for event in events) == 2)
+    for number in range(20):
+        one.send(receiver, large(number))
+    came: list[int] = []
+    for _ in range(2000):
+        assert not any(isinstance(event, Lost) for event in one.receive(0.002))
+        came += [message.clock for message in envelopes(list(two.receive(0.002))) if isinstance(message, Push)]
+        if len(came) == 20:
+            break
+    assert came == list(range(20))
+
+
+def test_a_node_that_reads_nothing_is_lost_to_the_controller_which_goes_on(mailbox: Callable[..., Mailbox]) -> None:
+    controller, deaf, node = mailbox(CONTROLLER, TIGHT), mailbox("t1"), mailbox("t2")
+    for one in (deaf, node):
+        one.reach(CONTROLLER)
+    heard(controller, deaf, node, until=lambda events: sum(isinstance(event, Connected) for event in events) == 4)
+    for number in range(20):
+        controller.send("t1", large(number))
+    (lost,) = [event for event in heard(controller, until=bool) if isinstance(event, Lost)]
+    assert (lost.peer, lost.reason.startswith("it does not read what it is sent")) == ("t1", True)
+    controller.send("t2", Heartbeat("still here"))
+    assert envelopes(heard(controller, node, until=letters_came)) == [Heartbeat("still here")]
+
+
+def test_who_sends_what_is_no_message_is_hung_up_on(rendezvous: Rendezvous, mailbox: Callable[[str], Mailbox]) -> None:
+    one = mailbox("t1")
+    with closing(Endpoint(Identity("t2"), SECRET)) as other:
+        other.connect("t1", rendezvous.address("t1"))
+        while not other.peers:
+            other.poll(0.005)
+            list(one.receive(0.005))
+        other.send("t1", "Push", ["nonsense"])
+        other.send("t1", "Heartbeat", ["t2"])
+        other.poll(0.005)
+        events = heard(one, until=lambda events: any(isinstance(event, Lost) for event in events))
+    assert all(not isinstance(event, Envelope) or event.message == Heartbeat("t2") for event in events)

@@ -1,0 +1,182 @@
+"""A command's checkpoints between its machine and the place that outlives it; data and outputs."""
+
+from __future__ import annotations
+
+from math import inf, sqrt
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spotctl.agent.checkpoint_sync import CheckpointSync, begin_anew, latest, note_finished
+from spotctl.agent.data_transfer import deliver, staged
+from spotctl.agent.errors import BadCheckpoint, CannotStage
+from spotctl.agent.interval import PlanReader, best_interval
+from spotctl.agent.task import Keeping, Task
+
+
+class Program:
+    """One life of a program on a machine of its own, and who carries its checkpoints."""
+
+    def __init__(self, root: Path, life: int, rank: int = 0, every: float | None = None) -> None:
+        self.folder, self.plan = root / f"machine-{life}-{rank}", root / f"plan-{life}-{rank}.json"
+        keeping = Keeping(str(root / "vault"), every, 800.0, 1.0, 3600.0)
+        self.keeper = CheckpointSync(keeping, Task(f"run.{life}", rank), self.folder, self.plan, self.told)
+        self.seconds: float | None = None
+        self.came = self.keeper.restore()
+
+    def told(self) -> float | None:
+        return self.seconds
+
+    def save(self, text: str, name: str = "state") -> None:
+        part = self.folder / f".{name}"
+        part.write_text(text)
+        part.rename(self.folder / name)
+
+    def files(self) -> dict[str, str]:
+        return {path.name: path.read_text() for path in self.folder.iterdir()}
+
+    @property
+    def every(self) -> float | None:
+        return PlanReader(self.plan).every()
+
+
+def test_what_stands_still_is_carried_and_comes_back_on_the_next_machine(tmp_path: Path) -> None:
+    first = Program(tmp_path, 1)
+    assert (first.came, first.keeper.look(), first.keeper.last()) == (None, False, False)
+    first.save("one")
+    assert [first.keeper.look() for _ in range(3)] == [False, True, False], "seen, carried, nothing new"
+    first.save("two")
+    assert not first.keeper.look()
+    first.save("three")
+    assert not first.keeper.look(), "it has changed again"
+    assert first.keeper.last()
+    # The machine is taken while its last copy is being written.
+    begun = tmp_path / "vault" / "node-0" / ".writing-step-000001000003-00"
+    begun.mkdir()
+    second = Program(tmp_path, 2)
+    assert second.came is not None
+    assert second.files() == {"state": "three"}
+    assert not second.keeper.last(), "nothing is new"
+    second.save("four")
+    assert second.keeper.last()
+    assert not begun.exists()
+    # A copy of the first life that arrives late is not the newest.
+    first.save("late")
+    assert first.keeper.last()
+    assert Program(tmp_path, 3).files() == {"state": "four"}
+    found = latest(tmp_path / "vault", 0)
+    assert found is not None
+    assert (found.by, found.size) == ("run.2", 4)
+
+
+def test_what_is_being_written_is_left_out_and_what_never_stands_still_is_carried_when_overdue(tmp_path: Path) -> None:
+    program = Program(tmp_path, 1, every=1e-9)
+    (program.folder / ".half").write_text("not yet")
+    assert not program.keeper.last()
+    carried = []
+    for i in range(3):
+        program.save(str(i))
+        (program.folder / ".half").write_text("not yet")
+        carried.append(program.keeper.look())
+    assert carried == [True] * 3
+    assert Program(tmp_path, 2).files() == {"state": "2"}
+
+
+def test_a_node_that_wrote_nothing_gets_the_files_of_the_first_and_its_own_once_it_did(tmp_path: Path) -> None:
+    first = Program(tmp_path, 1, 0)
+    first.save("of the first")
+    first.keeper.last()
+    second = Program(tmp_path, 1, 1)
+    assert second.files() == {"state": "of the first"}
+    second.save("of the second")
+    second.keeper.last()
+    assert Program(tmp_path, 2, 1).files() == {"state": "of the second"}
+    assert Program(tmp_path, 2, 0).files() == {"state": "of the first"}
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_without_any_whole_one_nothing_begins_anew(tmp_path: Path) -> None:
+    program = Program(tmp_path, 1)
+    for text in ("one", "two"):
+        program.save(text)
+        program.keeper.last()
+    newest, older = sorted((tmp_path / "vault" / "node-0").glob("step-*"), reverse=True)
+    (newest / "files" / "state").write_text("damaged")
+    assert Program(tmp_path, 2).files() == {"state": "one"}
+    (older / "files" / "state").write_text("damaged")
+    with pytest.raises(BadCheckpoint, match="none of 2 checkpoints is whole"):
+        Program(tmp_path, 3)
+
+
+def test_how_often_follows_what_the_program_says_that_one_takes_or_what_the_job_asks_for(tmp_path: Path) -> None:
+    program = Program(tmp_path, 1)
+    assert program.every == pytest.approx(sqrt(2 * 1.0 * 800.0))
+    program.seconds = 4.0
+    program.save("one")
+    program.keeper.last()
+    assert program.every == pytest.approx(80.0)
+    assert Program(tmp_path, 2).every == pytest.approx(80.0), "what it cost is known on the next machine"
+    assert Program(tmp_path, 3, every=7.0).every == 7.0
+
+
+@given(st.floats(0.01, 100), st.floats(1, 1e6))
+def test_no_other_interval_loses_less(cost: float, life: float) -> None:
+    """The share lost to writing and to doing again is cost / interval + interval / (2 x life)."""
+
+    def lost(interval: float) -> float:
+        return cost / interval + interval / (2 * life)
+
+    best = best_interval(cost, life, inf)
+    if best > cost:
+        assert lost(best) <= min(lost(best * 0.9), lost(best * 1.1))
+    assert best_interval(cost, life, cost * 2) <= cost * 2
+    assert best_interval(cost, inf, 3600.0) == 3600.0
+
+
+def test_who_is_done_or_wants_to_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "vault"
+    note_finished(path, "run")
+    assert not path.exists(), "nothing was kept"
+    for fresh, finished, left in ((False, False, True), (False, True, False), (True, False, False)):
+        program = Program(tmp_path, 1)
+        program.save("one")
+        program.keeper.last()
+        if finished:
+            note_finished(path, "run")
+        begin_anew(path, fresh=fresh)
+        assert (latest(path, 0) is not None) is left
+        begin_anew(path, fresh=True)
+        program.folder.joinpath("state").unlink()
+
+
+def test_data_is_brought_once_and_again_when_it_has_changed(tmp_path: Path) -> None:
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / "deep" / "part").write_text("one")
+    (tmp_path / "alone.csv").write_text("1,2")
+    cache = tmp_path / "cache"
+    there = staged(str(tmp_path / "data"), cache)
+    assert (there.name, (there / "deep" / "part").read_text()) == ("data", "one")
+    stamp = (there / "deep" / "part").stat().st_ino
+    assert staged(str(tmp_path / "data"), cache) == there
+    assert (there / "deep" / "part").stat().st_ino == stamp, "nothing was copied again"
+    (tmp_path / "data" / "deep" / "part").write_text("another")
+    again = staged(str(tmp_path / "data"), cache)
+    assert again != there
+    assert (again / "deep" / "part").read_text() == "another"
+    assert staged(str(tmp_path / "alone.csv"), cache).read_text() == "1,2"
+    with pytest.raises(CannotStage, match="nowhere: there is no such file or folder"):
+        staged(str(tmp_path / "nowhere"), cache)
+
+
+def test_outputs_are_brought_whole_over_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "left" / "deep").mkdir(parents=True)
+    (tmp_path / "left" / "deep" / "model").write_text("new")
+    (tmp_path / "wanted" / "deep").mkdir(parents=True)
+    (tmp_path / "wanted" / "deep" / "model").write_text("old")
+    (tmp_path / "wanted" / "other").write_text("stays")
+    deliver(tmp_path / "left", tmp_path / "wanted")
+    found = {path.name: path.read_text() for path in (tmp_path / "wanted").rglob("*") if path.is_file()}
+    assert found == {"model": "new", "other": "stays"}
+    with pytest.raises(CannotStage, match="cannot be written"):
+        deliver(tmp_path / "left", tmp_path / "wanted" / "other")

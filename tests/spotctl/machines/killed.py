@@ -1,0 +1,214 @@
+"""Callers of the local provider that are killed by SIGKILL at every point of a call, and what the next one finds.
+
+    python -m tests.spotctl.machines.killed [EVERY]
+
+The points are the lines of the provider's code and what Python does for it outside itself (files, locks, processes:
+its audit events). A caller is forked, and kills itself at one of them; at every EVERY-th point, for each of the calls.
+Then another caller repeats the call, as one that goes on from a log would. The command prints how many points there
+were, and what did not hold.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import spotctl.agent
+import spotctl.machines.local
+from spotctl.machines.base import EndReason, MachineState, Order, Payload
+from spotctl.machines.local import LocalProvider, LocalSettings
+from tests.spotctl.machines import markets
+from tests.spotctl.machines.leaving import eventually, kill_all, running
+
+MACHINES = 2
+ORDER = Order("t", markets.CALM, MACHINES, markets.BID, markets.CLOSES, {"run": "a"}, Payload("p", ("sleep", "1000")))
+RENEWED = markets.CLOSES - 1
+
+_OURS = tuple(str(Path(package.__path__[0])) for package in (spotctl.agent, spotctl.machines.local))
+_EVENTS = ("open", "os.", "fcntl.", "subprocess.", "shutil.", "tempfile.")
+
+
+def provider(root: Path) -> LocalProvider:
+    return LocalProvider(root, markets.market, LocalSettings(unwarned=0.0))
+
+
+def ids(root: Path) -> list[str]:
+    return [one.id for one in provider(root).machines({})]
+
+
+@dataclass(frozen=True)
+class Act:
+    """A call, what has to be there before it, and what has to hold once it was repeated."""
+
+    before: Callable[[Path], object]
+    call: Callable[[Path], object]
+    holds: Callable[[Path], None]
+
+
+def begun(root: Path) -> None:
+    provider(root).begin(markets.BEGIN, 1.0)
+
+
+def rented(root: Path) -> None:
+    begun(root)
+    provider(root).rent(ORDER)
+
+
+def one_set_runs(root: Path) -> None:
+    """Each machine once, and its command once."""
+    found = provider(root).machines({})
+    assert [one.state for one in found] == [MachineState.RUNNING] * MACHINES, found
+    # A machine's process, and what it runs, bear the marks of the allocation's folder and of its own.
+    eventually(lambda: len(running(root)) == 2 * MACHINES)
+    assert sorted(len(mark.relative_to(root).parts) for _, mark in running(root)) == [2] * MACHINES + [3] * MACHINES
+    assert len({mark for _, mark in running(root)}) == 1 + MACHINES
+    assert len(provider(root).resources({})) == MACHINES
+
+
+def renewed(root: Path) -> None:
+    one_set_runs(root)
+    assert {one.lease_until for one in provider(root).machines({})} == {RENEWED}
+
+
+def assigned(root: Path) -> None:
+    eventually(lambda: {one.exit_code for one in provider(root).machines({})} == {3})
+    assert {one.work for one in provider(root).machines({})} == {"other"}
+
+
+def none_runs(root: Path) -> None:
+    eventually(lambda: {one.state for one in provider(root).machines({})} == {MachineState.GONE})
+    assert {one.end_reason for one in provider(root).machines({})} == {EndReason.RETURNED}
+    eventually(lambda: not running(root))
+    assert provider(root).resources({}) == ()
+
+
+def begun_again(root: Path) -> None:
+    assert provider(root).now() >= markets.BEGIN + 1
+    assert provider(root).speed == 7.0
+
+
+ACTS = {
+    "begin": Act(lambda _: None, lambda root: provider(root).begin(markets.BEGIN + 1, 7.0), begun_again),
+    "rent": Act(begun, lambda root: provider(root).rent(ORDER), one_set_runs),
+    "renew": Act(rented, lambda root: provider(root).renew(ids(root), RENEWED), renewed),
+    "assign": Act(
+        rented,
+        lambda root: provider(root).assign(
+            ids(root), markets.python("raise SystemExit(3)", "other", grace_seconds=0.0)
+        ),
+        assigned,
+    ),
+    "give_back": Act(rented, lambda root: provider(root).give_back(ids(root)), none_runs),
+    "machines": Act(rented, lambda root: provider(root).machines({}), one_set_runs),
+}
+
+
+def points_of(act: Act, root: Path) -> int:
+    """How many points a call has."""
+    act.before(root)
+    counter = _Counter(None)
+    with_points(counter, lambda: act.call(root))
+    kill_all(root)
+    shutil.rmtree(root)
+    return counter.count
+
+
+def kill_at(act: Act, point: int, root: Path) -> bool:
+    """Kills a caller at a point and has another repeat the call; False where the call was over before that point."""
+    act.before(root)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with_points(_Counter(point), lambda: act.call(root))
+        finally:
+            os._exit(0)
+    killed = os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+    if act is not ACTS["begin"]:
+        # Whoever looks in between sees machines of the one order, as many as were granted, or none yet.
+        assert len(provider(root).machines({})) in (0, MACHINES)
+    act.call(root)
+    act.holds(root)
+    kill_all(root)
+    shutil.rmtree(root)
+    return killed
+
+
+class _Counter:
+    """Counts points, and kills its own process at the one it was made for."""
+
+    def __init__(self, fatal: int | None) -> None:
+        self.count, self.active, self._fatal = 0, False, fatal
+
+    def met(self) -> None:
+        if self.active:
+            if self.count == self._fatal:
+                self.active = False
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.count += 1
+
+    def on_event(self, event: str, _: tuple[object, ...]) -> None:
+        if event.startswith(_EVENTS):
+            self.met()
+
+    def on_line(self, frame: FrameType, event: str, _: Any) -> Any:  # noqa: ANN401 - as Python calls it
+        if not frame.f_code.co_filename.startswith(_OURS):
+            return None
+        if event == "line":
+            self.met()
+        return self.on_line
+
+
+def with_points(counter: _Counter, call: Callable[[], object]) -> None:
+    sys.addaudithook(counter.on_event)
+    counter.active = True
+    sys.settrace(counter.on_line)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+        counter.active = False
+
+
+def roots() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        number = 0
+        while True:
+            yield Path(folder) / str(number)
+            number += 1
+
+
+def main(every: int) -> int:
+    """Kills at all points, or at some; the number of those at which something did not hold."""
+    root, failed, tried = roots(), 0, 0
+    for name, act in ACTS.items():
+        count = points_of(act, next(root))
+        killed = 0
+        for point in range(tried % every, count, every):
+            where = next(root)
+            try:
+                killed += kill_at(act, point, where)
+            except Exception as error:  # noqa: BLE001 - all that goes wrong is shown, and the next point tried
+                failed += 1
+                say(f"{name}, point {point}: {type(error).__name__}: {error}")
+                kill_all(where)
+            tried += 1
+        say(f"{name}: {count} points, {killed} callers killed")
+    say(f"{tried} points tried, {failed} failed")
+    return failed
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1) > 0)

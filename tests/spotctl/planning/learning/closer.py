@@ -1,0 +1,79 @@
+"""How far plans are from what happens, night by night, as runs teach how a job works.
+
+    python -m tests.spotctl.planning.learning.closer [--seeds 3] [--nights 5]
+
+plays the nights of `tests.spotctl.ledger.histories` with made-up truths that no plan is told, and prints by how much
+expected hours and dollars missed, on the mean over seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from pricing_data.library import Library
+from pricing_data.store import PriceStore
+from pricing_data.units import HOUR
+from spotctl.config import Settings
+from spotctl.files.job.spec import JobSpec
+from spotctl.ledger import NANO_SECONDS_PER_DOLLAR
+from spotctl.ledger.read import read
+from spotctl.planning.learning.read import lessons
+from spotctl.planning.values import JobPlan
+from spotctl.run.terms import plan_of
+from spotctl.runlog.state import fold
+from tests.spotctl.ledger.histories import Truth, nights
+
+
+def missed(home: Path, count: int, seed: int, truth: Truth) -> list[tuple[float, float]]:
+    """By night, by which share expected hours and dollars were too low or too high."""
+    settings, known = Settings(home=home), Library(PriceStore(home / "prices"))
+
+    def plan(spec: JobSpec, moment: int) -> JobPlan:
+        begun = [fold(run.events).began for run in read(settings)]
+        wall = max(one.wall_us for one in begun if one is not None)
+        return plan_of(spec, known, moment, lessons(settings, known, (spec,), wall))
+
+    nights(home, count, seed=seed, truth=truth, plan=plan)
+    found = []
+    for run in read(settings):
+        state = fold(run.events)
+        assert state.planned is not None
+        hours, usd = (state.at - state.started) / HOUR, run.ledger.amount / NANO_SECONDS_PER_DOLLAR
+        found.append((abs(state.planned.hours - hours) / hours, abs(state.planned.usd - usd) / usd))
+    return found
+
+
+def truth_of(seed: int) -> Truth:
+    """A job that works in its own way."""
+    rng = np.random.default_rng(seed)
+    speed = float(rng.uniform(3, 15))
+    return Truth(
+        {"c4.xlarge": speed, "c4.2xlarge": speed * float(rng.uniform(1.6, 2.2)), "m3.medium": 0.0},
+        doubling=float(rng.uniform(0.88, 1.0)),
+        loading=float(rng.uniform(3, 15)),
+        lost=float(rng.uniform(1, 30)),
+    )
+
+
+def main() -> None:
+    """The table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--nights", type=int, default=5)
+    asked = parser.parse_args()
+    every = []
+    for seed in range(asked.seeds):
+        with TemporaryDirectory() as folder:
+            every.append(missed(Path(folder), asked.nights, seed, truth_of(seed)))
+    sys.stdout.write("night  runs before  hours missed by  dollars missed by\n")
+    for night, (hours, usd) in enumerate(np.mean(every, axis=0)):
+        sys.stdout.write(f"{night + 1:5}  {night:11}  {hours:15.0%}  {usd:17.0%}\n")
+
+
+if __name__ == "__main__":
+    main()

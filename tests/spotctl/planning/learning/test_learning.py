@@ -1,0 +1,245 @@
+"""What earlier runs teach: by hand, from made-up truths, and whether plans come closer to what happens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pricing_data.library import Library
+from pricing_data.market import Market
+from pricing_data.store import PriceStore
+from pricing_data.units import DAY, HOUR, MINUTE
+from spotctl.config import Settings
+from spotctl.files.job import reader
+from spotctl.ledger.read import read
+from spotctl.planning import inputs
+from spotctl.planning.learning import Learnt, Observed, learn, observed
+from spotctl.planning.learning.inform import evidence_of
+from spotctl.planning.learning.observe import Cell
+from spotctl.planning.learning.read import lessons
+from spotctl.run.terms import plan_of
+from spotctl.runlog import events as ev
+from spotctl.runlog.budget import Tariff
+from spotctl.runlog.events import Event
+from spotctl.runlog.state import fold
+from spotctl.runlog.store import Row
+from tests.spotctl.cli import spotctl
+from tests.spotctl.ledger.histories import FIRST_NIGHT, JOB, Truth
+from tests.spotctl.planning.learning.closer import missed
+
+VCPUS = {"small": 4.0, "large": 8.0}
+AT = DAY * 20_000
+SMALL = Market.parse("aws/us-east-1/us-east-1a/c4.xlarge")
+REPLAYED = Market.parse("local/sim-east/a/c4.xlarge")
+
+
+def run_of(*cells: Cell, wall: int = 0, done: bool = True) -> Observed:
+    hours = sum(sum(cell.hours.values()) for cell in cells)
+    return Observed(wall, done, hours, cells, (), (), ())
+
+
+def learnt_of(*runs: Observed, machines: int | None = 1) -> Learnt:
+    found = learn(runs, VCPUS, machines, 5 * MINUTE, MINUTE)
+    assert found is not None
+    return found
+
+
+def events(market: Market, reason: str, price: int, *told: tuple[int, Event]) -> list[Row]:
+    """A reliable machine and two under a bid of 100 for two hours, the last of which somebody may take."""
+    began: list[tuple[int, Event]] = [
+        (0, ev.RunBegan("job", "aws", {"kind": "agileml"}, "", 0)),
+        (0, ev.RentIntended(1, market, 2, 100, 400, 4.0, False, AT + HOUR)),
+        (0, ev.Rented(1, (ev.Granted("a", AT), ev.Granted("b", AT)))),
+        (0, ev.RentIntended(2, market, 1, None, 400, 4.0, True, AT + HOUR)),
+        (0, ev.Rented(2, (ev.Granted("reliable", AT),))),
+        (1, ev.MachineRan("reliable")),
+        (1, ev.MachineRan("a")),
+        (1, ev.MachineRan("b")),
+    ]
+    ended: list[tuple[int, Event]] = [
+        (120, ev.MachineEnded("reliable", AT + 120 * MINUTE, "returned")),
+        (120, ev.MachineEnded("a", AT + 120 * MINUTE, "returned")),
+        (120, ev.MachineEnded("b", AT + 120 * MINUTE, reason)),
+        (120, ev.Priced(market, "per-second", (AT, AT + 119 * MINUTE, AT + 120 * MINUTE), (50, price, price))),
+        (120, ev.RunEnded("done", "", 77)),
+    ]
+    return [Row(number, "job-1", AT + at * MINUTE, event) for number, (at, event) in enumerate([*began, *told, *ended])]
+
+
+def no_prices() -> Tariff:
+    def asked(*_: object) -> Any:  # noqa: ANN401 - nothing comes back
+        raise AssertionError("an ended run has its own")
+
+    return Tariff(asked, asked)
+
+
+def test_a_run_is_observed_by_hand() -> None:
+    told = events(
+        SMALL,
+        "evicted",
+        50,
+        (2, ev.Progressed(0, None, 1, ready=(ev.Moment("reliable", AT + 2 * MINUTE),))),
+        (20, ev.Progressed(1, None, 1, ready=(ev.Moment("a", AT + 4 * MINUTE),))),
+        (60, ev.Progressed(9, None, 1, ready=(ev.Moment("b", AT + 60 * MINUTE),))),
+        (120, ev.Progressed(33, None, 2, redone=(ev.Stretch(AT + 110 * MINUTE, AT + 120 * MINUTE),))),
+    )
+    one = observed(told, no_prices())
+    assert one is not None
+    assert (one.wall_ended, one.done) == (77, True)
+    assert list(one.startups) == [(4 + 60) / 2 * MINUTE, 2 * MINUTE]
+    assert list(one.losses) == [10 * MINUTE]
+    # Alone from minute 4 to 60, then both until work is done again from 110 on.
+    assert [(cell.size, cell.clocks) for cell in one.cells] == [(1, 9.0), (2, 24.0)]
+    assert [cell.hours["c4.xlarge"] for cell in one.cells] == pytest.approx([56 / 60, 100 / 60])
+    assert one.machine_hours == pytest.approx(156 / 60)
+    (evidence,) = one.evidence
+    assert (evidence.exposure.evictions, evidence.exposure.hours) == (1.0, 4.0)
+
+
+@pytest.mark.parametrize(("price", "counts"), [(50, True), (100, True), (101, False)])
+def test_an_eviction_that_the_price_explains_is_no_hazard(price: int, counts: bool) -> None:
+    one = observed(events(SMALL, "evicted", price), no_prices())
+    assert one is not None
+    assert one.evidence[0].exposure.evictions == counts
+    replayed = observed(events(REPLAYED, "evicted", price), no_prices())
+    assert replayed is not None
+    assert bool(replayed.evidence) == counts
+
+
+def test_evictions_that_runs_met_are_a_hazard_of_the_market(tmp_path: Path) -> None:
+    one = observed(events(SMALL, "evicted", 50), no_prices())
+    assert one is not None
+    known = Library(PriceStore(tmp_path))
+    assert inputs.hazards(known, ("aws",), AT)(SMALL) is None
+    met = inputs.hazards(known, ("aws",), AT, evidence_of({"job": learnt_of(one)}))(SMALL)
+    assert met is not None
+    assert met.rate[0] == pytest.approx(1 / 4)
+
+
+def test_a_run_that_goes_on_teaches_nothing_yet() -> None:
+    assert observed(events(SMALL, "returned", 50)[:-1], no_prices()) is None
+    assert learn((), VCPUS, 1, 1, 1) is None
+
+
+def test_throughput_is_what_was_done_in_an_hour() -> None:
+    found = learnt_of(*(run_of(Cell(4, 80.0, {"large": 8.0}), wall=wall) for wall in (3, 9, 5)))
+    (one,) = found.throughputs.values()
+    assert (one.per_hour, one.size) == pytest.approx((10.0, 4.0))
+    assert (one.runs, one.last) == (3, 9)
+    assert found.per_hour("large", 16) == pytest.approx(10.0)
+
+
+def test_types_are_told_apart_when_both_were_used_and_alike_before() -> None:
+    """A small machine does 9 clocks an hour, a large one 10: vCPUs alone would say 2 to 1."""
+    once = learnt_of(run_of(Cell(4, 9.0 * 3 + 10.0, {"small": 3.0, "large": 1.0}))).throughputs
+    assert once["large"].per_hour / once["small"].per_hour == pytest.approx(2.0, rel=0.35)
+    # Two runs that hardly differ but by chance do not tell types apart: exactly solved, a small one would do nothing.
+    twice = [run_of(Cell(4, 37.0, {"small": a, "large": 1.0})) for a in (3.0, 3.2)]
+    alike = learnt_of(*twice).throughputs
+    assert 1.3 < alike["large"].per_hour / alike["small"].per_hour < 4
+    mixes = [(3.0, 1.0), (1.0, 3.0), (8.0, 0.5), (0.5, 8.0), (2.0, 2.0)]
+    runs = [run_of(Cell(4, 9 * a + 10 * b, {"small": a, "large": b})) for a, b in mixes]
+    found = learnt_of(*runs).throughputs
+    assert found["small"].per_hour == pytest.approx(9.0, rel=0.01)
+    assert found["large"].per_hour == pytest.approx(10.0, rel=0.01)
+
+
+def test_scaling_shows_within_runs_and_leans_on_none() -> None:
+    def scaled(size: int) -> Cell:
+        return Cell(size, 1000 * size**0.9, {"large": 100.0 * size})
+
+    assert learnt_of(run_of(scaled(8))).scaling == 0.0
+    many = learnt_of(*(run_of(*map(scaled, (1, 2, 4, 8))) for _ in range(20)))
+    assert many.scaling == pytest.approx(-0.1, rel=0.05)
+    few = learnt_of(run_of(scaled(4), scaled(8)))
+    assert -0.05 < few.scaling < -0.01
+    assert many.per_hour("large", 1) == pytest.approx(10.0, rel=0.02)
+    assert many.per_hour("large", 16) == pytest.approx(10 * 16**-0.1, rel=0.02)
+
+
+def test_types_that_were_used_at_different_sizes_are_compared_at_one() -> None:
+    def cell(size: int, name: str) -> Cell:
+        return Cell(size, VCPUS[name] * 100 * size**0.9, {name: 100.0 * size})
+
+    runs = [run_of(*(cell(size, name) for size in (1, 2, 4, 8))) for name in VCPUS for _ in range(9)]
+    found = learnt_of(*runs, run_of(cell(1, "small")), run_of(cell(8, "large")))
+    apart = learnt_of(*runs[:4], *(run_of(cell(1, "small")) for _ in range(8)), *(run_of(cell(8, "large")),) * 8)
+    for one in (found, apart):
+        assert one.per_hour("small", 8) == pytest.approx(4 * 8**-0.1, rel=0.04)
+        assert one.per_hour("large", 8) == pytest.approx(8 * 8**-0.1, rel=0.04)
+
+
+def test_spans_lean_on_what_was_assumed() -> None:
+    def started(count: int) -> float:
+        run = Observed(0, True, 1.0, (), (11.0 * MINUTE,) * count, (), ())
+        return learnt_of(run).startup.span / MINUTE
+
+    assert [started(count) for count in (0, 1, 4, 20)] == pytest.approx([5.0, 6.2, 8.0, 10.0])
+    assert learnt_of(run_of()).eviction.words("an eviction costs").endswith("assumed 1.0, seen 0 times")
+
+
+def test_hours_of_work_that_is_not_counted_are_those_of_runs_that_were_done() -> None:
+    runs = [
+        run_of(Cell(2, 0.0, {"small": hours}), done=done) for hours, done in ((4.0, True), (6.0, True), (1.0, False))
+    ]
+    assert learnt_of(*runs, machines=2).hours == 2.5
+    assert learnt_of(*runs, machines=None).hours is None
+
+
+def test_old_runs_are_left_out() -> None:
+    old = [run_of(Cell(1, 10.0, {"small": 10.0}), wall=wall) for wall in range(30)]
+    new = [run_of(Cell(1, 20.0, {"small": 10.0}), wall=100 + wall) for wall in range(20)]
+    assert learnt_of(*new, *old).throughputs["small"].per_hour == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_hidden_truth_is_found_in_noisy_runs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+
+    def noisy() -> Observed:
+        pace, cells = rng.normal(1, 0.05), []
+        for size in rng.choice([2, 4, 6, 8], 3, replace=False):
+            a, b = rng.uniform(1, 20, 2)
+            cells.append(Cell(int(size), float(pace * (5 * a + 11 * b) * size**-0.08), {"small": a, "large": b}))
+        return run_of(*cells)
+
+    found = learnt_of(*(noisy() for _ in range(20)))
+    assert found.per_hour("small", 8) == pytest.approx(5 * 8**-0.08, rel=0.15)
+    assert found.per_hour("large", 8) == pytest.approx(11 * 8**-0.08, rel=0.15)
+
+
+def test_plans_come_closer_with_every_night(tmp_path: Path) -> None:
+    """Each night is planned after what the nights before it taught; nobody is told the truth."""
+    home = tmp_path / "home"
+    settings, known = Settings(home=home), Library(PriceStore(home / "prices"))
+    first, *later = missed(home, 4, 1, Truth(lost=20.0, loading=12.0))
+    assert min(first) > 0.5
+    assert max(hours for hours, _ in later) < 0.15
+    assert max(usd for _, usd in later) < 0.3
+
+    runs = {run.run: run for run in (fold(run.events) for run in read(settings))}
+    for run in read(settings):
+        ended = runs[run.events[0].run].ended
+        assert ended is not None
+        assert ended.facts["spent"] == run.ledger.amount
+        assert ended.facts["on_demand"] == sum(row.on_demand for row in run.ledger.rows)
+
+    spec = reader.load(home / "job.yaml")
+    walls = sorted(run.ended.wall_us for run in runs.values() if run.ended is not None)
+    learnt = lessons(settings, known, (spec,), walls[1])
+    assert learnt[spec.name].runs == 2
+    overheads = plan_of(spec, known, FIRST_NIGHT + DAY, learnt).constraints.overheads
+    assert (overheads.startup, overheads.eviction) == (learnt[spec.name].startup.span, learnt[spec.name].eviction.span)
+
+    told = spotctl("plan", home / "job.yaml", "--json")
+    assert told.code == 0
+    assert told.json["throughputs"]["c4.xlarge"]["source"].endswith("clocks/h from 4 runs, last 2026-11-20")
+    shown = spotctl("plan", home / "job.yaml")
+    assert "nightly-recsys: start-up" in shown.err
+    other = home / "other.yaml"
+    other.write_text(JOB.replace("app: mf", "app: mf\nargs: {rank: 99}"))
+    assert "runs" not in spotctl("plan", other, "--json").json["throughputs"]["c4.xlarge"]["source"]
+    assert reader.load(other).name == spec.name

@@ -1,0 +1,218 @@
+"""Whatever a strategy wants, a constraints keeps to the job's limits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bidbrain.billing import billing_rule
+from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
+from pricing_data.units import HOUR, MINUTE
+from spotctl.planning.constraints import LOOK_AGAIN, Constraints, Limits
+from spotctl.planning.on_demand_fallback import Record
+from spotctl.planning.regimes import OVERHEADS
+from tests.spotctl.planning.worlds import CENT, NOW, offer
+
+A, B, C = (Offer(offer(name, zone), 4.0, 20 * CENT) for name, zone in (("a", "a"), ("a", "b"), ("b", "a")))
+BASELINE = Rent(A, 8, None)
+ROOM = Limits(1, 8, {})
+
+
+@dataclass
+class Wants:
+    """A strategy that wants what it is told to."""
+
+    actions: tuple[Rent | Return, ...]
+    name: str = "told"
+    asked: list[Situation] = field(default_factory=list)
+
+    def decide(self, situation: Situation) -> Decision:
+        self.asked.append(situation)
+        return Decision(self.actions, NOW + HOUR, "as told")
+
+
+def constraints(
+    *wanted: Rent | Return, limits: Limits = ROOM, deadline: int | None = None, billing: str = "per-second"
+) -> Constraints:
+    rule = billing_rule(billing)
+    return Constraints((A, B, C), BASELINE, None, 32.0, limits, OVERHEADS, deadline, Wants(wanted), rule)
+
+
+def situation(*holdings: Holding, work: float = inf, offers: tuple[Offer, ...] = (A, B, C)) -> Situation:
+    return Situation(NOW, offers, lambda _: CENT, holdings, BASELINE, 32.0, work)
+
+
+def held(number: int, of: Offer, machines: int, bid: int | None = 5 * CENT) -> Holding:
+    return Holding(number, Rent(of, machines, bid), NOW - HOUR, NOW - HOUR)
+
+
+def rents(decision: Decision) -> list[Rent]:
+    return [action for action in decision.actions if isinstance(action, Rent)]
+
+
+wanted_rents = st.lists(
+    st.builds(Rent, st.sampled_from([A, B, C]), st.integers(1, 20), st.sampled_from([None, 3 * CENT, 50 * CENT])),
+    max_size=4,
+)
+holdings = st.lists(st.tuples(st.sampled_from([A, B, C]), st.integers(1, 3)), max_size=3)
+
+
+@given(
+    wanted_rents,
+    holdings,
+    st.integers(1, 6),
+    st.integers(0, 12),
+    st.dictionaries(st.sampled_from("ab"), st.integers(0, 12)),
+    st.one_of(st.just(inf), st.floats(0, 3)),
+    st.booleans(),
+    st.sampled_from(["per-second", "hourly-refund"]),
+)
+def test_limits_and_budget_hold_whatever_is_wanted(
+    wanted: list[Rent],
+    already: list[tuple[Offer, int]],
+    least: int,
+    more: int,
+    by_type: dict[str, int],
+    usd_left: float,
+    together: bool,
+    billing: str,
+) -> None:
+    made = constraints(*wanted, limits=Limits(least, least + more, by_type, together), billing=billing)
+    now = [held(i, of, machines) for i, (of, machines) in enumerate(already)]
+    bought = rents(made.decide(situation(*now), usd_left))
+    kept = Counter({"a": 0, "b": 0})
+    for rent in [*bought, *(one.rent for one in now)]:
+        kept[rent.offer.market.instance_type] += rent.machines
+    committed = sum(rent.machines * made.committed_usd(rent) for rent in bought)
+    assert committed <= usd_left + 1e-9
+    assert all(rent.machines > 0 for rent in bought)
+    types = {rent.offer.market.instance_type for rent in bought}
+    if bought:
+        assert least <= sum(kept.values()) <= least + more
+        assert all(kept[name] <= by_type.get(name, inf) for name in types)
+        # A gang that has lost machines is completed, unasked, by more of the same.
+        asked_for = [*wanted, *(one.rent for one in now if together)]
+        assert {(rent.offer, rent.bid) for rent in bought} <= {(rent.offer, rent.bid) for rent in asked_for}
+        if together:
+            assert len(bought) == 1
+
+
+def test_what_is_within_the_limits_is_done_as_wanted() -> None:
+    decision = constraints(Rent(A, 3, CENT), Return(1)).decide(situation(held(1, B, 8)))
+    assert decision == Decision((Rent(A, 3, CENT), Return(1)), NOW + HOUR, "as told")
+
+
+def test_what_is_returned_now_makes_room_and_what_leaves_later_does_not() -> None:
+    now = constraints(Return(1), Rent(A, 8, CENT)).decide(situation(held(1, B, 8)))
+    assert rents(now) == [Rent(A, 8, CENT)]
+    later = constraints(Return(1, NOW + HOUR), Rent(A, 8, CENT)).decide(situation(held(1, B, 8)))
+    assert rents(later) == []
+
+
+def test_fewer_machines_than_the_job_takes_are_not_bought_and_more_are_where_a_strategy_wants_few() -> None:
+    short = constraints(Rent(A, 8, CENT), limits=Limits(4, 8, {"a": 3})).decide(situation())
+    assert (short.actions, short.wake_at) == ((), NOW + LOOK_AGAIN)
+    assert "leave 3 machines, and the job takes at least 4" in short.reason
+    assert rents(constraints(Rent(A, 1, CENT), limits=Limits(4, 8, {})).decide(situation())) == [Rent(A, 4, CENT)]
+
+
+def test_a_gang_is_of_one_market() -> None:
+    made = constraints(Rent(A, 2, CENT), Rent(B, 1, CENT), limits=Limits(3, 3, {}, together=True))
+    assert rents(made.decide(situation())) == [Rent(A, 3, CENT)]
+
+
+def gang(*wanted: Rent | Return) -> Constraints:
+    return constraints(*wanted, limits=Limits(8, 8, {}, together=True))
+
+
+def test_a_gang_that_lost_machines_is_completed_by_more_of_the_same_while_that_sells() -> None:
+    lost = held(1, B, 5, 3 * CENT)
+    assert rents(gang().decide(situation(lost))) == [Rent(B, 3, 3 * CENT)]
+    assert rents(gang().decide(situation(lost, offers=(A,)))) == [Rent(A, 3, A.on_demand)]
+    assert rents(gang().decide(situation(lost, offers=()))) == [Rent(A, 3, None)]
+    assert rents(gang().decide(situation(held(1, B, 8, 3 * CENT)))) == []
+    leaving = replace(held(1, B, 8, 3 * CENT), leaves_at=NOW + MINUTE)
+    assert rents(gang(Rent(A, 8, CENT)).decide(situation(leaving))) == [Rent(A, 8, CENT)]
+    later = replace(leaving, leaves_at=NOW + HOUR)
+    assert rents(gang(Rent(A, 8, CENT)).decide(situation(later))) == []
+
+
+# Spot costs a twentieth of what on demand does, and of two hours nothing lasted.
+FAILING = Record(taken=(NOW - HOUR, NOW - 30 * MINUTE, NOW - MINUTE), paid=HOUR, lasting=HOUR // 30)
+
+
+@pytest.mark.parametrize(
+    ("record", "flees"),
+    [
+        (FAILING, True),
+        (replace(FAILING, lasting=HOUR // 10), False),
+        (replace(FAILING, taken=FAILING.taken[1:]), False),
+        (replace(FAILING, taken=(NOW - 3 * HOUR, *FAILING.taken[1:])), False),
+        (replace(FAILING, refuges=(NOW - 45 * MINUTE,)), False),
+    ],
+)
+def test_a_gang_takes_refuge_on_demand_where_spot_keeps_failing(record: Record, flees: bool) -> None:
+    decision = gang(Rent(B, 8, 3 * CENT)).decide(situation(), record=record)
+    assert rents(decision) == [Rent(A, 8, None) if flees else Rent(B, 8, 3 * CENT)]
+    assert (
+        decision.reason.startswith("spot keeps failing: taken 3 times in 2 hours, 3% of its time lasted, at 5% of")
+        is flees
+    )
+
+
+def test_a_gang_keeps_its_refuge_longer_each_time_and_comes_back_when_it_is_calm() -> None:
+    refuge, made = held(7, A, 8, None), gang(Rent(B, 8, 3 * CENT))
+    first = replace(FAILING, refuges=(NOW - HOUR + 1,))
+    assert made.decide(situation(refuge), record=first).actions == ()
+    back = made.decide(situation(refuge), record=replace(first, refuges=(NOW - HOUR,)))
+    assert back.actions == (Return(7, NOW + OVERHEADS.startup), Rent(B, 8, 3 * CENT))
+    assert back.reason == "back to spot: as told"
+    unkept = replace(first, refuges=(NOW - HOUR,), resumes=False)
+    assert made.decide(situation(refuge), record=unkept).actions == ()
+    again = replace(first, refuges=(NOW - 5 * HOUR, NOW - HOUR))
+    assert made.decide(situation(refuge), record=again).actions == ()
+    assert gang().decide(situation(refuge), record=first).actions == ()
+
+
+def test_a_gang_on_demand_stays_there_while_the_deadline_presses() -> None:
+    pressed = replace(gang(Rent(B, 8, 3 * CENT)), deadline=LAST)
+    assert pressed.decide(situation(held(7, A, 8, None), work=WORK)).actions == ()
+    assert len(pressed.decide(situation(held(7, A, 8, None), work=WORK / 2)).actions) == 2
+
+
+def test_a_budget_buys_what_it_can_pay_to_the_end_of_a_lease_at_the_bid() -> None:
+    """16 minutes at 30 cents are 8 cents; a begun hour, where hours are paid in full, 30."""
+    wanted = Rent(A, 8, 30 * CENT)
+    assert rents(constraints(wanted).decide(situation(), 0.33)) == [replace(wanted, machines=4)]
+    assert rents(constraints(wanted, billing="hourly-refund").decide(situation(), 0.33)) == [
+        replace(wanted, machines=1)
+    ]
+    assert rents(constraints(Rent(A, 8, None)).decide(situation(), 0.33)) == [Rent(A, 6, None)]
+
+
+# What is left to do on demand takes an hour, and each of two changes of machines 6 minutes.
+WORK = 32.0 * HOUR
+LAST = NOW + HOUR + 12 * MINUTE
+
+
+@pytest.mark.parametrize(("deadline", "pressed"), [(LAST, True), (LAST + 1, False), (NOW, True), (None, False)])
+def test_a_deadline_that_presses_takes_over_with_machines_on_demand(deadline: int | None, pressed: bool) -> None:
+    made = constraints(Rent(B, 8, CENT), deadline=deadline)
+    expected = [Rent(A, 8, None)] if pressed else [Rent(B, 8, CENT)]
+    assert rents(made.decide(situation(work=WORK))) == expected
+
+
+def test_the_net_waits_while_machines_run_and_fills_up_what_was_lost() -> None:
+    made = constraints(deadline=LAST)
+    assert made.decide(situation(held(1, B, 4), work=WORK)).reason == "as told"
+    assert rents(made.decide(situation(held(1, B, 3), work=WORK))) == [Rent(A, 5, None)]
+
+
+def test_without_an_open_market_machines_on_demand_are_rented_until_one_opens() -> None:
+    assert rents(constraints().decide(situation(offers=()))) == [BASELINE]
+    assert constraints().decide(situation(held(1, A, 8, None), offers=())).actions == ()

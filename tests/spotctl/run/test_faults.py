@@ -1,0 +1,313 @@
+"""What goes wrong on the way: the run goes on, or ends with the right outcome and nothing running."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import stamina
+
+from pricing_data.units import HOUR, MINUTE
+from spotctl.machines.base import (
+    NoCapacity,
+    NotPermitted,
+    Order,
+    ProviderError,
+    QuotaReached,
+    Throttled,
+    Unanswered,
+)
+from spotctl.machines.fake import (
+    Call,
+    Fault,
+    LostAnswer,
+    LostRequest,
+    PartialGrant,
+    Refusal,
+    SlowDescribe,
+)
+from spotctl.run import observe
+from spotctl.run.execute import Patience
+from spotctl.run.service import Limits
+from spotctl.runlog import budget
+from spotctl.runlog import events as ev
+from spotctl.runlog.budget import Tariff
+from spotctl.runlog.errors import LogFailed
+from spotctl.runlog.store import EventLog, Row
+from tests.spotctl.run.worlds import MARKETS, RUN, START, TARIFF, Death, Killed, Life, MemoryLog, life, terms
+
+CALLS = ("rent", "renew", "give_back", "machines")
+FAULTS: dict[str, Fault] = {
+    "throttled": Refusal(Throttled("slow down")),
+    "lost request": LostRequest(),
+    "lost answer": LostAnswer(),
+    "other": Refusal(ProviderError("the disk of the provider is full")),
+}
+
+
+def for_market(number: int, fault: Fault) -> Callable[[Call], Fault | None]:
+    def meets(call: Call) -> Fault | None:
+        return fault if isinstance(call.asked, Order) and call.asked.market == MARKETS[number] else None
+
+    return meets
+
+
+def always(name: str, fault: Fault) -> Callable[[Call], Fault | None]:
+    return lambda call: fault if call.name == name else None
+
+
+def clean(one: Life) -> None:
+    assert not one.world.running
+    assert one.state().machines.keys() == {machine.id for machine in one.cloud.everything}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_calls_that_fail_are_made_again_and_nothing_is_bought_twice(tmp_path: Path, call: str, fault: str) -> None:
+    one = life(tmp_path)
+    one.cloud.script(call, *[FAULTS[fault]] * 5)
+    assert one.run().outcome == "done"
+    clean(one)
+    if fault != "other":
+        assert len(one.cloud.everything) == 4
+
+
+def test_a_call_is_repeated_at_once_with_pauses(tmp_path: Path) -> None:
+    one = replace(life(tmp_path), patience=Patience(attempts=3, first_pause=0.0))
+    one.cloud.script("rent", *[FAULTS["throttled"]] * 2)
+    with stamina.set_testing(True, attempts=3):
+        one.run()
+    asked = [call for call in one.world.calls("rent") if call.at == START]
+    assert [call.asked for call in asked[:3]] == [asked[0].asked] * 3
+
+
+def test_fewer_machines_than_ordered_are_what_there_is(tmp_path: Path) -> None:
+    one = life(tmp_path)
+    one.cloud.script("rent", PartialGrant(1), PartialGrant(1))
+    assert one.run().outcome == "done"
+    clean(one)
+    brought = [event for row in one.rows() if isinstance(event := row.event, ev.Rented)]
+    assert [len(event.machines) for event in brought[:2]] == [1, 1]
+
+
+def test_machines_that_show_late_are_not_taken_for_gone(tmp_path: Path) -> None:
+    one = life(tmp_path)
+    one.cloud.script("rent", SlowDescribe(4), SlowDescribe(4))
+    assert one.run().outcome == "done"
+    clean(one)
+    assert len(one.cloud.everything) == 4
+
+
+@pytest.mark.parametrize("error", [NoCapacity("none left"), QuotaReached("no more of these")])
+def test_a_market_that_refuses_rests_and_the_next_is_taken(tmp_path: Path, error: ProviderError) -> None:
+    one = life(tmp_path)
+    one.cloud.weather = for_market(0, Refusal(error))
+    assert one.run().outcome == "done"
+    assert {machine.market for machine in one.cloud.everything} == {MARKETS[1]}
+    refused = [call for call in one.world.calls("rent") if one.cloud.weather(call)]
+    assert one.state().rests[MARKETS[0]].times == len(refused)
+    clean(one)
+
+
+@pytest.mark.parametrize("error", [NoCapacity("none left"), QuotaReached("no more of these")])
+def test_no_capacity_anywhere_ends_in_time(tmp_path: Path, error: ProviderError) -> None:
+    one = replace(life(tmp_path), limits=Limits(without_machines=HOUR))
+    one.cloud.weather = always("rent", Refusal(error))
+    ended = one.run()
+    assert ended.outcome == "no capacity"
+    assert HOUR < one.cloud.now() - one.state().started < HOUR + 5 * MINUTE
+    asked = [call for call in one.world.calls("rent") if call.asked.market == MARKETS[1]]  # type: ignore[attr-defined]
+    assert len(asked) < 12, "a market that refuses is not asked all the time"
+
+
+def test_a_lost_market_is_not_tried_first_again(tmp_path: Path) -> None:
+    one = life(tmp_path, {8: (MARKETS[0], False)})
+    one.run()
+    spot = [machine.market for machine in one.cloud.everything if machine.bid is not None]
+    assert spot == [MARKETS[0]] * 3 + [MARKETS[1]] * 3
+
+
+def test_credentials_that_expire_leave_it_to_the_leases(tmp_path: Path) -> None:
+    one = life(tmp_path, rounds=10**6)
+    told_prices(one)
+    expired = Refusal(NotPermitted("expired; log in again"))
+    one.cloud.weather = lambda call: expired if call.at > START + 10 * MINUTE else None
+    ended = one.run()
+    assert (ended.outcome, ended.message) == ("not permitted", "expired; log in again")
+    clean(one)
+    leases = max(held.lease_until for held in one.state().machines.values())
+    assert one.cloud.now() < leases + 5 * MINUTE
+    assert "spent" not in ended.facts, "what nobody tells is not known"
+
+
+@pytest.mark.parametrize("error", [Throttled("slow down"), Unanswered("nobody answers"), ProviderError("out of order")])
+def test_prices_that_are_not_told_for_a_while(tmp_path: Path, error: ProviderError) -> None:
+    one = life(tmp_path, {8: (MARKETS[0], True)})
+    told_prices(one)
+    one.limits = Limits(budget=10 * budget.NANO_SECONDS_PER_DOLLAR)
+    silent = range(START + 3 * MINUTE, START + 20 * MINUTE)
+    one.cloud.weather = lambda call: Refusal(error) if call.name == "prices" and call.at in silent else None
+    ended = one.run()
+    assert ended.outcome == "done"
+    assert ended.facts["spent"] == budget.spent(one.state(), one.cloud.now(), TARIFF)
+    clean(one)
+
+
+def told_prices(one: Life) -> None:
+    """Has prices come from the provider, which may not tell them."""
+    one.tariff = Tariff(TARIFF.rule, lambda market, now: one.cloud.prices(market, START, now))
+
+
+class FullLog(MemoryLog):
+    """A log whose disk is full after so many rows."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+
+    def append(self, run: str, at: int, event: ev.Event) -> Row:
+        if len(self.rows) >= self.room:
+            raise LogFailed("event log: disk full")
+        return super().append(run, at, event)
+
+
+@pytest.mark.parametrize("room", range(1, 18))
+def test_a_full_disk_leaves_nothing_running(tmp_path: Path, room: int) -> None:
+    one = life(tmp_path, {6: (MARKETS[0], False)})
+    log = FullLog(room)
+    one.opened = lambda: log
+    with pytest.raises(LogFailed, match="disk full"):
+        one.run()
+    assert not one.world.running
+    # Once there is room again, the run can be gone on with.
+    log.room = 10**6
+    assert one.run().outcome == "done"
+    clean(one)
+
+
+def test_what_nobody_thought_of_leaves_nothing_running(tmp_path: Path) -> None:
+    one = life(tmp_path)
+    one.cloud.script("machines", *[Refusal(Throttled("slow down"))] * 8)
+
+    def fails(*_: object) -> None:
+        if one.world.rounds == 12:
+            raise ZeroDivisionError
+
+    one.work.payload, before = one.work.payload, one.work.turn  # type: ignore[method-assign]
+    one.work.turn = lambda *given: fails() or before(*given)  # type: ignore[method-assign,func-returns-value]
+    with pytest.raises(ZeroDivisionError):
+        one.run()
+    assert not one.world.running
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+def test_a_clock_that_jumps(tmp_path: Path, jump: int) -> None:
+    one = life(tmp_path)
+
+    def jumping(_: Call) -> None:
+        if one.world.rounds == 6 and not jumped:
+            one.cloud.time += jump
+            jumped.append(jump)
+
+    jumped: list[int] = []
+    one.cloud.weather = jumping
+    assert one.run().outcome == "done"
+    clean(one)
+    moments = [row.at for row in one.rows()]
+    assert moments == sorted(moments), "the log's time went back"
+
+
+def test_the_log_tells_what_was_spent(tmp_path: Path) -> None:
+    one = life(tmp_path, {8: (MARKETS[0], True), 24: (MARKETS[1], False)})
+    one.run()
+    paid = 0
+    for machine in one.cloud.everything:
+        assert machine.ended is not None
+        price = 200_000_000 if machine.bid is None else {MARKETS[0]: 50_000_000, MARKETS[1]: 60_000_000}[machine.market]
+        paid += max(-(-(machine.ended - machine.started) // 10**6), 60) * price
+    assert budget.spent(one.state(), one.cloud.now(), TARIFF) == paid
+
+
+def test_the_log_on_the_disk_is_the_one_that_is_read(tmp_path: Path) -> None:
+    one = life(tmp_path)
+    one.run()
+    with EventLog(tmp_path / "log.sqlite") as log:
+        assert log.of_run(one.state().run) == one.rows()
+
+
+def test_an_answer_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
+    one = replace(life(tmp_path), limits=Limits(without_machines=HOUR))
+    one.cloud.weather = always("rent", Refusal(Unanswered("the line is dead")))
+    assert one.run().outcome == "no capacity"
+    assert not one.cloud.everything
+
+
+def test_a_budget_that_will_not_last_is_told_at_once(tmp_path: Path) -> None:
+    one = life(tmp_path, rounds=2000)
+    one.run()
+    cost = budget.spent(one.state(), one.cloud.now(), TARIFF)
+    short = replace(life(tmp_path / "short", rounds=2000), limits=Limits(budget=cost // 2))
+    assert short.run().outcome == "budget reached"
+    (told,) = (row for row in short.rows() if isinstance(row.event, ev.Refrained) and row.event.what == ev.FINISH)
+    assert isinstance(told.event, ev.Refrained)
+    assert told.event.committed == pytest.approx(cost, rel=0.1)
+    assert told.at - START < (short.state().at - START) / 3, "long before its end"
+    enough = replace(life(tmp_path / "enough", rounds=2000), limits=Limits(budget=cost * 2))
+    assert enough.run().outcome == "done"
+    assert not enough.state().refrained
+
+
+@pytest.mark.parametrize("shown_after", [0, 3])
+def test_machines_of_an_order_that_is_refused_when_repeated_come_to_light(tmp_path: Path, shown_after: int) -> None:
+    one = life(tmp_path)
+    orders: list[str] = []
+
+    def meets(call: Call) -> Fault | None:
+        """The first order comes through, though nobody hears of it, and shows late; then its market has none left."""
+        if call.name == "machines" and orders and len(one.world.calls("machines")) <= shown_after:
+            return Refusal(Throttled("slow down"))
+        if isinstance(call.asked, Order) and call.asked.bid is not None:
+            orders.append(call.asked.token)
+            if call.asked.token == orders[0]:
+                return LostAnswer() if len(orders) == 1 else Refusal(NoCapacity("none left"))
+        return None
+
+    one.cloud.weather = meets
+    assert one.run().outcome == "done"
+    clean(one)
+    spot = [machine for machine in one.cloud.everything if machine.bid is not None]
+    assert len(spot) == 3, "bought twice"
+
+
+def test_a_run_does_not_end_before_it_has_looked(tmp_path: Path) -> None:
+    """An order comes through unheard and is refused when repeated; then the runner dies, and the run is stopped."""
+
+    def lost(folder: Path) -> Life:
+        one = life(folder)
+        one.terms = terms(reliable=0)
+        one.cloud.script("rent", LostAnswer(), Refusal(NoCapacity("none left")))
+        return one
+
+    rehearsal = Death()
+    lost(tmp_path / "rehearsal").run(rehearsal)
+    one = lost(tmp_path)
+    with pytest.raises(Killed):
+        one.run(Death(rehearsal.met.index("after write RentRefused")))
+    with one.opened() as log:
+        log.append(RUN, one.cloud.now(), ev.StopRequested("stopped", "enough"))
+    while one.cloud.now() < one.state().at + observe.PATIENCE:
+        one.world.pass_round()
+    assert one.world.running, "their leases go on"
+    assert one.run().outcome == "stopped"
+    clean(one)
+
+
+def test_a_renewal_that_nobody_answered_does_not_move_leases_back(tmp_path: Path) -> None:
+    one = life(tmp_path, rounds=400)
+    # The first is lost when it is made and when it is repeated; the next overtakes it.
+    one.cloud.script("renew", LostRequest(), LostRequest())
+    one.run()
+    untils = [until for call in one.world.calls("renew") for _, until in [call.asked]]  # type: ignore[misc,has-type]
+    assert untils == sorted(untils)

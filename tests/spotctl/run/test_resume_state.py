@@ -1,0 +1,90 @@
+"""A training that was stopped, launched again: it goes on from its checkpoint, to the model that it would have had."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from spotctl.files.job.reader import loads
+from spotctl.run import resume_state
+from spotctl.run.workload import Earlier
+from tests.spotctl.cli import spotctl
+
+JOB = """\
+name: small
+kind: agileml
+app: mf
+args: {{users: 200, items: 100, ratings: 4000, rank: 4, rate: {rate}}}
+stop: {{clocks: {clocks}}}
+resources:
+  clouds: [local]
+  types: [c4.2xlarge]
+  machines: 1..1
+  reliable: {{machines: 1, type: m3.medium}}
+strategy: on-demand
+local: {{speed: 600}}
+"""
+
+
+def job(folder: Path, clocks: int, rate: float = 0.2) -> Path:
+    path = folder / "job.yaml"
+    path.write_text(JOB.format(clocks=clocks, rate=rate))
+    return path
+
+
+@pytest.mark.timeout(240)
+def test_a_training_that_was_stopped_goes_on_from_its_checkpoint_to_the_same_model(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    words = [sys.executable, "-c", "from spotctl.cli.app import main; main()", "launch", str(job(tmp_path, 10**6))]
+    with subprocess.Popen([*words, "--yes"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as launcher:
+        give_up = time.monotonic() + 90
+        while not list(home.glob("runs/*/iterations.jsonl")) or _clock() < 20:
+            assert time.monotonic() < give_up
+            time.sleep(0.1)
+        assert spotctl("stop", "small").code == 0
+        assert launcher.wait(60) == 0
+    reached = _clock()
+    done = reached + 10
+    again = spotctl("launch", job(tmp_path, done), "--yes", "--json").json
+    lines = Path(again["model"]).with_name("iterations.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["clock"] > reached, "it did not begin anew"
+    assert (again["outcome"], again["clocks"], again["updates_lost"], again["updates_doubled"]) == ("done", done, 0, 0)
+    assert not (home / "kept" / "small").exists(), "what is done is not gone on with"
+    anew = spotctl("launch", tmp_path / "job.yaml", "--yes", "--json").json
+    assert anew["model_sha256"] == again["model_sha256"]
+
+
+def _clock() -> int:
+    return spotctl("status", "--json").json["jobs"][0]["clock"] or 0
+
+
+def test_only_the_same_training_is_gone_on_with_and_all_machines_of_before_are_told(tmp_path: Path) -> None:
+    here, there, place = tmp_path / "here", tmp_path / "there", tmp_path / "kept" / "small"
+    spec = loads(job(tmp_path, 10).read_text(), tmp_path / "job.yaml")
+    for folder in (here, there):
+        (folder / "checkpoints").mkdir(parents=True)
+    (here / "controller.jsonl").write_text("memory")
+    resume_state.keep(spec, ("a",), 3, here, place)
+    assert not place.exists(), "there is no checkpoint yet"
+    (here / "checkpoints" / "p0-c10.checkpoint").write_text("ten")
+    resume_state.keep(spec, ("a", "b"), 12, here, place)
+    other = loads(job(tmp_path, 10, rate=0.3).read_text(), tmp_path / "job.yaml")
+    resume_state.take_up(other, there, place)
+    assert resume_state.earlier(there) == Earlier()
+    longer = loads(job(tmp_path, 99).read_text(), tmp_path / "job.yaml")
+    resume_state.take_up(longer, there, place)
+    assert resume_state.earlier(there) == Earlier(("a", "b"), 12)
+    assert (there / "checkpoints" / "p0-c10.checkpoint").read_text() == "ten"
+    resume_state.keep(longer, ("c",), 15, there, place)
+    third = tmp_path / "third"
+    third.mkdir()
+    resume_state.take_up(longer, third, place)
+    assert resume_state.earlier(third) == Earlier(("a", "b", "c"), 15)
+    resume_state.forget(place)
+    resume_state.forget(place)
+    assert not place.exists()

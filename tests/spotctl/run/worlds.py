@@ -1,0 +1,232 @@
+"""A small world for runs: the shipped fake as its cloud, work that takes so many rounds, and death at any point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bidbrain.billing import billing_rule
+from bidbrain.strategies.base import Offer, Rent, Strategy
+from bidbrain.strategies.standard import Standard
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import DAY, parse_time
+from spotctl.machines.base import Machine, Payload
+from spotctl.machines.fake import Call, FakeProvider
+from spotctl.machines.replayed import Replayed
+from spotctl.run.execute import Executor, Journal, Patience
+from spotctl.run.reconcile import Pace, Terms
+from spotctl.run.service import Brief, Limits, Runner
+from spotctl.run.workload import DONE, Verdict
+from spotctl.runlog.budget import Tariff
+from spotctl.runlog.events import Event, RentIntended, RunBegan, RunEnded
+from spotctl.runlog.state import RunState
+from spotctl.runlog.store import EventLog, Row
+
+START = parse_time("2026-01-01T00:00:00Z")
+ROUND_SECONDS = 30
+WARNING_SECONDS = 120
+MARKETS = tuple(Market("local", "sim-east", zone, "c4.xlarge") for zone in ("a", "b"))
+ON_DEMAND = 200_000_000
+OFFERS = tuple(Offer(market, 4.0, ON_DEMAND) for market in MARKETS)
+PACE = Pace()
+ONCE = Patience(attempts=1)
+RULE = billing_rule("per-second")
+RUN = "job-1"
+CHANGING = ("rent", "machines", "renew", "give_back")
+"""The calls around which a runner is killed."""
+
+
+def flat(market: Market, price: int) -> PriceSeries:
+    return PriceSeries(market, np.array([START, START + DAY]), np.array([price, price]))
+
+
+PRICES = {market: flat(market, price) for market, price in zip(MARKETS, (50_000_000, 60_000_000), strict=True)}
+TARIFF = Tariff(lambda _: RULE, lambda market, _: PRICES[market])
+
+
+def terms(reliable: int = 1) -> Terms:
+    held = Rent(OFFERS[1], reliable, None) if reliable else None
+    return Terms(OFFERS, Rent(OFFERS[0], 3, None), 64.0, 100.0, held)
+
+
+@dataclass
+class World:
+    """A cloud whose time passes in rounds. `taken` says by round of which market all is taken, and if it warns."""
+
+    cloud: FakeProvider
+    taken: Mapping[int, tuple[Market, bool]] = field(default_factory=dict)
+    rounds: int = 0
+    round_seconds: int = ROUND_SECONDS
+
+    @property
+    def running(self) -> list[Machine]:
+        return [one for one in self.cloud.everything if one.ended is None]
+
+    def pass_round(self) -> None:
+        self.rounds += 1
+        if self.rounds in self.taken:
+            market, warns = self.taken[self.rounds]
+            for one in self.running:
+                if one.market == market and one.bid is not None:
+                    self.cloud.evict(one.id, WARNING_SECONDS if warns else None)
+        self.cloud.advance(self.round_seconds)
+
+    def calls(self, name: str) -> list[Call]:
+        return [call for call in self.cloud.calls if call.name == name]
+
+
+@dataclass
+class Toil:
+    """Work of so many machine-rounds, each of which makes the model from the one before."""
+
+    world: World
+    rounds: int = 120
+    done: set[tuple[int, str]] = field(default_factory=set)
+    model: str = ""
+
+    def payload(self, order: RentIntended) -> Payload:
+        return Payload(f"toil-{order.intent}", ("toil",))
+
+    def secrets(self) -> Mapping[str, str]:
+        return {}
+
+    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> Verdict:  # noqa: ARG002
+        # What is done is known by the round: a killed runner does not make the machines work twice.
+        for machine in machines:
+            here = (self.world.rounds, machine.id)
+            if machine.ended is None and here not in self.done and len(self.done) < self.rounds:
+                self.done.add(here)
+                self.model = sha256(f"{self.model}{len(self.done)}".encode()).hexdigest()
+        return Verdict(outcome=DONE if len(self.done) >= self.rounds else None, share=len(self.done) / self.rounds)
+
+    def facts(self) -> Mapping[str, Any]:
+        return {"model": self.model}
+
+    def close(self) -> None:
+        """It is of this world, not of a process."""
+
+
+class Killed(BaseException):
+    """The process is gone; nobody catches this."""
+
+
+@dataclass
+class Death:
+    """Comes at point number `at`; `met` counts points and names them."""
+
+    at: int = -1
+    met: list[str] = field(default_factory=list)
+
+    def point(self, where: str) -> None:
+        self.met.append(where)
+        if len(self.met) - 1 == self.at:
+            raise Killed(where)
+
+    @contextmanager
+    def around(self, where: str) -> Iterator[None]:
+        self.point(f"before {where}")
+        yield
+        self.point(f"after {where}")
+
+
+class MemoryLog(EventLog):
+    """A log that outlives its writers in memory, where thousands of runs are too many for a disk."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def append(self, run: str, at: int, event: Event) -> Row:
+        self.rows.append(Row(len(self.rows) + 1, run, at, event))
+        return self.rows[-1]
+
+    def of_run(self, run: str, after: int = 0) -> list[Row]:
+        return [row for row in self.rows[after:] if row.run == run]
+
+
+class DeadlyLog(EventLog):
+    """A log whose writer may die before and after each write."""
+
+    def __init__(self, log: EventLog, death: Death) -> None:
+        self._given, self._death = log, death
+
+    def close(self) -> None:
+        """Whoever gave it closes it."""
+
+    def append(self, run: str, at: int, event: Event) -> Row:
+        with self._death.around(f"write {type(event).__name__}"):
+            return self._given.append(run, at, event)
+
+    def of_run(self, run: str, after: int = 0) -> list[Row]:
+        return self._given.of_run(run, after)
+
+
+class DeadlyProvider:
+    """A provider whose caller may die before and after each call, which is between an answer and its record."""
+
+    def __init__(self, cloud: FakeProvider, death: Death) -> None:
+        self._cloud, self._death = cloud, death
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        attribute = getattr(self._cloud, name)
+        if name not in CHANGING:
+            return attribute
+
+        def call(*arguments: object) -> object:
+            with self._death.around(name):
+                return attribute(*arguments)
+
+        return call
+
+
+@dataclass
+class Life:
+    """What a run's processes share, and outlives them. `opened` opens its log."""
+
+    opened: Callable[[], EventLog]
+    world: World
+    work: Toil
+    strategy: Strategy = field(default_factory=Standard)
+    terms: Terms = field(default_factory=terms)
+    limits: Limits = field(default_factory=Limits)
+    patience: Patience = ONCE
+    tariff: Tariff = TARIFF
+
+    @property
+    def cloud(self) -> FakeProvider:
+        return self.world.cloud
+
+    def run(self, death: Death | None = None) -> RunEnded:
+        """A process that runs the job, from its beginning or from where another died."""
+        death = death or Death()
+        provider = DeadlyProvider(self.cloud, death)
+        with self.opened() as log:
+            journal = Journal(DeadlyLog(log, death), RUN, self.cloud.now)
+            if journal.state.began is None:
+                journal.write(RunBegan("job", self.cloud.name, {}, "", 0))
+            executor = Executor(journal, provider, self.work, PACE, self.patience)
+            brief = Brief(lambda: (self.strategy, self.terms), self.tariff, PACE, self.limits)
+            runner = Runner(journal, provider, executor, self.work, brief)
+            return runner.run(self.world.pass_round, lambda: 0)
+
+    def rows(self) -> list[Row]:
+        with self.opened() as log:
+            return log.of_run(RUN)
+
+    def state(self) -> RunState:
+        with self.opened() as log:
+            return Journal(log, RUN, self.cloud.now).state
+
+
+def life(folder: Path, taken: Mapping[int, tuple[Market, bool]] | None = None, rounds: int = 120) -> Life:
+    world = World(FakeProvider(Replayed.of(PRICES.values()), START), taken or {})
+    return Life(lambda: EventLog(folder / "log.sqlite"), world, Toil(world, rounds))

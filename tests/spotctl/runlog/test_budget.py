@@ -1,0 +1,110 @@
+"""What is committed, solved by hand, and against a count by the second."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bidbrain.billing import billing_rule
+from pricing_data.units import HOUR, MINUTE, SECOND
+from spotctl.runlog import budget
+from spotctl.runlog import events as ev
+from spotctl.runlog.budget import Tariff
+from spotctl.runlog.events import Event
+from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.store import Row
+from tests.spotctl.run.worlds import MARKETS, ON_DEMAND, PRICES, START, TARIFF
+
+HOURLY = Tariff(lambda _: billing_rule("hourly-refund"), lambda market, _: PRICES[market])
+SPOT = 50_000_000
+
+
+def state(*events: tuple[int, Event]) -> RunState:
+    return fold(Row(number, "r", START + at, event) for number, (at, event) in enumerate(events))
+
+
+def order(intent: int, machines: int, bid: int | None, lease: int) -> ev.RentIntended:
+    return ev.RentIntended(intent, MARKETS[0], machines, bid, ON_DEMAND, 4.0, bid is None, START + lease)
+
+
+def granted(intent: int, machines: int, at: int = 0) -> ev.Rented:
+    return ev.Rented(intent, tuple(ev.Granted(f"m{intent}-{i}", START + at) for i in range(machines)))
+
+
+def held(machines: int, bid: int | None, lease: int) -> RunState:
+    return state((0, order(1, machines, bid, lease)), (0, granted(1, machines)))
+
+
+def test_committed_is_what_was_spent_and_the_bid_to_the_leases_end() -> None:
+    two = held(2, 80_000_000, 20 * MINUTE)
+    now = START + 5 * MINUTE
+    assert budget.spent(two, now, TARIFF) == 2 * 300 * SPOT
+    # 15 minutes of lease and one of teardown are left, at the bid.
+    assert budget.committed(two, now, TARIFF, MINUTE) == 2 * (300 * SPOT + 960 * 80_000_000)
+    assert budget.renewed(two, ["m1-0"], START + 30 * MINUTE, now, TARIFF, MINUTE) == 600 * 80_000_000
+
+
+def test_begun_hours_are_committed_whole() -> None:
+    one = held(1, None, 50 * MINUTE)
+    now = START + 5 * MINUTE
+    assert budget.committed(one, now, HOURLY, MINUTE) == 3600 * ON_DEMAND
+    assert budget.renewed(one, ["m1-0"], START + 59 * MINUTE, now, HOURLY, MINUTE) == 0
+    assert budget.renewed(one, ["m1-0"], START + 60 * MINUTE, now, HOURLY, MINUTE) == 3600 * ON_DEMAND
+    assert budget.bought(MARKETS[0], 3, 80_000_000, HOUR + 1, HOURLY) == 3 * 2 * 3600 * 80_000_000
+
+
+def test_disks_and_addresses_are_spent_and_committed_by_the_second() -> None:
+    asked = replace(order(1, 2, 80_000_000, 20 * MINUTE), disk=3_000_000, address=5_000_000)
+    now, two = START + 5 * MINUTE + 1, state((0, asked), (0, granted(1, 2)))
+    assert budget.spent(two, now, TARIFF) == 2 * 301 * (SPOT + 8_000_000)
+    assert budget.committed(two, now, TARIFF, MINUTE) == 2 * (301 * SPOT + 959 * 80_000_000 + 1260 * 8_000_000)
+    assert budget.committed(state((0, asked)), START, TARIFF, MINUTE) == 2 * 1260 * 88_000_000
+    free = state((0, asked), (0, granted(1, 2)), *((1, ev.MachineEnded(f"m1-{i}", now, "evicted")) for i in range(2)))
+    assert budget.spent(free, now, HOURLY) == 2 * 301 * 8_000_000
+    sent = state((0, asked), (0, granted(1, 2)), (1, ev.Sent("m1-0", START, 2**29, 90_000_000)))
+    assert budget.spent(sent, START, TARIFF) == 45_000_000 * 3600
+
+
+def test_what_was_asked_and_not_answered_is_committed() -> None:
+    asked = state((0, order(1, 2, 80_000_000, 20 * MINUTE)))
+    assert budget.committed(asked, START + MINUTE, TARIFF, MINUTE) == 2 * 21 * 60 * 80_000_000
+    renewing = state(
+        (0, order(1, 1, 80_000_000, 20 * MINUTE)),
+        (0, granted(1, 1)),
+        (1, ev.RenewIntended(2, ("m1-0",), START + 30 * MINUTE)),
+    )
+    assert budget.committed(renewing, START, TARIFF, 0) == 30 * 60 * 80_000_000
+
+
+def test_an_eviction_frees_its_hour_and_what_was_committed() -> None:
+    one = state(
+        (0, order(1, 1, 80_000_000, HOUR)), (0, granted(1, 1)), (1, ev.MachineEnded("m1-0", START + MINUTE, "evicted"))
+    )
+    assert budget.committed(one, START + 2 * MINUTE, HOURLY, MINUTE) == 0
+
+
+@given(st.integers(1, 3), st.integers(61, 4000), st.integers(61, 4000), st.integers(0, 300), st.integers(SPOT, 10**9))
+def test_no_future_costs_more_than_what_is_committed(
+    machines: int, lease: int, ends: int, teardown: int, bid: int
+) -> None:
+    now = START + 61 * SECOND
+    before = held(machines, bid, lease * SECOND)
+    promised = budget.committed(before, now, TARIFF, teardown * SECOND)
+    end = START + min(max(ends, 61), max(lease + teardown, 61)) * SECOND
+    gone = [(1, ev.MachineEnded(f"m1-{i}", end, "lease ended")) for i in range(machines)]
+    after = state((0, order(1, machines, bid, lease * SECOND)), (0, granted(1, machines)), *gone)
+    assert budget.spent(after, end, TARIFF) <= promised
+
+
+def test_a_renewal_that_a_later_one_has_overtaken_frees_nothing() -> None:
+    renewals: list[tuple[int, Event]] = [
+        (1, ev.RenewIntended(2, ("m1-0",), START + 60 * MINUTE)),
+        (2, ev.RenewIntended(3, ("m1-0",), START + 70 * MINUTE)),
+        (3, ev.Renewed(3)),
+    ]
+    overtaken = state((0, order(1, 1, None, 20 * MINUTE)), (0, granted(1, 1)), *renewals)
+    assert budget.committed(overtaken, START + 4 * MINUTE, HOURLY, 0) == 2 * 3600 * ON_DEMAND
+    answered = state((0, order(1, 1, None, 20 * MINUTE)), (0, granted(1, 1)), *renewals, (4, ev.Renewed(2)))
+    assert answered.machines["m1-0"].lease_until == START + 70 * MINUTE

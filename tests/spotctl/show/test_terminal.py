@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from pricing_data.catalog import Catalog
+from pricing_data.market import Market
+from pricing_data.stats import describe
+from spotctl.show import terminal
+from tests.pricing_data.histories import START, series
+
+
+@given(st.dictionaries(st.integers(0, 5000), st.integers(1, 10**6), min_size=1, max_size=30), st.integers(1, 200))
+def test_a_sparkline_has_a_bar_for_each_stretch_and_shows_the_highest(shape: dict[int, int], width: int) -> None:
+    bars = terminal.sparkline(series(*sorted(shape.items())), width)
+    assert len(bars) == width
+    # The last event ends the span, so that a top which stands there alone has no stretch of its own.
+    tops = [price for _, price in sorted(shape.items())[:-1]]
+    if tops and max(tops) == max(shape.values()) > min(shape.values()):
+        assert "█" in bars
+
+
+def test_a_short_spike_shows_and_a_tall_one_does_not_hide_the_rest() -> None:
+    assert terminal.sparkline(series((0, 10), (400, 20), (401, 10), (1000, 10)), 4) == "▁█▁▁"
+    assert terminal.sparkline(series((0, 10), (300, 30), (600, 1000), (601, 10), (1000, 10)), 4) == "▁▃█▁"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (59, "59 s"), (90, "2 min"), (7200, "2 h"), (86_400 * 3881, "3881 d")]
+)
+def test_ages_are_said_in_their_largest_unit(seconds: float, text: str) -> None:
+    assert terminal.age(seconds) == text
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_the_table_of_statistics_fits_the_terminal(width: int) -> None:
+    named = Market.parse("local/sim-east/sim-east-a/standard.32xlarge")
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(terminal.stats([describe(series((0, 10**9), (60, 10**9), of=named), Catalog())], START, width))
+    lines = console.export_text().splitlines()
+    assert len(lines) == 2, lines
+    assert "(synthetic)" in lines[1]

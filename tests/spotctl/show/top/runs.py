@@ -1,0 +1,65 @@
+"""A run that was lived through in a log's rows: machines come, are warned, are taken, and are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import MINUTE, parse_time
+from spotctl.runlog import events as ev
+from spotctl.runlog.store import Row
+
+START = parse_time("2026-01-01T00:00:00Z")
+CALM = Market("local", "sim-east", "sim-east-a", "c4.xlarge")
+WILD = Market("local", "sim-east", "sim-east-b", "c4.xlarge")
+ON_DEMAND = 200_000_000
+
+
+def at(minutes: float) -> int:
+    return START + round(minutes * MINUTE)
+
+
+def order(intent: int, market: Market, bid: int | None, machines: int) -> ev.RentIntended:
+    return ev.RentIntended(intent, market, machines, bid, ON_DEMAND, 4.0, bid is None, at(60))
+
+
+def came(intent: int, minutes: float, *names: str) -> ev.Rented:
+    return ev.Rented(intent, tuple(ev.Granted(name, at(minutes)) for name in names))
+
+
+def story() -> list[tuple[float, ev.Event]]:
+    """One reliable machine throughout; three others are taken with a warning, two more without."""
+    return [
+        (0, ev.RunBegan("small", "local", {}, "/nowhere", 0)),
+        (0, order(1, CALM, None, 1)),
+        (0, came(1, 0, "r")),
+        (1, order(2, WILD, 60_000_000, 4)),
+        (1, came(2, 1, "a", "b", "c")),
+        (2, ev.Progressed(10, 0.8, 1)),
+        (5, ev.MachineWarned("a", at(7), "eviction", "local")),
+        (5, ev.MachineWarned("b", at(7), "eviction", "local")),
+        (5, ev.MachineWarned("c", at(7), "eviction", "local")),
+        (6, order(3, CALM, 90_000_000, 2)),
+        (6, ev.RentRefused(3, "NoCapacity", "none there")),
+        (6, order(4, CALM, 95_000_000, 2)),
+        (6, came(4, 6, "d", "e")),
+        (7.5, ev.MachineEnded("a", at(7), "evicted")),
+        (7.5, ev.MachineEnded("b", at(7), "evicted")),
+        (7.5, ev.MachineEnded("c", at(7), "evicted")),
+        (8, ev.Progressed(40, 0.2, 2)),
+        (9, ev.MachineEnded("d", at(9), "evicted")),
+    ]
+
+
+def rows(events: Sequence[tuple[float, ev.Event]]) -> list[Row]:
+    return [Row(number, "small-1", at(minutes), event) for number, (minutes, event) in enumerate(events, 1)]
+
+
+def prices(market: Market) -> PriceSeries | None:
+    """WILD's are known: they double after five minutes."""
+    if market != WILD:
+        return None
+    return PriceSeries(WILD, np.array([at(0), at(5), at(10)]), np.array([40_000_000, 80_000_000, 80_000_000]))
