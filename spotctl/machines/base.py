@@ -101,7 +101,7 @@ class Payload:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class MachineRequest:
     """Machines of one market, bought together. `bid` None: on-demand, nobody takes them back.
 
     `token` is derived from the intent that was logged: the same order again returns the same machines. `tags` name the
@@ -112,7 +112,7 @@ class Order:
 
     token: str
     market: Market
-    machines: int
+    count: int
     bid: int | None
     lease_until: int
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -120,9 +120,9 @@ class Order:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if self.machines < 1 or (self.bid is not None and self.bid <= 0):
+        if self.count < 1 or (self.bid is not None and self.bid <= 0):
             raise BadRequest(
-                f"order of {self.machines} machines of {self.market} with a bid of {self.bid}: both are above 0"
+                f"order of {self.count} machines of {self.market} with a bid of {self.bid}: both are above 0"
             )
 
 
@@ -181,7 +181,7 @@ class CloudProvider(Protocol):
         """What a market cost on [start, end], an event at both ends; not beyond now. NotFound: unknown there."""
         ...
 
-    def rent(self, order: Order) -> tuple[Machine, ...]:
+    def create(self, order: MachineRequest) -> tuple[Machine, ...]:
         """Fewer machines than ordered may come. None at all: NoCapacity or QuotaReached. A token is never served twice.
 
         NotFound: no such market. TokenTaken: the token's order was another.
@@ -195,7 +195,7 @@ class CloudProvider(Protocol):
         """
         ...
 
-    def machines(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
+    def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         """All machines with these tags, those that went lately included. New ones may show late on a cloud."""
         ...
 
@@ -206,7 +206,7 @@ class CloudProvider(Protocol):
         """
         ...
 
-    def give_back(self, ids: Sequence[str]) -> None:
+    def terminate(self, ids: Sequence[str]) -> None:
         """Ends machines and their billing; those that are gone already, or never were, are no error.
 
         They may be LEAVING for a moment after it.

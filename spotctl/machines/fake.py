@@ -1,10 +1,10 @@
 """A provider in memory, with a clock that is moved by hand and failures that are scripted.
 
     fake = FakeProvider(Replayed.of(histories), start)
-    fake.script("rent", Refusal(NoCapacity("none left")), LostAnswer())
-    fake.rent(order)      # raises NoCapacity
-    fake.rent(order)      # rents, and raises Unanswered
-    fake.rent(order)      # the machines of the call before
+    fake.script("create", Refusal(NoCapacity("none left")), LostAnswer())
+    fake.create(order)      # raises NoCapacity
+    fake.create(order)      # rents, and raises Unanswered
+    fake.create(order)      # the machines of the call before
     fake.advance(3600)    # leases end, and the market takes what it takes
 
 Evictions, warnings and prices are those of the replayed market; `evict`, `crash` and `finish` add what a test needs.
@@ -27,9 +27,9 @@ from spotctl.agent.planned_ending import FAILED, Ending, PlannedEnding, ending, 
 from spotctl.machines.base import (
     EndReason,
     Machine,
+    MachineRequest,
     MachineState,
     NotFound,
-    Order,
     Payload,
     ProviderError,
     QuotaReached,
@@ -38,7 +38,7 @@ from spotctl.machines.base import (
     Unanswered,
 )
 from spotctl.machines.replayed import Held, Replayed, Warnings
-from spotctl.machines.tokens import same_order
+from spotctl.machines.tokens import same_request
 
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
@@ -92,7 +92,7 @@ class _Rented:
     """What the fake knows of a machine."""
 
     id: str
-    order: Order
+    order: MachineRequest
     fate: PlannedEnding
     lease_until: int
     hidden: int
@@ -139,7 +139,7 @@ class FakeProvider:
     calls: list[Call] = field(default_factory=list)
     weather: Callable[[Call], Fault | None] = lambda _: None
     _rented: dict[str, _Rented] = field(default_factory=dict)
-    _orders: dict[str, Order] = field(default_factory=dict)
+    _orders: dict[str, MachineRequest] = field(default_factory=dict)
     _scripts: dict[str, deque[Fault]] = field(default_factory=dict)
 
     @property
@@ -188,14 +188,14 @@ class FakeProvider:
         self._meet("prices", (market, start, end))
         return self.market.prices(market, start, end, self.time)
 
-    def rent(self, order: Order) -> tuple[Machine, ...]:
+    def create(self, order: MachineRequest) -> tuple[Machine, ...]:
         """See `CloudProvider`."""
-        fault = self._meet("rent", order)
+        fault = self._meet("create", order)
         known = self._orders.get(order.token)
         if known is None:
             self._grant(order, fault)
-        elif not same_order(known, order):
-            raise TokenTaken(f"token {order.token} has rented {known.machines} of {known.market}; use another")
+        elif not same_request(known, order):
+            raise TokenTaken(f"token {order.token} has rented {known.count} of {known.market}; use another")
         self._answer(fault)
         return tuple(one.seen(self.time) for one in self._rented.values() if one.order.token == order.token)
 
@@ -208,9 +208,9 @@ class FakeProvider:
                 one.payload, one.exit_code = payload, None
         self._answer(fault, gone)
 
-    def machines(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
+    def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         """See `CloudProvider`."""
-        fault = self._meet("machines", dict(tags))
+        fault = self._meet("list", dict(tags))
         found = self._look(tags)
         self._answer(fault)
         return found
@@ -223,9 +223,9 @@ class FakeProvider:
             one.lease_until = min(max(lease_until, self.time), self.market.closes_at(one.order.market))
         self._answer(fault, gone)
 
-    def give_back(self, ids: Sequence[str]) -> None:
+    def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`."""
-        fault = self._meet("give_back", tuple(ids))
+        fault = self._meet("terminate", tuple(ids))
         for one in self._alive(ids):
             one.returned_at = self.time
         self._answer(fault)
@@ -266,18 +266,18 @@ class FakeProvider:
         if gone:
             raise NotFound(f"{', '.join(gone)}: gone", gone)
 
-    def _grant(self, order: Order, fault: Fault | None) -> None:
-        alive = self._alive(list(self._rented))
+    def _grant(self, order: MachineRequest, fault: Fault | None) -> None:
+        alive = self._alive(tuple(self._rented))
         room = self.most_machines - len(alive)
         if room < 1:
             raise QuotaReached(f"{len(alive)} machines run, and no more are allowed; raise the quota or give some back")
-        wanted = min(order.machines, room, fault.machines if isinstance(fault, PartialGrant) else order.machines)
+        wanted = min(order.count, room, fault.machines if isinstance(fault, PartialGrant) else order.count)
         held = [
             Held(one.fate.started, one.fate.taken_at)
             for one in alive
             if one.order.market == order.market and one.order.bid is not None
         ]
-        fates = self.market.fates(replace(order, machines=wanted), held, self.time, len(self._orders), self.warnings)
+        fates = self.market.fates(replace(order, count=wanted), held, self.time, len(self._orders), self.warnings)
         self._orders[order.token] = order
         lease = min(order.lease_until, self.market.closes_at(order.market))
         hidden = fault.looks if isinstance(fault, SlowDescribe) else 0
@@ -294,13 +294,13 @@ class FakeProvider:
                 shown.append(one.seen(self.time))
         return tuple(shown)
 
-    def _alive(self, ids: Sequence[str]) -> list[_Rented]:
+    def _alive(self, ids: Sequence[str]) -> tuple[_Rented, ...]:
         found = [self._rented[machine] for machine in ids if machine in self._rented]
-        return [one for one in found if one.end(self.time) is None]
+        return tuple(one for one in found if one.end(self.time) is None)
 
-    def _gone(self, ids: Sequence[str]) -> list[str]:
+    def _gone(self, ids: Sequence[str]) -> tuple[str, ...]:
         alive = {one.id for one in self._alive(ids)}
-        return [machine for machine in ids if machine not in alive]
+        return tuple(machine for machine in ids if machine not in alive)
 
     def _known(self, machine: str) -> _Rented:
         try:

@@ -16,7 +16,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import SECOND, format_time, format_usd
 from spotctl.agent.planned_ending import PlannedEnding
 from spotctl.errors import BadSettings
-from spotctl.machines.base import NoCapacity, NotFound, Order
+from spotctl.machines.base import MachineRequest, NoCapacity, NotFound
 
 # Its multiples fall evenly between the whole numbers, wherever they begin.
 _GOLDEN = (5**0.5 - 1) / 2
@@ -91,21 +91,21 @@ class Replayed:
         """The end of a market's history: what a machine would cost beyond is unknown, so no lease goes further."""
         return self._history(market).last
 
-    def grant(self, order: Order, held: Sequence[Held], now: int) -> tuple[int | None, ...]:
+    def grant(self, order: MachineRequest, held: Sequence[Held], now: int) -> tuple[int | None, ...]:
         """When each machine that is granted will be taken. `held` are the spot machines of the market, oldest first.
 
         Where capacity is short, who came last goes first. That those before may be given back early is not foreseen.
         """
         price = self._price(order.market, now)
         if order.bid is None:
-            return (None,) * order.machines
+            return (None,) * order.count
         if price > order.bid:
             raise NoCapacity(
                 f"{order.market} costs {format_usd(price)} USD an hour, more than the bid of {format_usd(order.bid)};"
                 " bid more, or wait"
             )
         room = self._replay.capacity(order.market, now) - len(held)
-        granted = int(min(room, order.machines))
+        granted = int(min(room, order.count))
         if granted < 1:
             raise NoCapacity(f"{order.market} has no machine left now; another market may, or this one later")
         before = list(held)
@@ -114,7 +114,7 @@ class Replayed:
         return tuple(one.taken_at for one in before[len(held) :])
 
     def fates(
-        self, order: Order, held: Sequence[Held], now: int, allocation: int, warnings: Warnings
+        self, order: MachineRequest, held: Sequence[Held], now: int, allocation: int, warnings: Warnings
     ) -> tuple[PlannedEnding, ...]:
         """What is in store for each machine that is granted."""
         return tuple(

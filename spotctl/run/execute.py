@@ -16,10 +16,10 @@ import stamina
 from spotctl.machines.base import (
     CloudProvider,
     Machine,
+    MachineRequest,
     MachineState,
     NotFound,
     NotPermitted,
-    Order,
     ProviderError,
     Throttled,
     Unanswered,
@@ -119,7 +119,7 @@ class Executor:
 
     def look(self) -> tuple[Machine, ...] | None:
         """The run's machines; None while the provider does not say."""
-        return self.asked(lambda: self._provider.machines({RUN_TAG: self._journal.run}))
+        return self.asked(lambda: self._provider.list({RUN_TAG: self._journal.run}))
 
     def let_go(self) -> None:
         """Gives back what is known of the run, and what is found, and writes nothing down: doing so twice is no error.
@@ -131,7 +131,7 @@ class Executor:
             known = [held.id for held in self._journal.state.alive]
             machines = dict.fromkeys([*known, *(one.id for one in found if one.state is not MachineState.GONE)])
             if machines:
-                self.asked(lambda: self._provider.give_back(tuple(machines)))
+                self.asked(lambda: self._provider.terminate(tuple(machines)))
 
     def _intent(self, instruction: Buy | Renew | GiveBack) -> Intended:
         number = self._journal.state.intents + 1
@@ -168,7 +168,7 @@ class Executor:
         def call() -> tuple[Machine, ...]:
             nonlocal unanswered
             try:
-                return self._provider.rent(self._order(intent))
+                return self._provider.create(self._order(intent))
             except Unanswered:
                 unanswered = True
                 raise
@@ -198,13 +198,13 @@ class Executor:
         return None if self.asked(call) is None else ev.Renewed(intent.intent)
 
     def _given_back(self, intent: ev.ReturnIntended) -> bool:
-        self._provider.give_back(intent.machines)
+        self._provider.terminate(intent.machines)
         return True
 
-    def _order(self, intent: ev.RentIntended) -> Order:
+    def _order(self, intent: ev.RentIntended) -> MachineRequest:
         run = self._journal.run
         tags = {RUN_TAG: run, INTENT_TAG: str(intent.intent)}
-        return Order(
+        return MachineRequest(
             f"{run}-{intent.intent}",
             intent.market,
             intent.machines,

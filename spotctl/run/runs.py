@@ -262,7 +262,7 @@ def market_moment(spec: JobSpec, settings: Settings) -> int:
     from spotctl.run.terms import market_start
 
     provider = local_provider(settings, spec)
-    if provider.has_begun and any(one.state is not MachineState.GONE for one in provider.machines({})):
+    if provider.has_begun and any(one.state is not MachineState.GONE for one in provider.list({})):
         return provider.now()
     return market_start(library(settings)) if spec.local.start is None else spec.local.start
 

@@ -22,7 +22,7 @@ def unowned(tmp_path: Path) -> Iterator[tuple[Machine, ...]]:
     provider = LocalProvider(tmp_path / "home" / "local", markets.market, LocalSettings(unwarned=0.0))
     provider.begin(markets.BEGIN, 1.0)
     order = markets.order("lost", markets.CLOSES, 2, payload=Payload("sleeper", ("sleep", "1000")))
-    yield provider.rent(replace(order, tags={RUN_TAG: "lost-000000"}))
+    yield provider.create(replace(order, tags={RUN_TAG: "lost-000000"}))
     kill_all(tmp_path)
 
 

@@ -29,7 +29,7 @@ from typing import Any
 from pricing_data.market import Market
 from spotctl.agent.files import replace_json, sync_folder
 from spotctl.agent.planned_ending import Ending, PlannedEnding, ending
-from spotctl.machines.base import Order, Payload
+from spotctl.machines.base import MachineRequest, Payload
 
 _BESIDE, _OVER = ".new-", ".over-"
 
@@ -39,7 +39,7 @@ class Allocation:
     """What one order got, numbered in the order in which it was granted."""
 
     folder: Path
-    order: Order
+    order: MachineRequest
     number: int
     closes_at: int
     fates: tuple[PlannedEnding, ...]
@@ -193,7 +193,7 @@ class Folders:
         allocations = {name: self._allocation(self.machines / name) for name in names}
         return {machine: _place(allocations.get(name), index) for machine, (name, _, index) in parts.items()}
 
-    def create(self, order: Order, fates: Sequence[PlannedEnding], number: int, closes_at: int) -> Allocation:
+    def create(self, order: MachineRequest, fates: Sequence[PlannedEnding], number: int, closes_at: int) -> Allocation:
         """Grants an order: from the rename on it is granted, whatever becomes of the caller. Held under the lock."""
         folder = self._folder_of(order.token)
         beside = folder.with_name(f"{_BESIDE}{folder.name}")
@@ -257,7 +257,7 @@ def _written(allocation: Allocation) -> dict[str, Any]:
     return {
         "token": order.token,
         "market": str(order.market),
-        "machines": order.machines,
+        "machines": order.count,
         "bid": order.bid,
         "lease_until": order.lease_until,
         "tags": dict(order.tags),
@@ -270,7 +270,7 @@ def _written(allocation: Allocation) -> dict[str, Any]:
 
 def _read(folder: Path, values: Mapping[str, Any]) -> Allocation:
     payload = values["payload"]
-    order = Order(
+    order = MachineRequest(
         values["token"],
         Market.parse(values["market"]),
         values["machines"],

@@ -23,9 +23,9 @@ from spotctl.machines.base import (
     EndReason,
     Invocation,
     Machine,
+    MachineRequest,
     MachineState,
     NotFound,
-    Order,
     Payload,
     ProviderError,
     QuotaReached,
@@ -36,7 +36,7 @@ from spotctl.machines.base import (
 from spotctl.machines.local.folders import Allocation, Folders, Place
 from spotctl.machines.local.processes import bury, fail, is_alive, start, strays, surroundings
 from spotctl.machines.replayed import Held, Replayed, Warnings
-from spotctl.machines.tokens import same_order
+from spotctl.machines.tokens import same_request
 
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
@@ -108,7 +108,7 @@ class LocalProvider:
         """See `CloudProvider`; from the history that takes the machines."""
         return self._market.prices(market, start, end, self.now())
 
-    def rent(self, order: Order) -> tuple[Machine, ...]:
+    def create(self, order: MachineRequest) -> tuple[Machine, ...]:
         """See `CloudProvider`. Machines are up when it returns, or have failed."""
         self._require_begun()
         with self._changing():
@@ -117,9 +117,9 @@ class LocalProvider:
             if allocation is None:
                 allocation = self._grant(order)
         known = allocation.order
-        if not same_order(known, order):
+        if not same_request(known, order):
             raise TokenTaken(
-                f"token {order.token} has rented {known.machines} of {known.market}; a new order needs a new token"
+                f"token {order.token} has rented {known.count} of {known.market}; a new order needs a new token"
             )
         self._start(allocation, order.secrets)
         return tuple(self._seen(place) for place in allocation.places)
@@ -128,7 +128,7 @@ class LocalProvider:
         """See `CloudProvider`."""
         self._for_living(ids, lambda place: place.assign(payload))
 
-    def machines(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
+    def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         """See `CloudProvider`."""
         found = (one for one in self._folders.all() if tags.items() <= one.order.tags.items())
         return tuple(self._seen(place) for allocation in found for place in allocation.places)
@@ -138,7 +138,7 @@ class LocalProvider:
         until = max(lease_until, self.now())
         self._for_living(ids, lambda place: place.lease(until))
 
-    def give_back(self, ids: Sequence[str]) -> None:
+    def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. Billing ends at once, the processes within a moment."""
         now = self.now()
         with self._changing():
@@ -148,14 +148,14 @@ class LocalProvider:
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         """See `CloudProvider`. A process that belongs to no machine any more is shown whatever the tags: it is ours."""
-        living = (one for one in self.machines(tags) if one.state is not MachineState.GONE)
+        living = (one for one in self.list(tags) if one.state is not MachineState.GONE)
         machines = [Resource("machine", one.id, one.tags, str(one.market)) for one in living]
         left = [Resource("process", str(pid), {}, str(mark)) for pid, mark in strays(self._folders.machines)]
         return (*machines, *left)
 
     def remove(self, resources: Sequence[Resource]) -> None:
         """See `CloudProvider`."""
-        self.give_back([one.id for one in resources if one.kind == "machine"])
+        self.terminate([one.id for one in resources if one.kind == "machine"])
         wanted = {one.id for one in resources if one.kind == "process"}
         for pid, _ in strays(self._folders.machines):
             if str(pid) in wanted:
@@ -198,7 +198,7 @@ class LocalProvider:
                 f"{where}: cannot be written: {error.strerror or error}; make room, or set another SPOTCTL_HOME"
             ) from error
 
-    def _grant(self, order: Order) -> Allocation:
+    def _grant(self, order: MachineRequest) -> Allocation:
         alive = self._alive()
         room = self._settings.most_machines - len(alive)
         if room < 1:
@@ -212,7 +212,7 @@ class LocalProvider:
             if place.allocation.order.market == order.market and place.allocation.order.bid is not None
         ]
         number = self._folders.next_number()
-        wanted = replace(order, machines=min(order.machines, room))
+        wanted = replace(order, count=min(order.count, room))
         fates = self._market.fates(wanted, held, now, number - self._folders.first_number, self._warnings)
         return self._folders.create(order, fates, number, self._market.closes_at(order.market))
 
@@ -267,9 +267,9 @@ class LocalProvider:
         if gone:
             raise NotFound(f"{', '.join(gone)}: gone; rent others", gone)
 
-    def _alive(self) -> list[Place]:
+    def _alive(self) -> tuple[Place, ...]:
         places = (place for allocation in self._folders.all() for place in allocation.places)
-        return [place for place in places if self._seen(place).state is not MachineState.GONE]
+        return tuple(place for place in places if self._seen(place).state is not MachineState.GONE)
 
     def _require_begun(self) -> None:
         if not self._clock.started:

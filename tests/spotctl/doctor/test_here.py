@@ -16,7 +16,7 @@ from pricing_data.units import DAY
 from spotctl.config import Settings
 from spotctl.doctor import here
 from spotctl.doctor.findings import Finding, Level, exit_code
-from spotctl.machines.base import Order
+from spotctl.machines.base import MachineRequest
 from spotctl.machines.local import LocalProvider
 from tests.spotctl.cli import spotctl
 from tests.spotctl.machines.leaving import kill_all
@@ -83,10 +83,10 @@ def test_old_prices_are_named_with_their_cure(home: Path) -> None:
 def test_what_a_lost_log_left_running(home: Path) -> None:
     provider = LocalProvider(home / "local", market)
     provider.begin(BEGIN, 1.0)
-    (machine,) = provider.rent(Order("t", CALM, 1, BID, CLOSES))
+    (machine,) = provider.create(MachineRequest("t", CALM, 1, BID, CLOSES))
     one = found(home)["runs", machine.id]
     assert (one.level, one.cure) == (Level.FAILS, "spotctl gc")
-    provider.give_back([machine.id])
+    provider.terminate([machine.id])
 
 
 def test_a_cure_is_shown_as_it_is_to_be_typed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,13 +23,15 @@ from typing import Any
 
 import spotctl.agent
 import spotctl.machines.local
-from spotctl.machines.base import EndReason, MachineState, Order, Payload
+from spotctl.machines.base import EndReason, MachineRequest, MachineState, Payload
 from spotctl.machines.local import LocalProvider, LocalSettings
 from tests.spotctl.machines import markets
 from tests.spotctl.machines.leaving import eventually, kill_all, running
 
 MACHINES = 2
-ORDER = Order("t", markets.CALM, MACHINES, markets.BID, markets.CLOSES, {"run": "a"}, Payload("p", ("sleep", "1000")))
+ORDER = MachineRequest(
+    "t", markets.CALM, MACHINES, markets.BID, markets.CLOSES, {"run": "a"}, Payload("p", ("sleep", "1000"))
+)
 RENEWED = markets.CLOSES - 1
 
 _OURS = tuple(str(Path(package.__path__[0])) for package in (spotctl.agent, spotctl.machines.local))
@@ -41,7 +43,7 @@ def provider(root: Path) -> LocalProvider:
 
 
 def ids(root: Path) -> list[str]:
-    return [one.id for one in provider(root).machines({})]
+    return [one.id for one in provider(root).list({})]
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,12 @@ def begun(root: Path) -> None:
 
 def rented(root: Path) -> None:
     begun(root)
-    provider(root).rent(ORDER)
+    provider(root).create(ORDER)
 
 
 def one_set_runs(root: Path) -> None:
     """Each machine once, and its command once."""
-    found = provider(root).machines({})
+    found = provider(root).list({})
     assert [one.state for one in found] == [MachineState.RUNNING] * MACHINES, found
     # A machine's process, and what it runs, bear the marks of the allocation's folder and of its own.
     eventually(lambda: len(running(root)) == 2 * MACHINES)
@@ -75,17 +77,17 @@ def one_set_runs(root: Path) -> None:
 
 def renewed(root: Path) -> None:
     one_set_runs(root)
-    assert {one.lease_until for one in provider(root).machines({})} == {RENEWED}
+    assert {one.lease_until for one in provider(root).list({})} == {RENEWED}
 
 
 def assigned(root: Path) -> None:
-    eventually(lambda: {one.exit_code for one in provider(root).machines({})} == {3})
-    assert {one.work for one in provider(root).machines({})} == {"other"}
+    eventually(lambda: {one.exit_code for one in provider(root).list({})} == {3})
+    assert {one.work for one in provider(root).list({})} == {"other"}
 
 
 def none_runs(root: Path) -> None:
-    eventually(lambda: {one.state for one in provider(root).machines({})} == {MachineState.GONE})
-    assert {one.end_reason for one in provider(root).machines({})} == {EndReason.RETURNED}
+    eventually(lambda: {one.state for one in provider(root).list({})} == {MachineState.GONE})
+    assert {one.end_reason for one in provider(root).list({})} == {EndReason.RETURNED}
     eventually(lambda: not running(root))
     assert provider(root).resources({}) == ()
 
@@ -97,7 +99,7 @@ def begun_again(root: Path) -> None:
 
 ACTS = {
     "begin": Act(lambda _: None, lambda root: provider(root).begin(markets.BEGIN + 1, 7.0), begun_again),
-    "rent": Act(begun, lambda root: provider(root).rent(ORDER), one_set_runs),
+    "create": Act(begun, lambda root: provider(root).create(ORDER), one_set_runs),
     "renew": Act(rented, lambda root: provider(root).renew(ids(root), RENEWED), renewed),
     "assign": Act(
         rented,
@@ -106,8 +108,8 @@ ACTS = {
         ),
         assigned,
     ),
-    "give_back": Act(rented, lambda root: provider(root).give_back(ids(root)), none_runs),
-    "machines": Act(rented, lambda root: provider(root).machines({}), one_set_runs),
+    "terminate": Act(rented, lambda root: provider(root).terminate(ids(root)), none_runs),
+    "list": Act(rented, lambda root: provider(root).list({}), one_set_runs),
 }
 
 
@@ -133,7 +135,7 @@ def kill_at(act: Act, point: int, root: Path) -> bool:
     killed = os.WIFSIGNALED(os.waitpid(pid, 0)[1])
     if act is not ACTS["begin"]:
         # Whoever looks in between sees machines of the one order, as many as were granted, or none yet.
-        assert len(provider(root).machines({})) in (0, MACHINES)
+        assert len(provider(root).list({})) in (0, MACHINES)
     act.call(root)
     act.holds(root)
     kill_all(root)

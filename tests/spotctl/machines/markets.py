@@ -9,7 +9,7 @@ import numpy as np
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, parse_time
-from spotctl.machines.base import Order, Payload
+from spotctl.machines.base import MachineRequest, Payload
 from spotctl.machines.replayed import Replayed
 
 BEGIN = parse_time("2024-03-01T00:00:00Z")
@@ -49,5 +49,5 @@ def order(
     bid: int | None = BID,
     payload: Payload | None = None,
     run: str = "a",
-) -> Order:
-    return Order(token, CALM, machines, bid, lease_until, {"run": run, "allocation": token}, payload)
+) -> MachineRequest:
+    return MachineRequest(token, CALM, machines, bid, lease_until, {"run": run, "allocation": token}, payload)

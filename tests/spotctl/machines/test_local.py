@@ -22,10 +22,10 @@ from spotctl.errors import BadSettings
 from spotctl.machines.base import (
     EndReason,
     Machine,
+    MachineRequest,
     MachineState,
     NoCapacity,
     NotFound,
-    Order,
     Payload,
     ProviderError,
     QuotaReached,
@@ -61,13 +61,13 @@ def slow(root: Path) -> LocalProvider:
     return provider
 
 
-def order(token: str = "t", machines: int = 2, payload: Payload | None = None) -> Order:
+def order(token: str = "t", machines: int = 2, payload: Payload | None = None) -> MachineRequest:
     return markets.order(token, FAR, machines, payload=payload)
 
 
 def gone(provider: LocalProvider) -> dict[str, Machine]:
-    eventually(lambda: all(one.state is MachineState.GONE for one in provider.machines({})))
-    return {one.id: one for one in provider.machines({})}
+    eventually(lambda: all(one.state is MachineState.GONE for one in provider.list({})))
+    return {one.id: one for one in provider.list({})}
 
 
 class TestContract(ProviderContract):
@@ -80,10 +80,10 @@ class TestContract(ProviderContract):
 
 
 def test_nothing_of_a_machine_runs_once_it_is_gone(slow: LocalProvider, root: Path) -> None:
-    machines = slow.rent(order(payload=SLEEPER))
+    machines = slow.create(order(payload=SLEEPER))
     assert {one.state for one in machines} == {MachineState.RUNNING}
     assert len(running(root)) == 4
-    slow.give_back([one.id for one in machines])
+    slow.terminate([one.id for one in machines])
     gone(slow)
     eventually(lambda: not running(root))
     assert slow.resources({}) == ()
@@ -92,27 +92,27 @@ def test_nothing_of_a_machine_runs_once_it_is_gone(slow: LocalProvider, root: Pa
 def test_the_market_warns_and_takes_at_the_moment_of_the_price(root: Path) -> None:
     provider = local(root, warning_seconds=0.5)
     provider.begin(PEAK_AT - 5 * MINUTE, 120.0)
-    spot = provider.rent(replace(order("spot", payload=SLEEPER), market=WILD))
+    spot = provider.create(replace(order("spot", payload=SLEEPER), market=WILD))
     assert {(one.state, one.warned_until) for one in spot} == {(MachineState.RUNNING, None)}
-    dear = provider.rent(replace(order("dear", 1), market=WILD, bid=PEAK))
-    reliable = provider.rent(replace(order("reliable", 1), market=WILD, bid=None))
-    eventually(lambda: provider.machines(spot[0].tags)[0].warned_until == PEAK_AT)
+    dear = provider.create(replace(order("dear", 1), market=WILD, bid=PEAK))
+    reliable = provider.create(replace(order("reliable", 1), market=WILD, bid=None))
+    eventually(lambda: provider.list(spot[0].tags)[0].warned_until == PEAK_AT)
     taken = [one.id for one in spot]
-    eventually(lambda: all(one.state is MachineState.GONE for one in provider.machines(spot[0].tags)))
-    found = {one.id: one for one in provider.machines({})}
+    eventually(lambda: all(one.state is MachineState.GONE for one in provider.list(spot[0].tags)))
+    found = {one.id: one for one in provider.list({})}
     assert {(found[one].ended, found[one].end_reason) for one in taken} == {(PEAK_AT, EndReason.EVICTED)}
     assert {found[one.id].state for one in (*dear, *reliable)} == {MachineState.RUNNING}
     with pytest.raises(NotFound) as refused:
         provider.renew([taken[0], reliable[0].id], FAR)
     assert refused.value.ids == (taken[0],)
     with pytest.raises(NoCapacity, match="more than the bid"):
-        provider.rent(replace(order("late"), market=WILD))
+        provider.create(replace(order("late"), market=WILD))
 
 
 def test_without_a_warning_it_is_just_taken(root: Path) -> None:
     provider = local(root, unwarned=1.0)
     provider.begin(BEGIN, FAST)
-    (machine,) = provider.rent(replace(order("t", 1, SLEEPER), market=WILD))
+    (machine,) = provider.create(replace(order("t", 1, SLEEPER), market=WILD))
     (taken,) = gone(provider).values()
     assert (taken.id, taken.ended, taken.end_reason) == (machine.id, PEAK_AT, EndReason.EVICTED)
     assert taken.warned_until is None
@@ -122,20 +122,20 @@ def test_what_it_runs_can_be_read_and_its_result_seen(slow: LocalProvider) -> No
     say = markets.python(
         "import os; print('machine', os.environ['SPOTCTL_INDEX'], os.environ['KEY']); raise SystemExit(3)"
     )
-    first, second = slow.rent(replace(order(payload=say), secrets={"KEY": "hush"}))
-    eventually(lambda: all(one.exit_code == 3 for one in slow.machines({})))
+    first, second = slow.create(replace(order(payload=say), secrets={"KEY": "hush"}))
+    eventually(lambda: all(one.exit_code == 3 for one in slow.list({})))
     assert slow.output(first.id) == b"machine 0 hush\n"
     assert slow.output(second.id, after=8) == b"1 hush\n"
     slow.assign([first.id], markets.python("print('next')", name="next"))
-    eventually(lambda: slow.machines({})[0].exit_code == 0)
-    assert (slow.machines({})[0].work, slow.machines({})[1].work) == ("next", "work")
+    eventually(lambda: slow.list({})[0].exit_code == 0)
+    assert (slow.list({})[0].work, slow.list({})[1].work) == ("next", "work")
     assert slow.output(first.id, after=15) == b"next\n"
     with pytest.raises(NotFound, match="never-0"):
         slow.output("never-0")
 
 
 def test_secrets_are_written_nowhere(slow: LocalProvider, root: Path) -> None:
-    slow.rent(replace(order(payload=SLEEPER), secrets={"KEY": "hush-hush"}))
+    slow.create(replace(order(payload=SLEEPER), secrets={"KEY": "hush-hush"}))
     assert all(b"hush-hush" not in path.read_bytes() for path in root.rglob("*") if path.is_file())
 
 
@@ -144,9 +144,9 @@ def test_the_market_goes_on_for_whoever_comes_later(root: Path) -> None:
     with pytest.raises(NotFound, match="has not begun"):
         provider.now()
     with pytest.raises(NotFound, match="has not begun"):
-        provider.rent(order())
+        provider.create(order())
     assert not provider.has_begun
-    assert provider.machines({}) == ()
+    assert provider.list({}) == ()
     with pytest.raises(BadSettings, match="speed of 0"):
         provider.begin(BEGIN, 0.0)
     provider.begin(BEGIN, 60.0)
@@ -155,11 +155,11 @@ def test_the_market_goes_on_for_whoever_comes_later(root: Path) -> None:
     assert other.has_begun
     assert other.speed == 60.0
     assert before <= other.now() <= provider.now()
-    (machine,) = provider.rent(order("t", 1))
-    assert other.machines({}) == (machine,)
+    (machine,) = provider.create(order("t", 1))
+    assert other.list({}) == (machine,)
     with pytest.raises(MarketBusy, match="1 machines live"):
         other.begin(BEGIN, 1.0)
-    other.give_back([machine.id])
+    other.terminate([machine.id])
     gone(provider)
     other.begin(BEGIN + HOUR, 1.0)
     assert BEGIN + HOUR <= provider.now() < BEGIN + HOUR + 30 * MINUTE
@@ -168,13 +168,13 @@ def test_the_market_goes_on_for_whoever_comes_later(root: Path) -> None:
 def test_the_computer_has_a_quota(root: Path) -> None:
     provider = local(root, most_machines=3)
     provider.begin(BEGIN, 1.0)
-    assert len(provider.rent(order("a"))) == 2
-    (third,) = provider.rent(order("b"))
+    assert len(provider.create(order("a"))) == 2
+    (third,) = provider.create(order("b"))
     with pytest.raises(QuotaReached, match="3 local machines live"):
-        provider.rent(order("c"))
-    provider.give_back([third.id])
-    eventually(lambda: provider.machines({})[2].state is MachineState.GONE)
-    assert len(provider.rent(order("c"))) == 1
+        provider.create(order("c"))
+    provider.terminate([third.id])
+    eventually(lambda: provider.list({})[2].state is MachineState.GONE)
+    assert len(provider.create(order("c"))) == 1
 
 
 def test_a_killed_machine_has_failed_and_leaves_nothing(slow: LocalProvider, root: Path) -> None:
@@ -184,23 +184,23 @@ def test_a_killed_machine_has_failed_and_leaves_nothing(slow: LocalProvider, roo
         "if os.fork() == 0:\n os.setsid()\n time.sleep(1000)\n"
         "print('here', flush=True)\ntime.sleep(1000)"
     )
-    killed, left = slow.rent(order(payload=family))
+    killed, left = slow.create(order(payload=family))
     eventually(lambda: all(slow.output(one.id) for one in (killed, left)))
     of_killed = [pid for pid, mark in running(root) if mark.name == "0"]
     assert len(of_killed) == 2
     before = slow.now()
     (state,) = root.glob("machines/*/0/state.json")
     os.kill(int(state.read_text().split(":")[1].strip(" }")), signal.SIGKILL)
-    eventually(lambda: slow.machines({})[0].state is MachineState.GONE)
-    found = slow.machines({})[0]
+    eventually(lambda: slow.list({})[0].state is MachineState.GONE)
+    found = slow.list({})[0]
     assert found.end_reason is EndReason.FAILED
     assert found.ended is not None
     assert before <= found.ended <= slow.now()
     assert not [pid for pid, mark in running(root) if mark.name == "0"]
-    assert slow.machines({})[0] == found, "its end does not move"
-    assert slow.machines({})[1].state is MachineState.RUNNING
-    assert slow.rent(order(payload=family))[0] == found, "and it is not started again"
-    assert left.id == slow.machines({})[1].id
+    assert slow.list({})[0] == found, "its end does not move"
+    assert slow.list({})[1].state is MachineState.RUNNING
+    assert slow.create(order(payload=family))[0] == found, "and it is not started again"
+    assert left.id == slow.list({})[1].id
 
 
 def test_a_process_that_no_folder_names_is_found_and_removed(slow: LocalProvider, root: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_process_that_no_folder_names_is_found_and_removed(slow: LocalProvider
     stray = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK: str(lost)})
     elsewhere = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK: str(root.parent / "other" / "x" / "0")})
     try:
-        slow.rent(order("t", 1, SLEEPER))
+        slow.create(order("t", 1, SLEEPER))
         eventually(lambda: len(slow.resources({})) == 2)
         machine, found = slow.resources({"run": "a"})
         assert machine.kind == "machine"
@@ -226,17 +226,17 @@ def test_a_process_that_no_folder_names_is_found_and_removed(slow: LocalProvider
 def test_an_order_that_was_granted_but_not_started_waits_for_its_caller(slow: LocalProvider, root: Path) -> None:
     """As a caller leaves it that is killed between the grant and the start."""
     asked = replace(order(payload=SLEEPER), lease_until=BEGIN + 30 * MINUTE)
-    slow.rent(asked)
+    slow.create(asked)
     kill_all(root)
     for name in ("state.json", "result.json", "end.json"):
         for path in root.glob(f"machines/*/*/{name}"):
             path.unlink()
-    assert {one.state for one in slow.machines({})} == {MachineState.STARTING}
+    assert {one.state for one in slow.list({})} == {MachineState.STARTING}
     assert len(slow.resources({})) == 2
-    first, second = slow.rent(asked)
-    assert {one.state for one in slow.machines({})} == {MachineState.RUNNING}
+    first, second = slow.create(asked)
+    assert {one.state for one in slow.list({})} == {MachineState.RUNNING}
     assert len(running(root)) == 4
-    slow.give_back([first.id, second.id])
+    slow.terminate([first.id, second.id])
     gone(slow)
 
 
@@ -244,12 +244,12 @@ def test_one_that_is_never_started_ends_with_its_lease_or_when_given_back(root: 
     provider = local(root)
     provider.begin(BEGIN, FAST)
     asked = replace(order(), lease_until=BEGIN + HOUR)
-    machines = provider.rent(asked)
+    machines = provider.create(asked)
     kill_all(root)
     for name in ("state.json", "end.json"):
         for path in root.glob(f"machines/*/*/{name}"):
             path.unlink(missing_ok=True)
-    provider.give_back([machines[0].id])
+    provider.terminate([machines[0].id])
     found = gone(provider)
     assert [found[one.id].end_reason for one in machines] == [EndReason.RETURNED, EndReason.LEASE_ENDED]
     assert found[machines[1].id].ended == asked.lease_until
@@ -258,19 +258,19 @@ def test_one_that_is_never_started_ends_with_its_lease_or_when_given_back(root: 
 def test_callers_at_once_with_one_token_get_one_set(slow: LocalProvider, root: Path) -> None:
     """And who only looks meanwhile is in nobody's way."""
     with ThreadPoolExecutor(6) as pool:
-        looks = [pool.submit(lambda: [local(root).machines({}) for _ in range(50)]) for _ in range(2)]
-        rents = [pool.submit(local(root).rent, order("t", 3, SLEEPER)) for _ in range(4)]
+        looks = [pool.submit(lambda: [local(root).list({}) for _ in range(50)]) for _ in range(2)]
+        rents = [pool.submit(local(root).create, order("t", 3, SLEEPER)) for _ in range(4)]
         got = [{one.id for one in rent.result()} for rent in rents]
         for look in looks:
             look.result()
     assert got == [got[0]] * 4
     eventually(lambda: len(running(root)) == 6)
-    assert [one.state for one in slow.machines({})] == [MachineState.RUNNING] * 3
+    assert [one.state for one in slow.list({})] == [MachineState.RUNNING] * 3
 
 
 def test_who_looks_at_a_lock_is_not_taken_for_a_machine(slow: LocalProvider, root: Path) -> None:
     asked = order("t", 1, SLEEPER)
-    slow.rent(asked)
+    slow.create(asked)
     kill_all(root)
     (state,) = root.glob("machines/*/0/state.json")
     state.unlink()
@@ -278,7 +278,7 @@ def test_who_looks_at_a_lock_is_not_taken_for_a_machine(slow: LocalProvider, roo
         fcntl.flock(looker, fcntl.LOCK_SH)
         (place,) = next(Folders(root).all()).places
         assert not is_alive(place)
-        rent = pool.submit(slow.rent, asked)
+        rent = pool.submit(slow.create, asked)
         time.sleep(0.1)
         fcntl.flock(looker, fcntl.LOCK_UN)
         assert [one.state for one in rent.result()] == [MachineState.RUNNING]
@@ -292,7 +292,7 @@ def test_a_machine_that_cannot_start_has_failed_and_says_why(
     broken.chmod(0o755)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", str(broken))
-        found = slow.rent(order())
+        found = slow.create(order())
     assert {(one.state, one.end_reason) for one in found} == {(MachineState.GONE, EndReason.FAILED)}
     (log,) = root.glob("machines/*/agent.log")
     assert log.read_text() == "no such interpreter\n"
@@ -302,18 +302,18 @@ def test_a_disk_that_cannot_be_written_grants_nothing(slow: LocalProvider, root:
     shutil.rmtree(root / "machines")
     (root / "machines").write_text("in the way")
     with pytest.raises(ProviderError, match="cannot be written: File exists; make room"):
-        slow.rent(order())
+        slow.create(order())
 
 
 def test_what_was_over_long_ago_is_forgotten_and_what_lives_is_not(slow: LocalProvider, root: Path) -> None:
-    old = slow.rent(order("old", 1))[0]
-    lives = slow.rent(order("lives", 1))[0]
-    slow.give_back([old.id])
-    eventually(lambda: slow.machines(old.tags)[0].state is MachineState.GONE)
+    old = slow.create(order("old", 1))[0]
+    lives = slow.create(order("lives", 1))[0]
+    slow.terminate([old.id])
+    eventually(lambda: slow.list(old.tags)[0].state is MachineState.GONE)
     (root / "machines" / ".new-left-by-a-killed-caller").mkdir()
     ages_ago = time.time() - 8 * 24 * 3600
     for path in root.rglob("*"):
         os.utime(path, (ages_ago, ages_ago))
-    new = slow.rent(order("new", 1))[0]
-    assert {one.id for one in slow.machines({})} == {lives.id, new.id}
+    new = slow.create(order("new", 1))[0]
+    assert {one.id for one in slow.list({})} == {lives.id, new.id}
     assert not list((root / "machines").glob(".*"))

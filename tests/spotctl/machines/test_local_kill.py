@@ -43,7 +43,7 @@ def test_a_killed_caller_leaves_what_the_next_one_completes() -> None:
 def test_a_killed_helper_leaves_machines_or_none(tmp_path: Path, seed: int) -> None:
     """The process that forks the machines is killed at some moment, and the caller with it."""
     begun(tmp_path)
-    code = f"from tests.spotctl.machines import killed as k; k.provider(k.Path({str(tmp_path)!r})).rent(k.ORDER)"
+    code = f"from tests.spotctl.machines import killed as k; k.provider(k.Path({str(tmp_path)!r})).create(k.ORDER)"
     caller = subprocess.Popen([sys.executable, "-c", code], cwd=CODE)
     try:
         helper = helper_of(caller, tmp_path)
@@ -52,7 +52,7 @@ def test_a_killed_helper_leaves_machines_or_none(tmp_path: Path, seed: int) -> N
     finally:
         caller.kill()
         caller.wait()
-    for one in provider(tmp_path).rent(ORDER):
+    for one in provider(tmp_path).create(ORDER):
         alive = one.state is MachineState.RUNNING
         assert alive or one.end_reason is EndReason.FAILED
         folder = tmp_path / "machines" / Path(one.id.replace("-", "/"))

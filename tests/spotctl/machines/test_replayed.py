@@ -88,13 +88,13 @@ def test_machines_meet_what_the_backtest_foretells(
     for number, (minute, machines, bid) in enumerate(orders):
         fake.time = BEGIN + minute * MINUTE
         try:
-            fake.rent(replace(markets.order(str(number), series.last, machines), bid=bid))
+            fake.create(replace(markets.order(str(number), series.last, machines), bid=bid))
         except NoCapacity:
             continue
     fake.time = series.last
     found = sorted(
         (one.started, one.ended, one.end_reason is EndReason.EVICTED or one.ended == series.last)
-        for one in fake.machines({})
+        for one in fake.list({})
     )
     assert found == foretold
 

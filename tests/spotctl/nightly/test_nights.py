@@ -169,7 +169,7 @@ def test_an_expired_credential_is_told_with_what_to_do(
         raise NotPermitted("ExpiredToken: the security token included in the request (s3cr3t) is expired")
 
     room = installed(home, "true", webhook, "secrets: [A_TOKEN]\n")
-    monkeypatch.setattr(LocalProvider, "rent", expired)
+    monkeypatch.setattr(LocalProvider, "create", expired)
     ended = spotctl("nightly", "run", "small", A_TOKEN="s3cr3t")
     assert ended.code == 5
     for line in (

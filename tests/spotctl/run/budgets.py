@@ -183,7 +183,7 @@ def _weather(draw: random.Random) -> Callable[[Call], Fault | None]:
     def weather(call: Call) -> Fault | None:
         if draw.random() >= share:
             return None
-        if call.name == "rent" and draw.random() < 0.5:
+        if call.name == "create" and draw.random() < 0.5:
             refusals: tuple[Fault, ...] = (PartialGrant(1), Refusal(NoCapacity("none left")))
             return draw.choice(refusals)
         return draw.choice(faults)

@@ -23,10 +23,10 @@ POINTS = {
     NOTE: CLOCKS,
     KEEP: 1,
     STOP: 1,
-    f"{_PROVIDER}.rent": 2,
-    f"{_PROVIDER}.machines": 20,
+    f"{_PROVIDER}.create": 2,
+    f"{_PROVIDER}.list": 20,
     f"{_PROVIDER}.renew": 1,
-    f"{_PROVIDER}.give_back": 1,
+    f"{_PROVIDER}.terminate": 1,
 }
 """Methods around which a process is killed, and how often the first one calls them at least, more or less."""
 

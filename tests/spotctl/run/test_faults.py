@@ -11,9 +11,9 @@ import stamina
 
 from pricing_data.units import HOUR, MINUTE
 from spotctl.machines.base import (
+    MachineRequest,
     NoCapacity,
     NotPermitted,
-    Order,
     ProviderError,
     QuotaReached,
     Throttled,
@@ -38,7 +38,7 @@ from spotctl.runlog.errors import LogFailed
 from spotctl.runlog.store import EventLog, Row
 from tests.spotctl.run.worlds import MARKETS, RUN, START, TARIFF, Death, Killed, Life, MemoryLog, life, terms
 
-CALLS = ("rent", "renew", "give_back", "machines")
+CALLS = ("create", "renew", "terminate", "list")
 FAULTS: dict[str, Fault] = {
     "throttled": Refusal(Throttled("slow down")),
     "lost request": LostRequest(),
@@ -49,7 +49,7 @@ FAULTS: dict[str, Fault] = {
 
 def for_market(number: int, fault: Fault) -> Callable[[Call], Fault | None]:
     def meets(call: Call) -> Fault | None:
-        return fault if isinstance(call.asked, Order) and call.asked.market == MARKETS[number] else None
+        return fault if isinstance(call.asked, MachineRequest) and call.asked.market == MARKETS[number] else None
 
     return meets
 
@@ -76,16 +76,16 @@ def test_calls_that_fail_are_made_again_and_nothing_is_bought_twice(tmp_path: Pa
 
 def test_a_call_is_repeated_at_once_with_pauses(tmp_path: Path) -> None:
     one = replace(life(tmp_path), patience=Patience(attempts=3, first_pause=0.0))
-    one.cloud.script("rent", *[FAULTS["throttled"]] * 2)
+    one.cloud.script("create", *[FAULTS["throttled"]] * 2)
     with stamina.set_testing(True, attempts=3):
         one.run()
-    asked = [call for call in one.world.calls("rent") if call.at == START]
+    asked = [call for call in one.world.calls("create") if call.at == START]
     assert [call.asked for call in asked[:3]] == [asked[0].asked] * 3
 
 
 def test_fewer_machines_than_ordered_are_what_there_is(tmp_path: Path) -> None:
     one = life(tmp_path)
-    one.cloud.script("rent", PartialGrant(1), PartialGrant(1))
+    one.cloud.script("create", PartialGrant(1), PartialGrant(1))
     assert one.run().outcome == "done"
     clean(one)
     brought = [event for row in one.rows() if isinstance(event := row.event, ev.Rented)]
@@ -94,7 +94,7 @@ def test_fewer_machines_than_ordered_are_what_there_is(tmp_path: Path) -> None:
 
 def test_machines_that_show_late_are_not_taken_for_gone(tmp_path: Path) -> None:
     one = life(tmp_path)
-    one.cloud.script("rent", SlowDescribe(4), SlowDescribe(4))
+    one.cloud.script("create", SlowDescribe(4), SlowDescribe(4))
     assert one.run().outcome == "done"
     clean(one)
     assert len(one.cloud.everything) == 4
@@ -106,7 +106,7 @@ def test_a_market_that_refuses_rests_and_the_next_is_taken(tmp_path: Path, error
     one.cloud.weather = for_market(0, Refusal(error))
     assert one.run().outcome == "done"
     assert {machine.market for machine in one.cloud.everything} == {MARKETS[1]}
-    refused = [call for call in one.world.calls("rent") if one.cloud.weather(call)]
+    refused = [call for call in one.world.calls("create") if one.cloud.weather(call)]
     assert one.state().rests[MARKETS[0]].times == len(refused)
     clean(one)
 
@@ -114,11 +114,11 @@ def test_a_market_that_refuses_rests_and_the_next_is_taken(tmp_path: Path, error
 @pytest.mark.parametrize("error", [NoCapacity("none left"), QuotaReached("no more of these")])
 def test_no_capacity_anywhere_ends_in_time(tmp_path: Path, error: ProviderError) -> None:
     one = replace(life(tmp_path), limits=Limits(without_machines=HOUR))
-    one.cloud.weather = always("rent", Refusal(error))
+    one.cloud.weather = always("create", Refusal(error))
     ended = one.run()
     assert ended.outcome == "no capacity"
     assert HOUR < one.cloud.now() - one.state().started < HOUR + 5 * MINUTE
-    asked = [call for call in one.world.calls("rent") if call.asked.market == MARKETS[1]]  # type: ignore[attr-defined]
+    asked = [call for call in one.world.calls("create") if call.asked.market == MARKETS[1]]  # type: ignore[attr-defined]
     assert len(asked) < 12, "a market that refuses is not asked all the time"
 
 
@@ -189,7 +189,7 @@ def test_a_full_disk_leaves_nothing_running(tmp_path: Path, room: int) -> None:
 
 def test_what_nobody_thought_of_leaves_nothing_running(tmp_path: Path) -> None:
     one = life(tmp_path)
-    one.cloud.script("machines", *[Refusal(Throttled("slow down"))] * 8)
+    one.cloud.script("list", *[Refusal(Throttled("slow down"))] * 8)
 
     def fails(*_: object) -> None:
         if one.world.rounds == 12:
@@ -239,7 +239,7 @@ def test_the_log_on_the_disk_is_the_one_that_is_read(tmp_path: Path) -> None:
 
 def test_an_answer_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
     one = replace(life(tmp_path), limits=Limits(without_machines=HOUR))
-    one.cloud.weather = always("rent", Refusal(Unanswered("the line is dead")))
+    one.cloud.weather = always("create", Refusal(Unanswered("the line is dead")))
     assert one.run().outcome == "no capacity"
     assert not one.cloud.everything
 
@@ -266,9 +266,9 @@ def test_machines_of_an_order_that_is_refused_when_repeated_come_to_light(tmp_pa
 
     def meets(call: Call) -> Fault | None:
         """The first order comes through, though nobody hears of it, and shows late; then its market has none left."""
-        if call.name == "machines" and orders and len(one.world.calls("machines")) <= shown_after:
+        if call.name == "list" and orders and len(one.world.calls("list")) <= shown_after:
             return Refusal(Throttled("slow down"))
-        if isinstance(call.asked, Order) and call.asked.bid is not None:
+        if isinstance(call.asked, MachineRequest) and call.asked.bid is not None:
             orders.append(call.asked.token)
             if call.asked.token == orders[0]:
                 return LostAnswer() if len(orders) == 1 else Refusal(NoCapacity("none left"))
@@ -287,7 +287,7 @@ def test_a_run_does_not_end_before_it_has_looked(tmp_path: Path) -> None:
     def lost(folder: Path) -> Life:
         one = life(folder)
         one.terms = terms(reliable=0)
-        one.cloud.script("rent", LostAnswer(), Refusal(NoCapacity("none left")))
+        one.cloud.script("create", LostAnswer(), Refusal(NoCapacity("none left")))
         return one
 
     rehearsal = Death()

@@ -39,7 +39,7 @@ PACE = Pace()
 ONCE = Patience(attempts=1)
 RULE = billing_rule("per-second")
 RUN = "job-1"
-CHANGING = ("rent", "machines", "renew", "give_back")
+CHANGING = ("create", "list", "renew", "terminate")
 """The calls around which a runner is killed."""
 
 
