@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.core.placement import Thresholds
-from agileml.engines.chaos import Chaos
 from agileml.params.layout import Params
-from agileml.policies.stage import StagePolicy
+from agileml.policies.stage import StagePolicy, Thresholds
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
 
@@ -57,11 +54,3 @@ class Trained:
 
 Listener = Callable[[Iteration], None]
 """Called for each finished clock."""
-
-
-class Engine(Protocol):
-    """Runs jobs on nodes of some kind."""
-
-    def run(self, job: Job, chaos: Chaos, listener: Listener) -> Trained:
-        """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
-        ...

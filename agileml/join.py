@@ -13,9 +13,9 @@ import signal
 import sys
 from pathlib import Path
 
-from agileml.engines.local.fork_server import REFUSED
 from agileml.errors import AgileMLError
-from agileml.runtime.attached_job import join
+from agileml.runtime.attach import join
+from agileml.runtime.node_process import REFUSED
 
 SECRET_VARIABLE = "AGILEML_SECRET"  # noqa: S105 - the name under which a secret comes
 

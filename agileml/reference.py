@@ -15,21 +15,11 @@ import numpy as np
 from agileml.core.work import Plan
 from agileml.errors import BadArgument
 from agileml.params.commit import CommitRule
+from agileml.params.declarations import Declarations
 from agileml.params.deltas import Delta, accumulate
 from agileml.params.layout import Array, Layout, Params, State
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
-from agileml.trainer import (
-    SAMPLE_ITEMS,
-    Declarations,
-    Piece,
-    Shard,
-    Trainer,
-    initial_model,
-    loss_of,
-    plan_of,
-    run_chunk,
-    sample_of,
-)
+from agileml.trainer import SAMPLE_ITEMS, Piece, Shard, Trainer, initial_model, loss_of, plan_of, run_chunk, sample_of
 
 Contribution = dict[int, Delta]
 """Deltas by partition."""

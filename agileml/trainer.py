@@ -5,20 +5,18 @@ Clocks are numbered from 1; clock 0 is the model that `init` returned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from agileml.core.work import Plan
-from agileml.errors import BadTrainer, NotFinite, TrainerFailed
-from agileml.params.deltas import ADD, AGGREGATIONS, Aggregation
+from agileml.errors import BadTrainer, NotFinite
+from agileml.params.declarations import Declarations, call, name_of
 from agileml.params.layout import Array, Params, specs_of
 from agileml.params.view import ChunkView, Rows
-
-T = TypeVar("T")
 
 CHUNKS_PER_CLOCK = 10
 """Into how many chunks the longest shard's items of a clock are cut, unless the trainer declares a chunk."""
@@ -97,50 +95,6 @@ class Trainer(Protocol):
         ...
 
 
-Apply = Callable[[str, Array, Array, Sequence[Array], int], None]
-"""`apply(name, values, update, slots, clock)`: changes values and slots in place. All have the same rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Declarations:
-    """What a trainer may declare besides its methods, as attributes of these names.
-
-    `name`: what errors and logs call it. `batch`: items of a shard in a clock; 0 for all. `chunk`: items of
-    one call of `step`. `aggregation`: `add`, `max` or `min`. `apply`: what to do once per clock with the summed updates
-    instead of adding them. It is called for some rows of an array at a time, so that it must treat rows alike.
-    `slots`: how many arrays like the parameter `apply` keeps between clocks; they begin as zeros.
-    """
-
-    name: str
-    batch: int
-    chunk: int | None
-    aggregation: Aggregation
-    apply: Apply | None
-    slots: int
-
-    @classmethod
-    def of(cls, trainer: Trainer) -> Declarations:
-        """Reads and checks a trainer's declarations."""
-        name = name_of(trainer)
-        aggregation = getattr(trainer, "aggregation", ADD.name)
-        if aggregation not in AGGREGATIONS:
-            known = ", ".join(AGGREGATIONS)
-            raise BadTrainer(f"{name}: aggregation {aggregation!r} is not known; it is one of {known}")
-        apply = getattr(trainer, "apply", None)
-        if apply is not None and (not callable(apply) or aggregation != ADD.name):
-            raise BadTrainer(f"{name}: apply must be a method, and works on sums: leave aggregation at 'add'")
-        batch, chunk, slots = (getattr(trainer, item, None) for item in ("batch", "chunk", "slots"))
-        for item, value, least in (("batch", batch, 0), ("chunk", chunk, 1), ("slots", slots, 0)):
-            if value is not None and (not isinstance(value, int) or value < least):
-                raise BadTrainer(f"{name}: {item} is {value!r}; it must be a whole number of at least {least}")
-        return cls(name, batch or 0, chunk, AGGREGATIONS[aggregation], apply, slots or 0)
-
-
-def name_of(trainer: Trainer) -> str:
-    """What errors and logs call a trainer."""
-    return getattr(trainer, "name", None) or type(trainer).__name__
-
-
 def plan_of(trainer: Trainer, shards: Sequence[Shard]) -> Plan:
     """The chunks of every clock, from the shards' lengths and the trainer's declarations."""
     declared = Declarations.of(trainer)
@@ -215,13 +169,3 @@ def loss_of(trainer: Trainer, params: ParamReader, sample: Sample, clock: int) -
     if not isfinite(loss):
         raise NotFinite(f"{name}, clock {clock}: the loss is {loss}; lower the step size, or look for a division by 0")
     return loss
-
-
-def call(where: str, function: Callable[[], T]) -> T:
-    """Calls the user's code; whatever it raises becomes one error that says where."""
-    try:
-        return function()
-    except (BadTrainer, TrainerFailed):
-        raise
-    except Exception as error:
-        raise TrainerFailed(f"{where}: {type(error).__name__}: {error}") from error

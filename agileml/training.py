@@ -10,11 +10,11 @@ from dataclasses import fields
 from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 from agileml.apps.registry import TrainerSource, check
-from agileml.core.placement import Thresholds
+from agileml.engines.base import Engine
 from agileml.engines.chaos import Chaos
 from agileml.errors import BadArgument, BadTrainer
-from agileml.job import Engine, Job, Listener, Trained
-from agileml.policies.stage import StagePolicy
+from agileml.job import Job, Listener, Trained
+from agileml.policies.stage import StagePolicy, Thresholds
 from agileml.roles.node import JobSettings
 from agileml.stopping import Convergence, Stopping
 from agileml.trainer import Trainer

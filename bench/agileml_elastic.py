@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.core.placement import Thresholds
 from agileml.engines.local import LocalEngine
 from agileml.engines.script import Act, Evict, Join, KillNodes, Machine, Quiet
 from agileml.job import Job
 from agileml.params.layout import Params
+from agileml.policies.stage import Thresholds
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
 from agileml.trainer import ParamReader, ParamView, Sample

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from agileml.core.events import ControllerSettings
-from agileml.core.placement import Thresholds
 from agileml.engines.sim.engine import Machines, Outcome, Simulation
 from agileml.engines.sim.network import HEADER_BYTES, Network
 from agileml.params.layout import Params
+from agileml.policies.stage import Thresholds
 from agileml.protocol.messages import Collected, Handover, Patch, PendingPush, Push, Restore, Snapshot
 from agileml.roles.node import JobSettings
 from agileml.trainer import ParamReader, ParamView, Sample

@@ -10,10 +10,10 @@ from typing import Any, Self
 from agileml.core.assignment import Assignment
 from agileml.core.events import ControllerSettings, Instruction, Remember, Send
 from agileml.core.members import IN_EPOCH, Members, Phase
-from agileml.core.placement import Footprint
 from agileml.core.progress import Ledger
 from agileml.core.recovery import Answers
 from agileml.core.work import Plan
+from agileml.policies.report import Footprint
 from agileml.policies.stage import ByRatio, StagePolicy
 from agileml.protocol.messages import Table, Version
 

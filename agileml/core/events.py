@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agileml.core.placement import Thresholds
-from agileml.core.progress import Clocked
-from agileml.policies.stage import StagePolicy
+from agileml.policies.report import Clocked
+from agileml.policies.stage import StagePolicy, Thresholds
 from agileml.protocol.messages import Version
 
 

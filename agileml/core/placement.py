@@ -7,36 +7,9 @@ stage 2 without work on reliable nodes (section 4.2.2 of the dissertation).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from agileml.policies.report import Footprint
 from agileml.protocol.messages import Table
-
-
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """Transient to reliable nodes: above `second` stage 2, above `third` stage 3."""
-
-    second: float = 1.0
-    third: float = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Footprint:
-    """Nodes that can be given something, longest running first."""
-
-    reliable: tuple[str, ...]
-    transient: tuple[str, ...]
-
-
-def stage_of(footprint: Footprint, thresholds: Thresholds) -> int:
-    """The stage for a footprint. Without reliable nodes there is nobody to serve from but the transient ones."""
-    transient, reliable = len(footprint.transient), len(footprint.reliable)
-    if not reliable:
-        return 3
-    ratio = transient / reliable
-    if ratio <= thresholds.second:
-        return 1
-    return 2 if ratio <= thresholds.third else 3
 
 
 def placed(footprint: Footprint, stage: int, now: Table, previous: Mapping[int, Sequence[str]]) -> Table:

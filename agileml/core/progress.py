@@ -5,20 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agileml.core.work import Plan
+from agileml.policies.report import Clocked
 from agileml.protocol.messages import Move, Progress, WorkDone
-
-
-@dataclass(slots=True)
-class Clocked:
-    """What was reported of one clock."""
-
-    chunks: int = 0
-    seconds: float = 0.0
-    pushed: int = 0
-    pulled: int = 0
-    backup: int = 0
-    loss_sum: float = 0.0
-    loss_count: int = 0
 
 
 @dataclass(slots=True)

@@ -13,9 +13,9 @@ from functools import partial
 import numpy as np
 
 from agileml.errors import NotFinite
+from agileml.params.declarations import Apply, Declarations, call
 from agileml.params.deltas import Delta, RowDelta, dense
 from agileml.params.layout import Array, Layout, State
-from agileml.trainer import Apply, Declarations, call
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,26 @@ from math import log
 from statistics import median
 from typing import ClassVar, Protocol, Self
 
-from agileml.core.placement import Footprint, Thresholds, stage_of
-from agileml.core.progress import Clocked
+from agileml.policies.report import Clocked, Footprint
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Transient to reliable nodes: above `second` stage 2, above `third` stage 3."""
+
+    second: float = 1.0
+    third: float = 15.0
+
+
+def stage_of(footprint: Footprint, thresholds: Thresholds) -> int:
+    """The stage for a footprint. Without reliable nodes there is nobody to serve from but the transient ones."""
+    transient, reliable = len(footprint.transient), len(footprint.reliable)
+    if not reliable:
+        return 3
+    ratio = transient / reliable
+    if ratio <= thresholds.second:
+        return 1
+    return 2 if ratio <= thresholds.third else 3
 
 
 @dataclass(frozen=True, slots=True)

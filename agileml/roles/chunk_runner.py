@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from agileml.errors import AgileMLError
+from agileml.params.declarations import Declarations
 from agileml.params.reads import MissingRows, RowsRead, Wanted
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
 from agileml.protocol.actions import Compute
 from agileml.protocol.messages import Entry
-from agileml.trainer import Declarations, Piece, Shard, Trainer, loss_of, preload, run_chunk, sample_of
+from agileml.trainer import Piece, Shard, Trainer, loss_of, preload, run_chunk, sample_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from agileml.core.work import Plan
 from agileml.params.commit import CommitRule
+from agileml.params.declarations import Declarations
 from agileml.params.layout import Layout, Params
 from agileml.params.view import ParamCache
 from agileml.protocol.actions import CONTROLLER, Action, Exit, Send
@@ -45,7 +46,7 @@ from agileml.protocol.messages import (
 from agileml.roles.chunk_runner import ChunkRunner, Done
 from agileml.roles.server import Server
 from agileml.roles.worker import Worker
-from agileml.trainer import Declarations, Shard, Trainer, initial_model
+from agileml.trainer import Shard, Trainer, initial_model
 
 Taker = Callable[[Any], None]
 """Takes messages of one kind."""

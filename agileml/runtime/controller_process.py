@@ -21,8 +21,8 @@ from agileml.core.events import (
     Send,
     Tick,
 )
-from agileml.core.progress import Clocked
 from agileml.errors import AgileMLError
+from agileml.policies.report import Clocked
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Warned
 from agileml.runtime.blob_store import Checkpoints

@@ -21,6 +21,9 @@ from agileml.runtime.role_specs import NodeRole
 
 T = TypeVar("T")
 
+REFUSED = 3
+"""Exit status of a node that the job did not admit."""
+
 HEARTBEATS = 4
 """In the time after which a silent node is given up."""
 

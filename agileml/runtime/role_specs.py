@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agileml.apps.registry import TrainerSource
-from agileml.core.placement import Thresholds
 from agileml.core.work import Plan
 from agileml.params.layout import Layout
-from agileml.policies.stage import StagePolicy
+from agileml.policies.stage import StagePolicy, Thresholds
 from agileml.roles.node import JobSettings
 from agileml.runtime.mailbox import Rendezvous
 from agileml.stopping import Stopping

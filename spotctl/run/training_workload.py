@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from agileml.core.events import Iteration
+from agileml.engines.attached import AttachedJob, kept
 from agileml.errors import AgileMLError
 from agileml.iteration_log import last_line_of, line_of
 from agileml.job import Counters, Job, Trained
 from agileml.join import SECRET_VARIABLE
-from agileml.runtime.attached_job import AttachedJob, kept
 from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import PricingDataError
 from pricing_data.units import SECOND

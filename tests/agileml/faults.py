@@ -18,16 +18,15 @@ from itertools import islice
 import numpy as np
 
 from agileml.core.events import ControllerSettings
-from agileml.core.placement import Thresholds
 from agileml.engines.sim.engine import Machines, Outcome, Simulation
 from agileml.engines.sim.network import Network
 from agileml.params.commit import CommitRule
+from agileml.params.declarations import Declarations
 from agileml.params.layout import Params
-from agileml.policies.stage import Learned
+from agileml.policies.stage import Learned, Thresholds
 from agileml.reference import iterate, model_digest
 from agileml.roles.node import JobSettings
 from agileml.runtime.results import model_of
-from agileml.trainer import Declarations
 from tests.agileml import toys
 from tests.agileml.targets import (
     AT_START,

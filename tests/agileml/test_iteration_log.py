@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from agileml.core.events import Iteration
-from agileml.core.progress import Clocked
 from agileml.errors import BadArgument
 from agileml.iteration_log import IterationLog, last_line_of, line_of
 from agileml.job import Counters, Trained
+from agileml.policies.report import Clocked
 from agileml.reference import model_digest
 
 SUMS = Clocked(chunks=4, seconds=0.3, pushed=100, pulled=200, backup=50, loss_sum=6.0, loss_count=4)

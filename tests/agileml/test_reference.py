@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from agileml.errors import BadArgument, NotFinite, TrainerFailed
+from agileml.params.declarations import Declarations
 from agileml.params.deltas import Aggregation
 from agileml.params.layout import Array, Params
 from agileml.params.view import Rows
 from agileml.reference import iterate, model_digest, run
-from agileml.trainer import Declarations, chunk_rng, initial_model
+from agileml.trainer import chunk_rng, initial_model
 from tests.agileml.models import same_bits
 from tests.agileml.toys import Decades, Largest, Momentum, Scripted
 

@@ -11,7 +11,7 @@ from agileml.apps import code
 from agileml.apps.mf import MatrixFactorization
 from agileml.apps.registry import BUILT_IN, TrainerSource, arguments_of, parse_arguments
 from agileml.errors import AgileMLError, BadArgument, BadTrainer, TrainerFailed, UnknownApp
-from agileml.trainer import Declarations
+from agileml.params.declarations import Declarations
 
 METHODS = """
     def init(self, rng): return {"w": 0}

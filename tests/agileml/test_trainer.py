@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from agileml.errors import AgileMLError, BadTrainer, NotFinite, TrainerFailed
+from agileml.params.declarations import Declarations
 from agileml.reference import run
-from agileml.trainer import Declarations, chunk_rng, init_rng, initial_model, plan_of, preload, sample_of
+from agileml.trainer import chunk_rng, init_rng, initial_model, plan_of, preload, sample_of
 from tests.agileml.toys import Decades, Largest, Momentum, Scripted
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.core.progress import Clocked
 from agileml.errors import AgileMLError
 from agileml.job import Counters
+from agileml.policies.report import Clocked
 from agileml.reference import model_digest, run
 from spotctl.analyses.train import check_nothing_lost
 from spotctl.show import train_tables

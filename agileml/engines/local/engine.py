@@ -11,12 +11,13 @@ from agileml.engines.local.processes import Machines
 from agileml.engines.script import Script
 from agileml.job import Job, Listener, Trained
 from agileml.params.commit import CommitRule
+from agileml.params.declarations import Declarations
 from agileml.params.layout import Layout
 from agileml.runtime.controller_client import Result
 from agileml.runtime.mailbox import Rendezvous
 from agileml.runtime.results import counted, model_of
 from agileml.runtime.role_specs import ControllerRole, NodeRole
-from agileml.trainer import Declarations, initial_model, plan_of
+from agileml.trainer import initial_model, plan_of
 
 SECRET_BYTES = 32
 

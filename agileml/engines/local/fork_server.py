@@ -20,11 +20,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from agileml.runtime.controller_process import ControllerProcess
-from agileml.runtime.node_process import NodeProcess
+from agileml.runtime.node_process import REFUSED, NodeProcess
 from agileml.runtime.role_specs import NodeRole, Role
-
-REFUSED = 3
-"""Status of a node that had to leave before it was taken in."""
 
 
 @dataclass(frozen=True, slots=True)

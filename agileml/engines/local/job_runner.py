@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
-from agileml.engines.local.fork_server import REFUSED, Gone
+from agileml.engines.local.fork_server import Gone
 from agileml.engines.local.processes import Machines
 from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, Machine, Script
 from agileml.errors import Unrecoverable
 from agileml.job import Listener
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.controller_client import ControllerClient, Result
+from agileml.runtime.node_process import REFUSED
 from agileml.runtime.results import Clocks
 from agileml.runtime.role_specs import ControllerRole, NodeRole
 

@@ -10,9 +10,9 @@ from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, 
 from agileml.engines.sim.engine import Machines, Outcome, Simulation
 from agileml.job import Job, Listener, Trained
 from agileml.params.commit import CommitRule
+from agileml.params.declarations import Declarations
 from agileml.runtime.results import Clocks, counted, model_of
 from agileml.stopping import Observation, Stopping
-from agileml.trainer import Declarations
 
 UNBOUNDED = 10**9
 """Clocks of a job that is stopped by something else."""

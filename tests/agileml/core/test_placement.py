@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.core.placement import Footprint, Thresholds, actives, placed, spread, stage_of
+from agileml.core.placement import actives, placed, spread
+from agileml.policies.report import Footprint
+from agileml.policies.stage import Thresholds, stage_of
 from agileml.protocol.messages import Table
 
 HOSTS = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from agileml.core.progress import Clocked, Ledger
+from agileml.core.progress import Ledger
 from agileml.core.work import Plan
+from agileml.policies.report import Clocked
 from agileml.protocol.messages import Move, Progress, WorkDone
 
 PLAN = Plan((4, 4), 0, 2)

@@ -11,13 +11,13 @@ import pytest
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.core.placement import Thresholds
-from agileml.core.progress import Clocked
 from agileml.engines.chaos import Chaos
 from agileml.engines.sim.engine import Machines
 from agileml.engines.sim.job_runner import SimulatedEngine
 from agileml.errors import BadTrainer, TrainerFailed
 from agileml.job import Job, Trained
+from agileml.policies.report import Clocked
+from agileml.policies.stage import Thresholds
 from agileml.reference import model_digest, run
 from agileml.roles.node import JobSettings
 from agileml.runtime.results import Clocks

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from agileml.params.commit import CommitRule
+from agileml.params.declarations import Declarations
 from agileml.params.deltas import Delta, RowDelta, assigned
 from agileml.params.layout import Layout, State
-from agileml.trainer import Declarations
 from tests.agileml.models import same_bits
 from tests.agileml.toys import Decades, Largest, Momentum
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.core.placement import Footprint, Thresholds
-from agileml.core.progress import Clocked
-from agileml.policies.stage import ByRatio, Fixed, Learned, Observed, StagePolicy
+from agileml.policies.report import Clocked, Footprint
+from agileml.policies.stage import ByRatio, Fixed, Learned, Observed, StagePolicy, Thresholds
 from tests.agileml.stage_trials import Trial
 
 SUMS = Clocked(pushed=100, pulled=100, backup=50)

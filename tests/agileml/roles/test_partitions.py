@@ -10,11 +10,11 @@ import pytest
 
 from agileml.errors import InvalidTransition
 from agileml.params.commit import CommitRule
+from agileml.params.declarations import Declarations
 from agileml.params.deltas import ADD, RowDelta, assigned
 from agileml.params.layout import Layout, State
 from agileml.protocol.messages import Entry, Patch, PendingPush, Tally, Version, Waiting
 from agileml.roles.partitions import BackedUp, Pending, Served, keep_from
-from agileml.trainer import Declarations
 from tests.agileml.toys import Decades
 
 RULE = CommitRule(Layout.cut({"w": np.zeros(3, np.float32)}, 1), Declarations.of(Decades()))

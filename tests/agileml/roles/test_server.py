@@ -8,6 +8,7 @@ import pytest
 from agileml.core.work import Plan
 from agileml.errors import InvalidTransition
 from agileml.params.commit import CommitRule
+from agileml.params.declarations import Declarations
 from agileml.params.deltas import Delta, RowDelta
 from agileml.params.layout import Layout
 from agileml.params.reads import Wanted
@@ -37,7 +38,6 @@ from agileml.protocol.messages import (
     Waiting,
 )
 from agileml.roles.server import Server
-from agileml.trainer import Declarations
 from tests.agileml.toys import Decades
 
 PLAN = Plan((2, 2), 0, 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agileml.core.events import Iteration, Lost
-from agileml.core.progress import Clocked
+from agileml.policies.report import Clocked
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Warned
 from agileml.runtime import controller_client

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from agileml.core.events import Iteration
-from agileml.core.progress import Clocked
 from agileml.core.work import Plan
 from agileml.job import Counters
 from agileml.params.layout import State
+from agileml.policies.report import Clocked
 from agileml.protocol.actions import Save
 from agileml.protocol.messages import Tally, Version
 from agileml.runtime import controller_process

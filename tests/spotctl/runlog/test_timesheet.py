@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agileml.core.events import Iteration
-from agileml.core.progress import Clocked
+from agileml.policies.report import Clocked
 from pricing_data.units import SECOND
 from spotctl.runlog.events import Moment, Stretch
 from spotctl.runlog.timesheet import Timesheet

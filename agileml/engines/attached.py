@@ -6,27 +6,24 @@ controller's memory, checkpoints. The secret is not in it.
 
 from __future__ import annotations
 
-import pickle
-from dataclasses import replace
 from pathlib import Path
 
 from agileml.engines.local.engine import controller_role, node_role, trained
 from agileml.engines.local.fork_server import Gone
 from agileml.engines.local.processes import Machines
-from agileml.errors import Refused, Unrecoverable
+from agileml.errors import Unrecoverable
 from agileml.job import Job, Listener, Trained
 from agileml.params.commit import CommitRule
+from agileml.params.declarations import Declarations
 from agileml.params.layout import Layout, Params
 from agileml.protocol.actions import CONTROLLER
+from agileml.runtime.attach import publish
 from agileml.runtime.blob_store import Checkpoints
 from agileml.runtime.controller_client import ControllerClient
 from agileml.runtime.mailbox import Rendezvous
-from agileml.runtime.node_process import NodeProcess
 from agileml.runtime.results import Clocks, model_of
-from agileml.runtime.role_specs import NodeRole
-from agileml.trainer import Declarations, initial_model, plan_of
+from agileml.trainer import initial_model, plan_of
 
-ROLE_FILE = "node.role"
 RESTARTS = 5
 """How often the controller may be started again without a clock finished in between."""
 
@@ -43,7 +40,7 @@ class AttachedJob:
         layout = Layout.cut(initial_model(trainer, job.settings.seed), job.settings.partitions)
         self._rule = CommitRule(layout, Declarations.of(trainer))
         rendezvous = Rendezvous(folder, secret)
-        _publish(node_role(job, self._plan, layout, Rendezvous(folder, b"")))
+        publish(node_role(job, self._plan, layout, Rendezvous(folder, b"")))
         self._role = controller_role(job, self._plan, rendezvous)
         self._restarts = 0
         self._client = ControllerClient(rendezvous, Clocks(listener, last_clock))
@@ -96,21 +93,3 @@ def kept(job: Job, folder: Path) -> tuple[int, Params] | None:
     )
     versions = [checkpoints.load(partition, clocks[0]) for partition in range(job.settings.partitions)]
     return clocks[0], model_of(rule, versions)
-
-
-def _publish(role: NodeRole) -> None:
-    path = role.rendezvous.folder / ROLE_FILE
-    part = path.with_suffix(".part")
-    part.write_bytes(pickle.dumps(role))
-    part.replace(path)
-
-
-def join(folder: Path, secret: bytes, name: str, *, reliable: bool) -> bool:
-    """Be a node of the job until it says to leave; whether it had been taken in."""
-    path = folder / ROLE_FILE
-    try:
-        role: NodeRole = pickle.loads(path.read_bytes())  # noqa: S301 - written by the job's head, in its own folder
-    except OSError as error:
-        raise Refused(f"no job is to be joined in {folder}: {error.strerror}") from error
-    rendezvous = Rendezvous(folder, secret)
-    return NodeProcess(replace(role, name=name, reliable=reliable, rendezvous=rendezvous)).run()
