@@ -58,7 +58,9 @@ def launch(
 
     Example: spotctl launch job.yaml --yes --max-cost 5
     """
+    from spotctl import wiring
     from spotctl.files.job.reader import load
+    from spotctl.planning.planner import When, plan_jobs
     from spotctl.run import concurrent_runs, runs
     from spotctl.show import plan_tables
 
@@ -68,8 +70,8 @@ def launch(
         runs.check_launchable(spec)
     concurrent_runs.check_together(specs)
     limit = runs.parse_max_cost(max_cost)
-    moment = runs.market_moment(specs[0], session.settings)
-    plans = concurrent_runs.planned(specs, session.settings, moment, time.time_ns() // 1000)
+    when = When(time.time_ns() // 1000, runs.market_now(specs, session.settings))
+    plans = plan_jobs(specs, session.settings, wiring.library(session.settings), when).plans
     if dry_run and json_:
         answers = [plan_tables.answer(found) for found in plans]
         session.answer_json(answers[0] if len(answers) == 1 else answers)

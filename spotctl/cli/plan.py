@@ -30,33 +30,34 @@ def plan(
     """Show which machines would be rented and why, from the stored prices: no credentials, no network, nothing rented.
 
     Gavel's policy, by the job's objective, deadline and budget, says which kinds of machines; the job's strategy says
-    which markets, at which bids, how many. Without prices of today, the newest there are.
+    which markets, at which bids, how many. Uses the most recent stored prices.
 
     Exit codes: 3 if nothing does the job in time, 4 if it costs more than its budget.
 
     Example: spotctl plan job.yaml --explain
     """
-    from datetime import datetime
-
+    from pricing_data.units import HOUR, parse_duration, parse_time
     from spotctl import wiring
-    from spotctl.planning import inputs
-    from spotctl.planning.learning.read import lessons
-    from spotctl.planning.plan import plan as planned
+    from spotctl.files.job.reader import load
+    from spotctl.files.job.spec import check_names
+    from spotctl.planning.planner import When, plan_jobs
+    from spotctl.run import runs
     from spotctl.show import plan_tables
 
     session: Session = context.obj
-    here = datetime.now().astimezone().tzinfo
-    assert here is not None
-    clock = inputs.Clock(time.time_ns() // 1000, here)
-    library = wiring.library(session.settings)
-    asked = inputs.asked(
-        files, library, at, hours, clock, lambda specs: lessons(session.settings, library, specs, clock.now)
+    specs = [load(file) for file in files]
+    check_names(specs)
+    when = When(
+        time.time_ns() // 1000,
+        runs.market_now(specs, session.settings),
+        parse_time(at) if at else None,
+        parse_duration(hours) / HOUR if hours else None,
     )
-    plans = planned(asked.jobs, asked.known)
+    planned = plan_jobs(specs, session.settings, wiring.library(session.settings), when)
     if json_:
-        answers = [plan_tables.answer(one) for one in plans]
+        answers = [plan_tables.answer(one) for one in planned.plans]
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
-    for one in plans:
+    for one in planned.plans:
         session.out.print(plan_tables.shown(one, session.out.width, explain=explain))
-    session.remark(*asked.remarks)
+    session.remark(*planned.remarks)

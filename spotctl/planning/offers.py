@@ -195,10 +195,11 @@ def why_unusable(board: Board, row: int) -> tuple[Market, str]:
     if age < 0:
         return market, "no price is known from before that moment"
     if age > STALE_AFTER:
-        return market, f"stale: its last price is {_span(age)} old (spotctl prices fetch brings newer ones)"
+        return market, f"stale: its last price is {age_text(age)} old (spotctl prices fetch brings newer ones)"
     return market, f"the on-demand price of {market.instance_type} in {market.region} is not known"
 
 
-def _span(micros: int) -> str:
+def age_text(micros: int) -> str:
+    """An age in whole hours, or from two days on in days."""
     days = micros / (24 * HOUR)
     return f"{days:.0f} days" if days >= 2 else f"{micros / HOUR:.0f} hours"

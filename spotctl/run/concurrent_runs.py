@@ -8,9 +8,9 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from spotctl.errors import BadRequest
+from spotctl.files.job.spec import check_names
 from spotctl.run import runs
 from spotctl.run.runs import Ending, Watching
-from spotctl.wiring import library
 
 if TYPE_CHECKING:
     from spotctl.config import Settings
@@ -29,23 +29,11 @@ class Launched:
 
 def check_together(specs: Sequence[JobSpec]) -> None:
     """Refuses jobs that cannot run on one local market at one time."""
-    names = [spec.name for spec in specs]
-    if double := next((name for name in names if names.count(name) > 1), None):
-        raise BadRequest(f"two of the files describe a job named {double!r}; jobs that run side by side need two names")
+    check_names(specs)
     markets = {(spec.local.speed, spec.local.start, spec.local.seed) for spec in specs}
     if len(markets) > 1:
-        raise BadRequest(
-            f"{', '.join(names)}: local.speed, start or seed differ; jobs that run side by side share one market"
-        )
-
-
-def planned(specs: Sequence[JobSpec], settings: Settings, moment: int, before: int) -> list[JobPlan]:
-    """What is rented for jobs that begin together at a moment, after what was taught by runs that ended `before`."""
-    from spotctl.planning.learning.read import lessons
-    from spotctl.run.terms import plans_of
-
-    known = library(settings)
-    return plans_of(specs, known, moment, lessons(settings, known, specs, before))
+        names = ", ".join(spec.name for spec in specs)
+        raise BadRequest(f"{names}: local.speed, start or seed differ; jobs that run side by side share one market")
 
 
 def launch(

@@ -10,9 +10,10 @@ from __future__ import annotations
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,7 +104,8 @@ def launch(
         journal = Journal(log, run, provider.now)
         budget = min((limit for limit in (spec.budget, max_cost) if limit is not None), default=None)
         kept = {**written(spec), **({} if budget is None else {"budget": _dollars(budget)})}
-        journal.write(RunBegan(spec.name, provider.name, kept, str(folder), _wall_us()))
+        deadline = _deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
+        journal.write(RunBegan(spec.name, provider.name, kept, str(folder), _wall_us(), deadline))
         return _conduct(journal, provider, settings, watching, plan)
 
 
@@ -256,24 +258,36 @@ def parse_max_cost(text: str) -> int | None:
     return parse_usd(text, "--max-cost") if text else None
 
 
-def market_moment(spec: JobSpec, settings: Settings) -> int:
-    """When on the local market a job that is launched now begins."""
+def market_now(specs: Sequence[JobSpec], settings: Settings) -> int | None:
+    """The local market's time while machines run on it; None if the next launch starts the market again."""
     from spotctl.machines.base import MachineState
-    from spotctl.run.terms import market_start
 
-    provider = local_provider(settings, spec)
+    if not all(spec.is_local for spec in specs):
+        return None
+    provider = local_provider(settings, specs[0])
     if provider.has_begun and any(one.state is not MachineState.GONE for one in provider.list({})):
         return provider.now()
-    return market_start(library(settings)) if spec.local.start is None else spec.local.start
+    return None
 
 
-def planned(spec: JobSpec, settings: Settings, moment: int, before: int | None = None) -> JobPlan:
-    """What is rented for a job that begins at a moment, after what its runs taught that were over `before`."""
+def _deadline_of(spec: JobSpec, moment: int) -> int | None:
+    from spotctl.planning.planner import computer_zone
+
+    return None if spec.deadline is None else spec.deadline.moment(moment, computer_zone())
+
+
+def plan_of_run(began: RunBegan, settings: Settings, started: int) -> JobPlan:
+    """The plan of a run that has begun: every process that works on the run makes the same one."""
     from spotctl.planning.learning.read import lessons
-    from spotctl.run.terms import plan_of
+    from spotctl.planning.planner import market_data
+    from spotctl.planning.request import PlanRequest, plans_of
 
-    known = library(settings)
-    return plan_of(spec, known, moment, lessons(settings, known, (spec,), _wall_us() if before is None else before))
+    spec, known = restored(began.spec, settings.home), library(settings)
+    deadlines = {} if began.deadline is None else {spec.name: began.deadline}
+    request = PlanRequest((spec,), started, UTC, deadlines=deadlines)
+    learnt = lessons(settings, known, (spec,), began.wall_us)
+    (found,) = plans_of(request, market_data(known, (spec,)), learnt)
+    return found
 
 
 def _conduct(
@@ -288,7 +302,7 @@ def _conduct(
             resume_state.take_up(spec, Path(began.folder), paths.kept(spec.name))
     at = Whereabouts(paths.cache, paths.results(journal.state.run), watching.heard)
     # Made when it is needed: who only gives everything back needs none.
-    plan = cache(lambda: made or planned(spec, settings, journal.state.started, began.wall_us))
+    plan = cache(lambda: made or plan_of_run(began, settings, journal.state.started))
     with closing(work_of(journal.state, spec, provider, plan, at)) as work:
         executor = Executor(journal, provider, work, pace, Patience())
         brief = brief_of(spec, journal, provider, plan, pace)
@@ -316,10 +330,10 @@ def _keep(spec: JobSpec, state: RunState, ended: RunEnded, place: Path) -> None:
 def begin_market(spec: JobSpec, settings: Settings) -> None:
     """Sets the market's clock, unless other jobs run on it: then this one joins them."""
     from spotctl.machines.local import MarketBusy
-    from spotctl.run.terms import market_start
+    from spotctl.planning.planner import local_market_start
 
     provider, start = local_provider(settings, spec), spec.local.start
-    moment = market_start(library(settings)) if start is None else start
+    moment = local_market_start(library(settings)) if start is None else start
     try:
         provider.begin(moment, spec.local.speed)
     except MarketBusy:

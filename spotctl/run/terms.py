@@ -2,66 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC
-
 from agileml.apps.registry import TrainerSource
 from agileml.job import Job
 from agileml.roles.node import JobSettings
 from agileml.stopping import Convergence, Stopping
-from pricing_data.library import Library, Selection
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import DAY, HOUR, SECOND
+from pricing_data.units import HOUR, SECOND
 from spotctl.files.job.spec import JobSpec, Training
 from spotctl.machines.base import CloudProvider
-from spotctl.planning.inputs import hazards
-from spotctl.planning.learning.inform import NOTHING_LEARNT, evidence_of, hours_of, informed
-from spotctl.planning.learning.values import Learnt
-from spotctl.planning.offers import Board
-from spotctl.planning.plan import plan
 from spotctl.planning.regimes import billing_of
-from spotctl.planning.values import Job as PlannedJob
-from spotctl.planning.values import JobPlan, Known
+from spotctl.planning.values import JobPlan
 from spotctl.run.reconcile import Terms
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Planned
 
-LEARNT = 14 * DAY
-"""How much of the local history lies before a run that does not say where it begins: strategies learn from it."""
-
 CHECKPOINT_CLOCKS = 10
 HEARTBEAT_SECONDS = 5.0
 """Machines share this computer's processors, and start up while others work."""
-
-
-def market_start(known: Library) -> int:
-    """Where the local market begins unless a job says otherwise."""
-    markets = known.require(Selection(clouds=("local",)))
-    return min(series.first for series in known.table(markets)) + LEARNT
-
-
-def plan_of(spec: JobSpec, known: Library, moment: int, learnt: Mapping[str, Learnt] = NOTHING_LEARNT) -> JobPlan:
-    """What is rented for a job that begins at a moment; whoever goes on with its run plans the same."""
-    (found,) = plans_of([spec], known, moment, learnt)
-    return found
-
-
-def plans_of(
-    specs: Sequence[JobSpec], known: Library, moment: int, learnt: Mapping[str, Learnt] = NOTHING_LEARNT
-) -> list[JobPlan]:
-    """The same for jobs that begin side by side: one allocation over all."""
-    clouds = tuple(dict.fromkeys(cloud for spec in specs for cloud in spec.resources.clouds))
-    table = known.table(known.require(Selection(clouds=clouds)))
-    board = Board.of(table, known.catalog, moment)
-    told = Known(board, hazards(known, clouds, moment, evidence_of(learnt)))
-    jobs = [_to_plan(spec, moment, learnt.get(spec.name)) for spec in specs]
-    return plan(jobs, informed(told, {spec.name: spec for spec in specs}, learnt))
-
-
-def _to_plan(spec: JobSpec, moment: int, learnt: Learnt | None) -> PlannedJob:
-    deadline = None if spec.deadline is None else spec.deadline.moment(moment, UTC)
-    return PlannedJob(spec, deadline, hours_of(spec, learnt))
 
 
 def terms_of(found: JobPlan) -> Terms:

@@ -26,13 +26,18 @@ MarketText = Annotated[Market, PlainValidator(_market), PlainSerializer(str)]
 
 @dataclass(frozen=True, slots=True)
 class RunBegan:
-    """A run of a job begins; `spec` is the job as it was read, `folder` where its processes meet."""
+    """A run of a job begins; `spec` is the job as it was read, `folder` where its processes meet.
+
+    `deadline` is the moment that the job's deadline meant at launch, in the provider's time (microseconds UTC). Logs
+    of earlier versions have none: there, a time of day was read as UTC.
+    """
 
     job: str
     provider: str
     spec: dict[str, Any]
     folder: str
     wall_us: int
+    deadline: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

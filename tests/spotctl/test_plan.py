@@ -129,7 +129,7 @@ def test_stale_and_missing_prices_are_named(tmp_path: Path) -> None:
     assert "stale: its last price is 3 days old" in told["aws/us-east-1/us-east-1a/m4.xlarge"]
     newest = spotctl("plan", file)
     assert newest.code == 0
-    assert "prices as of 2026-01-09T23:00:00Z, the newest there are" in newest.error
+    assert "prices as of 2026-01-09T23:00:00Z, the most recent stored ones" in newest.error
     late = spotctl("plan", file, "--at", "2026-03-01")
     assert (late.code, "none of the 2 markets that fit can be used" in late.error) == (3, True)
     file.write_text(file.read_text().replace("[aws]", "[gcp]"))

@@ -214,7 +214,12 @@ class JobFile(Part):
         "What is best; min-cost-slo needs a deadline and makespan-within-budget a budget. min-cost if left out.",
         "min-cost",
     )
-    deadline: forms.Deadline | None = _key("When it must be done: so long after the launch, or a time of day.", "10h")
+    deadline: forms.Deadline | None = _key(
+        "Latest finish: a time after launch (10h), or the next such time of day (22:00) in the time zone of the"
+        " computer that launches the job. On the local market, market time counts.",
+        "10h",
+        "22:00",
+    )
     hours: forms.Span | None = _key("How long all its machines take undisturbed, where nothing else says.", "8h")
     budget: forms.Money | None = _key("Spending ends before it is passed.", "25 USD")
     throughputs: dict[forms.TypeName, forms.Positive] | None = _key(

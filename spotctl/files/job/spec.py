@@ -6,7 +6,7 @@ beside itself was found from the file's own folder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta, tzinfo
 from enum import StrEnum
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from pricing_data.units import MINUTE, to_datetime, to_micros
+from spotctl.errors import BadRequest
 
 Number = TypeVar("Number", int, float)
 
@@ -242,3 +243,10 @@ class JobSpec:
     def is_local(self) -> bool:
         """Whether it runs on the market of this computer alone."""
         return self.resources.clouds == ("local",)
+
+
+def check_names(specs: Sequence[JobSpec]) -> None:
+    """Refuses two jobs with one name: plans and runs are kept by name."""
+    names = [spec.name for spec in specs]
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise BadRequest(f"two of the files describe a job named {double!r}; give each job its own name")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,15 @@ from spotctl.files.job.writer import written
 from spotctl.machines.base import Machine, Payload
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed, Warnings
+from spotctl.planning.learning.inform import NOTHING_LEARNT
+from spotctl.planning.learning.values import Learnt
+from spotctl.planning.planner import market_data
+from spotctl.planning.request import PlanRequest, plans_of
 from spotctl.planning.values import JobPlan
 from spotctl.run.execute import Executor, Journal, Patience
 from spotctl.run.reconcile import Pace, Terms
 from spotctl.run.service import Brief, Limits, Runner
-from spotctl.run.terms import expectation, plan_of, tariff_of, terms_of
+from spotctl.run.terms import expectation, tariff_of, terms_of
 from spotctl.run.workload import DONE, Verdict
 from spotctl.runlog.events import Moment, Progressed, RentIntended, RunBegan, Stretch
 from spotctl.runlog.state import EVICTED, Held, RunState
@@ -175,6 +180,12 @@ def nights(
 
 def _plain(known: Library) -> Callable[[JobSpec, int], JobPlan]:
     return lambda spec, moment: plan_of(spec, known, moment)
+
+
+def plan_of(spec: JobSpec, known: Library, moment: int, learnt: Mapping[str, Learnt] = NOTHING_LEARNT) -> JobPlan:
+    """The plan of a job that begins at a moment of market time."""
+    (found,) = plans_of(PlanRequest((spec,), moment, UTC), market_data(known, (spec,)), learnt)
+    return found
 
 
 def _night(

@@ -24,9 +24,8 @@ from spotctl.ledger import NANO_SECONDS_PER_DOLLAR
 from spotctl.ledger.read import read
 from spotctl.planning.learning.read import lessons
 from spotctl.planning.values import JobPlan
-from spotctl.run.terms import plan_of
 from spotctl.runlog.state import fold
-from tests.spotctl.ledger.histories import Truth, nights
+from tests.spotctl.ledger.histories import Truth, nights, plan_of
 
 
 def missed(home: Path, count: int, seed: int, truth: Truth) -> list[tuple[float, float]]:

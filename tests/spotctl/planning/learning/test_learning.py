@@ -15,19 +15,18 @@ from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.config import Settings
 from spotctl.files.job import reader
 from spotctl.ledger.read import read
-from spotctl.planning import inputs
 from spotctl.planning.learning import Learnt, Observed, learn, observed
 from spotctl.planning.learning.inform import evidence_of
 from spotctl.planning.learning.observe import Cell
 from spotctl.planning.learning.read import lessons
-from spotctl.run.terms import plan_of
+from spotctl.planning.request import hazards
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Event
 from spotctl.runlog.state import fold
 from spotctl.runlog.store import Row
 from tests.spotctl.cli import spotctl
-from tests.spotctl.ledger.histories import FIRST_NIGHT, JOB, Truth
+from tests.spotctl.ledger.histories import FIRST_NIGHT, JOB, Truth, plan_of
 from tests.spotctl.planning.learning.closer import missed
 
 VCPUS = {"small": 4.0, "large": 8.0}
@@ -109,12 +108,11 @@ def test_an_eviction_that_the_price_explains_is_no_hazard(price: int, counts: bo
     assert bool(replayed.evidence) == counts
 
 
-def test_evictions_that_runs_met_are_a_hazard_of_the_market(tmp_path: Path) -> None:
+def test_evictions_of_own_runs_give_the_market_a_hazard() -> None:
     one = observed(events(SMALL, "evicted", 50), no_prices())
     assert one is not None
-    known = Library(PriceStore(tmp_path))
-    assert inputs.hazards(known, ("aws",), AT)(SMALL) is None
-    met = inputs.hazards(known, ("aws",), AT, evidence_of({"job": learnt_of(one)}))(SMALL)
+    assert hazards((), AT)(SMALL) is None
+    met = hazards((), AT, evidence_of({"job": learnt_of(one)}))(SMALL)
     assert met is not None
     assert met.rate[0] == pytest.approx(1 / 4)
 

@@ -1,0 +1,97 @@
+"""Plans jobs from what is stored: reads prices, earlier runs and the time zone for the pure `plans_of`."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from pricing_data.library import Library, Selection
+from spotctl.files.job.spec import JobSpec
+from spotctl.planning.learning.read import lessons
+from spotctl.planning.request import MarketData, PlanRequest, beginning, plans_of, replay_start
+from spotctl.planning.values import JobPlan
+
+if TYPE_CHECKING:
+    from spotctl.config import Settings
+
+_LOCALTIME = Path("/etc/localtime")
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plans of some jobs, and remarks on the data they rest on."""
+
+    plans: list[JobPlan]
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """For which moment to plan.
+
+    `now` is this computer's clock, and `market_now` the local market's time while machines run there. `at` is a moment
+    that the user names instead, `hours` the user's estimate of a job's length.
+    """
+
+    now: int
+    market_now: int | None = None
+    at: int | None = None
+    hours: float | None = None
+
+
+def plan_jobs(specs: Sequence[JobSpec], settings: Settings, library: Library, when: When) -> Planned:
+    """Plans for jobs that begin together, with what their earlier runs measured."""
+    data = market_data(library, specs)
+    begin = beginning(specs, data.table, when.now, when.market_now, when.at)
+    learnt = lessons(settings, library, specs, when.now)
+    request = PlanRequest(tuple(specs), begin.at, computer_zone(), when.hours)
+    measured = tuple(f"{name}: {words}" for name, one in learnt.items() for words in one.words())
+    return Planned(plans_of(request, data, learnt), begin.remarks + measured)
+
+
+def market_data(library: Library, specs: Sequence[JobSpec]) -> MarketData:
+    """Everything stored about the clouds that jobs may use; an empty table if that is nothing."""
+    clouds = tuple(dict.fromkeys(cloud for spec in specs for cloud in spec.resources.clouds))
+    with _without_garbage_collection():
+        table, catalog = library.table(library.select(Selection(clouds=clouds))), library.catalog
+    figures = tuple(one for cloud in clouds for one in library.store.interruptions(cloud))
+    return MarketData(table, catalog, figures)
+
+
+def local_market_start(library: Library) -> int:
+    """Where the local market begins unless a job sets `local.start`."""
+    return replay_start(library.table(library.require(Selection(clouds=("local",)))))
+
+
+def computer_zone() -> tzinfo:
+    """The computer's time zone with its daylight-saving rules, from TZ or /etc/localtime; else its current offset."""
+    name = os.environ.get("TZ", "").removeprefix(":")
+    try:
+        if name:
+            return ZoneInfo(name)
+        with _LOCALTIME.open("rb") as file:
+            return ZoneInfo.from_file(file)
+    except (OSError, ValueError):
+        # TZ may also hold a POSIX rule, such as CET-1CEST, or nothing that is installed here.
+        offset = datetime.now().astimezone().tzinfo
+        assert offset is not None
+        return offset
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Markets are read by tens of thousands and all stay: collecting would double the time to read them."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

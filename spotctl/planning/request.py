@@ -1,0 +1,131 @@
+"""From jobs and market data to plans: the one path of `plan`, `launch`, `launch --dry-run` and a resumed run. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from types import MappingProxyType
+
+from bidbrain.eviction.hazard import Evidence, Hazard, hazard_of
+from pricing_data.catalog import Catalog
+from pricing_data.interruptions import Interruption
+from pricing_data.market import Market
+from pricing_data.store.table import PriceTable
+from pricing_data.units import DAY, format_time
+from spotctl.errors import BadRequest
+from spotctl.files.job.spec import JobSpec
+from spotctl.planning.learning.inform import NOTHING_LEARNT, evidence_of, hours_of, informed
+from spotctl.planning.learning.values import Learnt
+from spotctl.planning.market_history import HazardOf
+from spotctl.planning.offers import STALE_AFTER, Board, age_text
+from spotctl.planning.plan import plan
+from spotctl.planning.values import Job, JobPlan, Known
+
+LEARNING_PERIOD = 14 * DAY
+"""How much price history lies before the default start of the local market: strategies learn from it."""
+
+UNRESOLVED: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class MarketData:
+    """Price histories of some clouds, the catalog, and published interruption figures."""
+
+    table: PriceTable
+    catalog: Catalog
+    interruptions: tuple[Interruption, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """When jobs begin, in market time, and what the user should know about that moment."""
+
+    at: int
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """Jobs that get one allocation.
+
+    `at` is when they begin, in market time. `zone` is the time zone of a deadline such as `22:00`. `hours` is the
+    user's estimate of how long each job keeps all its machines busy. `deadlines`, by job name, are moments that were
+    resolved when the job was launched: a run that is resumed in another time zone keeps them.
+    """
+
+    specs: tuple[JobSpec, ...]
+    at: int
+    zone: tzinfo
+    hours: float | None = None
+    deadlines: Mapping[str, int] = field(default_factory=lambda: UNRESOLVED)
+
+
+def plans_of(request: PlanRequest, data: MarketData, learnt: Mapping[str, Learnt] = NOTHING_LEARNT) -> list[JobPlan]:
+    """A plan for each job, from what was known before `request.at`; `learnt` is what earlier runs measured."""
+    known = Known(
+        Board.of(data.table, data.catalog, request.at), hazards(data.interruptions, request.at, evidence_of(learnt))
+    )
+    jobs = [_job(spec, request, learnt.get(spec.name)) for spec in request.specs]
+    return plan(jobs, informed(known, {spec.name: spec for spec in request.specs}, learnt))
+
+
+def _job(spec: JobSpec, request: PlanRequest, learnt: Learnt | None) -> Job:
+    deadline = request.deadlines.get(spec.name)
+    if deadline is None and spec.deadline is not None:
+        deadline = spec.deadline.moment(request.at, request.zone)
+    return Job(spec, deadline, request.hours or hours_of(spec, learnt))
+
+
+def beginning(
+    specs: Sequence[JobSpec], table: PriceTable, now: int, market_now: int | None = None, at: int | None = None
+) -> Beginning:
+    """When jobs begin: `at` if given, else now, or at the newest price if prices are stale.
+
+    On the local market that is the market's current time while machines run there (`market_now`), else the start of
+    the replay.
+    """
+    if at is not None:
+        return Beginning(at)
+    if not len(table):
+        return Beginning(now)
+    if all(spec.is_local for spec in specs):
+        return _on_local_market(specs, table, market_now)
+    newest = int(table.times.max())
+    if now - newest <= STALE_AFTER:
+        return Beginning(now)
+    old = age_text(now - newest)
+    return Beginning(
+        newest,
+        (f"prices as of {format_time(newest)}, the most recent stored ones, {old} old (update: spotctl prices fetch)",),
+    )
+
+
+def _on_local_market(specs: Sequence[JobSpec], table: PriceTable, market_now: int | None) -> Beginning:
+    if market_now is not None:
+        return Beginning(market_now, (f"prices as of {format_time(market_now)}, the current time of the local market",))
+    starts = {replay_start(table) if spec.local.start is None else spec.local.start for spec in specs}
+    if len(starts) > 1:
+        moments = ", ".join(map(format_time, sorted(starts)))
+        raise BadRequest(f"the jobs' local markets begin at different moments, {moments}: give one of them as --at")
+    start = starts.pop()
+    return Beginning(start, (f"prices as of {format_time(start)}, where the replay of the synthetic market begins",))
+
+
+def replay_start(table: PriceTable) -> int:
+    """Where the local market begins unless a job sets `local.start`."""
+    return int(table.times[table.starts[:-1]].min()) + LEARNING_PERIOD
+
+
+def hazards(interruptions: Sequence[Interruption], at: int, evidence: Sequence[Evidence] = ()) -> HazardOf:
+    """Eviction rates beyond price crossings: from figures published up to a moment and from evictions of own runs."""
+    figures: dict[tuple[str, str, str], list[Interruption]] = defaultdict(list)
+    for one in interruptions:
+        if one.as_of <= at:
+            figures[one.market.cloud, one.market.region, one.market.instance_type].append(one)
+
+    def hazard(market: Market) -> Hazard | None:
+        return hazard_of(market, evidence, figures.get((market.cloud, market.region, market.instance_type), ()))
+
+    return hazard

@@ -1,0 +1,87 @@
+"""`plan` and `launch --dry-run` answer alike, and a run keeps the deadline that its launch resolved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pricing_data.units import parse_time
+from spotctl.config import Settings
+from spotctl.files.job.reader import loads
+from spotctl.files.job.writer import written
+from spotctl.run.runs import plan_of_run
+from spotctl.runlog.events import RunBegan
+from tests.spotctl.cli import spotctl
+from tests.spotctl.launches import command, state_of
+
+ZONES = ("UTC", "Asia/Tokyo", "America/Los_Angeles", "Europe/Berlin")
+clocks = st.builds("{:02}:{:02}".format, st.integers(0, 23), st.integers(0, 59)).map('deadline: "{}"\n'.format)
+deadlines = st.just("") | clocks | st.sampled_from(["deadline: 20m\n", "deadline: 10h\n", "deadline: 2d\n"])
+kinds = st.sampled_from(
+    [
+        "kind: agileml\napp: mf\nstop: {clocks: 500}\nthroughputs: {c4.xlarge: 40}\n"
+        "resources: {clouds: [local], machines: 4..16}\n",
+        "kind: agileml\napp: mf\nstop: {minutes: 90}\nresources: {clouds: [local], machines: ..8, types: [m3.*]}\n",
+        "kind: command\nrun: 'true'\nnodes: 3\nhours: 5h\nresources: {clouds: [local]}\n",
+        "kind: command\nrun: 'true'\ncheckpoint: {path: ckpt}\nresources: {clouds: [local], types: {vcpus: 4..8}}\n",
+    ]
+)
+others = st.lists(
+    st.sampled_from(["budget: 0.30 USD\n", "budget: 25 USD\n", "local: {start: 2026-01-22T03:30:00Z}\n"]),
+    unique_by=lambda line: line.partition(":")[0],
+).map("".join)
+strategies = st.sampled_from(["", "strategy: proteus\n", "strategy: on-demand\n", "strategy: lookahead\n"])
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.builds("name: job\n{}{}{}{}".format, kinds, deadlines, others, strategies), st.sampled_from(ZONES))
+def test_plan_and_launch_make_the_same_plan(tmp_path: Path, job: str, zone: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(job)
+    planned = spotctl("plan", file, "--json", TZ=zone)
+    previewed = spotctl("launch", file, "--dry-run", "--json", TZ=zone)
+    assert (planned.code, planned.out) == (previewed.code, previewed.out)
+    if planned.code != 0:
+        assert planned.error == previewed.error
+
+
+@pytest.mark.parametrize(
+    ("zone", "moment"),
+    [("UTC", "22:00"), ("Asia/Tokyo", "13:00"), ("America/Los_Angeles", "06:00"), ("Europe/Berlin", "21:00")],
+)
+def test_a_time_of_day_is_read_in_the_users_time_zone(tmp_path: Path, zone: str, moment: str) -> None:
+    """The local market begins at midnight UTC."""
+    file = command(tmp_path, "true")
+    file.write_text(file.read_text() + "hours: 1h\ndeadline: '22:00'\n")
+    shown = spotctl("launch", file, "--dry-run", TZ=zone)
+    assert f"deadline   2026-01-15T{moment}:00Z" in shown.out
+
+
+def test_a_run_that_is_resumed_in_another_zone_keeps_its_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = loads(
+        "name: job\nkind: command\nrun: 'true'\nhours: 2h\ndeadline: '22:00'\nresources: {clouds: [local]}\n",
+        tmp_path / "job.yaml",
+    )
+    moment = parse_time("2026-01-20T13:00:00Z")
+    began = RunBegan("job", "local", written(spec), "", 0, moment)
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    plan = plan_of_run(began, Settings(home=tmp_path), parse_time("2026-01-20T03:00:00Z"))
+    assert plan.constraints.deadline == moment
+    # Logs of earlier versions have no resolved deadline; their planner read times of day as UTC.
+    before = RunBegan("job", "local", written(spec), "", 0)
+    plan = plan_of_run(before, Settings(home=tmp_path), parse_time("2026-01-20T03:00:00Z"))
+    assert plan.constraints.deadline == parse_time("2026-01-20T22:00:00Z")
+
+
+def test_a_launch_records_the_moment_of_its_deadline(tmp_path: Path) -> None:
+    file = command(tmp_path, "true")
+    file.write_text(file.read_text() + "deadline: '22:00'\n")
+    assert spotctl("launch", file, "--yes", TZ="Asia/Tokyo").code == 0
+    began = state_of(tmp_path / "home").began
+    assert began is not None
+    assert began.deadline == parse_time("2026-01-15T13:00:00Z")
