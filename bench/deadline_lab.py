@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from bidbrain.backtest.deadline import History, Jobs, Outcome, cost_ratios, lay_out, optimal, replay
-from bidbrain.backtest.deadline_schemes import Deadline, Greedy, UniformProgress
+from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
 from bidbrain.strategies.deadline import HOPE_MARGIN
 from bidbrain.strategies.deadline_job import SafetyNet, Terms, net_when_idle, within_two_delays
 from bidbrain.strategies.deadline_spells import AGES, CLASSES, Outlook, Prior, fit_prior

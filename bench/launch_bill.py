@@ -18,10 +18,12 @@ import numpy as np
 
 from bidbrain.backtest.engine import Job, run_job
 from bidbrain.backtest.evictions import PRICE_ALONE
-from bidbrain.backtest.scenario import Checkpointing, Scenario
-from bidbrain.backtest.schemes import Scheme, scheme
+from bidbrain.backtest.scenario import Scenario
+from bidbrain.backtest.setup import set_up_in
 from bidbrain.billing import End, Life, usd
 from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.recovery import Checkpointing
+from bidbrain.strategies.registry import StrategySetup
 from pricing_data.library import Library, Selection
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, MINUTE, Span
@@ -137,7 +139,7 @@ class Bill:
     hours: float
 
 
-def foretold(given: Scenario, chosen: Scheme, job: Job) -> Bill:
+def foretold(given: Scenario, chosen: StrategySetup, job: Job) -> Bill:
     """The job under the backtest's engine."""
     run = run_job(job, chosen.strategy, given.replay_in(REGION), given.overheads, chosen.recovery)
     assert run.end is not None
@@ -147,7 +149,7 @@ def foretold(given: Scenario, chosen: Scheme, job: Job) -> Bill:
     return Bill(dollars, run.evictions, (run.end - job.start) / HOUR)
 
 
-def launched(given: Scenario, chosen: Scheme, job: Job, market: Replayed) -> Bill:
+def launched(given: Scenario, chosen: StrategySetup, job: Job, market: Replayed) -> Bill:
     """The job under the orchestrator, in virtual time."""
     assert given.reliable is not None
     cloud, reliable = FakeProvider(market, job.start, most_machines=10**6), given.reliable
@@ -201,7 +203,7 @@ def compare(known: Library, starts: int, hours: float, schemes: Sequence[str] = 
     jobs = [Job(at, work, given.test.end, given.offers, given.baseline, given.most_nu) for at in moments]
     rows = []
     for name in schemes:
-        chosen = scheme(name, given, REGION)
+        chosen = set_up_in(given, name, REGION)
         pairs = [(launched(given, chosen, job, market), foretold(given, chosen, job)) for job in jobs]
         rows.append(Compared(name, _mean([one for one, _ in pairs]), _mean([other for _, other in pairs])))
     return rows

@@ -16,14 +16,16 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from bidbrain.backtest.engine import AGILE, Job, Run, run_job
+from bidbrain.backtest.engine import Job, Run, run_job
 from bidbrain.backtest.results import JobResult, summarise
-from bidbrain.backtest.run import run_scheme
+from bidbrain.backtest.run import run_strategy
 from bidbrain.backtest.scenario import Scenario
-from bidbrain.backtest.schemes import Scheme, application_of, odds_of, scheme
+from bidbrain.backtest.setup import inputs_of, set_up_in
 from bidbrain.replay import MarketReplay
 from bidbrain.strategies.odds import bid_deltas
 from bidbrain.strategies.proteus import Proteus
+from bidbrain.strategies.recovery import AGILE
+from bidbrain.strategies.registry import StrategySetup, application_of, odds_of
 from pricing_data.library import Library
 from pricing_data.store import PriceStore
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
@@ -57,26 +59,24 @@ def main(words: Sequence[str]) -> None:
             print("\n".join(lines))
 
 
-def _scheme(scenario: Scenario, zone: str, name: str) -> Scheme:
+def _set_up(scenario: Scenario, zone: str, name: str) -> StrategySetup:
     if name != WHOLE:
-        return scheme(name, scenario, zone)
-    offers = scenario.offers_in(zone)
-    strategy = Proteus(
-        offers, odds_of(scenario, offers), application_of(scenario), scenario.most_nu, bid_deltas(24), name
-    )
-    return Scheme(name, strategy, AGILE, reliable=True)
+        return set_up_in(scenario, name, zone)
+    inputs = inputs_of(scenario, zone)
+    strategy = Proteus(inputs.offers, odds_of(inputs), application_of(inputs), scenario.most_nu, bid_deltas(24), name)
+    return StrategySetup(name, strategy, AGILE, reliable=True)
 
 
 def _results(scenario: Scenario, name: str) -> list[JobResult]:
-    return [result for zone in scenario.zones for result in run_scheme(scenario, zone, _scheme(scenario, zone, name))]
+    return [result for zone in scenario.zones for result in run_strategy(scenario, zone, _set_up(scenario, zone, name))]
 
 
 def _where(scenario: Scenario, name: str) -> list[str]:
     """Means over some of the jobs, a line for each length."""
     found: dict[float, list[tuple[float, ...]]] = {}
     for zone in scenario.zones:
-        chosen, market = _scheme(scenario, zone, name), scenario.replay_in(zone)
-        for result in run_scheme(replace(scenario, starts=-(-scenario.starts // EVERY)), zone, chosen):
+        chosen, market = _set_up(scenario, zone, name), scenario.replay_in(zone)
+        for result in run_strategy(replace(scenario, starts=-(-scenario.starts // EVERY)), zone, chosen):
             job = _job(scenario, zone, result)
             run = run_job(job, chosen.strategy, market, scenario.overheads, chosen.recovery)
             found.setdefault(result.hours, []).append(

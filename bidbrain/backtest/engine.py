@@ -9,13 +9,15 @@ more; when more is held than there is, what was granted last goes first, machine
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 
 from bidbrain.billing import End, Life
 from bidbrain.replay import MarketReplay
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Situation, Strategy
+from bidbrain.strategies.recovery import AGILE, Recovery
+from bidbrain.values import Overheads
 from pricing_data.market import Market
 
 
@@ -33,39 +35,6 @@ class Tenure:
     def life(self) -> Life:
         """What billing needs to know of each of its machines."""
         return Life(self.start, self.end, self.ended)
-
-
-@dataclass(frozen=True, slots=True)
-class Overheads:
-    """What changes of the footprint cost, in microseconds of no work: start-up of machines, and standstills of all.
-
-    `eviction` is the papers' lambda, `resize` their sigma.
-    """
-
-    startup: int
-    eviction: int
-    resize: int
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """How work survives an eviction: `speed` is what is left of it by protecting it, `interval` between checkpoints.
-
-    With an interval (of the market that the machines are in), what was done since the last checkpoint is lost.
-    """
-
-    speed: float = 1.0
-    interval: Callable[[Offer], float] | None = None
-
-    def lost_time(self, rent: Rent, since: int, evicted: int) -> float:
-        """How much run time an eviction throws away, in microseconds, of a run that began at `since`."""
-        if self.interval is None or evicted <= since:
-            return 0.0
-        return (evicted - since) % self.interval(rent.offer)
-
-
-AGILE = Recovery()
-"""Recovery through an elastic parameter server: nothing is lost, and nothing is paid but the standstill."""
 
 
 @dataclass(frozen=True, slots=True)

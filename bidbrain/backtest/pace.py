@@ -10,15 +10,14 @@ from statistics import fmean
 
 import numpy as np
 
-from bidbrain.backtest.engine import AGILE, Job, run_job
+from bidbrain.backtest.engine import Job, run_job
 from bidbrain.backtest.evictions import PRICE_ALONE
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.replay import MarketReplay
 from bidbrain.strategies.base import Offer, Strategy
+from bidbrain.strategies.recovery import AGILE
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
-USUAL_SHARE = 0.55
-"""Of what the baseline costs by the hour on demand: the price of time where the training span cannot set it."""
 MARGIN = 0.005
 """By how much of its run time a strategy shall be faster in training: a later span differs a little."""
 DEAREST_SHARE = 2.0
@@ -28,24 +27,22 @@ _HALVINGS = 8
 
 def price_of_time(
     scenario: Scenario, offers: tuple[Offer, ...], make: Callable[[float], Strategy], rival: Strategy
-) -> float:
+) -> float | None:
     """Dollars per hour: the lowest at which a strategy is no slower than its rival over jobs of the training span.
 
-    Where other things than prices take machines, the training span alone cannot be replayed, and the usual share of
-    the baseline's cost is taken; so too where it is too short for a job.
+    None where the training span cannot be replayed: because capacity evicts too, or because it is too short for a job.
     """
-    baseline = scenario.baseline
-    baseline_usd = baseline.machines * baseline.offer.on_demand / NANOS_PER_DOLLAR
     jobs = _jobs(scenario, offers)
     if scenario.evictions != PRICE_ALONE or not jobs:
-        return USUAL_SHARE * baseline_usd
+        return None
     market = MarketReplay(scenario.learnt(offer.market) for offer in offers)
 
     def pace(strategy: Strategy) -> float:
         return fmean(_hours(job, strategy, market, scenario) / hours for hours, job in jobs)
 
     goal = (1 - MARGIN) * pace(rival)
-    low, high = 0.0, DEAREST_SHARE * baseline_usd
+    baseline = scenario.baseline
+    low, high = 0.0, DEAREST_SHARE * (baseline.machines * baseline.offer.on_demand / NANOS_PER_DOLLAR)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (low, middle) if pace(make(middle)) <= goal else (middle, high)

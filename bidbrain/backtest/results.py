@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
+
+BOUND = "bound"
+"""Names the clairvoyant lower bound, which is listed among the strategies of a scenario: see `backtest.bound`."""
+
+SLOWEST_RATIO = 1.0
+"""The default strategy must not take longer than the on-demand baseline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +85,19 @@ def _summary(scheme: str, hours: float, rows: list[JobResult]) -> Summary:
         spot_hours=sum(row.spot_hours for row in finished) / count,
         free_hours=free / count,
     )
+
+
+def cheapest(summaries: Iterable[Summary]) -> str | None:
+    """The strategy that qualifies as the default: least mean cost over all job lengths, finishing every job and, on
+    average, in no more than the baseline's time. None if no strategy qualifies."""
+    rows: dict[str, list[Summary]] = {}
+    for one in summaries:
+        if one.scheme != BOUND:
+            rows.setdefault(one.scheme, []).append(one)
+    fit = {
+        name: fmean(row.cost_pct for row in of_strategy)
+        for name, of_strategy in rows.items()
+        if not any(row.unfinished for row in of_strategy)
+        and fmean(row.runtime_ratio for row in of_strategy) <= SLOWEST_RATIO
+    }
+    return min(fit, key=lambda name: fit[name], default=None)

@@ -9,12 +9,14 @@ import numpy as np
 
 from bidbrain.backtest.bound import UnitPrices, least_cost
 from bidbrain.backtest.engine import Job, Run, Tenure, run_job
-from bidbrain.backtest.results import JobResult
+from bidbrain.backtest.results import BOUND, JobResult
 from bidbrain.backtest.scenario import BadScenario, Scenario
-from bidbrain.backtest.schemes import BOUND, Scheme, known, scheme
+from bidbrain.backtest.setup import set_up_in
 from bidbrain.billing import Bill, Charge, End, Life, Prices, usd
 from bidbrain.replay import MarketReplay
 from bidbrain.strategies.base import Rent
+from bidbrain.strategies.names import known
+from bidbrain.strategies.registry import StrategySetup
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
@@ -31,7 +33,7 @@ class Portion:
 
 def portions(scenario: Scenario, schemes: Sequence[str]) -> list[Portion]:
     """All parts of a backtest; each carries only the histories of its zone."""
-    unknown = [name for name in schemes if not known(name)]
+    unknown = [name for name in schemes if name != BOUND and not known(name)]
     if unknown:
         raise BadScenario(f"schemes: {unknown[0]!r} is unknown")
     return [Portion(scenario, name, zone) for name in schemes for zone in scenario.zones]
@@ -45,10 +47,10 @@ def run_portion(portion: Portion) -> list[JobResult]:
         market = scenario.replay_in(zone)
         unit = UnitPrices.of(histories, scenario.offers_in(zone), scenario.baseline.offer, market)
         return [_bound(scenario, zone, job, hours, unit) for hours, job in _jobs(scenario, zone)]
-    return run_scheme(scenario, zone, scheme(portion.scheme, scenario, zone))
+    return run_strategy(scenario, zone, set_up_in(scenario, portion.scheme, zone))
 
 
-def run_scheme(scenario: Scenario, zone: str, chosen: Scheme) -> list[JobResult]:
+def run_strategy(scenario: Scenario, zone: str, chosen: StrategySetup) -> list[JobResult]:
     """The jobs of a zone under a scheme, known by name or not."""
     histories = scenario.histories_in(zone)
     market = scenario.replay_in(zone)
@@ -57,7 +59,7 @@ def run_scheme(scenario: Scenario, zone: str, chosen: Scheme) -> list[JobResult]
 
 def run_of(scenario: Scenario, name: str, zone: str, hours: float, start: int) -> Run:
     """One of the jobs once more, with all that was rented for it."""
-    chosen = scheme(name, scenario, zone)
+    chosen = set_up_in(scenario, name, zone)
     job = next(job for length, job in _jobs(scenario, zone) if (length, job.start) == (hours, start))
     return run_job(job, chosen.strategy, scenario.replay_in(zone), scenario.overheads, chosen.recovery)
 
@@ -94,7 +96,7 @@ def _replayed(
     zone: str,
     hours: float,
     job: Job,
-    chosen: Scheme,
+    chosen: StrategySetup,
     market: MarketReplay,
     histories: dict[Market, PriceSeries],
 ) -> JobResult:

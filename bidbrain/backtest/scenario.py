@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import ceil, sqrt
+from math import ceil
 
-from bidbrain.backtest.engine import Overheads, Recovery
 from bidbrain.backtest.evictions import PRICE_ALONE, Evictions, Spans
 from bidbrain.billing import BillingRule
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.replay import MarketReplay
 from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.recovery import Checkpointing
+from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, Span, format_time
@@ -20,21 +21,6 @@ from pricing_data.units import HOUR, Span, format_time
 
 class BadScenario(BidBrainError):
     """A scenario that cannot be replayed; the message says which part of it, and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpointing:
-    """Recovery from checkpoints: the speed that writing them leaves, and what one costs.
-
-    The interval follows Young's rule, sqrt(2 x cost x mean time to failure), as the papers' comparison scheme does.
-    """
-
-    speed: float
-    write: int
-
-    def interval(self, mean_time_to_failure: float) -> float:
-        """Time between checkpoints, in microseconds."""
-        return sqrt(2 * self.write * mean_time_to_failure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +105,6 @@ class Scenario:
         series = next(series for series in self.histories if series.market == market)
         return series.window(max(series.first, self.train.start), min(series.last, self.train.end))
 
-    def checkpoint_recovery(self) -> Recovery:
-        """Recovery that loses what was done since the last checkpoint, at each market's own interval."""
-        hazards = self.hazards(offer.market for offer in self.offers)
-        intervals = {
-            offer.market: self.checkpoints.interval(
-                sooner(mean_time_to_failure(self.learnt(offer.market), offer.on_demand), hazards[offer.market])
-            )
-            for offer in self.offers
-        }
-        return Recovery(self.checkpoints.speed, lambda offer: intervals.get(offer.market, float("inf")))
-
     @property
     def _spans(self) -> Spans:
         return Spans(self.train, self.test)
@@ -144,16 +119,3 @@ class Scenario:
                 f"prices: {series.market} is known from {format_time(series.first)} to {format_time(series.last)},"
                 f" which does not cover the test from {format_time(self.test.start)} to {format_time(self.test.end)}"
             )
-
-
-def sooner(mean_time: float, hazard: Hazard | None) -> float:
-    """The mean time to a crossing or an eviction by the hazard, whichever comes first; both as if without memory."""
-    return mean_time if hazard is None else mean_time / (1 + mean_time * hazard.rate[0] / HOUR)
-
-
-def mean_time_to_failure(series: PriceSeries, on_demand: int) -> float:
-    """Time at or below on-demand for each crossing above it, in microseconds; without any crossing, all of it."""
-    above = series.prices > on_demand
-    below = float(((series.times[1:] - series.times[:-1]) * ~above[:-1]).sum())
-    crossings = int((above[1:] & ~above[:-1]).sum())
-    return below / max(crossings, 1)

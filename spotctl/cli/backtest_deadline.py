@@ -56,7 +56,7 @@ def deadline(
 
 def _replay(session: Session, asked: Question, jobs: Jobs) -> dict[str, Outcome]:
     from bidbrain.backtest.deadline import optimal, replay
-    from bidbrain.backtest.deadline_schemes import Deadline, Greedy, UniformProgress
+    from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
     from spotctl.cli.progress import counting
 
     own = Deadline(asked.terms, asked.histories)

@@ -10,10 +10,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from bidbrain.backtest.engine import Overheads
-from bidbrain.backtest.scenario import Checkpointing, Scenario
+from bidbrain.backtest.scenario import Scenario
 from bidbrain.billing import billing_rule
 from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.recovery import Checkpointing
+from bidbrain.values import Overheads
 from pricing_data.catalog import Catalog
 from pricing_data.errors import BadInput, UnknownInstanceType, UnknownPrice
 from pricing_data.fetched_rows import FetchedRows

@@ -8,6 +8,7 @@ from math import inf, isfinite
 from bidbrain.billing import BillingRule
 from bidbrain.cost import Application
 from bidbrain.strategies.base import Decision, Rent, Situation, Strategy
+from bidbrain.strategies.registry import set_up
 from pricing_data.units import HOUR
 from spotctl.files.job.spec import Command
 from spotctl.planning.checkpoint_interval import Checkpoints, checkpoints_of
@@ -15,7 +16,7 @@ from spotctl.planning.constraints import Constraints
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.expected import Conditions, Part, Todo, beta_of, on_demand, usd_per_work, usd_range, whole
 from spotctl.planning.fleet import Settled, settle
-from spotctl.planning.market_history import scenario_of, scheme_of, strategy_for
+from spotctl.planning.market_history import strategy_for, strategy_inputs
 from spotctl.planning.regimes import billing_of
 from spotctl.planning.rejected import rejections
 from spotctl.planning.values import Choice, Columns, JobPlan, Known, OnDemand, Question
@@ -25,8 +26,8 @@ def chosen(question: Question, home: int, known: Known, columns: Columns) -> Job
     """The plan with `home` as the measure of how much is rented."""
     settled = settle(question, home, known, columns)
     named = strategy_for(question.job.spec, settled.fleet.baseline.offer.market.cloud)
-    scenario = scenario_of(settled.past, settled.fleet)
-    constraints = _mandate(question, settled, scheme_of(named.scheme, scenario).strategy, scenario.billing)
+    inputs = strategy_inputs(settled.past, settled.fleet)
+    constraints = _mandate(question, settled, set_up(named.scheme, inputs).strategy, inputs.billing)
     decision = _decision(question, constraints, settled, known.board.at)
     rents = [action for action in decision.actions if isinstance(action, Rent)]
     kept = _checkpoints(question, settled, rents)

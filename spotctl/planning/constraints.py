@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil, floor, inf
 
-from bidbrain.backtest.engine import Overheads
 from bidbrain.billing import BillingRule, End, Life, usd
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy
+from bidbrain.values import Overheads
 from pricing_data.units import MINUTE
 from spotctl.planning.on_demand_fallback import Record, until, why_leave
 

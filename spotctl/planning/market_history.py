@@ -1,28 +1,27 @@
 """`MarketHistory`: what is known of some markets up to a moment, and the strategies that learn from it.
 
-Strategies are made by the backtest's own `scheme`, from a scenario that ends now and replays nothing: so a job's
-strategy knows of the past what it would know in a backtest, and what that foretells is what is done.
+Live strategies are built by the same registry as those of a backtest, from a history that ends now. A job's strategy
+therefore knows what it would know in a backtest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.backtest.default import default_for
-from bidbrain.backtest.engine import Overheads
-from bidbrain.backtest.evictions import Learnt, Spans
-from bidbrain.backtest.scenario import Checkpointing, Scenario
-from bidbrain.backtest.schemes import BOUND, Scheme, known, scheme
 from bidbrain.eviction.estimate import MEMORY
 from bidbrain.eviction.hazard import Hazard
-from bidbrain.replay import MarketReplay
 from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.default import default_for
+from bidbrain.strategies.inputs import StrategyInputs
+from bidbrain.strategies.names import known
+from bidbrain.strategies.recovery import Checkpointing
+from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, MINUTE, Span
+from pricing_data.units import HOUR, MINUTE
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import AUTO, JobSpec, Kind
 from spotctl.planning.regimes import billing_of
@@ -48,11 +47,11 @@ def strategy_for(spec: JobSpec, cloud: str) -> Named:
     """The scheme that a job's `strategy` means in a cloud."""
     if spec.strategy == AUTO:
         chosen = default_for(billing_of(cloud).name)
-        return Named(chosen.scheme, chosen.reason)
+        return Named(chosen.name, chosen.reason)
     name = spec.strategy
     if name == "standard":
         name = "standard+agileml" if spec.kind is Kind.AGILEML else "standard+checkpoint"
-    if name == BOUND or not known(name):
+    if not known(name):
         raise BadRequest(f"{spec.name}: strategy {spec.strategy!r} is not known (spotctl schema lists them)")
     return Named(name, "as the job file says")
 
@@ -84,27 +83,6 @@ def remembered_of(series: PriceSeries, at: int) -> PriceSeries:
 
 
 @dataclass(frozen=True, slots=True)
-class _AsKnown(Learnt):
-    hazards: Mapping[Market, Hazard | None] = field(default_factory=dict)
-
-    def hazard(self, market: Market) -> Hazard | None:
-        return self.hazards[market]
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """Evictions as they are known here; nothing of them is replayed but prices."""
-
-    hazards: Mapping[Market, Hazard | None]
-
-    def replay(self, histories: Iterable[PriceSeries], room: Mapping[Market, int], spans: Spans) -> MarketReplay:  # noqa: ARG002 - the protocol's question
-        return MarketReplay(histories)
-
-    def learnt(self, spans: Spans) -> Learnt:  # noqa: ARG002 - the protocol's question
-        return _AsKnown(hazards=self.hazards)
-
-
-@dataclass(frozen=True, slots=True)
 class Fleet:
     """What a job's strategy is made for: offers of one region, how much of them, and what is held beside them."""
 
@@ -115,27 +93,15 @@ class Fleet:
     overheads: Overheads
 
 
-def scenario_of(past: MarketHistory, fleet: Fleet) -> Scenario:
-    """A scenario whose training ends now."""
-    return Scenario(
-        histories=tuple(past.histories[offer.market] for offer in fleet.offers),
+def strategy_inputs(history: MarketHistory, fleet: Fleet) -> StrategyInputs:
+    """What a strategy may know of the fleet's markets now."""
+    return StrategyInputs(
         offers=fleet.offers,
-        train=Span(past.at - MEMORY, past.at),
-        test=Span(past.at, past.at + 1),
+        histories={offer.market: history.histories[offer.market] for offer in fleet.offers},
+        hazards={offer.market: history.hazards[offer.market] for offer in fleet.offers},
         baseline=fleet.baseline,
         reliable=fleet.reliable,
-        hours=(),
-        most_nu=fleet.most_nu,
         billing=billing_of(fleet.baseline.offer.market.cloud),
         overheads=fleet.overheads,
         checkpoints=CHECKPOINT,
-        starts=1,
-        seed=0,
-        evictions=_Known(past.hazards),
-        zones_together=True,
     )
-
-
-def scheme_of(name: str, scenario: Scenario) -> Scheme:
-    """The scheme of a name over all of a scenario's offers, which are of one region."""
-    return scheme(name, scenario, scenario.baseline.offer.market.region)

@@ -8,9 +8,9 @@ from math import floor, inf
 
 import numpy as np
 
-from bidbrain.backtest.scenario import mean_time_to_failure
 from bidbrain.gavel.effective_price import Evictions, effective_usd_per_hour
 from bidbrain.gavel.lp import FloatArray
+from bidbrain.strategies.recovery import mean_time_to_failure
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.errors import BadRequest, SpotctlError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bidbrain.backtest.engine import Overheads
 from bidbrain.billing import BillingRule, billing_rule
+from bidbrain.values import Overheads
 from pricing_data.units import MINUTE
 
 _BILLING = {"aws": "per-second-first-hour-free", "gcp": "gcp", "azure": "azure", "local": "hourly-refund"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bidbrain.backtest.engine import Overheads
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.gavel.lp import FloatArray
 from bidbrain.strategies.base import Decision, Rent
+from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.files.job.spec import JobSpec

@@ -14,10 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from bidbrain.backtest.engine import Run, Tenure
-from bidbrain.backtest.results import JobResult, Summary
+from bidbrain.backtest.results import BOUND, JobResult, Summary
 from bidbrain.backtest.run import run_of
 from bidbrain.backtest.scenario import Scenario
-from bidbrain.backtest.schemes import BOUND
 from bidbrain.billing import End
 from pricing_data.units import HOUR, MINUTE, format_time
 from spotctl.errors import BadRequest

@@ -11,8 +11,8 @@ from typing import Any
 
 from rich.table import Table
 
-from bidbrain.backtest.default import cheapest, default_for
-from bidbrain.backtest.results import JobResult, Summary
+from bidbrain.backtest.results import JobResult, Summary, cheapest
+from bidbrain.strategies.default import default_for
 from pricing_data.units import format_time
 
 
@@ -42,7 +42,7 @@ def choice(summaries: Sequence[Summary], billing: str) -> str:
     """What to use by these results, and what is used where nobody says."""
     best, default = cheapest(summaries), default_for(billing)
     found = f"cheapest in the baseline's time: {best}" if best else "no scheme finishes all in the baseline's time"
-    return f"{found}; the default under {billing} is {default.scheme}: {default.reason}"
+    return f"{found}; the default under {billing} is {default.name}: {default.reason}"
 
 
 def answer(summaries: Sequence[Summary], billing: str, wall_seconds: float) -> dict[str, Any]:
@@ -54,7 +54,8 @@ def answer(summaries: Sequence[Summary], billing: str, wall_seconds: float) -> d
         }
         for one in summaries
     ]
-    default = asdict(default_for(billing))
+    chosen = default_for(billing)
+    default = {"scheme": chosen.name, "reason": chosen.reason}
     return {"results": rows, "cheapest": cheapest(summaries), "default": default, "wall_seconds": wall_seconds}
 
 

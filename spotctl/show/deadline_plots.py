@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from bidbrain.backtest.deadline import DeadlineSummary, Jobs, Outcome, cost_ratios, replay
-from bidbrain.backtest.deadline_schemes import Deadline, Greedy, UniformProgress
+from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
 from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, Bools, Scheme
 from pricing_data.units import HOUR
 from spotctl.analyses.deadline import Question

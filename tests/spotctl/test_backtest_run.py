@@ -52,7 +52,7 @@ def table_of(seed: int, zone: str) -> PriceTable:
 def test_it_prints_a_table_and_writes_jobs_and_plots(folder: Path) -> None:
     ended = spotctl("backtest", "run", folder / "scenario.yaml", "--out", folder / "out", "--workers", "2")
     assert ended.code == 0, ended.err
-    assert "the default under hourly-refund is lookahead: a bid decides" in ended.err
+    assert "the default under hourly-refund is lookahead: the bid decides" in ended.err
     assert [line.split()[0] for line in ended.out.splitlines()[1:]] == [
         "on-demand",
         "standard+agileml",
@@ -123,7 +123,7 @@ def test_markets_may_come_from_the_store(folder: Path) -> None:
         ),
         ("max_vcpus: 64", "evictions: {hazard: {lifetimes: [none.csv]}}\nmax_vcpus: 64", "cannot be read"),
         ("starts: 5", "starts: 5\nseed: -1", "seed: Input should be greater than or equal to 0"),
-        ("[on-demand,", "['price-capacity:none',", "schemes: 'price-capacity:none': 'none' is no number of pools"),
+        ("[on-demand,", "['price-capacity:none',", "schemes: 'price-capacity:none': 'none' is not a number of pools"),
         ('types: ["m4.*"]', 'types: ["m4.*"], region: mars', "no history of a type like m4.* in mars"),
         ("job:", "job: [", "is not YAML"),
     ],

@@ -12,6 +12,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from math import isfinite
 
+from bidbrain.strategies.names import NAMES
 from pricing_data.errors import BadInput
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_usd, parse_duration, parse_time
 from spotctl.files.job.spec import Accelerators, ByClock, Number, Range, Within
@@ -29,18 +30,9 @@ OURS = "SPOTCTL_"
 """Variables that begin with this are set by spotctl on every machine."""
 VARIABLE = rf"(?!{OURS})[A-Za-z_][A-Za-z0-9_]*"
 
-STRATEGIES = {
-    "auto": "",
-    "on-demand": "",
-    "standard+checkpoint": "",
-    "standard+agileml": "",
-    "tierml": "",
-    "proteus": "",
-    "fixed-bid": rf":{_DECIMAL}",
-    "price-capacity": r"(:[1-9][0-9]{0,3})?",
-    "lookahead": rf"(:{_DECIMAL})?",
-}
-"""Names of strategies, and the form of what may follow each."""
+_ARGUMENTS = {"fixed-bid": rf":{_DECIMAL}", "price-capacity": r"(:[1-9][0-9]{0,3})?", "lookahead": rf"(:{_DECIMAL})?"}
+STRATEGIES = {name: _ARGUMENTS.get(name, "") for name in ("auto", *NAMES)}
+"""Names of strategies, and the pattern of the argument that each takes."""
 STRATEGY = "|".join(name.replace("+", r"\+") + argument for name, argument in STRATEGIES.items())
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
 
-from bidbrain.backtest.engine import Overheads
 from bidbrain.eviction.hazard import Evidence
+from bidbrain.values import Overheads
 from spotctl.files.job.spec import Command, JobSpec, Training
 from spotctl.planning.learning.values import Learnt
 from spotctl.planning.values import Known

@@ -17,7 +17,7 @@ from bidbrain.backtest.deadline import (
     replay,
     summarise,
 )
-from bidbrain.backtest.deadline_schemes import Deadline, Greedy, UniformProgress
+from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
 from bidbrain.strategies.deadline_job import (
     ON_DEMAND,
     SPOT,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bidbrain.backtest.deadline import cost_ratios, lay_out, optimal, replay
 from bidbrain.backtest.deadline_optimum import Optimum, cheapest
-from bidbrain.backtest.deadline_schemes import Deadline, Greedy, UniformProgress
+from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
 from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Bools, ImpossibleJob, Scheme, Terms
 from tests.bidbrain.backtest.deadlines import TICK, bill, history, patterns, ratios
 

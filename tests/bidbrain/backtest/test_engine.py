@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from bidbrain.backtest.engine import AGILE, Job, Overheads, Recovery, Run, run_job
+from bidbrain.backtest.engine import Job, Run, run_job
 from bidbrain.billing import End
 from bidbrain.replay import MarketReplay
 from bidbrain.strategies.base import Decision, Rent, Return, Situation, Strategy
 from bidbrain.strategies.odds import Odds
 from bidbrain.strategies.proteus import Application, Proteus
+from bidbrain.strategies.recovery import AGILE, Recovery
 from bidbrain.strategies.standard import Standard
 from bidbrain.strategies.tierml import Mttf, TierMl
+from bidbrain.values import Overheads
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, SECOND
 from tests.bidbrain.backtest.worlds import BASELINE, job, offer, restless

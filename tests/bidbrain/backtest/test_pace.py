@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from bidbrain.backtest import pace
-from bidbrain.backtest.pace import USUAL_SHARE, price_of_time
-from bidbrain.backtest.run import run_scheme
+from bidbrain.backtest.pace import price_of_time
+from bidbrain.backtest.run import run_strategy
 from bidbrain.backtest.scenario import BadScenario, Scenario
-from bidbrain.backtest.schemes import lookahead_of, scheme
+from bidbrain.backtest.setup import inputs_of, set_up_in
 from bidbrain.strategies.base import Strategy
+from bidbrain.strategies.registry import USUAL_SHARE, lookahead_of, usual_price_of_time
 from bidbrain.strategies.standard import Standard
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, Span
@@ -22,9 +23,9 @@ ZONE = "us-east-1a"
 BASELINE_USD = 4 * 1000 / NANOS_PER_DOLLAR
 
 
-def found(known: Scenario, rival: Strategy | None = None) -> float:
+def found(known: Scenario, rival: Strategy | None = None) -> float | None:
     offers = known.offers_in(ZONE)
-    make = lookahead_of(known, offers, "lookahead")
+    make = lookahead_of(inputs_of(known, ZONE), "lookahead")
     return price_of_time(known, offers, lambda usd: make(offers, usd), rival or Standard())
 
 
@@ -32,14 +33,17 @@ def test_it_is_the_lowest_price_at_which_the_rivals_pace_in_training_is_kept(mon
     monkeypatch.setattr(pace, "MARGIN", 0.0)
     known = scenario(hours=(3.0,))
     offers = known.offers_in(ZONE)
-    make = lookahead_of(known, offers, "lookahead")
+    make = lookahead_of(inputs_of(known, ZONE), "lookahead")
     for asked in (0.3 * BASELINE_USD, 0.9 * BASELINE_USD):
         again = found(known, make(offers, asked))
+        assert again is not None
         assert again <= asked + 2 * BASELINE_USD / 2**8
 
 
 def test_a_slow_rival_is_kept_up_with_for_nothing() -> None:
-    assert found(scenario(hours=(3.0,))) <= 2 * BASELINE_USD / 2**8
+    price = found(scenario(hours=(3.0,)))
+    assert price is not None
+    assert price <= 2 * BASELINE_USD / 2**8
 
 
 def test_what_comes_after_training_makes_no_difference() -> None:
@@ -47,25 +51,26 @@ def test_what_comes_after_training_makes_no_difference() -> None:
     other = tuple(
         PriceSeries(one.market, one.times, np.where(one.times > known.train.end, 777, one.prices)) for one in HISTORIES
     )
-    fast = scheme("proteus", known, ZONE).strategy
+    fast = set_up_in(known, "proteus", ZONE).strategy
     assert found(known, fast) == found(replace(known, histories=other), fast)
 
 
 def test_where_training_is_too_short_for_a_job_the_usual_share_of_the_baseline_is_taken() -> None:
     start = HISTORIES[0].first
     short = scenario(train=Span(start, start + 10 * HOUR), hours=(6.0,))
-    assert found(short) == pytest.approx(USUAL_SHARE * BASELINE_USD)
+    assert found(short) is None
+    assert usual_price_of_time(inputs_of(short, ZONE)) == pytest.approx(USUAL_SHARE * BASELINE_USD)
 
 
-def test_the_scheme_takes_a_price_of_time_or_finds_one() -> None:
+def test_lookahead_takes_a_price_of_time_or_finds_one() -> None:
     known = scenario(starts=4)
     for name in ("lookahead", "lookahead:0", "lookahead:0.000001"):
-        results = run_scheme(known, ZONE, scheme(name, known, ZONE))
+        results = run_strategy(known, ZONE, set_up_in(known, name, ZONE))
         assert {result.scheme for result in results} == {name}
         assert all(result.end is not None for result in results)
 
 
 @pytest.mark.parametrize("name", ["lookahead:soon", "lookahead:-1", "lookahead:inf", "lookahead:nan"])
 def test_what_is_no_price_of_time_is_refused(name: str) -> None:
-    with pytest.raises(BadScenario, match="no price of time"):
-        scheme(name, scenario(), ZONE)
+    with pytest.raises(BadScenario, match="not a price of time"):
+        set_up_in(scenario(), name, ZONE)

@@ -8,13 +8,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bidbrain.backtest.default import BIDDING, TODAY, cheapest, default_for
-from bidbrain.backtest.results import JobResult, Summary
+from bidbrain.backtest.results import JobResult, Summary, cheapest
 from bidbrain.backtest.robustness import OVERHEADS, block_bootstrap, differences, variants
 from bidbrain.backtest.run import backtest
 from bidbrain.backtest.scenario import BadScenario
-from bidbrain.backtest.schemes import known
 from bidbrain.billing import BILLING_RULES
+from bidbrain.strategies.default import BIDDING, TODAY, default_for
+from bidbrain.strategies.names import known
 from pricing_data.units import DAY, HOUR
 from tests.bidbrain.backtest.test_run import scenario
 from tests.pricing_data.histories import START
@@ -124,10 +124,10 @@ def test_the_default_is_the_cheapest_that_finishes_everything_in_the_baselines_t
     assert cheapest(rows[:3]) is None
 
 
-def test_the_default_is_a_scheme_by_regime_with_a_reason() -> None:
+def test_each_billing_rule_has_a_default_strategy_with_a_reason() -> None:
     for rule in BILLING_RULES:
         choice = default_for(rule)
-        assert known(choice.scheme)
+        assert known(choice.name)
         assert "docs/decisions/" in choice.reason
     assert default_for("hourly-refund") == BIDDING
     assert default_for("per-second-first-hour-free") == TODAY

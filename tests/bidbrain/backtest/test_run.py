@@ -4,12 +4,13 @@ import math
 
 import pytest
 
-from bidbrain.backtest.engine import Overheads
 from bidbrain.backtest.results import JobResult, summarise
 from bidbrain.backtest.run import backtest, portions
-from bidbrain.backtest.scenario import BadScenario, Checkpointing, Scenario, mean_time_to_failure
+from bidbrain.backtest.scenario import BadScenario, Scenario
 from bidbrain.billing import billing_rule
 from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.recovery import Checkpointing, mean_time_to_failure
+from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, SECOND, Span

@@ -9,14 +9,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bidbrain.backtest.engine import Recovery, Run, Tenure, run_job
+from bidbrain.backtest.engine import Run, Tenure, run_job
 from bidbrain.backtest.evictions import ByAvailability, ByHazard, Evictions
 from bidbrain.backtest.run import backtest, run_of
 from bidbrain.backtest.scenario import Scenario
-from bidbrain.backtest.schemes import scheme
+from bidbrain.backtest.setup import set_up_in
 from bidbrain.billing import BILLING_RULES, End, billing_rule
 from bidbrain.replay import Capacity, MarketReplay, Mortality
 from bidbrain.strategies.base import Decision, Rent, Situation
+from bidbrain.strategies.recovery import Recovery
 from pricing_data.lifetimes import AvailabilityTrace
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, MINUTE, SECOND
@@ -266,15 +267,18 @@ def test_hazards_come_from_the_training_span_alone() -> None:
     assert set(scenario().hazards(MARKETS).values()) == {None}
 
 
-def test_schemes_take_the_hazard_into_account() -> None:
+def test_strategies_take_the_hazard_into_account() -> None:
     calm, wild = (
         scenario(evictions=ByHazard(dict.fromkeys(MARKETS, Mortality(rate)), 1), test=scenario().test)
         for rate in (0.0, 1.0)
     )
+    zone, offered = calm.zones[0], offer(HISTORIES[0])
     for one in (calm, wild):
-        assert scheme("tierml", one, one.zones[0]).strategy.name == "tierml"
-    offered = offer(HISTORIES[0])
-    assert calm.checkpoint_recovery().interval(offered) > 2 * wild.checkpoint_recovery().interval(offered)  # type: ignore[misc]
+        assert set_up_in(one, "tierml", zone).strategy.name == "tierml"
+    kept, often = (set_up_in(one, "standard+checkpoint", zone).recovery.interval for one in (calm, wild))
+    assert kept is not None
+    assert often is not None
+    assert kept(offered) > 2 * often(offered)
 
 
 def test_the_bound_pays_on_demand_while_nothing_can_be_had() -> None:

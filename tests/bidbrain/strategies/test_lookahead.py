@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.backtest.engine import AGILE, Overheads, run_job
+from bidbrain.backtest.engine import run_job
 from bidbrain.billing import billing_rule
 from bidbrain.replay import MarketReplay
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy
 from bidbrain.strategies.lookahead import FILLING_WORTH, RENEW_BEFORE, SURVIVAL_CREDIT, Lookahead
 from bidbrain.strategies.lookahead_hour import DISTANCES, NextHour
 from bidbrain.strategies.proteus import Application
+from bidbrain.strategies.recovery import AGILE
+from bidbrain.values import Overheads
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
 from tests.bidbrain.backtest.worlds import job, offer, restless

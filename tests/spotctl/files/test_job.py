@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.backtest.schemes import BOUND, known
+from bidbrain.strategies.names import NAMES, known
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, parse_time, to_micros
 from spotctl.files.job import spec
 from spotctl.files.job.reader import load, loads, restored
@@ -170,17 +170,12 @@ def test_a_deadline_is_the_next_such_moment(
 def test_every_strategy_of_bidbrain_may_be_named_and_no_other() -> None:
     named = {name: "fixed-bid:0.001" if name == "fixed-bid" else name for name in STRATEGIES if name != spec.AUTO}
     assert all(known(name) for name in named.values())
-    assert BOUND not in named
     for name in named.values():
         assert loads(f"{TRAINING}strategy: {name}\n", Path("job.yaml")).strategy == name
 
 
 def test_no_strategy_of_bidbrain_is_left_out() -> None:
-    from bidbrain.backtest import schemes
-
-    source = Path(schemes.__file__).read_text()
-    table = source.rpartition("_SCHEMES: ")[2]
-    assert {*re.findall(r'^    "([a-z+-]+)":', table, re.MULTILINE)} == {*STRATEGIES} - {spec.AUTO}
+    assert {*STRATEGIES} == {spec.AUTO, *NAMES}
 
 
 # Every kind of value that a file can hold, drawn at random.

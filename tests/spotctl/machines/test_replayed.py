@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.backtest.engine import Job, Overheads, run_job
+from bidbrain.backtest.engine import Job, run_job
 from bidbrain.billing import End
 from bidbrain.replay import Capacity, DrawnLives, MarketReplay, Mortality
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation
+from bidbrain.values import Overheads
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
 from spotctl.agent.planned_ending import EVICTED, LEASE_ENDED, RETURNED, Ending, PlannedEnding, ending

@@ -1,0 +1,34 @@
+"""Strategies set up from what a scenario's training span shows."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bidbrain.backtest.pace import price_of_time
+from bidbrain.backtest.scenario import BadScenario, Scenario
+from bidbrain.strategies.inputs import StrategyInputs
+from bidbrain.strategies.registry import BadStrategy, StrategySetup, set_up
+
+
+def inputs_of(scenario: Scenario, zone: str) -> StrategyInputs:
+    """What a strategy may learn for the offers of a zone."""
+    offers = scenario.offers_in(zone)
+    return StrategyInputs(
+        offers=offers,
+        histories={offer.market: scenario.learnt(offer.market) for offer in offers},
+        hazards=scenario.hazards(offer.market for offer in offers),
+        baseline=scenario.baseline,
+        reliable=scenario.reliable,
+        billing=scenario.billing,
+        overheads=scenario.overheads,
+        checkpoints=scenario.checkpoints,
+        price_of_time=partial(price_of_time, scenario, offers),
+    )
+
+
+def set_up_in(scenario: Scenario, name: str, zone: str) -> StrategySetup:
+    """The strategy of a name, for the offers of a zone."""
+    try:
+        return set_up(name, inputs_of(scenario, zone))
+    except BadStrategy as error:
+        raise BadScenario(f"schemes: {error}") from None

@@ -1,0 +1,28 @@
+"""Names of the registered strategies, as users write them. Imports nothing, so that file checkers load it quickly."""
+
+from __future__ import annotations
+
+NAMES = (
+    "on-demand",
+    "standard+checkpoint",
+    "standard+agileml",
+    "tierml",
+    "proteus",
+    "fixed-bid",
+    "price-capacity",
+    "lookahead",
+)
+
+NEEDS_ARGUMENT = frozenset({"fixed-bid"})
+"""`fixed-bid:DOLLARS`, the bid above the current price."""
+
+MAY_HAVE_ARGUMENT = NEEDS_ARGUMENT | {"price-capacity", "lookahead"}
+"""`price-capacity:POOLS` and `lookahead:DOLLARS_PER_HOUR` (the price of time) work without one too."""
+
+
+def known(name: str) -> bool:
+    """Whether a strategy has this name; the value of its argument is not checked."""
+    kind, colon, argument = name.partition(":")
+    if colon or kind in NEEDS_ARGUMENT:
+        return kind in MAY_HAVE_ARGUMENT and bool(argument)
+    return kind in NAMES

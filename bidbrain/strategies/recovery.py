@@ -1,0 +1,62 @@
+"""How a job recovers from an eviction: through an elastic parameter server, or from checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+
+from bidbrain.eviction.hazard import Hazard
+from bidbrain.strategies.base import Offer, Rent
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What protecting the work costs, and what an eviction loses.
+
+    `speed` is the fraction of the job's speed that remains while it protects its work. With an `interval` (time between
+    checkpoints in a market, in microseconds) an eviction loses the work since the last checkpoint.
+    """
+
+    speed: float = 1.0
+    interval: Callable[[Offer], float] | None = None
+
+    def lost_time(self, rent: Rent, since: int, evicted: int) -> float:
+        """Run time in microseconds that an eviction loses, for machines that have worked since `since`."""
+        if self.interval is None or evicted <= since:
+            return 0.0
+        return (evicted - since) % self.interval(rent.offer)
+
+
+AGILE = Recovery()
+"""Recovery through an elastic parameter server: no work is lost, and an eviction costs only the pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointing:
+    """Cost of checkpoints: the fraction of speed that remains, and the microseconds that writing one takes.
+
+    The interval follows Young's rule, sqrt(2 x cost x mean time to failure), as in the papers' comparison.
+    """
+
+    speed: float
+    write: int
+
+    def interval(self, mean_time_to_failure: float) -> float:
+        """Time between checkpoints, in microseconds."""
+        return sqrt(2 * self.write * mean_time_to_failure)
+
+
+def mean_time_to_failure(series: PriceSeries, on_demand: int) -> float:
+    """Time at or below the on-demand price per crossing above it, in microseconds; the total if it never crosses."""
+    above = series.prices > on_demand
+    below = float(((series.times[1:] - series.times[:-1]) * ~above[:-1]).sum())
+    crossings = int((above[1:] & ~above[:-1]).sum())
+    return below / max(crossings, 1)
+
+
+def with_hazard(mean_time: float, hazard: Hazard | None) -> float:
+    """Mean time to a price crossing or a capacity eviction, whichever is first; both are taken as memoryless."""
+    return mean_time if hazard is None else mean_time / (1 + mean_time * hazard.rate[0] / HOUR)

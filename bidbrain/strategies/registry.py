@@ -1,0 +1,200 @@
+"""The registered strategies: from a name and inputs to a strategy that is ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import expm1, inf, nan
+
+from bidbrain.errors import BidBrainError
+from bidbrain.eviction.hazard import Hazard
+from bidbrain.strategies.among_open import AmongOpen
+from bidbrain.strategies.base import Offer, Strategy
+from bidbrain.strategies.fixed_bid import fixed_bid
+from bidbrain.strategies.inputs import StrategyInputs
+from bidbrain.strategies.lookahead import Lookahead
+from bidbrain.strategies.lookahead_hour import NextHour
+from bidbrain.strategies.names import MAY_HAVE_ARGUMENT, NAMES
+from bidbrain.strategies.odds import Odds
+from bidbrain.strategies.on_demand import OnDemand
+from bidbrain.strategies.price_capacity import POOLS, PriceCapacity, Prospects
+from bidbrain.strategies.proteus import Application, Proteus
+from bidbrain.strategies.recovery import AGILE, Recovery, mean_time_to_failure, with_hazard
+from bidbrain.strategies.standard import Standard
+from bidbrain.strategies.tierml import Mttf, TierMl
+from pricing_data.errors import BadInput
+from pricing_data.market import Market
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, parse_usd
+
+USUAL_SHARE = 0.55
+"""Price of time as a share of the baseline's on-demand cost per hour, where no replay sets it."""
+
+
+class BadStrategy(BidBrainError):
+    """A strategy name that is unknown, or whose argument is wrong; the message says how to write it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StrategySetup:
+    """A strategy that is ready to run, and how the job recovers under it.
+
+    With `reliable`, the job also holds the reliable machines of the inputs from start to end.
+    """
+
+    name: str
+    strategy: Strategy
+    recovery: Recovery
+    reliable: bool
+
+
+def set_up(name: str, inputs: StrategyInputs) -> StrategySetup:
+    """Builds the strategy that `name` (with its argument) stands for."""
+    kind, _, argument = name.partition(":")
+    if kind not in _MAKERS or (argument and kind not in MAY_HAVE_ARGUMENT):
+        raise BadStrategy(f"{name!r} is unknown (known: {', '.join(NAMES)})")
+    return _MAKERS[kind](name, argument, inputs)
+
+
+def _on_demand(name: str, _: str, __: StrategyInputs) -> StrategySetup:
+    return StrategySetup(name, OnDemand(), AGILE, reliable=False)
+
+
+def _standard_checkpoint(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
+    return StrategySetup(name, Standard(), _checkpoint_recovery(inputs), reliable=False)
+
+
+def _checkpoint_recovery(inputs: StrategyInputs) -> Recovery:
+    intervals = {
+        offer.market: inputs.checkpoints.interval(
+            with_hazard(
+                mean_time_to_failure(inputs.histories[offer.market], offer.on_demand), inputs.hazards[offer.market]
+            )
+        )
+        for offer in inputs.offers
+    }
+    return Recovery(inputs.checkpoints.speed, lambda offer: intervals.get(offer.market, inf))
+
+
+def _standard_agileml(name: str, _: str, __: StrategyInputs) -> StrategySetup:
+    return StrategySetup(name, Standard(), AGILE, reliable=True)
+
+
+def _tierml(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
+    mttf = {
+        offer.market: _mttf(Mttf.of(inputs.histories[offer.market], offer.on_demand), inputs.hazards[offer.market])
+        for offer in inputs.offers
+    }
+    return StrategySetup(name, TierMl(mttf), AGILE, reliable=True)
+
+
+def _mttf(crossing: Mttf, hazard: Hazard | None) -> Mttf:
+    return crossing if hazard is None else Mttf(tuple(with_hazard(mean, hazard) for mean in crossing.by_tenth))
+
+
+def _proteus(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
+    odds, application = odds_of(inputs), application_of(inputs)
+    strategy = AmongOpen(lambda among: Proteus(among, odds, application), inputs.offers)
+    return StrategySetup(name, strategy, AGILE, reliable=True)
+
+
+def _fixed_bid(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
+    try:
+        delta = parse_usd(argument, "bid delta")
+    except BadInput as error:
+        raise BadStrategy(f"{name!r}: {error} (write fixed-bid:0.0001)") from None
+    odds, application = odds_of(inputs), application_of(inputs)
+    strategy = AmongOpen(lambda among: fixed_bid(among, odds, application, delta), inputs.offers)
+    return StrategySetup(name, strategy, AGILE, reliable=True)
+
+
+def _lookahead(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
+    make = lookahead_of(inputs, name)
+    if argument:
+        usd_per_hour = _usd_per_hour(name, argument)
+    else:
+        rival = Proteus(inputs.offers, odds_of(inputs), application_of(inputs))
+        at_rivals_pace = inputs.price_of_time(lambda usd: make(inputs.offers, usd), rival)
+        usd_per_hour = usual_price_of_time(inputs) if at_rivals_pace is None else at_rivals_pace
+    strategy = AmongOpen(lambda among: make(among, usd_per_hour), inputs.offers)
+    return StrategySetup(name, strategy, AGILE, reliable=True)
+
+
+def usual_price_of_time(inputs: StrategyInputs) -> float:
+    """Dollars per hour of the job, where no replay of the past says what keeps a rival's pace."""
+    baseline = inputs.baseline
+    return USUAL_SHARE * (baseline.machines * baseline.offer.on_demand / NANOS_PER_DOLLAR)
+
+
+def _usd_per_hour(name: str, argument: str) -> float:
+    try:
+        usd_per_hour = float(argument)
+    except ValueError:
+        usd_per_hour = nan
+    if not 0 <= usd_per_hour < inf:
+        raise BadStrategy(f"{name!r}: {argument!r} is not a price of time in dollars per hour (write lookahead:12.5)")
+    return usd_per_hour
+
+
+def lookahead_of(inputs: StrategyInputs, name: str) -> Callable[[tuple[Offer, ...], float], Lookahead]:
+    """Makes `lookahead` for some of the offers at a price of time (dollars per hour)."""
+    application = application_of(inputs)
+    hours = {
+        offer.market: NextHour.of(
+            inputs.histories[offer.market], inputs.billing, application.startup_hours, inputs.hazards[offer.market]
+        )
+        for offer in inputs.offers
+    }
+    return lambda among, usd_per_hour: Lookahead(among, hours, application, usd_per_hour, name)
+
+
+def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
+    fresh, old = (
+        {offer.market: Prospects.of(inputs.hazards[offer.market], inputs.billing, age) for offer in inputs.offers}
+        for age in (0, 1)
+    )
+    if argument and not (argument.isdecimal() and int(argument)):
+        raise BadStrategy(f"{name!r}: {argument!r} is not a number of pools (write price-capacity:3)")
+    pools = int(argument) if argument else POOLS
+    strategy = PriceCapacity(inputs.offers, fresh, old, application_of(inputs), pools, name=name)
+    return StrategySetup(name, strategy, AGILE, reliable=True)
+
+
+def odds_of(inputs: StrategyInputs) -> dict[Market, Odds]:
+    """What history says about bids in each market, capacity evictions included."""
+    return {
+        offer.market: _odds(Odds.of(inputs.histories[offer.market]), inputs.hazards[offer.market])
+        for offer in inputs.offers
+    }
+
+
+def _odds(crossing: Odds, hazard: Hazard | None) -> Odds:
+    """A machine survives both causes independently; capacity evictions come half an hour in, in the median."""
+    if hazard is None:
+        return crossing
+    evicted = -expm1(-hazard.cumulative(0, 1)[0])
+    betas = tuple(1 - (1 - beta) * (1 - evicted) for beta in crossing.betas)
+    medians = tuple(
+        (beta * median + evicted / 2) / (beta + evicted) if beta + evicted else median
+        for beta, median in zip(crossing.betas, crossing.medians, strict=True)
+    )
+    return Odds(crossing.distances, betas, medians)
+
+
+def application_of(inputs: StrategyInputs) -> Application:
+    """The job's own costs, as Proteus and its kin take them: hours of overheads, dollars of reliable machines."""
+    reliable = inputs.reliable
+    held = reliable.machines * reliable.offer.on_demand / NANOS_PER_DOLLAR if reliable else 0.0
+    overheads = inputs.overheads
+    return Application(overheads.eviction / HOUR, overheads.resize / HOUR, overheads.startup / HOUR, held)
+
+
+_MAKERS: dict[str, Callable[[str, str, StrategyInputs], StrategySetup]] = {
+    "on-demand": _on_demand,
+    "standard+checkpoint": _standard_checkpoint,
+    "standard+agileml": _standard_agileml,
+    "tierml": _tierml,
+    "proteus": _proteus,
+    "fixed-bid": _fixed_bid,
+    "price-capacity": _price_capacity,
+    "lookahead": _lookahead,
+}
