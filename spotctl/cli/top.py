@@ -34,8 +34,8 @@ def top(
         _require_live()
     with ExitStack() as stack:
         jobs = [job] if job else _jobs(session, all_=live)
-        looks = [stack.enter_context(Watcher(name, session.settings)).look for name in jobs]
-        first = looks[0]()
+        sources = [stack.enter_context(Watcher(name, session.settings)).snapshot for name in jobs]
+        first = sources[0]()
         if json_:
             session.answer_json(snapshot.answer(first))
         elif once:
@@ -43,7 +43,7 @@ def top(
         else:
             from spotctl.show.top.app import Top
 
-            Top(looks).run()
+            Top(sources).run()
 
 
 def _require_live() -> None:

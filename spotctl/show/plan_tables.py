@@ -1,4 +1,4 @@
-"""A plan as JSON and as text for people."""
+"""A plan as JSON and on the terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMED_EXPLAINED = 20
 
 
 def answer(plan: JobPlan) -> dict[str, Any]:
-    """What `plan --json` prints of a job. What nobody knows is null; keys are added to, never changed."""
+    """A job in the JSON of `spotctl plan --json`. Unknown values are null; keys may be added but never change."""
     low, high = plan.usd_range
     reliable = plan.constraints.reliable
     return {
@@ -62,11 +62,11 @@ def answer(plan: JobPlan) -> dict[str, Any]:
     }
 
 
-def _checkpoints_json(kept: Checkpoints) -> dict[str, Any]:
+def _checkpoints_json(interval: Checkpoints) -> dict[str, Any]:
     return {
-        "every_seconds": kept.every / SECOND,
-        "cost_seconds": kept.cost / SECOND,
-        "mean_life_seconds": kept.life / SECOND if isfinite(kept.life) else None,
+        "every_seconds": interval.every / SECOND,
+        "cost_seconds": interval.cost / SECOND,
+        "mean_life_seconds": interval.life / SECOND if isfinite(interval.life) else None,
     }
 
 
@@ -108,9 +108,8 @@ def _choices(plan: JobPlan, width: int) -> Table:
     if reliable is not None:
         empty = [""] * (len(columns) - 3)
         price = dollars(reliable.offer.on_demand)
-        told = ["", "on demand", "", "", "reliable"] if wide else ["on demand", *empty[:-1], "reliable"]
-        told[0] = price if wide else told[0]
-        table.add_row(f"{reliable.machines:,}", name(reliable.offer.market), *told)
+        cells = [price, "on demand", "", "", "reliable"] if wide else ["on demand", *empty[:-1], "reliable"]
+        table.add_row(f"{reliable.machines:,}", name(reliable.offer.market), *cells)
     return table
 
 
@@ -138,12 +137,12 @@ def _figures(plan: JobPlan) -> Table:
 def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     low, high = plan.usd_range
     whole, other = plan.whole, plan.on_demand
-    done = "" if plan.work.assumed else f", done by {_moment(plan.finish_by)}"
+    done = "" if plan.work.assumed else f", finished by {_moment(plan.finish_by)}"
     yield "expected", f"${whole.usd:.2f} (${low:.2f} to ${high:.2f}) in {_hours(whole.hours)}{done}"
     machines = f"{other.rent.machines:,} x {other.rent.offer.market.instance_type}"
-    saved = 1 - whole.usd / other.usd
-    beside = f"{saved:.0%} saved" if saved >= 0 else f"{-saved:.0%} less than planned"
-    yield "on demand", f"${other.usd:.2f} in {_hours(other.hours)} on {machines}: {beside}"
+    ratio = whole.usd / other.usd
+    comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
+    yield "on demand", f"${other.usd:.2f} in {_hours(other.hours)} on {machines}: {comparison}"
     yield "work", plan.work.source
     yield "speed", _sources(plan)
     if plan.job.budget_usd is not None:
@@ -152,7 +151,7 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
         yield "deadline", _deadline(plan, plan.job.deadline)
     if plan.checkpoints is not None:
         yield "checkpoints", _checkpoints(plan.checkpoints)
-    yield "kinds", f"by Gavel's {plan.policy}"
+    yield "policy", f"{plan.policy} (Gavel)"
     yield "strategy", f"{plan.strategy.scheme}: {plan.strategy.reason}"
     yield "decision", plan.decision.reason
 
@@ -161,52 +160,52 @@ def _sources(plan: JobPlan) -> str:
     return ", ".join(dict.fromkeys(rate.source for rate in plan.rates.values()))
 
 
-def _checkpoints(kept: Checkpoints) -> str:
-    """How often, and by which reckoning."""
-    every, cost = (f"{micros / MINUTE:.3g} minutes" for micros in (kept.every, kept.cost))
-    life = f"an eviction every {_hours(kept.life / HOUR)}" if isfinite(kept.life) else "no evictions"
-    if kept.asked:
-        return f"every {every}, as the job file says ({life})"
-    return f"every {every}, for {life}, if one takes {cost}; adjusted when that is measured"
+def _checkpoints(interval: Checkpoints) -> str:
+    every, cost = (f"{micros / MINUTE:.3g} minutes" for micros in (interval.every, interval.cost))
+    life = f"an eviction every {_hours(interval.life / HOUR)}" if isfinite(interval.life) else "no evictions"
+    if interval.asked:
+        return f"every {every}, set in the job file ({life})"
+    return f"every {every}, assuming {life} and {cost} per checkpoint; adjusted once that is measured"
 
 
 def _budget(plan: JobPlan, budget: float) -> str:
     if plan.work.assumed:
         rate = plan.whole.usd / plan.whole.hours
-        return f"${budget:.2f}, enough for {_hours(budget / rate)} of these machines"
-    worst = "kept" if plan.usd_range[1] <= budget else f"kept, but may be reached: up to ${plan.usd_range[1]:.2f}"
-    return f"${budget:.2f}: {worst}"
+        return f"${budget:.2f}, enough for {_hours(budget / rate)} on these machines"
+    high = plan.usd_range[1]
+    verdict = "sufficient" if high <= budget else f"probably sufficient; the job may cost up to ${high:.2f}"
+    return f"${budget:.2f}: {verdict}"
 
 
 def _deadline(plan: JobPlan, deadline: int) -> str:
     if plan.work.assumed:
-        return f"{_moment(deadline)}; whether it is kept depends on the work (hours: 8h in the job file says)"
+        return f"{_moment(deadline)}; cannot be checked, because the job length is unknown (set `hours:`)"
     slack = (deadline - plan.finish_by) / HOUR
     if slack >= 0:
-        return f"{_moment(deadline)}: kept, {_hours(slack)} to spare"
-    return f"{_moment(deadline)}: near; machines on demand take over when it presses"
+        return f"{_moment(deadline)}: met with {_hours(slack)} to spare"
+    return f"{_moment(deadline)}: tight; on-demand machines take over if time runs short"
 
 
 def _betas(plan: JobPlan) -> Group:
-    """Why each bid is believed to hold as long as it is."""
-    told = (
-        f"{one.rent.offer.market}: beta {chance(one.beta.probability)} an hour, 95% {_interval(one.beta)};"
+    """The eviction estimate behind each bid, and its basis."""
+    lines = (
+        f"{one.rent.offer.market}: beta {chance(one.beta.probability)} per hour (95% interval {_interval(one.beta)});"
         f" {one.beta.basis}"
         for one in plan.choice
     )
-    return Group(Text("eviction", style="bold"), *map(Text, told))
+    return Group(Text("eviction", style="bold"), *map(Text, lines))
 
 
 def _terms(plan: JobPlan) -> Group:
-    """The hour that begins now by Eq. 4.1-4.4, and the bill of the whole job."""
-    table = _table("bill to the end", "machines", "$")
+    """The first hour by Eq. 4.1-4.4 of the paper, and the expected bill of the whole job."""
+    table = _table("expected bill", "machines", "$")
     for term in plan.whole.terms:
         table.add_row(str(term.market), f"{term.machines:,}", f"{term.usd:.4f}")
     table.add_row("total", "", f"{plan.whole.usd:.4f}", style="bold")
     return Group(
         Text("first hour", style="bold"),
         Text(plan.whole.first.explain()),
-        Text(f"a later hour: E ${plan.whole.later.usd_per_work:.4g} per unit of work"),
+        Text(f"each later hour: ${plan.whole.later.usd_per_work:.4g} per unit of work"),
         Text(),
         table,
     )
@@ -216,7 +215,7 @@ def _rejected(plan: JobPlan, most: int, width: int) -> RenderableType:
     named = plan.rejected[:most]
     more = len(plan.rejected) - len(named) + plan.unnamed
     if width >= _WIDE:
-        table = _table("rejected", "why", right=False)
+        table = _table("rejected", "reason", right=False)
         for one in named:
             table.add_row(market_name(one.market), Text(one.why))
         return Group(table, *_more(more))
@@ -228,7 +227,7 @@ def _rejected_line(one: Rejected) -> Text:
 
 
 def _more(count: int) -> list[Text]:
-    return [Text(f"and {count:,} more markets (--explain and --json name more)")] if count else []
+    return [Text(f"and {count:,} more markets (--explain and --json list more)")] if count else []
 
 
 def _hours(hours: float) -> str:
@@ -243,6 +242,6 @@ def _table(*columns: str, right: bool = True) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in columns:
         table.add_column(
-            name, justify="right" if right and not name.startswith(("market", "bill")) else "left", overflow="fold"
+            name, justify="right" if right and not name.startswith(("market", "expected")) else "left", overflow="fold"
         )
     return table

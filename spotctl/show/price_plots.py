@@ -1,4 +1,4 @@
-"""Price histories as pictures: PNG, SVG, or one HTML page that needs nothing else."""
+"""Price histories as pictures: PNG, SVG, or a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from pricing_data.series import PriceSeries
 from pricing_data.stats import MarketStats
 from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_usd
 from spotctl.errors import BadRequest
-from spotctl.show.terminal import beside_on_demand, dollars, needs_log_scale, percent
+from spotctl.show.bars import needs_log_scale
+from spotctl.show.terminal import against_on_demand, dollars, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,14 +48,12 @@ th:first-child, td:first-child {{ text-align: left; }}
 
 
 def draw(histories: Sequence[tuple[PriceSeries, MarketStats]], path: Path) -> None:
-    """Draws each market in a panel of its own over a common time; the file's name says in which format."""
+    """Draws each market in its own panel over a common time axis; the format follows from the file's suffix."""
     kind = path.suffix.lower()
     if kind not in SUFFIXES:
-        raise BadRequest(f"plot to {path}: the name must end with one of {', '.join(SUFFIXES)}")
+        raise BadRequest(f"plot to {path}: the file name must end in .png, .svg or .html")
     if len(histories) > MOST_MARKETS:
-        raise BadRequest(
-            f"plot: {len(histories)} markets are more than the {MOST_MARKETS} that can be read in one picture"
-        )
+        raise BadRequest(f"plot: {len(histories)} markets are too many for one picture; select at most {MOST_MARKETS}")
     figure = _figure(histories)
     with atomic_write(path) as out:
         if kind == ".html":
@@ -97,8 +96,8 @@ def _panel(axes: Axes, series: PriceSeries, stats: MarketStats) -> None:
 
 def _title(stats: MarketStats) -> str:
     label = " (synthetic)" if stats.market.is_synthetic else ""
-    beside = f", {beside_on_demand(stats.discount)}" if stats.discount is not None else ""
-    return f"{stats.market}{label}: mean {dollars(stats.mean)}{beside}".replace("$", r"\$")
+    comparison = f", {against_on_demand(stats.discount)}" if stats.discount is not None else ""
+    return f"{stats.market}{label}: mean {dollars(stats.mean)}{comparison}".replace("$", r"\$")
 
 
 def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) -> str:

@@ -1,4 +1,4 @@
-"""Runs as JSON and on the terminal."""
+"""Runs as JSON and on the terminal: `status`, the live view of a launch, and its summary."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from spotctl.ledger.rows import Use
 from spotctl.ledger.uses import parts
 from spotctl.run.workload import DONE
 from spotctl.runlog.events import FINISH, Refrained, RunEnded
-from spotctl.runlog.state import EVICTED, RunState
+from spotctl.runlog.state import EVICTED, Allocation, Held, RunState
+from spotctl.show.phrases import bid_text, count_text, machines_text
 
 _WIDE = 100
 
@@ -40,25 +41,25 @@ class RunStatus:
         return "running" if self.state.stopping is None else "stopping"
 
 
-def status_answer(standings: Sequence[RunStatus]) -> dict[str, Any]:
-    """What `status --json` says."""
-    return {"jobs": [_job(standing) for standing in standings]}
+def status_answer(statuses: Sequence[RunStatus]) -> dict[str, Any]:
+    """The JSON of `spotctl status --json`."""
+    return {"jobs": [_job(status) for status in statuses]}
 
 
-def _job(standing: RunStatus) -> dict[str, Any]:
-    state = standing.state
-    # A command's program tells nothing of its clocks.
+def _job(status: RunStatus) -> dict[str, Any]:
+    state = status.state
+    # Commands report no clocks.
     progress = None if state.work.attempt is not None else state.progress
     assert state.began is not None
     return {
         "name": state.began.job,
         "run": state.run,
-        "state": standing.word,
+        "state": status.word,
         "stage": None if progress is None else progress.stage,
         "machines": [_machine(state, name) for name in (held.id for held in state.alive)],
         "clock": None if progress is None else progress.clock,
         "loss": None if progress is None else progress.loss,
-        "spent_usd": None if standing.spent is None else usd(standing.spent),
+        "spent_usd": None if status.spent is None else usd(status.spent),
         "evictions": state.evictions,
         **({} if state.work.attempt is None else {"attempt": state.work.number, "checkpoint": _checkpoint(state)}),
     }
@@ -66,10 +67,10 @@ def _job(standing: RunStatus) -> dict[str, Any]:
 
 def _checkpoint(state: RunState) -> dict[str, Any] | None:
     """The newest checkpoint of a command."""
-    kept = state.work.checkpoint
-    if kept is None:
+    newest = state.work.checkpoint
+    if newest is None:
         return None
-    return {"number": kept.number, "seconds": kept.seconds, "bytes": kept.bytes, "every_seconds": kept.every_seconds}
+    return {name: getattr(newest, name) for name in ("number", "seconds", "bytes", "every_seconds")}
 
 
 def _machine(state: RunState, name: str) -> dict[str, Any]:
@@ -85,23 +86,23 @@ def _machine(state: RunState, name: str) -> dict[str, Any]:
     }
 
 
-def status_table(standings: Sequence[RunStatus], width: int) -> Table:
-    """One line a job; a narrow terminal goes without the runs' names."""
-    words = ("job", "run", "state") if width >= _WIDE else ("job", "state")
+def status_table(statuses: Sequence[RunStatus], width: int) -> Table:
+    """One row per job; a narrow terminal omits the names of the runs."""
+    texts = ("job", "run", "state") if width >= _WIDE else ("job", "state")
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in words:
+    for name in texts:
         table.add_column(name, overflow="fold")
     for name in ("stage", "machines", "clock", "loss", "spent", "evictions"):
         table.add_column(name, justify="right", no_wrap=True)
-    for job in status_answer(standings)["jobs"]:
-        told = {"job": job["name"], "run": job["run"], "state": job["state"]}
+    for job in status_answer(statuses)["jobs"]:
+        named = {"job": job["name"], "run": job["run"], "state": job["state"]}
         numbers = (job["stage"], len(job["machines"]), job["clock"], _loss(job["loss"]), _money(job["spent_usd"]))
-        table.add_row(*(told[name] for name in words), *map(_shown, numbers), str(job["evictions"]))
+        table.add_row(*(named[name] for name in texts), *map(_cell, numbers), str(job["evictions"]))
     return table
 
 
 def live(state: RunState, seconds: float) -> Group:
-    """The run now, in a few lines."""
+    """The current state of a run in a few lines; `seconds` is the time since the launch."""
     progress = state.progress
     reliable = sum(state.allocations[held.allocation].reliable for held in state.alive)
     warned = sum(held.warned_until is not None for held in state.alive)
@@ -110,7 +111,7 @@ def live(state: RunState, seconds: float) -> Group:
         first += f" ({warned} warned)"
     lines = [Text(first + f"   evictions {state.evictions}")]
     if state.work.attempt is not None:
-        lines.append(Text(f"  {command(state)}"))
+        lines.append(Text(f"  {command_progress(state)}"))
     elif progress is not None:
         lines.append(Text(f"  stage {progress.stage}   clock {progress.clock}   loss {_loss(progress.loss)}"))
     if state.reason:
@@ -118,52 +119,67 @@ def live(state: RunState, seconds: float) -> Group:
     return Group(*lines)
 
 
-def command(state: RunState) -> str:
-    """How a command is doing: its attempt, and its newest checkpoint."""
+def command_progress(state: RunState) -> str:
+    """The current attempt of a command job, and its newest checkpoint."""
     work = state.work
-    nodes = "" if work.attempt is None else f" on {len(work.attempt.machines)} nodes"
+    nodes = "" if work.attempt is None else f" on {count_text(len(work.attempt.machines), 'node')}"
     first = f"attempt {work.number}{nodes}" if work.runs else f"stopped after attempt {work.number}"
-    kept = work.checkpoint
-    if kept is None:
+    newest = work.checkpoint
+    if newest is None:
         return first
-    return f"{first}   checkpoint {kept.number}, one every {kept.every_seconds:.0f} s (it takes {kept.seconds:.2g} s)"
+    return f"{first}   checkpoint {newest.number}, every {newest.every_seconds:.0f} s ({newest.seconds:.2g} s each)"
 
 
 def happened(before: RunState, after: RunState) -> list[str]:
-    """What became of the job and of machines between two looks, in lines."""
+    """The lines that report what changed from one state of a run to a later one."""
     lines = _milestone(before, after)
-    if after.stopping is not None and before.stopping is None:
-        lines.append(f"{after.stopping.outcome}; everything is given back")
-    for number, allocation in after.allocations.items():
-        now = {held.id: held for held in after.machines.values() if held.allocation == number}
-        then = {
-            name: before.machines.get(name, replace(held, warned_until=None, ended=None)) for name, held in now.items()
-        }
-        where = f"of {allocation.market}"
-        if number not in before.allocations:
-            how = "on demand" if allocation.bid is None else f"for at most {at_most(allocation.bid)}"
-            lines.append(f"rented {len(now)} {where} {how}")
-        warned = [name for name, held in now.items() if held.warned_until and not then[name].warned_until]
-        if warned:
-            lines.append(f"{len(warned)} {where} will be taken away")
-        ended = [held for name, held in now.items() if held.ended is not None and then[name].ended is None]
-        if after.stopping is not None:
-            # That they are given back was said once.
-            ended = [held for held in ended if not held.returning]
-        for reason in dict.fromkeys(held.end_reason for held in ended):
-            these = [held for held in ended if held.end_reason == reason]
-            unwarned = reason == EVICTED and not any(held.warned_until for held in these)
-            lines.append(f"{len(these)} {where} {reason}{' without a warning' if unwarned else ''}")
+    if after.stopping is not None and before.stopping is None and after.alive:
+        lines.append(f"{after.stopping.outcome}: returning {count_text(len(after.alive), 'machine')}")
+    for allocation in after.allocations.values():
+        lines += _changes(before, after, allocation)
+    if after.ended is not None and before.ended is None:
+        lines.append(_end_text(after, after.ended))
     return lines
 
 
-def at_most(bid: int) -> str:
-    """A bid as a price that it does not exceed, to a hundredth of a cent."""
-    return f"${-(-bid // 100_000) / 10_000:.4f}"
+def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[str]:
+    """What became of the machines of one allocation."""
+    lines = list[str]()
+    now = {held.id: held for held in after.machines.values() if held.allocation == allocation.number}
+    then = {name: before.machines.get(name, replace(held, warned_until=None, ended=None)) for name, held in now.items()}
+    if allocation.number not in before.allocations:
+        lines.append(f"rented {machines_text(len(now), allocation.market)}{bid_text(allocation.bid)}")
+    warned = sum(held.warned_until is not None and then[name].warned_until is None for name, held in now.items())
+    if warned:
+        lines.append(f"eviction warning: {machines_text(warned, allocation.market)}")
+    ended = [held for name, held in now.items() if held.ended is not None and then[name].ended is None]
+    if after.stopping is not None:
+        # The line that announced the end covers them.
+        ended = [held for held in ended if not held.returning]
+    return lines + _endings(ended, allocation)
+
+
+def _endings(ended: Sequence[Held], allocation: Allocation) -> list[str]:
+    """A line for each way in which machines of one allocation ended."""
+    lines = list[str]()
+    for reason in dict.fromkeys(held.end_reason for held in ended):
+        alike = [held for held in ended if held.end_reason == reason]
+        unwarned = reason == EVICTED and not any(held.warned_until for held in alike)
+        how = " without warning" if unwarned else ""
+        lines.append(f"{reason}{how}: {machines_text(len(alike), allocation.market)}")
+    return lines
+
+
+def _end_text(state: RunState, ended: RunEnded) -> str:
+    """`Finished. All machines returned.`: said only once no machine of the run is left."""
+    outcome = "Finished" if ended.outcome == DONE else ended.outcome.capitalize()
+    if state.alive:
+        return f"{outcome}. {count_text(len(state.alive), 'machine')} still running."
+    return f"{outcome}. {'All machines returned' if state.machines else 'No machines were rented'}."
 
 
 def _milestone(before: RunState, after: RunState) -> list[str]:
-    """The loss, each time it passes a power of two."""
+    """A line each time the loss passes a power of two."""
     old, new = (None if state.progress is None else state.progress.loss for state in (before, after))
     if after.progress is None or new is None or new <= 0 or (old is not None and _halvings(old) == _halvings(new)):
         return []
@@ -175,18 +191,18 @@ def _halvings(loss: float) -> int | None:
 
 
 def short_budget(refrained: Refrained) -> str:
-    """That a budget does not allow something, as a line."""
-    limit, committed = (f"{usd(amount):,.2f}" for amount in (refrained.limit, refrained.committed))
+    """What a budget does not allow, and how to change that."""
+    limit, committed = (f"${usd(amount):,.2f}" for amount in (refrained.limit, refrained.committed))
     if refrained.what == FINISH:
         return (
-            f"the budget of ${limit} will not last: the whole job is expected to cost ${committed}; raise it (budget,"
-            " --max-cost), or the job ends before it is done"
+            f"the budget of {limit} is too low: the whole job is expected to cost {committed}. Raise it (`budget:` in"
+            " the job file, or --max-cost), or the run stops before it is done."
         )
-    return f"the budget of ${limit} does not allow to {refrained.what}: ${committed} of it is committed"
+    return f"the budget of {limit} does not allow this: {refrained.what} ({committed} is committed already)"
 
 
 def ending(state: RunState, ended: RunEnded) -> dict[str, Any]:
-    """What `launch --json` says at the end."""
+    """The JSON of `spotctl launch --json`."""
     facts = dict(ended.facts)
     spent, on_demand = facts.pop("spent", None), facts.pop("on_demand", None)
     return {
@@ -203,7 +219,7 @@ def ending(state: RunState, ended: RunEnded) -> dict[str, Any]:
 
 
 def busy(state: RunState) -> float | None:
-    """The share of its machines' time in which they worked for the job, what was worked twice counted once."""
+    """The share of the machines' time that was useful work; work that was redone counts once."""
     whole = working = 0
     for held in state.machines.values():
         for begin, end, use in parts(state, held, state.at if held.ended is None else held.ended):
@@ -213,29 +229,34 @@ def busy(state: RunState) -> float | None:
 
 
 def summary(state: RunState, ended: RunEnded) -> Group:
-    """The end of a run for a person: what it cost, what on-demand would have, and where the model lies."""
+    """The summary that `spotctl launch` prints: cost, on-demand cost, machines, evictions and the model's path."""
     answer = ending(state, ended)
     lines = [f"{state.run}: {answer['outcome']}{f' ({ended.message})' if ended.message else ''}"]
     if answer["cost_usd"] is not None:
         lines.append(f"  cost       {_money(answer['cost_usd'])} for {_span(answer['hours'])} of market time")
-        lines.append(f"  on demand  {_money(answer['on_demand_usd'])} for the same work{_saved(answer)}")
-    worked = "" if answer["busy"] is None else f", at work {answer['busy']:.0%} of their time"
-    lines.append(f"  machines   {len(state.machines)} rented{worked}, {len(state.alive)} left running")
-    lines.append(f"  evictions  {answer['evictions']} machines taken away{_survived(answer)}")
+        lines.append(f"  on demand  {_money(answer['on_demand_usd'])} for the same work{_comparison(answer)}")
+    utilized = "" if answer["busy"] is None else f", {answer['busy']:.0%} utilized"
+    lines.append(f"  machines   {len(state.machines)} rented{utilized}, {len(state.alive)} still running")
+    lines.append(f"  evictions  {_evictions(answer)}")
     if "updates_lost" in answer:
-        lines.append(f"  updates    {answer['updates_applied']:,} applied, lost: {answer['updates_lost']}")
+        lines.append(f"  updates    {answer['updates_applied']:,} applied, {answer['updates_lost']:,} lost")
     if "model" in answer:
         lines.append(f"  model      {answer['model']}")
     return Group(*map(Text, lines))
 
 
-def _saved(answer: Mapping[str, Any]) -> str:
+def _comparison(answer: Mapping[str, Any]) -> str:
     cost, on_demand = answer["cost_usd"], answer["on_demand_usd"]
-    return f": {1 - cost / on_demand:.0%} saved" if cost < on_demand else ""
+    if not on_demand or cost == on_demand:
+        return ""
+    return f": {abs(1 - cost / on_demand):.0%} {'saved' if cost < on_demand else 'more expensive'}"
 
 
-def _survived(answer: Mapping[str, Any]) -> str:
-    return ", and survived" if answer["evictions"] and answer["outcome"] == DONE else ""
+def _evictions(answer: Mapping[str, Any]) -> str:
+    count: int = answer["evictions"]
+    if not count:
+        return "none"
+    return f"survived {count_text(count, 'eviction')}" if answer["outcome"] == DONE else str(count)
 
 
 def _span(hours: float) -> str:
@@ -250,5 +271,5 @@ def _money(dollars: float | None) -> str | None:
     return None if dollars is None else f"${dollars:,.2f}"
 
 
-def _shown(value: object) -> str:
+def _cell(value: object) -> str:
     return "" if value is None else str(value)

@@ -1,10 +1,9 @@
-"""Values to tables and charts on the terminal."""
+"""Market data and prices as tables on the terminal, and formats shared by other tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -17,38 +16,14 @@ from pricing_data.query import Answer
 from pricing_data.series import PriceSeries
 from pricing_data.stats import MarketStats
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, format_time, format_usd, to_usd
+from spotctl.show.bars import sparkline
 
-_BARS = "▁▂▃▄▅▆▇█"
 _UNKNOWN = "-"
 _NAMED_GAPS = 20
-_LOG_FROM = 10
-
-
-def sparkline(series: PriceSeries, width: int) -> str:
-    """The highest price of each of `width` equal stretches of time, as bars from the lowest to the highest.
-
-    The highest, because a spike that lasts minutes is what evicts, and a mean over days would hide it. Where spikes
-    tower over the rest the bars are logarithmic, as in the plots.
-    """
-    edges = np.linspace(series.first, series.last, width + 1)
-    begin = np.clip(np.searchsorted(series.times, edges[:-1], "right") - 1, 0, None)
-    end = np.maximum(np.searchsorted(series.times, edges[1:], "left"), begin + 1)
-    tops = np.array([series.prices[a:b].max() for a, b in zip(begin, end, strict=True)], dtype=float)
-    low, high = float(series.prices.min()), float(series.prices.max())
-    if high == low:
-        return _BARS[0] * width
-    if needs_log_scale(low, high):
-        tops, low, high = np.log(tops), np.log(low), np.log(high)
-    return "".join(_BARS[int(level)] for level in np.round((tops - low) / (high - low) * (len(_BARS) - 1)))
-
-
-def needs_log_scale(low: float, high: float) -> bool:
-    """Whether a linear axis would flatten everything but the spikes."""
-    return high > _LOG_FROM * low
 
 
 def age(seconds: float) -> str:
-    """A span in its largest unit: `3 d`, `5 h`, `12 min`."""
+    """A duration in its largest unit: `3 d`, `5 h`, `12 min`."""
     for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
         if seconds * SECOND >= unit:
             return f"{seconds * SECOND / unit:.0f} {name}"
@@ -56,37 +31,37 @@ def age(seconds: float) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share as whole percent."""
+    """A share in whole percent, `-` for None."""
     return _UNKNOWN if share is None else f"{share:.0%}"
 
 
-def beside_on_demand(discount: float) -> str:
-    """How a mean price stands to on-demand, in words."""
+def against_on_demand(discount: float) -> str:
+    """`60% below on-demand`, `5% above on-demand`."""
     return f"{percent(abs(discount))} {'below' if discount >= 0 else 'above'} on-demand"
 
 
 def dollars(nanos: float) -> str:
-    """A price per hour with as many digits as tell it from its neighbours."""
+    """A price per hour: four decimals below $10, two above."""
     return f"${to_usd(nanos):.4f}" if to_usd(nanos) < 10 else f"${to_usd(nanos):.2f}"
 
 
 def market_name(market: Market) -> Text:
-    """A market's text; the synthetic ones are labelled as such wherever they are shown."""
+    """A market's text; synthetic markets are labelled wherever they are shown."""
     name = Text(str(market))
     return name.append(" (synthetic)", style="yellow") if market.is_synthetic else name
 
 
-def markets(found: Sequence[Market]) -> Text:
-    """Markets, one a line."""
-    return Text("\n").join(map(market_name, found))
+def markets(names: Sequence[Market]) -> Text:
+    """One market per line."""
+    return Text("\n").join(map(market_name, names))
 
 
-def stats(found: Sequence[MarketStats], now: int, width: int) -> Table:
-    """What markets cost and how they behaved, a row each; a narrow terminal gets the columns that matter most."""
-    shown = [column for column in _STATS_COLUMNS if width >= column[2]]
-    table = _table(*(name for name, _, _ in shown))
-    for one in found:
-        table.add_row(*(cell(one, now) for _, cell, _ in shown))
+def stats(summaries: Sequence[MarketStats], now: int, width: int) -> Table:
+    """A row of statistics per market; a narrow terminal gets the most important columns."""
+    columns = [column for column in _STATS_COLUMNS if width >= column[2]]
+    table = _table(*(name for name, _, _ in columns))
+    for one in summaries:
+        table.add_row(*(cell(one, now) for _, cell, _ in columns))
     return table
 
 
@@ -98,7 +73,7 @@ def _above(one: MarketStats, _: int) -> RenderableType:
     return _UNKNOWN if one.hours_above_on_demand is None else f"{one.hours_above_on_demand:,.1f}"
 
 
-# Name, cell, and the width of terminal from which it is shown.
+# Name, cell, and the terminal width from which on the column is shown.
 _STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], RenderableType], int], ...] = (
     ("market", lambda one, _: market_name(one.market), 0),
     ("events", lambda one, _: f"{one.events:,}", 130),
@@ -109,30 +84,30 @@ _STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], RenderableType], i
     ("highest", lambda one, _: dollars(one.highest), 120),
     ("changes/day", lambda one, _: f"{one.changes_per_day:.1f}", 110),
     ("spikes/day", lambda one, _: f"{one.spikes_per_day:.2f}", 150),
-    ("h above od", _above, 130),
+    ("h above on-demand", _above, 130),
     ("last seen", lambda one, now: f"{age(one.age_seconds(now))} ago", 150),
     ("", _outliers, 0),
 )
 
 
 def one_market(one: MarketStats, series: PriceSeries, now: int, width: int) -> Group:
-    """One market in full: its figures, and its history as a sparkline."""
+    """One market in detail, with its price history as a sparkline."""
     table = Table.grid(padding=(0, 2))
     rows = [
         (
             "price now",
-            f"${format_usd(one.price_now)} an hour, seen {age(one.age_seconds(now))} ago",
+            f"${format_usd(one.price_now)}/h, {age(one.age_seconds(now))} ago",
         ),
         (
             "mean",
-            f"{dollars(one.mean)}, median {dollars(one.median)}, from {dollars(one.lowest)} to {dollars(one.highest)}",
+            f"{dollars(one.mean)}, median {dollars(one.median)}, range {dollars(one.lowest)} to {dollars(one.highest)}",
         ),
         ("on-demand", _on_demand(one)),
-        ("history", f"{one.events:,} events from {format_time(one.first)} to {format_time(one.last)}"),
-        ("restless", f"{one.changes_per_day:.1f} changes and {one.spikes_per_day:.2f} spikes a day"),
+        ("history", f"{one.events:,} price changes from {format_time(one.first)} to {format_time(one.last)}"),
+        ("volatility", f"{one.changes_per_day:.0f} changes/day, {one.spikes_per_day:.2f} spikes/day"),
     ]
     if one.outliers:
-        rows.append(("suspicious", f"{one.outliers} prices above 20 medians or 10 times on-demand"))
+        rows.append(("suspicious", f"{one.outliers} prices above 20 x the median or 10 x on-demand"))
     for name, value in rows:
         table.add_row(Text(name, style="bold"), value)
     chart = Text(sparkline(series, max(10, width)), style="cyan")
@@ -141,15 +116,15 @@ def one_market(one: MarketStats, series: PriceSeries, now: int, width: int) -> G
 
 def _on_demand(one: MarketStats) -> str:
     if one.on_demand is None:
-        return "not known (spotctl prices import --on-demand FILE brings it)"
+        return "unknown (add it with: spotctl prices import --on-demand FILE)"
     day = format_time(one.on_demand.as_of)[:10]
     above = one.hours_above_on_demand or 0.0
-    beside = beside_on_demand(one.discount or 0.0)
-    return f"{dollars(one.on_demand.price)} as of {day}; spot {beside} on average, {above:,.1f} hours above it"
+    comparison = against_on_demand(one.discount or 0.0)
+    return f"{dollars(one.on_demand.price)} as of {day}; spot was {comparison} on average, above it for {above:,.1f} h"
 
 
 def imported(reports: Sequence[FileReport]) -> Table:
-    """What became of each file's rows: facts are on-demand prices and interruption figures."""
+    """Row counts per imported file; facts are on-demand prices and interruption rates."""
     columns = {
         "rows": [report.rows for report in reports],
         "new": [report.committed.added for report in reports],
@@ -158,15 +133,15 @@ def imported(reports: Sequence[FileReport]) -> Table:
         "facts": [report.facts for report in reports],
         "skipped": [report.skipped for report in reports],
     }
-    told = {name: counts for name, counts in columns.items() if name in {"rows", "new", "known"} or any(counts)}
-    table = _table("file", *told)
-    for report, *counts in zip(reports, *told.values(), strict=True):
+    shown = {name: counts for name, counts in columns.items() if name in {"rows", "new", "known"} or any(counts)}
+    table = _table("file", *shown)
+    for report, *counts in zip(reports, *shown.values(), strict=True):
         table.add_row(Text(report.path.name), *(f"{count:,}" for count in counts))
     return table
 
 
 def complaints(report: FileReport) -> list[str]:
-    """What was wrong with a file: the file as a whole, then its first bad rows, a line each."""
+    """What is wrong with a file, a line each: the file as a whole, then its first bad rows."""
     lines = [f"spotctl: {report.path}: {report.failure}"] if report.failure else []
     lines += [f"{report.path}: {row}" for row in report.bad]
     if report.skipped > len(report.bad):
@@ -175,7 +150,7 @@ def complaints(report: FileReport) -> list[str]:
 
 
 def fetched(reports: Sequence[TaskReport]) -> Table:
-    """What each task of a fetch brought."""
+    """The result of each task of a fetch."""
     table = _table("cloud", "region", "what", "new prices", "known", "facts", "")
     for report in reports:
         table.add_row(
@@ -191,7 +166,7 @@ def fetched(reports: Sequence[TaskReport]) -> Table:
 
 
 def gaps(report: GapReport) -> Group:
-    """Seams, stale markets and the longest silences."""
+    """Seams, stale markets and the longest gaps."""
     lines = [
         f"seam   {seam.cloud}/{seam.region}: {format_time(seam.start)} to {format_time(seam.end)},"
         f" {seam.silent} of {seam.markets} markets silent"
@@ -199,18 +174,18 @@ def gaps(report: GapReport) -> Group:
     ]
     lines += [
         f"stale  {stale.market}: last seen {format_time(stale.last)},"
-        f" {age((stale.newest - stale.last) / SECOND)} before its region's newest"
+        f" {age((stale.newest - stale.last) / SECOND)} before the newest price of its region"
         for stale in report.stale[:_NAMED_GAPS]
     ]
     if len(report.stale) > _NAMED_GAPS:
-        lines.append(f"       and {len(report.stale) - _NAMED_GAPS} more stale markets (--json names all)")
+        lines.append(f"       and {len(report.stale) - _NAMED_GAPS:,} more stale markets (--json lists all)")
     longest = sorted(report.gaps, key=lambda gap: gap.start - gap.end)
     lines += [
         f"gap    {gap.market}: {age((gap.end - gap.start) / SECOND)} from {format_time(gap.start)}"
         for gap in longest[:_NAMED_GAPS]
     ]
     if len(longest) > _NAMED_GAPS:
-        lines.append(f"       and {len(longest) - _NAMED_GAPS} shorter gaps (--json names all)")
+        lines.append(f"       and {len(longest) - _NAMED_GAPS} shorter gaps (--json lists all)")
     lines.append(f"{len(report.seams)} seams, {len(report.stale)} stale markets, {len(report.gaps)} gaps")
     return Group(*map(Text, lines))
 

@@ -54,7 +54,7 @@ def test_show_and_stats_agree(history: Path) -> None:
     assert [{**one, "age_seconds": 0} for one in listed] == [{**shown, "age_seconds": 0}]
     assert spotctl("prices", "ls", "--json").json == {"markets": [MARKET]}
     text = spotctl("prices", "show", MARKET).out
-    assert "$0.0181 an hour" in text
+    assert "$0.0181/h" in text
     assert "▁" in text
     assert history.name not in text
 
@@ -132,7 +132,7 @@ def test_without_anything_stored_the_synthetic_sample_is_shown_and_labelled(hist
         ),
         (["show", "c4.xlarge"], 2, "1 parts, not cloud/region/zone/type"),
         (["stats", "gcp/*"], 2, "no stored market fits 'gcp/*'"),
-        (["plot", "local", "--out", "x.pdf"], 2, "must end with one of .png, .svg, .html"),
+        (["plot", "local", "--out", "x.pdf"], 2, "must end in .png, .svg or .html"),
         (["plot", "local/*/*/*", "--out", "/no/such/folder/x.png"], 2, "plot"),
         (["export", "--out", "x.xlsx"], 2, "must end with one of .csv"),
         (["export", "--json"], 2, "--json needs --out"),

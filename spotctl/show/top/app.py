@@ -1,4 +1,4 @@
-"""The live view: panels on a terminal, and keys. It reads and shows; leaving it leaves the run alone."""
+"""The live view of `spotctl top`: panels and keys. It only reads; quitting does not touch the run."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from textual.widget import Widget
 from textual.widgets import Footer, Static
 
 from spotctl.show.top import views
-from spotctl.show.top.snapshot import Shown
+from spotctl.show.top.snapshot import Snapshot
 
-LOOK_SECONDS = 0.5
+REFRESH_SECONDS = 0.5
 _WIDE = 120
-"""From this width on footprint and loss stand side by side."""
+"""From this width on, footprint and loss are side by side."""
 
-Look = Callable[[], Shown]
+Source = Callable[[], Snapshot]
 
 
 class Panel(Widget):
-    """A part of what is shown, drawn again whenever there is news, to the size that it has."""
+    """A part of the screen, redrawn to its current size whenever the snapshot changes."""
 
-    shown: reactive[Shown | None] = reactive(None)
+    snapshot: reactive[Snapshot | None] = reactive(None)
 
-    def __init__(self, name: str, draw: Callable[[Shown, int, int], Text | Group]) -> None:
+    def __init__(self, name: str, draw: Callable[[Snapshot, int, int], Text | Group]) -> None:
         super().__init__(id=name)
         self._draw = draw
 
     def render(self) -> RenderResult:
-        """What is to be seen; nothing before the first look."""
-        return "" if self.shown is None or not self.size.width else self._draw(self.shown, *self.size)
+        """The panel's text; empty before the first snapshot."""
+        return "" if self.snapshot is None or not self.size.width else self._draw(self.snapshot, *self.size)
 
 
 class Top(App[None]):
-    """A run, live. Several jobs are several lookouts; `n` goes from one to the next."""
+    """Shows one of several jobs at a time; `n` switches to the next."""
 
     CSS = """
     Screen { overflow: hidden; }
@@ -57,23 +57,23 @@ class Top(App[None]):
     """
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "quit", "Leave"),
+        Binding("q", "quit", "Quit"),
         Binding("n", "next_job", "Next job"),
-        Binding("space", "hold", "Hold / go on"),
+        Binding("space", "pause", "Pause / continue"),
         Binding("down", "scroll_events(1)", "Older"),
         Binding("up", "scroll_events(-1)", "Newer"),
         Binding("pagedown", "scroll_events(10)", show=False),
         Binding("pageup", "scroll_events(-10)", show=False),
     ]
 
-    def __init__(self, looks: Sequence[Look]) -> None:
+    def __init__(self, sources: Sequence[Source]) -> None:
         super().__init__(ansi_color=True)
-        self._looks, self._which = looks, 0
-        self._held = False
-        self._seen: Shown | None = None
+        self._sources, self._current = sources, 0
+        self._paused = False
+        self._snapshot: Snapshot | None = None
 
     def compose(self) -> ComposeResult:
-        """The panels, from above."""
+        """The panels, from top to bottom."""
         yield Panel("head", lambda one, *_: views.head(one))
         with Horizontal(id="charts"):
             yield Panel("footprint", lambda one, width, height: views.footprint(one, width, max(height - 1, 1)))
@@ -81,52 +81,53 @@ class Top(App[None]):
         yield Static(id="prices")
         yield Static(id="title")
         with VerticalScroll(id="events", can_focus=False):
-            yield Static(id="told")
+            yield Static(id="event-lines")
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Looks now, and then again and again."""
-        self._look()
-        self.set_interval(LOOK_SECONDS, self._look)
+        """Starts refreshing."""
+        self.take_snapshot()
+        self.set_interval(REFRESH_SECONDS, self.take_snapshot)
 
     def on_resize(self, event: Resize) -> None:
-        """The same on another size."""
+        """Adapts the layout to the new width."""
         self.screen.set_class(event.size.width >= _WIDE, "wide")
         self.call_after_refresh(self._show)
 
     def action_next_job(self) -> None:
-        """The next job."""
-        self._which = (self._which + 1) % len(self._looks)
-        self._held = False
-        self._look()
+        """Switches to the next job, and continues refreshing."""
+        self._current = (self._current + 1) % len(self._sources)
+        self._paused = False
+        self.take_snapshot()
 
-    def action_hold(self) -> None:
-        """Stays with what is shown, or goes on. The run goes on in any case."""
-        self._held = not self._held
-        self._look()
+    def action_pause(self) -> None:
+        """Pauses or continues refreshing; the run itself is not paused."""
+        self._paused = not self._paused
+        self.take_snapshot()
         self._show()
 
     def action_scroll_events(self, lines: int) -> None:
-        """Through what happened."""
+        """Scrolls the event list by this number of lines."""
         self.query_one("#events", VerticalScroll).scroll_relative(y=lines, animate=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 - Textual's signature
-        """With one job there is no next one."""
-        return action != "next_job" or len(self._looks) > 1
+        """Hides `n` while there is only one job."""
+        return action != "next_job" or len(self._sources) > 1
 
-    def _look(self) -> None:
-        if not self._held:
-            self._seen = self._looks[self._which]()
+    def take_snapshot(self) -> None:
+        """Reads the run and shows it, unless refreshing is paused."""
+        if not self._paused:
+            self._snapshot = self._sources[self._current]()
             self._show()
 
     def _show(self) -> None:
-        one = self._seen
+        one = self._snapshot
         if one is None:
             return
         for panel in self.query(Panel):
-            panel.shown = one
+            panel.snapshot = one
         width, height = self.size
         self.query_one("#prices", Static).update(views.markets(one, width, max(height // 6, 2)))
-        held = "   held; space goes on" if self._held else ""
-        self.query_one("#title", Static).update(Text.assemble(("events", "bold"), ("  newest first" + held, "dim")))
-        self.query_one("#told", Static).update(views.events(one.told, width - 1))
+        paused = "   paused; press space to continue" if self._paused else ""
+        self.query_one("#title", Static).update(Text.assemble(("events", "bold"), ("  newest first" + paused, "dim")))
+        self.query_one("#event-lines", Static).update(views.events(one.events, width - 1))

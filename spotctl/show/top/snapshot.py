@@ -1,4 +1,4 @@
-"""What `spotctl top` shows: a value made of a run's past, what it has cost, and prices. Pure; nothing of a terminal."""
+"""`Snapshot`: what `spotctl top` shows, made from a run's timeline, its cost and market prices. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import format_time, to_usd
 from spotctl.runlog.state import Allocation, RunState
-from spotctl.show.run_tables import command
-from spotctl.show.top.timeline import Step, Timeline, Told
+from spotctl.show.run_tables import command_progress
+from spotctl.show.top.timeline import MachineCount, Timeline, TimelineEvent
 
 Prices = Callable[[Market], PriceSeries | None]
-"""The price history of a market during the run; None where nobody knows it."""
+"""The price history of a market during the run; None where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """In nano-dollar-seconds: spent, what the same work would have cost on demand, and what may be spent."""
+    """In nano-dollar-seconds: spent so far, the on-demand cost of the same work, and the budget."""
 
     spent: int | None
     on_demand: int | None
@@ -28,18 +28,18 @@ class Money:
 
     @property
     def saved(self) -> float | None:
-        """The share of the on-demand price that was not paid."""
+        """The share of the on-demand cost that was saved."""
         return None if self.spent is None or not self.on_demand else 1 - self.spent / self.on_demand
 
     @property
     def used(self) -> float | None:
-        """The share of the budget that is spent."""
+        """The share of the budget that has been spent."""
         return None if self.spent is None or not self.budget else self.spent / self.budget
 
 
 @dataclass(frozen=True, slots=True)
 class MarketLine:
-    """A market from which machines were rented. Prices in nano-dollars an hour; `bid` is the highest that is held."""
+    """A market from which machines were rented. Prices in nano-dollars per hour; `bid` is the highest now held."""
 
     market: Market
     machines: int
@@ -52,68 +52,70 @@ class MarketLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A run at a moment. `word` says how it stands, `goal` is the clock at which it is done, where that is known.
+class Snapshot:
+    """A run at one moment. `goal` is the clock at which the training ends, None if its end is another condition.
 
-    `doing` is how a command stands, in words.
+    `command` describes the progress of a command job in words; empty for a training.
     """
 
     job: str
     run: str
-    word: str
-    began: int
+    status: str
+    started: int
     now: int
     stage: int | None
     clock: int | None
     goal: int | None
     loss: float | None
-    doing: str
+    command: str
     reliable: int
     transient: int
     warned: int
     evictions: int
     money: Money
-    footprint: tuple[Step, ...]
+    footprint: tuple[MachineCount, ...]
     losses: tuple[tuple[int, float], ...]
     markets: tuple[MarketLine, ...]
-    told: tuple[Told, ...]
+    events: tuple[TimelineEvent, ...]
     reason: str
 
 
-def shown(past: Timeline, word: str, now: int, money: Money, goal: int | None, prices: Prices) -> Shown:
-    """What is to be seen of a run."""
-    state = past.state
-    # A command's program tells nothing of its clocks.
-    doing = "" if state.work.attempt is None else command(state)
-    progress = None if doing else state.progress
+def take_snapshot(
+    timeline: Timeline, status: str, now: int, money: Money, goal: int | None, prices: Prices
+) -> Snapshot:
+    """The run as it is at `now`, a moment of the market's clock."""
+    state = timeline.state
+    # Commands report no clocks.
+    command = "" if state.work.attempt is None else command_progress(state)
+    progress = None if command else state.progress
     assert state.began is not None
     reliable = sum(state.allocations[held.allocation].reliable for held in state.alive)
-    return Shown(
+    return Snapshot(
         job=state.began.job,
         run=state.run,
-        word=word,
-        began=state.started,
+        status=status,
+        started=state.started,
         now=now,
         stage=None if progress is None else progress.stage,
         clock=None if progress is None else progress.clock,
         goal=goal,
         loss=None if progress is None else progress.loss,
-        doing=doing,
+        command=command,
         reliable=reliable,
         transient=len(state.alive) - reliable,
         warned=sum(held.warned_until is not None for held in state.alive),
         evictions=state.evictions,
         money=money,
-        footprint=past.footprint,
-        losses=past.losses,
+        footprint=timeline.footprint,
+        losses=timeline.losses,
         markets=_markets(state, prices),
-        told=past.told,
+        events=timeline.events,
         reason=state.reason,
     )
 
 
 def _markets(state: RunState, prices: Prices) -> tuple[MarketLine, ...]:
-    """Those with machines first, then those that were left last."""
+    """Markets with machines first, then the others, those that were used last before those used earlier."""
     newest = {one.market: one for one in state.allocations.values()}
     lines = [_market(state, newest[market], prices(market)) for market in reversed(newest)]
     return tuple(sorted(lines, key=lambda line: line.machines == 0))
@@ -135,27 +137,27 @@ def _market(state: RunState, newest: Allocation, series: PriceSeries | None) -> 
     )
 
 
-def answer(one: Shown) -> dict[str, Any]:
-    """What `top --json` says."""
+def answer(one: Snapshot) -> dict[str, Any]:
+    """The JSON of `spotctl top --json`."""
     money = one.money
     return {
         "name": one.job,
         "run": one.run,
-        "state": one.word,
+        "state": one.status,
         "now": format_time(one.now),
         "stage": one.stage,
         "clock": one.clock,
         "clocks": one.goal,
         "loss": one.loss,
-        "doing": one.doing or None,
+        "doing": one.command or None,
         "machines": {"reliable": one.reliable, "transient": one.transient, "warned": one.warned},
         "evictions": one.evictions,
         "spent_usd": _usd(money.spent),
         "on_demand_usd": _usd(money.on_demand),
         "budget_usd": _usd(money.budget),
         "markets": [_market_json(line) for line in one.markets],
-        "footprint": [[format_time(step.at), step.reliable, step.transient] for step in one.footprint],
-        "events": [{"at": format_time(told.at), "what": str(told)} for told in one.told],
+        "footprint": [[format_time(count.at), count.reliable, count.transient] for count in one.footprint],
+        "events": [{"at": format_time(event.at), "what": str(event)} for event in one.events],
     }
 
 

@@ -1,4 +1,4 @@
-"""What a run went through, as far as it is worth seeing: a fold over its events beside that of its state. Pure."""
+"""The history of a run as `spotctl top` shows it: a fold over its events, next to the fold into its state. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from spotctl.runlog import events as ev
 from spotctl.runlog import state as running
 from spotctl.runlog.state import EVICTED, RunState
 from spotctl.runlog.store import Row
-from spotctl.show.run_tables import at_most
+from spotctl.show.phrases import bid_text, machines_text
 
-MOST_TOLD = 500
-"""So many things that happened are kept, the latest."""
-_TOGETHER = 4
-"""What happens to machines of an allocation together may be written down with so many other things in between."""
+MOST_EVENTS = 500
+"""Only the latest events are kept."""
+_MERGE_WITHIN = 4
+"""Machines of one allocation that share a fate are merged into one line, if at most this many lines came between."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """How many machines there are from a moment on."""
+class MachineCount:
+    """The number of machines from a moment on."""
 
     at: int
     reliable: int
@@ -28,8 +28,9 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Something that happened: to `count` machines, where it happened to machines. `text` has a place for it."""
+class TimelineEvent:
+    """A line of the event list. `count` is the number of machines it is about, and `about` identifies what it is about:
+    later events with an equal `about` are added to the count."""
 
     at: int
     text: str
@@ -42,42 +43,42 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A run until now."""
+    """A run from its beginning to the last event that was read."""
 
     state: RunState = field(default_factory=RunState)
-    footprint: tuple[Step, ...] = ()
+    footprint: tuple[MachineCount, ...] = ()
     losses: tuple[tuple[int, float], ...] = ()
-    told: tuple[Told, ...] = ()
+    events: tuple[TimelineEvent, ...] = ()
 
 
-def follow(past: Timeline, rows: Iterable[Row]) -> Timeline:
-    """The past after more events."""
-    return reduce(_after, rows, past)
+def follow(timeline: Timeline, rows: Iterable[Row]) -> Timeline:
+    """The timeline extended by more log rows."""
+    return reduce(_after, rows, timeline)
 
 
-def _after(past: Timeline, row: Row) -> Timeline:
-    state = running.after(past.state, row)
-    told = _told(past.state, row)
+def _after(timeline: Timeline, row: Row) -> Timeline:
+    state = running.after(timeline.state, row)
+    event = _event(timeline.state, row)
     return Timeline(
         state,
-        _footprint(past, state, row),
-        _losses(past.losses, row.event),
-        past.told if told is None else _with(past.told, told),
+        _footprint(timeline, state, row),
+        _losses(timeline.losses, row.event),
+        timeline.events if event is None else _merged(timeline.events, event),
     )
 
 
-def _footprint(past: Timeline, state: RunState, row: Row) -> tuple[Step, ...]:
+def _footprint(timeline: Timeline, state: RunState, row: Row) -> tuple[MachineCount, ...]:
     match row.event:
-        case ev.Rented(machines=came):
-            at = min((granted.started for granted in came), default=row.at)
+        case ev.Rented(machines=granted):
+            at = min((machine.started for machine in granted), default=row.at)
         case ev.MachineEnded(at=at):
             pass
         case _:
-            return past.footprint
+            return timeline.footprint
     reliable = sum(state.allocations[held.allocation].reliable for held in state.alive)
-    # What was done is written down after it was: the order is that of the log.
-    at = max([at, *(step.at for step in past.footprint[-1:])])
-    return (*past.footprint, Step(at, reliable, len(state.alive) - reliable))
+    # Events are logged after they happened, so their times may go backwards; the order is that of the log.
+    at = max([at, *(count.at for count in timeline.footprint[-1:])])
+    return (*timeline.footprint, MachineCount(at, reliable, len(state.alive) - reliable))
 
 
 def _losses(losses: tuple[tuple[int, float], ...], event: ev.Event) -> tuple[tuple[int, float], ...]:
@@ -86,56 +87,54 @@ def _losses(losses: tuple[tuple[int, float], ...], event: ev.Event) -> tuple[tup
     return (*losses, (event.clock, event.loss))
 
 
-def _with(told: tuple[Told, ...], one: Told) -> tuple[Told, ...]:
-    """What happens to machines that were bought together happens to each of them; it is told once."""
-    for back, other in enumerate(reversed(told[-_TOGETHER:]), 1):
-        if one.about is not None and other.about == one.about:
-            there = len(told) - back
-            return (*told[:there], replace(other, count=other.count + one.count), *told[there + 1 :])
-    return (*told, one)[-MOST_TOLD:]
+def _merged(events: tuple[TimelineEvent, ...], new: TimelineEvent) -> tuple[TimelineEvent, ...]:
+    """Appends an event, or adds it to a recent one about the same machines: the log has an event for each machine."""
+    for back, other in enumerate(reversed(events[-_MERGE_WITHIN:]), 1):
+        if new.about is not None and other.about == new.about:
+            place = len(events) - back
+            return (*events[:place], replace(other, count=other.count + new.count), *events[place + 1 :])
+    return (*events, new)[-MOST_EVENTS:]
 
 
-def _told(before: RunState, row: Row) -> Told | None:
-    """What an event tells a person: of machines, or of the run."""
+def _event(before: RunState, row: Row) -> TimelineEvent | None:
     match row.event:
         case ev.Rented(intent=intent, machines=machines) if machines:
-            return Told(row.at, f"rented {{n}} of {_bought(before.orders[intent])}", len(machines), ("rented", intent))
+            order = before.orders[intent]
+            text = f"rented {machines_text('{n}', order.market)}{bid_text(order.bid)}"
+            return TimelineEvent(row.at, text, len(machines), ("rented", intent))
         case ev.MachineWarned(id=name) if before.machines[name].warned_until is None:
-            return _of_machine(before, row.at, name, "will be taken away")
+            return _of_machine(before, row.at, name, "eviction warning")
         case ev.MachineEnded(id=name, reason=reason):
             unwarned = reason == EVICTED and before.machines[name].warned_until is None
-            return _of_machine(before, row.at, name, f"{reason}{' without a warning' if unwarned else ''}")
+            return _of_machine(before, row.at, name, f"{reason}{' without warning' if unwarned else ''}")
         case event:
             text = _of_run(before, event)
-            return None if text is None else Told(row.at, _plain(text))
+            return None if text is None else TimelineEvent(row.at, _plain(text))
 
 
 def _of_run(before: RunState, event: ev.Event) -> str | None:
     text: str | None = None
     match event:
         case ev.RunBegan(provider=provider):
-            text = f"the run begins, on {provider}"
+            text = f"run started on {provider}"
         case ev.RunResumed():
-            text = "another process goes on with the run"
+            text = "run resumed by another process"
         case ev.RentRefused(intent=intent, why=why):
-            text = f"{before.orders[intent].market} refused: {_words(why)}"
+            order = before.orders[intent]
+            text = f"refused: {machines_text(order.machines, order.market)}: {_words(why)}"
         case ev.Refrained(what=what):
-            text = f"refrained, because of the budget: {what}"
+            text = f"held back by the budget: {what}"
         case ev.StopRequested(outcome=outcome):
-            text = f"the run is to end: {outcome}; everything is given back"
+            text = f"{outcome}: returning all machines"
         case ev.RunEnded(outcome=outcome, message=message):
-            text = f"over: {outcome}{f' ({message})' if message else ''}"
+            text = f"run ended: {outcome}{f' ({message})' if message else ''}"
     return text
 
 
-def _of_machine(before: RunState, at: int, name: str, what: str) -> Told:
+def _of_machine(before: RunState, at: int, name: str, what: str) -> TimelineEvent:
     number = before.machines[name].allocation
-    return Told(at, f"{{n}} of {_plain(before.allocations[number].market)} {_plain(what)}", 1, (number, what))
-
-
-def _bought(order: ev.RentIntended) -> str:
-    how = "on demand" if order.bid is None else f"for at most {at_most(order.bid)}"
-    return f"{_plain(order.market)} {how}"
+    machines = machines_text("{n}", before.allocations[number].market)
+    return TimelineEvent(at, f"{_plain(what)}: {machines}", 1, (number, what))
 
 
 def _words(name: str) -> str:
@@ -144,5 +143,5 @@ def _words(name: str) -> str:
 
 
 def _plain(text: object) -> str:
-    """Nobody else's braces are places for a number."""
+    """Escapes braces: text from outside must not become a placeholder."""
     return str(text).replace("{", "{{").replace("}", "}}")

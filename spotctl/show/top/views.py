@@ -1,4 +1,4 @@
-"""A run that is shown, as text of a width and a height: the same for the live view and for `--once`."""
+"""A snapshot of a run as text of a given width and height, for the live view and for `--once`."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from bidbrain.billing import usd
 from pricing_data.units import MINUTE, SECOND, to_datetime
-from spotctl.show.terminal import age, dollars, market_name, percent, sparkline
-from spotctl.show.top.snapshot import MarketLine, Money, Shown
-from spotctl.show.top.timeline import Step, Told
+from spotctl.show.bars import Floats, columns, sparkline
+from spotctl.show.terminal import age, dollars, market_name, percent
+from spotctl.show.top.snapshot import MarketLine, Money, Snapshot
+from spotctl.show.top.timeline import MachineCount, TimelineEvent
 
-Floats = NDArray[np.float64]
-
-_BARS = " ▁▂▃▄▅▆▇█"
 _UNKNOWN = "-"
 _WIDE = 110
 """Narrower terminals get the columns that matter most."""
@@ -28,9 +25,9 @@ _ONCE_EVENTS = 8
 _ONCE_CHART = 4
 
 
-def head(one: Shown) -> Text:
-    """Which run, how far it is, and what it costs: three lines."""
-    progress = [one.word, *([one.doing] if one.doing else [])]
+def head(one: Snapshot) -> Text:
+    """Three lines: the run with its progress, its cost, and its machines."""
+    progress = [one.status, *([one.command] if one.command else [])]
     if one.stage is not None:
         progress.append(f"stage {one.stage}")
     if one.clock is not None:
@@ -44,48 +41,50 @@ def head(one: Shown) -> Text:
 def _money(money: Money) -> str:
     spent = f"spent {_usd(money.spent)}"
     if money.budget is not None:
-        spent += f" of {_usd(money.budget)} ({percent(money.used)})"
-    saved = "" if money.saved is None else f"   saved {percent(money.saved)}"
-    return f"{spent}   on demand {_usd(money.on_demand)}{saved}"
+        spent += f" of {_usd(money.budget)} budget ({percent(money.used)})"
+    if money.saved is None:
+        return f"{spent}   on demand {_usd(money.on_demand)}"
+    difference = f"{percent(abs(money.saved))} {'saved' if money.saved >= 0 else 'more expensive'}"
+    return f"{spent}   on demand {_usd(money.on_demand)}: {difference}"
 
 
-def _machines(one: Shown) -> str:
+def _machines(one: Snapshot) -> str:
     warned = f" ({one.warned} warned)" if one.warned else ""
     return (
         f"machines {one.reliable} reliable + {one.transient} transient{warned}   evictions {one.evictions}"
-        f"   market {clock(one.now)}"
+        f"   market time {clock(one.now)}"
     )
 
 
-def footprint(one: Shown, width: int, height: int) -> Text:
-    """Machines over time, from the run's beginning to now."""
-    most = max((step.reliable + step.transient for step in one.footprint), default=0)
-    values = over_time(one.footprint, one.began, one.now, width)
-    title = _title("footprint", f"machines over {_span(one.now - one.began)}, {most} at most", width)
+def footprint(one: Snapshot, width: int, height: int) -> Text:
+    """Machines over time, from the start of the run to now."""
+    most = max((count.reliable + count.transient for count in one.footprint), default=0)
+    values = over_time(one.footprint, one.started, one.now, width)
+    title = _title("machines", f"over the last {_span(one.now - one.started)}, at most {most}", width)
     return Text("\n").join([title, *_chart(values, most, height, "green")])
 
 
-def losses(one: Shown, width: int, height: int) -> Text:
-    """The loss over the clocks."""
+def losses(one: Snapshot, width: int, height: int) -> Text:
+    """The loss by clock."""
     if not one.losses:
-        return _title("loss", "none is known", width)
-    found = np.array([loss for _, loss in one.losses])
+        return _title("loss", "not reported yet", width)
+    known = np.array([loss for _, loss in one.losses])
     clocks = np.array([clock for clock, _ in one.losses])
     places = np.linspace(clocks[0], clocks[-1], width)
-    values = np.interp(places, clocks, found)
-    title = _title("loss", f"{found[0]:.4g} at first, {found[-1]:.4g} at clock {clocks[-1]:,}", width)
-    return Text("\n").join([title, *_chart(values, float(found.max()), height, "magenta")])
+    values = np.interp(places, clocks, known)
+    title = _title("loss", f"{known[0]:.4g} at clock {clocks[0]:,}, {known[-1]:.4g} at clock {clocks[-1]:,}", width)
+    return Text("\n").join([title, *_chart(values, float(known.max()), height, "magenta")])
 
 
-def markets(one: Shown, width: int, most: int) -> Table:
-    """Prices, a market a row: those with machines first."""
+def markets(one: Snapshot, width: int, most: int) -> Table:
+    """Prices by market, those with machines first; at most `most` rows."""
     wide = width >= _WIDE
     synthetic = not wide and any(line.market.is_synthetic for line in one.markets)
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("prices (synthetic)" if synthetic else "prices", no_wrap=True, overflow="ellipsis")
-    for name in ("held", "spot", "bid", "on demand"):
+    for name in ("machines", "spot", "bid", "on demand"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("since the run began" if wide else "", no_wrap=True)
+    table.add_column("since the run started" if wide else "", no_wrap=True)
     for line in islice(one.markets, most):
         full = market_name(line.market) if wide else Text(f"{line.market.zone}/{line.market.instance_type}")
         cells = _market(line, _SPARK_WIDE if wide else _SPARK_NARROW)
@@ -105,28 +104,28 @@ def _market(line: MarketLine, spark: int) -> tuple[str | Text, ...]:
     )
 
 
-def events(told: Sequence[Told], width: int) -> Text:
-    """What happened, the newest first."""
-    lines = [Text.assemble((f"{clock(one.at)}  ", "dim"), str(one)) for one in reversed(told)]
+def events(shown: Sequence[TimelineEvent], width: int) -> Text:
+    """A line per event, the newest first."""
+    lines = [Text.assemble((f"{clock(one.at)}  ", "dim"), str(one)) for one in reversed(shown)]
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return Text("\n").join(lines)
 
 
-def once(one: Shown, width: int) -> Group:
-    """All of it one below the other."""
+def once(one: Snapshot, width: int) -> Group:
+    """All parts, one below the other."""
     return Group(
         head(one),
         footprint(one, width, _ONCE_CHART),
         losses(one, width, 1),
         markets(one, width, len(one.markets)),
         _title("events", "newest first", width),
-        events(one.told[-_ONCE_EVENTS:], width),
+        events(one.events[-_ONCE_EVENTS:], width),
     )
 
 
 def clock(at: int) -> str:
-    """The time of day; the day too would not fit beside what happened."""
+    """The time of day. The date is left out to save width."""
     return to_datetime(at).strftime("%H:%M:%S")
 
 
@@ -136,11 +135,11 @@ def _title(name: str, what: str, width: int) -> Text:
     return title
 
 
-def over_time(steps: Sequence[Step], begin: int, end: int, width: int) -> Floats:
-    """How many machines there were: the mean over each of `width` equal stretches of time."""
+def over_time(counts_at: Sequence[MachineCount], begin: int, end: int, width: int) -> Floats:
+    """The mean number of machines in each of `width` equal intervals."""
     edges = np.linspace(begin, max(end, begin + SECOND), width + 1)
-    times = np.array([begin, *(step.at for step in steps)], dtype=float)
-    counts = np.array([0, *(step.reliable + step.transient for step in steps)], dtype=float)
+    times = np.array([begin, *(count.at for count in counts_at)], dtype=float)
+    counts = np.array([0, *(count.reliable + count.transient for count in counts_at)], dtype=float)
     passed = np.concatenate([[0.0], np.cumsum(counts[:-1] * np.diff(times))])
     at = np.searchsorted(times, edges, "right") - 1
     area = passed[at] + counts[at] * (edges - times[at])
@@ -149,10 +148,7 @@ def over_time(steps: Sequence[Step], begin: int, end: int, width: int) -> Floats
 
 
 def _chart(values: Floats, top: float, height: int, style: str) -> list[Text]:
-    """Columns from 0 to `top` in `height` lines, the highest line first. What is above 0 is never invisible."""
-    eighths = np.ceil(values / top * height * 8 - 1e-9) if top > 0 else np.zeros(len(values))
-    rows = (np.clip(eighths - 8 * line, 0, 8).astype(int) for line in reversed(range(height)))
-    return [Text("".join(_BARS[level] for level in row), style=style) for row in rows]
+    return [Text(line, style=style) for line in columns(values, top, height)]
 
 
 def _usd(amount: int | None) -> str:

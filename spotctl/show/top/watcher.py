@@ -1,4 +1,4 @@
-"""Looks at a job's latest run, again and again, and changes nothing."""
+"""Follows a job's latest run without changing anything."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spotctl.runlog import budget
 from spotctl.runlog.state import RunState
 from spotctl.runlog.store import EventLog, is_running
 from spotctl.show.run_tables import RunStatus
-from spotctl.show.top.snapshot import Money, Shown, shown
+from spotctl.show.top.snapshot import Money, Snapshot, take_snapshot
 from spotctl.show.top.timeline import Timeline, follow
 from spotctl.wiring import local_provider
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Follows the latest run of a job by its log; a newer run of the job takes its place."""
+    """Reads the latest run of a job from the event log; switches to a newer run once this one has ended."""
 
     def __init__(self, job: str, settings: Settings) -> None:
         self._job, self._settings = job, settings
         self._paths = Paths(settings.home)
         if not self._paths.log.exists():
-            raise BadRequest(f"no job named {job!r} was launched (spotctl launch FILE)")
+            raise BadRequest(f"no job named {job!r} has been launched (spotctl launch FILE)")
         self._log = EventLog(self._paths.log)
-        self._past = Timeline()
+        self._timeline = Timeline()
         self._market: tuple[str, JobSpec, LocalProvider, Tariff] | None = None
 
     def __enter__(self) -> Watcher:
@@ -48,22 +48,24 @@ class Watcher:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._log.close()
 
-    def look(self) -> Shown:
-        """The run now."""
-        newest = latest_run(self._log, self._job) if self._past.state.ended or not self._past.state.run else None
-        if newest is not None and newest.run != self._past.state.run:
-            self._past = Timeline()
-        run = self._past.state.run or (newest.run if newest else "")
+    def snapshot(self) -> Snapshot:
+        """The run as it is now; reads the events that were logged since the last call."""
+        newest = (
+            latest_run(self._log, self._job) if self._timeline.state.ended or not self._timeline.state.run else None
+        )
+        if newest is not None and newest.run != self._timeline.state.run:
+            self._timeline = Timeline()
+        run = self._timeline.state.run or (newest.run if newest else "")
         if not run:
-            raise BadRequest(f"no job named {self._job!r} was launched (spotctl status shows those that were)")
-        self._past = follow(self._past, self._log.of_run(run, self._past.state.last_row))
-        return self._shown(self._past)
+            raise BadRequest(f"no job named {self._job!r} has been launched (spotctl status lists the jobs that have)")
+        self._timeline = follow(self._timeline, self._log.of_run(run, self._timeline.state.last_row))
+        return self._snapshot(self._timeline)
 
-    def _shown(self, past: Timeline) -> Shown:
-        state = past.state
+    def _snapshot(self, timeline: Timeline) -> Snapshot:
+        state = timeline.state
         spec, provider, tariff = self._market_of(state)
-        over = state.ended is not None
-        now = state.at if over or not provider.has_begun else max(provider.now(), state.at)
+        ended = state.ended is not None
+        now = state.at if ended or not provider.has_begun else max(provider.now(), state.at)
 
         def prices(market: Market) -> PriceSeries | None:
             try:
@@ -73,8 +75,8 @@ class Watcher:
 
         program = spec.program
         goal = program.stop.clocks if isinstance(program, Training) else None
-        word = RunStatus(state, not over and is_running(self._paths.locks, self._job), None).word
-        return shown(past, word, now, _money(state, spec, now, tariff), goal, prices)
+        status = RunStatus(state, not ended and is_running(self._paths.locks, self._job), None).word
+        return take_snapshot(timeline, status, now, _money(state, spec, now, tariff), goal, prices)
 
     def _market_of(self, state: RunState) -> tuple[JobSpec, LocalProvider, Tariff]:
         assert state.began is not None
@@ -92,5 +94,5 @@ def _money(state: RunState, spec: JobSpec, now: int, tariff: Tariff) -> Money:
     try:
         return Money(budget.spent(state, now, tariff), ledger.on_demand(state, now, tariff), limit)
     except NotFound:
-        # The local market has begun anew since the run was interrupted, at a time before it.
+        # The local market was restarted at an earlier time since the run was interrupted.
         return Money(None, None, limit)

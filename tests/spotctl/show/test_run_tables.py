@@ -1,7 +1,9 @@
-"""Runs as they are shown while and after they run, without a terminal."""
+"""Text and JSON of runs: `status`, the lines of a launch, and its summary."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -9,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spotctl.runlog import events as ev
+from spotctl.runlog import state as run_state
 from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.store import Row
 from spotctl.show import run_tables
+from spotctl.show.phrases import bid_text
 from spotctl.show.run_tables import RunStatus
-from tests.spotctl.show.top.runs import CALM, WILD, at, rows, story
+from tests.spotctl.show.top.runs import at, rows, run_events
 from tests.spotctl.show.top.test_snapshot import text
 
 NANO_SECONDS = 3600 * 10**9
@@ -31,73 +36,75 @@ ENDED = ev.RunEnded(
 
 
 def state(events: int | None = None) -> RunState:
-    return fold(rows(story()[:events]))
+    return fold(rows(run_events()[:events]))
 
 
-def test_what_happened_between_two_looks() -> None:
-    looks = [0, 5, 6, 12, 13, 16, 18]
-    found = [run_tables.happened(state(before), state(after)) for before, after in pairwise(looks)]
+def test_lines_for_what_changed_between_two_states() -> None:
+    counts = [0, 5, 6, 12, 13, 16, 18]
+    found = [run_tables.happened(state(before), state(after)) for before, after in pairwise(counts)]
     assert found == [
-        [f"rented 1 of {CALM} on demand", f"rented 3 of {WILD} for at most $0.0600"],
+        ["rented 1 x c4.xlarge (sim-east-a) on demand", "rented 3 x c4.xlarge (sim-east-b), bid $0.0600/h"],
         ["clock 10   loss 0.8   stage 1"],
-        [f"3 of {WILD} will be taken away"],
-        [f"rented 2 of {CALM} for at most $0.0950"],
-        [f"3 of {WILD} evicted"],
-        ["clock 40   loss 0.2   stage 2", f"1 of {CALM} evicted without a warning"],
+        ["eviction warning: 3 x c4.xlarge (sim-east-b)"],
+        ["rented 2 x c4.xlarge (sim-east-a), bid $0.0950/h"],
+        ["evicted: 3 x c4.xlarge (sim-east-b)"],
+        ["clock 40   loss 0.2   stage 2", "evicted without warning: 1 x c4.xlarge (sim-east-a)"],
     ]
     assert run_tables.happened(state(), state()) == []
 
 
-def test_giving_everything_back_is_told_once() -> None:
+def test_machines_are_reported_as_returned_only_once_they_are() -> None:
     before = state()
-    stopping = fold(rows([*story(), (9.0, ev.StopRequested("done", ""))]))
-    assert run_tables.happened(before, stopping) == ["done; everything is given back"]
+    stopping = fold(rows([*run_events(), (9.0, ev.StopRequested("done", ""))]))
+    assert run_tables.happened(before, stopping) == ["done: returning 2 machines"]
     returning = ev.ReturnIntended(9, ("r", "e"), "the run ends")
     gone = [(10.0, ev.MachineEnded(name, at(10), "returned")) for name in ("r", "e")]
-    after = fold(rows([*story(), (9.0, ev.StopRequested("done", "")), (9.0, returning), *gone]))
+    after = fold(rows([*run_events(), (9.0, ev.StopRequested("done", "")), (9.0, returning), *gone]))
     assert run_tables.happened(stopping, after) == []
+    ended = run_state.after(after, Row(99, "small-1", at(11), ENDED))
+    assert run_tables.happened(after, ended) == ["Finished. All machines returned."]
+    too_early = run_state.after(stopping, Row(99, "small-1", at(11), replace(ENDED, outcome="failed")))
+    assert run_tables.happened(stopping, too_early) == ["Failed. 2 machines still running."]
 
 
-def test_the_summary() -> None:
+def test_summary() -> None:
     lines = text(run_tables.summary(state(), ENDED))
     assert lines[:3] == [
         "small-1: done (40 clocks)",
         "  cost       $2.00 for 9 minutes of market time",
         "  on demand  $8.00 for the same work: 75% saved",
     ]
-    assert lines[3].startswith("  machines   6 rented, at work ")
+    assert re.fullmatch(r"  machines   6 rented, \d+% utilized, 2 still running", lines[3])
     assert lines[4:] == [
-        "  evictions  4 machines taken away, and survived",
-        "  updates    1,200 applied, lost: 0",
+        "  evictions  survived 4 evictions",
+        "  updates    1,200 applied, 0 lost",
         "  model      m",
     ]
 
 
-def test_evictions_are_one_number_wherever_they_are_told() -> None:
-    """Also if what was run counts something of its own by that name."""
+def test_evictions_are_the_same_number_everywhere() -> None:
+    """Even if the job reports a fact of its own under that name."""
     now = state()
     ended = ev.RunEnded("done", "", 0, {"evictions": 77})
-    standing = RunStatus(now, attended=True, spent=None)
-    assert (
-        run_tables.ending(now, ended)["evictions"] == run_tables.status_answer([standing])["jobs"][0]["evictions"] == 4
-    )
+    status = RunStatus(now, attended=True, spent=None)
+    assert run_tables.ending(now, ended)["evictions"] == run_tables.status_answer([status])["jobs"][0]["evictions"] == 4
     assert "evictions 4" in text(run_tables.live(now, 3.0))[0]
 
 
-def test_how_busy_machines_were() -> None:
-    """A command's machine works from when it runs to when it is over; before, it starts."""
-    told = [
-        story()[0],
-        *story()[1:3],
+def test_utilization_of_a_command() -> None:
+    """Its machine counts as working from when it runs until it ends; before that it is starting."""
+    events = [
+        run_events()[0],
+        *run_events()[1:3],
         (2.0, ev.MachineRan("r")),
         (10.0, ev.MachineEnded("r", at(10), "returned")),
     ]
-    assert run_tables.busy(fold(rows(told))) == pytest.approx(0.8)
-    assert run_tables.busy(fold(rows(told[:1]))) is None
+    assert run_tables.busy(fold(rows(events))) == pytest.approx(0.8)
+    assert run_tables.busy(fold(rows(events[:1]))) is None
 
 
 @pytest.mark.parametrize(("width", "columns"), [(80, 8), (200, 9)])
-def test_the_table_of_jobs_fits(width: int, columns: int) -> None:
+def test_status_table_fits_the_terminal(width: int, columns: int) -> None:
     table = run_tables.status_table([RunStatus(state(), attended=True, spent=NANO_SECONDS)], width)
     head, line = text(table, width)
     assert len(head.split()) == columns
@@ -108,6 +115,6 @@ def test_the_table_of_jobs_fits(width: int, columns: int) -> None:
 
 @given(st.integers(1, 10**12))
 def test_a_bid_is_never_shown_below_itself(bid: int) -> None:
-    shown = float(run_tables.at_most(bid).removeprefix("$"))
+    shown = float(bid_text(bid).removeprefix(", bid $").removesuffix("/h"))
     assert bid / 1e9 <= shown + 1e-12
     assert shown - bid / 1e9 < 1e-4 + 1e-9

@@ -10,29 +10,29 @@ from rich.console import Console
 from pricing_data.catalog import Catalog
 from pricing_data.market import Market
 from pricing_data.stats import describe
-from spotctl.show import terminal
+from spotctl.show import bars, terminal
 from tests.pricing_data.histories import START, series
 
 
 @given(st.dictionaries(st.integers(0, 5000), st.integers(1, 10**6), min_size=1, max_size=30), st.integers(1, 200))
-def test_a_sparkline_has_a_bar_for_each_stretch_and_shows_the_highest(shape: dict[int, int], width: int) -> None:
-    bars = terminal.sparkline(series(*sorted(shape.items())), width)
-    assert len(bars) == width
-    # The last event ends the span, so that a top which stands there alone has no stretch of its own.
+def test_a_sparkline_shows_the_highest_price_of_each_interval(shape: dict[int, int], width: int) -> None:
+    drawn = bars.sparkline(series(*sorted(shape.items())), width)
+    assert len(drawn) == width
+    # The last event ends the last interval, so a price that occurs only there is not drawn.
     tops = [price for _, price in sorted(shape.items())[:-1]]
     if tops and max(tops) == max(shape.values()) > min(shape.values()):
-        assert "█" in bars
+        assert "█" in drawn
 
 
-def test_a_short_spike_shows_and_a_tall_one_does_not_hide_the_rest() -> None:
-    assert terminal.sparkline(series((0, 10), (400, 20), (401, 10), (1000, 10)), 4) == "▁█▁▁"
-    assert terminal.sparkline(series((0, 10), (300, 30), (600, 1000), (601, 10), (1000, 10)), 4) == "▁▃█▁"
+def test_short_spikes_are_visible_and_tall_ones_do_not_hide_the_rest() -> None:
+    assert bars.sparkline(series((0, 10), (400, 20), (401, 10), (1000, 10)), 4) == "▁█▁▁"
+    assert bars.sparkline(series((0, 10), (300, 30), (600, 1000), (601, 10), (1000, 10)), 4) == "▁▃█▁"
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0 s"), (59, "59 s"), (90, "2 min"), (7200, "2 h"), (86_400 * 3881, "3881 d")]
 )
-def test_ages_are_said_in_their_largest_unit(seconds: float, text: str) -> None:
+def test_ages_are_written_in_their_largest_unit(seconds: float, text: str) -> None:
     assert terminal.age(seconds) == text
 
 

@@ -1,4 +1,4 @@
-"""A run that was lived through in a log's rows: machines come, are warned, are taken, and are replaced."""
+"""A made-up run as log rows: machines are granted, warned, evicted and replaced."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def order(intent: int, market: Market, bid: int | None, machines: int) -> ev.Ren
     return ev.RentIntended(intent, market, machines, bid, ON_DEMAND, 4.0, bid is None, at(60))
 
 
-def came(intent: int, minutes: float, *names: str) -> ev.Rented:
+def granted(intent: int, minutes: float, *names: str) -> ev.Rented:
     return ev.Rented(intent, tuple(ev.Granted(name, at(minutes)) for name in names))
 
 
-def story() -> list[tuple[float, ev.Event]]:
-    """One reliable machine throughout; three others are taken with a warning, two more without."""
+def run_events() -> list[tuple[float, ev.Event]]:
+    """One reliable machine throughout; three others are evicted with a warning, then one of two more without."""
     return [
         (0, ev.RunBegan("small", "local", {}, "/nowhere", 0)),
         (0, order(1, CALM, None, 1)),
-        (0, came(1, 0, "r")),
+        (0, granted(1, 0, "r")),
         (1, order(2, WILD, 60_000_000, 4)),
-        (1, came(2, 1, "a", "b", "c")),
+        (1, granted(2, 1, "a", "b", "c")),
         (2, ev.Progressed(10, 0.8, 1)),
         (5, ev.MachineWarned("a", at(7), "eviction", "local")),
         (5, ev.MachineWarned("b", at(7), "eviction", "local")),
@@ -45,7 +45,7 @@ def story() -> list[tuple[float, ev.Event]]:
         (6, order(3, CALM, 90_000_000, 2)),
         (6, ev.RentRefused(3, "NoCapacity", "none there")),
         (6, order(4, CALM, 95_000_000, 2)),
-        (6, came(4, 6, "d", "e")),
+        (6, granted(4, 6, "d", "e")),
         (7.5, ev.MachineEnded("a", at(7), "evicted")),
         (7.5, ev.MachineEnded("b", at(7), "evicted")),
         (7.5, ev.MachineEnded("c", at(7), "evicted")),
@@ -59,7 +59,7 @@ def rows(events: Sequence[tuple[float, ev.Event]]) -> list[Row]:
 
 
 def prices(market: Market) -> PriceSeries | None:
-    """WILD's are known: they double after five minutes."""
+    """Known for WILD only: its price doubles after five minutes."""
     if market != WILD:
         return None
     return PriceSeries(WILD, np.array([at(0), at(5), at(10)]), np.array([40_000_000, 80_000_000, 80_000_000]))

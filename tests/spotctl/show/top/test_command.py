@@ -1,4 +1,4 @@
-"""`spotctl top` on a log that a run has left."""
+"""`spotctl top` on the event log of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spotctl.machines.replayed import Replayed
 from spotctl.runlog import events as ev
 from spotctl.runlog.store import EventLog
 from tests.spotctl.cli import spotctl
-from tests.spotctl.show.top.runs import START, at, rows, story
+from tests.spotctl.show.top.runs import START, at, rows, run_events
 
 JOB = """\
 name: small
@@ -28,76 +28,76 @@ budget: 6 USD
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """The log of a run whose process was killed."""
+    """The home of a run whose process was killed."""
     (tmp_path / "job.yaml").write_text(JOB)
     spec = load(tmp_path / "job.yaml")
     home = tmp_path / "home"
     LocalProvider(home / "local", lambda: Replayed.of(()), LocalSettings()).begin(at(10), 1.0)
     with EventLog(home / "log.sqlite") as log:
-        for row in rows(story()):
+        for row in rows(run_events()):
             event = replace(row.event, spec=written(spec)) if isinstance(row.event, ev.RunBegan) else row.event
             log.append(row.run, row.at, event)
     return home
 
 
 def test_once(run: Path) -> None:  # noqa: ARG001
-    shown = spotctl("top", "--once", COLUMNS="80")
-    assert (shown.code, shown.err) == (0, "")
-    lines = shown.out.splitlines()
+    printed = spotctl("top", "--once", COLUMNS="80")
+    assert (printed.code, printed.err) == (0, "")
+    lines = printed.out.splitlines()
     assert lines[0].startswith("small-1   interrupted   stage 2   clock 40   loss 0.2")
     assert lines[1].startswith("spent $")
-    assert " of $6.00 (" in lines[1]
+    assert " of $6.00 budget (" in lines[1]
     assert max(map(len, lines)) <= 80
-    assert "1 of local/sim-east/sim-east-a/c4.xlarge evicted without a warning" in shown.out
+    assert "evicted without warning: 1 x c4.xlarge (sim-east-a)" in printed.out
 
 
 def test_json(run: Path) -> None:  # noqa: ARG001
-    told = spotctl("top", "small", "--json").json
-    assert (told["name"], told["evictions"], told["budget_usd"]) == ("small", 4, 6.0)
+    answer = spotctl("top", "small", "--json").json
+    assert (answer["name"], answer["evictions"], answer["budget_usd"]) == ("small", 4, 6.0)
     status = spotctl("status", "--json").json["jobs"][0]
-    assert told["spent_usd"] == pytest.approx(status["spent_usd"], rel=1e-3)
-    assert told["evictions"] == status["evictions"]
+    assert answer["spent_usd"] == pytest.approx(status["spent_usd"], rel=1e-3)
+    assert answer["evictions"] == status["evictions"]
 
 
-def test_what_it_cost_is_unknown_once_the_market_has_another_past(run: Path) -> None:
+def test_cost_is_unknown_after_the_market_was_restarted_at_another_time(run: Path) -> None:
     LocalProvider(run / "local", lambda: Replayed.of(()), LocalSettings()).begin(START, 1.0)
     assert spotctl("top", "small", "--json").json["spent_usd"] is None
     assert spotctl("status", "--json").json["jobs"][0]["spent_usd"] is None
 
 
-def test_a_newer_run_takes_the_place_of_one_that_is_over(run: Path) -> None:
+def test_a_newer_run_replaces_one_that_has_ended(run: Path) -> None:
     from spotctl.config import Settings
     from spotctl.show.top.watcher import Watcher
 
-    with Watcher("small", Settings(run)) as lookout, EventLog(run / "log.sqlite") as log:
-        assert lookout.look().run == "small-1"
+    with Watcher("small", Settings(run)) as watcher, EventLog(run / "log.sqlite") as log:
+        assert watcher.snapshot().run == "small-1"
         log.append("small-1", START, ev.RunEnded("done", "", 0, {"spent": 0, "on_demand": 0}))
-        assert lookout.look().word == "done"
+        assert watcher.snapshot().status == "done"
         (began,) = log.beginnings()
         log.append("small-2", START, began.event)
-        after = lookout.look()
-        assert (after.run, after.word, after.evictions) == ("small-2", "interrupted", 0)
+        after = watcher.snapshot()
+        assert (after.run, after.status, after.evictions) == ("small-2", "interrupted", 0)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["top", "small"], "needs a terminal; --once prints"),
-        (["top", "other", "--once"], "no job named 'other' was launched"),
+        (["top", "other", "--once"], "no job named 'other' has been launched"),
     ],
 )
-def test_what_cannot_be_shown(run: Path, words: list[str], told: str) -> None:  # noqa: ARG001
+def test_errors(run: Path, words: list[str], message: str) -> None:  # noqa: ARG001
     refused = spotctl(*words)
     assert refused.code == 2
-    assert told in refused.error
+    assert message in refused.error
 
 
 def test_before_any_launch() -> None:
     assert "no job was launched yet" in spotctl("top", "--once").error
-    assert "no job named 'small' was launched" in spotctl("top", "small", "--json").error
+    assert "no job named 'small' has been launched" in spotctl("top", "small", "--json").error
 
 
-def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "textual", None)
     refused = spotctl("top")
     assert refused.code == 2

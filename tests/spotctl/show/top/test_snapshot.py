@@ -1,4 +1,4 @@
-"""What is shown of a run, without a terminal."""
+"""Snapshots of a run, their JSON and their text."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from rich.console import Console
 from pricing_data.units import MINUTE
 from spotctl.runlog import events as ev
 from spotctl.show.top import views
-from spotctl.show.top.snapshot import Money, Shown, answer, shown
-from spotctl.show.top.timeline import MOST_TOLD, Step, Timeline, follow
-from tests.spotctl.show.top.runs import CALM, WILD, at, came, order, prices, rows, story
+from spotctl.show.top.snapshot import Money, Snapshot, answer, take_snapshot
+from spotctl.show.top.timeline import MOST_EVENTS, MachineCount, Timeline, follow
+from tests.spotctl.show.top.runs import CALM, WILD, at, granted, order, prices, rows, run_events
 
 NANO_SECONDS = 3600 * 10**9
 
 
-def seen(minutes: float = 10, events: int | None = None) -> Shown:
-    past = follow(Timeline(), rows(story()[:events]))
-    return shown(past, "running", at(minutes), Money(3 * NANO_SECONDS, 12 * NANO_SECONDS, 6 * NANO_SECONDS), 50, prices)
+def snapshot(minutes: float = 10, events: int | None = None) -> Snapshot:
+    timeline = follow(Timeline(), rows(run_events()[:events]))
+    money = Money(3 * NANO_SECONDS, 12 * NANO_SECONDS, 6 * NANO_SECONDS)
+    return take_snapshot(timeline, "running", at(minutes), money, 50, prices)
 
 
 def text(what: object, width: int = 80) -> list[str]:
@@ -32,129 +33,131 @@ def text(what: object, width: int = 80) -> list[str]:
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_the_footprint_is_how_many_machines_there_were() -> None:
-    steps = follow(Timeline(), rows(story())).footprint
-    assert steps == (
-        Step(at(0), 1, 0),
-        Step(at(1), 1, 3),
-        Step(at(6), 1, 5),
-        *(Step(at(7), 1, left) for left in (4, 3, 2)),
-        Step(at(9), 1, 1),
+def test_footprint_counts_machines_over_time() -> None:
+    counts = follow(Timeline(), rows(run_events())).footprint
+    assert counts == (
+        MachineCount(at(0), 1, 0),
+        MachineCount(at(1), 1, 3),
+        MachineCount(at(6), 1, 5),
+        *(MachineCount(at(7), 1, left) for left in (4, 3, 2)),
+        MachineCount(at(9), 1, 1),
     )
 
 
-def test_what_is_written_down_late_does_not_turn_time_back() -> None:
-    later = [*story()[:7], (4.0, ev.MachineEnded("a", at(3), "failed")), (4.0, came(2, 2, "found"))]
-    assert [step.at for step in follow(Timeline(), rows(later)).footprint] == [at(0), at(1), at(3), at(3)]
+def test_footprint_times_never_go_backwards_when_events_are_logged_late() -> None:
+    later = [*run_events()[:7], (4.0, ev.MachineEnded("a", at(3), "failed")), (4.0, granted(2, 2, "found"))]
+    assert [count.at for count in follow(Timeline(), rows(later)).footprint] == [at(0), at(1), at(3), at(3)]
 
 
-def test_what_happened_is_told_once_for_machines_that_go_together() -> None:
-    assert [str(told) for told in follow(Timeline(), rows(story())).told] == [
-        "the run begins, on local",
-        f"rented 1 of {CALM} on demand",
-        f"rented 3 of {WILD} for at most $0.0600",
-        f"3 of {WILD} will be taken away",
-        f"{CALM} refused: no capacity",
-        f"rented 2 of {CALM} for at most $0.0950",
-        f"3 of {WILD} evicted",
-        f"1 of {CALM} evicted without a warning",
+def test_machines_of_one_allocation_share_one_event_line() -> None:
+    assert [str(event) for event in follow(Timeline(), rows(run_events())).events] == [
+        "run started on local",
+        "rented 1 x c4.xlarge (sim-east-a) on demand",
+        "rented 3 x c4.xlarge (sim-east-b), bid $0.0600/h",
+        "eviction warning: 3 x c4.xlarge (sim-east-b)",
+        "refused: 2 x c4.xlarge (sim-east-a): no capacity",
+        "rented 2 x c4.xlarge (sim-east-a), bid $0.0950/h",
+        "evicted: 3 x c4.xlarge (sim-east-b)",
+        "evicted without warning: 1 x c4.xlarge (sim-east-a)",
     ]
 
 
-@given(st.lists(st.integers(0, len(story())), max_size=3))
-def test_it_does_not_matter_how_often_one_looks(cuts: list[int]) -> None:
-    whole, edges = rows(story()), [0, *sorted(cuts), len(story())]
-    past = Timeline()
+@given(st.lists(st.integers(0, len(run_events())), max_size=3))
+def test_reading_in_parts_gives_the_same_timeline(cuts: list[int]) -> None:
+    whole, edges = rows(run_events()), [0, *sorted(cuts), len(run_events())]
+    timeline = Timeline()
     for begin, end in pairwise(edges):
-        past = follow(past, whole[begin:end])
-    assert past == follow(Timeline(), whole)
+        timeline = follow(timeline, whole[begin:end])
+    assert timeline == follow(Timeline(), whole)
 
 
-def test_those_that_go_together_are_one_line_though_something_came_between() -> None:
-    later = [*story(), (9.0, ev.RunResumed(0)), (9.0, ev.MachineEnded("e", at(9), "evicted"))]
-    assert [str(told) for told in follow(Timeline(), rows(later)).told][-2:] == [
-        f"2 of {CALM} evicted without a warning",
-        "another process goes on with the run",
+def test_evictions_of_one_allocation_are_merged_across_other_events() -> None:
+    later = [*run_events(), (9.0, ev.RunResumed(0)), (9.0, ev.MachineEnded("e", at(9), "evicted"))]
+    assert [str(event) for event in follow(Timeline(), rows(later)).events][-2:] == [
+        "evicted without warning: 2 x c4.xlarge (sim-east-a)",
+        "run resumed by another process",
     ]
 
 
-def test_a_machine_that_goes_otherwise_needs_no_warning() -> None:
-    """And who is warned of another moment is warned of the same end."""
+def test_a_second_warning_adds_no_line_and_a_return_needs_no_warning() -> None:
     later = [
-        *story()[:9],
+        *run_events()[:9],
         (6.0, ev.MachineWarned("a", at(6.5), "eviction", "local")),
         (7.0, ev.MachineEnded("r", at(7), "returned")),
     ]
-    assert [str(told) for told in follow(Timeline(), rows(later)).told][-2:] == [
-        f"3 of {WILD} will be taken away",
-        f"1 of {CALM} returned",
+    assert [str(event) for event in follow(Timeline(), rows(later)).events][-2:] == [
+        "eviction warning: 3 x c4.xlarge (sim-east-b)",
+        "returned: 1 x c4.xlarge (sim-east-a)",
     ]
 
 
-def test_the_newest_of_very_many_events_are_kept() -> None:
-    resumed: list[tuple[float, ev.Event]] = [(n, ev.RunResumed(n)) for n in range(MOST_TOLD + 7)]
-    told = follow(Timeline(), rows([*story()[:1], *resumed])).told
-    assert (len(told), told[0].at, told[-1].at) == (MOST_TOLD, at(7), at(MOST_TOLD + 6))
+def test_only_the_latest_events_are_kept() -> None:
+    resumed: list[tuple[float, ev.Event]] = [(n, ev.RunResumed(n)) for n in range(MOST_EVENTS + 7)]
+    kept = follow(Timeline(), rows([*run_events()[:1], *resumed])).events
+    assert (len(kept), kept[0].at, kept[-1].at) == (MOST_EVENTS, at(7), at(MOST_EVENTS + 6))
 
 
-def test_text_of_others_is_not_taken_for_a_place() -> None:
+def test_braces_in_messages_are_not_placeholders() -> None:
     ended = ev.RunEnded("failed", "no key {0} in {}", 0)
-    assert str(follow(Timeline(), rows([*story()[:1], (1.0, ended)])).told[-1]) == "over: failed (no key {0} in {})"
+    assert (
+        str(follow(Timeline(), rows([*run_events()[:1], (1.0, ended)])).events[-1])
+        == "run ended: failed (no key {0} in {})"
+    )
 
 
-def test_what_is_shown() -> None:
-    one = seen()
+def test_snapshot_of_a_run() -> None:
+    one = snapshot()
     assert (one.reliable, one.transient, one.warned, one.evictions) == (1, 1, 0, 4)
     assert (one.stage, one.clock, one.loss, one.losses) == (2, 40, 0.2, ((10, 0.8), (40, 0.2)))
     assert (one.money.saved, one.money.used) == (0.75, 0.5)
     calm, wild = one.markets
     assert (calm.market, calm.machines, calm.bid, calm.price) == (CALM, 2, 95_000_000, None)
     assert (wild.market, wild.machines, wild.bid, wild.price) == (WILD, 0, None, 80_000_000)
-    assert seen(5.5, 9).warned == 3
+    assert snapshot(5.5, 9).warned == 3
 
 
-def test_the_answer_for_programs_is_json_and_tells_the_same() -> None:
-    told = json.loads(json.dumps(answer(seen()), allow_nan=False))
-    assert told["machines"] == {"reliable": 1, "transient": 1, "warned": 0}
-    assert (told["spent_usd"], told["on_demand_usd"], told["budget_usd"]) == (3.0, 12.0, 6.0)
-    assert (told["clock"], told["clocks"], told["evictions"]) == (40, 50, 4)
-    assert told["footprint"][1] == ["2026-01-01T00:01:00Z", 1, 3]
-    assert told["events"][0] == {"at": "2026-01-01T00:00:00Z", "what": "the run begins, on local"}
+def test_json_answer() -> None:
+    found = json.loads(json.dumps(answer(snapshot()), allow_nan=False))
+    assert found["machines"] == {"reliable": 1, "transient": 1, "warned": 0}
+    assert (found["spent_usd"], found["on_demand_usd"], found["budget_usd"]) == (3.0, 12.0, 6.0)
+    assert (found["clock"], found["clocks"], found["evictions"]) == (40, 50, 4)
+    assert found["footprint"][1] == ["2026-01-01T00:01:00Z", 1, 3]
+    assert found["events"][0] == {"at": "2026-01-01T00:00:00Z", "what": "run started on local"}
 
 
-def test_unknown_is_not_nothing() -> None:
-    past = follow(Timeline(), rows(story()[:1]))
-    one = shown(past, "running", at(0), Money(None, None, None), None, prices)
+def test_unknown_amounts_are_not_shown_as_zero() -> None:
+    timeline = follow(Timeline(), rows(run_events()[:1]))
+    one = take_snapshot(timeline, "running", at(0), Money(None, None, None), None, prices)
     assert text(views.head(one)) == [
         "small-1   running",
         "spent -   on demand -",
-        "machines 0 reliable + 0 transient   evictions 0   market 00:00:00",
+        "machines 0 reliable + 0 transient   evictions 0   market time 00:00:00",
     ]
-    assert text(views.losses(one, 80, 1)) == ["loss  none is known"]
+    assert text(views.losses(one, 80, 1)) == ["loss  not reported yet"]
     assert answer(one)["spent_usd"] is None
 
 
-def test_the_head_at_80_columns() -> None:
-    assert text(views.head(seen())) == [
+def test_head_at_80_columns() -> None:
+    assert text(views.head(snapshot())) == [
         "small-1   running   stage 2   clock 40 of 50   loss 0.2",
-        "spent $3.00 of $6.00 (50%)   on demand $12.00   saved 75%",
-        "machines 1 reliable + 1 transient   evictions 4   market 00:10:00",
+        "spent $3.00 of $6.00 budget (50%)   on demand $12.00: 75% saved",
+        "machines 1 reliable + 1 transient   evictions 4   market time 00:10:00",
     ]
 
 
-def test_the_footprint_as_columns() -> None:
+def test_footprint_as_columns() -> None:
     """Ten minutes in ten columns: at most 6 machines, in three lines of 2."""
-    lines = text(views.footprint(seen(), 10, 3))
+    lines = text(views.footprint(snapshot(), 10, 3))
     assert lines[1:] == ["      █", " ██████▄▄", "▄█████████"]
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 50), (20, 5)])
-def test_nothing_is_wider_than_the_terminal(width: int, height: int) -> None:
-    one = seen()
+def test_nothing_exceeds_the_terminal(width: int, height: int) -> None:
+    one = snapshot()
     for part in (
         views.footprint(one, width, height),
         views.losses(one, width, height),
-        views.events(one.told, width),
+        views.events(one.events, width),
         views.once(one, width),
     ):
         assert all(len(line) <= width for line in text(part, width))
@@ -166,20 +169,20 @@ def test_nothing_is_wider_than_the_terminal(width: int, height: int) -> None:
     st.integers(1, 600),
     st.integers(1, 120),
 )
-def test_the_columns_of_a_footprint_are_its_means(found: list[tuple[int, int]], span: int, width: int) -> None:
-    """Against a count of seconds, one by one."""
-    steps = [Step(at(0) + second * 10**6, 0, machines) for second, machines in sorted(found)]
-    means = views.over_time(steps, at(0), at(0) + span * 10**6, width)
+def test_footprint_columns_are_means(changes: list[tuple[int, int]], span: int, width: int) -> None:
+    """Compared with counting second by second."""
+    counts = [MachineCount(at(0) + second * 10**6, 0, machines) for second, machines in sorted(changes)]
+    means = views.over_time(counts, at(0), at(0) + span * 10**6, width)
     whole = sum(
-        next((step.transient for step in reversed(steps) if step.at <= at(0) + second * 10**6), 0)
+        next((count.transient for count in reversed(counts) if count.at <= at(0) + second * 10**6), 0)
         for second in range(span)
     )
     assert means.sum() / width * span == pytest.approx(whole)
 
 
-def test_a_second_rent_of_an_order_is_the_same_story() -> None:
+def test_x() -> None:
     """What of an order was found later was bought with it."""
-    later = [*story()[:1], (1.0, order(1, WILD, 5, 4)), (1.0, came(1, 1, "a", "b")), (1.0, came(1, 1, "c"))]
-    told = follow(Timeline(), rows(later)).told
-    assert str(told[-1]) == f"rented 3 of {WILD} for at most $0.0001"
-    assert told[-1].at == at(0) + MINUTE
+    later = [*run_events()[:1], (1.0, order(1, WILD, 5, 4)), (1.0, granted(1, 1, "a", "b")), (1.0, granted(1, 1, "c"))]
+    last = follow(Timeline(), rows(later)).events[-1]
+    assert str(last) == "rented 3 x c4.xlarge (sim-east-b), bid $0.0001/h"
+    assert last.at == at(0) + MINUTE
