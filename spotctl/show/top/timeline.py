@@ -108,8 +108,8 @@ def _event(before: RunState, row: Row) -> TimelineEvent | None:
             unwarned = reason == EVICTED and before.machines[name].warned_until is None
             return _of_machine(before, row.at, name, f"{reason}{' without warning' if unwarned else ''}")
         case event:
-            text = _of_run(before, event)
-            return None if text is None else TimelineEvent(row.at, _plain(text))
+            said = _of_run(before, event)
+            return None if said is None else TimelineEvent(row.at, _plain(said))
 
 
 def _of_run(before: RunState, event: ev.Event) -> str | None:

@@ -37,7 +37,7 @@ class Watcher:
         self._job, self._settings = job, settings
         self._paths = Paths(settings.home)
         if not self._paths.log.exists():
-            raise BadRequest(f"no job named {job!r} has been launched (spotctl launch FILE)")
+            raise BadRequest(f"no job named {job!r} was launched (spotctl launch FILE)")
         self._log = EventLog(self._paths.log)
         self._timeline = Timeline()
         self._market: tuple[str, JobSpec, LocalProvider, Tariff] | None = None
@@ -57,7 +57,7 @@ class Watcher:
             self._timeline = Timeline()
         run = self._timeline.state.run or (newest.run if newest else "")
         if not run:
-            raise BadRequest(f"no job named {self._job!r} has been launched (spotctl status lists the jobs that have)")
+            raise BadRequest(f"no job named {self._job!r} was launched (spotctl status lists the jobs that were)")
         self._timeline = follow(self._timeline, self._log.of_run(run, self._timeline.state.last_row))
         return self._snapshot(self._timeline)
 

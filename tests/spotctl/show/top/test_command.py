@@ -83,7 +83,7 @@ def test_a_newer_run_replaces_one_that_has_ended(run: Path) -> None:
     ("words", "message"),
     [
         (["top", "small"], "needs a terminal; --once prints"),
-        (["top", "other", "--once"], "no job named 'other' has been launched"),
+        (["top", "other", "--once"], "no job named 'other' was launched"),
     ],
 )
 def test_errors(run: Path, words: list[str], message: str) -> None:  # noqa: ARG001
@@ -94,7 +94,7 @@ def test_errors(run: Path, words: list[str], message: str) -> None:  # noqa: ARG
 
 def test_before_any_launch() -> None:
     assert "no job was launched yet" in spotctl("top", "--once").error
-    assert "no job named 'small' has been launched" in spotctl("top", "small", "--json").error
+    assert "no job named 'small' was launched" in spotctl("top", "small", "--json").error
 
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
