@@ -1,4 +1,4 @@
-"""What every test stands on: no network but loopback, a home of its own, and the shared records where they are."""
+"""Fixtures for every test: a home of its own, no credentials, and the records of real markets where they exist."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Examples are the same in every run, so that a green run stays green; `make fuzz` draws new ones. No example may fail
+# because the computer is busy.
+settings.register_profile("repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fuzz", parent=settings.get_profile("repeatable"), derandomize=False, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 # readline, where something imports it, tells child processes (the test runner's too) of a terminal of 80 columns.
 for _name in ("COLUMNS", "LINES"):
@@ -16,7 +23,7 @@ SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or writes the settings, credentials or prices of whoever runs it."""
+    """Keeps tests away from the settings, credentials and prices of the user who runs them."""
     monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("AWS_EC2_METADATA_DISABLED", "NO_GCE_CHECK"):
@@ -27,7 +34,7 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def shared_data() -> Path:
-    """Records of real markets; they are not part of the project."""
+    """Records of real markets, which are not part of the project."""
     if not SHARED_DATA.is_dir():
         pytest.skip(f"no records of real markets in {SHARED_DATA}")
     return SHARED_DATA

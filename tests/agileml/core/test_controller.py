@@ -473,7 +473,7 @@ def check(control: Controller) -> None:
     assert all(backup != owner for owner, backup in zip(table.owners, table.backups, strict=True) if backup)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(1, 2), st.integers(0, 3), st.lists(EVENTS, min_size=5, max_size=60))
 def test_any_order_of_events_leaves_it_valid_or_raises_with_the_story(
     reliable: int, transient: int, events: list[object]

@@ -223,7 +223,7 @@ def test_two_that_connect_to_each_other_at_once_get_one_link(meeting: Meeting, d
     assert [type(event) for event in meeting.events["b"]] == [Connected, Received]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32))
 def test_many_that_connect_at_random_all_get_one_link_each_and_lose_nothing(seed: int) -> None:
     rng = random.Random(seed)

@@ -129,7 +129,7 @@ def test_uniform_progress_returns_to_spot_only_two_delays_ahead() -> None:
     assert (work_done - 10) / 80 < (10 * (back - 1) + 10) / (10 * jobs.ticks[0])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(patterns, st.integers(1, 200), st.integers(0, 60), ratios, st.data())
 def test_decisions_do_not_look_ahead(up: Bools, work: int, delay: int, ratio: float, data: st.DataObject) -> None:
     ticks = max(1, up.size * 2 // 3)
@@ -151,7 +151,7 @@ def test_decisions_do_not_look_ahead(up: Bools, work: int, delay: int, ratio: fl
             np.testing.assert_array_equal(first[job, :known], second[job, :known])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(patterns, st.sampled_from([1.0, 1.05, 1.2, 1.6, 2.5]), st.integers(1, 300), st.integers(0, 60), ratios)
 def test_nobody_misses(up: Bools, slack: float, work: int, delay: int, ratio: float) -> None:
     terms = Terms(work, delay, ratio)

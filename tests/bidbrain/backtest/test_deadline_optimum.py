@@ -41,7 +41,7 @@ def least_cost(up: Bools, tick: int, terms: Terms) -> float:
     return best
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(
     st.lists(st.booleans(), min_size=1, max_size=9).map(np.array),
     st.integers(1, 60),
@@ -59,7 +59,7 @@ def test_the_optimum_is_the_cheapest_of_all_schedules(up: Bools, work: int, dela
     assert found.spot_ticks + ratio * found.on_demand_ticks == pytest.approx(expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(patterns, st.floats(0.3, 0.9), st.integers(0, 25), ratios)
 def test_no_scheme_beats_the_optimum_and_none_misses(up: Bools, load: float, delay: int, ratio: float) -> None:
     work = max(1, int(up.size * TICK * load))

@@ -48,7 +48,6 @@ def test_a_row_is_completed_by_the_conditional_mean(seed: int, rank: int, column
 
 
 @given(SEEDS, st.integers(1, 3))
-@settings(deadline=None)
 def test_rows_that_are_low_rank_are_recovered_from_a_few_entries(seed: int, rank: int) -> None:
     rng = np.random.default_rng(seed)
     rows = low_rank(rng, 16, 20, rank)
@@ -63,7 +62,6 @@ def test_rows_that_are_low_rank_are_recovered_from_a_few_entries(seed: int, rank
 
 
 @given(SEEDS)
-@settings(deadline=None)
 def test_what_was_measured_stays_and_no_estimate_leaves_the_references_range(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = low_rank(rng, 8, 12, 2, noise=0.5)
@@ -108,7 +106,7 @@ def test_the_typical_error_is_that_of_references_taken_out_in_turn() -> None:
 
 
 @given(SEEDS)
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_gaps_of_references_are_filled_from_the_others(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = low_rank(rng, 30, 8, 1)

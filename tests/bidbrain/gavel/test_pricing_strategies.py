@@ -67,7 +67,7 @@ def walk(on: Board, start: int, work: float, rates: list[float], movement: Movem
     return result
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.booleans(), st.booleans(), st.sampled_from([0, 7, 60]))
 def test_every_course_is_that_of_the_walk(seed: int, moves: bool, elsewhere: bool, move_seconds: int) -> None:
     rng = np.random.default_rng(seed)

@@ -25,7 +25,7 @@ SLACK = 1 + 1e-6
 
 
 @given(seeds)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_sharing_incentive(seed: int) -> None:
     """Each policy's own objective is at least as good as where everyone has 1/n of each type."""
     asked = random_problem(np.random.default_rng(seed), holes=0)
@@ -45,7 +45,7 @@ def test_sharing_incentive(seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_colocation_is_never_worse(seed: int) -> None:
     rng = np.random.default_rng(seed)
     asked = random_problem(rng, holes=0)
@@ -57,7 +57,7 @@ def test_colocation_is_never_worse(seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_water_filling_and_max_min_are_pareto_efficient(seed: int) -> None:
     """No job can have more unless another has less."""
     asked = random_problem(np.random.default_rng(seed), spread=1.5)
@@ -78,7 +78,7 @@ def test_water_filling_and_max_min_are_pareto_efficient(seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_on_workers_that_are_alike_policies_reduce_to_the_classic_ones(seed: int) -> None:
     """With one type, shares depend on no throughput; and being agnostic of the type loses nothing."""
     rng = np.random.default_rng(seed)
@@ -94,7 +94,7 @@ def test_on_workers_that_are_alike_policies_reduce_to_the_classic_ones(seed: int
 
 
 @given(seeds, st.sampled_from(sorted(set(POLICIES) - {"allox"})), st.booleans())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_every_allocation_is_valid(seed: int, name: str, agnostic: bool) -> None:
     rng = np.random.default_rng(seed)
     asked = with_pairs(random_problem(rng, spread=float(rng.choice([1, 9, 18]))), rng)

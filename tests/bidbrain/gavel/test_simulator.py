@@ -166,7 +166,7 @@ def test_a_plan_ahead_is_made_anew_when_nobody_comes_or_goes() -> None:
 
 
 @pytest.mark.parametrize("sharing", [False, True])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), beyond=st.booleans(), periodic=st.booleans())
 def test_fast_and_slow_simulation_agree_exactly(sharing: bool, seed: int, beyond: bool, periodic: bool) -> None:
     asked = random_scenario(seed, sharing=sharing)
@@ -174,7 +174,7 @@ def test_fast_and_slow_simulation_agree_exactly(sharing: bool, seed: int, beyond
 
 
 @pytest.mark.parametrize("policy", ["max-min-fairness", "makespan", "max-throughput"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), agnostic=st.booleans())
 def test_fast_and_slow_simulation_agree_exactly_under_policies(policy: str, seed: int, agnostic: bool) -> None:
     agree(random_scenario(seed, sharing=False), policy_named(policy, agnostic=agnostic), Manner())
@@ -219,7 +219,7 @@ class Watched:
 
 
 @given(seed=st.integers(0, 10**6), sharing=st.booleans(), queue=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_round_holds_too_many_workers_or_a_job_twice(seed: int, sharing: bool, queue: bool) -> None:
     asked = random_scenario(seed, sharing=sharing and not queue)
     inner = InOrder(asked) if queue else ByShares(asked, Whim())
@@ -246,7 +246,7 @@ def test_sharing_workers_is_never_worse_for_a_batch() -> None:
 
 
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_finish_time_fairness_is_what_walking_through_time_gives(seed: int) -> None:
     asked = random_scenario(seed, sharing=False)
     outcome = simulate(asked, ByShares(asked, Whim()))

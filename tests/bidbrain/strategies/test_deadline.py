@@ -143,7 +143,7 @@ def expected_costs(chain: Chain, grid: Grid) -> dict[tuple[int, int, int, int], 
     }
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.floats(0.02, 0.98),
     st.floats(0.02, 0.98),

@@ -67,7 +67,7 @@ shares = st.floats(0.01, 1.0)
     st.tuples(st.integers(10**6, 10**9), st.integers(10**6, 10**9)),
     st.floats(0, 50),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_it_buys_the_candidate_with_the_lowest_price_of_work(
     rows: tuple[list[float], ...], prices: tuple[int, int], usd_per_hour: float
 ) -> None:

@@ -48,7 +48,7 @@ def test_a_price_that_rises_every_other_half_hour() -> None:
     assert hour.survival[far + 1] == 1
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.floats(0, 0.5))
 def test_expectations_are_those_of_starts_followed_one_by_one(seed: int, startup: float) -> None:
     rng = np.random.default_rng(seed)
@@ -73,7 +73,7 @@ def followed(history: PriceSeries, distance: int) -> list[float]:
     return lives
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(30, 4000), st.integers(10**6, 10**9)), min_size=30, max_size=60))
 def test_higher_bids_last_longer_and_nobody_is_useful_before_being_ready(steps: list[tuple[int, int]]) -> None:
     times = np.cumsum([span for span, _ in steps]).tolist()

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing_data.errors import BadInput
@@ -101,7 +101,6 @@ cell_prices = st.integers(1, 10**12).map(format_usd) | st.sampled_from(
 cell_clouds = st.sampled_from(["aws", "gcp", "azure", "ibm", ""])
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(cell_times, cell_clouds, st.sampled_from(["r", "us_east"]), cell_prices), max_size=80))
 def test_reading_in_columns_equals_reading_row_by_row(rows: list[tuple[str, str, str, str]]) -> None:
     """The fast way and the slow way through the same file find the same prices and the same bad rows."""

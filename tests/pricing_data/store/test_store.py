@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> PriceStore:
     return PriceStore(tmp_path / "prices")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(events(), max_size=6), st.booleans())
 def test_it_holds_what_was_committed_whatever_the_order_or_repetition(
     batches: list[list[PriceEvent]], compacted: bool

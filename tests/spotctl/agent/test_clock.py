@@ -90,7 +90,7 @@ def test_noting_does_not_move_it_and_writes_at_most_once_a_second(computer: Comp
     assert json.loads(computer.path.read_text())["seen"] == clock.now() == 3_600_000
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.floats(0.01, 1e5), st.lists(st.integers(0, 10**13), max_size=10), st.integers(0, 10**16), st.integers(0, 9))
 def test_in_one_boot_it_never_goes_back_and_after_a_restart_not_behind_a_note(
     speed: float, steps: list[int], start: int, restart: int

@@ -76,7 +76,7 @@ class Job:
 ALL = [(epoch, batch) for epoch in range(3) for batch in range(4)]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.integers(1, 8), max_size=8), st.integers(1, 3))
 def test_however_often_it_is_moved_every_batch_and_hook_comes_once(
     tmp_path_factory: pytest.TempPathFactory, leases: list[int], look_every: int

@@ -307,7 +307,7 @@ def _told_apart(data: dict[str, str]) -> bool:
 EDITOR = jsonschema.Draft202012Validator(schema())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(jobs())
 def test_every_job_is_read_from_what_it_is_written_as(job: JobSpec) -> None:
     """Through the event log, through a file, and editors find nothing wrong with it."""

@@ -59,7 +59,7 @@ class Buys:
         return Decision(rents, min(later, default=None))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     histories(),
     st.none() | capacities(),

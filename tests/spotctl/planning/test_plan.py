@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.eviction.hazard import Hazard
@@ -237,7 +237,7 @@ markets = st.sampled_from(
 prices = st.dictionaries(markets, st.tuples(st.integers(1, 60), st.booleans(), st.booleans()), min_size=1, max_size=8)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(
     prices,
     st.sampled_from(STRATEGIES),

@@ -167,7 +167,7 @@ rows_of_any_run = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows_of_any_run, st.sampled_from([by for n in (1, 2) for by in permutations(By, n)]))
 def test_groups_sum_to_the_whole(rows: list[Row], by: tuple[By, ...]) -> None:
     """Exactly, under every grouping."""

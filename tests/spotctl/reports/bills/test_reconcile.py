@@ -225,7 +225,7 @@ def test_the_tolerance_is_of_a_machines_sum(path: Path) -> None:
     assert {one.kind for one in beside("aws", bill, path, tolerance=0.005).differences} == {Kind.DIFFERS}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(PROVIDERS), st.data())
 def test_whatever_is_taken_away_is_what_is_found_missing(
     tmp_path_factory: pytest.TempPathFactory, provider: str, data: st.DataObject
