@@ -1,4 +1,4 @@
-"""`spotctl`: the groups of commands put together, and the only place that ends the process."""
+"""`spotctl`: all command groups, and the only place that exits the process."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-_BEGIN, _RUNS, _KNOW = "Begin", "Runs", "Know"
+_START, _RUNS, _ANALYZE = "Get started", "Runs", "Analyze"
 for _name, _command, _panel in (
-    ("init", jobfile.init, _BEGIN),
-    ("schema", jobfile.schema, _BEGIN),
-    ("plan", plan.plan, _BEGIN),
-    ("launch", launch.launch, _BEGIN),
-    ("train", train.train, _BEGIN),
-    ("doctor", doctor.doctor, _BEGIN),
+    ("init", jobfile.init, _START),
+    ("schema", jobfile.schema, _START),
+    ("plan", plan.plan, _START),
+    ("launch", launch.launch, _START),
+    ("train", train.train, _START),
+    ("doctor", doctor.doctor, _START),
     ("status", launch.status, _RUNS),
     ("top", top.top, _RUNS),
     ("logs", launch.logs, _RUNS),
@@ -62,7 +62,7 @@ for _name, _group in (
     ("backtest", backtest.app),
     ("gavel", gavel.app),
 ):
-    app.add_typer(_group, name=_name, rich_help_panel=_KNOW)
+    app.add_typer(_group, name=_name, rich_help_panel=_ANALYZE)
 
 
 def _print_version(wanted: bool) -> None:
@@ -79,15 +79,15 @@ def _global_options(
     home: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of stored prices, logs and config.toml; else SPOTCTL_HOME, else the platform's data folder.",
+            help="Folder for prices, logs and config.toml. Default: SPOTCTL_HOME, or the platform's data folder.",
         ),
     ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Log to stderr, and show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Log to stderr and show tracebacks.")] = False,
     _version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    # SDKs and retries log what the user can do nothing about; what matters arrives as an error.
+    # SDKs and retries log details that a user cannot act on; what matters is raised as an error.
     if debug:
         logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     else:
@@ -96,6 +96,6 @@ def _global_options(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: runs a command and exits with a documented code."""
+    """Entry point: runs a command and exits with one of the documented codes."""
     words = sys.argv[1:] if arguments is None else arguments
     sys.exit(exit_code_of(lambda: app(words, prog_name="spotctl", standalone_mode=False), debug="--debug" in words))

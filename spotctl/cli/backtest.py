@@ -1,4 +1,4 @@
-"""`spotctl backtest`: strategies replayed over the past."""
+"""`spotctl backtest`: replays strategies over recorded markets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spotctl.cli.backtest_compare import compare
 from spotctl.cli.backtest_deadline import deadline
 from spotctl.cli.backtest_run import run
 
-app = typer.Typer(help="Strategies replayed over a recorded past.", no_args_is_help=True)
+app = typer.Typer(help="Replay strategies over recorded markets.", no_args_is_help=True)
 app.command()(run)
 app.command()(compare)
 app.command()(deadline)

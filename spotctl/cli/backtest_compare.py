@@ -1,4 +1,4 @@
-"""`spotctl backtest compare`: whether a scheme's lead holds in other windows and with other overheads."""
+"""`spotctl backtest compare`: whether a strategy's lead holds in other windows and with other overheads."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 def compare(
     context: typer.Context,
-    scenario: Annotated[Path, typer.Argument(help="What to replay: prices, spans, jobs, schemes (YAML).")],
-    against: Annotated[str, typer.Option(help="The scheme that all others are held against.")] = "proteus",
-    schemes: Annotated[str, typer.Option(help="Schemes by comma; without it, those of the scenario.")] = "",
-    cuts: Annotated[int, typer.Option(help="Other windows: so many tests, each after what it learns from.", min=0)] = 0,
-    vary: Annotated[str, typer.Option(help="Overheads to halve and to double: lambda,startup,sigma.")] = "",
-    starts: Annotated[int, typer.Option(help="Jobs per zone and length; 0: as the scenario says.", min=0)] = 0,
-    workers: Annotated[int, typer.Option(help="Processes to spread the work over; 0: one per core.", min=0)] = 0,
+    scenario: Annotated[Path, typer.Argument(help="Scenario file: prices, time spans, jobs, strategies (YAML).")],
+    against: Annotated[str, typer.Option(help="Strategy to compare the others with.")] = "proteus",
+    schemes: Annotated[str, typer.Option(help="Comma-separated strategies. Default: those of the scenario.")] = "",
+    cuts: Annotated[int, typer.Option(help="Number of additional train/test splits.", min=0)] = 0,
+    vary: Annotated[str, typer.Option(help="Overheads to halve and double: lambda,startup,sigma.")] = "",
+    starts: Annotated[int, typer.Option(help="Jobs per zone and length; 0: as in the scenario.", min=0)] = 0,
+    workers: Annotated[int, typer.Option(help="Worker processes; 0: one per core.", min=0)] = 0,
     json_: JsonOption = False,
 ) -> None:
-    """Compare schemes job by job, in other windows of the history and with other overheads.
+    """Compare strategies job by job, over other windows of the history and with other overheads.
 
-    Differences are the scheme less the other: points of cost as percent of on-demand, and run time as a share of the
-    baseline's, each with a 95% interval over resampled days. Below 0 is cheaper, or faster.
+    A difference is the strategy minus the one it is compared with: cost in percentage points of on-demand, and run time
+    as a fraction of the baseline's, each with a 95% interval over resampled days. Below 0 is cheaper or faster.
 
     Example: spotctl backtest compare examples/backtest_today.yaml --against proteus --cuts 3 --vary lambda,startup
     """
@@ -51,7 +51,7 @@ def compare(
         session.answer_json(backtest_compare_tables.answer(found, seconds))
     else:
         session.out.print(backtest_compare_tables.table(found))
-        session.remark(f"differences to {against}; {seconds:.1f} s")
+        session.remark(f"differences from {against}; {seconds:.1f} s")
 
 
 def _names(text: str) -> tuple[str, ...]:

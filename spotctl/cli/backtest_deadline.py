@@ -1,4 +1,4 @@
-"""`spotctl backtest deadline`: jobs with a deadline replayed over availability traces."""
+"""`spotctl backtest deadline`: replays jobs with a deadline over availability traces."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ if TYPE_CHECKING:
 
 def deadline(
     context: typer.Context,
-    traces: Annotated[str, typer.Option(help="Availability traces, by glob: 'availability/*1-node*.json.gz'.")],
-    hours: Annotated[float, typer.Option(help="Hours of work of a job.")] = 48,
-    slack: Annotated[str, typer.Option(help="Deadlines as multiples of the work.")] = "1.1,1.25,1.5,2",
-    on_demand_ratio: Annotated[float, typer.Option(help="On-demand price over spot price.")] = 3,
-    delay: Annotated[str, typer.Option(help="What entering a machine costs in time: 0.2h, 5m, 0s.")] = "0.2h",
-    starts: Annotated[int, typer.Option(help="Jobs per trace and slack, evenly over the trace.", min=1)] = 30,
-    out: Annotated[Path | None, typer.Option(help="Folder for plots: costs by slack, one replay over time.")] = None,
+    traces: Annotated[str, typer.Option(help="Glob over availability traces: 'availability/*1-node*.json.gz'.")],
+    hours: Annotated[float, typer.Option(help="Hours of work per job.")] = 48,
+    slack: Annotated[str, typer.Option(help="Deadlines, as multiples of the work.")] = "1.1,1.25,1.5,2",
+    on_demand_ratio: Annotated[float, typer.Option(help="Ratio of on-demand to spot price.")] = 3,
+    delay: Annotated[str, typer.Option(help="Time lost on each change of machine: 0.2h, 5m, 0s.")] = "0.2h",
+    starts: Annotated[int, typer.Option(help="Jobs per trace and slack, spread evenly over the trace.", min=1)] = 30,
+    out: Annotated[
+        Path | None, typer.Option(help="Output folder for plots: cost by slack, and one replay over time.")
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Replay jobs with a deadline over availability traces: spot where it pays, on demand where it must be.
+    """Replay jobs with a deadline over availability traces: spot when it pays off, on demand when necessary.
 
-    Schemes: greedy, uniform-progress, deadline (the project's own, online) and optimal (perfect foresight). Costs are
-    shares of running on demand only. A trace of several machines counts as up while all of them are.
+    Strategies: greedy, uniform-progress, deadline (this project's, online) and optimal (perfect foresight). Costs are
+    fractions of running on demand only. A trace of several machines counts as available while all of them are.
 
     Example: spotctl backtest deadline --traces 'traces/*.json.gz' --hours 48 --slack 1.1,1.5 --delay 0.2h
     """
@@ -51,7 +53,7 @@ def deadline(
         session.answer_json(views.answer(summaries, seconds))
     else:
         session.out.print(views.table(summaries))
-        session.remark(f"{len(jobs):,} jobs a scheme in {seconds:.1f} s" + (f", plots in {out}" if out else ""))
+        session.remark(f"{len(jobs):,} jobs per strategy in {seconds:.1f} s" + (f", plots in {out}" if out else ""))
 
 
 def _replay(session: Session, asked: Question, jobs: Jobs) -> dict[str, Outcome]:

@@ -1,4 +1,4 @@
-"""Portions of backtests spread over processes, with a progress bar."""
+"""Runs backtests in several processes, with a progress bar."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def replayed(session: Session, parts: Sequence[Portion], workers: int) -> list[list[JobResult]]:
-    """The results of each portion, in their order; `workers` processes, 0 for one per core."""
+    """Results of each part, in order, from `workers` processes (0: one per core)."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
@@ -25,7 +25,7 @@ def replayed(session: Session, parts: Sequence[Portion], workers: int) -> list[l
     with counting(session, "replaying", len(parts)) as step, ExitStack() as stack:
         map_: Callable[..., Iterator[list[JobResult]]] = map
         if workers != 1:
-            # Spawned, not forked: the progress bar has a thread, whose locks a fork would copy in any state.
+            # Spawned, not forked: a fork would copy the locks of the progress bar's thread in any state.
             pool = ProcessPoolExecutor(workers or None, mp_context=get_context("spawn"))
             map_ = stack.enter_context(pool).map
         for found in map_(run_portion, parts):

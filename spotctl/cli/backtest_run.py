@@ -1,4 +1,4 @@
-"""`spotctl backtest run`: strategies replayed over a history."""
+"""`spotctl backtest run`: replays strategies over a price history."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from spotctl.cli.session import JsonOption, Session
 
 def run(
     context: typer.Context,
-    scenario: Annotated[Path, typer.Argument(help="What to replay: prices, spans, jobs, schemes (YAML).")],
-    out: Annotated[Path | None, typer.Option(help="Folder for plots and a CSV with a row per job.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes to spread the work over; 0: one per core.", min=0)] = 0,
+    scenario: Annotated[Path, typer.Argument(help="Scenario file: prices, time spans, jobs, strategies (YAML).")],
+    out: Annotated[Path | None, typer.Option(help="Output folder for plots and a CSV with one row per job.")] = None,
+    workers: Annotated[int, typer.Option(help="Worker processes; 0: one per core.", min=0)] = 0,
     json_: JsonOption = False,
 ) -> None:
-    """Replay strategies over a price history and compare what they paid and how long they took.
+    """Replay strategies over a price history and compare cost and run time.
 
-    The same decision code runs live. Costs are percent of the same work on demand; run times are shares of it.
+    The same decision code runs live. Costs and run times are relative to the same work on demand.
 
     Example: spotctl backtest run examples/backtest_2016.yaml --out results
     """

@@ -1,4 +1,4 @@
-"""`spotctl beta`: how likely an eviction is, how sure that is, and how good such estimates were."""
+"""`spotctl beta`: eviction probability, its uncertainty, and the calibration of past estimates."""
 
 from __future__ import annotations
 
@@ -18,35 +18,32 @@ app = typer.Typer(help="Eviction probability: estimates, curves, calibration.", 
 MarketArgument = Annotated[
     str, typer.Argument(help="A market: aws/us-east-1/us-east-1a/c4.xlarge (- for no zone).", show_default=False)
 ]
-WindowOption = Annotated[str, typer.Option(help="Within which time: 1h, 30m, 2d.")]
-AtOption = Annotated[
-    str, typer.Option(help="The moment asked about: 2016-03-20T12:00:00Z.", show_default="end of history")
-]
+WindowOption = Annotated[str, typer.Option(help="Time window: 1h, 30m, 2d.")]
+AtOption = Annotated[str, typer.Option(help="Point in time: 2016-03-20T12:00:00Z.", show_default="end of history")]
 LifetimesOption = Annotated[
-    list[Path] | None, typer.Option(help="CSV of machine lifetimes, to learn the hazard from. Repeatable.")
+    list[Path] | None, typer.Option(help="CSV of machine lifetimes to estimate the hazard from. Repeatable.")
 ]
 AvailabilityOption = Annotated[
-    list[Path] | None, typer.Option(help="JSON trace of availability in this market, for the hazard. Repeatable.")
+    list[Path] | None,
+    typer.Option(help="JSON availability trace of this market to estimate the hazard from. Repeatable."),
 ]
-PictureOption = Annotated[Path, typer.Option(help="Where to: a name that ends with .png or .svg.")]
+PictureOption = Annotated[Path, typer.Option(help="Output file: .png or .svg.")]
 
 
 @app.command()
 def show(
     context: typer.Context,
     market: MarketArgument,
-    bid_delta: Annotated[str, typer.Option(help="Bid so many dollars above the price at the start: 0.01.")] = "",
-    bid: Annotated[
-        str, typer.Option(help="Bid so many dollars an hour, or `on-demand`.", show_default="on-demand")
-    ] = "",
+    bid_delta: Annotated[str, typer.Option(help="Bid this many dollars above the current price: 0.01.")] = "",
+    bid: Annotated[str, typer.Option(help="Bid in dollars per hour, or `on-demand`.", show_default="on-demand")] = "",
     window: WindowOption = "1h",
     at: AtOption = "",
-    age: Annotated[str, typer.Option(help="How long the machine has run: 3h.", show_default="new")] = "",
+    age: Annotated[str, typer.Option(help="Time since the machine started: 3h.", show_default="new")] = "",
     lifetimes: LifetimesOption = None,
     availability: AvailabilityOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Say how likely an eviction is within a window, from the price now and from what is known of evictions.
+    """Estimate the probability of an eviction within a time window.
 
     Example: spotctl beta show aws/us-east-1/us-east-1a/m3.large --bid-delta 0.01 --window 1h
     """
@@ -74,7 +71,7 @@ def plot(
     availability: AvailabilityOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Draw the eviction probability and the median time to eviction over bids above the price.
+    """Plot eviction probability and median time to eviction against the bid.
 
     Example: spotctl beta plot local/sim-east/sim-east-a/c4.2xlarge --out questions.png
     """
@@ -92,7 +89,7 @@ def plot(
     if json_:
         session.answer_json({"file": str(out), "curve": [beta.to_json(one) for one in curve]})
     else:
-        session.remark(f"drew {len(curve)} bids to {out}")
+        session.remark(f"plotted {len(curve)} bids to {out}")
 
 
 @app.command()
@@ -100,18 +97,18 @@ def calibrate(
     context: typer.Context,
     glob: GlobArgument = "",
     window: WindowOption = "1h",
-    history: Annotated[str, typer.Option(help="How much is learned from at each origin.")] = "14d",
-    horizon: Annotated[str, typer.Option(help="How much after each origin is predicted.")] = "2d",
-    step: Annotated[str, typer.Option(help="From one origin to the next.", show_default="the horizon")] = "",
+    history: Annotated[str, typer.Option(help="Training window before each origin.")] = "14d",
+    horizon: Annotated[str, typer.Option(help="Prediction window after each origin.")] = "2d",
+    step: Annotated[str, typer.Option(help="Distance between origins.", show_default="the horizon")] = "",
     deltas: Annotated[
-        str, typer.Option(help="Bids above the price in dollars, and `on-demand`, by comma.")
+        str, typer.Option(help="Comma-separated bids in dollars above the price, or `on-demand`.")
     ] = "0.001,0.01,on-demand",
-    learner: Annotated[str, typer.Option(help="What learns, to compare: boosted, or one that lost.")] = "boosted",
-    seed: Annotated[int, typer.Option(help="Of the random choices; the same gives the same.")] = 7,
-    out: Annotated[Path | None, typer.Option(help="Draw the reliability to this .png or .svg.")] = None,
+    learner: Annotated[str, typer.Option(help="Estimator to score: boosted, or one of the alternatives.")] = "boosted",
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 7,
+    out: Annotated[Path | None, typer.Option(help="Plot the reliability diagram to this .png or .svg.")] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Score estimates against what came later, beside each market's own share and the pooled share.
+    """Score estimates against later evictions, next to each market's base rate and the pooled base rate.
 
     Example: spotctl beta calibrate 'aws/us-east-1/*/*' --history 14d --horizon 2d --out reliability.png
     """
@@ -127,7 +124,7 @@ def calibrate(
         scored = beta.calibrations(_library(session), glob, planned, names, (learner, seed), done)
     if out is not None:
         beta_plots.draw_reliability(scored, out)
-        session.remark(f"drew the reliability to {out}")
+        session.remark(f"plotted the reliability diagram to {out}")
     if json_:
         session.answer_json({"results": [beta.calibration_json(bid, one) for bid, one in scored.items()]})
     else:

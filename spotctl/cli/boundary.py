@@ -1,4 +1,4 @@
-"""The error boundary: what went wrong as one line on stderr, and the exit code that stands for it."""
+"""The error boundary: turns an error into one line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import typer
 
-from agileml import errors as training
-from bidbrain import errors as deciding
-from pricing_data import errors as pricing
-from spotctl import errors as product
-from spotctl.agent import errors as machine
-from spotctl.machines import base as providing
-from spotctl.planning import errors as planning
-from spotctl.runlog import errors as running
+from agileml import errors as agileml_errors
+from bidbrain import errors as bidbrain_errors
+from pricing_data import errors as pricing_errors
+from spotctl import errors as spotctl_errors
+from spotctl.agent import errors as agent_errors
+from spotctl.machines import base as machines
+from spotctl.planning import errors as planning_errors
+from spotctl.runlog import errors as runlog_errors
 
 DONE = 0
 FAILED = 1
@@ -26,32 +26,32 @@ CREDENTIALS = 5
 ALREADY_RUNNING = 6
 INTERRUPTED = 130
 
-# The first that fits, so the special before the general.
+# The first match wins, so subclasses come before their base classes.
 _CODES: tuple[tuple[type[Exception], int], ...] = (
-    (pricing.BadInput, USAGE),
-    (product.BadSettings, USAGE),
-    (product.BadRequest, USAGE),
-    (product.MissingSecret, CREDENTIALS),
-    (pricing.MissingCredentials, CREDENTIALS),
-    (pricing.AccessDenied, CREDENTIALS),
-    (pricing.PricingDataError, FAILED),
-    # A decision is pure: what it refuses is what it was asked.
-    (deciding.BidBrainError, USAGE),
-    (training.BadInput, USAGE),
-    (training.AgileMLError, FAILED),
-    (planning.NotInTime, NOT_IN_TIME),
-    (planning.OverBudget, OVER_BUDGET),
-    (running.AlreadyRunning, ALREADY_RUNNING),
-    (providing.NotPermitted, CREDENTIALS),
-    (providing.NoCapacity, NOT_IN_TIME),
-    (providing.QuotaReached, NOT_IN_TIME),
-    (product.SpotctlError, FAILED),
-    (machine.AgentError, FAILED),
+    (pricing_errors.BadInput, USAGE),
+    (spotctl_errors.BadSettings, USAGE),
+    (spotctl_errors.BadRequest, USAGE),
+    (spotctl_errors.MissingSecret, CREDENTIALS),
+    (pricing_errors.MissingCredentials, CREDENTIALS),
+    (pricing_errors.AccessDenied, CREDENTIALS),
+    (pricing_errors.PricingDataError, FAILED),
+    # Decisions are pure, so an error is always about their input.
+    (bidbrain_errors.BidBrainError, USAGE),
+    (agileml_errors.BadInput, USAGE),
+    (agileml_errors.AgileMLError, FAILED),
+    (planning_errors.NotInTime, NOT_IN_TIME),
+    (planning_errors.OverBudget, OVER_BUDGET),
+    (runlog_errors.AlreadyRunning, ALREADY_RUNNING),
+    (machines.NotPermitted, CREDENTIALS),
+    (machines.NoCapacity, NOT_IN_TIME),
+    (machines.QuotaReached, NOT_IN_TIME),
+    (spotctl_errors.SpotctlError, FAILED),
+    (agent_errors.AgentError, FAILED),
 )
 
 
 def exit_code_of(command: Callable[[], object], *, debug: bool) -> int:
-    """Runs a command; the exit code says how it went. With `debug` the traceback is shown as well."""
+    """Runs a command and returns its exit code. With `debug`, errors also print their traceback."""
     try:
         result = command()
     except typer.Exit as ended:
@@ -61,15 +61,15 @@ def exit_code_of(command: Callable[[], object], *, debug: bool) -> int:
     except (KeyboardInterrupt, typer.Abort):
         result = INTERRUPTED
     except SystemExit as ended:
-        # Typer's answer to a pipe whose reader (head, less) has seen enough. That is no failure.
+        # Typer raises this when the reader of a pipe (head, less) closes it, which is not a failure.
         return DONE if isinstance(ended.__context__, BrokenPipeError) else FAILED
     except OSError as error:
         _say(f"{error.filename or 'output'}: {error.strerror or error}")
         return FAILED
-    except Exception as error:  # noqa: BLE001  # the boundary: no traceback reaches a user who did not ask for it
+    except Exception as error:  # noqa: BLE001  # the boundary: users see a traceback only with --debug
         return _failed(error, debug=debug)
     if result == INTERRUPTED:
-        _say("interrupted; what was stored is kept")
+        _say("interrupted; stored data is kept")
     return result if isinstance(result, int) else DONE
 
 
@@ -88,7 +88,7 @@ def _failed(error: Exception, *, debug: bool) -> int:
 def _usage(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     hint = f" (see {context.command_path} --help)" if context else ""
-    # A group called without a command has no message: it has shown its help already.
+    # A group called without a command has already printed its help and has no message.
     if message := " ".join(str(getattr(error, "format_message", error.__str__)()).split()):
         _say(message + hint)
     return USAGE

@@ -1,4 +1,4 @@
-"""`spotctl doctor`: whether all is well, and the least permissions that each cloud has to give."""
+"""`spotctl doctor`: checks this installation, and prints the permissions needed on each cloud."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spotctl.cli.session import JsonOption, Session
 
 
 class PolicyCloud(StrEnum):
-    """Whose document is wanted."""
+    """Clouds with a permission document."""
 
     AWS = "aws"
     GCP = "gcp"
@@ -23,15 +23,15 @@ def doctor(
     context: typer.Context,
     policy: Annotated[
         PolicyCloud | None,
-        typer.Option("--policy", help="Print the least permissions that a cloud has to give, as its own document."),
+        typer.Option("--policy", help="Print the minimal permissions for a cloud, in its own format."),
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Look at versions, the home, prices, leftovers, and each cloud that is set up; say what fails and how to cure it.
+    """Check versions, home folder, prices, orphaned resources and configured clouds; explain how to fix problems.
 
-    Clouds that are not set up here are not asked. Credentials are found by each cloud's own SDK, and never shown.
+    Clouds without credentials are skipped. Credentials are found by each cloud's own SDK and never shown.
 
-    Exit codes: 0 all is well, 5 credentials or permissions fail, 1 anything else does.
+    Exit codes: 0 no problems, 5 credentials or permissions are missing, 1 any other problem.
 
     Example: spotctl doctor --policy aws > policy.json
     """

@@ -1,4 +1,4 @@
-"""`spotctl gavel`: which job runs on which type of machine."""
+"""`spotctl gavel`: allocates machine types to jobs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from spotctl.cli.gavel_analyze import analyze
 from spotctl.cli.gavel_simulate import simulate
 from spotctl.cli.session import JsonOption, Session
 
-app = typer.Typer(help="Which job runs on which type of machine, and for how long.", no_args_is_help=True)
+app = typer.Typer(
+    help="Allocate machine types to jobs under cost, deadline and fairness objectives.", no_args_is_help=True
+)
 
 
 @app.command()
 def solve(
     context: typer.Context,
-    problem: Annotated[Path, typer.Argument(help="Workers, prices, jobs, pairs, entities, budget (JSON).")],
-    policy: Annotated[str, typer.Option(help="What is to be best; see the list above.")],
+    problem: Annotated[
+        Path, typer.Argument(help="Problem file: workers, prices, jobs, pairs, entities, budget (JSON).")
+    ],
+    policy: Annotated[str, typer.Option(help="Policy; see the list above.")],
     agnostic: Annotated[
-        bool, typer.Option("--agnostic", help="Decide as if all types were alike: the policy's own baseline.")
+        bool, typer.Option("--agnostic", help="Ignore differences between types: the policy's baseline.")
     ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Divide the workers of a cluster, or the quotas of a cloud account, among jobs.
+    """Allocate the workers of a cluster, or the quotas of a cloud account, to jobs.
 
     Policies: max-min-fairness, makespan, finish-time-fairness, fifo, shortest-job-first, max-throughput, min-cost,
     min-cost-slo, makespan-within-budget, hierarchical; baselines: isolated, proportional, allox, random-packing.
@@ -33,8 +37,8 @@ def solve(
     PROBLEM.json: {"workers": {"v100": 8, "k80": 24}, "prices": {"v100": 2.48, "k80": 0.45}, "jobs": [{"id": "a",
     "throughputs": {"v100": 40, "k80": 10}, "weight": 1, "scale": 1, "steps": 1e6, "elapsed_seconds": 0, "slo_seconds":
     36000, "arrival": 0, "entity": "research"}], "pairs": [{"jobs": ["a", "b"], "throughputs": {"v100": [20, 7.5]}}],
-    "entities": {"research": {"weight": 1, "policy": "fifo"}}, "budget_usd": 100}. Only workers, and each job's id and
-    throughputs (steps a second), must be there. An allocation says what share of the time a job gets on each type.
+    "entities": {"research": {"weight": 1, "policy": "fifo"}}, "budget_usd": 100}. Required are workers, and
+    each job's id and throughputs (steps per second). The allocation is the share of time each job gets on each type.
 
     Example: spotctl gavel solve problem.json --policy min-cost-slo
     """

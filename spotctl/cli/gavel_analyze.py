@@ -1,4 +1,4 @@
-"""`spotctl gavel analyze`: what training costs on markets whose prices move."""
+"""`spotctl gavel analyze`: cost of training on markets with changing prices."""
 
 from __future__ import annotations
 
@@ -15,32 +15,33 @@ def analyze(
     context: typer.Context,
     throughputs: Annotated[Path, typer.Option(help="Throughputs by accelerator and job type (JSON, plain or gzip).")],
     prices: Annotated[
-        list[Path] | None, typer.Option(help="A file of price changes; else what is stored. Repeatable.")
+        list[Path] | None, typer.Option(help="File of price changes. Default: stored prices. Repeatable.")
     ] = None,
-    markets: Annotated[str, typer.Option(help="Only these markets, by glob: '*/us-*'.")] = "*",
-    on_demand: Annotated[list[Path] | None, typer.Option(help="A table of on-demand prices. Repeatable.")] = None,
-    jobs: Annotated[str, typer.Option(help="Job types by glob, parted by commas: 'ResNet-*,A3C'.")] = "*",
-    home: Annotated[str, typer.Option(help="Cloud and region of the strategies that stay in one.")] = "aws/us-east-1",
-    baseline: Annotated[str, typer.Option(help="Accelerator of the fixed type; lengths are days on it.")] = "V100",
-    days: Annotated[str, typer.Option(help="Lengths of jobs.")] = "0.5,1,2,4,7",
-    starts: Annotated[int, typer.Option(help="Starts of each job type and length, evenly spread.", min=1)] = 20,
-    dataset_gb: Annotated[float, typer.Option(help="Size of the dataset; the default is ImageNet.")] = 150,
-    checkpoint_gb: Annotated[float, typer.Option(help="Size of a checkpoint; the default is ResNet-50.")] = 0.098,
+    markets: Annotated[str, typer.Option(help="Glob over markets: '*/us-*'.")] = "*",
+    on_demand: Annotated[list[Path] | None, typer.Option(help="Table of on-demand prices. Repeatable.")] = None,
+    jobs: Annotated[str, typer.Option(help="Comma-separated globs over job types: 'ResNet-*,A3C'.")] = "*",
+    home: Annotated[str, typer.Option(help="Cloud and region of strategies that do not move.")] = "aws/us-east-1",
+    baseline: Annotated[str, typer.Option(help="Accelerator of the fixed type; job lengths are days on it.")] = "V100",
+    days: Annotated[str, typer.Option(help="Job lengths in days.")] = "0.5,1,2,4,7",
+    starts: Annotated[int, typer.Option(help="Starts per job type and length, evenly spread.", min=1)] = 20,
+    dataset_gb: Annotated[float, typer.Option(help="Size of the dataset (default: ImageNet).")] = 150,
+    checkpoint_gb: Annotated[float, typer.Option(help="Size of a checkpoint (default: ResNet-50).")] = 0.098,
     dataset_on: Annotated[str, typer.Option(help="Clouds that have the dataset.", show_default="the home's")] = "",
-    move: Annotated[str, typer.Option(help="Paid time without progress of a move or an eviction.")] = "5m",
+    move: Annotated[str, typer.Option(help="Paid time without progress at a move or an eviction.")] = "5m",
     evictions: Annotated[str, typer.Option(help="Evictions per machine-hour by cloud: aws=0.04,azure=0.1.")] = "",
     machine: Annotated[
-        list[str] | None, typer.Option(help="What a type is: azure/Standard_NC24rs_v2=P100x4. Repeatable.")
+        list[str] | None,
+        typer.Option(help="Accelerators of a machine type: azure/Standard_NC24rs_v2=P100x4. Repeatable."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for costs.csv, figures.csv and plots.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output folder for costs.csv, figures.csv and plots.")] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Price training jobs on recorded markets: one machine type, the best, several accelerators, all clouds, moving.
+    """Compare the cost of training jobs on recorded markets under strategies of increasing freedom.
 
-    Strategies, each with one freedom more: fixed-type (cheapest machine with one baseline accelerator at home),
-    best-type (any accelerator), multi-gpu (a share of a larger machine), multi-cloud (everywhere), dynamic (moves
-    whenever that saves more than it costs), dynamic+data (also pays for its dataset, once per cloud). What is found
-    stands beside the figures of chapter 6 of the Gavel dissertation.
+    Strategies: fixed-type (cheapest machine with one baseline accelerator at home), best-type (any accelerator),
+    multi-gpu (a share of a larger machine), multi-cloud (all clouds), dynamic (moves whenever that saves more than it
+    costs), dynamic+data (also pays for its dataset, once per cloud). Results are shown next to the figures of
+    chapter 6 of the Gavel dissertation.
 
     Example: spotctl gavel analyze --prices aws.csv.gz --prices azure.csv.gz --throughputs throughputs.json.gz
     """

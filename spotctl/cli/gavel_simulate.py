@@ -1,4 +1,4 @@
-"""`spotctl gavel simulate`: a cluster played round by round."""
+"""`spotctl gavel simulate`: simulates a cluster in rounds."""
 
 from __future__ import annotations
 
@@ -18,37 +18,41 @@ if TYPE_CHECKING:
 
 def simulate(
     context: typer.Context,
-    throughputs: Annotated[Path, typer.Option(help="Steps a second by type and kind of job (JSON, plain or gzip).")],
-    cluster: Annotated[str, typer.Option(help="Workers of each type: v100=8,p100=16,k80=24.")],
-    policy: Annotated[str, typer.Option(help="How the cluster is divided; those of `gavel solve`.")],
-    trace: Annotated[Path | None, typer.Option(help="Jobs: kind, steps, scale, arrival (CSV, plain or gzip).")] = None,
+    throughputs: Annotated[
+        Path, typer.Option(help="Steps per second by machine type and job type (JSON, plain or gzip).")
+    ],
+    cluster: Annotated[str, typer.Option(help="Workers per type: v100=8,p100=16,k80=24.")],
+    policy: Annotated[str, typer.Option(help="Scheduling policy; see `gavel solve`.")],
+    trace: Annotated[
+        Path | None, typer.Option(help="Trace of jobs: type, steps, scale, arrival (CSV, plain or gzip).")
+    ] = None,
     arrivals: Annotated[
-        str, typer.Option(help="Generated jobs instead, one per so many seconds on average: poisson:900.")
+        str, typer.Option(help="Generate jobs instead, with this mean interval in seconds: poisson:900.")
     ] = "",
-    jobs: Annotated[str, typer.Option(help="Jobs that are measured: 4000:5000.", show_default="all of a trace")] = "",
-    seed: Annotated[int, typer.Option(help="Of all that is drawn; of a trace that holds several, which.", min=0)] = 0,
-    scale: Annotated[str, typer.Option(help="Workers of a generated job: single, or multiple (1 to 8).")] = "single",
-    prices: Annotated[str, typer.Option(help="Dollars an hour by type: v100=0.74,p100=0.43,k80=0.135.")] = "",
-    slo: Annotated[str, typer.Option(help="Deadlines, drawn from these multiples of a job's duration: 1.2,2,10.")] = "",
+    jobs: Annotated[str, typer.Option(help="Range of jobs to measure: 4000:5000.", show_default="all of a trace")] = "",
+    seed: Annotated[int, typer.Option(help="Random seed; selects the seed in a trace that holds several.", min=0)] = 0,
+    scale: Annotated[str, typer.Option(help="Workers per generated job: single, or multiple (1 to 8).")] = "single",
+    prices: Annotated[str, typer.Option(help="Dollars per hour by type: v100=0.74,p100=0.43,k80=0.135.")] = "",
+    slo: Annotated[str, typer.Option(help="Deadlines drawn from these multiples of a job's duration: 1.2,2,10.")] = "",
     agnostic: Annotated[
-        bool, typer.Option("--agnostic", help="Decide as if all types were alike: the policy's own baseline.")
+        bool, typer.Option("--agnostic", help="Ignore differences between types: the policy's baseline.")
     ] = False,
     space_sharing: Annotated[
-        bool, typer.Option("--space-sharing", help="Let two jobs share workers where both together do more.")
+        bool, typer.Option("--space-sharing", help="Let two jobs share workers when that increases throughput.")
     ] = False,
-    round_: Annotated[float, typer.Option("--round", help="Seconds of a round.")] = 360,
-    checkpoint_seconds: Annotated[float, typer.Option(help="What a job loses when it moves to other workers.")] = 0,
+    round_: Annotated[float, typer.Option("--round", help="Length of a round in seconds.")] = 360,
+    checkpoint_seconds: Annotated[float, typer.Option(help="Seconds lost when a job moves to other workers.")] = 0,
     budget: Annotated[
-        float | None, typer.Option(help="Dollars for all jobs, with --policy makespan-within-budget.")
+        float | None, typer.Option(help="Budget in dollars for all jobs, with --policy makespan-within-budget.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for jobs.csv and plots.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output folder for jobs.csv and plots.")] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Simulate a cluster: jobs arrive, a policy divides the workers, and the mechanism realises that in rounds.
+    """Simulate a cluster: jobs arrive, a policy allocates workers, and the round mechanism realizes the allocation.
 
-    `fifo` is a queue as in the published simulator: jobs start in order and run to their end; with --agnostic each on
-    a type drawn at random. `fifo-preemptive` is the policy of `gavel solve`. A deadline (--slo) is a multiple of what a
-    job takes alone where it is fastest. The makespan is from the first measured arrival to the last measured end.
+    `fifo` is a queue as in the published simulator: jobs start in order and run to completion; with --agnostic, each on
+    a random type. `fifo-preemptive` is the policy of `gavel solve`. A deadline (--slo) is a multiple of the job's run
+    time alone on its fastest type. The makespan runs from the first measured arrival to the last measured completion.
 
     Example: spotctl gavel simulate --arrivals poisson:900 --jobs 4000:5000 --throughputs throughputs.json.gz
     --cluster v100=36,p100=36,k80=36 --policy max-min-fairness
@@ -73,7 +77,7 @@ def simulate(
     summary = summarise(outcome)
     if budget is not None and (summary.cost_usd or 0.0) > budget:
         session.remark(
-            f"--budget {budget:g}: was exceeded by jobs that came later; all was done for the least it costs"
+            f"--budget {budget:g}: exceeded because jobs arrived later; all jobs ran at the lowest possible cost"
         )
     if out is not None:
         from spotctl.show import gavel_plots
@@ -92,7 +96,7 @@ def simulate(
 
 @contextmanager
 def _progress(session: Session, jobs: int) -> Iterator[Progress]:
-    """How many of the jobs are done, on a terminal."""
+    """Progress bar of finished jobs."""
     from spotctl.cli.progress import counting
 
     with counting(session, "simulating", jobs) as step:

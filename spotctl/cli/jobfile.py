@@ -1,4 +1,4 @@
-"""`spotctl init` and `spotctl schema`: a job file to begin with, and what editors complete one from."""
+"""`spotctl init` and `spotctl schema`: a starter job file, and the schema for editors."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from spotctl.cli.session import JsonOption, Session
 
 def init(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="The file to write.")] = Path("job.yaml"),
+    file: Annotated[Path, typer.Argument(help="Output file.")] = Path("job.yaml"),
     json_: JsonOption = False,
 ) -> None:
-    """Write a commented job file to begin with. It runs as it is, on the market of this computer.
+    """Write a commented starter job file. It runs unchanged on the local market.
 
     Example: spotctl init job.yaml && spotctl plan job.yaml
     """
@@ -30,7 +30,7 @@ def init(
 
 
 def schema(context: typer.Context, _json: JsonOption = False) -> None:
-    """Print the JSON Schema of job files, from which editors complete and check them.
+    """Print the JSON Schema of job files, for completion and checks in editors.
 
     Example: spotctl schema > job.schema.json
     """

@@ -32,28 +32,26 @@ EXIT_CODES = {
     "budget reached": 4,
     "not permitted": 5,
 }
-"""By how a run ended."""
+"""Exit code for each outcome of a run."""
 
 
 def launch(
     context: typer.Context,
     files: Annotated[
-        list[Path], typer.Argument(help="Job files; several get one allocation over all.", show_default=False)
+        list[Path], typer.Argument(help="Job files. Several files are planned together.", show_default=False)
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Rent without asking.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be rented, and rent nothing.")] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Begin anew where an earlier run was stopped and left a checkpoint.")
-    ] = False,
-    max_cost: Annotated[str, typer.Option(help="End before it costs more US dollars than this: 5 or 0.50.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan without renting anything.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Ignore any checkpoint and start from scratch.")] = False,
+    max_cost: Annotated[str, typer.Option(help="Budget limit in US dollars: 5 or 0.50.")] = "",
     json_: JsonOption = False,
 ) -> None:
-    """Rent what a job needs, run it through evictions, give everything back, and say what it cost.
+    """Rent machines for a job, run it through evictions, return every machine, and report what it cost.
 
-    Several jobs run side by side, and the exit code is the highest of theirs.
+    Several jobs run at the same time; the exit code is the highest of theirs.
 
     Exit codes: 0 done, 1 the job failed, 3 no capacity in time, 4 budget reached, 5 credentials or permission, 6 the
-    job runs already. Ctrl-C ends the run and gives everything back; a process that is killed is followed by
+    job is already running. Ctrl-C stops the run and returns all machines. If this process is killed, continue with
     `spotctl resume JOB`.
 
     Example: spotctl launch job.yaml --yes --max-cost 5
@@ -79,25 +77,25 @@ def launch(
     if not json_:
         for found in plans:
             session.out.print(plan_tables.shown(found, session.out.width, explain=False))
-    if dry_run or not (yes or _agreed(session)):
+    if dry_run or not (yes or _confirmed(session)):
         return
     if len(specs) > 1:
         _launch_together(session, plans, limit, fresh=fresh, json_=json_)
-    with _watching(session) as watching:
-        state, ended = runs.launch(specs[0], session.settings, watching, limit, fresh=fresh)
+    with _live_view(session) as callbacks:
+        state, ended = runs.launch(specs[0], session.settings, callbacks, limit, fresh=fresh)
     _finish(session, state, ended, json_=json_)
 
 
 def _launch_together(
     session: Session, plans: Sequence[JobPlan], limit: int | None, *, fresh: bool, json_: bool
 ) -> NoReturn:
-    """Runs several jobs, says of each how it ended, and ends with the highest of their exit codes."""
+    """Runs several jobs, prints how each ended, and exits with the highest of their exit codes."""
     from spotctl.cli.boundary import exit_code_of
     from spotctl.run import concurrent_runs
     from spotctl.show import run_tables
 
-    with _watching(session) as watching:
-        jobs = concurrent_runs.launch(plans, session.settings, watching, limit, fresh=fresh)
+    with _live_view(session) as callbacks:
+        jobs = concurrent_runs.launch(plans, session.settings, callbacks, limit, fresh=fresh)
     endings = [job.ending for job in jobs if job.ending is not None]
     if json_:
         session.answer_json([run_tables.ending(*ending) for ending in endings])
@@ -113,20 +111,20 @@ def _raise(error: Exception) -> NoReturn:
 
 
 def resume(context: typer.Context, job: JobArgument, json_: JsonOption = False) -> None:
-    """Go on with a run whose process was killed: nothing is bought twice, and nothing is forgotten.
+    """Resume a run whose process was killed. Nothing is bought twice and no work is lost.
 
     Example: spotctl resume nightly-recsys
     """
     from spotctl.run import runs
 
     session: Session = context.obj
-    with _watching(session, from_here=True) as watching:
-        state, ended = runs.go_on(job, session.settings, watching)
+    with _live_view(session, from_here=True) as callbacks:
+        state, ended = runs.go_on(job, session.settings, callbacks)
     _finish(session, state, ended, json_=json_)
 
 
 def stop(context: typer.Context, job: JobArgument, json_: JsonOption = False) -> None:
-    """End a run and give everything back, whether a process still works on it or not.
+    """Stop a run and return its machines, even if its launcher is no longer running.
 
     Example: spotctl stop nightly-recsys
     """
@@ -136,10 +134,10 @@ def stop(context: typer.Context, job: JobArgument, json_: JsonOption = False) ->
 def down(
     context: typer.Context,
     job: OptionalJobArgument = "",
-    all_: Annotated[bool, typer.Option("--all", help="All jobs.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Stop all jobs.")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Give back whatever a job holds, or all jobs do. With --all --json the answer is a list.
+    """Stop a job, or all jobs, and return all machines. With --all, --json prints a list.
 
     Example: spotctl down --all
     """
@@ -156,10 +154,10 @@ def down(
 
 def gc(
     context: typer.Context,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Find what no run owns, by its tags, and remove it.
+    """Find resources that no active run owns, and remove them.
 
     Example: spotctl gc --yes
     """
@@ -171,13 +169,13 @@ def gc(
         session.answer_json({"removed": yes, "resources": [{"kind": one.kind, "id": one.id} for one in found]})
     else:
         session.remark(*(f"{one.kind} {one.id} {one.detail}" for one in found))
-        session.remark(f"{len(found)} that no run owns")
+        session.remark(f"{len(found)} orphaned resources")
     if found and (yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))):
         provider.remove(found)
 
 
 def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOption = False) -> None:
-    """Show the latest run of each job, or of one: its machines, how far it is, and what it has cost.
+    """Show the latest run of each job, or of one job: machines, progress and cost.
 
     Example: spotctl status --json
     """
@@ -190,22 +188,22 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
     if job:
         standings = [one for one in standings if one.state.began is not None and one.state.began.job == job]
         if not standings:
-            raise BadRequest(f"no job named {job!r} was launched (spotctl status shows those that were)")
+            raise BadRequest(f"no job named {job!r} was launched (spotctl status lists the jobs)")
     if json_:
         session.answer_json(run_tables.status_answer(standings))
     elif standings:
         session.out.print(run_tables.status_table(standings, session.out.width))
     else:
-        session.remark("no job was launched yet (spotctl launch FILE)")
+        session.remark("no jobs yet (start one with: spotctl launch FILE)")
 
 
 def logs(
     context: typer.Context,
     job: JobArgument,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run is over.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="An object a line, and nothing else on stdout.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the run is over.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """Show what the machines of a job's latest run print.
+    """Show the output of the machines of a job's latest run.
 
     Example: spotctl logs nightly-recsys -f
     """
@@ -220,11 +218,11 @@ def logs(
         sys.stdout.flush()
 
 
-def _agreed(session: Session) -> bool:
+def _confirmed(session: Session) -> bool:
     from spotctl.errors import BadRequest
 
     if not sys.stdin.isatty():
-        raise BadRequest("nobody is here to agree to what it costs; give --yes, or --dry-run to look only")
+        raise BadRequest("No terminal to confirm on: pass --yes, or --dry-run to preview.")
     session.out.print("")
     return typer.confirm("Rent these machines?")
 
@@ -232,8 +230,8 @@ def _agreed(session: Session) -> bool:
 def _ended(session: Session, job: str) -> tuple[RunState, RunEnded]:
     from spotctl.run import runs
 
-    with _watching(session, from_here=True) as watching:
-        return runs.end(job, session.settings, watching)
+    with _live_view(session, from_here=True) as callbacks:
+        return runs.end(job, session.settings, callbacks)
 
 
 def _end_all(session: Session, *, json_: bool) -> None:
@@ -246,12 +244,12 @@ def _end_all(session: Session, *, json_: bool) -> None:
         try:
             endings.append(_ended(session, job))
         except SpotctlError as error:
-            # What the others hold is given back all the same.
+            # The machines of the other jobs are returned all the same.
             failure = failure or error
     if json_:
         session.answer_json([run_tables.ending(*ending) for ending in endings])
     else:
-        session.remark(*(f"{state.run}: {ended.outcome}; everything was given back" for state, ended in endings))
+        session.remark(*(f"{state.run}: {ended.outcome}; all machines returned" for state, ended in endings))
     if failure is not None:
         raise failure
 
@@ -261,7 +259,7 @@ def _end(session: Session, job: str, *, json_: bool) -> None:
     if json_ or ended.outcome != "stopped":
         _finish(session, state, ended, json_=json_)
         return
-    session.remark(f"{state.run}: {ended.outcome}; everything was given back")
+    session.remark(f"{state.run}: {ended.outcome}; all machines returned")
 
 
 def _finish(session: Session, state: RunState, ended: RunEnded, *, json_: bool) -> None:
@@ -275,10 +273,10 @@ def _finish(session: Session, state: RunState, ended: RunEnded, *, json_: bool) 
 
 
 @contextmanager
-def _watching(session: Session, *, from_here: bool = False) -> Iterator[Watching]:
-    """A live view where stderr is a terminal, `from_here` without what happened before.
+def _live_view(session: Session, *, from_here: bool = False) -> Iterator[Watching]:
+    """A live view if stderr is a terminal; `from_here` leaves out events from before this call.
 
-    Ctrl-C asks runs to end, a second one ends this process.
+    The first Ctrl-C asks the runs to stop, a second one ends this process.
     """
     from rich.console import Group
     from rich.live import Live
@@ -287,34 +285,37 @@ def _watching(session: Session, *, from_here: bool = False) -> Iterator[Watching
     from spotctl.runlog.state import RunState
     from spotctl.show import run_tables
 
-    began, asked, seen = time.monotonic(), list[int](), dict[str, RunState]()
-    before = {number: signal.signal(number, lambda *_: _ask(asked)) for number in (signal.SIGINT, signal.SIGTERM)}
-    told = set[str]()
-    with Live(console=session.err, transient=True, refresh_per_second=4) as shown:
+    began, interrupts, seen = time.monotonic(), list[int](), dict[str, RunState]()
+    before = {
+        number: signal.signal(number, lambda *_: _count_interrupt(interrupts))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    remarked = set[str]()
+    with Live(console=session.err, transient=True, refresh_per_second=4) as live:
 
         def turned(state: RunState) -> None:
             assert state.began is not None
-            if asked and state.stopping is None:
+            if interrupts and state.stopping is None:
                 runs.request_stop(state.began.job, session.settings)
             seconds = time.monotonic() - began
-            for what in state.refrained.keys() - told:
-                told.add(what)
+            for what in state.refrained.keys() - remarked:
+                remarked.add(what)
                 session.remark(f"{state.run}: {run_tables.short_budget(state.refrained[what])}")
             if session.err.is_terminal:
-                whose = f"{state.began.job}: " if seen.keys() - {state.run} else ""
+                prefix = f"{state.began.job}: " if seen.keys() - {state.run} else ""
                 for line in run_tables.happened(seen.get(state.run, state if from_here else RunState()), state):
-                    shown.console.print(f"{seconds:5.0f} s   {whose}{line}")
+                    live.console.print(f"{seconds:5.0f} s   {prefix}{line}")
                 seen[state.run] = state
-                shown.update(Group(*(run_tables.live(one, seconds) for one in list(seen.values()))))
+                live.update(Group(*(run_tables.live(one, seconds) for one in list(seen.values()))))
 
         try:
-            yield runs.Watching(turned=turned, ended=partial(_tell, session))
+            yield runs.Watching(turned=turned, ended=partial(_notify, session))
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
 
-def _tell(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -> None:
+def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -> None:
     from spotctl.notify.runs import tell_of_end
 
     delivery = tell_of_end(spec, state, ended)
@@ -322,7 +323,7 @@ def _tell(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -> 
         session.remark(delivery.words)
 
 
-def _ask(asked: list[int]) -> None:
-    asked.append(1)
-    if len(asked) > 1:
+def _count_interrupt(interrupts: list[int]) -> None:
+    interrupts.append(1)
+    if len(interrupts) > 1:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""`spotctl nightly`: jobs that a timer starts every night."""
+"""`spotctl nightly`: jobs that a timer runs every night."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spotctl.nightly.tonight import Told
 
 app = typer.Typer(
-    help="Run jobs every night by a timer of this computer, and tell how they went.", no_args_is_help=True
+    help="Run jobs every night by a timer on this computer, and report the results.", no_args_is_help=True
 )
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the nightly job.", show_default=False)]
@@ -28,17 +28,15 @@ NameArgument = Annotated[str, typer.Argument(help="Name of the nightly job.", sh
 def install(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="The job file.", show_default=False)],
-    at: Annotated[str, typer.Option(help="When a night begins, by this computer's clock: 02:00.", show_default=False)],
-    deadline: Annotated[
-        str, typer.Option(help="When it must be over: 06:00. What is not done by then is stopped.")
-    ] = "",
-    scheduler: Annotated[str, typer.Option(help="Who starts it: systemd, cron or auto.")] = "auto",
+    at: Annotated[str, typer.Option(help="Start time, in this computer's time zone: 02:00.", show_default=False)],
+    deadline: Annotated[str, typer.Option(help="Time by which the job must end: 06:00. It is stopped then.")] = "",
+    scheduler: Annotated[str, typer.Option(help="Scheduler: systemd, cron or auto.")] = "auto",
     json_: JsonOption = False,
 ) -> None:
-    """Have a job run every night. Doing it again changes the hours, and nothing else.
+    """Run a job every night. Run again to change the schedule.
 
-    What runs is the job file as it then is, not a copy. Secrets and cloud credentials that it needs are read from a
-    file for your eyes only, which is named when you install.
+    The job file is read at each start, not copied. Secrets and cloud credentials are read from a file that only you
+    can read; install prints its path.
 
     Example: spotctl nightly install job.yaml --at 02:00 --deadline 06:00
     """
@@ -57,15 +55,15 @@ def install(
         session.answer_json({**_job(room, added.nightly, timers), **more})
         return
     zone, zone_name = _zone()
-    begins = f"next start {_next(added.nightly, zone)} ({zone_name}), by {added.nightly.scheduler}"
-    session.out.print(f"{added.nightly.name}: {added.done}; {begins}")
+    next_start = f"next start {_next(added.nightly, zone)} ({zone_name}), by {added.nightly.scheduler}"
+    session.out.print(f"{added.nightly.name}: {added.done}; {next_start}")
     for line in added.to_do:
         session.out.print(f"  to do: {line}", soft_wrap=True, markup=False)
 
 
 @app.command("ls")
 def list_(context: typer.Context, json_: JsonOption = False) -> None:
-    """Show the nightly jobs: when they run next, how the last night went, and what would keep the next from running.
+    """List nightly jobs: next start, last result, and any problem that would prevent the next run.
 
     Example: spotctl nightly ls
     """
@@ -82,7 +80,7 @@ def list_(context: typer.Context, json_: JsonOption = False) -> None:
         session.answer_json({"nightly": jobs})
         return
     if not jobs:
-        session.remark("no nightly job is installed (spotctl nightly install FILE --at 02:00)")
+        session.remark("no nightly jobs (add one with: spotctl nightly install FILE --at 02:00)")
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("name", "hours", "by", "next", "last night", "cost", "trouble"):
@@ -103,14 +101,14 @@ def run(
     context: typer.Context,
     name: NameArgument,
     scheduled: Annotated[
-        bool, typer.Option("--scheduled", help="As the timer does: each night once, and none after its deadline.")
+        bool, typer.Option("--scheduled", help="Run as the timer does: once per night, and not after the deadline.")
     ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Run a nightly job now, as its timer does: go on with an interrupted run, or begin one; then tell how it went.
+    """Run a nightly job now: resume an interrupted run or start a new one, then report the result.
 
-    Exit codes: 0 done, 1 the job failed, 2 it could not begin, 3 no capacity or not done in time, 4 budget reached,
-    5 credentials or permission, 6 it runs already.
+    Exit codes: 0 done, 1 the job failed, 2 it could not start, 3 no capacity or not done in time, 4 budget reached,
+    5 credentials or permission, 6 already running.
 
     Example: spotctl nightly run nightly-recsys
     """
@@ -128,7 +126,7 @@ def run(
     told = Starter(nightly, room, settings, _zone()[0], scheduled).run()
     if json_:
         session.answer_json(_answer(told))
-    # A timer mails what its command says: a night that went well needs no mail.
+    # Cron mails any output, and a night without problems needs no mail.
     elif not scheduled or told.verdict.outcome != "done":
         session.out.print(
             told.verdict.message if told.notice is None else told.notice.text, soft_wrap=True, markup=False
@@ -140,7 +138,7 @@ def run(
 
 @app.command()
 def rm(context: typer.Context, name: NameArgument, json_: JsonOption = False) -> None:
-    """Take a job out of its timer. Its logs, reports and environment file stay where they are.
+    """Remove a nightly job. Its logs, reports and environment file are kept.
 
     Example: spotctl nightly rm nightly-recsys
     """
@@ -153,17 +151,19 @@ def rm(context: typer.Context, name: NameArgument, json_: JsonOption = False) ->
     if json_:
         session.answer_json({"name": name, "done": "removed", "kept": str(room.folder)})
     else:
-        session.out.print(f"{name}: removed; its logs and its environment file stay in {room.folder}", soft_wrap=True)
+        session.out.print(f"{name}: removed; its logs and environment file are kept in {room.folder}", soft_wrap=True)
 
 
-def _scheduler(written: str) -> Any:  # noqa: ANN401 - the enum, which is imported where it is needed
+def _scheduler(written: str) -> Any:  # noqa: ANN401 - the enum is imported lazily
     from spotctl.errors import BadRequest
     from spotctl.nightly.install import Scheduler
 
     try:
         return Scheduler(written)
     except ValueError:
-        raise BadRequest(f"--scheduler: {written!r} is none of {', '.join(one.value for one in Scheduler)}") from None
+        raise BadRequest(
+            f"--scheduler: {written!r} is not one of {', '.join(one.value for one in Scheduler)}"
+        ) from None
 
 
 def _job(room: StateDir, nightly: Installed, timers: Timers) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their texts are understood."""
+"""Options shared by several commands, and their parsing."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 GlobArgument = Annotated[
     str,
-    typer.Argument(help="Markets by glob, part by part: 'aws/us-east-1/*/c4.*'. All if left out.", show_default=False),
+    typer.Argument(help="Glob over markets, part by part: 'aws/us-east-1/*/c4.*'. Default: all.", show_default=False),
 ]
 
 CloudOption = Annotated[list[str] | None, typer.Option(help="Only this cloud: aws, gcp, azure, local. Repeatable.")]
 RegionOption = Annotated[list[str] | None, typer.Option(help="Only this region. Repeatable.")]
 TypeOption = Annotated[
-    list[str] | None, typer.Option("--type", help="Only types that fit this glob: 'c6i.*'. Repeatable.")
+    list[str] | None, typer.Option("--type", help="Only instance types that match this glob: 'c6i.*'. Repeatable.")
 ]
 AcceleratorOption = Annotated[str, typer.Option(help="Only machines with this accelerator: V100.")]
-LastOption = Annotated[str, typer.Option(help="Only the last part of each history: 7d, 36h.", show_default="all of it")]
-VcpusOption = Annotated[str, typer.Option(help="Only machines with so many vCPUs: 8, 4..16, 32..")]
+LastOption = Annotated[str, typer.Option(help="Only the last part of each history: 7d, 36h.", show_default="all")]
+VcpusOption = Annotated[str, typer.Option(help="Only machines with this number of vCPUs: 8, 4..16, 32..")]
 
 
 def _jobs_like(context: typer.Context, incomplete: str) -> list[str]:
@@ -33,7 +33,7 @@ def _jobs_like(context: typer.Context, incomplete: str) -> list[str]:
     from spotctl.errors import SpotctlError
     from spotctl.run.runs import job_names
 
-    # While a command line is completed no command runs, so that there is no session.
+    # The shell completes without running a command, so there is no session.
     home = context.find_root().params.get("home")
     try:
         return [name for name in job_names(config.load(os.environ, home)) if name.startswith(incomplete)]
@@ -43,7 +43,7 @@ def _jobs_like(context: typer.Context, incomplete: str) -> list[str]:
 
 JobArgument = Annotated[str, typer.Argument(help="Name of the job.", show_default=False, autocompletion=_jobs_like)]
 OptionalJobArgument = Annotated[
-    str, typer.Argument(help="Name of the job; may be left out.", show_default=False, autocompletion=_jobs_like)
+    str, typer.Argument(help="Name of the job (optional).", show_default=False, autocompletion=_jobs_like)
 ]
 
 
@@ -55,7 +55,7 @@ def selection(
     accelerator: str = "",
     vcpus: str = "",
 ) -> Selection:
-    """The markets that a glob and the filter options mean."""
+    """The markets selected by a glob and the filter options."""
     from pricing_data.library import Selection
 
     return Selection(glob, tuple(cloud or ()), tuple(region or ()), tuple(type_ or ()), accelerator, _vcpu_range(vcpus))
@@ -72,14 +72,14 @@ def _vcpu_range(text: str) -> tuple[int, int] | None:
         least = int(low) if low else 0
         most = int(high) if high else 1 << 30 if dots else least
     except ValueError:
-        raise BadRequest(f"--vcpus {text!r} is no number or range (write 8, 4..16 or 32..)") from None
+        raise BadRequest(f"--vcpus {text!r} is not a number or range (write 8, 4..16 or 32..)") from None
     if least > most:
-        raise BadRequest(f"--vcpus {text!r} begins above its end")
+        raise BadRequest(f"--vcpus {text!r} starts above its end")
     return least, most
 
 
 def start_of(text: str, now: int) -> int:
-    """Where a history begins that is wanted since a time, or for a span before now."""
+    """Start of a history given as a time, or as a duration before now."""
     from pricing_data.errors import BadInput
     from pricing_data.units import parse_duration, parse_time
 
@@ -88,12 +88,12 @@ def start_of(text: str, now: int) -> int:
     except BadInput:
         start = parse_time(text)
     if start >= now:
-        raise BadInput(f"--since {text}: lies in the future")
+        raise BadInput(f"--since {text} is in the future")
     return start
 
 
 def recent(series: PriceSeries, last: str) -> PriceSeries:
-    """The part of a history that --last means, from the event in force at its beginning; all of it if that is empty."""
+    """The part of a history selected by --last, from the price in force at its start; everything if `last` is empty."""
     from pricing_data.units import parse_duration
 
     if not last:

@@ -1,4 +1,4 @@
-"""`spotctl plan`: what would be rented for jobs, and why."""
+"""`spotctl plan`: which machines would be rented for jobs, and why."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from spotctl.cli.session import JsonOption, Session
 def plan(
     context: typer.Context,
     files: Annotated[
-        list[Path], typer.Argument(help="Job files; several get one allocation over all.", show_default=False)
+        list[Path], typer.Argument(help="Job files. Several files are planned together.", show_default=False)
     ],
     explain: Annotated[
-        bool, typer.Option("--explain", help="Also beta with its interval, the cost per work term by term, what lost.")
+        bool,
+        typer.Option(
+            "--explain", help="Also show eviction intervals, cost per work term by term, and rejected markets."
+        ),
     ] = False,
     at: Annotated[
-        str, typer.Option(help="Plan for this moment of the price history: 2026-01-20T12:00:00Z.", show_default="now")
+        str, typer.Option(help="Plan for this point in the price history: 2026-01-20T12:00:00Z.", show_default="now")
     ] = "",
-    hours: Annotated[
-        str, typer.Option(help="Take each job to need all its machines for so long, where nothing else says: 8h.")
-    ] = "",
+    hours: Annotated[str, typer.Option(help="Assumed job duration if the file gives none, e.g. 8h.")] = "",
     json_: JsonOption = False,
 ) -> None:
-    """Show which machines would be rented and why, from the stored prices: no credentials, no network, nothing rented.
+    """Show which machines would be rented and why. Works offline from stored prices; nothing is rented.
 
-    Gavel's policy, by the job's objective, deadline and budget, says which kinds of machines; the job's strategy says
-    which markets, at which bids, how many. Uses the most recent stored prices.
+    Gavel's policy chooses the machine types by the job's objective, deadline and budget. The job's strategy chooses
+    markets, bids and machine counts. Uses the most recent stored prices.
 
-    Exit codes: 3 if nothing does the job in time, 4 if it costs more than its budget.
+    Exit codes: 3 if the job cannot finish in time, 4 if it exceeds its budget.
 
     Example: spotctl plan job.yaml --explain
     """

@@ -1,4 +1,4 @@
-"""`spotctl prices`: bring market data in, look at it, take it out."""
+"""`spotctl prices`: import, fetch, show and export market data."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from pricing_data.fetch import TaskReport
     from pricing_data.library import Library
 
-app = typer.Typer(help="Spot prices: import, fetch, look, export.", no_args_is_help=True)
+app = typer.Typer(help="Import, fetch, show and export spot prices.", no_args_is_help=True)
 
 
 @app.command("import")
 def import_(
     context: typer.Context,
     files: Annotated[
-        list[Path] | None, typer.Argument(help="CSV (plain or gzip) or the AWS command line's JSON.")
+        list[Path] | None, typer.Argument(help="CSV (plain or gzip), or JSON from the AWS command line.")
     ] = None,
-    on_demand: Annotated[list[Path] | None, typer.Option(help="A table of on-demand prices. Repeatable.")] = None,
+    on_demand: Annotated[list[Path] | None, typer.Option(help="Table of on-demand prices. Repeatable.")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse a file that has a bad row; default: skip the row.")
+        bool, typer.Option("--strict", help="Reject a file with a bad row (default: skip the row).")
     ] = False,
     json_: JsonOption = False,
 ) -> int:
-    """Import price changes, on-demand tables and interruption buckets from files. Importing twice equals once.
+    """Import price changes, on-demand tables and interruption buckets from files. Imports are idempotent.
 
     Example: spotctl prices import history.csv.gz --on-demand list-prices.csv
     """
@@ -58,8 +58,8 @@ def import_(
     session: Session = context.obj
     wanted = [(path, None) for path in files or []] + [(path, ON_DEMAND.name) for path in on_demand or []]
     if not wanted:
-        raise BadRequest("import: no file given (spotctl prices import FILE...)")
-    store = wiring.price_store(session.settings, _told_once(session, "waiting for another writer to finish"))
+        raise BadRequest("import: no file given (usage: spotctl prices import FILE...)")
+    store = wiring.price_store(session.settings, _remark_once(session, "waiting for another writer to finish"))
     reports = []
     with reading(session, [path for path, _ in wanted]) as bar:
         for path, layout in wanted:
@@ -85,15 +85,15 @@ def fetch(
     cloud: CloudOption = None,
     region: RegionOption = None,
     type_: Annotated[
-        list[str] | None, typer.Option("--type", help="Only types that fit this glob. Repeatable.")
+        list[str] | None, typer.Option("--type", help="Only instance types that match this glob. Repeatable.")
     ] = None,
     since: Annotated[str, typer.Option(help="How far back: 90d, 36h; or a time: 2026-01-31.")] = "90d",
     json_: JsonOption = False,
 ) -> int:
-    """Fetch price history, types, on-demand prices and interruption figures from the clouds' own APIs.
+    """Fetch price history, instance types, on-demand prices and interruption rates from the clouds' APIs.
 
-    Goes on where the last fetch ended. What one cloud or region refuses costs the others nothing. Clouds not named
-    with --cloud are skipped with a remark if there are no credentials for them.
+    Each fetch continues where the last one ended. An error in one cloud or region does not affect the others. Unless
+    named with --cloud, clouds without credentials are skipped.
 
     Example: spotctl prices fetch --cloud aws --region us-east-1 --type 'c6i.*' --since 30d
     """
@@ -105,14 +105,14 @@ def fetch(
     from spotctl.show import prices_json, terminal
 
     session: Session = context.obj
-    store = wiring.price_store(session.settings, _told_once(session, "waiting for another writer to finish"))
+    store = wiring.price_store(session.settings, _remark_once(session, "waiting for another writer to finish"))
     now = _now()
     request = FetchRequest(start_of(since, now), now, tuple(region or ()), tuple(type_ or ()), store.covered)
     sources = wiring.sources(session.settings, cloud or ())
     with fetching(session) as show:
         reports = run(store, sources, request, workers=session.settings.fetch_workers, on_progress=show)
     if not reports:
-        raise BadRequest(f"fetch: no region of {', '.join(source.cloud for source in sources)} is named so")
+        raise BadRequest(f"fetch: no such region in {', '.join(source.cloud for source in sources)}")
     if json_:
         session.answer_json({"tasks": [prices_json.fetched(report) for report in reports]})
     else:
@@ -131,7 +131,7 @@ def ls(
     vcpus: VcpusOption = "",
     json_: JsonOption = False,
 ) -> None:
-    """List markets, one a line.
+    """List markets, one per line.
 
     Example: spotctl prices ls 'aws/*/*/p3.*' --vcpus 8..32
     """
@@ -144,7 +144,7 @@ def ls(
     elif found:
         session.out.print(terminal.markets(found), soft_wrap=True)
     else:
-        session.remark("no market fits (spotctl prices import or fetch brings history)")
+        session.remark("no matching market (get price history with: spotctl prices import, or spotctl prices fetch)")
 
 
 @app.command()
@@ -154,7 +154,7 @@ def show(
     last: LastOption = "",
     json_: JsonOption = False,
 ) -> None:
-    """Show one market: price now, mean, discount, how restless it is, and its history as a sparkline.
+    """Show one market: current price, mean, discount, volatility, and a sparkline of its history.
 
     Example: spotctl prices show local/sim-east/sim-east-a/c4.xlarge
     """
@@ -184,7 +184,7 @@ def stats(
     last: LastOption = "",
     json_: JsonOption = False,
 ) -> None:
-    """Compare markets: mean, discount, changes and spikes a day, hours above on-demand, outliers, freshness.
+    """Compare markets: mean, discount, changes and spikes per day, hours above on-demand, outliers, age.
 
     Example: spotctl prices stats 'aws/us-east-1/*/m4.*'
     """
@@ -206,11 +206,11 @@ def stats(
 def plot(
     context: typer.Context,
     markets: Annotated[list[str], typer.Argument(help="Markets, or globs over them.")],
-    out: Annotated[Path, typer.Option(help="Where to: a name that ends with .png, .svg or .html.")],
+    out: Annotated[Path, typer.Option(help="Output file: .png, .svg or .html.")],
     last: LastOption = "",
     json_: JsonOption = False,
 ) -> None:
-    """Draw the price of markets over time beside their on-demand price.
+    """Plot the prices of markets over time, with their on-demand prices.
 
     Example: spotctl prices plot 'local/sim-east/*/c4.xlarge' --last 7d --out prices.png
     """
@@ -227,7 +227,7 @@ def plot(
     if json_:
         session.answer_json({"file": str(out), "markets": [str(market) for market in found]})
     else:
-        session.remark(f"drew {len(found)} markets to {out}")
+        session.remark(f"plotted {len(found)} markets to {out}")
 
 
 @app.command()
@@ -236,7 +236,7 @@ def gaps(
     glob: GlobArgument = "",
     json_: JsonOption = False,
 ) -> None:
-    """Name holes: seams where two downloads meet, markets that fell silent, markets that stopped.
+    """List gaps: seams between two downloads, markets without recent changes, markets that stopped.
 
     Example: spotctl prices gaps 'aws/sa-east-1'
     """
@@ -260,11 +260,11 @@ def export(
     region: RegionOption = None,
     type_: TypeOption = None,
     out: Annotated[
-        Path | None, typer.Option(help="Where to: .csv, .csv.gz or .parquet. Default: CSV on stdout.")
+        Path | None, typer.Option(help="Output file: .csv, .csv.gz or .parquet. Default: CSV on stdout.")
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Write price history in the layout that import reads.
+    """Export price history in the format that import reads.
 
     Example: spotctl prices export 'aws/us-east-1' --out history.csv.gz
     """
@@ -295,7 +295,9 @@ def sql(
     query: Annotated[str, typer.Argument(help="SQL over the view prices (see above).")],
     json_: JsonOption = False,
 ) -> None:
-    """Ask in SQL. The view `prices` has: market, cloud, region, zone, instance_type, os, time (UTC), usd_per_hour.
+    """Query prices in SQL.
+
+    Columns of the view `prices`: market, cloud, region, zone, instance_type, os, time (UTC), usd_per_hour.
 
     Example: spotctl prices sql "select market, max(usd_per_hour) from prices group by 1 order by 2 desc limit 5"
     """
@@ -316,8 +318,8 @@ def _library(session: Session) -> Library:
     return wiring.library(session.settings)
 
 
-def _told_once(session: Session, text: str) -> Callable[[], None]:
-    """Says something the first time only: two long imports wait for each other at every batch."""
+def _remark_once(session: Session, text: str) -> Callable[[], None]:
+    """Prints a remark once: two long imports wait for each other at every batch."""
     return cache(lambda: session.remark(text))
 
 
@@ -326,7 +328,7 @@ def _now() -> int:
 
 
 def _fetch_exit(session: Session, reports: list[TaskReport], *, named: bool) -> int:
-    """Credentials that are missing fail a fetch if their cloud was named, or if nothing else came."""
+    """Missing credentials fail a fetch only if their cloud was named, or if nothing else was fetched."""
     from pricing_data.errors import AccessDenied, MissingCredentials
 
     failures = [report.failure for report in reports if report.failure is not None]

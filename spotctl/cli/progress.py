@@ -1,4 +1,4 @@
-"""Progress on stderr for what takes longer than a moment; silent when stderr is not a terminal."""
+"""Progress bars on stderr; silent when stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spotctl.cli.session import Session
 
 @contextmanager
 def reading(session: Session, paths: Sequence[Path]) -> Iterator[Callable[[Path], Callable[[int], None]]]:
-    """Shows how far each of several files has been read, in bytes of the file."""
+    """Progress of reading several files, in bytes."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with _progress(session, *columns) as progress:
         bars = {path: progress.add_task(escape(path.name), total=_size(path), start=False) for path in paths}
@@ -29,7 +29,7 @@ def reading(session: Session, paths: Sequence[Path]) -> Iterator[Callable[[Path]
 
 @contextmanager
 def fetching(session: Session) -> Iterator[Callable[[list[TaskReport]], None]]:
-    """Shows for each cloud how many of its tasks are done and how many prices came."""
+    """Progress of a fetch: finished tasks and new prices for each cloud."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -67,7 +67,7 @@ def _size(path: Path) -> int | None:
 
 @contextmanager
 def counting(session: Session, what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Shows how many of a known number of steps are done."""
+    """Progress over a known number of steps."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with _progress(session, *columns) as progress:
         bar = progress.add_task(what, total=total)

@@ -1,4 +1,4 @@
-"""`spotctl exec` and `spotctl ssh`: a command, or a shell, on a machine of a run."""
+"""`spotctl exec` and `spotctl ssh`: run a command, or a shell, on a machine of a run."""
 
 from __future__ import annotations
 
@@ -12,22 +12,20 @@ from spotctl.cli.session import JsonOption, Session
 
 NodeOption = Annotated[
     str,
-    typer.Option(
-        "--node", help="Which machine: its place in `status --json`, from 0, or its id.", show_default="the first"
-    ),
+    typer.Option("--node", help="Machine: its index in `status --json`, from 0, or its id.", show_default="the first"),
 ]
 
 
 def exec_(
     context: typer.Context,
     job: JobArgument,
-    command: Annotated[list[str], typer.Argument(help="The command, after --.", show_default=False)],
+    command: Annotated[list[str], typer.Argument(help="Command to run, after --.", show_default=False)],
     node: NodeOption = "",
     json_: JsonOption = False,
 ) -> None:
-    """Run a command on a machine of a running job, in the folder and the environment of what it does there.
+    """Run a command on a machine, in the job's working directory and environment.
 
-    It ends with the machine at the latest. Its exit code is the command's, and 127 if there is no such command.
+    It stops when the machine is released. The exit code is the command's; 127 if the command does not exist.
 
     Example: spotctl exec nightly-recsys --node 1 -- nvidia-smi
     """
@@ -45,7 +43,7 @@ def exec_(
 
 
 def ssh(context: typer.Context, job: JobArgument, node: NodeOption = "", json_: JsonOption = False) -> None:
-    """Open a shell on a machine of a running job; with --json only say which machine that is and where it would begin.
+    """Open a shell on a machine of a running job. With --json, only print the machine and working directory.
 
     Example: spotctl ssh nightly-recsys --node 1
     """
@@ -58,5 +56,7 @@ def ssh(context: typer.Context, job: JobArgument, node: NodeOption = "", json_: 
         folder = reached.provider.invocation(reached.machine, [shell]).folder
         session.answer_json({"machine": reached.machine, "shell": shell, "folder": folder})
         return
-    session.remark(f"{reached.machine}: a shell of this computer, which ends with the machine; exit leaves it")
+    session.remark(
+        f"{reached.machine}: a shell on this computer; it stops when the machine is released, exit leaves it"
+    )
     raise typer.Exit(remote.run(reached, [shell]).code)

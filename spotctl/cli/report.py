@@ -1,4 +1,4 @@
-"""`spotctl report`: what runs cost, and whether the provider's bill says the same."""
+"""`spotctl report`: cost reports, and comparison with the provider's bill."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from spotctl.cli.session import JsonOption, Session
 if TYPE_CHECKING:
     from spotctl.reports.cost import Report
 
-app = typer.Typer(help="What was paid, for what, and beside the provider's bill.", no_args_is_help=True)
+app = typer.Typer(help="Cost reports, and comparison with the provider's bill.", no_args_is_help=True)
 
 JobOption = Annotated[list[str] | None, typer.Option("--job", help="Only this job. Repeatable.", show_default="all")]
-SinceOption = Annotated[str, typer.Option(help="Only runs that began since: 30d, 12h, 2026-01-31.", show_default="all")]
+SinceOption = Annotated[str, typer.Option(help="Only runs started since: 30d, 12h, 2026-01-31.", show_default="all")]
 
 
 class Format(StrEnum):
-    """How a report is told."""
+    """Output formats of a cost report."""
 
     TABLE = "table"
     JSON = "json"
@@ -38,19 +38,19 @@ def cost(
     job: JobOption = None,
     since: SinceOption = "",
     by: Annotated[
-        str, typer.Option(help="Sums by one or more of job, run, cloud, region, type, market, day, tag.")
+        str, typer.Option(help="Group by one or more of job, run, cloud, region, type, market, day, tag.")
     ] = "job",
     format_: Annotated[
         Format,
-        typer.Option("--format", help="html: one file that opens offline. focus: the columns of FOCUS 1.2 in CSV."),
+        typer.Option("--format", help="html: one self-contained file. focus: CSV with FOCUS 1.2 columns."),
     ] = Format.TABLE,
-    out: Annotated[Path | None, typer.Option(help="Write it to this file.", show_default="stdout")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output file.", show_default="stdout")] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Show what runs cost, what on-demand machines would have cost for the same work, and where the money went.
+    """Show what runs cost, what the same work would have cost on demand, and where the money went.
 
-    --since goes by this computer's clock. Days, and the times of rows, are those of the provider's clock; on the market
-    of this computer that is the past that is replayed, and nothing was paid.
+    --since uses this computer's clock. Days and times in the report use the provider's clock; on the local market that
+    is the replayed history, and no real money was spent.
 
     Example: spotctl report cost --since 30d --by job,region --format html --out costs.html
     """
@@ -65,13 +65,13 @@ def cost(
     wanted = Format.JSON if json_ else format_
     groups = parse_by(by)
     if wanted is Format.HTML and out is None and sys.stdout.isatty():
-        raise BadRequest("--format html is for a browser: give --out costs.html")
+        raise BadRequest("--format html writes a page: pass --out costs.html")
     start = start_of(since, now) if since else None
     report = gathered(session.settings, job or (), start, groups, now)
     if wanted is Format.TABLE and out is None:
         session.out.print(tables.shown(report, session.out.width))
         return
-    text = _told(report, wanted)
+    text = _formatted(report, wanted)
     if out is None:
         sys.stdout.write(text)
     else:
@@ -79,7 +79,7 @@ def cost(
         session.remark(f"wrote {out}")
 
 
-def _told(report: Report, wanted: Format) -> str:
+def _formatted(report: Report, wanted: Format) -> str:
     import json
 
     from spotctl.reports import answers, focus, page, tables
@@ -100,7 +100,7 @@ def _told(report: Report, wanted: Format) -> str:
 
 
 class Provider(StrEnum):
-    """Whose bill it is."""
+    """Clouds whose bills can be read."""
 
     AWS = "aws"
     GCP = "gcp"
@@ -112,20 +112,20 @@ def reconcile(
     context: typer.Context,
     bill: Annotated[
         Path,
-        typer.Option(help="An AWS Cost and Usage Report, or a detailed export of Google Cloud's or Azure's costs."),
+        typer.Option(help="AWS Cost and Usage Report, or detailed cost export of Google Cloud or Azure."),
     ],
-    provider: Annotated[Provider | None, typer.Option(help="Whose bill it is.", show_default="by its columns")] = None,
-    tolerance: Annotated[str, typer.Option(help="By how much of a machine's cost both may differ: 1%, 0.")] = "0.5%",
+    provider: Annotated[Provider | None, typer.Option(help="Cloud of the bill.", show_default="by its columns")] = None,
+    tolerance: Annotated[str, typer.Option(help="Allowed difference per machine: 1%, 0.")] = "0.5%",
     accept: Annotated[
-        bool, typer.Option("--accept", help="Where a machine's amounts differ, correct the ledger by a row of its own.")
+        bool, typer.Option("--accept", help="Correct the ledger where amounts differ, with a row per machine.")
     ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Lay the ledger beside the provider's own bill, and name what differs.
+    """Compare the ledger with the provider's bill and list differences.
 
-    What is missing on one side, what the bill has twice, what it has in another currency, and amounts that differ.
-    Lines are taken as spotctl's by the tag spotctl-run; where an export tells no tags, all lines of machines are.
-    With --accept the ledger takes the bill's amounts of machines that both have; what it said before stays beside it.
+    Lists rows missing on either side, duplicates, other currencies, and amounts that differ. Bill lines belong to
+    spotctl if they carry the tag spotctl-run; in an export without tags, all machine lines count. With --accept the
+    ledger takes the bill's amounts for machines that both have; the original amounts are kept next to them.
 
     Exit codes: 0 they agree, 1 they differ, 2 the bill cannot be read.
 
@@ -162,5 +162,5 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share < 1:
-        raise BadRequest(f"--tolerance {text!r} is no share from 0 to below 1 (write 0.5% or 0.005)")
+        raise BadRequest(f"--tolerance {text!r} is not a fraction from 0 to below 1 (write 0.5% or 0.005)")
     return share

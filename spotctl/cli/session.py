@@ -1,4 +1,4 @@
-"""`Session`: what every command has: the settings, and the two ways of answering."""
+"""`Session`: settings and output streams of one command."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ if TYPE_CHECKING:
 
 _PIPE_WIDTH = 200
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON on stdout, and nothing else there.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 
 
 @dataclass(frozen=True)
 class Session:
-    """One run of the command line. Answers go to stdout, everything else to stderr."""
+    """One invocation. Results go to stdout, everything else to stderr."""
 
     home_flag: Path | None
     debug: bool
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings, read once and not before they are needed."""
+        """Settings, read on first use."""
         from spotctl import config
 
         return config.load(os.environ, self.home_flag)
 
     @cached_property
     def out(self) -> Console:
-        """Where answers for people go."""
+        """Console for results."""
         from rich.console import Console
 
-        # A pipe has no width unless COLUMNS says so; what a program or a pager reads is better wide than folded.
+        # A pipe has no width unless COLUMNS sets one; pagers and programs prefer wide lines to folded ones.
         return Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH)
 
     @cached_property
     def err(self) -> Console:
-        """Where progress and remarks go; progress is silent when it is not a terminal."""
+        """Console for progress and remarks; progress is shown on terminals only."""
         from rich.console import Console
 
         return Console(stderr=True, highlight=False)
 
     def remark(self, *lines: str) -> None:
-        """Lines for the person at the terminal, beside the answer."""
+        """Prints lines for a person on stderr."""
         sys.stderr.writelines(f"{line}\n" for line in lines)
 
     def answer_json(self, value: object) -> None:
-        """The answer for a program."""
+        """Prints a result for a program on stdout."""
         sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")

@@ -1,4 +1,4 @@
-"""`spotctl top`: a run, live."""
+"""`spotctl top`: live view of a run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from spotctl.cli.session import JsonOption, Session
 def top(
     context: typer.Context,
     job: OptionalJobArgument = "",
-    once: Annotated[bool, typer.Option("--once", help="Print it once, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
     json_: JsonOption = False,
 ) -> None:
     """Show a run live: machines over time, stage, prices, spend against budget and on-demand, loss, events.
 
-    Leaving it leaves the run alone. Without JOB: those that run, else the latest. It needs the extra `tui`, except
-    with --once.
+    Quitting does not affect the run. Without JOB, shows all active runs, or the latest run. Needs the extra `tui`,
+    except with --once.
 
     Example: spotctl top nightly-recsys
     """
@@ -50,20 +50,20 @@ def _require_live() -> None:
     from spotctl.errors import BadRequest
 
     try:
-        import textual  # noqa: F401 - asked before the run is read
+        import textual  # noqa: F401 - checked before the run is read
     except ImportError:
-        raise BadRequest("spotctl top needs an extra: pip install 'spotctl[tui]' (--once goes without)") from None
+        raise BadRequest("spotctl top needs an extra: pip install 'spotctl[tui]' (or use --once)") from None
     if not sys.stdout.isatty():
-        raise BadRequest("spotctl top needs a terminal; --once prints what it shows, --json for programs")
+        raise BadRequest("spotctl top needs a terminal: use --once for a snapshot, or --json")
 
 
 def _jobs(session: Session, *, all_: bool) -> list[str]:
-    """Those that go on, else the one that was launched last."""
+    """Active jobs, or the last one launched."""
     from spotctl.errors import BadRequest
     from spotctl.run import runs
 
     names = runs.job_names(session.settings)
     if not names:
-        raise BadRequest("no job was launched yet (spotctl launch FILE)")
+        raise BadRequest("no jobs yet (start one with: spotctl launch FILE)")
     going = runs.unfinished(session.settings) or names[-1:]
     return going if all_ else going[-1:]

@@ -1,4 +1,4 @@
-"""`spotctl train`: a trainer on this machine, without a market."""
+"""`spotctl train`: trains on this computer, without a market."""
 
 from __future__ import annotations
 
@@ -18,46 +18,48 @@ if TYPE_CHECKING:
 
 def train(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(help="The trainer: a Python file, module:Class, or an app (mf, mlr).")],
+    file: Annotated[str, typer.Argument(help="Trainer: a Python file, module:Class, or a built-in app (mf, mlr).")],
     engine: Annotated[
-        str, typer.Option(help="Nodes are processes (local), or a model in virtual time (sim).")
+        str, typer.Option(help="local: nodes are processes. sim: nodes are simulated in virtual time.")
     ] = "local",
-    nodes: Annotated[str, typer.Option(help="Nodes at the start, reliable+transient.")] = "1+3",
+    nodes: Annotated[str, typer.Option(help="Initial nodes: reliable+transient.")] = "1+3",
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="The same model to the last bit, whatever happens on the way.")
+        bool, typer.Option("--deterministic", help="Produce the same model, bit for bit, whatever faults occur.")
     ] = False,
-    slack: Annotated[str, typer.Option(help="Clocks a worker may run ahead; asp for any number.")] = "0",
-    stage: Annotated[str, typer.Option(help="1, 2 or 3 whatever the nodes; auto learns which is fastest.")] = "auto",
-    chaos: Annotated[str, typer.Option(help="What is to befall the job; see above.")] = "",
-    clocks: Annotated[int | None, typer.Option(help="End after so many; 100 if no end is given.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="End after so many seconds.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="End after so many minutes.")] = None,
-    loss: Annotated[float | None, typer.Option(help="End when the loss is down to this.")] = None,
-    converged: Annotated[
-        float | None, typer.Option(help="End when five clocks lower the loss by less than this share: 0.001.")
+    slack: Annotated[str, typer.Option(help="Clocks a worker may run ahead; asp for no limit.")] = "0",
+    stage: Annotated[str, typer.Option(help="AgileML stage: 1, 2 or 3; auto learns which is fastest.")] = "auto",
+    chaos: Annotated[str, typer.Option(help="Faults to inject, for example 'at clock 20 evict half'.")] = "",
+    clocks: Annotated[
+        int | None, typer.Option(help="Stop after N clocks (default 100 if there is no other limit).")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the model, of what trainers draw, and of chaos.", min=0)] = 0,
-    arg: Annotated[list[str] | None, typer.Option(help="Argument of the trainer, name=value. Repeatable.")] = None,
-    partitions: Annotated[int, typer.Option(help="Parts into which the parameters are cut.", min=1)] = 8,
+    seconds: Annotated[float | None, typer.Option(help="Stop after N seconds.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop after N minutes.")] = None,
+    loss: Annotated[float | None, typer.Option(help="Stop when the loss reaches this value.")] = None,
+    converged: Annotated[
+        float | None, typer.Option(help="Stop when five clocks improve the loss by less than this fraction: 0.001.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed for model, trainer and fault injection.", min=0)] = 0,
+    arg: Annotated[list[str] | None, typer.Option(help="Trainer argument as name=value. Repeatable.")] = None,
+    partitions: Annotated[int, typer.Option(help="Number of partitions of the parameters.", min=1)] = 8,
     checkpoint_every: Annotated[
-        int, typer.Option(help="Clocks between checkpoints of reliable nodes; 0 for none.", min=0)
+        int, typer.Option(help="Clocks between checkpoints on reliable nodes; 0 for none.", min=0)
     ] = 0,
     heartbeat_timeout: Annotated[
-        float, typer.Option(help="Seconds of silence after which a node is given up.", min=0.1)
+        float, typer.Option(help="Seconds without a heartbeat after which a node counts as failed.", min=0.1)
     ] = 1.0,
-    log: Annotated[Path | None, typer.Option(help="Iteration log: one JSON object a clock, one for the job.")] = None,
-    out: Annotated[Path | None, typer.Option(help="File for the model (.npz).")] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Picture of the run: time per clock and events (.png, .svg).")
+    log: Annotated[
+        Path | None, typer.Option(help="Iteration log: one JSON object per clock, and one for the job.")
     ] = None,
+    out: Annotated[Path | None, typer.Option(help="Output file for the model (.npz).")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot of the run: time per clock and events (.png, .svg).")] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Train a model on nodes of this machine that come, go and die as you say; no update is lost or counted twice.
+    """Train on nodes of this computer, with faults injected as you specify. No update is lost or applied twice.
 
-    Chaos is a list of `at WHEN do WHAT`, separated by semicolons.
-    WHEN: `at clock 20`, `at 30s`, `every 20s`, `every 5 clocks`.
-    WHAT: `evict` or `kill`, and whom: 1, half, all, `1 reliable`; `join 2`; `kill controller`.
-    `evict half warn 5s` says how long before; `prob 0.3` at the end has it happen only so often.
+    --chaos is a list of faults, separated by semicolons. Each has a time and an action.
+    Times: `at clock 20`, `at 30s`, `every 20s`, `every 5 clocks`.
+    Actions: `evict` or `kill` with a target (1, half, all, `1 reliable`); `join 2`; `kill controller`.
+    `evict half warn 5s` sets the warning time; `prob 0.3` at the end sets the probability.
 
     Example: spotctl train mf --clocks 60 --chaos "at clock 20 evict half warn 5s; at clock 30 kill 1"
 
@@ -78,7 +80,7 @@ def train(
     run = train.prepared(request)
     history: list[Iteration] = []
     with ExitStack() as stack:
-        listeners = [history.append, stack.enter_context(_watching(session))]
+        listeners = [history.append, stack.enter_context(_live_view(session))]
         written = stack.enter_context(IterationLog(log)) if log is not None else None
         if written is not None:
             listeners.append(written.write)
@@ -105,8 +107,8 @@ def _tell(listeners: Sequence[Listener], iteration: Iteration) -> None:
 
 
 @contextmanager
-def _watching(session: Session) -> Iterator[Listener]:
-    """What happens, and how far the run is, on a terminal."""
+def _live_view(session: Session) -> Iterator[Listener]:
+    """Shows events and progress if stderr is a terminal."""
     if not session.err.is_terminal:
         yield lambda _: None
         return

@@ -139,7 +139,7 @@ def test_jobs_that_a_budget_did_not_reckon_with_are_done_for_the_least(table: Pa
     ended = simulated(table, "--trace", trace, *ON_BUDGET, "--budget", "6")
     assert ended.code == 0
     assert 8 <= ended.json["cost_usd"] < 9.2
-    assert ended.error.startswith("--budget 6: was exceeded by jobs that came later")
+    assert ended.error.startswith("--budget 6: exceeded because jobs arrived later")
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_a_run_is_stopped_from_elsewhere(tmp_path: Path, home: Path) -> None:
         assert f"job small runs already, as process {launcher.pid}" in twice.err
         stopped = spotctl("stop", "small")
         assert stopped.code == 0
-        assert "everything was given back" in stopped.err
+        assert "all machines returned" in stopped.err
         assert launcher.wait(120) == 0
     assert spotctl("status", "--json").json["jobs"][0]["state"] == "stopped"
 

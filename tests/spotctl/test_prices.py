@@ -83,7 +83,7 @@ def test_every_view_speaks_json_alone_on_stdout(tmp_path: Path) -> None:
 )
 def test_plot_draws_in_the_format_of_the_name(tmp_path: Path, name: str, begins: bytes) -> None:
     ended = spotctl("prices", "plot", "aws/*/*/*", "--out", tmp_path / name)
-    assert (ended.code, ended.err) == (0, f"drew 1 markets to {tmp_path / name}\n")
+    assert (ended.code, ended.err) == (0, f"plotted 1 markets to {tmp_path / name}\n")
     content = (tmp_path / name).read_bytes()
     assert content.startswith(begins)
     if name == "p.html":
@@ -136,14 +136,14 @@ def test_without_anything_stored_the_synthetic_sample_is_shown_and_labelled(hist
         (["plot", "local/*/*/*", "--out", "/no/such/folder/x.png"], 2, "plot"),
         (["export", "--out", "x.xlsx"], 2, "must end with one of .csv"),
         (["export", "--json"], 2, "--json needs --out"),
-        (["ls", "--vcpus", "many"], 2, "--vcpus 'many' is no number or range"),
-        (["ls", "--vcpus", "8..4"], 2, "begins above its end"),
+        (["ls", "--vcpus", "many"], 2, "--vcpus 'many' is not a number or range"),
+        (["ls", "--vcpus", "8..4"], 2, "starts above its end"),
         (["sql", "drop everything"], 2, "query: "),
         (["import"], 2, "no file given"),
         (["fetch", "--cloud", "ibm"], 2, "cloud 'ibm' is none of aws, gcp, azure"),
-        (["fetch", "--cloud", "aws", "--region", "eastus"], 2, "no region of aws is named so"),
+        (["fetch", "--cloud", "aws", "--region", "eastus"], 2, "no such region in aws"),
         (["fetch", "--since", "tomorrow"], 2, "time 'tomorrow' is not ISO 8601"),
-        (["fetch", "--since", "2099-01-01"], 2, "lies in the future"),
+        (["fetch", "--since", "2099-01-01"], 2, "is in the future"),
         (["nonsense"], 2, "No such command 'nonsense'"),
         (["show"], 2, "Missing argument 'market'"),
     ],

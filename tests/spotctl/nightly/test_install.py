@@ -102,7 +102,7 @@ def test_what_cannot_be_installed_leaves_no_trace(
     other.write_text(job.read_text())
     for words, told in (
         ((job, "--at", "26:00"), "is no time of day"),
-        ((job, "--at", "02:00", "--scheduler", "at"), "none of systemd, cron, auto"),
+        ((job, "--at", "02:00", "--scheduler", "at"), "not one of systemd, cron, auto"),
         ((job, "--at", "02:00", "--scheduler", "systemd"), "no systemd of this user answers"),
         ((tmp_path / "none.yaml", "--at", "02:00"), "cannot be read"),
     ):

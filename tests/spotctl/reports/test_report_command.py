@@ -115,7 +115,7 @@ def test_the_table_fits(runs: list[MadeRun], columns: int) -> None:
         (["--job", "nightly"], "no job named 'nightly' was launched; there are nightly-recsys, weekly"),
         (["--by", "job,hue"], "'hue' is none of job"),
         (["--since", "yesterday"], "'yesterday' is not ISO 8601"),
-        (["--since", "2099-01-01"], "lies in the future"),
+        (["--since", "2099-01-01"], "is in the future"),
         (["--format", "pdf"], "'pdf' is not one of"),
         (["--since", "1h"], "the latest began on"),
     ],

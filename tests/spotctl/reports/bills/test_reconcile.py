@@ -367,7 +367,7 @@ def test_the_command_says_whether_they_agree(path: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [(["--tolerance", "2"], "is no share"), (["--provider", "oracle"], "is not one of"), ([], "no line")],
+    [(["--tolerance", "2"], "is not a fraction"), (["--provider", "oracle"], "is not one of"), ([], "no line")],
 )
 def test_what_cannot_be_done_is_one_line(words: list[str], says: str, path: Path) -> None:
     path.write_text("")

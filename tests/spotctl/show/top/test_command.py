@@ -93,7 +93,7 @@ def test_errors(run: Path, words: list[str], message: str) -> None:  # noqa: ARG
 
 
 def test_before_any_launch() -> None:
-    assert "no job was launched yet" in spotctl("top", "--once").error
+    assert "no jobs yet" in spotctl("top", "--once").error
     assert "no job named 'small' was launched" in spotctl("top", "small", "--json").error
 
 
