@@ -71,7 +71,7 @@ def test_a_plan_is_shown_and_nothing_rented_without_consent(tmp_path: Path, home
     assert "expected" in shown.out
     refused = spotctl("launch", training(tmp_path))
     assert refused.code == 2
-    assert "give --yes" in refused.error
+    assert "pass --yes" in refused.error
     assert not (home / "log.sqlite").exists()
 
 
