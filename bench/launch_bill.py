@@ -20,7 +20,7 @@ from bidbrain.backtest.engine import Job, run_job
 from bidbrain.backtest.evictions import PRICE_ALONE
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.backtest.setup import set_up_in
-from bidbrain.billing import End, Life, usd
+from bidbrain.billing import End, Life, rule_of_cloud, usd
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.recovery import Checkpointing
 from bidbrain.strategies.registry import StrategySetup
@@ -31,13 +31,14 @@ from spotctl.config import load
 from spotctl.machines.base import EndReason, Machine, Payload
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed
-from spotctl.planning.regimes import OVERHEADS, billing_of
+from spotctl.planning.regimes import OVERHEADS
 from spotctl.run.execute import Executor, Journal, Patience
 from spotctl.run.reconcile import Pace, Terms
 from spotctl.run.service import Brief, Runner
-from spotctl.run.workload import DONE, Verdict
+from spotctl.run.workload import Verdict
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import RentIntended, RunBegan
+from spotctl.runlog.outcomes import DONE
 from spotctl.runlog.state import EVICTED, RunState
 from spotctl.runlog.store import EventLog
 from spotctl.wiring import library
@@ -64,7 +65,7 @@ def scenario(known: Library, starts: int, hours: float) -> tuple[Scenario, Repla
         Rent(small, 1, None),
         (hours,),
         2 * MACHINES * offers[0].nu,
-        billing_of("local"),
+        rule_of_cloud("local"),
         OVERHEADS,
         Checkpointing(1.0, MINUTE),
         starts,

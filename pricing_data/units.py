@@ -79,6 +79,14 @@ def parse_duration(text: str) -> int:
     return span
 
 
+def age(seconds: float) -> str:
+    """A duration in its largest unit: `3 d`, `5 h`, `12 min`."""
+    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
+        if seconds * SECOND >= unit:
+            return f"{seconds * SECOND / unit:.0f} {name}"
+    return f"{max(seconds, 0):.0f} s"
+
+
 def parse_usd(text: str, what: str = "price") -> int:
     """Nano-dollars of a decimal price; finer digits are rounded half to even. `what` names it in an error.
 

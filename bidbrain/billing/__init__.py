@@ -17,6 +17,7 @@ from bidbrain.billing.rules import (
     UnknownBillingRule,
     billing_rule,
     cost_so_far,
+    rule_of_cloud,
 )
 
 __all__ = [
@@ -40,5 +41,6 @@ __all__ = [
     "cost_so_far",
     "expected_cost",
     "expected_seconds",
+    "rule_of_cloud",
     "usd",
 ]

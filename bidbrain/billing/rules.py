@@ -177,6 +177,19 @@ BILLING_RULES = tuple(_RULES)
 """The names of the known rules."""
 
 
+_OF_CLOUDS = {"aws": "per-second-first-hour-free", "gcp": "gcp", "azure": "azure", "local": "hourly-refund"}
+"""The synthetic market replays prices of the years in which bids mattered, so it bills as clouds did then."""
+
+
+def rule_of_cloud(cloud: str) -> BillingRule:
+    """How a cloud bills spot machines today.
+
+    >>> rule_of_cloud("local").name
+    'hourly-refund'
+    """
+    return billing_rule(_OF_CLOUDS[cloud])
+
+
 def billing_rule(name: str) -> BillingRule:
     """The rule of a name.
 

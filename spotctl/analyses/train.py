@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import sys
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from agileml.apps.registry import TrainerSource, parse_arguments
 from agileml.engines.chaos import Chaos
-from agileml.errors import AgileMLError
-from agileml.job import Counters, Listener, Trained
-from agileml.params.layout import Array
+from agileml.job import Listener, Trained
 from agileml.policies.stage import Fixed, Learned, StagePolicy
 from agileml.stopping import Convergence
 from agileml.training import Options, train
-from pricing_data.atomic_write import atomic_write
 from spotctl.errors import BadRequest
 
 CLOCKS = 100
@@ -109,24 +103,6 @@ def check_destination(option: str, path: Path | None, suffixes: tuple[str, ...] 
     if path.is_dir() or not path.parent.is_dir():
         why = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
         raise BadRequest(f"{option} {path}: {why}; name a file in a folder that is there")
-
-
-def save_model(model: Mapping[str, Array], path: Path) -> None:
-    """Writes the arrays as an .npz file, whole or not at all."""
-    # numpy.savez takes names as keyword arguments, which some names of parameters cannot be.
-    with atomic_write(path) as out, zipfile.ZipFile(out, "w") as archive:
-        for name, array in model.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, array, allow_pickle=False)
-
-
-def check_nothing_lost(counters: Counters) -> None:
-    """A model that lacks updates, or has some twice, is not what was asked for."""
-    if counters.lost or counters.doubled:
-        raise AgileMLError(
-            f"{counters.lost:,} updates were lost and {counters.doubled:,} applied twice: a fault of spotctl; do not"
-            " use this model, and report the iteration log"
-        )
 
 
 def _slack(text: str, deterministic: bool) -> int | None:

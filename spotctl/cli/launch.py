@@ -180,11 +180,11 @@ def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOpt
     Example: spotctl status --json
     """
     from spotctl.errors import BadRequest
-    from spotctl.run import runs
+    from spotctl.runlog.statuses import statuses
     from spotctl.show import run_tables
 
     session: Session = context.obj
-    standings = runs.standings(session.settings)
+    standings = statuses(session.settings)
     if job:
         standings = [one for one in standings if one.state.began is not None and one.state.began.job == job]
         if not standings:
@@ -236,11 +236,11 @@ def _ended(session: Session, job: str) -> tuple[RunState, RunEnded]:
 
 def _end_all(session: Session, *, json_: bool) -> None:
     from spotctl.errors import SpotctlError
-    from spotctl.run import runs
+    from spotctl.runlog.statuses import unfinished_jobs
     from spotctl.show import run_tables
 
     endings, failure = list[tuple["RunState", "RunEnded"]](), None
-    for job in runs.unfinished(session.settings):
+    for job in unfinished_jobs(session.settings):
         try:
             endings.append(_ended(session, job))
         except SpotctlError as error:

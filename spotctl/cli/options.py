@@ -31,7 +31,7 @@ def _jobs_like(context: typer.Context, incomplete: str) -> list[str]:
 
     from spotctl import config
     from spotctl.errors import SpotctlError
-    from spotctl.run.runs import job_names
+    from spotctl.runlog.statuses import job_names
 
     # The shell completes without running a command, so there is no session.
     home = context.find_root().params.get("home")

@@ -60,10 +60,10 @@ def _require_live() -> None:
 def _jobs(session: Session, *, all_: bool) -> list[str]:
     """Active jobs, or the last one launched."""
     from spotctl.errors import BadRequest
-    from spotctl.run import runs
+    from spotctl.runlog.statuses import job_names, unfinished_jobs
 
-    names = runs.job_names(session.settings)
+    names = job_names(session.settings)
     if not names:
         raise BadRequest("no jobs yet (start one with: spotctl launch FILE)")
-    going = runs.unfinished(session.settings) or names[-1:]
+    going = unfinished_jobs(session.settings) or names[-1:]
     return going if all_ else going[-1:]

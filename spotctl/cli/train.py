@@ -67,6 +67,7 @@ def train(
     """
     from agileml.iteration_log import IterationLog, last_line_of
     from spotctl.analyses import train
+    from spotctl.files.model_file import check_nothing_lost, save_model
     from spotctl.show import train_tables
 
     session: Session = context.obj
@@ -89,7 +90,7 @@ def train(
         if written is not None:
             written.end(ending)
     if out is not None:
-        train.save_model(trained.model, out)
+        save_model(trained.model, out)
     if plot is not None:
         from spotctl.show import train_plots
 
@@ -98,7 +99,7 @@ def train(
         session.answer_json(ending)
     else:
         session.out.print(train_tables.summary(history, ending, virtual=engine == "sim"))
-    train.check_nothing_lost(trained.counters)
+    check_nothing_lost(trained.counters)
 
 
 def _tell(listeners: Sequence[Listener], iteration: Iteration) -> None:

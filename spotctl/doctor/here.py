@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pricing_data.errors import PricingDataError
-from pricing_data.units import DAY, SECOND
+from pricing_data.units import DAY, SECOND, age
 from spotctl.doctor.findings import Finding, Level
 from spotctl.errors import SpotctlError
-from spotctl.show.terminal import age
 
 if TYPE_CHECKING:
     from spotctl.config import Settings
@@ -125,9 +124,10 @@ def _prices(settings: Settings, now: int) -> Iterator[Finding]:
 
 def _runs(settings: Settings) -> Iterator[Finding]:
     from spotctl.run import runs
+    from spotctl.runlog.statuses import statuses
 
     try:
-        standings = runs.standings(settings)
+        standings = statuses(settings)
         _, unowned = runs.unowned(settings)
     except (SpotctlError, PricingDataError) as error:
         yield Finding("runs", "log", Level.FAILS, str(error), "see spotctl --debug status")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spotctl.run.observe import RUN_TAG
+from spotctl.machines.tags import RUN_TAG
 
 AWS_READ = (
     "ec2:DescribeAvailabilityZones",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bidbrain.billing import rule_of_cloud
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import format_time
@@ -16,7 +17,6 @@ from spotctl.errors import BadRequest
 from spotctl.files.job.reader import restored
 from spotctl.ledger.project import Ledger, project
 from spotctl.paths import Paths
-from spotctl.planning.regimes import billing_of
 from spotctl.runlog import store
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Corrected, RunBegan, RunEnded
@@ -84,7 +84,7 @@ def stored(known: Library) -> Tariff:
             return series.window(series.first, now)
         return PriceSeries(market, np.append(series.times, now), np.append(series.prices, series.prices[-1]))
 
-    return Tariff(lambda market: billing_of(market.cloud), prices)
+    return Tariff(lambda market: rule_of_cloud(market.cloud), prices)
 
 
 def _now(events: tuple[store.Row, ...], settings: Settings) -> int | None:

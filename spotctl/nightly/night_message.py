@@ -14,15 +14,7 @@ from spotctl.machines.base import NotPermitted
 from spotctl.notify.notice import Notice
 from spotctl.notify.runs import cost_text
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.run.workload import (
-    BUDGET,
-    DONE,
-    FAILED,
-    NO_CAPACITY,
-    NOT_IN_TIME,
-    NOT_PERMITTED,
-    STOPPED,
-)
+from spotctl.runlog.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY, NOT_IN_TIME, NOT_PERMITTED, STOPPED
 from spotctl.runlog.state import RunState
 
 NOT_BEGUN, NO_SECRET, MISSED = "could not begin", "a secret is missing", "missed"

@@ -8,8 +8,8 @@ from enum import Enum, auto
 
 from spotctl.nightly.hours import Night
 from spotctl.nightly.state_dir import Kept
-from spotctl.run.workload import NO_CAPACITY, NOT_IN_TIME, STOPPED
 from spotctl.runlog.events import RunEnded, StopRequested
+from spotctl.runlog.outcomes import NO_CAPACITY, NOT_IN_TIME, STOPPED
 from spotctl.runlog.state import RunState
 
 CANNOT_GO_ON = StopRequested(STOPPED, "the computer was restarted, after which a run cannot go on")

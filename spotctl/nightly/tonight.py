@@ -35,9 +35,9 @@ from spotctl.notify.webhook import post
 from spotctl.paths import Paths
 from spotctl.run import runs
 from spotctl.run.runs import Ending, Watching
-from spotctl.run.workload import DONE, NO_CAPACITY
 from spotctl.runlog.errors import AlreadyRunning
 from spotctl.runlog.events import RunBegan, RunEnded, StopRequested
+from spotctl.runlog.outcomes import DONE, NO_CAPACITY
 from spotctl.runlog.state import RunState, fold
 from spotctl.runlog.store import EventLog, JobLock
 from spotctl.show import run_tables

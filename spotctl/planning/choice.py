@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, isfinite
 
-from bidbrain.billing import BillingRule
+from bidbrain.billing import BillingRule, rule_of_cloud
 from bidbrain.cost import Application
 from bidbrain.strategies.base import Decision, Rent, Situation, Strategy
 from bidbrain.strategies.registry import set_up
@@ -17,7 +17,6 @@ from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.expected import Conditions, Part, Todo, beta_of, on_demand, usd_per_work, usd_range, whole
 from spotctl.planning.fleet import Settled, settle
 from spotctl.planning.market_history import strategy_for, strategy_inputs
-from spotctl.planning.regimes import billing_of
 from spotctl.planning.rejected import rejections
 from spotctl.planning.values import Choice, Columns, JobPlan, Known, OnDemand, Question
 
@@ -173,4 +172,4 @@ def _conditions(settled: Settled, kept: Checkpoints | None) -> Conditions:
     phi, lost = (1.0, 0) if kept is None else (kept.useful_share, round(kept.every / 2))
     application = Application(phi, overheads.resize, overheads.eviction + lost)
     cloud = settled.fleet.baseline.offer.market.cloud
-    return Conditions(billing_of(cloud), application, overheads.startup, settled.fleet.reliable)
+    return Conditions(rule_of_cloud(cloud), application, overheads.startup, settled.fleet.reliable)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.billing import rule_of_cloud
 from bidbrain.eviction.estimate import MEMORY
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.strategies.base import Offer, Rent
@@ -24,7 +25,6 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import AUTO, JobSpec, Kind
-from spotctl.planning.regimes import billing_of
 
 HazardOf = Callable[[Market], Hazard | None]
 
@@ -46,7 +46,7 @@ class Named:
 def strategy_for(spec: JobSpec, cloud: str) -> Named:
     """The scheme that a job's `strategy` means in a cloud."""
     if spec.strategy == AUTO:
-        chosen = default_for(billing_of(cloud).name)
+        chosen = default_for(rule_of_cloud(cloud).name)
         return Named(chosen.name, chosen.reason)
     name = spec.strategy
     if name == "standard":
@@ -101,7 +101,7 @@ def strategy_inputs(history: MarketHistory, fleet: Fleet) -> StrategyInputs:
         hazards={offer.market: history.hazards[offer.market] for offer in fleet.offers},
         baseline=fleet.baseline,
         reliable=fleet.reliable,
-        billing=billing_of(fleet.baseline.offer.market.cloud),
+        billing=rule_of_cloud(fleet.baseline.offer.market.cloud),
         overheads=fleet.overheads,
         checkpoints=CHECKPOINT,
     )

@@ -12,7 +12,7 @@ from spotctl.ledger.rows import Row
 from spotctl.reports.cost import By, Report, report
 from spotctl.reports.run_timeline import RunTimeline, stories_of
 from spotctl.reports.words import day
-from spotctl.run.runs import job_names
+from spotctl.runlog.statuses import job_names
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from spotctl.reports.cost import Report, RunCost, usd
 from spotctl.reports.markup import Head, both, figure, paragraph, section, subheading, table
 from spotctl.reports.money import MarketCost, held_prices
 from spotctl.reports.run_timeline import Eviction, RunTimeline
-from spotctl.run.workload import DONE
+from spotctl.runlog.outcomes import DONE
 
 MOST_JOBS = 4
 """So many jobs are shown by their latest run: who wants more asks for them with --job."""

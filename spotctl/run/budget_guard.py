@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pricing_data.units import format_usd
 from spotctl.run.execute import Journal
 from spotctl.run.reconcile import Buy, GiveBack, Instruction, Pace, Plan, Renew
-from spotctl.run.workload import BUDGET
 from spotctl.runlog import budget
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
+from spotctl.runlog.outcomes import BUDGET
 
 TELLING = 0.1
 """From this share of the work on, what it has cost so far foretells the rest: before, starting weighs too much."""

@@ -21,8 +21,9 @@ from spotctl.agent.task import Keeping, Task
 from spotctl.files.job.spec import Command, JobSpec, data_variable, output_variable
 from spotctl.machines.base import CloudProvider, KeepsOutput, Machine, NotPermitted, Payload, ProviderError
 from spotctl.run.gang import PREPARE, Ended, Shape, Step, rest_name, run_name, step
-from spotctl.run.workload import DONE, FAILED, Verdict
+from spotctl.run.workload import Verdict
 from spotctl.runlog import events as ev
+from spotctl.runlog.outcomes import DONE, FAILED
 from spotctl.runlog.state import RunState
 
 PAUSE = 0.1

@@ -24,10 +24,11 @@ from spotctl.machines.base import (
     Throttled,
     Unanswered,
 )
-from spotctl.run.observe import INTENT_TAG, PATIENCE, RUN_TAG
+from spotctl.machines.tags import INTENT_TAG, RUN_TAG
 from spotctl.run.reconcile import Buy, GiveBack, Instruction, Pace, Plan, Renew
 from spotctl.run.workload import Workload
 from spotctl.runlog import events as ev
+from spotctl.runlog.budget import LISTING_DELAY
 from spotctl.runlog.events import Event, Intended
 from spotctl.runlog.state import ABANDONED, after, fold
 from spotctl.runlog.store import EventLog
@@ -113,7 +114,7 @@ class Executor:
         return all(not one.alive or one.lease_until >= renewal.lease_until for one in held)
 
     def _abandon(self, order: ev.RentIntended) -> None:
-        if self._journal.now() > order.lease_until - self._pace.lease + PATIENCE:
+        if self._journal.now() > order.lease_until - self._pace.lease + LISTING_DELAY:
             why = "nobody answered the order while it was wanted"
             self._journal.write(ev.RentRefused(order.intent, ABANDONED, why))
 

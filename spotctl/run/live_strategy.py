@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from pricing_data.units import HOUR, SECOND
 from spotctl.files.job.spec import JobSpec, Training
 from spotctl.planning.on_demand_fallback import WINDOW, Record
+from spotctl.run.reconcile import Terms
 from spotctl.run.service import Brief, Limits
 from spotctl.runlog import budget
 from spotctl.runlog.budget import NANO_SECONDS_PER_DOLLAR
+from spotctl.runlog.events import Planned
 from spotctl.runlog.state import EVICTED, Allocation, RunState
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from spotctl.machines.base import CloudProvider
     from spotctl.planning.values import JobPlan
     from spotctl.run.execute import Journal
-    from spotctl.run.reconcile import Pace, Terms
+    from spotctl.run.reconcile import Pace
 
 
 class LiveStrategy:
@@ -48,9 +50,10 @@ def brief_of(
     spec: JobSpec, journal: Journal, provider: CloudProvider, plan: Callable[[], JobPlan], pace: Pace
 ) -> Brief:
     """Who decides for a run, and within which limits; `plan` is made when there is something to decide."""
-    from spotctl.run.terms import expectation, tariff_of, terms_of
-
-    limit, tariff = None if spec.budget is None else spec.budget * 3600, tariff_of(provider, journal.state.started)
+    limit, tariff = (
+        None if spec.budget is None else spec.budget * 3600,
+        budget.tariff_of(provider, journal.state.started),
+    )
 
     def usd_left() -> float:
         if limit is None:
@@ -67,6 +70,18 @@ def brief_of(
 
     limits = Limits(limit, max(HOUR, round(30 * SECOND * provider.speed)))
     return Brief(choose, tariff, pace, limits)
+
+
+def terms_of(found: JobPlan) -> Terms:
+    """What the strategy of a plan is given."""
+    constraints = found.constraints
+    return Terms(constraints.offers, constraints.baseline, constraints.most_nu, found.work_left, constraints.reliable)
+
+
+def expectation(found: JobPlan) -> Planned:
+    """What a plan expects, for the log: what comes is laid beside it."""
+    whole, (low, high) = found.whole, found.usd_range
+    return Planned(whole.usd, low, high, whole.hours, found.on_demand.usd, found.work.assumed)
 
 
 def work_left(found: JobPlan, state: RunState, now: int) -> float:

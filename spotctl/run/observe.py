@@ -1,20 +1,18 @@
-"""What the provider shows, as events that the log does not hold yet. Pure."""
+"""Compares the provider's list of machines with the log, and returns the events that the log lacks. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pricing_data.units import MINUTE
 from spotctl.machines.base import EndReason, Machine, MachineState
-from spotctl.run.notices import Notice, from_machines, unheard
+from spotctl.machines.tags import INTENT_TAG
 from spotctl.runlog import events as ev
+from spotctl.runlog.budget import LISTING_DELAY
 from spotctl.runlog.events import Event
 from spotctl.runlog.state import EVICTED, Held, RunState
 
-PATIENCE = 5 * MINUTE
-"""How long a machine may be missing from a provider's list before it is taken for gone: lists are behind at times."""
-
-RUN_TAG, INTENT_TAG = "spotctl-run", "spotctl-intent"
+EVICTION = "eviction"
+"""The kind of warning that the event log records."""
 
 _REASONS = {
     EndReason.RETURNED: "returned",
@@ -24,29 +22,39 @@ _REASONS = {
 }
 
 
-def news(
-    state: RunState, machines: Sequence[Machine], now: int, source: str, notices: Sequence[Notice] = ()
-) -> list[Event]:
-    """What has changed: machines that nobody knew of, that run, that are warned, that are gone."""
-    found: list[Event] = list(_unknown(state, machines))
-    ours = [machine for machine in machines if (held := state.machines.get(machine.id)) is not None and held.alive]
-    for machine in ours:
-        held = state.machines[machine.id]
-        if machine.state is MachineState.GONE:
-            found.append(ev.MachineEnded(machine.id, _end_of(machine, now), _reason(machine)))
-        elif machine.state is MachineState.RUNNING and not held.running:
-            found.append(ev.MachineRan(machine.id))
-    found.extend(
-        ev.MachineWarned(notice.node, notice.deadline, notice.kind.value, notice.source)
-        for notice in unheard([*from_machines(machines, source), *notices], state)
-    )
+def news(state: RunState, machines: Sequence[Machine], now: int, source: str) -> list[Event]:
+    """Machines that the log does not know yet, that now run, are warned, or are gone; `source` names the provider."""
+    known = [machine for machine in machines if (held := state.machines.get(machine.id)) is not None and held.alive]
     listed = {machine.id for machine in machines}
-    found.extend(_missing(held, now) for held in state.alive if held.id not in listed and now - held.started > PATIENCE)
-    return found
+    missing = (held for held in state.alive if held.id not in listed and now - held.started > LISTING_DELAY)
+    return [
+        *_found(state, machines),
+        *_changed(state, known, now),
+        *_warned(state, known, source),
+        *(_missing(held, now) for held in missing),
+    ]
 
 
-def _unknown(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:
-    """Machines with the run's tag of which no answer told: the answer was lost."""
+def _changed(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
+    for machine in known:
+        if machine.state is MachineState.GONE:
+            yield ev.MachineEnded(machine.id, _end_of(machine, now), _reason(machine))
+        elif machine.state is MachineState.RUNNING and not state.machines[machine.id].running:
+            yield ev.MachineRan(machine.id)
+
+
+def _warned(state: RunState, known: Sequence[Machine], source: str) -> Iterator[Event]:
+    """Warnings that are new, or give an earlier deadline than the one in the log."""
+    for machine in known:
+        deadline, logged = machine.warned_until, state.machines[machine.id].warned_until
+        if deadline is None or machine.state is MachineState.GONE:
+            continue
+        if logged is None or deadline < logged:
+            yield ev.MachineWarned(machine.id, deadline, EVICTION, source)
+
+
+def _found(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:
+    """Machines with the run's tag that no logged answer names: the answer was lost."""
     for machine in machines:
         intent = int(machine.tags.get(INTENT_TAG, "0"))
         # While the order is open it is repeated, and its answer names all its machines; not so when the run ends.
@@ -56,7 +64,7 @@ def _unknown(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:
 
 
 def _missing(held: Held, now: int) -> Event:
-    # Until when it ran nobody can say; it is paid for to the end of its lease at the latest.
+    # When it ended is unknown; it is paid for until the end of its lease at the latest.
     return ev.MachineEnded(held.id, min(now, held.lease_until), "not listed any more")
 
 

@@ -14,8 +14,8 @@ from spotctl.errors import BadRequest
 from spotctl.files.job.reader import restored
 from spotctl.machines.base import NotFound, TakesCommands
 from spotctl.paths import Paths
-from spotctl.run.runs import latest_run
 from spotctl.runlog.state import RunState
+from spotctl.runlog.statuses import latest_run
 from spotctl.runlog.store import EventLog
 from spotctl.wiring import local_provider
 

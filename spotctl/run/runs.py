@@ -23,21 +23,20 @@ from spotctl.errors import BadRequest
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec, Kind
 from spotctl.files.job.writer import written
+from spotctl.machines.tags import RUN_TAG
 from spotctl.paths import Paths
 from spotctl.run import rendezvous, resume_state
 from spotctl.run.execute import Executor, Journal, Patience
 from spotctl.run.live_strategy import brief_of
-from spotctl.run.observe import RUN_TAG
 from spotctl.run.reconcile import Pace
 from spotctl.run.service import Runner
-from spotctl.run.workload import DONE, STOPPED
 from spotctl.run.workloads import Whereabouts, secrets_of, work_of
-from spotctl.runlog import budget
 from spotctl.runlog.errors import AlreadyRunning
 from spotctl.runlog.events import RunBegan, RunEnded, RunResumed, StopRequested
+from spotctl.runlog.outcomes import DONE, STOPPED
 from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.statuses import latest_run, statuses
 from spotctl.runlog.store import EventLog, JobLock, is_running
-from spotctl.show.run_tables import RunStatus
 from spotctl.wiring import library, local_provider
 
 if TYPE_CHECKING:
@@ -62,12 +61,6 @@ class Watching:
     heard: Callable[[Iteration], None] = lambda _: None
     turned: Callable[[RunState], None] = lambda _: None
     ended: Callable[[JobSpec, RunState, RunEnded], None] = lambda *_: None
-
-
-def latest_run(log: EventLog, job: str) -> RunState | None:
-    """The newest run of a job."""
-    begun = [row for row in log.beginnings() if isinstance(row.event, RunBegan) and row.event.job == job]
-    return fold(log.of_run(begun[-1].run)) if begun else None
 
 
 def launch(
@@ -156,15 +149,6 @@ def request_stop(job: str, settings: Settings, stop: StopRequested = ON_REQUEST)
             log.append(state.run, state.at, stop)
 
 
-def unfinished(settings: Settings) -> list[str]:
-    """Jobs whose latest run has not ended."""
-    return [
-        standing.state.began.job
-        for standing in standings(settings)
-        if standing.state.ended is None and standing.state.began is not None
-    ]
-
-
 def unowned(settings: Settings) -> tuple[CloudProvider, list[Resource]]:
     """What exists on the local market though no run that goes on has it."""
     from spotctl.machines.local import LocalProvider
@@ -172,45 +156,9 @@ def unowned(settings: Settings) -> tuple[CloudProvider, list[Resource]]:
 
     # Nothing is rented here, so that no price is asked for.
     provider = LocalProvider(settings.home / "local", lambda: Replayed.of(()))
-    going_on = {one.state.run for one in standings(settings) if one.state.ended is None}
+    going_on = {one.state.run for one in statuses(settings) if one.state.ended is None}
     found = provider.resources({}) if provider.has_begun else ()
     return provider, [one for one in found if one.tags.get(RUN_TAG) not in going_on]
-
-
-def job_names(settings: Settings) -> list[str]:
-    """The jobs that were launched, in the order in which they first were."""
-    paths = Paths(settings.home)
-    if not paths.log.exists():
-        return []
-    with EventLog(paths.log) as log:
-        return list(dict.fromkeys(row.event.job for row in log.beginnings() if isinstance(row.event, RunBegan)))
-
-
-def standings(settings: Settings) -> list[RunStatus]:
-    """The latest run of each job."""
-    paths, jobs = Paths(settings.home), job_names(settings)
-    if not jobs:
-        return []
-    with EventLog(paths.log) as log:
-        states = [state for job in jobs if (state := latest_run(log, job)) is not None]
-    return [_standing(state, settings, paths) for state in states]
-
-
-def _standing(state: RunState, settings: Settings, paths: Paths) -> RunStatus:
-    from spotctl.machines.base import NotFound
-    from spotctl.run.terms import tariff_of
-
-    assert state.began is not None
-    if state.ended is not None:
-        return RunStatus(state, False, state.ended.facts.get("spent"))
-    provider = local_provider(settings, restored(state.began.spec, paths.home))
-    now = max(provider.now(), state.at)
-    try:
-        spent = budget.spent(state, now, tariff_of(provider, state.started))
-    except NotFound:
-        # The local market has begun anew since the run was interrupted, at a time before it.
-        spent = None
-    return RunStatus(state, is_running(paths.locks, state.began.job), spent)
 
 
 def output(job: str, settings: Settings, *, follow: bool) -> Iterator[str]:

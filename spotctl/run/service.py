@@ -14,13 +14,13 @@ from spotctl.machines.base import CloudProvider, Machine, NotPermitted, Provider
 from spotctl.run import observe, reconcile
 from spotctl.run.budget_guard import BudgetGuard, words
 from spotctl.run.execute import Executor, Journal
-from spotctl.run.observe import PATIENCE
 from spotctl.run.reconcile import GiveBack, Instruction, Pace, Terms
-from spotctl.run.workload import NO_CAPACITY, NOT_PERMITTED, Verdict, Workload
+from spotctl.run.workload import Verdict, Workload
 from spotctl.runlog import budget
 from spotctl.runlog import events as ev
-from spotctl.runlog.budget import Tariff
+from spotctl.runlog.budget import LISTING_DELAY, Tariff
 from spotctl.runlog.errors import LogFailed
+from spotctl.runlog.outcomes import NO_CAPACITY, NOT_PERMITTED
 from spotctl.runlog.state import RunState
 
 ASK_EVERY = 5 * MINUTE
@@ -225,7 +225,7 @@ class Runner:
     def _unsettled(self) -> bool:
         """Whether an order may still bring machines; renewals and returns of machines that are gone are moot."""
         asked = any(isinstance(intent, ev.RentIntended) for intent in self.state.open.values())
-        return asked or any(self._journal.now() < since + PATIENCE for since in self.state.unclear.values())
+        return asked or any(self._journal.now() < since + LISTING_DELAY for since in self.state.unclear.values())
 
     def _end(self, wall_us: int) -> ev.RunEnded:
         if self.state.ended is None:

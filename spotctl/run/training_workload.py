@@ -10,19 +10,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.attached import AttachedJob, kept
 from agileml.errors import AgileMLError
 from agileml.iteration_log import last_line_of, line_of
 from agileml.job import Counters, Job, Trained
 from agileml.join import SECRET_VARIABLE
+from agileml.roles.node import JobSettings
+from agileml.stopping import Convergence, Stopping
 from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import PricingDataError
 from pricing_data.units import SECOND
-from spotctl.analyses.train import check_nothing_lost, save_model
+from spotctl.files.job import spec as job_file
+from spotctl.files.job.spec import JobSpec
+from spotctl.files.model_file import check_nothing_lost, save_model
 from spotctl.machines.base import Machine, Payload
-from spotctl.run.workload import DONE, FAILED, NOTHING_EARLIER, Earlier, Verdict
+from spotctl.run.workload import NOTHING_EARLIER, Earlier, Verdict
 from spotctl.runlog.events import Progressed, RentIntended
+from spotctl.runlog.outcomes import DONE, FAILED
 from spotctl.runlog.state import Held, RunState
 from spotctl.runlog.timesheet import Timesheet
 
@@ -30,6 +36,10 @@ MODEL_FILE, CHECKPOINT_FILE, LOG_FILE = "model.npz", "checkpoint.npz", "iteratio
 
 TELL_EVERY = 1.0
 """Seconds between events about progress; the iteration log has every clock."""
+
+CHECKPOINT_CLOCKS = 10
+HEARTBEAT_SECONDS = 5.0
+"""Machines share this computer's processors, and start up while others work."""
 
 LISTEN = 0.1
 """Seconds of a turn, in which the controller is heard."""
@@ -278,3 +288,29 @@ def _lines_of(path: Path) -> list[dict[str, Any]]:
     with atomic_write(path) as part:
         part.write_text("".join(whole), encoding="utf-8")
     return [json.loads(line) for line in whole]
+
+
+def _app_of(spec: JobSpec, program: job_file.Training) -> str:
+    """A file is named from the job's folder, wherever the job is launched."""
+    return str(spec.workdir / program.app) if program.app.endswith(".py") else program.app
+
+
+def training_job(spec: JobSpec, program: job_file.Training) -> Job:
+    """The job as the engine is given it: it begins with the reliable machines, and takes in whoever comes."""
+    stop = program.stop
+    # On the local market a job's times are the market's, as its prices and its deadline are.
+    second = SECOND * (spec.local.speed if spec.is_local else 1.0)
+    return Job(
+        TrainerSource(_app_of(spec, program), program.args),
+        spec.resources.reliable.machines,
+        0,
+        Stopping(
+            stop.clocks,
+            None if stop.span is None else stop.span / second,
+            stop.loss,
+            None if stop.converged is None else Convergence(stop.converged),
+        ),
+        JobSettings(deterministic=True),
+        heartbeat_timeout=HEARTBEAT_SECONDS,
+        checkpoint_every=CHECKPOINT_CLOCKS,
+    )

@@ -10,17 +10,6 @@ from spotctl.machines.base import Machine, Payload
 from spotctl.runlog.events import Event, Progressed, RentIntended
 from spotctl.runlog.state import RunState
 
-DONE, FAILED, STOPPED, NO_CAPACITY, NOT_IN_TIME, BUDGET, NOT_PERMITTED = (
-    "done",
-    "failed",
-    "stopped",
-    "no capacity",
-    "not in time",
-    "budget reached",
-    "not permitted",
-)
-"""How a run ends."""
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

@@ -44,8 +44,7 @@ def work_of(
         known = secrets_of(spec) if state.stopping is None else {}
         return command_work(spec, state.run, provider, known, at.cache, plan)
     from spotctl.run import resume_state
-    from spotctl.run.terms import training_job
-    from spotctl.run.training_workload import Place, Training
+    from spotctl.run.training_workload import Place, Training, training_job
 
     folder, results = Path(began.folder), Path(spec.outputs.get("model", str(at.results)))
     if state.stopping is not None:

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from bidbrain.billing import Bill, BillingRule, End, Life, Prices
+from bidbrain.billing import Bill, BillingRule, End, Life, Prices, rule_of_cloud
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import NANOS_PER_DOLLAR, SECOND
-from spotctl.run.observe import PATIENCE
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
 from spotctl.runlog.events import Intended, RenewIntended, RentIntended, ReturnIntended, Sent
 from spotctl.runlog.state import EVICTED, Allocation, Held, RunState
 
+if TYPE_CHECKING:
+    from spotctl.machines.base import CloudProvider
+
 NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
+
+LISTING_DELAY = 5 * MINUTE
+"""How far a provider's list of machines may lag: only a machine that is missing for longer counts as gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,16 @@ class Tariff:
     def paid(self, allocation: Allocation, now: int) -> Prices:
         """What a machine of an allocation costs."""
         return allocation.on_demand if allocation.bid is None else self.prices(allocation.market, now)
+
+
+def tariff_of(provider: CloudProvider, started: int) -> Tariff:
+    """The provider's own prices, from the start of a run, and the billing rule of each market's cloud."""
+    since = started // HOUR * HOUR
+
+    def prices(market: Market, now: int) -> PriceSeries:
+        return provider.prices(market, since, now)
+
+    return Tariff(lambda market: rule_of_cloud(market.cloud), prices)
 
 
 def spent(state: RunState, now: int, tariff: Tariff) -> int:
@@ -51,7 +67,7 @@ def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
     unclear = sum(
         _unclear(state, state.orders[intent], tariff, teardown)
         for intent, since in state.unclear.items()
-        if now < since + PATIENCE
+        if now < since + LISTING_DELAY
     )
     return spent(state, now, tariff) + later + asked + unclear
 

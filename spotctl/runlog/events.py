@@ -160,7 +160,7 @@ class MachineRan:
 
 @dataclass(frozen=True, slots=True)
 class MachineWarned:
-    """A machine will be taken; see `notices`."""
+    """A machine will be taken; see `spotctl.run.observe`."""
 
     id: str
     deadline: int

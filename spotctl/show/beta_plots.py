@@ -10,10 +10,9 @@ from matplotlib.figure import Figure
 
 from bidbrain.eviction.bids import Above
 from bidbrain.eviction.calibration import Calibration
-from pricing_data.units import NANOS_PER_DOLLAR, format_time
+from pricing_data.units import NANOS_PER_DOLLAR, age, format_time
 from spotctl.analyses.beta import Answer
 from spotctl.errors import BadRequest
-from spotctl.show.terminal import age
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.eviction.calibration import Calibration, Skill
-from pricing_data.units import format_time
+from pricing_data.units import age, format_time
 from spotctl.analyses.beta import Answer
-from spotctl.show.terminal import age, market_name
+from spotctl.show.terminal import market_name
 
 
 def chance(share: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import floor, log2
 from typing import Any
 
@@ -15,30 +15,13 @@ from bidbrain.billing import usd
 from pricing_data.units import HOUR, format_time
 from spotctl.ledger.rows import Use
 from spotctl.ledger.uses import parts
-from spotctl.run.workload import DONE
 from spotctl.runlog.events import FINISH, Refrained, RunEnded
+from spotctl.runlog.outcomes import DONE
 from spotctl.runlog.state import EVICTED, Allocation, Held, RunState
+from spotctl.runlog.statuses import RunStatus
 from spotctl.show.phrases import bid_text, count_text, machines_text
 
 _WIDE = 100
-
-
-@dataclass(frozen=True, slots=True)
-class RunStatus:
-    """A run as it stands: whether a process works on it, and what it has cost (nano-dollar-seconds), if known."""
-
-    state: RunState
-    attended: bool
-    spent: int | None
-
-    @property
-    def word(self) -> str:
-        """In a word."""
-        if self.state.ended is not None:
-            return self.state.ended.outcome
-        if not self.attended:
-            return "interrupted"
-        return "running" if self.state.stopping is None else "stopping"
 
 
 def status_answer(statuses: Sequence[RunStatus]) -> dict[str, Any]:

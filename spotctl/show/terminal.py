@@ -15,19 +15,11 @@ from pricing_data.market import Market
 from pricing_data.query import Answer
 from pricing_data.series import PriceSeries
 from pricing_data.stats import MarketStats
-from pricing_data.units import DAY, HOUR, MINUTE, SECOND, format_time, format_usd, to_usd
+from pricing_data.units import SECOND, age, format_time, format_usd, to_usd
 from spotctl.show.bars import sparkline
 
 _UNKNOWN = "-"
 _NAMED_GAPS = 20
-
-
-def age(seconds: float) -> str:
-    """A duration in its largest unit: `3 d`, `5 h`, `12 min`."""
-    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
-        if seconds * SECOND >= unit:
-            return f"{seconds * SECOND / unit:.0f} {name}"
-    return f"{max(seconds, 0):.0f} s"
 
 
 def percent(share: float | None) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from spotctl.errors import SpotctlError
 from spotctl.run import runs
+from spotctl.runlog import statuses
 from spotctl.runlog.events import RunBegan, RunEnded
 from spotctl.runlog.state import RunState
 from tests.spotctl.cli import spotctl
@@ -25,7 +26,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         state = RunState(run=f"{job}-1", began=RunBegan(job, "local", {}, "", 0))
         return state, RunEnded(str(outcome), "", 0)
 
-    monkeypatch.setattr(runs, "unfinished", lambda _: list(how))
+    monkeypatch.setattr(statuses, "unfinished_jobs", lambda _: list(how))
     monkeypatch.setattr(runs, "end", end)
     return how
 

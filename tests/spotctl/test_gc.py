@@ -10,7 +10,7 @@ import pytest
 
 from spotctl.machines.base import Machine, Payload
 from spotctl.machines.local import LocalProvider, LocalSettings
-from spotctl.run.observe import RUN_TAG
+from spotctl.machines.tags import RUN_TAG
 from tests.spotctl.cli import spotctl
 from tests.spotctl.machines import markets
 from tests.spotctl.machines.leaving import eventually, kill_all, running

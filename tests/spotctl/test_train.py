@@ -17,7 +17,7 @@ from agileml.errors import AgileMLError
 from agileml.job import Counters
 from agileml.policies.report import Clocked
 from agileml.reference import model_digest, run
-from spotctl.analyses.train import check_nothing_lost
+from spotctl.files.model_file import check_nothing_lost
 from spotctl.show import train_tables
 from spotctl.show.train_plots import struck
 from tests.spotctl.cli import Ended, spotctl

@@ -15,10 +15,10 @@ from pricing_data.units import HOUR
 from spotctl.files.job.spec import Kind as JobKind
 from spotctl.ledger.project import recorded, rows_of
 from spotctl.ledger.rows import Kind, Row, Use
-from spotctl.run.workload import DONE
 from spotctl.runlog import store
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Priced, Progressed
+from spotctl.runlog.outcomes import DONE
 from spotctl.runlog.state import EVICTED, Held, RunState, fold
 
 

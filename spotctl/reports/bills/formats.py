@@ -19,8 +19,8 @@ from decimal import Decimal, InvalidOperation
 
 from pricing_data.errors import BadInput
 from pricing_data.units import DAY, parse_time, to_micros
+from spotctl.machines.tags import RUN_TAG
 from spotctl.reports.bills.lines import DOLLARS, BillLine
-from spotctl.run.observe import RUN_TAG
 
 Cells = Mapping[str, str]
 """A line's texts by their plain names."""

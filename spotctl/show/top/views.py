@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.billing import usd
-from pricing_data.units import MINUTE, SECOND, to_datetime
+from pricing_data.units import MINUTE, SECOND, age, to_datetime
 from spotctl.show.bars import Floats, columns, sparkline
-from spotctl.show.terminal import age, dollars, market_name, percent
+from spotctl.show.terminal import dollars, market_name, percent
 from spotctl.show.top.snapshot import MarketLine, Money, Snapshot
 from spotctl.show.top.timeline import MachineCount, TimelineEvent
 

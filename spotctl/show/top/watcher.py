@@ -14,12 +14,10 @@ from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec, Training
 from spotctl.machines.base import NotFound
 from spotctl.paths import Paths
-from spotctl.run.runs import latest_run
-from spotctl.run.terms import tariff_of
 from spotctl.runlog import budget
 from spotctl.runlog.state import RunState
+from spotctl.runlog.statuses import RunStatus, latest_run
 from spotctl.runlog.store import EventLog, is_running
-from spotctl.show.run_tables import RunStatus
 from spotctl.show.top.snapshot import Money, Snapshot, take_snapshot
 from spotctl.show.top.timeline import Timeline, follow
 from spotctl.wiring import local_provider
@@ -83,7 +81,7 @@ class Watcher:
         if self._market is None or self._market[0] != state.run:
             spec = restored(state.began.spec, self._paths.home)
             provider = local_provider(self._settings, spec)
-            self._market = (state.run, spec, provider, tariff_of(provider, state.started))
+            self._market = (state.run, spec, provider, budget.tariff_of(provider, state.started))
         return self._market[1:]
 
 

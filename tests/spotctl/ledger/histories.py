@@ -32,11 +32,13 @@ from spotctl.planning.planner import market_data
 from spotctl.planning.request import PlanRequest, plans_of
 from spotctl.planning.values import JobPlan
 from spotctl.run.execute import Executor, Journal, Patience
+from spotctl.run.live_strategy import expectation, terms_of
 from spotctl.run.reconcile import Pace, Terms
 from spotctl.run.service import Brief, Limits, Runner
-from spotctl.run.terms import expectation, tariff_of, terms_of
-from spotctl.run.workload import DONE, Verdict
+from spotctl.run.workload import Verdict
+from spotctl.runlog.budget import tariff_of
 from spotctl.runlog.events import Moment, Progressed, RentIntended, RunBegan, Stretch
+from spotctl.runlog.outcomes import DONE
 from spotctl.runlog.state import EVICTED, Held, RunState
 from spotctl.runlog.store import EventLog
 

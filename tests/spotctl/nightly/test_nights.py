@@ -29,8 +29,8 @@ from spotctl.nightly.state_dir import Installed, StateDir
 from spotctl.nightly.steps import CANNOT_GO_ON
 from spotctl.nightly.tonight import Starter
 from spotctl.run import runs
-from spotctl.run.workload import DONE, NO_CAPACITY
 from spotctl.runlog.events import RunBegan, RunEnded, StopRequested
+from spotctl.runlog.outcomes import DONE, NO_CAPACITY
 from spotctl.runlog.state import RunState, fold
 from spotctl.runlog.store import EventLog, JobLock
 from tests.spotctl.cli import spotctl

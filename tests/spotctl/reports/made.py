@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from bidbrain.billing import BillingRule
+from bidbrain.billing import BillingRule, rule_of_cloud
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.ledger import Row, project
-from spotctl.planning.regimes import billing_of
 from spotctl.reports.cost import By, Report, report
 from spotctl.reports.run_timeline import stories_of
 from spotctl.runlog import events as ev
@@ -111,7 +110,7 @@ class MadeRun:
             times, values = (np.array(column, dtype=np.int64) for column in self.markets[market])
             return PriceSeries(market, times, values).window(int(times[0]), min(now, int(times[-1])))
 
-        rule: Callable[[Market], BillingRule] = lambda market: billing_of(market.cloud)  # noqa: E731
+        rule: Callable[[Market], BillingRule] = lambda market: rule_of_cloud(market.cloud)  # noqa: E731
         return Tariff(rule, prices)
 
 

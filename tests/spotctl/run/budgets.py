@@ -30,8 +30,8 @@ from spotctl.machines.fake import Call, FakeProvider, Fault, LostAnswer, LostReq
 from spotctl.machines.replayed import Replayed, Warnings
 from spotctl.run.reconcile import Terms
 from spotctl.run.service import Limits
-from spotctl.run.workload import BUDGET, DONE, NO_CAPACITY
 from spotctl.runlog.budget import Tariff
+from spotctl.runlog.outcomes import BUDGET, DONE, NO_CAPACITY
 from tests.spotctl.run.worlds import START, Death, Killed, MemoryLog, Toil, World
 from tests.spotctl.run.worlds import Life as RunnersLife
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spotctl.run.workload import BUDGET, DONE
+from spotctl.runlog.outcomes import BUDGET, DONE
 from tests.spotctl.run.budgets import play
 
 SEEDS = range(40)

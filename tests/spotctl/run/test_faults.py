@@ -28,7 +28,6 @@ from spotctl.machines.fake import (
     Refusal,
     SlowDescribe,
 )
-from spotctl.run import observe
 from spotctl.run.execute import Patience
 from spotctl.run.service import Limits
 from spotctl.runlog import budget
@@ -297,7 +296,7 @@ def test_a_run_does_not_end_before_it_has_looked(tmp_path: Path) -> None:
         one.run(Death(rehearsal.met.index("after write RentRefused")))
     with one.opened() as log:
         log.append(RUN, one.cloud.now(), ev.StopRequested("stopped", "enough"))
-    while one.cloud.now() < one.state().at + observe.PATIENCE:
+    while one.cloud.now() < one.state().at + budget.LISTING_DELAY:
         one.world.pass_round()
     assert one.world.running, "their leases go on"
     assert one.run().outcome == "stopped"

@@ -23,9 +23,10 @@ from spotctl.machines.replayed import Replayed
 from spotctl.run.execute import Executor, Journal, Patience
 from spotctl.run.reconcile import Pace, Terms
 from spotctl.run.service import Brief, Limits, Runner
-from spotctl.run.workload import DONE, Verdict
+from spotctl.run.workload import Verdict
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Event, RentIntended, RunBegan, RunEnded
+from spotctl.runlog.outcomes import DONE
 from spotctl.runlog.state import RunState
 from spotctl.runlog.store import EventLog, Row
 

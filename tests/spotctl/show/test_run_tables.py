@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from spotctl.runlog import events as ev
 from spotctl.runlog import state as run_state
 from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.statuses import RunStatus
 from spotctl.runlog.store import Row
 from spotctl.show import run_tables
 from spotctl.show.phrases import bid_text
-from spotctl.show.run_tables import RunStatus
 from tests.spotctl.show.top.runs import at, rows, run_events
 from tests.spotctl.show.top.test_snapshot import text
 

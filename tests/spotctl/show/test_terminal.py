@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from pricing_data import units
 from pricing_data.catalog import Catalog
 from pricing_data.market import Market
 from pricing_data.stats import describe
@@ -33,7 +34,7 @@ def test_short_spikes_are_visible_and_tall_ones_do_not_hide_the_rest() -> None:
     ("seconds", "text"), [(0, "0 s"), (59, "59 s"), (90, "2 min"), (7200, "2 h"), (86_400 * 3881, "3881 d")]
 )
 def test_ages_are_written_in_their_largest_unit(seconds: float, text: str) -> None:
-    assert terminal.age(seconds) == text
+    assert units.age(seconds) == text
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 200])

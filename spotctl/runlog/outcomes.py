@@ -1,0 +1,11 @@
+"""How a run can end: the values of `outcome` in the event log and in every answer."""
+
+DONE, FAILED, STOPPED, NO_CAPACITY, NOT_IN_TIME, BUDGET, NOT_PERMITTED = (
+    "done",
+    "failed",
+    "stopped",
+    "no capacity",
+    "not in time",
+    "budget reached",
+    "not permitted",
+)
