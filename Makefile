@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports test format bench quickstart examples sample clean
+.PHONY: help check lint types imports unused test quick fuzz format bench compare quickstart examples sample clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -15,23 +15,35 @@ lint: ## Style and formatting
 types: ## mypy, strict
 	mypy
 
-imports: ## The arrows between the packages
+imports: ## Import contracts between and inside the packages
 	lint-imports
 
-test: ## The tests, in random order on all cores
-	$(PYTHON) -m pytest -n auto --dist loadfile
+unused: ## Code that nothing but a test reaches
+	vulture
 
-format: ## Rewrite files in the project's format
+test: ## All tests, in random order on all cores; lists the slowest
+	$(PYTHON) -m pytest -n auto --dist loadfile --durations=15
+
+quick: ## The tests that take less than five seconds each
+	$(PYTHON) -m pytest -n auto --dist loadfile -m "not slow"
+
+fuzz: ## The property tests with new random examples
+	HYPOTHESIS_PROFILE=fuzz $(PYTHON) -m pytest -n auto --dist loadfile -m hypothesis
+
+format: ## Reformat the code
 	ruff check --fix .
 	ruff format .
 
-bench: ## Measure everything and write docs/benchmarks.md
+bench: ## Run all benchmarks and write docs/benchmarks.md
 	$(PYTHON) -m bench
 
-quickstart: ## What the README shows first
+compare: ## Run all benchmarks and compare their ratios with bench/history.csv
+	$(PYTHON) -m bench --compare
+
+quickstart: ## The README's quick start
 	spotctl launch examples/quickstart.yaml --yes
 
-examples: ## Every example, each with a home of its own
+examples: ## Run every example, each with its own home folder
 	@for example in examples/*.sh examples/*.py; do \
 	  echo "== $$example"; \
 	  home=$$(mktemp -d); \
@@ -40,8 +52,8 @@ examples: ## Every example, each with a home of its own
 	  rm -rf $$home; \
 	done
 
-sample: ## Make the shipped synthetic price history again
+sample: ## Regenerate the synthetic price history in the wheel
 	$(PYTHON) -m pricing_data.samples pricing_data/samples/prices.parquet
 
-clean: ## Remove what the tools leave behind
+clean: ## Remove caches and build output
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

@@ -1,4 +1,8 @@
-"""`python -m bench [NAME...]`: runs benchmarks; without names all, and writes docs/benchmarks.md."""
+"""`python -m bench [--compare] [NAME...]`: runs the named benchmarks, or all.
+
+A run of all writes docs/benchmarks.md and adds its ratios to bench/history.csv. With `--compare` nothing is written,
+and the exit code is 1 if a ratio is clearly worse than in the history.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from bench import (
     bidbrain,
     gavel,
     gavel_simulator,
+    history,
     plan,
     prices,
     startup,
@@ -35,24 +40,31 @@ BENCHMARKS = {
 
 _HEAD = """# Benchmarks
 
-Made by `make bench`; every figure below was printed by that command. Machines are noisy: trust the ratios, which are
-of one run. This one: {cores} cores, Python {python}, {system}.
+Written by `make bench`, which printed every figure below. Computers are noisy: trust the ratios, which compare two
+measurements of the same run. `make compare` checks them against bench/history.csv. This run: {cores} cores,
+Python {python}, {system}.
 """
 
 
-def main(names: list[str]) -> None:
-    """Runs the named benchmarks, or all."""
+def main(words: list[str]) -> None:
+    """Runs benchmarks and prints their sections."""
+    compare, names = "--compare" in words, [word for word in words if word != "--compare"]
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
-        sys.exit(f"benchmark {unknown[0]!r} is none of {', '.join(BENCHMARKS)}")
+        sys.exit(f"unknown benchmark {unknown[0]!r}: choose from {', '.join(BENCHMARKS)}")
     sections = []
     for name in names or BENCHMARKS:
         print(f"running {name} ...", file=sys.stderr)
         sections.append(BENCHMARKS[name]())
         print(sections[-1])
+    found = history.ratios(sections)
+    if compare:
+        worse = history.regressions(found, history.earlier())
+        sys.exit("\n".join(worse) or 0)
     if not names:
         head = _HEAD.format(cores=os.cpu_count(), python=platform.python_version(), system=platform.system())
         Path("docs/benchmarks.md").write_text("\n".join([head, *sections]))
+        history.append(found)
 
 
 if __name__ == "__main__":
