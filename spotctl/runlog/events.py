@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from math import inf, isfinite
 from typing import Annotated, Any, get_args
 
-from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from pricing_data.market import Market
 from spotctl.runlog.errors import BrokenLog
@@ -20,6 +21,18 @@ from spotctl.runlog.errors import BrokenLog
 def _market(given: object) -> Market:
     return given if isinstance(given, Market) else Market.parse(str(given))
 
+
+def _number(given: object) -> object:
+    # Version 0.1.0 wrote an infinite number as null.
+    return inf if given is None else given
+
+
+def _number_json(number: float) -> float | str:
+    return number if isfinite(number) else str(number)
+
+
+Number = Annotated[float, BeforeValidator(_number), PlainSerializer(_number_json, when_used="json")]
+"""A float that survives JSON, which has no infinity: there it is the text `inf`."""
 
 MarketText = Annotated[Market, PlainValidator(_market), PlainSerializer(str)]
 
@@ -59,11 +72,11 @@ class Decided:
 class Planned:
     """What the run was expected to come to, in dollars and hours; `assumed` where nobody knows how much work it is."""
 
-    usd: float
-    usd_low: float
-    usd_high: float
-    hours: float
-    on_demand_usd: float
+    usd: Number
+    usd_low: Number
+    usd_high: Number
+    hours: Number
+    on_demand_usd: Number
     assumed: bool
 
 
@@ -79,7 +92,7 @@ class RentIntended:
     machines: int
     bid: int | None
     on_demand: int
-    nu: float
+    nu: Number
     reliable: bool
     lease_until: int
     disk: int = 0
@@ -246,8 +259,8 @@ class Checkpointed:
     rank: int
     number: int
     bytes: int
-    seconds: float
-    every_seconds: float
+    seconds: Number
+    every_seconds: Number
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import floor, log2
+from math import floor, isfinite, log2
 from typing import Any
 
 from rich.console import Group
@@ -53,7 +53,8 @@ def _checkpoint(state: RunState) -> dict[str, Any] | None:
     newest = state.work.checkpoint
     if newest is None:
         return None
-    return {name: getattr(newest, name) for name in ("number", "seconds", "bytes", "every_seconds")}
+    every = newest.every_seconds if isfinite(newest.every_seconds) else None
+    return {**{name: getattr(newest, name) for name in ("number", "seconds", "bytes")}, "every_seconds": every}
 
 
 def _machine(state: RunState, name: str) -> dict[str, Any]:
@@ -110,7 +111,8 @@ def command_progress(state: RunState) -> str:
     newest = work.checkpoint
     if newest is None:
         return first
-    return f"{first}   checkpoint {newest.number}, every {newest.every_seconds:.0f} s ({newest.seconds:.2g} s each)"
+    every = f", every {newest.every_seconds:.0f} s" if isfinite(newest.every_seconds) else ""
+    return f"{first}   checkpoint {newest.number}{every} ({newest.seconds:.2g} s each)"
 
 
 def happened(before: RunState, after: RunState) -> list[str]:

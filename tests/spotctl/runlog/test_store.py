@@ -30,9 +30,18 @@ EVENTS = st.one_of(
         st.from_type(kind)
         for kind in KINDS.values()
         if kind
-        not in (ev.RunBegan, ev.RunEnded, ev.StopRequested, ev.RentIntended, ev.Progressed, ev.Planned, ev.Priced)
+        not in (
+            ev.Checkpointed,
+            ev.RunBegan,
+            ev.RunEnded,
+            ev.StopRequested,
+            ev.RentIntended,
+            ev.Progressed,
+            ev.Planned,
+            ev.Priced,
+        )
     ),
-    st.builds(ev.Planned, *(st.floats(0, 1e6) for _ in range(5)), st.booleans()),
+    st.builds(ev.Planned, *(st.floats(0) for _ in range(5)), st.booleans()),
     st.builds(ev.Priced, st.sampled_from(MARKETS), st.text(), *(st.lists(st.integers()).map(tuple) for _ in range(2))),
     st.builds(ev.StopRequested, st.text(), st.text(), st.just({"model": "m", "clocks": 3})),
     st.builds(
@@ -42,10 +51,11 @@ EVENTS = st.one_of(
         st.integers(1),
         st.none() | st.integers(1),
         st.integers(1),
-        st.floats(0.1, 1e6),
+        st.floats(0.1, allow_nan=False),
         st.booleans(),
         st.integers(0),
     ),
+    st.builds(ev.Checkpointed, *(st.integers(0) for _ in range(4)), st.floats(0), st.floats(0)),
     st.builds(
         ev.Progressed,
         st.integers(0),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -101,6 +103,19 @@ def test_utilization_of_a_command() -> None:
     ]
     assert run_tables.busy(fold(rows(events))) == pytest.approx(0.8)
     assert run_tables.busy(fold(rows(events[:1]))) is None
+
+
+def test_a_checkpoint_interval_without_end() -> None:
+    """No further checkpoint is planned: JSON has no infinity, so the answer says null."""
+    events = [
+        *run_events()[:3],
+        (2.0, ev.WorkBegan(1, ("r",), 2000)),
+        (3.0, ev.Checkpointed(1, 0, 1, 10, 0.5, inf)),
+    ]
+    status = RunStatus(fold(rows(events)), attended=True, spent=None)
+    (job,) = json.loads(json.dumps(run_tables.status_answer([status]), allow_nan=False))["jobs"]
+    assert job["checkpoint"] == {"number": 1, "seconds": 0.5, "bytes": 10, "every_seconds": None}
+    assert text(run_tables.live(status.state, 3.0))[1].endswith("checkpoint 1 (0.5 s each)")
 
 
 @pytest.mark.parametrize(("width", "columns"), [(80, 8), (200, 9)])
