@@ -1,6 +1,6 @@
-"""YAML as people write it: the content, the line of each part of it, and what is wrong with it in one line.
+"""YAML files: their content, the line of each part, bounds on their size, and one-line errors.
 
-Plain words mean what they mean in YAML 1.2, which editors go by: `06:00`, `2026-01-20` and `no` are texts.
+Plain words mean what they mean in YAML 1.2, as in editors: `06:00`, `2026-01-20`, `0x10` and `no` are texts.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import yaml
@@ -17,17 +18,22 @@ from spotctl.errors import BadRequest
 Loc = Sequence[int | str]
 """Where a part is: keys and positions from the top, such as `("resources", "regions", 0)`."""
 
+MOST_BYTES = 1_000_000
+MOST_LEVELS = 50
+MOST_PARTS = 20_000
+"""Keys, values and list items, with aliases written out. A job file has about 60, a large scenario a few hundred."""
+
 
 @dataclass(frozen=True)
 class YamlFile:
-    """What a file says, and where it says it. An empty one says None."""
+    """A file's content and positions. `content` is None for an empty file, `root` where positions are unknown."""
 
     path: Path
     content: object
     root: yaml.Node | None
 
     def line(self, loc: Loc = ()) -> int:
-        """The line on which a part begins; of a part that is not there, the line of what it should be in."""
+        """The line on which a part begins; for a part that is missing, the line of what should contain it."""
         line, node = 1, self.root
         for step in loc:
             found = _part(node, step)
@@ -36,37 +42,79 @@ class YamlFile:
             line, node = found
         return line
 
+    def texts(self, key: str) -> dict[str, str]:
+        """The scalar values of a top-level mapping as they are written, before YAML gives them a type."""
+        found = _part(self.root, key)
+        pairs = found[1].value if found and isinstance(found[1], yaml.MappingNode) else []
+        null = "tag:yaml.org,2002:null"
+        return {
+            name.value: value.value for name, value in pairs if isinstance(value, yaml.ScalarNode) and value.tag != null
+        }
+
 
 def read(path: Path) -> YamlFile:
-    """A file that can be read and is YAML."""
+    """Reads and parses a file; raises BadRequest if it is unreadable, too large or not YAML."""
     try:
-        text = path.read_text("utf-8")
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        text = content.decode("utf-8")
     except OSError as error:
         raise BadRequest(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise BadRequest(f"{path}: is not text in UTF-8") from None
+        raise BadRequest(f"{path}: is not UTF-8 text") from None
     return parse(text, path)
 
 
 def parse(text: str, path: Path) -> YamlFile:
-    """The same of a text that is, or will be, a file."""
+    """Parses the text of a file; `path` is for error messages and need not exist."""
+    if len(text) > MOST_BYTES:
+        raise BadRequest(f"{path}: is larger than {MOST_BYTES / 1e6:g} MB; split it, or remove what is not needed")
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
-        _refuse_repetition(root, path)
+        _check_nodes(root, path)
         return YamlFile(path, None if root is None else loader.construct_document(root), root)
+    except _TooLarge as error:
+        raise BadRequest(f"{path}:{error.line}: {error}") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise BadRequest(f"{path}:{mark.line + 1 if mark else 1}: is not YAML: {_problem(error)}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise BadRequest(f"{path}:{line}: is not YAML: the character {chr(error.character)!a}; delete it") from None
-    except RecursionError:
-        raise BadRequest(f"{path}: is nested too deeply; write it in fewer levels") from None
+
+
+class _TooLarge(Exception):
+    """A bound on size, depth or expansion is exceeded."""
+
+    def __init__(self, node: yaml.Node | yaml.Event, message: str) -> None:
+        super().__init__(message)
+        self.line = node.start_mark.line + 1 if node.start_mark else 1
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader for the plain words of YAML 1.2; by 1.1, `10:30` would be 630 and `no` false."""
+    """PyYAML's safe loader with the plain words of YAML 1.2: under 1.1, `10:30` is 630 and `no` is false.
+
+    It stops at the first node beyond a bound, before the rest of the file costs memory.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._level = self._parts = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self._parts += 1
+        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
+        if self._parts > MOST_PARTS:
+            raise _TooLarge(event, f"has more than {MOST_PARTS:,} parts up to here; remove some")
+        if self._level > MOST_LEVELS:
+            raise _TooLarge(event, f"is nested deeper than {MOST_LEVELS} levels; write it in fewer levels")
+        self._level += 1
+        try:
+            node: yaml.Node | None = super().compose_node(parent, index)
+            return node
+        finally:
+            self._level -= 1
 
 
 # A number that begins with a zero is a name, and so is one that is too long to count anything.
@@ -84,29 +132,44 @@ for _tag, _pattern, _first in _PLAIN_WORDS:
 
 
 def _part(node: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | None:
-    """A part's line and node; that of a key is the key's, because a value of many lines begins below it."""
+    """A part's line and node; for a key, the key's own line, because a value of many lines begins below it."""
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
         return node.value[step].start_mark.line + 1, node.value[step]
     if isinstance(node, yaml.MappingNode):
-        # What comes from an anchor stands before what was written here.
+        # Pairs merged from an anchor come before the mapping's own, which win.
         pairs = reversed(node.value)
         return next(((key.start_mark.line + 1, value) for key, value in pairs if key.value == str(step)), None)
     return None
 
 
-def _refuse_repetition(root: yaml.Node | None, path: Path) -> None:
-    """YAML forbids a key to stand twice in one mapping; PyYAML takes the last."""
-    left, seen = [root], set[int]()
-    while left:
-        node = left.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            left += node.value
-        elif isinstance(node, yaml.MappingNode):
-            left += [value for _, value in node.value]
+def _check_nodes(root: yaml.Node | None, path: Path) -> None:
+    """Refuses repeated keys, of which PyYAML takes the last, and aliases that expand to too much."""
+    sizes: dict[int, float] = {}
+
+    def size(node: yaml.Node) -> float:
+        """How many parts a node has with its aliases written out; infinite if it contains itself."""
+        if id(node) in sizes:
+            return sizes[id(node)]
+        sizes[id(node)] = inf
+        total = 1.0
+        for child in _children(node):
+            total += size(child)
+        if total > MOST_PARTS:
+            why = "refers to itself" if total == inf else f"expands to {total:,.0f} parts"
+            raise _TooLarge(node, f"{why} through aliases; write it out without them")
+        if isinstance(node, yaml.MappingNode):
             _refuse_repeated_key(node, path)
+        sizes[id(node)] = total
+        return total
+
+    if root is not None:
+        size(root)
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.SequenceNode):
+        return list(node.value)
+    return [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else []
 
 
 def _refuse_repeated_key(mapping: yaml.MappingNode, path: Path) -> None:
@@ -114,7 +177,7 @@ def _refuse_repeated_key(mapping: yaml.MappingNode, path: Path) -> None:
     for key in (key for key, _ in mapping.value if isinstance(key, yaml.ScalarNode)):
         line = key.start_mark.line + 1
         if key.value in lines:
-            raise BadRequest(f"{path}:{line}: {key.value}: stands here again, after line {lines[key.value]}; keep one")
+            raise BadRequest(f"{path}:{line}: {key.value}: duplicate key, first on line {lines[key.value]}; keep one")
         lines[key.value] = line
 
 
@@ -130,8 +193,8 @@ _CURES = (
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
-    said = ", ".join(part for part in (error.context, error.problem) if part)
+    message = ", ".join(part for part in (error.context, error.problem) if part)
     if error.context_mark and error.problem_mark and error.context_mark.line != error.problem_mark.line:
-        said += f" (begun on line {error.context_mark.line + 1})"
-    cure = next((f"; {cure}" for sign, cure in _CURES if sign in said), "")
-    return " ".join(said.split()) + cure
+        message += f" (begun on line {error.context_mark.line + 1})"
+    cure = next((f"; {cure}" for sign, cure in _CURES if sign in message), "")
+    return " ".join(message.split()) + cure

@@ -352,13 +352,22 @@ BEYOND_SCHEMAS = (
         "rank is 0",
     ),
     *("real clouds", "no region of", "none of the regions", "or longer than", "above 0; allowed is an amount"),
-    *("stands in env", "like a-b", "env or secrets", "none of resources", "goes with clouds", "0 are none", "deeply"),
+    *(
+        "stands in env",
+        "like a-b",
+        "env or secrets",
+        "none of resources",
+        "goes with clouds",
+        "0 are none",
+    ),
     "not its nodes",
 )
 
 
 # A parser takes the last of two keys that are the same, so that no schema sees both.
-PARSED = [case for case in CASES if "not YAML" not in case[1] and "stands here again" not in case[1]]
+PARSED = [
+    case for case in CASES if "not YAML" not in case[1] and "duplicate key" not in case[1] and "aliases" not in case[1]
+]
 
 
 @pytest.mark.parametrize(("text", "message"), PARSED, ids=[message[:60] for _, message in PARSED])

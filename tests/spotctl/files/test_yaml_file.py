@@ -1,4 +1,4 @@
-"""YAML with its lines: what plain words mean, where parts are, and what is refused before anybody looks at it."""
+"""YAML files: what plain words mean, the lines of parts, bounds, and one-line errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from spotctl.errors import BadRequest
-from spotctl.files.yaml_file import Loc, parse, read
+from spotctl.files import yaml_file
+from spotctl.files.yaml_file import MOST_BYTES, MOST_PARTS, Loc, parse, read
 
 FILE = Path("file.yaml")
 
@@ -18,7 +19,16 @@ FILE = Path("file.yaml")
         ("10:30", "10:30"),
         ("06:00", "06:00"),
         ("no", "no"),
+        ("yes", "yes"),
         ("on", "on"),
+        ("off", "off"),
+        ("y", "y"),
+        ("0x10", "0x10"),
+        ("0o17", "0o17"),
+        ("1.0.0", "1.0.0"),
+        ("2026-01-20T10:00:00Z", "2026-01-20T10:00:00Z"),
+        ("1.0", 1.0),
+        ("null", None),
         ("2026-01-20", "2026-01-20"),
         ("007", "007"),
         ("1_000", "1_000"),
@@ -68,7 +78,7 @@ merged:
         (("long",), 7),
         (("merged", "b"), 11),
         (("merged", "a"), 12),
-        # What is not there is looked for where it should be.
+        # A missing part has the line of what should contain it.
         (("list", 1, "deep", "none"), 5),
         (("list", 7), 3),
         (("none", "at", "all"), 1),
@@ -78,7 +88,7 @@ def test_every_part_has_its_line(loc: Loc, line: int) -> None:
     assert parse(TEXT, FILE).line(loc) == line
 
 
-def test_what_was_never_a_file_is_all_on_its_first_line(tmp_path: Path) -> None:
+def test_an_empty_file_has_no_content(tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("")
     empty = read(tmp_path / "empty.yaml")
     assert (empty.content, empty.line(("a", 0))) == (None, 1)
@@ -87,8 +97,8 @@ def test_what_was_never_a_file_is_all_on_its_first_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: {c: 1, c: 2}", "file.yaml:2: c: stands here again, after line 2; keep one"),
-        ("a: 1\nb: 2\na: 3", "file.yaml:3: a: stands here again, after line 1; keep one"),
+        ("a: 1\nb: {c: 1, c: 2}", "file.yaml:2: c: duplicate key, first on line 2; keep one"),
+        ("a: 1\nb: 2\na: 3", "file.yaml:3: a: duplicate key, first on line 1; keep one"),
         ("a: b: c", "quotes"),
         ("a: *b", "file.yaml:1: is not YAML: found undefined alias 'b'; define it above"),
         ("a: {{b}}", "found unhashable key; put a text that begins with { or [ in quotes"),
@@ -96,13 +106,66 @@ def test_what_was_never_a_file_is_all_on_its_first_line(tmp_path: Path) -> None:
         ("a: 'b\nc: d", r"file.yaml:2: is not YAML: while scanning a quoted scalar, found unexpected end of stream \("),
     ],
 )
-def test_what_is_no_yaml_is_one_line_with_a_cure(text: str, message: str) -> None:
+def test_a_syntax_error_is_one_line_with_a_cure(text: str, message: str) -> None:
     with pytest.raises(BadRequest, match=message.replace("{ or [", r"\{ or \[")) as refused:
         parse(text, FILE)
     assert "\n" not in str(refused.value)
 
 
-def test_what_refers_to_itself_does_not_hang() -> None:
-    content = parse("a: &a [*a]", FILE).content
+def test_texts_are_as_written() -> None:
+    file = parse("base: &base {A: no}\nenv:\n  <<: *base\n  B: 1.0\n  C: True\n  D: 0x10\n  E:\n  F: [x]\n", FILE)
+    assert file.texts("env") == {"A": "no", "B": "1.0", "C": "True", "D": "0x10"}
+    assert file.texts("none") == parse("", FILE).texts("env") == {}
+
+
+def aliases(levels: int, width: int) -> str:
+    """Lists of the list before: `width` to the power of `levels` texts."""
+    lines = ["a0: &a0 text"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * width)}]" for i in range(1, levels + 1)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (aliases(9, 9), "file.yaml:6: expands to 66,430 parts through aliases; write it out without them"),
+        ("a: &a [*a]", "file.yaml:1: refers to itself through aliases; write it out without them"),
+        ("a: 1\nb: &b {c: {d: *b}}", "file.yaml:2: refers to itself through aliases; write it out without them"),
+        # Merged keys multiply before they are a mapping.
+        (
+            "a0: &a0 {k: v}\n"
+            + "\n".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 10)),
+            "through aliases; write it out without them",
+        ),
+        ("a:\n- [" + "x, " * 3 * MOST_PARTS + "]", "file.yaml:2: has more than 20,000 parts up to here; remove some"),
+        ("- x\n" * 2 * MOST_PARTS, "file.yaml:20000: has more than 20,000 parts up to here; remove some"),
+        ("a:\n" + "- " * 200 + "x", "file.yaml:2: is nested deeper than 50 levels; write it in fewer levels"),
+        ("# " + "x" * MOST_BYTES, "file.yaml: is larger than 1 MB; split it, or remove what is not needed"),
+    ],
+    ids=["aliases", "itself", "itself-below", "merged", "one-line", "many-lines", "deep", "large"],
+)
+def test_a_file_beyond_the_bounds_is_refused_before_its_content_is_built(
+    text: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(*_: object) -> None:
+        raise AssertionError("no content is built from a refused file")
+
+    monkeypatch.setattr(yaml_file._Loader, "construct_document", build)
+    with pytest.raises(BadRequest) as refused:
+        parse(text, FILE)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_no_more_of_a_large_file_is_read_than_the_bound(tmp_path: Path) -> None:
+    file = tmp_path / "large.yaml"
+    with file.open("wb") as sparse:
+        sparse.truncate(1 << 40)
+    with pytest.raises(BadRequest, match="is larger than 1 MB"):
+        read(file)
+
+
+def test_aliases_within_the_bounds_are_read() -> None:
+    content = parse(aliases(3, 9), FILE).content
     assert isinstance(content, dict)
-    assert content["a"][0] is content["a"]
+    assert content["a3"][8][8] == ["text"] * 9
