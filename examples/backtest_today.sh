@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Which strategy to use on today's clouds: the replay behind the default, and how far its lead holds.
+# The backtest behind the default strategy for today's clouds, and how robust its lead is.
 set -euo pipefail
 if [ ! -d ../shared/data/availability ]; then
   echo "skipped: no records of real prices and availability in ../shared/data"

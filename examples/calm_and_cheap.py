@@ -1,6 +1,6 @@
-"""The library from a script: of the markets with at least 8 vCPUs, the cheapest per vCPU that was calm for a week.
+"""Uses the library from a script: the cheapest calm markets with at least 8 vCPUs, by price per vCPU.
 
-Calm means that a bid at the on-demand price would not have been exceeded.
+A market was calm if its price did not exceed on-demand for a week.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from pricing_data.stats import describe
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, to_usd
 
-library = Library(PriceStore(Path("no-such-folder")))  # nothing stored: the shipped, synthetic sample
+library = Library(PriceStore(Path("no-such-folder")))  # an empty store falls back to the synthetic sample
 choices = []
 for series in library.table(library.select(Selection("local", vcpus=(8, 1 << 30)))):
     week = describe(series.window(series.last - 7 * DAY, series.last), library.catalog)

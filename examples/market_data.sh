@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A tour of the market data: look at a market, take its history out, bring it in again, ask in SQL, draw it.
+# A tour of the market data: show a market, export its history, import it again, query it in SQL, plot it.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -10,7 +10,7 @@ step spotctl prices show local/sim-east/sim-east-b/r3.2xlarge
 step spotctl prices stats 'local/*/*/m4.*' --last 7d
 step spotctl prices export 'local/sim-west' --out "$folder/history.csv.gz"
 step spotctl prices import "$folder/history.csv.gz"
-step spotctl prices import "$folder/history.csv.gz" # twice equals once
+step spotctl prices import "$folder/history.csv.gz" # imports are idempotent
 step spotctl prices sql "select instance_type, round(avg(usd_per_hour), 4) as mean from prices group by 1 order by 2"
 step spotctl prices gaps local
 step spotctl prices plot 'local/sim-east/*/m4.*' --last 7d --out "$folder/prices.html"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Training that goes on: half of the machines are evicted with a warning, one is killed without, two join.
+# Training through evictions: half of the machines are evicted with a warning, one is killed without, two join.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -8,11 +8,11 @@ step() { printf '\n$ %s\n' "$*"; "$@"; }
 
 chaos="at clock 10 evict half warn 5s; at clock 20 kill 1; at clock 30 join 2"
 
-# Each machine is a process of this computer; the one that is killed is killed with SIGKILL.
+# Each machine is a process on this computer; `kill` sends SIGKILL.
 step spotctl train mf --nodes 1+3 --clocks 40 --deterministic --chaos "$chaos" --log "$folder/run.jsonl" \
   --plot "$folder/run.png"
 
-printf '\nLoss by clock, and what happened:\n'
+printf '\nLoss and events by clock:\n'
 python3 - "$folder/run.jsonl" <<'PYTHON'
 import json
 import sys
@@ -25,7 +25,7 @@ with open(sys.argv[1]) as log:
             print(f"{clock['clock']:5}  {nodes}  {loss:>7}  {'; '.join(clock['events'])}".rstrip())
 PYTHON
 
-printf '\nThe same without evictions, kill and join: the same model, to the last bit.\n'
+printf '\nThe same training without faults gives the same model, bit for bit.\n'
 step spotctl train mf --nodes 1+3 --clocks 40 --deterministic --log "$folder/calm.jsonl"
 python3 - "$folder/run.jsonl" "$folder/calm.jsonl" <<'PYTHON'
 import json
