@@ -16,6 +16,7 @@ from pathlib import Path
 from agileml.errors import AgileMLError
 from agileml.runtime.attach import join
 from agileml.runtime.node_process import REFUSED
+from agileml.runtime.rendezvous import FolderRendezvous
 
 SECRET_VARIABLE = "AGILEML_SECRET"  # noqa: S105 - the name under which a secret comes
 
@@ -35,7 +36,7 @@ def main(words: list[str]) -> int:
         secret = bytes.fromhex(os.environ.pop(SECRET_VARIABLE))
         # A machine that is a folder is known by the last two parts of its path.
         name = "-".join(Path(os.environ[given.name_in]).parts[-2:])
-        taken_in = join(given.folder, secret, name, reliable=given.reliable)
+        taken_in = join(FolderRendezvous(given.folder, secret), name, reliable=given.reliable)
     except AgileMLError as error:
         sys.stderr.write(f"{error}\n")
         return 1

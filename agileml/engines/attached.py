@@ -18,9 +18,9 @@ from agileml.params.declarations import Declarations
 from agileml.params.layout import Layout, Params
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.attach import publish
-from agileml.runtime.blob_store import Checkpoints
+from agileml.runtime.checkpoints import Checkpoints
 from agileml.runtime.controller_client import ControllerClient
-from agileml.runtime.mailbox import Rendezvous
+from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Clocks, model_of
 from agileml.trainer import initial_model, plan_of
 
@@ -39,8 +39,8 @@ class AttachedJob:
         self._plan = plan_of(trainer, trainer.shards())
         layout = Layout.cut(initial_model(trainer, job.settings.seed), job.settings.partitions)
         self._rule = CommitRule(layout, Declarations.of(trainer))
-        rendezvous = Rendezvous(folder, secret)
-        publish(node_role(job, self._plan, layout, Rendezvous(folder, b"")))
+        rendezvous = FolderRendezvous(folder, secret)
+        publish(node_role(job, self._plan, layout, FolderRendezvous(folder, b"")), rendezvous.blobs)
         self._role = controller_role(job, self._plan, rendezvous)
         self._restarts = 0
         self._client = ControllerClient(rendezvous, Clocks(listener, last_clock))
@@ -83,8 +83,8 @@ def kept(job: Job, folder: Path) -> tuple[int, Params] | None:
 
     Whoever ends a job early takes away with it what was done.
     """
-    checkpoints = Checkpoints(Rendezvous(folder, b"").checkpoints)
-    clocks = checkpoints.whole(job.settings.partitions)
+    checkpoints = Checkpoints(FolderRendezvous(folder, b"").blobs)
+    clocks = checkpoints.complete(job.settings.partitions)
     if not clocks:
         return None
     trainer = job.source.load()

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from pathlib import Path
 
 from agileml.errors import Refused
-from agileml.runtime.mailbox import Rendezvous
+from agileml.runtime.blob_store import BlobStore, UnreadableBlob
 from agileml.runtime.node_process import NodeProcess
+from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.role_specs import NodeRole
 
-ROLE_FILE = "node.role"
+_ROLE_BLOB = "node.role"
 
 
-def publish(role: NodeRole) -> None:
-    """Makes the role readable for the nodes that will join."""
-    path = role.rendezvous.folder / ROLE_FILE
-    part = path.with_suffix(".part")
-    part.write_bytes(pickle.dumps(role))
-    part.replace(path)
+def publish(role: NodeRole, blobs: BlobStore) -> None:
+    """Makes the role readable for the nodes that will join. It must not contain the secret."""
+    blobs.put(_ROLE_BLOB, [pickle.dumps(role)])
 
 
-def join(folder: Path, secret: bytes, name: str, *, reliable: bool) -> bool:
-    """Runs a node of the job until it is told to leave; False if the job did not admit it."""
-    path = folder / ROLE_FILE
+def join(rendezvous: Rendezvous, name: str, *, reliable: bool) -> bool:
+    """Runs a node of the job until it is told to leave; False if the job did not admit it.
+
+    Raises Refused if there is no job to join, or if the controller refuses this process.
+    """
     try:
-        role: NodeRole = pickle.loads(path.read_bytes())  # noqa: S301 - written by the job itself, in its own folder
-    except OSError as error:
-        raise Refused(f"{folder} holds no job to join: {error.strerror}") from error
-    rendezvous = Rendezvous(folder, secret)
+        content = b"".join(rendezvous.blobs.get(_ROLE_BLOB))
+    except UnreadableBlob as error:
+        raise Refused(f"no job to join: {error}") from error
+    role: NodeRole = pickle.loads(content)  # noqa: S301 - written by the job itself, in its own store
     return NodeProcess(replace(role, name=name, reliable=reliable, rendezvous=rendezvous)).run()

@@ -1,140 +1,128 @@
-"""Checkpoints on disk: one file per partition and clock, whole or not there, and known by its digest."""
+"""Named blobs that outlive the process that wrote them: the contract, and files of one computer as an implementation.
+
+What a job must not lose goes through a blob store: checkpoints, and the role that joining nodes read. A store of a
+cloud is one more class with these four methods that passes `tests/agileml/runtime/blob_store_suite.py`.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from collections import deque
-from collections.abc import Iterator
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
-from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-import numpy as np
-
-from agileml.errors import Unrecoverable
-from agileml.params.layout import State
-from agileml.protocol.actions import Save
-from agileml.protocol.messages import Tally, Version
+from agileml.errors import BadArgument, Unrecoverable
 
 DIGEST_BYTES = 32
+PIECE_BYTES = 1 << 20
+
+Piece = bytes | bytearray | memoryview
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
 
 
-class DamagedCheckpoint(Unrecoverable):
-    """A checkpoint is not what was written: it cannot be gone back to."""
+class UnreadableBlob(Unrecoverable):
+    """A blob is missing, or is not what was written under its name."""
 
 
-class Checkpoints:
-    """The checkpoints of a job.
+class BlobStore(Protocol):
+    """Blobs by name; a name is made of letters, digits and `._-`, with `/` between its parts.
 
-    A file holds the SHA-256 of what follows, a line of JSON (clock, tally, types and shapes), and the arrays' memory.
+    A blob is whole or absent: no reader sees one that is half written, and a writer that dies leaves the blob as it
+    was. When two processes write the same name, the last one wins. Safe to use from any thread and process.
     """
+
+    def put(self, name: str, pieces: Iterable[Piece]) -> None:
+        """Writes the pieces one after another as one blob, in place of any earlier one.
+
+        The blob survives a crash of the machine once this returns. Raises OSError if it cannot be written, and
+        whatever `pieces` raises; the earlier blob then stays.
+        """
+        ...
+
+    def get(self, name: str) -> Iterator[bytes]:
+        """The blob's content, in pieces of at most PIECE_BYTES.
+
+        Raises UnreadableBlob if the blob is missing or damaged. Damage may be noticed only after the last piece, so
+        a caller must not act on the content before the iterator has ended.
+        """
+        ...
+
+    def list(self, prefix: str = "") -> list[str]:
+        """Names that begin with `prefix`, sorted. A blob that is being written is not among them."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Removes a blob; does nothing if there is none."""
+        ...
+
+
+class FileBlobStore:
+    """Blobs as files of a folder. Each file begins with the SHA-256 of what follows."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def save(self, partition: int, version: Version) -> None:
-        """Writes a version; a crash leaves the whole file or none."""
-        self._folder.mkdir(exist_ok=True)
-        pieces = [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in version.state]
-        head = {
-            "clock": version.clock,
-            "chunks": version.tally.chunks,
-            "fingerprint": version.tally.fingerprint,
-            "arrays": [(array.dtype.str, array.shape) for array in version.state],
-        }
-        line = json.dumps(head).encode() + b"\n"
-        digest = sha256(line)
-        for piece in pieces:
-            digest.update(piece)
-        path = self._path(partition, version.clock)
-        # Two nodes may write the same version, one of which was given up and does not know it yet.
-        part = path.with_suffix(f".{os.getpid()}.part")
-        with part.open("wb") as file:
-            file.write(digest.digest() + line)
-            for piece in pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        _sync_folder(self._folder)
-
-    def load(self, partition: int, clock: int) -> Version:
-        """Reads a version back; what is damaged or missing is refused."""
-        path = self._path(partition, clock)
+    def put(self, name: str, pieces: Iterable[Piece]) -> None:
+        """Writes to a temporary file next to the blob and renames it."""
+        path = self._path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # A name of its own: two processes may write the same blob, one of which was declared lost but still runs.
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            content = path.read_bytes()
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(bytes(DIGEST_BYTES))
+                digest = sha256()
+                for piece in pieces:
+                    digest.update(piece)
+                    file.write(piece)
+                file.seek(0)
+                file.write(digest.digest())
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+    def get(self, name: str) -> Iterator[bytes]:
+        """Reads the file piece by piece, and compares its digest at the end."""
+        path = self._path(name)
+        try:
+            with path.open("rb") as file:
+                expected, digest = file.read(DIGEST_BYTES), sha256()
+                while piece := file.read(PIECE_BYTES):
+                    digest.update(piece)
+                    yield piece
         except OSError as error:
-            raise DamagedCheckpoint(f"checkpoint {path} cannot be read: {error.strerror}") from error
-        rest = memoryview(content)[DIGEST_BYTES:]
-        if sha256(rest).digest() != content[:DIGEST_BYTES]:
-            raise DamagedCheckpoint(f"checkpoint {path} is damaged: its digest is not that of what it holds")
-        end = content.index(b"\n", DIGEST_BYTES)
-        head = json.loads(content[DIGEST_BYTES:end])
-        if head["clock"] != clock:
-            raise DamagedCheckpoint(f"checkpoint {path} holds clock {head['clock']}, not {clock}")
-        tally = Tally(head["chunks"], head["fingerprint"])
-        return Version(clock, tally, _state(head["arrays"], memoryview(content)[end + 1 :]))
+            raise UnreadableBlob(f"{path} cannot be read: {error.strerror}") from error
+        if digest.digest() != expected:
+            raise UnreadableBlob(f"{path} is damaged: its content does not match its digest")
 
-    def whole(self, partitions: int) -> list[int]:
-        """The clocks of which every partition has a file, newest first."""
-        found = [set(self._clocks(partition)) for partition in range(partitions)]
-        return sorted(set.intersection(*found), reverse=True)
+    def list(self, prefix: str = "") -> list[str]:
+        """Walks the part of the folder that the prefix names."""
+        start = self._folder / prefix.rpartition("/")[0]
+        names = (path.relative_to(self._folder).as_posix() for path in start.rglob("*") if path.is_file())
+        return sorted(name for name in names if name.startswith(prefix) and _NAME.fullmatch(name))
 
-    def forget_before(self, clock: int) -> None:
-        """Removes what is older than this clock."""
-        for path in self._folder.glob("p*-c*.checkpoint"):
-            if int(path.stem.partition("-c")[2]) < clock:
-                with contextlib.suppress(FileNotFoundError):
-                    path.unlink()
+    def delete(self, name: str) -> None:
+        """Removes the file."""
+        with contextlib.suppress(FileNotFoundError):
+            self._path(name).unlink()
 
-    def _clocks(self, partition: int) -> Iterator[int]:
-        for path in self._folder.glob(f"p{partition}-c*.checkpoint"):
-            yield int(path.stem.partition("-c")[2])
-
-    def _path(self, partition: int, clock: int) -> Path:
-        return self._folder / f"p{partition}-c{clock}.checkpoint"
-
-
-class Backlog:
-    """What is to be written, one version at a time, where disks are slower than the job.
-
-    A clock that was begun with is written to its end, so that there is a checkpoint at all; of those that wait behind
-    it only the latest is of use.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: deque[Save] = deque()
-        self._clock: int | None = None
-
-    def add(self, save: Save) -> None:
-        """To be written in its turn."""
-        kept = (self._clock, save.version.clock)
-        self._waiting = deque(one for one in self._waiting if one.version.clock in kept)
-        self._waiting.append(save)
-
-    def next(self) -> Save | None:
-        """The next one, which is to be written now."""
-        save = self._waiting.popleft() if self._waiting else None
-        self._clock = save.version.clock if save else None
-        return save
-
-
-def _state(table: list[tuple[str, list[int]]], body: memoryview) -> State:
-    state: State = []
-    offset = 0
-    for code, shape in table:
-        dtype: np.dtype[Any] = np.dtype(code)
-        count = prod(shape)
-        state.append(np.frombuffer(body, dtype, count, offset).reshape(shape).copy())
-        offset += count * dtype.itemsize
-    return state
+    def _path(self, name: str) -> Path:
+        if not _NAME.fullmatch(name):
+            raise BadArgument(f"blob name {name!r}: use letters, digits and ._- with / between the parts")
+        return self._folder / name
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes a rename outlive a crash of the machine."""
+    """Makes a rename survive a crash of the machine."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -10,7 +10,8 @@ from agileml.core.events import Failed, Iteration, Lost
 from agileml.errors import AgileMLError
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Version, Warned
-from agileml.runtime.mailbox import PROVIDER, Again, Ended, Envelope, Heard, Lifeline, Mailbox, ModelPart, Rendezvous
+from agileml.runtime.mailbox import PROVIDER, Again, Ended, Envelope, Heard, Lifeline, Mailbox, ModelPart
+from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import Clocks
 
 GONE = "its machine is gone"

@@ -25,7 +25,7 @@ from agileml.errors import AgileMLError
 from agileml.policies.report import Clocked
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Warned
-from agileml.runtime.blob_store import Checkpoints
+from agileml.runtime.checkpoints import Checkpoints
 from agileml.runtime.mailbox import PROVIDER, Again, Ended, Envelope, Heard, Mailbox, ModelPart
 from agileml.runtime.role_specs import ControllerRole
 from agileml.stopping import Observation
@@ -130,8 +130,8 @@ class ControllerProcess:
     def __init__(self, role: ControllerRole) -> None:
         self._role = role
         self._mailbox = Mailbox(role.rendezvous, CONTROLLER)
-        self._checkpoints = Checkpoints(role.rendezvous.checkpoints)
-        self._memory = Memory(role.rendezvous.folder / "controller.jsonl")
+        self._checkpoints = Checkpoints(role.rendezvous.blobs)
+        self._memory = Memory(role.memory)
         self._tick_every = role.heartbeat_timeout / TICKS
         self._next_tick = time.monotonic()
         self._checkpoint = -1
@@ -229,4 +229,4 @@ class ControllerProcess:
         before, latest = self._checkpoint, self._controller.checkpoint
         if latest > before:
             self._checkpoint = latest
-            self._checkpoints.forget_before(before)
+            self._checkpoints.delete_before(before)

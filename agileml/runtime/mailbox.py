@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, is_dataclass
-from pathlib import Path
+from dataclasses import dataclass, is_dataclass
 
 from agileml.core.events import Failed, Iteration
 from agileml.core.events import Lost as MachineLost
 from agileml.protocol import messages
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Version
+from agileml.runtime.rendezvous import Rendezvous
 from agileml.transport import (
     BadMessage,
     Connected,
@@ -24,7 +24,6 @@ from agileml.transport import (
     Received,
     Rejected,
     Settings,
-    UnixAddress,
 )
 from agileml.transport.codec import Codec
 
@@ -75,23 +74,6 @@ class Envelope:
 
     sender: str
     message: object
-
-
-@dataclass(frozen=True, slots=True)
-class Rendezvous:
-    """Where the processes of a job find each other, and the secret by which they know each other."""
-
-    folder: Path
-    secret: bytes = field(repr=False)
-
-    def address(self, name: str) -> UnixAddress:
-        """Where a process listens."""
-        return UnixAddress(str(self.folder / f"{name}.sock"))
-
-    @property
-    def checkpoints(self) -> Path:
-        """Where reliable nodes keep what outlives them."""
-        return self.folder / "checkpoints"
 
 
 class Mailbox:

@@ -15,7 +15,7 @@ from agileml.errors import AgileMLError
 from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send
 from agileml.protocol.messages import Broken, Heartbeat, Hello, Leave, Ready
 from agileml.roles.node import Node
-from agileml.runtime.blob_store import Backlog, Checkpoints
+from agileml.runtime.checkpoints import CheckpointQueue, Checkpoints
 from agileml.runtime.mailbox import Envelope, Lifeline, Mailbox
 from agileml.runtime.role_specs import NodeRole
 
@@ -44,10 +44,10 @@ class NodeProcess:
         self._code = role.source.code()
         self._mailbox = Mailbox(role.rendezvous, role.name)
         self._lifeline = Lifeline(self._mailbox)
-        self._checkpoints = Checkpoints(role.rendezvous.checkpoints)
+        self._checkpoints = Checkpoints(role.rendezvous.blobs)
         self._compute = ThreadPoolExecutor(1, "compute")
         self._disk = ThreadPoolExecutor(1, "disk")
-        self._backlog, self._writes = Backlog(), False
+        self._checkpoint_queue, self._writes = CheckpointQueue(), False
         self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._node: Node | None = None
         self._beat_every = role.heartbeat_timeout / HEARTBEATS
@@ -128,7 +128,7 @@ class NodeProcess:
             case Compute():
                 self._later(self._compute, partial(node.chunk_runner.run, action), node.computed)
             case Save():
-                self._backlog.add(action)
+                self._checkpoint_queue.add(action)
                 if not self._writes:
                     self._write_next(node)
             case Fetch():
@@ -136,7 +136,7 @@ class NodeProcess:
                 self._later(self._disk, fetch, lambda version: node.fetched(action.epoch, action.partition, version))
 
     def _write_next(self, node: Node) -> None:
-        save = self._backlog.next()
+        save = self._checkpoint_queue.next()
         self._writes = save is not None
         if save is not None:
             self._later(self._disk, partial(self._write, save), partial(self._written, node, save))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.work import Plan
 from agileml.params.layout import Layout
 from agileml.policies.stage import StagePolicy, Thresholds
 from agileml.roles.node import JobSettings
-from agileml.runtime.mailbox import Rendezvous
+from agileml.runtime.rendezvous import Rendezvous
 from agileml.stopping import Stopping
 
 
@@ -29,9 +30,10 @@ class NodeRole:
 
 @dataclass(frozen=True, slots=True)
 class ControllerRole:
-    """The job's controller."""
+    """The job's controller. `memory` is the file from which a restarted controller resumes."""
 
     rendezvous: Rendezvous
+    memory: Path
     plan: Plan
     partitions: int
     code: str

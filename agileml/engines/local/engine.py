@@ -14,7 +14,7 @@ from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.layout import Layout
 from agileml.runtime.controller_client import Result
-from agileml.runtime.mailbox import Rendezvous
+from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import counted, model_of
 from agileml.runtime.role_specs import ControllerRole, NodeRole
 from agileml.trainer import initial_model, plan_of
@@ -35,7 +35,7 @@ class LocalEngine:
         plan = plan_of(trainer, trainer.shards())
         layout = Layout.cut(initial_model(trainer, job.settings.seed), job.settings.partitions)
         with Machines() as machines:
-            rendezvous = Rendezvous(machines.folder, secrets.token_bytes(SECRET_BYTES))
+            rendezvous = FolderRendezvous(machines.folder, secrets.token_bytes(SECRET_BYTES))
             provider = JobRunner(
                 machines,
                 controller_role(job, plan, rendezvous),
@@ -47,10 +47,11 @@ class LocalEngine:
         return trained(result, plan, CommitRule(layout, Declarations.of(trainer)))
 
 
-def controller_role(job: Job, plan: Plan, rendezvous: Rendezvous) -> ControllerRole:
+def controller_role(job: Job, plan: Plan, rendezvous: FolderRendezvous) -> ControllerRole:
     """What a job's controller is told."""
     return ControllerRole(
         rendezvous,
+        rendezvous.folder / "controller.jsonl",
         plan,
         job.settings.partitions,
         job.source.code(),
@@ -64,7 +65,7 @@ def controller_role(job: Job, plan: Plan, rendezvous: Rendezvous) -> ControllerR
     )
 
 
-def node_role(job: Job, plan: Plan, layout: Layout, rendezvous: Rendezvous) -> NodeRole:
+def node_role(job: Job, plan: Plan, layout: Layout, rendezvous: FolderRendezvous) -> NodeRole:
     """What each of a job's nodes is told, but for its name and kind."""
     return NodeRole("", False, rendezvous, job.source, plan, layout, job.settings, job.heartbeat_timeout)
 

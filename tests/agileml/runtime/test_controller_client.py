@@ -14,14 +14,15 @@ from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Warned
 from agileml.runtime import controller_client
 from agileml.runtime.controller_client import ControllerClient
-from agileml.runtime.mailbox import PROVIDER, Again, Envelope, Heard, Mailbox, Rendezvous
+from agileml.runtime.mailbox import PROVIDER, Again, Envelope, Heard, Mailbox
+from agileml.runtime.rendezvous import FolderRendezvous, Rendezvous
 from agileml.runtime.results import Clocks
 
 
 @pytest.fixture
 def rendezvous() -> Iterator[Rendezvous]:
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
-        yield Rendezvous(Path(folder), b"0123456789abcdef0123456789abcdef")
+        yield FolderRendezvous(Path(folder), b"0123456789abcdef0123456789abcdef")
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ import pytest
 from agileml.params.deltas import RowDelta
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Entry, Heartbeat, Leave, Part, Push
-from agileml.runtime.mailbox import PROVIDER, Envelope, Lifeline, Mailbox, Rendezvous
+from agileml.runtime.mailbox import PROVIDER, Envelope, Lifeline, Mailbox
+from agileml.runtime.rendezvous import FolderRendezvous, Rendezvous
 from agileml.transport import Connected, Endpoint, Identity, Lost, Rejected, Settings
 
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -22,7 +23,7 @@ SECRET = b"0123456789abcdef0123456789abcdef"
 @pytest.fixture
 def rendezvous() -> Iterator[Rendezvous]:
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
-        yield Rendezvous(Path(folder), SECRET)
+        yield FolderRendezvous(Path(folder), SECRET)
 
 
 @pytest.fixture

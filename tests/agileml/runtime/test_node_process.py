@@ -20,8 +20,9 @@ from agileml.params.layout import Layout, Params
 from agileml.protocol.actions import CONTROLLER, Action
 from agileml.protocol.messages import Heartbeat, Hello, Leave, Limit, Ready, Recover, Saved, Stable, Table, WorkDone
 from agileml.roles.node import JobSettings, Node
-from agileml.runtime.mailbox import Envelope, Mailbox, Rendezvous
+from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.node_process import NodeProcess
+from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.stopping import Stopping
 from agileml.trainer import plan_of
 from tests.agileml.toys import Scripted
@@ -66,7 +67,7 @@ class Gated(Scripted):
 class Played:
     """A node in a thread, and the controller's mailbox."""
 
-    def __init__(self, rendezvous: Rendezvous, gates: Path) -> None:
+    def __init__(self, rendezvous: FolderRendezvous, gates: Path) -> None:
         self.mailbox = Mailbox(rendezvous, CONTROLLER)
         self.mailbox.open()
         trainer = Gated(str(gates))
@@ -95,7 +96,7 @@ class Played:
 def played(tmp_path: Path) -> Iterator[Played]:
     interval = sys.getswitchinterval()
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
-        one = Played(Rendezvous(Path(folder), b"0123456789abcdef0123456789abcdef"), tmp_path)
+        one = Played(FolderRendezvous(Path(folder), b"0123456789abcdef0123456789abcdef"), tmp_path)
         yield one
         for gate in ("init", "load"):
             (tmp_path / gate).touch()

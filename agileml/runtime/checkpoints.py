@@ -1,0 +1,122 @@
+"""A job's checkpoints: one blob for each partition and clock."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from agileml.errors import Unrecoverable
+from agileml.params.layout import State
+from agileml.protocol.actions import Save
+from agileml.protocol.messages import Tally, Version
+from agileml.runtime.blob_store import BlobStore, Piece
+
+_PREFIX = "checkpoints/"
+_NAME = re.compile(rf"{_PREFIX}p(\d+)-c(\d+)\.checkpoint")
+
+
+class DamagedCheckpoint(Unrecoverable):
+    """A checkpoint does not hold what its name says."""
+
+
+class Checkpoints:
+    """The checkpoints of a job in a blob store.
+
+    A blob holds a line of JSON (clock, tally, dtypes and shapes), and then the arrays' memory.
+    """
+
+    def __init__(self, blobs: BlobStore) -> None:
+        self._blobs = blobs
+
+    def save(self, partition: int, version: Version) -> None:
+        """Writes a version. Raises OSError if it cannot be written; an older checkpoint then stays."""
+        self._blobs.put(_blob_name(partition, version.clock), _pieces(version))
+
+    def load(self, partition: int, clock: int) -> Version:
+        """Reads a version back. Raises Unrecoverable if it is missing or damaged."""
+        name = _blob_name(partition, clock)
+        content = bytearray()
+        for piece in self._blobs.get(name):
+            content += piece
+        end = content.index(b"\n")
+        header = json.loads(content[:end])
+        if header["clock"] != clock:
+            raise DamagedCheckpoint(f"checkpoint {name} holds clock {header['clock']}, not {clock}")
+        tally = Tally(header["chunks"], header["fingerprint"])
+        return Version(clock, tally, _state(header["arrays"], memoryview(content)[end + 1 :]))
+
+    def complete(self, partitions: int) -> list[int]:
+        """The clocks for which every partition has a checkpoint, newest first."""
+        clocks: list[set[int]] = [set() for _ in range(partitions)]
+        for partition, clock in self._present():
+            if partition < partitions:
+                clocks[partition].add(clock)
+        return sorted(set.intersection(*clocks), reverse=True)
+
+    def delete_before(self, clock: int) -> None:
+        """Deletes checkpoints of earlier clocks."""
+        for partition, found in self._present():
+            if found < clock:
+                self._blobs.delete(_blob_name(partition, found))
+
+    def _present(self) -> Iterator[tuple[int, int]]:
+        for name in self._blobs.list(_PREFIX):
+            if match := _NAME.fullmatch(name):
+                yield int(match[1]), int(match[2])
+
+
+class CheckpointQueue:
+    """Checkpoints waiting to be written one at a time, when the disk is slower than the job.
+
+    All partitions of a clock that has been started are written, so that one complete checkpoint comes about; of the
+    clocks waiting behind it only the latest is kept.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Save] = deque()
+        self._clock: int | None = None
+
+    def add(self, save: Save) -> None:
+        """Queues a version; drops waiting ones that it makes obsolete."""
+        current = (self._clock, save.version.clock)
+        self._waiting = deque(one for one in self._waiting if one.version.clock in current)
+        self._waiting.append(save)
+
+    def next(self) -> Save | None:
+        """The version to write now; None if the queue is empty."""
+        save = self._waiting.popleft() if self._waiting else None
+        self._clock = save.version.clock if save else None
+        return save
+
+
+def _blob_name(partition: int, clock: int) -> str:
+    return f"{_PREFIX}p{partition}-c{clock}.checkpoint"
+
+
+def _pieces(version: Version) -> Iterator[Piece]:
+    header = {
+        "clock": version.clock,
+        "chunks": version.tally.chunks,
+        "fingerprint": version.tally.fingerprint,
+        "arrays": [(array.dtype.str, array.shape) for array in version.state],
+    }
+    yield json.dumps(header).encode() + b"\n"
+    for array in version.state:
+        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _state(table: list[tuple[str, list[int]]], body: memoryview) -> State:
+    state: State = []
+    offset = 0
+    for code, shape in table:
+        dtype: np.dtype[Any] = np.dtype(code)
+        count = prod(shape)
+        state.append(np.frombuffer(body, dtype, count, offset).reshape(shape).copy())
+        offset += count * dtype.itemsize
+    return state
