@@ -1,4 +1,4 @@
-"""Paired differences between schemes as a table and as JSON."""
+"""Paired differences between strategies as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rich.table import Table
 from bidbrain.backtest.robustness import Difference, Interval
 
 
-def table(found: Sequence[Difference]) -> Table:
-    """One row for each variant, scheme and length of job."""
-    shown = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("variant", "scheme", "hours", "jobs", "cost, points", "95%", "run time", "95%"):
-        shown.add_column(name, justify="left" if name in ("variant", "scheme") else "right", no_wrap=True)
-    for one in found:
+def table(differences: Sequence[Difference]) -> Table:
+    """One row per variant, strategy and job length."""
+    rows = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("variant", "strategy", "hours", "jobs", "cost, points", "95%", "run time", "95%"):
+        rows.add_column(name, justify="left" if name in ("variant", "strategy") else "right", no_wrap=True)
+    for one in differences:
         jobs = f"{one.jobs} (+{one.unpaired} unpaired)" if one.unpaired else f"{one.jobs}"
-        shown.add_row(
-            one.variant, one.scheme, f"{one.hours:g}", jobs, *_told(one.cost, ".2f"), *_told(one.runtime, ".3f")
+        rows.add_row(
+            one.variant, one.scheme, f"{one.hours:g}", jobs, *_cells(one.cost, ".2f"), *_cells(one.runtime, ".3f")
         )
-    return shown
+    return rows
 
 
-def answer(found: Sequence[Difference], wall_seconds: float) -> dict[str, Any]:
-    """What `--json` prints; what is not known is null."""
+def answer(differences: Sequence[Difference], wall_seconds: float) -> dict[str, Any]:
+    """The JSON of `--json`; unknown values are null."""
     rows = [
         {
             **{name: value for name, value in asdict(one).items() if name not in ("cost", "runtime")},
@@ -37,12 +37,12 @@ def answer(found: Sequence[Difference], wall_seconds: float) -> dict[str, Any]:
             "runtime_low": one.runtime.low,
             "runtime_high": one.runtime.high,
         }
-        for one in found
+        for one in differences
     ]
     return {"differences": rows, "wall_seconds": wall_seconds}
 
 
-def _told(interval: Interval, spec: str) -> tuple[str, str]:
+def _cells(interval: Interval, spec: str) -> tuple[str, str]:
     if not isfinite(interval.mean):
         return "-", "-"
     ends = "-" if interval.low is None else f"[{interval.low:+{spec}}, {interval.high:+{spec}}]"

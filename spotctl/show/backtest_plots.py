@@ -1,4 +1,4 @@
-"""A backtest as pictures: what schemes cost and how long they took, where machine-hours went, one job over time."""
+"""Plots of a backtest: cost and run time by strategy, where machine-hours went, and one job over time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SPOT, _ON_DEMAND, _FREE, _EVICTED = "#1f6feb", "#57606a", "#2da44e", "#1f2328"
 
 
 def write(folder: Path, scenario: Scenario, results: Sequence[JobResult], summaries: Sequence[Summary]) -> None:
-    """`jobs.csv` with a row per job, and the paper's figures: costs, run times, machine-hours, and one footprint."""
+    """Writes `jobs.csv` with a row per job, and plots of costs, run times, machine-hours and one footprint."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         backtest_tables.write_jobs(folder / "jobs.csv", results)
@@ -48,7 +48,7 @@ def _bars(path: Path, hours: float, summaries: Sequence[Summary]) -> None:
     names = [one.scheme for one in summaries]
     for axes, values, label in (
         (cost, [one.cost_pct for one in summaries], "cost, % of on-demand"),
-        (time, [one.runtime_ratio for one in summaries], "run time, share of the baseline's"),
+        (time, [one.runtime_ratio for one in summaries], "run time / baseline run time"),
     ):
         bars = axes.barh(names, values, color=_SPOT)
         axes.bar_label(bars, fmt="%.1f" if axes is cost else "%.2f", padding=3)
@@ -77,10 +77,10 @@ def _breakdown(path: Path, hours: float, summaries: Sequence[Summary]) -> None:
 
 
 def _footprint(path: Path, scenario: Scenario, results: Sequence[JobResult]) -> None:
-    """What was held over time by every scheme that rents on the spot market, for one ordinary job."""
-    told = _ordinary(results)
-    schemes = dict.fromkeys(one.scheme for one in results if one.spot_hours + one.free_hours > 0)
-    runs = {name: run_of(scenario, name, told.zone, told.hours, told.start) for name in schemes}
+    """The machines of every strategy that rents spot machines over time, for one typical job."""
+    job = _typical(results)
+    strategies = dict.fromkeys(one.scheme for one in results if one.spot_hours + one.free_hours > 0)
+    runs = {name: run_of(scenario, name, job.zone, job.hours, job.start) for name in strategies}
     if not runs:
         return
     tenures = [tenure for run in runs.values() for tenure in run.tenures]
@@ -92,8 +92,8 @@ def _footprint(path: Path, scenario: Scenario, results: Sequence[JobResult]) -> 
         _held_over_time(axes, run, colors)
         axes.set_title(name, loc="left", fontsize=9)
     panels[-1].set_xlabel("hours since the start")
-    figure.supylabel("work per hour held (vCPUs)", fontsize=9)
-    figure.suptitle(f"{told.hours:g} hours of work in {told.zone} from {format_time(_minute(told.start))}", fontsize=11)
+    figure.supylabel("capacity held (vCPUs)", fontsize=9)
+    figure.suptitle(f"{job.hours:g} hours of work in {job.zone} from {format_time(_minute(job.start))}", fontsize=11)
     markets = [Patch(color=color, label=label) for label, color in colors.items()]
     evicted = Line2D([], [], linestyle="", marker="^", color=_EVICTED, label="eviction")
     figure.legend(handles=[*markets, evicted], loc="outside lower center", ncols=4, frameon=False, fontsize=8)
@@ -107,8 +107,8 @@ def _minute(moment: int) -> int:
     return moment // MINUTE * MINUTE
 
 
-def _ordinary(results: Sequence[JobResult]) -> JobResult:
-    """The job with the median cost over all schemes but the bound."""
+def _typical(results: Sequence[JobResult]) -> JobResult:
+    """The job whose cost, summed over all strategies but the bound, is the median."""
     costs: dict[tuple[str, int], list[float]] = {}
     for one in results:
         if one.scheme != BOUND:
@@ -130,7 +130,7 @@ def _held_over_time(axes: Axes, run: Run, colors: dict[str, str]) -> None:
 
 
 def _levels(edges: np.typing.NDArray[np.int64], tenures: Iterable[Tenure]) -> np.typing.NDArray[np.float64]:
-    """Work per hour that is held from each edge on."""
+    """Capacity (work per hour) held from each edge on."""
     levels = np.zeros(edges.size)
     for one in tenures:
         levels[(edges >= one.start) & (edges < one.end)] += one.rent.machines * one.rent.offer.nu

@@ -1,4 +1,4 @@
-"""Results of a backtest as a table, as JSON and as CSV."""
+"""Results of a backtest as a table, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pricing_data.units import format_time
 
 
 def table(summaries: Sequence[Summary]) -> Table:
-    """One row for each scheme and length of job."""
-    found = Table(box=None, header_style="bold", pad_edge=False)
+    """One row per strategy and job length."""
+    rows = Table(box=None, header_style="bold", pad_edge=False)
     for i, name in enumerate(
-        ("scheme", "hours", "cost %", "p50", "p95", "run time", "evictions", "free %", "unfinished")
+        ("strategy", "hours", "cost %", "p50", "p95", "run time", "evictions", "free %", "unfinished")
     ):
-        found.add_column(name, justify="right" if i else "left", no_wrap=True)
+        rows.add_column(name, justify="right" if i else "left", no_wrap=True)
     for one in summaries:
-        found.add_row(
+        rows.add_row(
             one.scheme,
             f"{one.hours:g}",
             f"{one.cost_pct:.1f}",
@@ -35,18 +35,18 @@ def table(summaries: Sequence[Summary]) -> Table:
             f"{one.free_pct:.1f}",
             str(one.unfinished),
         )
-    return found
+    return rows
 
 
 def choice(summaries: Sequence[Summary], billing: str) -> str:
-    """What to use by these results, and what is used where nobody says."""
+    """The cheapest strategy in these results, and the default under this billing rule."""
     best, default = cheapest(summaries), default_for(billing)
-    found = f"cheapest in the baseline's time: {best}" if best else "no scheme finishes all in the baseline's time"
-    return f"{found}; the default under {billing} is {default.name}: {default.reason}"
+    first = f"cheapest strategy as fast as the baseline: {best}" if best else "no strategy is as fast as the baseline"
+    return f"{first}; default for {billing} billing: {default.name} ({default.reason})"
 
 
 def answer(summaries: Sequence[Summary], billing: str, wall_seconds: float) -> dict[str, Any]:
-    """What `--json` prints; where no job was finished, its figures are null."""
+    """The JSON of `--json`; figures are null where no job finished."""
     rows = [
         {
             name: None if isinstance(value, float) and not isfinite(value) else value

@@ -1,4 +1,4 @@
-"""Eviction estimates as pictures: the curve over bids, and predictions against what came."""
+"""Plots of eviction estimates: probability by bid, and predicted against observed frequencies."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _ESTIMATE, _HISTORY, _GRID = "#1f6feb", "#57606a", 0.25
 
 
 def check(path: Path) -> None:
-    """Whether the name says a format; asked before the work, not after."""
+    """Rejects a file name with an unknown suffix before any work is done."""
     if path.suffix.lower() not in SUFFIXES:
-        raise BadRequest(f"plot to {path}: the name must end with one of {', '.join(SUFFIXES)}")
+        raise BadRequest(f"plot to {path}: the name must end with {' or '.join(SUFFIXES)}")
 
 
 def draw_curve(curve: Sequence[Answer], path: Path) -> None:
-    """Probability with its interval, the historical share, and below them the median time to eviction."""
+    """Probability with its interval and the historical share, above the median time to eviction."""
     figure = Figure(figsize=(8, 6.5), layout="constrained")
     chances, times = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     deltas = [one.bid.delta / NANOS_PER_DOLLAR for one in curve if isinstance(one.bid, Above)]
@@ -54,7 +54,7 @@ def draw_curve(curve: Sequence[Answer], path: Path) -> None:
 
 
 def draw_reliability(scored: Mapping[str, Calibration], path: Path) -> None:
-    """For each bid, what was predicted against what came; points on the diagonal are right."""
+    """Predicted against observed frequency for each bid; a perfect prediction lies on the diagonal."""
     figure = Figure(figsize=(4.2 * len(scored), 4.4), layout="constrained")
     panels = figure.subplots(1, len(scored), squeeze=False)[0]
     for axes, (bid, one) in zip(panels, scored.items(), strict=True):
@@ -64,9 +64,9 @@ def draw_reliability(scored: Mapping[str, Calibration], path: Path) -> None:
         axes.plot(*_points(one), color=_ESTIMATE, linewidth=1)
         axes.scatter(*_points(one), s=[20 + 120 * band.starts / largest for band in one.reliability], color=_ESTIMATE)
         axes.set_xlabel("predicted")
-        axes.set_ylabel("observed share crossed")
+        axes.set_ylabel("observed share of crossings")
         title = bid if bid == "on-demand" else f"price + \\${bid}"
-        axes.set_title(f"bid {title}: Brier {one.against_own.skill:.1%} below own share", loc="left", fontsize=9)
+        axes.set_title(f"bid {title}: Brier {one.against_own.skill:.1%} better than own share", loc="left", fontsize=9)
     _finish(figure, tuple(panels), path)
 
 

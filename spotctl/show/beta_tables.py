@@ -15,22 +15,22 @@ from spotctl.show.terminal import market_name
 
 
 def chance(share: float) -> str:
-    """A probability in percent, with the digits that a small one needs."""
+    """A probability in percent; small ones get two significant digits."""
     return f"{share:.1%}" if share >= 0.0995 else f"{100 * share:.2g}%"
 
 
 def estimate(one: Answer) -> Group:
-    """One estimate: how likely, how sure, how soon, and on what it rests."""
-    found = one.estimate
-    seconds = found.median_seconds_to_eviction
+    """One estimate: its probability, interval, median time to eviction, and basis."""
+    estimated = one.estimate
+    seconds = estimated.median_seconds_to_eviction
     rows = [
-        ("eviction", f"{chance(found.probability)} within {age(one.window / 1e6)} of {format_time(one.at)}"),
-        ("95% interval", f"{chance(found.low)} to {chance(found.high)}"),
-        ("at a bid of", str(one.bid)),
-        ("historical", f"{chance(one.historical_share)} of all starts were crossed so far"),
-        ("if evicted", "never so far" if seconds is None else f"after {age(seconds)} in the median"),
-        ("worth", f"{found.observations:,.0f} independent windows of watching"),
-        ("basis", found.basis),
+        ("eviction", f"{chance(estimated.probability)} within {age(one.window / 1e6)} of {format_time(one.at)}"),
+        ("95% interval", f"{chance(estimated.low)} to {chance(estimated.high)}"),
+        ("bid", str(one.bid)),
+        ("historical", f"{chance(one.historical_share)} of past starts were evicted within that time"),
+        ("if evicted", "no eviction so far" if seconds is None else f"after {age(seconds)} (median)"),
+        ("sample size", f"{estimated.observations:,.0f} independent windows"),
+        ("basis", estimated.basis),
     ]
     table = Table.grid(padding=(0, 2))
     for name, value in rows:
@@ -39,7 +39,7 @@ def estimate(one: Answer) -> Group:
 
 
 def calibrations(scored: Mapping[str, Calibration]) -> Group:
-    """The scores of several bids, and in a line each what follows from them."""
+    """The scores of several bids as a table, and a verdict on each."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     columns = (
         "bid above price",
@@ -48,8 +48,8 @@ def calibrations(scored: Mapping[str, Calibration]) -> Group:
         "Brier",
         "own share",
         "pooled share",
-        "below own",
-        "below pooled",
+        "vs own",
+        "vs pooled",
     )
     for i, name in enumerate(columns):
         table.add_column(name, justify="right" if i else "left", no_wrap=True)
@@ -67,6 +67,6 @@ def _skill(skill: Skill) -> str:
 def _verdict(one: Calibration) -> str:
     relied = ", ".join(f"{method} at {count}" for method, count in one.methods.items() if count)
     if not one.crossed:
-        return "no bid was crossed, and all predict that"
-    verdict = "beats both plain shares" if one.beats_both else "does not beat both plain shares beyond chance"
-    return f"{verdict}; of {one.origins} origins relied on {relied}"
+        return "no bid was crossed, and every method predicts that"
+    verdict = "better than" if one.beats_both else "not significantly better than"
+    return f"{verdict} both constant shares; methods used at {one.origins} origins: {relied}"

@@ -1,4 +1,4 @@
-"""The deadline replay as pictures: what each scheme paid by slack, and one job's machines over time."""
+"""Plots of the deadline replay: cost by slack and strategy, and the machines of one job over time."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _COLORS = {"greedy": "#8c959f", "uniform-progress": "#57606a", "deadline": _SPOT
 
 def write(
     folder: Path,
-    asked: Question,
+    question: Question,
     jobs: Jobs,
     outcomes: Mapping[str, Outcome],
     summaries: Sequence[DeadlineSummary],
 ) -> None:
-    """`cost_by_slack.png` and `one_replay.png` in a folder, which is made if need be."""
+    """Writes `cost_by_slack.png` and `one_replay.png`; creates the folder if needed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _costs(summaries).savefig(folder / "cost_by_slack.png", dpi=150)
-        _timeline(asked, jobs, _telling_job(jobs, outcomes)).savefig(folder / "one_replay.png", dpi=150)
+        _timeline(question, jobs, _example(jobs, outcomes)).savefig(folder / "one_replay.png", dpi=150)
     except OSError as error:
         raise BadRequest(f"--out {folder}: {error.strerror or error}") from error
 
@@ -43,36 +43,36 @@ def write(
 def _costs(summaries: Sequence[DeadlineSummary]) -> Figure:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
-    schemes = list(dict.fromkeys(one.scheme for one in summaries))
+    strategies = list(dict.fromkeys(one.scheme for one in summaries))
     slacks = list(dict.fromkeys(one.slack for one in summaries))
-    width = 0.8 / len(schemes)
-    for i, scheme in enumerate(schemes):
-        costs = [one.cost_ratio for one in summaries if one.scheme == scheme]
-        places = np.arange(len(slacks)) + (i - (len(schemes) - 1) / 2) * width
-        bars = axes.bar(places, costs, width, label=scheme, color=_COLORS[scheme])
+    width = 0.8 / len(strategies)
+    for i, strategy in enumerate(strategies):
+        costs = [one.cost_ratio for one in summaries if one.scheme == strategy]
+        places = np.arange(len(slacks)) + (i - (len(strategies) - 1) / 2) * width
+        bars = axes.bar(places, costs, width, label=strategy, color=_COLORS[strategy])
         axes.bar_label(bars, fmt="%.2f", fontsize=7, padding=1)
     axes.set_xticks(np.arange(len(slacks)), [f"{slack:g}" for slack in slacks])
     axes.set_xlabel("slack: time until the deadline / work")
-    axes.set_ylabel("cost, share of on demand only")
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, ncols=len(schemes))
+    axes.set_ylabel("cost / on-demand cost")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, ncols=len(strategies))
     return figure
 
 
-def _telling_job(jobs: Jobs, outcomes: Mapping[str, Outcome]) -> int:
-    """Of the jobs with the least slack, the one whose saving over uniform-progress is the median."""
+def _example(jobs: Jobs, outcomes: Mapping[str, Outcome]) -> int:
+    """The job with the median saving over uniform-progress, among those with the least slack."""
     least = np.flatnonzero(jobs.slack == jobs.slack.min())
     saved = (cost_ratios(jobs, outcomes["uniform-progress"]) - cost_ratios(jobs, outcomes["deadline"]))[least]
     return int(least[np.argsort(saved, kind="stable")[saved.size // 2]])
 
 
-def _timeline(asked: Question, jobs: Jobs, job: int) -> Figure:
+def _timeline(question: Question, jobs: Jobs, job: int) -> Figure:
     one = jobs.only(job)
     figure = Figure(figsize=(10, 3.2), layout="constrained")
     axes = figure.subplots()
     hours = float(one.tick[0]) / HOUR
     _band(axes, 0, one.window(0), hours, _UP)
-    names = ["spot can be had"]
-    schemes: tuple[Scheme, ...] = (Greedy(), UniformProgress(), Deadline(asked.terms, asked.histories))
+    names = ["spot available"]
+    schemes: tuple[Scheme, ...] = (Greedy(), UniformProgress(), Deadline(question.terms, question.histories))
     for row, scheme in enumerate(schemes, start=1):
         course = replay(one, scheme, keep_course=True).course
         assert course is not None
@@ -82,15 +82,15 @@ def _timeline(asked: Question, jobs: Jobs, job: int) -> Figure:
     axes.axvline(float(one.ticks[0]) * hours, color="#cf222e", linewidth=1.5)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.set_xlabel("hours since the start; the line is the deadline")
-    axes.set_title(f"{asked.histories[int(one.history[0])].name}, slack {one.slack[0]:g}", loc="left", fontsize=9)
+    axes.set_xlabel("hours since the start (red line: deadline)")
+    axes.set_title(f"{question.histories[int(one.history[0])].name}, slack {one.slack[0]:g}", loc="left", fontsize=9)
     patches = [Patch(color=_SPOT, label="spot"), Patch(color=_ON_DEMAND, label="on-demand")]
     axes.legend(handles=patches, loc="lower right", bbox_to_anchor=(1, 1), frameon=False, ncols=2, fontsize=8)
     return figure
 
 
 def _band(axes: Axes, row: int, on: Bools, hours: float, color: str) -> None:
-    """A bar for each stretch of ticks that is on."""
+    """A bar for each run of consecutive ticks that are on."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], on, [False])).astype(np.int8)))
     stretches = [(begin * hours, (end - begin) * hours) for begin, end in zip(edges[::2], edges[1::2], strict=True)]
     axes.broken_barh(stretches, (row - 0.35, 0.7), facecolors=color)

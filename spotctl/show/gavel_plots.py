@@ -1,4 +1,4 @@
-"""A simulation as pictures: completion times, what load does to them, and who held the cluster."""
+"""Plots of a simulation: completion times, their dependence on load, and cluster use over time."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 _HOUR = 3600.0
 _COLORS = ("#1f6feb", "#2da44e", "#bc4c00", "#8250df", "#57606a", "#bf8700")
-# A picture shows no more; more points are only larger files.
+# More points are not visible and only make the files larger.
 _STEPS = 600
 _BINS = 8
 
 
 def write(folder: Path, outcome: Outcome) -> None:
-    """`jct_cdf.png`, `jct_by_load.png` and `allocation.png` in a folder, which is made if need be."""
+    """Writes `jct_cdf.png`, `jct_by_load.png` and `allocation.png`; creates the folder if needed."""
     measured = np.array(outcome.scenario.measured)
     jct = (outcome.finish - outcome.scenario.workload.arrival)[measured] / _HOUR
     save(folder, "jct_cdf.png", cdf({"": jct}))
@@ -33,7 +33,7 @@ def write(folder: Path, outcome: Outcome) -> None:
 
 
 def save(folder: Path, name: str, figure: Figure) -> None:
-    """A picture in a folder."""
+    """Saves a figure; creates the folder if needed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         figure.savefig(folder / name, dpi=150)
@@ -42,7 +42,7 @@ def save(folder: Path, name: str, figure: Figure) -> None:
 
 
 def cdf(hours: Mapping[str, FloatArray]) -> Figure:
-    """The share of jobs that were done within so many hours; a line for each policy."""
+    """The share of jobs completed within a number of hours; a line per policy."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for color, (label, values) in zip(_COLORS, hours.items(), strict=False):
@@ -56,12 +56,12 @@ def cdf(hours: Mapping[str, FloatArray]) -> Figure:
 
 
 def by_rate(jobs_per_hour: Sequence[float], hours: Mapping[str, Sequence[float]]) -> Figure:
-    """Average completion time against how many jobs arrive an hour; a line for each policy."""
+    """Average completion time by jobs arriving per hour; a line per policy."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for color, (label, values) in zip(_COLORS, hours.items(), strict=False):
         axes.plot(jobs_per_hour, values, marker="o", label=label, color=color)
-    axes.set_xlabel("jobs an hour")
+    axes.set_xlabel("jobs per hour")
     axes.set_ylabel("average completion time, hours")
     axes.set_ylim(bottom=0)
     _legend(axes, hours)
@@ -69,15 +69,15 @@ def by_rate(jobs_per_hour: Sequence[float], hours: Mapping[str, Sequence[float]]
 
 
 def _by_load(outcome: Outcome, measured: np.ndarray[tuple[int], np.dtype[np.int64]], jct: FloatArray) -> Figure:
-    """Each job against how many were there when it came; the line is the mean of jobs that met about as many."""
+    """Completion time by the number of jobs in the cluster at arrival; the line is the mean of similar jobs."""
     arrival = outcome.scenario.workload.arrival
-    came = np.searchsorted(arrival, arrival[measured], side="right")
-    there = came - np.searchsorted(np.sort(outcome.finish), arrival[measured], side="right")
+    arrived = np.searchsorted(arrival, arrival[measured], side="right")
+    present = arrived - np.searchsorted(np.sort(outcome.finish), arrival[measured], side="right")
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    axes.scatter(there, jct, s=8, alpha=0.4, color=_COLORS[0])
-    groups = [group for group in np.array_split(np.argsort(there, kind="stable"), _BINS) if group.size]
-    axes.plot([there[g].mean() for g in groups], [jct[g].mean() for g in groups], color=_COLORS[2], marker="o")
+    axes.scatter(present, jct, s=8, alpha=0.4, color=_COLORS[0])
+    groups = [group for group in np.array_split(np.argsort(present, kind="stable"), _BINS) if group.size]
+    axes.plot([present[g].mean() for g in groups], [jct[g].mean() for g in groups], color=_COLORS[2], marker="o")
     axes.set_yscale("log")
     axes.set_xlabel("jobs in the cluster at arrival")
     axes.set_ylabel("completion time, hours")
@@ -85,7 +85,7 @@ def _by_load(outcome: Outcome, measured: np.ndarray[tuple[int], np.dtype[np.int6
 
 
 def _allocation(outcome: Outcome) -> Figure:
-    """The share of each type's workers that was busy, over time, and how many jobs were there."""
+    """The busy share of each type's workers over time, above the number of jobs in the cluster."""
     edges = np.linspace(outcome.round_start[0], outcome.end, min(_STEPS, len(outcome.round_start)) + 1)
     done = np.vstack([np.zeros(outcome.busy_worker_seconds.shape[1]), np.cumsum(outcome.busy_worker_seconds, axis=0)])
     at = np.append(outcome.round_start[:1], outcome.round_end)
@@ -100,11 +100,11 @@ def _allocation(outcome: Outcome) -> Figure:
     busy.set_ylim(0, 1.05)
     busy.legend(loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, ncols=len(cluster.types))
     arrival = outcome.scenario.workload.arrival
-    there = np.searchsorted(arrival, edges, side="right") - np.searchsorted(
+    present = np.searchsorted(arrival, edges, side="right") - np.searchsorted(
         np.sort(outcome.finish), edges, side="right"
     )
-    jobs.stairs(there[:-1], edges / _HOUR, color=_COLORS[4])
-    jobs.set_ylabel("jobs there")
+    jobs.stairs(present[:-1], edges / _HOUR, color=_COLORS[4])
+    jobs.set_ylabel("jobs in the cluster")
     jobs.set_xlabel("hours")
     return figure
 

@@ -1,4 +1,4 @@
-"""The price analysis as pictures: saving by strategy (Figure 6.5), by length (6.6), and prices over time (6.3, 6.4)."""
+"""Plots of the price analysis: saving by strategy (Figure 6.5), by length (6.6), and prices (6.3, 6.4)."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _STYLES = ("-", "--", ":", "-.")
 _DAY = 24.0
 
 
-def write(folder: Path, found: Analysis) -> None:
-    """`reduction.png`, `by_length.png` and `prices.png` in a folder, which is made if need be."""
+def write(folder: Path, analysis: Analysis) -> None:
+    """Writes `reduction.png`, `by_length.png` and `prices.png`; creates the folder if needed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, draw in (("reduction", _reduction), ("by_length", _by_length), ("prices", _prices)):
-            draw(found).savefig(folder / f"{name}.png", dpi=150)
+            draw(analysis).savefig(folder / f"{name}.png", dpi=150)
     except OSError as error:
         raise BadRequest(f"--out {folder}: {error.strerror or error}") from error
 
 
-def _reduction(found: Analysis) -> Figure:
-    days = shown_length(found)
-    results = [one for one in found.results if one.days == days]
+def _reduction(analysis: Analysis) -> Figure:
+    days = shown_length(analysis)
+    results = [one for one in analysis.results if one.days == days]
     jobs = list(dict.fromkeys(one.job for one in results))
-    names = [strategy.name for strategy in found.plan.strategies]
+    names = [strategy.name for strategy in analysis.plan.strategies]
     figure = Figure(figsize=(max(8.0, 0.75 * len(jobs) + 2), 4.8), layout="constrained")
     axes = figure.subplots()
     width = 0.85 / len(names)
@@ -40,35 +40,35 @@ def _reduction(found: Analysis) -> Figure:
         places = np.arange(len(jobs)) + (i - (len(names) - 1) / 2) * width
         axes.bar(places, heights, width, label=name, color=_COLORS[i])
     axes.set_xticks(np.arange(len(jobs)), jobs, rotation=35, ha="right", fontsize=8)
-    baseline = found.plan.strategies[0]
+    baseline = analysis.plan.strategies[0]
     axes.set_ylabel(f"cost reduction over 1x{baseline.accelerator} in {baseline.home}")
     axes.set_title(f"jobs of {days:g} {baseline.accelerator}-days", loc="left", fontsize=9)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.03), frameon=False, ncols=len(names))
     return figure
 
 
-def _by_length(found: Analysis) -> Figure:
-    """A line for each job type that gains by moving; the others are one line at 1."""
+def _by_length(analysis: Analysis) -> Figure:
+    """A line for each job type that gains from moving; the others share a grey line at 1."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     colors = iter(colormaps["tab20"].colors)  # type: ignore[attr-defined]  # a listed map has them
-    usd = {(one.job, one.days, one.strategy): one.usd for one in found.results}
-    for job in found.jobs:
-        days = [length for length in found.plan.days if (job.name, length, "dynamic") in usd]
+    usd = {(one.job, one.days, one.strategy): one.usd for one in analysis.results}
+    for job in analysis.jobs:
+        days = [length for length in analysis.plan.days if (job.name, length, "dynamic") in usd]
         gains = [usd[job.name, length, "multi-cloud"] / usd[job.name, length, "dynamic"] for length in days]
-        telling = bool(gains) and max(gains) > 1.01
-        color, label = (next(colors, None), job.name) if telling else ("#d0d7de", None)
+        gaining = bool(gains) and max(gains) > 1.01
+        color, label = (next(colors, None), job.name) if gaining else ("#d0d7de", None)
         axes.plot(days, gains, marker="o", markersize=3, linewidth=1.2, color=color, label=label)
-    axes.set_xlabel(f"length of the job, {found.plan.strategies[0].accelerator}-days")
+    axes.set_xlabel(f"length of the job, {analysis.plan.strategies[0].accelerator}-days")
     axes.set_ylabel("cost reduction from moving while training")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(frameon=False, fontsize=7, ncols=2)
     return figure
 
 
-def _prices(found: Analysis) -> Figure:
-    """Per accelerator-hour in each cloud's cheapest zone, on machines with one accelerator and with more."""
-    board = found.board
+def _prices(analysis: Analysis) -> Figure:
+    """Price per accelerator-hour in each cloud's cheapest zone, for machines with one accelerator and with several."""
+    board = analysis.board
     kinds = sorted({offer.accelerator for offer in board.offers})
     clouds = sorted({offer.market.cloud for offer in board.offers})
     figure = Figure(figsize=(9, 2.4 * len(kinds)), layout="constrained")
@@ -84,10 +84,10 @@ def _prices(found: Analysis) -> Figure:
                 ]
                 if rows:
                     low = board.usd[rows].min(axis=0)
-                    label = f"{cloud}, {'one' if single else 'several'} a machine"
+                    label = f"{cloud}, {'one' if single else 'several'} per machine"
                     axes.step(days, np.append(low, low[-1]), style, where="post", color=color, linewidth=1, label=label)
         axes.set_ylim(bottom=0)
         axes.set_ylabel(f"{kind}, $/h")
         axes.legend(frameon=False, fontsize=7, ncols=4)
-    grid[-1].set_xlabel("days since the beginning of the common span")
+    grid[-1].set_xlabel("days since the start of the common period")
     return figure

@@ -1,4 +1,4 @@
-"""A simulation's results as a table, as JSON and as CSV."""
+"""Results of a simulation as a table, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNKNOWN = "-"
 
 
 def answer(summary: Summary, wall_seconds: float) -> dict[str, Any]:
-    """What `--json` prints. The cost is null without prices, violations are null without deadlines."""
+    """The JSON of `--json`. The cost is null without prices, violations are null without deadlines."""
     return {
         "average_jct_seconds": summary.average_jct_seconds,
         "makespan_seconds": summary.makespan_seconds,
@@ -30,10 +30,10 @@ def answer(summary: Summary, wall_seconds: float) -> dict[str, Any]:
 
 
 def table(summary: Summary) -> Table:
-    """A line for each figure."""
-    shown = Table(box=None, show_header=False, pad_edge=False)
-    shown.add_column(no_wrap=True)
-    shown.add_column(justify="right", no_wrap=True)
+    """One row per figure."""
+    rows = Table(box=None, show_header=False, pad_edge=False)
+    rows.add_column(no_wrap=True)
+    rows.add_column(justify="right", no_wrap=True)
     cost, violations = summary.cost_usd, summary.slo_violations
     for name, value in (
         ("jobs measured", f"{summary.jobs:,}"),
@@ -45,12 +45,12 @@ def table(summary: Summary) -> Table:
         ("cost", _UNKNOWN if cost is None else f"${cost:,.2f}"),
         ("deadlines missed", _UNKNOWN if violations is None else f"{violations:,}"),
     ):
-        shown.add_row(name, value)
-    return shown
+        rows.add_row(name, value)
+    return rows
 
 
 def write_csv(folder: Path, outcome: Outcome) -> None:
-    """`jobs.csv`, a row for each job that was measured; empty where there is nothing to know."""
+    """Writes `jobs.csv` with a row per measured job; cells without a value are empty."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "jobs.csv").open("w", newline="") as file:
@@ -63,7 +63,7 @@ def write_csv(folder: Path, outcome: Outcome) -> None:
 
 
 def _row(result: dict[str, Any]) -> dict[str, Any]:
-    """The time on each type in a column of its own."""
+    """Splits the seconds on each worker type into columns."""
     held = {f"{type_}_seconds": seconds for type_, seconds in result.pop("held_seconds").items()}
     return {**result, **held}
 

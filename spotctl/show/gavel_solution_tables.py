@@ -1,4 +1,4 @@
-"""An allocation as JSON and as a table."""
+"""A Gavel allocation as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -12,78 +12,78 @@ from bidbrain.gavel.policies.base import usd_per_hour
 from bidbrain.gavel.problem import Allocation, FloatArray, Problem
 from bidbrain.gavel.shares import best_throughput
 
-# Shares below are the solver's rounding. Where jobs differ a lot, a share that is meant may be very small.
+# Shares below this are the solver's rounding errors. Where jobs differ a lot, a real share may be very small.
 _NOTHING = 1e-12
 
 
-def answer(problem: Problem, found: Allocation, seconds: float) -> dict[str, Any]:
-    """What `--json` prints."""
-    told: dict[str, Any] = {
-        "status": "relaxed" if found.infeasible else "optimal",
-        "objective": found.objective if isfinite(found.objective) else None,
-        "allocation": _by_row(problem, found.shares),
-        "effective_throughput": dict(zip(problem.jobs.ids, found.effective_throughput.tolist(), strict=True)),
-        "cost_usd_per_hour": usd_per_hour(problem, found.shares),
-        "infeasible": list(found.infeasible),
+def answer(problem: Problem, allocation: Allocation, seconds: float) -> dict[str, Any]:
+    """The JSON of `--json`."""
+    answer_: dict[str, Any] = {
+        "status": "relaxed" if allocation.infeasible else "optimal",
+        "objective": allocation.objective if isfinite(allocation.objective) else None,
+        "allocation": _by_row(problem, allocation.shares),
+        "effective_throughput": dict(zip(problem.jobs.ids, allocation.effective_throughput.tolist(), strict=True)),
+        "cost_usd_per_hour": usd_per_hour(problem, allocation.shares),
+        "infeasible": list(allocation.infeasible),
         "solve_seconds": seconds,
     }
-    if found.hours is not None:
-        told["hours"] = _by_row(problem, found.hours)
-    if found.cost_usd is not None:
-        told["cost_usd"] = found.cost_usd
-    return told | ({"notes": found.notes} if found.notes else {})
+    if allocation.hours is not None:
+        answer_["hours"] = _by_row(problem, allocation.hours)
+    if allocation.cost_usd is not None:
+        answer_["cost_usd"] = allocation.cost_usd
+    return answer_ | ({"notes": allocation.notes} if allocation.notes else {})
 
 
 def row_names(problem: Problem) -> list[str]:
-    """Jobs by their ids, pairs as `a+b`."""
+    """The ids of the jobs, then the pairs as `a+b`."""
     ids = problem.jobs.ids
     members = [] if problem.pairs is None else problem.pairs.members.tolist()
     return [*ids, *(f"{ids[first]}+{ids[second]}" for first, second in members)]
 
 
 def _by_row(problem: Problem, matrix: FloatArray) -> dict[str, dict[str, float]]:
-    """Jobs always, pairs where they have something; of both only the types where they have something."""
+    """The entries above zero by type: for every job, and for pairs that have any."""
     jobs, types = len(problem.jobs.ids), problem.cluster.types
-    told = {}
+    rows = {}
     for i, (name, row) in enumerate(zip(row_names(problem), matrix.tolist(), strict=True)):
         entries = {kind: value for kind, value in zip(types, row, strict=True) if value > _NOTHING}
         if entries or i < jobs:
-            told[name] = entries
-    return told
+            rows[name] = entries
+    return rows
 
 
-def table(problem: Problem, found: Allocation) -> Table:
-    """A row for each job and for each pair that gets time: its share of each type, and what that comes to."""
-    shown = Table(box=None, header_style="bold", pad_edge=False)
-    shown.add_column("job", no_wrap=True)
+def table(problem: Problem, allocation: Allocation) -> Table:
+    """A row for each job, and each pair that gets time: its share of each type and the resulting throughput."""
+    rows = Table(box=None, header_style="bold", pad_edge=False)
+    rows.add_column("job", no_wrap=True)
     for name in (*problem.cluster.types, "steps/s", "of best"):
-        shown.add_column(Text(name), justify="right", no_wrap=True)
-    if found.hours is not None:
-        shown.add_column("hours", justify="right", no_wrap=True)
+        rows.add_column(Text(name), justify="right", no_wrap=True)
+    if allocation.hours is not None:
+        rows.add_column("hours", justify="right", no_wrap=True)
     best = best_throughput(problem)
-    for i, (name, row) in enumerate(zip(row_names(problem), found.shares.tolist(), strict=True)):
+    for i, (name, row) in enumerate(zip(row_names(problem), allocation.shares.tolist(), strict=True)):
         job = i < len(problem.jobs.ids)
         if not job and max(row) <= _NOTHING:
             continue
         cells = [f"{share:.1%}" if share > _NOTHING else "-" for share in row]
-        cells += _progress(found.effective_throughput[i], best[i]) if job else ["", ""]
-        if found.hours is not None:
-            cells.append(f"{found.hours[i].sum():.3g}")
-        shown.add_row(Text(name), *cells)
-    return shown
+        cells += _progress(allocation.effective_throughput[i], best[i]) if job else ["", ""]
+        if allocation.hours is not None:
+            cells.append(f"{allocation.hours[i].sum():.3g}")
+        rows.add_row(Text(name), *cells)
+    return rows
 
 
 def _progress(throughput: float, best: float) -> list[str]:
     return [f"{throughput:.4g}", f"{throughput / best:.0%}" if best > 0 else "-"]
 
 
-def remarks(problem: Problem, found: Allocation, seconds: float) -> list[str]:
-    """What stands below the table."""
-    lines = [f"objective {found.objective:.6g}, solved in {seconds * 1000:.3g} ms"]
-    hourly = usd_per_hour(problem, found.shares)
+def remarks(problem: Problem, allocation: Allocation, seconds: float) -> list[str]:
+    """The lines below the table."""
+    lines = [f"objective {allocation.objective:.6g}, solved in {seconds * 1000:.3g} ms"]
+    hourly = usd_per_hour(problem, allocation.shares)
     if hourly is not None:
-        lines.append(f"costs ${hourly:.4g} an hour")
-    if found.cost_usd is not None:
-        lines.append(f"costs ${found.cost_usd:.6g} to the end")
-    lines += [f"{name.replace('_', ' ')}: {value:.6g}" for name, value in found.notes.items()]
-    return [*lines, *found.infeasible]
+        lines.append(f"costs ${hourly:.4g} per hour")
+    if allocation.cost_usd is not None:
+        lines.append(f"costs ${allocation.cost_usd:.6g} in total")
+    lines += [f"{name.replace('_', ' ')}: {value:.6g}" for name, value in allocation.notes.items()]
+    return [*lines, *allocation.infeasible]

@@ -51,7 +51,7 @@ def draw(histories: Sequence[tuple[PriceSeries, MarketStats]], path: Path) -> No
     """Draws each market in its own panel over a common time axis; the format follows from the file's suffix."""
     kind = path.suffix.lower()
     if kind not in SUFFIXES:
-        raise BadRequest(f"plot to {path}: the file name must end in .png, .svg or .html")
+        raise BadRequest(f"plot to {path}: the name must end with .png, .svg or .html")
     if len(histories) > MOST_MARKETS:
         raise BadRequest(f"plot: {len(histories)} markets are too many for one picture; select at most {MOST_MARKETS}")
     figure = _figure(histories)

@@ -1,4 +1,4 @@
-"""Values to what `--json` prints. These keys are a contract: they are added to, never changed."""
+"""Market data as JSON for `--json`. Keys may be added but never change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pricing_data.units import format_time, to_usd
 
 
 def stats(one: MarketStats, now: int) -> dict[str, Any]:
-    """One market; prices in dollars per hour."""
+    """Statistics of one market; prices in dollars per hour."""
     return {
         "market": str(one.market),
         "events": one.events,
@@ -38,7 +38,7 @@ def stats(one: MarketStats, now: int) -> dict[str, Any]:
 
 
 def imported(report: FileReport) -> dict[str, Any]:
-    """What became of one file's rows."""
+    """Row counts and errors of one imported file."""
     return {
         "file": str(report.path),
         "layout": report.layout,
@@ -55,7 +55,7 @@ def imported(report: FileReport) -> dict[str, Any]:
 
 
 def fetched(report: TaskReport) -> dict[str, Any]:
-    """What one task of a fetch brought."""
+    """The result of one task of a fetch."""
     return {
         "cloud": report.cloud,
         "region": report.region,
@@ -98,7 +98,7 @@ def rows(answer: Answer) -> list[dict[str, Any]]:
 
 
 def _plain(value: object) -> int | float | str | None:
-    """A value that JSON has a word for; times, decimals and the like become text."""
+    """A JSON value; times, decimals and other types become text."""
     if value is None or isinstance(value, int | str):
         return value
     if isinstance(value, float):

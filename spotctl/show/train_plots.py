@@ -1,4 +1,4 @@
-"""A training run as a picture: what each clock took, the loss, and who was there, with what happened marked."""
+"""Plot of a training run: time per clock with events marked, loss, and the number of nodes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _TIME, _LOSS, _RELIABLE, _TRANSIENT = "#1f6feb", "#2da44e", "#57606a", "#bf8700"
 
 _MARKS = {
     "warned": ("warned", "#bf8700", "v"),
-    "left": ("left in time", "#2da44e", "^"),
+    "left": ("left after the warning", "#2da44e", "^"),
     "lost": ("lost", "#cf222e", "X"),
     "ready": ("joined", "#1f6feb", "P"),
     "controller": ("controller restarted", "#8250df", "D"),
 }
-"""By a word of the event: what the legend calls it, and how it is marked."""
+"""By a word in the event: its label in the legend, color and marker."""
 
 
 def draw(history: Sequence[Iteration], path: Path) -> None:
-    """Draws a run; the file's name says in which format."""
+    """Draws a run; the format follows from the file's suffix."""
     figure = Figure(figsize=(10, 6.5), layout="constrained")
     times, losses, nodes = figure.subplots(3, 1, sharex=True, height_ratios=(3, 2, 1.3))
     _times(times, history)
@@ -41,36 +41,36 @@ def draw(history: Sequence[Iteration], path: Path) -> None:
         figure.savefig(out, dpi=150, format=path.suffix.lower()[1:])
 
 
-def struck(history: Sequence[Iteration]) -> dict[str, list[int]]:
-    """In which clocks an event of each kind happened; nodes that are there from the start do not join."""
-    found: dict[str, list[int]] = {}
+def marked_clocks(history: Sequence[Iteration]) -> dict[str, list[int]]:
+    """The clocks in which an event of each kind happened. Nodes present from the start do not count as joining."""
+    clocks: dict[str, list[int]] = {}
     for one in history:
         words = {word for event in one.events for word in event.replace(":", " ").split()}
         for word in words & _MARKS.keys():
             if word != "ready" or one is not history[0]:
-                found.setdefault(word, []).append(one.clock)
-    return found
+                clocks.setdefault(word, []).append(one.clock)
+    return clocks
 
 
 def _times(axes: Axes, history: Sequence[Iteration]) -> None:
     clocks = [one.clock for one in history]
     axes.plot(clocks, [one.seconds for one in history], color=_TIME, linewidth=1.2, drawstyle="steps-mid")
     axes.set_ylim(0, 1.4 * max(one.seconds for one in history) or 1)
-    axes.set_ylabel("seconds of the clock")
+    axes.set_ylabel("seconds per clock")
     axes.grid(visible=True, axis="y", alpha=0.25)
-    _events(axes, struck(history))
+    _events(axes, marked_clocks(history))
 
 
-def _events(axes: Axes, found: dict[str, list[int]]) -> None:
+def _events(axes: Axes, clocks: dict[str, list[int]]) -> None:
     """A row of marks for each kind of event, above the line."""
     at_top = axes.get_xaxis_transform()
     for level, (word, (label, color, marker)) in enumerate(_MARKS.items()):
-        for clock in found.get(word, ()):
+        for clock in clocks.get(word, ()):
             axes.axvline(clock, color=color, linewidth=0.8, alpha=0.3)
-        if word in found:
-            heights = [0.95 - 0.055 * level] * len(found[word])
-            axes.scatter(found[word], heights, s=32, color=color, marker=marker, label=label, transform=at_top)
-    if found:
+        if word in clocks:
+            heights = [0.95 - 0.055 * level] * len(clocks[word])
+            axes.scatter(clocks[word], heights, s=32, color=color, marker=marker, label=label, transform=at_top)
+    if clocks:
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(_MARKS), frameon=False, fontsize=9)
 
 

@@ -1,4 +1,4 @@
-"""A training run as lines and as a table."""
+"""A training run: a line per clock, and a summary table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def line(iteration: Iteration) -> str:
-    """A clock in one line."""
+    """`clock 3  stage 1  nodes 1+4  loss 0.5  20 ms`."""
     return (
         f"clock {iteration.clock}  stage {iteration.stage}  nodes {iteration.reliable}+{iteration.transient}"
         f"  loss {_loss(iteration.loss)}  {seconds(iteration.seconds)}"
@@ -23,12 +23,12 @@ def line(iteration: Iteration) -> str:
 
 
 def events(iteration: Iteration) -> list[str]:
-    """What happened in a clock, a line each."""
+    """The events of a clock, a line each."""
     return [f"clock {iteration.clock}: {event}" for event in iteration.events]
 
 
 def summary(history: Sequence[Iteration], ending: Mapping[str, Any], *, virtual: bool) -> Table:
-    """How a run went, from its clocks and the last line of its log."""
+    """The summary of a run, from its clocks and the last line of its log. `virtual`: its time was simulated."""
     table = Table.grid(padding=(0, 2))
     for name, value in _rows(history, ending, virtual):
         table.add_row(Text(name, style="bold"), Text(value))
@@ -50,29 +50,29 @@ def _rows(history: Sequence[Iteration], ending: Mapping[str, Any], virtual: bool
             f" at most {seconds(slowest.seconds)} (clock {slowest.clock})",
         ),
         ("stages", ", ".join(str(stage) for stage in sorted({one.stage for one in history}))),
-        ("nodes", f"{_nodes(history[0])} at first, {_nodes(history[-1])} in the end"),
+        ("nodes", f"{_nodes(history[0])} at the start, {_nodes(history[-1])} at the end"),
         ("evictions survived", f"{ending['evictions']:,}"),
         ("failures survived", f"{ending['failures']:,}"),
         ("chunks redone", f"{sum(one.redone for one in history):,}"),
         ("updates", f"{ending['updates_sent']:,} sent, {ending['updates_applied']:,} applied{lost}"),
-        ("moved", f"push {size(push)}, pull {size(pull)}, backup {size(backup)}"),
+        ("data moved", f"push {size(push)}, pull {size(pull)}, backup {size(backup)}"),
         ("model", f"sha256 {ending['model_sha256']}"),
     ]
     if losses:
-        said = f"{_loss(losses[0].loss)} before clock {losses[0].clock}"
-        rows.insert(2, ("loss", f"{said}, {_loss(losses[-1].loss)} before clock {losses[-1].clock}"))
+        first = f"{_loss(losses[0].loss)} before clock {losses[0].clock}"
+        rows.insert(2, ("loss", f"{first}, {_loss(losses[-1].loss)} before clock {losses[-1].clock}"))
     return rows
 
 
 def seconds(span: float) -> str:
-    """A span with three digits: `0.12 s`, `35 ms`, `4 min 12 s`."""
+    """A duration with three digits: `35 ms`, `1.2 s`, `4 min 12 s`."""
     if span < 1:
         return f"{span * 1000:.3g} ms"
     return f"{span:.3g} s" if span < 100 else f"{int(span) // 60} min {int(span) % 60} s"
 
 
 def size(count: float) -> str:
-    """Bytes in the unit in which they are few."""
+    """Bytes with a binary unit: `1.5 KiB`."""
     unit = 0
     while count >= 1024 and unit < len(_UNITS) - 1:
         count, unit = count / 1024, unit + 1

@@ -221,7 +221,7 @@ def test_compare_pairs_the_jobs_of_all_variants(folder: Path) -> None:
         if row["cost_low"] is not None:
             assert row["cost_low"] <= row["cost_points"] <= row["cost_high"]
     shown = spotctl(*asked, *more)
-    assert shown.out.splitlines()[0].split()[:3] == ["variant", "scheme", "hours"]
+    assert shown.out.splitlines()[0].split()[:3] == ["variant", "strategy", "hours"]
     assert len(shown.out.splitlines()) == 1 + len(found)
 
 

@@ -146,8 +146,8 @@ def test_calibrate_scores_against_both_plain_shares(tmp_path: Path) -> None:
     assert (never["bid"], never["brier"], never["beats_both"]) == ("on-demand", 0.0, False)
     assert picture.read_bytes().startswith(b"\x89PNG")
     text = spotctl("beta", "calibrate", "aws", *words).out
-    assert "0.00001: beats both plain shares; of 4 origins relied on present at 4" in text
-    assert "on-demand: no bid was crossed, and all predict that" in text
+    assert "0.00001: better than both constant shares; methods used at 4 origins: present at 4" in text
+    assert "on-demand: no bid was crossed, and every method predicts that" in text
 
 
 @pytest.mark.usefixtures("moods")

@@ -132,7 +132,7 @@ def test_without_anything_stored_the_synthetic_sample_is_shown_and_labelled(hist
         ),
         (["show", "c4.xlarge"], 2, "1 parts, not cloud/region/zone/type"),
         (["stats", "gcp/*"], 2, "no stored market fits 'gcp/*'"),
-        (["plot", "local", "--out", "x.pdf"], 2, "must end in .png, .svg or .html"),
+        (["plot", "local", "--out", "x.pdf"], 2, "must end with .png, .svg or .html"),
         (["plot", "local/*/*/*", "--out", "/no/such/folder/x.png"], 2, "plot"),
         (["export", "--out", "x.xlsx"], 2, "must end with one of .csv"),
         (["export", "--json"], 2, "--json needs --out"),

@@ -19,7 +19,7 @@ from agileml.policies.report import Clocked
 from agileml.reference import model_digest, run
 from spotctl.files.model_file import check_nothing_lost
 from spotctl.show import train_tables
-from spotctl.show.train_plots import struck
+from spotctl.show.train_plots import marked_clocks
 from tests.spotctl.cli import Ended, spotctl
 
 SMALL = ("--arg", "ratings=4000", "--arg", "users=200", "--arg", "items=100", "--arg", "rank=4")
@@ -329,4 +329,4 @@ def test_which_events_the_picture_marks() -> None:
         iteration(3, "t2 lost: its machine is gone", "the controller was started again"),
         iteration(4),
     ]
-    assert struck(history) == {"warned": [2], "left": [2], "ready": [2], "lost": [3], "controller": [3]}
+    assert marked_clocks(history) == {"warned": [2], "left": [2], "ready": [2], "lost": [3], "controller": [3]}
