@@ -1,14 +1,14 @@
-"""What can go wrong with market data, split by what the caller can do about it."""
+"""The package's errors, split by what the caller can do about them."""
 
 from __future__ import annotations
 
 
 class PricingDataError(Exception):
-    """Root of this package's errors; the message names the object, the value and the way out."""
+    """Root of this package's errors; the message names the object, the value and the fix."""
 
 
 class BadInput(PricingDataError):
-    """Something given by a person or a file cannot be understood; correct it and try again."""
+    """An input file, option or value is invalid; correct it and try again."""
 
 
 class BadMarket(BadInput, ValueError):
@@ -28,28 +28,50 @@ class UnknownPrice(PricingDataError, LookupError):
 
 
 class OutsideHistory(PricingDataError, LookupError):
-    """A time was asked for that the history does not cover; never answered by a guess."""
+    """The history does not cover the requested time; prices are never extrapolated."""
 
 
 class StoreError(PricingDataError):
-    """The store cannot be read or written; what it held before is unharmed."""
+    """The store cannot be read or written; its previous content is intact."""
 
 
-class SourceError(PricingDataError):
-    """A source did not deliver; other sources and regions go on."""
+class CloudError(PricingDataError):
+    """A cloud did not do what was requested. `cure` says what to do; `code` is the cloud's own error code, if any."""
+
+    def __init__(self, problem: str, cure: str = "", code: str = "") -> None:
+        super().__init__(f"{problem}; {cure}" if cure else problem)
+        self.problem = problem
+        self.cure = cure
+        self.code = code
 
 
-class MissingCredentials(SourceError):
-    """No credentials, or expired ones: the message says which and how to set them."""
+class MissingCredentials(CloudError):
+    """Credentials are missing, invalid or expired."""
 
 
-class AccessDenied(SourceError):
-    """The credentials are good but may not do this; the message names the permission."""
+class AccessDenied(CloudError):
+    """The credentials are valid but lack a permission; the message names it."""
 
 
-class SourceUnavailable(SourceError):
-    """Throttled or broken beyond the retries; trying later resumes where the fetch ended."""
+class NotFound(CloudError):
+    """What the call names does not exist, or is not visible to these credentials."""
 
 
-class MissingExtra(SourceError):
+class Refused(CloudError):
+    """The cloud rejected the request itself; repeating it changes nothing."""
+
+
+class Throttled(CloudError):
+    """The cloud still limited the rate of calls after all retries; try again later."""
+
+
+class Unanswered(CloudError):
+    """No answer, or an answer the API does not document, after all retries; try again later."""
+
+
+class IncompleteAnswer(CloudError):
+    """Some records of an answer could not be used; the others were kept."""
+
+
+class MissingExtra(CloudError):
     """An optional dependency is needed; the message names the pip command."""

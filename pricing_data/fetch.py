@@ -10,10 +10,10 @@ from functools import partial
 from queue import Full, Queue
 from threading import Event
 
-from pricing_data.errors import SourceError
+from pricing_data.errors import CloudError
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import is_region_of
-from pricing_data.sources.base import FetchRequest, Source, Task
+from pricing_data.sources.base import FetchRequest, FetchTask, Source
 from pricing_data.store import Committed, PriceStore
 
 # Pages are small; committed one by one they would make the store a heap of tiny files.
@@ -33,7 +33,7 @@ class TaskReport:
     committed: Committed = field(default_factory=Committed)
     facts: int = 0
     done: bool = False
-    failure: SourceError | None = None
+    failure: CloudError | None = None
 
 
 def fetch(
@@ -73,7 +73,7 @@ class _Arrival:
 
     report: TaskReport
     harvest: FetchedRows | None = None
-    failure: SourceError | None = None
+    failure: CloudError | None = None
     crash: BaseException | None = None
 
 
@@ -122,14 +122,14 @@ def _pool(workers: int) -> Iterator[tuple[ThreadPoolExecutor, Event]]:
 
 def _tasks(
     pool: ThreadPoolExecutor, sources: Sequence[Source], request: FetchRequest
-) -> Iterator[tuple[TaskReport, Task | None]]:
+) -> Iterator[tuple[TaskReport, FetchTask | None]]:
     """Every source's tasks; a source that cannot even say what there is to do becomes one failed report."""
     asked = ((source, _for_cloud(request, source.cloud)) for source in sources)
     planned = [(source, pool.submit(source.tasks, part)) for source, part in asked if part is not None]
     for source, future in planned:
         try:
             tasks = future.result()
-        except SourceError as error:
+        except CloudError as error:
             yield TaskReport(source.cloud, "-", "regions", done=True, failure=error), None
             continue
         for task in tasks:
@@ -144,20 +144,20 @@ def _for_cloud(request: FetchRequest, cloud: str) -> FetchRequest | None:
     return replace(request, regions=regions) if regions else None
 
 
-def _pull(task: Task, report: TaskReport, arrivals: Queue[_Arrival], stop: Event) -> None:
+def _pull(task: FetchTask, report: TaskReport, arrivals: Queue[_Arrival], stop: Event) -> None:
     """Runs in a thread: moves a task's harvests into the queue, and at last its end."""
-    failure: SourceError | None = None
+    failure: CloudError | None = None
     try:
         for harvest in task.pull():
             if not _put(arrivals, _Arrival(report, harvest), stop):
                 return
-    except SourceError as error:
+    except CloudError as error:
         failure = error
     _put(arrivals, _Arrival(report, failure=failure), stop)
 
 
 def _tell_of_crash(report: TaskReport, arrivals: Queue[_Arrival], stop: Event, pull: Future[None]) -> None:
-    """A task that raised anything but `SourceError` has a bug; without this it would be waited for in vain."""
+    """A task that raised anything but `CloudError` has a bug; without this it would be waited for in vain."""
     crash = None if pull.cancelled() else pull.exception()
     if crash is not None:
         _put(arrivals, _Arrival(report, crash=crash), stop)

@@ -58,13 +58,15 @@ def local_provider(settings: Settings, spec: JobSpec) -> LocalProvider:
 
 
 def _aws(settings: Settings) -> Source:
-    from pricing_data.sources.aws import AwsSettings, AwsSource
+    from pricing_data.clouds.settings import AwsSettings
+    from pricing_data.sources.aws import AwsSource
 
     return AwsSource(_set(AwsSettings(), spot_advisor_url=settings.aws_spot_advisor_url))
 
 
 def _gcp(settings: Settings) -> Source:
-    from pricing_data.sources.gcp import GcpSettings, GcpSource
+    from pricing_data.clouds.settings import GcpSettings
+    from pricing_data.sources.gcp import GcpSource
 
     return GcpSource(
         _set(
@@ -77,7 +79,8 @@ def _gcp(settings: Settings) -> Source:
 
 
 def _azure(settings: Settings) -> Source:
-    from pricing_data.sources.azure import AzureSettings, AzureSource
+    from pricing_data.clouds.settings import AzureSettings
+    from pricing_data.sources.azure import AzureSource
 
     return AzureSource(
         _set(

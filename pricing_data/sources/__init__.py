@@ -1,1 +1,1 @@
-"""Where market data comes from: one module per cloud, each the only door to its SDK, and files."""
+"""Where market data comes from: one package per cloud, and files."""

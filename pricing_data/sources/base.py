@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol
 
+from pricing_data.errors import CloudError
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.units import Span
+
+NO_REGION = "-"
+"""The region of a task that belongs to none, such as a global price file or a sign-in that failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """What is wanted: empty `regions` means every region the account may use, empty `types` every type.
+    """What to fetch: empty `regions` means every region the account may use, empty `types` every type.
 
-    `types` are globs (`c6i.*`). History is wanted from `since` to `until` (microseconds UTC); what `covered` says is
-    in the store already need not come again.
+    `types` are globs (`c6i.*`). The history to fetch runs from `since` to `until` (microseconds UTC); `covered` says
+    which spans the store already has.
     """
 
     since: int
@@ -26,27 +30,25 @@ class FetchRequest:
     covered: Mapping[str, Span] = field(default_factory=dict)
 
     def wants_type(self, name: str) -> bool:
-        """Whether an instance type was asked for."""
+        """Whether `types` include an instance type."""
         return not self.types or any(fnmatchcase(name, glob) for glob in self.types)
 
     def history(self, cloud: str, region: str) -> str:
-        """The name under which a region's history is covered; of some types only, it is another history."""
+        """The key of a region's history in `covered`; restricted to some types, it is a history of its own."""
         return " ".join((f"{cloud}/{region}", *sorted(self.types)))
 
     def start_of(self, history: str) -> int:
-        """Where fetching a history begins: what was asked for, or where an earlier fetch of all of it ended."""
+        """Where fetching a history begins: at `since`, or at the end of an earlier fetch that began no later."""
         covered = self.covered.get(history)
         return max(covered.end, self.since) if covered and covered.start <= self.since else self.since
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """One piece of a fetch that succeeds or fails by itself: a region's history, a price list.
+class FetchTask:
+    """One part of a fetch that succeeds or fails by itself: a region's history, a price list.
 
-    `pull` runs in a thread of its own and yields harvests as they come; what it yielded before it fails is kept. It
-    raises `SourceError` and nothing else: `MissingCredentials` (absent or expired), `AccessDenied` (this region or
-    call is forbidden), `SourceUnavailable` (throttled or broken after the SDK's own retries, or an answer that is not
-    what the API promises). Each message is one line: what was asked, what came back, what to do.
+    `pull` runs in its own thread and yields rows as they arrive; rows yielded before a failure are kept. It raises
+    `CloudError` and nothing else.
     """
 
     cloud: str
@@ -54,12 +56,21 @@ class Task:
     what: str
     pull: Callable[[], Iterator[FetchedRows]]
 
+    @classmethod
+    def failed(cls, cloud: str, what: str, error: CloudError) -> FetchTask:
+        """A task of no region that reports an error which stopped a whole source."""
+
+        def pull() -> Iterator[FetchedRows]:
+            raise error
+
+        return cls(cloud, NO_REGION, what, pull)
+
 
 class Source(Protocol):
     """One cloud. Constructing it contacts nothing and imports no SDK."""
 
     cloud: str
 
-    def tasks(self, request: FetchRequest) -> list[Task]:
-        """The pieces of a fetch. May ask the cloud which regions there are, and raises as `Task.pull` does."""
+    def tasks(self, request: FetchRequest) -> list[FetchTask]:
+        """The parts of a fetch. May ask the cloud for its regions, and raises as `FetchTask.pull` does."""
         ...

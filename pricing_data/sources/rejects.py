@@ -1,4 +1,4 @@
-"""`Rejects`: what must be left out of an API's answer is counted, and the good records beside it are kept."""
+"""`Rejects`: counts the unusable records of an API's answer, so that the others can be kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pricing_data.errors import BadInput, SourceUnavailable
+from pricing_data.errors import BadInput, IncompleteAnswer
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -17,39 +17,43 @@ _LONGEST_EXAMPLE = 400
 
 @dataclass(slots=True)
 class Rejects:
-    """What had to be left out of the answer to what was asked: how much, and the first of it with the reason."""
+    """The records of an answer that were left out: how many, and the first one with its reason.
 
-    asked: str
+    `subject` says what was requested, for the error message.
+    """
+
+    subject: str
     count: int = field(default=0, init=False)
     example: str = field(default="", init=False)
 
     def add(self, reason: object) -> None:
-        """Counts one more."""
+        """Counts one more; the first reason becomes the example."""
         self.count += 1
         self.example = self.example or _line(reason, _LONGEST_EXAMPLE)
 
     def good(
-        self, read: Callable[[R], T | None], records: Iterable[R], about: Callable[[R], object] = str
+        self, read: Callable[[R], T | None], records: Iterable[R], name_of: Callable[[R], object] = str
     ) -> Iterator[T]:
-        """What the records say, without those that say nothing of interest (`None`).
+        """What `read` makes of the records, without those for which it returns None.
 
-        Those that `read` refuses with `BadInput` are counted; `about` tells how to name one of them, else it is shown.
+        Records that it rejects with `BadInput` are counted; `name_of` names such a record in the example.
         """
         for record in records:
             try:
                 row = read(record)
             except BadInput as error:
-                self.add(f"{_line(about(record), _LONGEST_NAME)}: {error}")
+                self.add(f"{_line(name_of(record), _LONGEST_NAME)}: {error}")
             else:
                 if row is not None:
                     yield row
 
     def report(self) -> None:
-        """Raises if anything was left out; to be called when the good rows are delivered."""
+        """Raises if any record was left out; call it after yielding the good rows."""
         if self.count:
-            raise SourceUnavailable(
-                f"{self.asked}: {self.count} left out, the others are kept; the first: {self.example};"
-                " the next fetch asks again"
+            records = "1 record" if self.count == 1 else f"{self.count} records"
+            raise IncompleteAnswer(
+                f"{self.subject}: {records} left out, the others were kept; first: {self.example}",
+                "the next fetch retries them",
             )
 
 

@@ -1,4 +1,4 @@
-"""What is asked of clouds, each through its own SDK, and of which only if it is set up here."""
+"""Checks of the clouds that are configured on this computer, each through its own SDK."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pricing_data.errors import SourceError
+from pricing_data.errors import CloudError
 from spotctl.doctor.findings import Finding, Level
 from spotctl.doctor.verdicts import refused
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Cloud:
-    """How it is known that a cloud is set up, without asking anybody, and what is then asked."""
+class CloudCheck:
+    """How to tell, without contacting a cloud, that it is configured; its checks; and how to configure it."""
 
     name: str
-    is_set_up: Callable[[Settings], bool]
-    ask: Callable[[Settings], Iterator[Finding]]
-    set_up: str
+    is_configured: Callable[[Settings], bool]
+    check: Callable[[Settings], Iterator[Finding]]
+    setup: str
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
-    """Cloud by cloud; what one refuses ends the questions to it, not to the others."""
+    """Cloud by cloud; an error ends the checks of that cloud, not of the others."""
     for cloud in CLOUDS:
-        if not cloud.is_set_up(settings):
-            yield Finding(cloud.name, "credentials", Level.NOTE, "not set up here, and not asked", cloud.set_up)
+        if not cloud.is_configured(settings):
+            yield Finding(cloud.name, "credentials", Level.NOTE, "not configured, so not checked", cloud.setup)
             continue
         try:
-            yield from cloud.ask(settings)
-        except SourceError as error:
+            yield from cloud.check(settings)
+        except CloudError as error:
             yield refused(cloud.name, "access", error)
 
 
@@ -56,7 +56,7 @@ def _azure(settings: Settings) -> Iterator[Finding]:
     return findings(settings)
 
 
-def _aws_is_set_up(_: Settings) -> bool:
+def _aws_is_configured(_: Settings) -> bool:
     variables = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN")
     containers = ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
     files = (
@@ -66,16 +66,16 @@ def _aws_is_set_up(_: Settings) -> bool:
     return _any_set(*variables, *containers) or any(file.expanduser().is_file() for file in files)
 
 
-def _gcp_is_set_up(settings: Settings) -> bool:
+def _gcp_is_configured(settings: Settings) -> bool:
     folder = Path(os.environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud").expanduser()
-    written = (folder / "application_default_credentials.json").is_file()
-    return written or _any_set("GOOGLE_APPLICATION_CREDENTIALS") or settings.gcp_compute_endpoint is not None
+    has_login = (folder / "application_default_credentials.json").is_file()
+    return has_login or _any_set("GOOGLE_APPLICATION_CREDENTIALS") or settings.gcp_compute_endpoint is not None
 
 
-def _azure_is_set_up(settings: Settings) -> bool:
+def _azure_is_configured(settings: Settings) -> bool:
     folder = Path(os.environ.get("AZURE_CONFIG_DIR") or "~/.azure").expanduser()
-    chosen = settings.azure_subscription is not None or settings.azure_management_endpoint is not None
-    return chosen or (folder / "azureProfile.json").is_file() or _any_set("AZURE_CLIENT_ID", "AZURE_SUBSCRIPTION_ID")
+    is_set = settings.azure_subscription is not None or settings.azure_management_endpoint is not None
+    return is_set or (folder / "azureProfile.json").is_file() or _any_set("AZURE_CLIENT_ID", "AZURE_SUBSCRIPTION_ID")
 
 
 def _any_set(*names: str) -> bool:
@@ -83,7 +83,12 @@ def _any_set(*names: str) -> bool:
 
 
 CLOUDS = (
-    Cloud("aws", _aws_is_set_up, _aws, "aws configure, or set AWS_PROFILE"),
-    Cloud("gcp", _gcp_is_set_up, _gcp, "gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT"),
-    Cloud("azure", _azure_is_set_up, _azure, "az login, and set AZURE_SUBSCRIPTION_ID"),
+    CloudCheck("aws", _aws_is_configured, _aws, "run aws configure, or set AWS_PROFILE"),
+    CloudCheck(
+        "gcp",
+        _gcp_is_configured,
+        _gcp,
+        "run gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT",
+    ),
+    CloudCheck("azure", _azure_is_configured, _azure, "run az login, and set AZURE_SUBSCRIPTION_ID"),
 )

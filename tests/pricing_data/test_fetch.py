@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.errors import AccessDenied, MissingCredentials, SourceError, SourceUnavailable
+from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, Unanswered
 from pricing_data.fetch import TaskReport, fetch
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
-from pricing_data.sources.base import FetchRequest, Task
+from pricing_data.sources.base import FetchRequest, FetchTask
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, Span
 from tests.pricing_data.histories import START, market
@@ -27,15 +27,15 @@ class Scripted:
     """A source whose tasks yield and fail as a test says."""
 
     scripts: dict[str, Callable[[], Iterator[FetchedRows]]] = field(default_factory=dict)
-    refusal: SourceError | None = None
+    refusal: CloudError | None = None
     cloud: str = "aws"
     asked: list[FetchRequest] = field(default_factory=list)
 
-    def tasks(self, request: FetchRequest) -> list[Task]:
+    def tasks(self, request: FetchRequest) -> list[FetchTask]:
         self.asked.append(request)
         if self.refusal:
             raise self.refusal
-        return [Task(self.cloud, region, "prices", pull) for region, pull in self.scripts.items()]
+        return [FetchTask(self.cloud, region, "prices", pull) for region, pull in self.scripts.items()]
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_what_came_before_a_failure_is_kept_and_others_go_on(store: PriceStore) 
     def broken() -> Iterator[FetchedRows]:
         yield page("r1", 0, 1, covered=Span(START, START + HOUR))
         yield page("r1", 2)
-        raise SourceUnavailable("page 3 broke")
+        raise Unanswered("page 3 broke")
 
     def fine() -> Iterator[FetchedRows]:
         yield page("r2", 0, 1, 2)

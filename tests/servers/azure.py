@@ -16,7 +16,8 @@ from azure.mgmt.compute.operations._operations import build_resource_skus_list_r
 from azure.mgmt.resourcegraph.models import QueryRequest
 from azure.mgmt.resourcegraph.operations._resource_graph_client_operations import build_resources_request
 
-from pricing_data.sources.azure import AzureSettings, AzureSource
+from pricing_data.clouds.settings import AzureSettings
+from pricing_data.sources.azure import AzureSource
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_datetime
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving

@@ -8,12 +8,13 @@ from random import Random
 
 from google.cloud import compute_v1
 
-from pricing_data.errors import SourceError
+from pricing_data.clouds.settings import GcpSettings
+from pricing_data.errors import CloudError
 from pricing_data.fetched_rows import FetchedRows, PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
-from pricing_data.sources.base import FetchRequest, Source, Task
-from pricing_data.sources.gcp import GcpSettings, GcpSource
+from pricing_data.sources.base import FetchRequest, FetchTask, Source
+from pricing_data.sources.gcp import GcpSource
 from pricing_data.units import DAY, HOUR, format_time, parse_time
 from tests.servers.gcp import PROJECT, Gcp, history, machine, preempted, priced, sku
 from tests.servers.loopback import LoopbackServer
@@ -74,11 +75,18 @@ def random_world(random: Random) -> Gcp:
 
 def source_at(server: LoopbackServer, deadline: float = 20.0) -> Source:
     return GcpSource(
-        GcpSettings(PROJECT, server.url, server.url, 20.0, first_retry_seconds=0.01, retry_deadline_seconds=deadline)
+        GcpSettings(
+            PROJECT,
+            server.url,
+            server.url,
+            call_timeout_seconds=20.0,
+            first_retry_seconds=0.01,
+            retry_deadline_seconds=deadline,
+        )
     )
 
 
-def task(source: Source, what: str, request: FetchRequest = REQUEST, region: str = IOWA) -> Task:
+def task(source: Source, what: str, request: FetchRequest = REQUEST, region: str = IOWA) -> FetchTask:
     (found,) = [
         task
         for task in source.tasks(replace(request, regions=request.regions or (region,)))
@@ -87,20 +95,20 @@ def task(source: Source, what: str, request: FetchRequest = REQUEST, region: str
     return found
 
 
-def pulled(task: Task) -> tuple[FetchedRows, SourceError | None]:
+def pulled(task: FetchTask) -> tuple[FetchedRows, CloudError | None]:
     """What came, and why it ended before its time."""
     harvests: list[FetchedRows] = []
-    failure: SourceError | None = None
+    failure: CloudError | None = None
     try:
         for harvest in task.pull():
             harvests.append(harvest)  # noqa: PERF402  # what came before a failure is kept
-    except SourceError as error:
+    except CloudError as error:
         failure = error
     assert "\n" not in str(failure)
     return FetchedRows.joined(harvests), failure
 
 
-def whole(task: Task) -> FetchedRows:
+def whole(task: FetchTask) -> FetchedRows:
     harvest, failure = pulled(task)
     assert failure is None
     return harvest

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pricing_data.errors import SourceError
+from pricing_data.errors import CloudError
 from pricing_data.fetched_rows import FetchedRows, PriceEvent
-from pricing_data.sources.base import Task
+from pricing_data.sources.base import FetchTask
 
 
 @dataclass
@@ -14,7 +14,7 @@ class Pulled:
     """What a task brought, step by step, and how it failed, if it did."""
 
     steps: list[FetchedRows] = field(default_factory=list)
-    error: SourceError | None = None
+    error: CloudError | None = None
 
     @property
     def all(self) -> FetchedRows:
@@ -27,11 +27,11 @@ class Pulled:
         return [PriceEvent(batch.markets[code], time, price) for code, time, price in columns]
 
 
-def pulled(task: Task) -> Pulled:
+def pulled(task: FetchTask) -> Pulled:
     """Run a task to its end; what came before it failed is kept, as the fetch keeps it."""
     outcome = Pulled()
     try:
         outcome.steps.extend(task.pull())
-    except SourceError as error:
+    except CloudError as error:
         outcome.error = error
     return outcome

@@ -1,6 +1,5 @@
-"""AWS: spot price history, instance types, on-demand prices, and what it publishes about interruptions."""
+"""AWS: spot price history, instance types, on-demand prices, and published interruption figures."""
 
-from pricing_data.sources.aws.settings import AwsSettings
 from pricing_data.sources.aws.source import AwsSource
 
-__all__ = ["AwsSettings", "AwsSource"]
+__all__ = ["AwsSource"]

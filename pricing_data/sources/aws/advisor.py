@@ -1,4 +1,4 @@
-"""Spot Advisor: AWS's public file of how often each type was interrupted in the last month, as bands."""
+"""Spot Advisor: AWS's public file of interruption rates in the last month, as bands per instance type."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pricing_data.errors import BadInput, SourceUnavailable
+from pricing_data.clouds.base import on_one_line
+from pricing_data.clouds.settings import AwsSettings
+from pricing_data.errors import BadInput, Unanswered
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
-from pricing_data.sources.aws.records import CLOUD, MISSHAPEN, refusing
-from pricing_data.sources.aws.settings import AwsSettings
+from pricing_data.sources.aws.records import CLOUD, MALFORMED, rejecting
 from pricing_data.sources.base import FetchRequest
 from pricing_data.sources.rejects import Rejects
 from pricing_data.units import to_micros
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
 
 Band = tuple[float, float]
 
-# What the indices have meant since the file exists; its own `ranges` are believed where it has them.
+# What the indices have always meant; the file's own `ranges` take precedence.
 _LABELS = {0: "<5%", 1: "5-10%", 2: "10-15%", 3: "15-20%", 4: ">20%"}
+_CURE = "fetch again later, or set aws_spot_advisor_url in spotctl's settings"
 _LABEL = re.compile(r"<\s*(?P<most>\d+)%|(?P<low>\d+)\s*-\s*(?P<high>\d+)%|>\s*(?P<least>\d+)%")
 
 
 class Bucket(NamedTuple):
-    """One entry of the file, about a type in a region and under an operating system."""
+    """One entry of the file: an instance type in a region with an operating system."""
 
     region: str
     system: str
@@ -38,7 +40,7 @@ class Bucket(NamedTuple):
 
 
 def band_of(label: str) -> Band:
-    """The shares between which a band lies.
+    """The lower and upper bound of a band, as shares.
 
     >>> band_of("<5%"), band_of("15-20%"), band_of(">20%")
     ((0.0, 0.05), (0.15, 0.2), (0.2, 1.0))
@@ -51,7 +53,7 @@ def band_of(label: str) -> Band:
 
 
 def bands_of(document: Mapping[str, Any]) -> dict[int, Band]:
-    """What the file's indices mean."""
+    """The band of each index in the file."""
     ranges = {entry["index"]: entry["label"] for entry in document.get("ranges", ())}
     return {index: band_of(label) for index, label in (ranges or _LABELS).items()}
 
@@ -64,9 +66,9 @@ def buckets_of(document: Mapping[str, Any]) -> Iterator[Bucket]:
                 yield Bucket(region, system, name, entry)
 
 
-@refusing
+@rejecting
 def interruption(bands: Mapping[int, Band], as_of: int, request: FetchRequest, bucket: Bucket) -> Interruption | None:
-    """What an entry says about its market, if that was asked for. The Advisor does not tell zones apart."""
+    """The figure of a requested market, else None. The Advisor publishes one figure for all zones of a region."""
     if not request.wants_type(bucket.instance_type) or bucket.region not in (request.regions or (bucket.region,)):
         return None
     market = Market.of(CLOUD, bucket.region, None, bucket.instance_type, bucket.system)
@@ -75,37 +77,35 @@ def interruption(bands: Mapping[int, Band], as_of: int, request: FetchRequest, b
 
 
 def interruptions_of(response: httpx.Response, request: FetchRequest, rejects: Rejects) -> tuple[Interruption, ...]:
-    """The wanted entries of the file as it came; dated by when it was last changed, so that it counts once."""
-    asked = f"aws/-: Spot Advisor at {response.url}"
+    """The requested entries, dated by the file's last change, so that fetching it twice counts once."""
     try:
         document = json.loads(response.content)
         bands, buckets = bands_of(document), list(buckets_of(document))
         changed = response.headers.get("last-modified")
         as_of = to_micros(parsedate_to_datetime(changed)) if changed else request.until
-    except (BadInput, *MISSHAPEN) as error:
-        raise SourceUnavailable(
-            f"{asked} is not the file it was ({str(error)[:200]}); fetch again later, or set its address"
+    except (BadInput, *MALFORMED) as error:
+        raise Unanswered(
+            f"aws/-: Spot Advisor: the file at {response.url} has another format ({str(error)[:200]})", _CURE
         ) from error
     return tuple(rejects.good(partial(interruption, bands, as_of, request), buckets))
 
 
 def advisor_file(settings: AwsSettings) -> httpx.Response:
-    """The file, asked for again while the trouble may pass."""
+    """Downloads the file, with retries."""
     import httpx
 
-    def may_pass(error: Exception) -> bool:
+    def is_temporary(error: Exception) -> bool:
         if isinstance(error, httpx.HTTPStatusError):
             return error.response.status_code == httpx.codes.TOO_MANY_REQUESTS or error.response.is_server_error
         return isinstance(error, httpx.TransportError)
 
-    def ask() -> httpx.Response:
+    def download() -> httpx.Response:
         url, seconds = settings.spot_advisor_url, settings.timeout_seconds
         return httpx.get(url, timeout=seconds, follow_redirects=True).raise_for_status()
 
     try:
-        return settings.retrying().on(may_pass)(ask)
+        return settings.retrying().on(is_temporary)(download)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SourceUnavailable(
-            f"aws/-: Spot Advisor at {settings.spot_advisor_url} did not answer:"
-            f" {' '.join(str(error).split())[:200]}; fetch again later, or set its address"
+        raise Unanswered(
+            f"aws/-: Spot Advisor at {settings.spot_advisor_url} did not answer: {on_one_line(error, 200)}", _CURE
         ) from error

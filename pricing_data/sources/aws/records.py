@@ -1,6 +1,6 @@
-"""What AWS's records say, as values. Pure: no SDK, no network.
+"""Parsers of AWS's records. Pure: no SDK, no network.
 
-A parser takes one record as the API gives it and raises `BadInput` on one that it cannot read.
+A parser takes one record as the API gives it and raises `BadInput` if it cannot read it.
 """
 
 from __future__ import annotations
@@ -25,55 +25,55 @@ T = TypeVar("T")
 
 CLOUD = "aws"
 PRICED_SYSTEMS = ("Linux", "Windows", "RHEL", "SUSE")
-"""Operating systems as the Price List spells them; what else it sells (Ubuntu Pro, RHEL with HA) has no spot market."""
+"""Operating systems as the Price List spells them; the others (Ubuntu Pro, RHEL with HA) have no spot market."""
 
-MISSHAPEN = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
-"""What parsing raises where an answer is built otherwise than documented."""
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
+"""What parsing raises where an answer does not have the documented structure."""
 
 _OWN_LICENSE = "Bring your own license"
-_FIRM_NETWORK = re.compile(r"(?:(\d+)x )?(\d+(?:\.\d+)?) Gigabit")
-# Trainium appears only as a neuron device, AI100 only as an inference accelerator, Inferentia as both.
+_GUARANTEED_NETWORK = re.compile(r"(?:(\d+)x )?(\d+(?:\.\d+)?) Gigabit")
+# Trainium is listed only as a neuron device, AI100 only as an inference accelerator, Inferentia as both.
 _ACCELERATORS = (("GpuInfo", "Gpus"), ("NeuronInfo", "NeuronDevices"), ("InferenceAcceleratorInfo", "Accelerators"))
 
 
-def refusing(parse: Callable[P, T]) -> Callable[P, T]:
-    """A parser that refuses a record built otherwise than documented as it refuses one with an impossible value."""
+def rejecting(parse: Callable[P, T]) -> Callable[P, T]:
+    """Makes a parser raise `BadInput` also for a record that does not have the documented structure."""
 
     @wraps(parse)
-    def parse_or_refuse(*args: P.args, **kwargs: P.kwargs) -> T:
+    def parse_or_reject(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return parse(*args, **kwargs)
         except KeyError as error:
-            raise BadInput(f"no {error}") from error
-        except MISSHAPEN as error:
+            raise BadInput(f"missing {error}") from error
+        except MALFORMED as error:
             raise BadInput(str(error)) from error
 
-    return parse_or_refuse
+    return parse_or_reject
 
 
-@refusing
+@rejecting
 def enabled_region(record: Record) -> str | None:
-    """The name of a region that the account may use."""
+    """The name of a region that the account may use, else None."""
     name: str = record["RegionName"]
     return None if record.get("OptInStatus") == "not-opted-in" else name
 
 
-@refusing
+@rejecting
 def zone_name(record: Record) -> tuple[str, str]:
-    """A zone's id, which means the same in every account, and the name that this account has for it."""
+    """A zone's id, which is the same in every account, and its name in this account."""
     return record["ZoneId"], record["ZoneName"]
 
 
-@refusing
+@rejecting
 def price_event(region: str, record: Record) -> PriceEvent:
-    """A change of a spot price. Products are kept apart; the price is read from the API's own digits."""
+    """A spot price change. Each product is a market of its own; the price keeps all digits of the API."""
     market = Market.of(CLOUD, region, record["AvailabilityZone"], record["InstanceType"], record["ProductDescription"])
     return PriceEvent(market, parse_time(record["Timestamp"]), parse_usd(record["SpotPrice"]))
 
 
-@refusing
+@rejecting
 def instance_type(record: Record) -> InstanceType:
-    """What a machine of a type is."""
+    """The hardware of an instance type."""
     accelerator, count = _accelerator(record)
     return InstanceType(
         CLOUD,
@@ -90,24 +90,24 @@ def _accelerator(record: Record) -> tuple[str | None, int]:
     for info, devices in _ACCELERATORS:
         for device in record.get(info, {}).get(devices, ()):
             share = Fraction(device.get("GpuPartitionSize", 1)).limit_denominator(64)
-            # A slice of a GPU counts no whole one; an eighth of an L4 must not be mistaken for an L4.
+            # A slice of a GPU must not count as a whole one: an eighth of an L4 is not an L4.
             count = device["Count"] if share == 1 else device["LogicalGpuCount"]
             return (device["Name"] if share == 1 else f"{device['Name']} ({share})"), count
     return None, 0
 
 
 def network_gbps(network: Record) -> float | None:
-    """What a machine can send all day: the firm speed, or the baseline under "Up to 10 Gigabit" and "Moderate"."""
-    firm = _FIRM_NETWORK.fullmatch(network.get("NetworkPerformance", ""))
-    if firm:
-        return int(firm[1] or 1) * float(firm[2])
+    """Sustained network speed: the guaranteed one, or the baseline behind "Up to 10 Gigabit" and "Moderate"."""
+    guaranteed = _GUARANTEED_NETWORK.fullmatch(network.get("NetworkPerformance", ""))
+    if guaranteed:
+        return int(guaranteed[1] or 1) * float(guaranteed[2])
     cards = [card.get("BaselineBandwidthInGbps") for card in network.get("NetworkCards", ())]
     return sum(cards) if cards and None not in cards else None
 
 
-@refusing
+@rejecting
 def on_demand_price(region: str, item: str) -> OnDemandPrice | None:
-    """The hourly price in one entry of the Price List; None where the entry sells nothing by the hour."""
+    """The hourly price in one entry of the Price List; None if the entry has no hourly price."""
     entry = json.loads(item)
     attributes = entry["product"]["attributes"]
     terms = entry["terms"].get("OnDemand", {}).values()
@@ -117,7 +117,7 @@ def on_demand_price(region: str, item: str) -> OnDemandPrice | None:
     dated = {parse_time(term.get("effectiveDate") or entry["publicationDate"]): term for term in terms}
     as_of = max(dated)
     usd = _hourly_usd(dated[as_of])
-    if float(usd) == 0:  # means "not sold like this" in the Price List: the price is unknown, not free
+    if float(usd) == 0:  # in the Price List, 0 means "not sold this way": the price is unknown, not free
         return None
     name = attributes["instanceType"]
     return OnDemandPrice(CLOUD, region, name, os_of_product(system), as_of, parse_usd(usd), "aws price list")
@@ -131,8 +131,8 @@ def _hourly_usd(term: Record) -> str:
     return usd
 
 
-@refusing
+@rejecting
 def placement_score(region: str, name: str, as_of: int, zones: Mapping[str, str], record: Record) -> Interruption:
-    """The score of one zone; the API gives its id, which `zones` maps to the account's name."""
+    """The score of one zone; the API returns zone ids, which `zones` maps to this account's zone names."""
     market = Market.of(CLOUD, region, zones[record["AvailabilityZoneId"]], name)
     return Interruption(market, "placement-score", as_of, record["Score"], record["Score"], "aws placement score")

@@ -1,15 +1,16 @@
-"""`AwsSource`: what is asked of AWS, in which pieces and order."""
+"""`AwsSource`: the tasks of a fetch from AWS."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
-from pricing_data.errors import SourceError
+from pricing_data.clouds.settings import AwsSettings
+from pricing_data.errors import CloudError
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.sources.aws.advisor import advisor_file, interruptions_of
-from pricing_data.sources.aws.api import AwsApi
 from pricing_data.sources.aws.records import (
     CLOUD,
     PRICED_SYSTEMS,
@@ -20,15 +21,17 @@ from pricing_data.sources.aws.records import (
     price_event,
     zone_name,
 )
-from pricing_data.sources.aws.settings import AwsSettings
-from pricing_data.sources.base import FetchRequest, Task
+from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask
 from pricing_data.sources.rejects import Rejects
 from pricing_data.units import DAY, Span, to_datetime
 
+if TYPE_CHECKING:
+    from pricing_data.clouds.aws import AwsSession
+
 SLICE = 7 * DAY
-"""Pages come newest first, so a history is complete only at the end of a slice; a broken fetch repeats at most one."""
+"""Pages arrive newest first, so a history is complete only at the end of a slice; after a failure, one is repeated."""
 RETENTION = 90 * DAY
-"""AWS keeps this much history; what was asked for before it will never come."""
+"""How much history AWS keeps."""
 
 _PRICE_LIST_REGION = "us-east-1"
 _MOST_FILTER_VALUES = 200
@@ -40,34 +43,40 @@ Filter = dict[str, object]
 
 
 class AwsSource:
-    """Market data of AWS. Each region's price history, types and on-demand prices are tasks of their own.
+    """Market data of AWS. Each region's price history, instance types and on-demand prices are separate tasks.
 
-    Without credentials the Spot Advisor's public file still comes. Placement scores come only for types asked for by
-    their exact names: the API takes no patterns, and each type in each region is a request configuration, of which an
-    account may ask only so many different ones in 24 hours (then `MaxConfigLimitExceeded`). A score is of that type
-    alone, for one machine in one zone; AWS scores single types low, so read it as an order, not as a probability.
+    Without credentials only the Spot Advisor's public file is fetched. Placement scores are fetched only for types that
+    are given by their exact names: the API takes no patterns, and limits how many combinations of type and region an
+    account may ask about in 24 hours (`MaxConfigLimitExceeded`). A score is for one machine of one type in one zone;
+    AWS scores single types low, so use it as a ranking, not as a probability.
     """
 
     cloud = CLOUD
 
     def __init__(self, settings: AwsSettings | None = None) -> None:
         self._settings = settings or AwsSettings()
-        self._api = AwsApi(self._settings)
 
-    def tasks(self, request: FetchRequest) -> list[Task]:
-        """One task for the Spot Advisor, and those of each region; asks which regions there are if none are named.
+    @cached_property
+    def _session(self) -> AwsSession:
+        """Shared by the tasks; `tasks` makes it before any thread needs it."""
+        from pricing_data.clouds.aws import AwsSession  # imports the SDK
 
-        An account that cannot be used is one task that fails, not every region's.
+        return AwsSession(self._settings)
+
+    def tasks(self, request: FetchRequest) -> list[FetchTask]:
+        """One task for the Spot Advisor and several for each region; lists the regions if the request names none.
+
+        If signing in fails, one task reports that, instead of one for every region.
         """
-        advisor = Task(CLOUD, "-", "interruption buckets", partial(self._interruption_buckets, request))
+        advisor = FetchTask(CLOUD, NO_REGION, "interruption buckets", partial(self._interruption_buckets, request))
         try:
-            home = self._api.sign_in()
+            home = self._session.sign_in()
             regions = request.regions or self._enabled_regions(home)
-        except SourceError as error:
-            return [advisor, Task(CLOUD, "-", "account", partial(_fail, error))]
+        except CloudError as error:
+            return [advisor, FetchTask.failed(CLOUD, "account", error)]
         return [advisor, *(task for region in regions for task in self._tasks_of(region, request))]
 
-    def _tasks_of(self, region: str, request: FetchRequest) -> Iterator[Task]:
+    def _tasks_of(self, region: str, request: FetchRequest) -> Iterator[FetchTask]:
         pulls = {
             "spot prices": self._spot_prices,
             "instance types": self._instance_types,
@@ -76,22 +85,22 @@ class AwsSource:
         if exact_names(request.types):
             pulls["placement scores"] = self._placement_scores
         for what, pull in pulls.items():
-            yield Task(CLOUD, region, what, partial(pull, region, request))
+            yield FetchTask(CLOUD, region, what, partial(pull, region, request))
 
-    def _enabled_regions(self, home: str) -> tuple[str, ...]:
-        rejects = Rejects(f"aws/{home}: regions")
-        with self._api.client("ec2", home) as ec2:
+    def _enabled_regions(self, home: str | None) -> tuple[str, ...]:
+        with self._session.client("ec2", home) as ec2:
+            rejects = Rejects(f"aws/{ec2.region}: regions")
             pages = ec2.pages("DescribeRegions", "Regions")
             regions = [name for page in pages for name in rejects.good(enabled_region, page["Regions"])]
         rejects.report()
         return tuple(sorted(regions))
 
     def _spot_prices(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
-        """With each slice comes the price in force at its beginning; what AWS published late comes then."""
+        """Each slice also brings the price in force at its start, and with it what AWS published late."""
         history = request.history(CLOUD, region)
         begin = request.start_of(history)
         rejects = Rejects(f"aws/{region}: spot prices")
-        with self._api.client("ec2", region) as ec2:
+        with self._session.client("ec2", region) as ec2:
             for span in slices(max(begin, request.until - RETENTION), request.until):
                 pages = ec2.pages(
                     "DescribeSpotPriceHistory",
@@ -101,7 +110,7 @@ class AwsSource:
                     Filters=type_filters(request.types),
                 )
                 for page in pages:
-                    # All at once, because only then is it known whether a record of the page was refused.
+                    # A list, because the page is complete only if none of its records was rejected.
                     events = list(rejects.good(partial(price_event, region), page["SpotPriceHistory"]))
                     complete = not page.get("NextToken") and not rejects.count
                     yield FetchedRows(
@@ -112,15 +121,15 @@ class AwsSource:
 
     def _instance_types(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"aws/{region}: instance types")
-        with self._api.client("ec2", region) as ec2:
+        with self._session.client("ec2", region) as ec2:
             for page in ec2.pages("DescribeInstanceTypes", "InstanceTypes", Filters=type_filters(request.types)):
                 types = rejects.good(instance_type, page["InstanceTypes"])
-                yield FetchedRows(types=tuple(kind for kind in types if request.wants_type(kind.name)))
+                yield FetchedRows(types=tuple(t for t in types if request.wants_type(t.name)))
         rejects.report()
 
     def _on_demand_prices(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"aws/{region}: on-demand prices")
-        with self._api.client("pricing", region, _PRICE_LIST_REGION) as pricing:
+        with self._session.client("pricing", region, _PRICE_LIST_REGION) as pricing:
             for filters in price_list_queries(region, request.types):
                 for page in pricing.pages("GetProducts", "PriceList", ServiceCode="AmazonEC2", Filters=filters):
                     prices = rejects.good(partial(on_demand_price, region), page["PriceList"])
@@ -129,7 +138,7 @@ class AwsSource:
 
     def _placement_scores(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"aws/{region}: placement scores")
-        with self._api.client("ec2", region) as ec2:
+        with self._session.client("ec2", region) as ec2:
             pages = ec2.pages("DescribeAvailabilityZones", "AvailabilityZones")
             zones = dict(zone for page in pages for zone in rejects.good(zone_name, page["AvailabilityZones"]))
             for name in exact_names(request.types):
@@ -151,12 +160,8 @@ class AwsSource:
         rejects.report()
 
 
-def _fail(error: SourceError) -> Iterator[FetchedRows]:
-    raise error
-
-
 def slices(start: int, end: int) -> Iterator[Span]:
-    """A stretch of time in pieces, oldest first."""
+    """A span of time in slices of at most `SLICE`, oldest first."""
     while start < end:
         span = Span(start, min(start + SLICE, end))
         yield span
@@ -164,15 +169,15 @@ def slices(start: int, end: int) -> Iterator[Span]:
 
 
 def exact_names(types: Sequence[str]) -> tuple[str, ...]:
-    """Those of the wanted types that are names, not patterns."""
+    """The requested types that are names, not patterns."""
     return tuple(name for name in types if not _WILDCARDS.search(name))
 
 
 def type_filters(types: Sequence[str]) -> list[Filter]:
-    """The filter of EC2's describe calls that lets the wanted types through, and perhaps a few more.
+    """A filter for EC2's describe calls that passes all requested types, and perhaps a few others.
 
-    It knows `*` and `?` but no `[ab]`. Unlike the parameter `InstanceTypes`, it does not refuse the whole call over
-    a name that the region has never heard of.
+    It supports `*` and `?` but not `[ab]`. Unlike the parameter `InstanceTypes`, it does not fail the whole call over
+    a name that the region does not have.
     """
     if not types or len(types) > _MOST_FILTER_VALUES:
         return []
@@ -180,7 +185,7 @@ def type_filters(types: Sequence[str]) -> list[Filter]:
 
 
 def price_list_queries(region: str, types: Sequence[str]) -> list[list[Filter]]:
-    """The filters of each query to the Price List: a type at a time for a few names, else a whole system at a time."""
+    """The filters of each query to the Price List: one per type for a few names, else one per operating system."""
     fixed = {
         "regionCode": region,
         "tenancy": "Shared",

@@ -1,6 +1,5 @@
-"""Azure: public retail prices, and with an account its machine types, spot price history and eviction rates."""
+"""Azure: public retail prices, and with an account also machine types, spot price history and eviction rates."""
 
-from pricing_data.sources.azure.settings import AzureSettings
 from pricing_data.sources.azure.source import AzureSource
 
-__all__ = ["AzureSettings", "AzureSource"]
+__all__ = ["AzureSource"]

@@ -1,4 +1,4 @@
-"""Retail prices: which of them are hourly prices of machines, and what those say."""
+"""Retail prices: finds the hourly prices of machines in the price list, and parses them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pricing_data.units import DAY, format_time, format_usd, parse_time, parse_u
 
 SOURCE = "azure-retail-prices"
 
-# Low priority is Batch's older product, an expired meter bills nobody.
+# Low priority is an older product of Azure Batch; an expired meter is no longer billed.
 _OTHER_METERS = ("low priority", "expired")
-# Sold under the same size names at other prices: a retired platform service, and whole hosts.
+# Products with the same size names at other prices: a retired platform service, and dedicated hosts.
 _OTHER_PRODUCTS = ("cloudservices", "dedicatedhost")
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """The price of a machine from `start` on, until `end` where that is announced."""
+class RetailPrice:
+    """The price of a market from `start`, until `end` if an end is announced."""
 
     market: Market
     spot: bool
@@ -34,14 +34,14 @@ class Offer:
     price: int
 
     def in_force(self, at: int) -> bool:
-        """Whether the price holds at a time. An announced end is a date, and that day is still included."""
+        """Whether the price applies at a time. An announced end is a date, and includes that day."""
         return self.start <= at and (self.end is None or at < self.end + DAY)
 
 
-def read_offer(item: Record) -> Offer | None:
-    """The hourly price of a machine in an item of the price list; `None` for what else is sold there.
+def read_price(item: Record) -> RetailPrice | None:
+    """The hourly price of a machine in an item of the price list; `None` for other products.
 
-    `isPrimaryMeterRegion` is no criterion: many sizes have only meters that are billed under another region's name.
+    `isPrimaryMeterRegion` is not used: many sizes have only meters that are billed under another region's name.
     """
     if (text(item, "type"), text(item, "unitOfMeasure"), text(item, "currencyCode")) != (
         "Consumption",
@@ -56,7 +56,7 @@ def read_offer(item: Record) -> Offer | None:
     if not item.get("armSkuName") or item.get("tierMinimumUnits") not in (None, 0) or _is_placeholder(item):
         return None
     end = item.get("effectiveEndDate")
-    return Offer(
+    return RetailPrice(
         Market.of(
             "azure",
             text(item, "armRegionName"),
@@ -72,7 +72,7 @@ def read_offer(item: Record) -> Offer | None:
 
 
 def _is_placeholder(item: Record) -> bool:
-    """Whether the price is 0, which the list writes for meters that are not sold (yet): not a price, and no mistake."""
+    """Whether the price is 0, which marks a meter that is not sold (yet); this is neither a price nor an error."""
     try:
         return Decimal(number(item, "retailPrice")) == 0
     except InvalidOperation:
@@ -81,50 +81,50 @@ def _is_placeholder(item: Record) -> bool:
 
 @dataclass
 class PriceSheet:
-    """One region's price list, read page by page."""
+    """The prices of one region, read page by page."""
 
     request: FetchRequest
-    _seen: dict[tuple[Market, bool, int], Offer] = field(default_factory=dict)
+    _seen: dict[tuple[Market, bool, int], RetailPrice] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._seen)
 
-    def read(self, item: Record) -> Offer | None:
-        """The offer in an item, and a refusal where the list contradicts itself."""
-        offer = read_offer(item)
-        if offer is None:
+    def read(self, item: Record) -> RetailPrice | None:
+        """The price in an item; raises `BadInput` if it contradicts an earlier item."""
+        price = read_price(item)
+        if price is None:
             return None
-        first = self._seen.setdefault((offer.market, offer.spot, offer.start), offer)
-        if first.price != offer.price:
+        first = self._seen.setdefault((price.market, price.spot, price.start), price)
+        if first.price != price.price:
             raise BadInput(
-                f"{offer.market} costs both {format_usd(first.price)} and {format_usd(offer.price)} USD an hour"
-                f" from {format_time(offer.start)}"
+                f"{price.market} costs both {format_usd(first.price)} and {format_usd(price.price)} USD per hour"
+                f" from {format_time(price.start)}"
             )
-        return offer
+        return price
 
-    def harvest(self, offers: Iterable[Offer]) -> FetchedRows:
-        """What a page says about prices that have taken effect; announced ones are not history yet."""
-        wanted = [offer for offer in offers if self._wants(offer)]
+    def rows_of(self, page: Iterable[RetailPrice]) -> FetchedRows:
+        """The rows of a page's prices that have taken effect; announced prices are not history yet."""
+        requested = [price for price in page if self._is_requested(price)]
         return FetchedRows(
-            prices=PriceBatch.of(PriceEvent(o.market, o.start, o.price) for o in wanted if o.spot),
-            on_demand=tuple(_on_demand(offer) for offer in wanted if not offer.spot),
+            prices=PriceBatch.of(PriceEvent(p.market, p.start, p.price) for p in requested if p.spot),
+            on_demand=tuple(_on_demand(price) for price in requested if not price.spot),
         )
 
     def in_force(self) -> FetchedRows:
-        """Each spot market's price at the end of the request, observed: it goes on from there."""
+        """An observation of each spot market's price at the end of the request."""
         at = self.request.until
-        newest: dict[Market, Offer] = {}
-        for offer in sorted(self._seen.values(), key=lambda offer: offer.start):
-            if offer.spot and self._wants(offer):
-                newest[offer.market] = offer
+        newest: dict[Market, RetailPrice] = {}
+        for price in sorted(self._seen.values(), key=lambda price: price.start):
+            if price.spot and self._is_requested(price):
+                newest[price.market] = price
         return FetchedRows(
-            prices=PriceBatch.of(PriceEvent(o.market, at, o.price) for o in newest.values() if o.in_force(at))
+            prices=PriceBatch.of(PriceEvent(p.market, at, p.price) for p in newest.values() if p.in_force(at))
         )
 
-    def _wants(self, offer: Offer) -> bool:
-        return offer.start <= self.request.until and self.request.wants_type(offer.market.instance_type)
+    def _is_requested(self, price: RetailPrice) -> bool:
+        return price.start <= self.request.until and self.request.wants_type(price.market.instance_type)
 
 
-def _on_demand(offer: Offer) -> OnDemandPrice:
-    market = offer.market
-    return OnDemandPrice(market.cloud, market.region, market.instance_type, market.os, offer.start, offer.price, SOURCE)
+def _on_demand(price: RetailPrice) -> OnDemandPrice:
+    market = price.market
+    return OnDemandPrice(market.cloud, market.region, market.instance_type, market.os, price.start, price.price, SOURCE)

@@ -1,4 +1,4 @@
-"""Reading the fields of single records of JSON answers."""
+"""Reading fields of single records in JSON answers."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from pricing_data.errors import BadInput
 
 Record = Mapping[str, Any]
 
-_LONGEST = 160
 _NAMES = ("armSkuName", "skuName", "name", "id")
 
 
 def text(record: Record, name: str) -> str:
-    """A field that must hold text."""
+    """A field that must contain text."""
     value = _field(record, name)
     if not isinstance(value, str) or not value.strip():
-        raise BadInput(f"{name} is {value!r}, not a text")
+        raise BadInput(f"{name} is {value!r}, not text")
     return value.strip()
 
 
 def number(record: Record, name: str) -> str:
-    """The digits of a field that must hold a number, written as one or as text.
+    """The digits of a field that must contain a number, as a JSON number or as text.
 
-    A float prints the digits that it was read from, as long as they are no more than 15: prices have 13 at most.
+    A float prints the digits it was read from if there are at most 15; prices have at most 13.
     """
     value = _field(record, name)
     if not isinstance(value, int | float | str):
@@ -33,7 +32,7 @@ def number(record: Record, name: str) -> str:
 
 
 def listed(record: Record, name: str) -> list[Any]:
-    """A field that must hold a list."""
+    """A field that must contain a list."""
     value = _field(record, name)
     if not isinstance(value, list):
         raise BadInput(f"{name} is {value!r}, not a list")
@@ -41,20 +40,13 @@ def listed(record: Record, name: str) -> list[Any]:
 
 
 def _field(record: object, name: str) -> object:
-    """What a record holds under a name; what stands where a record should be is refused."""
+    """A field's value, or None; raises `BadInput` if the record is not an object."""
     if not isinstance(record, Mapping):
-        raise BadInput("it is not an object")
+        raise BadInput("the record is not an object")
     return record.get(name)
 
 
-def shortened(message: object) -> str:
-    """The first line of a message, cut where it would flood a report."""
-    lines = str(message).strip().splitlines()
-    line = lines[0].strip().rstrip(".") if lines else ""
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
-
-
 def named(record: object) -> str:
-    """What a record is about, as far as it says so."""
+    """The name of what a record describes, if it has one; else the record itself."""
     names = [record.get(name) for name in _NAMES] if isinstance(record, Mapping) else []
     return next((name for name in names if isinstance(name, str) and name), repr(record))

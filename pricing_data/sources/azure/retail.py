@@ -1,4 +1,4 @@
-"""The public price list over HTTP: no account needed, pages of up to a thousand items. Imported on first use."""
+"""The public price list over HTTP, which needs no account. Imported on first use: it loads httpx."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from typing import Any
 import httpx
 import stamina
 
-from pricing_data.errors import SourceUnavailable
-from pricing_data.sources.azure.records import shortened
-from pricing_data.sources.azure.settings import AzureSettings
+from pricing_data.clouds.base import first_line
+from pricing_data.clouds.settings import AzureSettings
+from pricing_data.errors import Unanswered
 
 API_VERSION = "2023-01-01-preview"
 
-_WORTH_RETRYING = frozenset({408, 429, 500, 502, 503, 504})
-# One of these is sold in every region, old or new: their few prices name the regions without reading the whole list.
+_LATER = "try again later"
+
+_RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+# Every region sells one of these: their few prices name all regions without reading the whole list.
 _SOLD_EVERYWHERE = ("Standard_D2s_v3", "Standard_D2s_v5")
 
 
@@ -30,20 +32,20 @@ class RetailPrices:
         self._settings = settings
 
     def pages(self, region: str) -> Iterator[list[Any]]:
-        """What is sold by consumption as a machine in a region, as the list's raw items."""
+        """The price list's items for pay-as-you-go machines in a region, unparsed."""
         return self._pages(f"Azure retail prices of {region}", f"armRegionName eq '{region}'")
 
     def regions(self) -> tuple[str, ...]:
-        """The regions that machines are sold in."""
-        asked = "Azure regions in the retail prices"
-        pages = chain.from_iterable(self._pages(asked, f"armSkuName eq '{size}'") for size in _SOLD_EVERYWHERE)
+        """The regions in which machines are sold."""
+        subject = "Azure regions in the retail prices"
+        pages = chain.from_iterable(self._pages(subject, f"armSkuName eq '{size}'") for size in _SOLD_EVERYWHERE)
         names = {item.get("armRegionName") for page in pages for item in page if isinstance(item, dict)}
-        found = tuple(sorted(name for name in names if isinstance(name, str) and name))
-        if not found:
-            raise SourceUnavailable(f"{asked}: none is named (choose some, for example --region eastus)")
-        return found
+        regions = tuple(sorted(name for name in names if isinstance(name, str) and name))
+        if not regions:
+            raise Unanswered(f"{subject}: the answer names no region", "name some, for example --region eastus")
+        return regions
 
-    def _pages(self, asked: str, criterion: str) -> Iterator[list[Any]]:
+    def _pages(self, subject: str, criterion: str) -> Iterator[list[Any]]:
         # The values of a filter are case-sensitive in this version of the API.
         filters = f"serviceName eq 'Virtual Machines' and {criterion} and priceType eq 'Consumption'"
         first = httpx.URL(self._settings.retail_prices_url)
@@ -52,40 +54,39 @@ class RetailPrices:
         with httpx.Client(timeout=self._settings.timeout_seconds) as client:
             while link is not None:
                 visited.add(link)
-                items, following = _page(asked, self._get(client, link, asked))
+                items, following = _page(subject, self._get(client, link, subject))
                 yield items
-                link = _next_page(asked, first, following)
+                link = _next_page(subject, first, following)
                 if link in visited:
-                    raise SourceUnavailable(f"{asked}: the pages lead back to {link} (try again later)")
+                    raise Unanswered(f"{subject}: the pages lead back to {link}", _LATER)
 
-    def _get(self, client: httpx.Client, url: httpx.URL, asked: str) -> bytes:
-        patience = self._settings
+    def _get(self, client: httpx.Client, url: httpx.URL, subject: str) -> bytes:
+        settings = self._settings
         try:
             for attempt in stamina.retry_context(
-                on=self._worth_retrying,
-                attempts=patience.retries + 1,
+                on=self._retry_delay,
+                attempts=settings.retries + 1,
                 timeout=None,
-                wait_initial=patience.backoff_seconds,
-                wait_max=patience.longest_wait_seconds,
-                wait_jitter=patience.backoff_seconds,
+                wait_initial=settings.backoff_seconds,
+                wait_max=settings.longest_wait_seconds,
+                wait_jitter=settings.backoff_seconds,
             ):
                 with attempt:
                     return client.get(url).raise_for_status().content
         except httpx.HTTPStatusError as error:
-            raise SourceUnavailable(
-                f"{asked}: {url.host} answered HTTP {error.response.status_code} (try again later)"
-            ) from error
+            problem = f"{subject}: {url.host} answered HTTP {error.response.status_code}"
+            raise Unanswered(problem, _LATER, str(error.response.status_code)) from error
         except httpx.HTTPError as error:
-            raise SourceUnavailable(
-                f"{asked}: {url.host} did not answer: {shortened(error)} (is the network up? try again later)"
+            raise Unanswered(
+                f"{subject}: {url.host} did not answer: {first_line(error)}", "check the network, or try again later"
             ) from error
         raise AssertionError("the last attempt returns or raises")
 
-    def _worth_retrying(self, error: Exception) -> bool | float:
-        """Whether to ask again, and in how many seconds where the server says so."""
+    def _retry_delay(self, error: Exception) -> bool | float:
+        """Whether to try again; if the server says when, the delay in seconds."""
         if not isinstance(error, httpx.HTTPStatusError):
             return isinstance(error, httpx.TransportError)
-        if error.response.status_code not in _WORTH_RETRYING:
+        if error.response.status_code not in _RETRIED_STATUSES:
             return False
         seconds = retry_after(error.response.headers.get("Retry-After", ""), datetime.now(UTC))
         if seconds is None:
@@ -94,7 +95,7 @@ class RetailPrices:
 
 
 def retry_after(header: str, now: datetime) -> float | None:
-    """Seconds of a Retry-After header, which holds seconds or a date; `None` where it holds neither."""
+    """The delay of a Retry-After header, which contains seconds or a date; `None` if it contains neither."""
     if header.strip().isdecimal():
         return float(header)
     try:
@@ -103,25 +104,25 @@ def retry_after(header: str, now: datetime) -> float | None:
         return None
 
 
-def _page(asked: str, body: bytes) -> tuple[list[Any], object]:
+def _page(subject: str, body: bytes) -> tuple[list[Any], object]:
     """The items of an answer and its link to the next page."""
     try:
         answer = json.loads(body)
     except ValueError as error:
-        raise SourceUnavailable(f"{asked}: the answer is not JSON: {shortened(error)} (try again later)") from error
+        raise Unanswered(f"{subject}: the answer is not JSON: {first_line(error)}", _LATER) from error
     if not isinstance(answer, dict) or not isinstance(answer.get("Items"), list):
-        raise SourceUnavailable(f"{asked}: the answer has no list of Items (try again later)")
+        raise Unanswered(f"{subject}: the answer has no list of Items", _LATER)
     return answer["Items"], answer.get("NextPageLink")
 
 
-def _next_page(asked: str, first: httpx.URL, link: object) -> httpx.URL | None:
-    """The next page, on the same server: an answer does not get to choose whom we talk to."""
+def _next_page(subject: str, first: httpx.URL, link: object) -> httpx.URL | None:
+    """The address of the next page; raises if it is on another server."""
     if not link:
         return None
     try:
         url = httpx.URL(str(link))
     except httpx.InvalidURL as error:
-        raise SourceUnavailable(f"{asked}: the link to the next page is broken: {shortened(error)}") from error
+        raise Unanswered(f"{subject}: the link to the next page is malformed: {first_line(error)}", _LATER) from error
     if (url.scheme, url.host, url.port) != (first.scheme, first.host, first.port):
-        raise SourceUnavailable(f"{asked}: the next page is said to be at {url.scheme}://{url.host}, not {first.host}")
+        raise Unanswered(f"{subject}: the next page is on {url.scheme}://{url.host}, not on {first.host}", _LATER)
     return url

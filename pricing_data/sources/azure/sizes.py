@@ -1,4 +1,4 @@
-"""Azure's machine sizes: how their names are spelt, and what is in them."""
+"""Azure's machine sizes: the spelling of their names, and their hardware."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pricing_data.sources.azure.records import Record, listed, number, text
 
 UNKNOWN_ACCELERATOR = "gpu"
 
-# Parts of a size's name that stand where an accelerator would and name none.
+# Parts of a size's name in the place of an accelerator's that name none.
 _DESCRIPTORS = frozenset({"cc", "ndr", "promo", "xl"})
 _LOWER_CASE = frozenset({"cc", "xl"})
-# Three digits behind a v are an accelerator (V620), not a version.
+# A v with three digits is an accelerator (V620), not a version.
 _VERSION = re.compile(r"v\d{1,2}|\d+")
 
-# Sizes from before the naming convention put the accelerator into the name.
+# Older sizes, whose names do not contain the accelerator.
 _UNNAMED_ACCELERATORS = (
     (r"nc\d+r?", "K80"),
     (r"nc\d+r?s_v2", "P100"),
@@ -30,14 +30,14 @@ _UNNAMED_ACCELERATORS = (
     (r"nv\d+s_v[23]", "M60"),
     (r"nv\d+as_v4", "MI25"),
 )
-# Sizes that own a part of one accelerator, which the API counts as a whole one.
+# Sizes with a fraction of one accelerator, which the API counts as a whole one.
 _SLICES = re.compile(
     r"nv(4|8|16)as_v4|nv(6|12|18)adm?s_a10_v5|nv(4|8|12)ads_v710_v5|ng(8|16)adm?s_v620_v1",
 )
 
 
 def spelt(name: str) -> str:
-    """A size's name with Azure's capitals: Resource Graph may answer in lower case, the price list never does.
+    """A size's name in Azure's capitalization: Resource Graph may answer in lower case, the price list does not.
 
     >>> spelt("standard_nc24ads_a100_v4"), spelt("Standard_D4s_v3")
     ('Standard_NC24ads_A100_v4', 'Standard_D4s_v3')
@@ -58,9 +58,9 @@ def _spelt_part(part: str) -> str:
 
 
 def accelerator_of(name: str) -> str:
-    """The accelerator in a size that has one; `gpu` where the name does not tell for certain.
+    """The accelerator of a size that has one; `gpu` if the name does not identify it.
 
-    A size that owns only a part of one is told apart (`A10-slice`), because it trains at a fraction of the speed.
+    A fraction of one has its own name (`A10-slice`), because it trains at a fraction of the speed.
 
     >>> accelerator_of("Standard_NC6s_v3"), accelerator_of("Standard_NV6ads_A10_v5")
     ('V100', 'A10-slice')
@@ -68,12 +68,12 @@ def accelerator_of(name: str) -> str:
     size = name.lower().partition("_")[2].removesuffix("_promo")
     named = [part for part in size.split("_")[1:] if part not in _DESCRIPTORS and not _VERSION.fullmatch(part)]
     known = (accelerator for pattern, accelerator in _UNNAMED_ACCELERATORS if re.fullmatch(pattern, size))
-    found = named[-1].upper() if named else next(known, UNKNOWN_ACCELERATOR)
-    return f"{found}-slice" if _SLICES.fullmatch(size) else found
+    accelerator = named[-1].upper() if named else next(known, UNKNOWN_ACCELERATOR)
+    return f"{accelerator}-slice" if _SLICES.fullmatch(size) else accelerator
 
 
 def read_type(sku: Record) -> InstanceType | None:
-    """The machine that a compute SKU describes; `None` for SKUs that are no machines (disks, hosts, snapshots)."""
+    """The instance type that a compute SKU describes; `None` for other SKUs (disks, hosts, snapshots)."""
     if text(sku, "resourceType").lower() != "virtualmachines":
         return None
     name = spelt(text(sku, "name"))
@@ -82,7 +82,7 @@ def read_type(sku: Record) -> InstanceType | None:
     return InstanceType(
         cloud="azure",
         name=name,
-        # A size with constrained cores is built from more vCPUs than its machine gets.
+        # A size with constrained cores is made from more vCPUs than the machine can use.
         vcpus=int(_amount(capabilities, "vCPUsAvailable" if "vCPUsAvailable" in capabilities else "vCPUs")),
         memory_gib=float(_amount(capabilities, "MemoryGB")),
         accelerator=_accelerator(name, gpus),
@@ -109,5 +109,5 @@ def _amount(capabilities: Record, name: str) -> Decimal:
     except InvalidOperation:
         raise BadInput(f"{name} is {digits!r}, not a number") from None
     if not amount.is_finite() or amount < 0:
-        raise BadInput(f"{name} is {digits}, not an amount")
+        raise BadInput(f"{name} is {digits}, not a number of at least 0")
     return amount

@@ -8,33 +8,33 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from pricing_data.errors import SourceError, SourceUnavailable
+from pricing_data.clouds.base import ApiCall
+from pricing_data.clouds.settings import AzureSettings
+from pricing_data.errors import CloudError, NotFound
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.market import api_region
 from pricing_data.sources.azure import spot
 from pricing_data.sources.azure.offers import PriceSheet
 from pricing_data.sources.azure.records import named, text
-from pricing_data.sources.azure.settings import AzureSettings
 from pricing_data.sources.azure.sizes import read_type
-from pricing_data.sources.base import FetchRequest, Task
+from pricing_data.sources.base import FetchRequest, FetchTask
 from pricing_data.sources.rejects import Rejects
 from pricing_data.units import Span
 
 if TYPE_CHECKING:
-    from azure.core.credentials import TokenCredential
-
-    from pricing_data.sources.azure.account import Account
+    from pricing_data.clouds.azure import AzureSession, TokenCredential
     from pricing_data.sources.azure.retail import RetailPrices
 
-ALL_REGIONS = "-"
-"""Where a task belongs that fails for every region at once, for want of an account."""
+_READ_SKUS = "Microsoft.Compute/skus/read"
+_READ_GRAPH = "Microsoft.ResourceGraph/resources/read"
 
 
 class AzureSource:
-    """Spot and on-demand prices of machines from the public price list, and more with an account.
+    """Spot and on-demand prices from the public price list; with an account also machine types, 90 days of spot
+    prices and eviction rates.
 
-    The account (a `credential` of azure-identity, or what `DefaultAzureCredential` finds) brings machine types, 90 days
-    of spot prices and eviction rates. Without one, a single task says what is missing and the price list goes on.
+    The account is a `credential` of azure-identity, or what `DefaultAzureCredential` finds. Without one, a single task
+    reports what is missing, and the price list is still fetched.
     """
 
     cloud = "azure"
@@ -43,17 +43,17 @@ class AzureSource:
         self._settings = settings or AzureSettings()
         self._credential = credential
 
-    def tasks(self, request: FetchRequest) -> list[Task]:
-        """Four pieces per region with an account, one without."""
+    def tasks(self, request: FetchRequest) -> list[FetchTask]:
+        """Four tasks per region with an account, one without."""
         try:
-            account = self._sign_in()
-        except SourceError as error:
-            regions = _asked_regions(request) or self._retail().regions()
-            denied = Task(self.cloud, ALL_REGIONS, "spot history, eviction rates, machine types", partial(_fail, error))
-            return [*(self._price_task(request, region) for region in regions), denied]
+            session = self._sign_in()
+        except CloudError as error:
+            regions = _requested_regions(request) or self._retail().regions()
+            failed = FetchTask.failed(self.cloud, "spot history, eviction rates, machine types", error)
+            return [*(self._price_task(request, region) for region in regions), failed]
         tasks = []
-        for region in _asked_regions(request) or self._account_regions(account):
-            tasks += [self._price_task(request, region), *self._account_tasks(account, request, region)]
+        for region in _requested_regions(request) or self._account_regions(session):
+            tasks += [self._price_task(request, region), *self._account_tasks(session, request, region)]
         return tasks
 
     def _retail(self) -> RetailPrices:
@@ -61,95 +61,94 @@ class AzureSource:
 
         return RetailPrices(self._settings)
 
-    def _sign_in(self) -> Account:
-        self._settings.chosen_subscription()
-        from pricing_data.sources.azure.account import Account
+    def _sign_in(self) -> AzureSession:
+        self._settings.chosen_subscription()  # fails without importing the SDK
+        from pricing_data.clouds.azure import AzureSession
 
-        return Account.sign_in(self._settings, self._credential)
+        return AzureSession.sign_in(self._settings, self._credential)
 
-    def _account_regions(self, account: Account) -> tuple[str, ...]:
-        """The regions with spot markets, else those of the price list: it names them too where the account may not."""
+    def _account_regions(self, session: AzureSession) -> tuple[str, ...]:
+        """The regions with spot markets; where the account may not list them, those of the price list."""
+        call = ApiCall("Azure regions", _READ_GRAPH)
         try:
-            pages = list(account.rows("Azure regions", spot.regions_query()))
-        except SourceError:
+            pages = list(session.rows(call, spot.regions_query()))
+        except CloudError:
             pages = []
-        rejects = Rejects("Azure regions")
+        rejects = Rejects(call.what)
         names = rejects.good(lambda row: text(row, "location"), chain.from_iterable(pages))
         return tuple(dict.fromkeys(map(_region, names))) or self._retail().regions()
 
-    def _price_task(self, request: FetchRequest, region: str) -> Task:
-        return Task(self.cloud, region, "prices", partial(self._prices, request, region))
+    def _price_task(self, request: FetchRequest, region: str) -> FetchTask:
+        return FetchTask(self.cloud, region, "prices", partial(self._prices, request, region))
 
-    def _account_tasks(self, account: Account, request: FetchRequest, region: str) -> Iterator[Task]:
-        pulls: dict[str, Callable[[Account, FetchRequest, str], Iterator[FetchedRows]]] = {
+    def _account_tasks(self, session: AzureSession, request: FetchRequest, region: str) -> Iterator[FetchTask]:
+        pulls: dict[str, Callable[[AzureSession, FetchRequest, str], Iterator[FetchedRows]]] = {
             "machine types": _machine_types,
             "spot history": _spot_history,
             "eviction rates": _eviction_rates,
         }
         for what, pull in pulls.items():
-            yield Task(self.cloud, region, what, partial(pull, account, request, region))
+            yield FetchTask(self.cloud, region, what, partial(pull, session, request, region))
 
     def _prices(self, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
         rejects = Rejects(f"Azure retail prices of {region}")
         sheet = PriceSheet(request)
         for page in self._retail().pages(region):
-            yield sheet.harvest(rejects.good(sheet.read, page, named))
+            yield sheet.rows_of(rejects.good(sheet.read, page, named))
         yield sheet.in_force()
         rejects.report()
         if not sheet:
-            raise SourceUnavailable(
-                f"Azure retail prices of {region}: no machine is sold there (regions are written eastus, westeurope)"
+            raise NotFound(
+                f"Azure retail prices of {region}: no machine is sold there",
+                "check the region's name (for example eastus, westeurope)",
             )
 
 
-def _asked_regions(request: FetchRequest) -> tuple[str, ...]:
+def _requested_regions(request: FetchRequest) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(_region, request.regions)))
 
 
 def _region(name: str) -> str:
-    """A region in the APIs' spelling, which is letters and digits only, so that queries need not quote it."""
+    """A region in the APIs' spelling: letters and digits only, so that queries need not quote it."""
     return re.sub(r"[^a-z0-9]", "", api_region("azure", name))
 
 
-def _fail(error: SourceError) -> Iterator[FetchedRows]:
-    raise error
-
-
-def _machine_types(account: Account, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
-    rejects = Rejects(f"Azure machine types of {region}")
-    for page in account.skus(region):
+def _machine_types(session: AzureSession, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
+    call = ApiCall(f"Azure machine types of {region}", _READ_SKUS)
+    rejects = Rejects(call.what)
+    for page in session.pages(call, lambda compute: compute.resource_skus.list(filter=f"location eq '{region}'")):
         types = rejects.good(read_type, page, named)
-        yield FetchedRows(types=tuple(found for found in types if request.wants_type(found.name)))
+        yield FetchedRows(types=tuple(t for t in types if request.wants_type(t.name)))
     rejects.report()
 
 
-def _spot_history(account: Account, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
+def _spot_history(session: AzureSession, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
     history = request.history("azure", region)
     begin = request.start_of(history)
     if begin >= request.until:
         return
     start = max(begin, request.until - spot.HISTORY)
-    asked = f"Azure spot price history of {region}"
-    rejects = Rejects(asked)
-    found = False
-    for page in account.rows(asked, spot.price_history_query(region)):
+    call = ApiCall(f"Azure spot price history of {region}", _READ_GRAPH)
+    rejects = Rejects(call.what)
+    is_empty = True
+    for page in session.rows(call, spot.price_history_query(region)):
         events = []
         for market, entries in rejects.good(spot.read_history, page, named):
-            found = True
+            is_empty = False
             points = rejects.good(spot.read_point, entries, named)
             if request.wants_type(market.instance_type):
                 events += spot.events_between(market, points, start, request.until)
         yield FetchedRows(prices=PriceBatch.of(events))
     rejects.report()
-    # Resource Graph sometimes answers with an empty table: nothing then was learnt, and the next fetch asks again.
-    if found:
+    # Resource Graph sometimes answers with an empty table; the next fetch then repeats the query.
+    if not is_empty:
         yield FetchedRows(covered={history: Span(begin, request.until)})
 
 
-def _eviction_rates(account: Account, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
-    asked = f"Azure eviction rates of {region}"
-    rejects = Rejects(asked)
-    for page in account.rows(asked, spot.eviction_rates_query(region)):
+def _eviction_rates(session: AzureSession, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
+    call = ApiCall(f"Azure eviction rates of {region}", _READ_GRAPH)
+    rejects = Rejects(call.what)
+    for page in session.rows(call, spot.eviction_rates_query(region)):
         rates = rejects.good(lambda row: spot.read_eviction_rate(row, request.until), page, named)
         yield FetchedRows(interruptions=tuple(rate for rate in rates if request.wants_type(rate.market.instance_type)))
     rejects.report()

@@ -1,4 +1,4 @@
-"""Resource Graph's `SpotResources` table: the questions put to it, and what its rows say."""
+"""Resource Graph's `SpotResources` table: the queries, and the parsers of its rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pricing_data.units import DAY, parse_time, parse_usd
 
 SOURCE = "azure-resource-graph"
 HISTORY = 90 * DAY
-"""How far back the table's prices reach; what was asked for before that will never come."""
+"""How far back the table's prices go."""
 
 _PRICES = "microsoft.compute/skuspotpricehistory/ostype/location"
 _EVICTIONS = "microsoft.compute/skuspotevictionrate/location"
@@ -24,12 +24,12 @@ _BAND = re.compile(r"(\d+)(?:-(\d+)|\+)")
 
 
 def price_history_query(region: str) -> str:
-    """Every price of the last 90 days of a region's spot markets, one row per size and operating system."""
+    """All prices of a region's spot markets in the last 90 days, one row per size and operating system."""
     return _rows(_PRICES, region, "osType = tostring(properties.osType), spotPrices = properties.spotPrices")
 
 
 def eviction_rates_query(region: str) -> str:
-    """How often each size was evicted in a region over the last four weeks."""
+    """The eviction rate of each size in a region over the last four weeks."""
     return _rows(_EVICTIONS, region, "evictionRate = tostring(properties.evictionRate)")
 
 
@@ -39,14 +39,14 @@ def regions_query() -> str:
 
 
 def _rows(kind: str, region: str, columns: str) -> str:
-    # Paging repeats and loses rows unless their order is total, which only `id` makes it.
+    # Without a total order, which only `id` gives, paging repeats and loses rows.
     return (
         f"SpotResources | where type =~ '{kind}' | where location =~ '{region}'"
         f" | project id, location, skuName = tostring(sku.name), {columns} | order by id asc"
     )
 
 
-class Point(NamedTuple):
+class PricePoint(NamedTuple):
     """A price and when it took effect."""
 
     time: int
@@ -63,28 +63,28 @@ def read_history(row: Record) -> tuple[Market, list[Any]]:
     return read_market(row), listed(row, "spotPrices")
 
 
-def read_point(entry: Record) -> Point:
+def read_point(entry: Record) -> PricePoint:
     """One entry of a market's `spotPrices`."""
-    return Point(parse_time(text(entry, "effectiveDate")), parse_usd(number(entry, "priceUSD")))
+    return PricePoint(parse_time(text(entry, "effectiveDate")), parse_usd(number(entry, "priceUSD")))
 
 
-def events_between(market: Market, points: Iterable[Point], start: int, until: int) -> list[PriceEvent]:
-    """A market's changes from the price in force at `start` on, and its last price observed again at `until`.
+def events_between(market: Market, points: Iterable[PricePoint], start: int, until: int) -> list[PriceEvent]:
+    """A market's price changes from `start`, and an observation of its last price at `until`.
 
-    The change that set the price in force at `start` keeps its own time, earlier than `start`.
+    They begin with the change that set the price in force at `start`, at its own, earlier time.
     """
     known = sorted(point for point in points if point.time <= until)
     if not known:
         return []
     before = sum(point.time <= start for point in known)
     kept = known[max(before - 1, 0) :]
-    return [PriceEvent(market, *point) for point in (*kept, Point(until, kept[-1].price))]
+    return [PriceEvent(market, *point) for point in (*kept, PricePoint(until, kept[-1].price))]
 
 
 def read_eviction_rate(row: Record, as_of: int) -> Interruption:
-    """The band of a row such as `5-10` or `20+`: percent of machines evicted per hour.
+    """The eviction rate of a row: a band such as `5-10` or `20+`, in percent of machines per hour.
 
-    It is published per size, not per operating system, and stands at the Linux market.
+    Azure publishes it per size, not per operating system; it is stored for the Linux market.
     """
     market = Market.of("azure", text(row, "location"), None, spelt(text(row, "skuName")))
     band = text(row, "evictionRate")

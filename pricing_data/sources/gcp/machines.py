@@ -1,28 +1,25 @@
-"""`Machine`: a machine type with what its price is composed of. Pure."""
+"""`GcpMachine`: a machine type with the components of its price. Pure."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pricing_data.catalog import InstanceType
 from pricing_data.errors import BadInput
 from pricing_data.market import NO_ZONE, Market
 
-if TYPE_CHECKING:
-    from google.cloud.compute_v1 import MachineType
-
 CLOUD = "gcp"
 
 _CARD = re.compile(r"nvidia-(?:tesla-)?(.+?)(?:-mega)?(?:-\d+gb)?")
-# These own a part of one GPU, which the API counts as a whole one.
+# These have a fraction of one GPU, which the API counts as a whole one.
 _GPU_SHARES = {"g4-standard-6": "1/8", "g4-standard-12": "1/4", "g4-standard-24": "1/2"}
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """A machine type. `gpu` is spelt as the API spells it (`nvidia-tesla-a100`); local SSDs only where bundled."""
+class GcpMachine:
+    """A machine type. `gpu` is the API's name (`nvidia-tesla-a100`); `ssds` counts only bundled local SSDs."""
 
     name: str
     vcpus: int
@@ -33,13 +30,13 @@ class Machine:
 
     @property
     def instance_type(self) -> InstanceType:
-        """The catalog's entry."""
+        """The catalog entry."""
         accelerator = card(self.gpu, _GPU_SHARES.get(self.name)) if self.gpu else None
         return InstanceType(CLOUD, self.name, self.vcpus, self.memory_mib / 1024, accelerator, self.gpus)
 
 
 def card(gpu: str, share: str | None = None) -> str:
-    """An accelerator's name as other clouds write it, without its maker and its memory.
+    """An accelerator's name as other clouds write it, without maker and memory size.
 
     >>> card("nvidia-tesla-a100"), card("nvidia-h100-mega-80gb"), card("nvidia-rtx-pro-6000", "1/8")
     ('A100', 'H100', 'RTX-PRO-6000 (1/8)')
@@ -49,10 +46,10 @@ def card(gpu: str, share: str | None = None) -> str:
     return f"{name} ({share})" if share else name
 
 
-def machine_of(record: MachineType) -> Machine:
-    """The machine that a record of the API describes."""
+def machine_of(record: Any) -> GcpMachine:  # noqa: ANN401  # the SDK's messages are not annotated
+    """The machine type that a record of the API describes."""
     first = record.accelerators[0] if record.accelerators else None
-    machine = Machine(
+    machine = GcpMachine(
         name=record.name,
         vcpus=record.guest_cpus,
         memory_mib=record.memory_mb,
@@ -60,7 +57,7 @@ def machine_of(record: MachineType) -> Machine:
         gpus=first.guest_accelerator_count if first else 0,
         ssds=record.bundled_local_ssds.partition_count,
     )
-    # A record that the catalog or a market's name would refuse is refused here, where it can be named and left out.
+    # Reject here, where the record can be named and left out, what the catalog or a market name would reject later.
     Market(CLOUD, "any", NO_ZONE, machine.name)
     if machine.instance_type.accelerators < 0:
         raise BadInput(f"machine type {machine.name} has {machine.gpus} accelerators")

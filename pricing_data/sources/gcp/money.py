@@ -1,4 +1,4 @@
-"""Amounts of money as Google's APIs write them. Pure."""
+"""Amounts of money in Google's APIs. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pricing_data.units import ABSURD_USD_PER_HOUR, NANOS_PER_DOLLAR
 
 
 def usd_nanos(units: int, nanos: int, currency: str) -> int:
-    """Nano-dollars of an amount of money as Google writes it.
+    """An amount of money in nano-dollars.
 
     >>> usd_nanos(1, 441435835, "USD")
     1441435835
     """
     total = units * NANOS_PER_DOLLAR + nanos
     if currency != "USD":
-        raise BadInput(f"a price in {currency or 'no currency'}, not in USD")
+        raise BadInput(f"the price is in {currency or 'no currency'}, not in USD")
     if not 0 < total <= ABSURD_USD_PER_HOUR * NANOS_PER_DOLLAR:
         raise BadInput(
-            f"a price of {units} dollars and {nanos} nanos is not above 0 and at most {ABSURD_USD_PER_HOUR} dollars"
+            f"the price of {units} dollars and {nanos} nanos is not above 0 and at most {ABSURD_USD_PER_HOUR} dollars"
         )
     return total

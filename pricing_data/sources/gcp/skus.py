@@ -1,8 +1,8 @@
-"""Machine prices composed of the price list's rates per vCPU, GiB, GPU and local SSD. Pure.
+"""Machine prices computed from the price list's rates per vCPU, GiB, GPU and local SSD. Pure.
 
-The price list has no field for a machine's series: only the description of a SKU tells what it is the price of, such as
-`Spot Preemptible N2 Instance Core running in Americas`. A description is matched whole. What resembles one (custom
-machines, sole tenancy, commitments, reservations, Dynamic Workload Scheduler) has other prices and must not slip in.
+The price list has no field for a machine series: only a SKU's description says what it prices, for example
+`Spot Preemptible N2 Instance Core running in Americas`. The whole description must match: similar ones (custom
+machines, sole tenancy, commitments, reservations, Dynamic Workload Scheduler) have other prices.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 from pricing_data.errors import BadInput, UnknownPrice
-from pricing_data.sources.gcp.machines import Machine
+from pricing_data.sources.gcp.machines import GcpMachine
 from pricing_data.sources.gcp.money import usd_nanos
 from pricing_data.sources.rejects import Rejects
 from pricing_data.units import to_micros
 
-if TYPE_CHECKING:
-    from google.cloud.billing_v1 import Sku
+Sku = Any
+"""google.cloud.billing_v1.Sku, which carries no annotations."""
 
 SOURCE = "gcp price list"
 
@@ -29,49 +28,49 @@ Term = Literal["on-demand", "spot"]
 Resource = Literal["core", "ram", "gpu", "ssd"]
 
 
-class Part(NamedTuple):
-    """One thing a machine is billed for: a resource, and whose (a series of machines, a card)."""
+class PricePart(NamedTuple):
+    """One component of a machine's price: a resource, and the machine series or GPU it is `of`."""
 
     resource: Resource
     of: str
 
 
-class Rate(NamedTuple):
-    """Nano-dollars an hour for one unit of a part (vCPU, GiB, GPU), as of a time."""
+class UnitRate(NamedTuple):
+    """Nano-dollars per hour for one unit of a part (vCPU, GiB, GPU), as of a time."""
 
     nanos: Fraction
     as_of: int
 
 
 class Quote(NamedTuple):
-    """A machine's price in nano-dollars an hour, as of the newest of the rates in it."""
+    """A machine's price in nano-dollars per hour, as of its newest rate."""
 
     price: int
     as_of: int
 
 
-Offer = tuple[str, Term, Part]
+RateKey = tuple[str, Term, PricePart]
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The price list: what each part costs in each region, and which parts' entries could not be understood."""
+    """The price list: the rate of each part in each region, and the parts whose entries could not be used."""
 
-    known: dict[Offer, Rate] = field(default_factory=dict)
-    unclear: dict[Offer, str] = field(default_factory=dict)
+    known: dict[RateKey, UnitRate] = field(default_factory=dict)
+    unclear: dict[RateKey, str] = field(default_factory=dict)
 
-    def rate(self, offer: Offer) -> Rate:
-        """The rate of an offer."""
-        region, term, part = offer
-        if offer in self.unclear:
-            raise UnknownPrice(f"{term} {part.resource} of {part.of} in {region}: {self.unclear[offer]}")
-        if offer not in self.known:
+    def rate(self, key: RateKey) -> UnitRate:
+        """Raises `UnknownPrice` if the price list has no usable rate."""
+        region, term, part = key
+        if key in self.unclear:
+            raise UnknownPrice(f"{term} {part.resource} of {part.of} in {region}: {self.unclear[key]}")
+        if key not in self.known:
             raise UnknownPrice(f"{term} {part.resource} of {part.of} in {region} is not on the price list")
-        return self.known[offer]
+        return self.known[key]
 
 
-# The first parts of a machine type's name, and how the descriptions name its series. Left out on purpose: memory-
-# optimised series (several overlapping entries), series with disks of other sizes (Z3), and `n1-megamem` and
+# The first parts of a machine type's name, and the series' name in the descriptions. Left out on purpose: memory-
+# optimized series (several overlapping entries), series with other disk sizes (Z3), and `n1-megamem` and
 # `n1-ultramem`, which are billed as M1.
 _SERIES = {
     "a2": "A2 Instance",
@@ -112,12 +111,12 @@ _CARDS = {
 }
 _SSDS = {"c4": "C4 Instance", "c4a": "C4A Instance", "c4d": "C4D Instance"}
 _ANY_SSD = "any series"
-# Regions that opened later spell some of them otherwise.
+# Newer regions use other names for some of them.
 _SYNONYMS = {"Compute optimized Instance": "Compute optimized", "Nvidia H100 80GB Plus": "Nvidia H100 80GB Mega"}
 _PRICED = frozenset(
-    [Part(resource, series) for series in _SERIES.values() for resource in ("core", "ram")]
-    + [Part("gpu", card) for card in _CARDS.values()]
-    + [Part("ssd", series) for series in (*_SSDS.values(), _ANY_SSD)]
+    [PricePart(resource, series) for series in _SERIES.values() for resource in ("core", "ram")]
+    + [PricePart("gpu", card) for card in _CARDS.values()]
+    + [PricePart("ssd", series) for series in (*_SSDS.values(), _ANY_SSD)]
 )
 
 _INSTANCE = re.compile(r"(?P<spot>Spot Preemptible )?(?P<of>.+?) (?P<resource>Core|Ram) running in .+")
@@ -131,37 +130,37 @@ _SSD_GIB = 375
 # Google bills a month as 730 hours.
 _HOURS = {"h": 1, "GiBy.h": 1, "GiBy.mo": 730}
 _UNITS = {"core": ("h",), "gpu": ("h",), "ram": ("GiBy.h",), "ssd": ("GiBy.mo", "GiBy.h")}
-# Machines that share a physical core show two vCPUs, and are billed for a part of one.
+# Shared-core machines show two vCPUs and are billed for a fraction of one.
 _BILLED_VCPUS = {"e2-micro": Fraction(1, 4), "e2-small": Fraction(1, 2), "e2-medium": Fraction(1)}
 
 
 def rates_of(skus: Iterable[Sku]) -> Rates:
-    """The rates on a price list. Two that contradict each other, like one that cannot be read, are no rate at all."""
+    """The rates on a price list. Rates that contradict each other or cannot be read are unusable."""
     rates = Rates()
     for sku in skus:
         named = part_of(sku.description)
         if named is None or (named[0] == "on-demand" and sku.category.usage_type != "OnDemand"):
             continue
         term, part = named
-        offers: list[Offer] = [(region, term, part) for region in sku.service_regions]
+        keys: list[RateKey] = [(region, term, part) for region in sku.service_regions]
         try:
             rate = _rate(sku, part.resource)
         except BadInput as error:
-            rates.unclear.update(dict.fromkeys(offers, f"SKU {sku.sku_id}: {error}"))
+            rates.unclear.update(dict.fromkeys(keys, f"SKU {sku.sku_id}: {error}"))
             continue
-        for offer in offers:
-            if rates.known.setdefault(offer, rate).nanos != rate.nanos:
-                rates.unclear[offer] = f"SKU {sku.sku_id}: another SKU gives another price"
+        for key in keys:
+            if rates.known.setdefault(key, rate).nanos != rate.nanos:
+                rates.unclear[key] = f"SKU {sku.sku_id}: another SKU gives another price"
     return rates
 
 
-def part_of(description: str) -> tuple[Term, Part] | None:
-    """What a SKU is the price of; `None` for all that no machine here is composed of.
+def part_of(description: str) -> tuple[Term, PricePart] | None:
+    """The part that a SKU prices; `None` if it is part of no machine priced here.
 
     >>> part_of("Spot Preemptible N2D AMD Instance Core running in Americas")
-    ('spot', Part(resource='core', of='N2D AMD Instance'))
+    ('spot', PricePart(resource='core', of='N2D AMD Instance'))
     >>> part_of("Nvidia L4 GPU running in Frankfurt")
-    ('on-demand', Part(resource='gpu', of='Nvidia L4'))
+    ('on-demand', PricePart(resource='gpu', of='Nvidia L4'))
     """
     kinds: tuple[tuple[re.Pattern[str], Resource], ...] = ((_COMMON_SSD, "ssd"), (_SSD, "ssd"), (_GPU, "gpu"))
     if instance := _INSTANCE.fullmatch(description):
@@ -169,40 +168,40 @@ def part_of(description: str) -> tuple[Term, Part] | None:
     for pattern, resource in kinds:
         if match := pattern.fullmatch(description):
             of = match.groupdict().get("of", _ANY_SSD)
-            part = Part(resource, _SYNONYMS.get(of, of))
+            part = PricePart(resource, _SYNONYMS.get(of, of))
             return ("spot" if match["spot"] else "on-demand", part) if part in _PRICED else None
     return None
 
 
-def recipe(machine: Machine) -> dict[Part, Fraction] | None:
-    """How much of which parts a machine is billed for; `None` where that is not known."""
+def recipe(machine: GcpMachine) -> dict[PricePart, Fraction] | None:
+    """How many units of each part a machine is billed for; `None` if that is unknown."""
     series, _, rest = machine.name.partition("-")
     kind = f"{series}-{rest.partition('-')[0]}"
     name = _SERIES.get(kind) or _SERIES.get(series)
     if name is None or rest.startswith("custom") or (machine.gpu is not None and machine.gpu not in _CARDS):
         return None
     parts = {
-        Part("core", name): _BILLED_VCPUS.get(machine.name, Fraction(machine.vcpus)),
-        Part("ram", name): Fraction(machine.memory_mib, 1024),
+        PricePart("core", name): _BILLED_VCPUS.get(machine.name, Fraction(machine.vcpus)),
+        PricePart("ram", name): Fraction(machine.memory_mib, 1024),
     }
     if machine.gpu is not None:
-        parts[Part("gpu", _CARDS[machine.gpu])] = Fraction(machine.gpus)
+        parts[PricePart("gpu", _CARDS[machine.gpu])] = Fraction(machine.gpus)
     if machine.ssds:
-        parts[Part("ssd", _SSDS.get(series, _ANY_SSD))] = Fraction(machine.ssds * _SSD_GIB)
+        parts[PricePart("ssd", _SSDS.get(series, _ANY_SSD))] = Fraction(machine.ssds * _SSD_GIB)
     return parts
 
 
-def compose(parts: dict[Part, Fraction], region: str, term: Term, rates: Rates) -> Quote:
-    """The price of a machine of these parts, rounded once; `UnknownPrice` if any part's rate is missing."""
-    found = {part: rates.rate((region, term, part)) for part in parts}
-    nanos = sum((rate.nanos * parts[part] for part, rate in found.items()), Fraction(0))
-    return Quote(round(nanos), max(rate.as_of for rate in found.values()))
+def compose(parts: dict[PricePart, Fraction], region: str, term: Term, rates: Rates) -> Quote:
+    """The price of a machine with these parts, rounded once; `UnknownPrice` if any part's rate is missing."""
+    by_part = {part: rates.rate((region, term, part)) for part in parts}
+    nanos = sum((rate.nanos * parts[part] for part, rate in by_part.items()), Fraction(0))
+    return Quote(round(nanos), max(rate.as_of for rate in by_part.values()))
 
 
 def quotes(
-    machines: Iterable[Machine], region: str, term: Term, rates: Rates, rejects: Rejects
-) -> Iterator[tuple[Machine, Quote]]:
-    """The prices of the machines whose recipe is known; those with a part whose rate is missing are rejected."""
+    machines: Iterable[GcpMachine], region: str, term: Term, rates: Rates, rejects: Rejects
+) -> Iterator[tuple[GcpMachine, Quote]]:
+    """The prices of the machines whose recipe is known; a machine with a missing rate is counted in `rejects`."""
     for machine in machines:
         parts = recipe(machine)
         if parts is None:
@@ -215,19 +214,18 @@ def quotes(
             yield machine, quote
 
 
-def _rate(sku: Sku, resource: Resource) -> Rate:
+def _rate(sku: Sku, resource: Resource) -> UnitRate:
     if not sku.pricing_info:
-        raise BadInput("no price")
+        raise BadInput("it has no price")
     newest = sku.pricing_info[-1]
     expression = newest.pricing_expression
     if expression.usage_unit not in _UNITS[resource]:
-        raise BadInput(f"a {resource} priced by {expression.usage_unit or 'no unit'}")
+        raise BadInput(f"the {resource} is priced per {expression.usage_unit or 'no unit'}")
     if len(expression.tiered_rates) != 1:
-        raise BadInput(f"{len(expression.tiered_rates)} tiers instead of one")
+        raise BadInput(f"it has {len(expression.tiered_rates)} price tiers instead of one")
     if "effective_time" not in newest:
-        raise BadInput("a price without the time it holds from")
+        raise BadInput("the price has no start time")
     money = expression.tiered_rates[0].unit_price
     nanos = usd_nanos(money.units, money.nanos, money.currency_code)
-    # proto-plus gives a datetime where its annotations promise a Timestamp.
-    as_of = to_micros(cast(datetime, newest.effective_time))
-    return Rate(Fraction(nanos, _HOURS[expression.usage_unit]), as_of)
+    as_of = to_micros(newest.effective_time)
+    return UnitRate(Fraction(nanos, _HOURS[expression.usage_unit]), as_of)

@@ -1,4 +1,4 @@
-"""`GcpSource`: what is asked of Google Cloud, in which pieces and order."""
+"""`GcpSource`: the tasks of a fetch from Google Cloud."""
 
 from __future__ import annotations
 
@@ -7,37 +7,35 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pricing_data.catalog import OnDemandPrice
-from pricing_data.errors import BadInput, SourceError, SourceUnavailable
+from pricing_data.clouds.settings import GcpSettings
+from pricing_data.errors import BadInput, CloudError, Refused
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import LINUX, NO_ZONE, Market
-from pricing_data.sources.base import FetchRequest, Task
+from pricing_data.sources.base import FetchRequest, FetchTask
 from pricing_data.sources.gcp.history import Unsupported, interruptions, market_of, price_events
-from pricing_data.sources.gcp.machines import CLOUD, Machine, machine_of
-from pricing_data.sources.gcp.settings import GcpSettings
+from pricing_data.sources.gcp.machines import CLOUD, GcpMachine, machine_of
 from pricing_data.sources.gcp.skus import SOURCE, Rates, quotes, rates_of, recipe
 from pricing_data.sources.rejects import Rejects
 from pricing_data.units import DAY, Span
 
 if TYPE_CHECKING:
-    from google.cloud.compute_v1 import CapacityHistoryResponse
-
-    from pricing_data.sources.gcp.api import GcpApi
+    from pricing_data.clouds.gcp import GcpSession
 
 LATE = 7 * DAY
-"""A day's figures may be published when a fetch has already passed that day, so each fetch looks back this far."""
+"""A day's figures may be published after a fetch has passed that day, so each fetch looks back this far."""
 
 _log = logging.getLogger(__name__)
 
 
 class GcpSource:
-    """Market data of Google Cloud. A region's machine types, spot history and on-demand prices are tasks of their own.
+    """Market data of Google Cloud. A region's machine types, spot history and on-demand prices are separate tasks.
 
-    Prices are those of a whole region, since GCP prices no zones apart, and so are the preemption rates asked for. What
-    has no price history is priced from the public price list, as everything on demand is. That list needs the extra
-    `gcp-pricing`; a machine that it does not price completely gets no price.
+    Prices and preemption rates are per region, because GCP does not price zones separately. Spot prices without a
+    history, and all on-demand prices, are computed from the public price list. That list needs the extra `gcp-pricing`;
+    a machine that it prices only in part gets no price.
     """
 
     cloud = CLOUD
@@ -45,8 +43,8 @@ class GcpSource:
     def __init__(self, settings: GcpSettings | None = None) -> None:
         self._settings = settings or GcpSettings()
 
-    def tasks(self, request: FetchRequest) -> list[Task]:
-        """The tasks of each region; asks which regions there are only if none are named."""
+    def tasks(self, request: FetchRequest) -> list[FetchTask]:
+        """The tasks of each region; lists the regions only if the request names none."""
         price_list = _PriceList(self._settings)
         pulls: dict[str, Callable[[str, FetchRequest], Iterator[FetchedRows]]] = {
             "machine types": self._machine_types,
@@ -54,32 +52,40 @@ class GcpSource:
             "on-demand prices": partial(self._on_demand_prices, price_list),
         }
         return [
-            Task(CLOUD, region, what, partial(pull, region, request))
+            FetchTask(CLOUD, region, what, partial(pull, region, request))
             for region in request.regions or self._regions()
             for what, pull in pulls.items()
         ]
 
     def _regions(self) -> list[str]:
-        with _opened(self._settings) as api:
-            return api.regions()
+        from pricing_data.sources.gcp import queries
+
+        with _opened(self._settings) as session:
+            return queries.regions(session)
 
     def _machine_types(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"gcp/{region}: machine types")
-        with _opened(self._settings) as api:
-            for machines in _wanted_machines(api, region, request, rejects):
+        with _opened(self._settings) as session:
+            for machines in _requested_machines(session, region, request, rejects):
                 yield FetchedRows(types=tuple(machine.instance_type for machine in machines))
         rejects.report()
 
     def _spot_history(self, price_list: _PriceList, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
+        from pricing_data.sources.gcp import queries
+
         history = request.history(CLOUD, region)
         start = request.start_of(history)
         window = Span(max(request.since, start - LATE), request.until)
-        rejects, refusals, unpriced = Rejects(f"gcp/{region}: capacity history"), list[Unsupported](), list[Machine]()
-        with _opened(self._settings) as api:
-            machines = _listed(api, region, request)
+        rejects, refusals, unpriced = (
+            Rejects(f"gcp/{region}: capacity history"),
+            list[Unsupported](),
+            list[GcpMachine](),
+        )
+        with _opened(self._settings) as session:
+            machines = _listed(session, region, request)
             for machine in machines:
                 try:
-                    answer = api.capacity_history(region, machine.name)
+                    answer = queries.capacity_history(session, region, machine.name)
                 except Unsupported as refusal:
                     refusals.append(refusal)
                     unpriced.append(machine)
@@ -93,26 +99,27 @@ class GcpSource:
         yield FetchedRows(prices=PriceBatch.of(_composed_spot(unpriced, region, request.until, price_list)))
         rejects.report()
         if all_refused:
-            raise SourceUnavailable(f"{refusals[0]}: check the type, no history came of all {len(machines)} asked for")
-        _note(f"gcp/{region}: no capacity history of some of {len(machines)} machine types", refusals)
+            problem = f"{refusals[0].problem}: no history of any of {len(machines)} machine types"
+            raise Refused(problem, refusals[0].cure, refusals[0].code)
+        _log_first(f"gcp/{region}: no capacity history of some of {len(machines)} machine types", refusals)
 
     def _on_demand_prices(self, price_list: _PriceList, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"gcp/{region}: on-demand prices")
         rates = price_list.rates()
-        with _opened(self._settings) as api:
-            machines = _listed(api, region, request)
+        with _opened(self._settings) as session:
+            machines = _listed(session, region, request)
         prices = [
             OnDemandPrice(CLOUD, region, machine.name, LINUX, quote.as_of, quote.price, SOURCE)
             for machine, quote in quotes(machines, region, "on-demand", rates, rejects)
         ]
         yield FetchedRows(on_demand=tuple(prices))
         unknown = [machine.name for machine in machines if recipe(machine) is None]
-        _note(f"gcp/{region}: not known what the price of a machine type is composed of", unknown)
+        _log_first(f"gcp/{region}: machine types whose price components are unknown", unknown)
         rejects.report()
 
 
 class _PriceList:
-    """The public price list, read once for all tasks of a fetch: it is long, and the same for every region."""
+    """The public price list, read once for all tasks of a fetch: it is long and covers every region."""
 
     def __init__(self, settings: GcpSettings) -> None:
         self._settings = settings
@@ -120,41 +127,45 @@ class _PriceList:
         self._rates: Future[Rates] = Future()
 
     def rates(self) -> Rates:
-        """The rates on it. Where it could not be read, every task hears so, and none tries again."""
+        """The rates in it. If reading fails, every task gets that error and none tries again."""
         with self._lock:
             if not self._rates.done():
                 try:
-                    with _opened(self._settings) as api:
-                        self._rates.set_result(rates_of(api.skus()))
-                except SourceError as error:
+                    from pricing_data.sources.gcp import queries
+
+                    with _opened(self._settings) as session:
+                        self._rates.set_result(rates_of(queries.skus(session)))
+                except CloudError as error:
                     self._rates.set_exception(error)
         return self._rates.result()
 
 
-def _opened(settings: GcpSettings) -> GcpApi:
-    from pricing_data.sources.gcp.api import GcpApi  # imports the SDK, which takes seconds
+def _opened(settings: GcpSettings) -> GcpSession:
+    from pricing_data.clouds.gcp import GcpSession  # imports the SDK, which takes seconds
 
-    return GcpApi(settings)
+    return GcpSession(settings)
 
 
-def _wanted_machines(api: GcpApi, region: str, request: FetchRequest, rejects: Rejects) -> Iterator[list[Machine]]:
-    """The machine types asked for, page by page, each of them once."""
+def _requested_machines(
+    session: GcpSession, region: str, request: FetchRequest, rejects: Rejects
+) -> Iterator[list[GcpMachine]]:
+    """The requested machine types, page by page, each of them once."""
+    from pricing_data.sources.gcp import queries
+
     seen: set[str] = set()
-    for page in api.machine_types(region):
+    for page in queries.machine_types(session, region):
         fresh = {record.name: record for record in page if record.name not in seen and request.wants_type(record.name)}
         seen.update(fresh)
         yield list(rejects.good(machine_of, fresh.values(), lambda record: record.name))
 
 
-def _listed(api: GcpApi, region: str, request: FetchRequest) -> list[Machine]:
-    """The same at once. What cannot be read is reported by the task that brings machine types, not by every task."""
+def _listed(session: GcpSession, region: str, request: FetchRequest) -> list[GcpMachine]:
+    """All requested machine types. Unreadable ones are reported by the task that fetches types, not by every task."""
     unreported = Rejects(f"gcp/{region}: machine types")
-    return [machine for page in _wanted_machines(api, region, request, unreported) for machine in page]
+    return [machine for page in _requested_machines(session, region, request, unreported) for machine in page]
 
 
-def _rows(
-    answer: CapacityHistoryResponse, region: str, machine: Machine, window: Span, rejects: Rejects
-) -> FetchedRows:
+def _rows(answer: Any, region: str, machine: GcpMachine, window: Span, rejects: Rejects) -> FetchedRows:  # noqa: ANN401  # the SDK's messages are not annotated
     try:
         market = market_of(answer, region, machine.name)
     except BadInput as error:
@@ -166,8 +177,10 @@ def _rows(
     )
 
 
-def _composed_spot(machines: Sequence[Machine], region: str, now: int, price_list: _PriceList) -> Iterator[PriceEvent]:
-    """Spot prices from the price list, from when it says so until now; about a past `now` it says nothing."""
+def _composed_spot(
+    machines: Sequence[GcpMachine], region: str, now: int, price_list: _PriceList
+) -> Iterator[PriceEvent]:
+    """Spot prices computed from the price list, from its date until `now`; none if `now` is before that date."""
     composable = [machine for machine in machines if recipe(machine) is not None]
     if not composable:
         return
@@ -177,10 +190,10 @@ def _composed_spot(machines: Sequence[Machine], region: str, now: int, price_lis
             market = Market(CLOUD, region, NO_ZONE, machine.name)
             yield from (PriceEvent(market, time, quote.price) for time in sorted({quote.as_of, now}))
     if rejects.count:
-        _log.info("%s: %d machine types have none, first %s", rejects.asked, rejects.count, rejects.example)
+        _log.info("%s: %d machine types have none, first %s", rejects.subject, rejects.count, rejects.example)
 
 
-def _note(what: str, which: Sequence[object]) -> None:
-    """What is so every time is no failure of a fetch: it goes to the log."""
-    if which:
-        _log.info("%s: %d, first %s", what, len(which), which[0])
+def _log_first(problem: str, cases: Sequence[object]) -> None:
+    """Logs what recurs in every fetch and is therefore no failure of this one."""
+    if cases:
+        _log.info("%s: %d, first %s", problem, len(cases), cases[0])

@@ -18,9 +18,10 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 
-from pricing_data.errors import MissingCredentials, MissingExtra, SourceError, SourceUnavailable
-from pricing_data.sources.aws import AwsSettings, AwsSource
-from pricing_data.sources.aws.failures import failures_of
+from pricing_data.clouds.aws import translated
+from pricing_data.clouds.settings import AwsSettings
+from pricing_data.errors import CloudError, MissingCredentials, MissingExtra, Refused, Unanswered
+from pricing_data.sources.aws import AwsSource
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, parse_time
 from tests.servers.aws import (
@@ -110,13 +111,13 @@ def test_a_login_that_has_lapsed_is_to_be_renewed(
         (UnauthorizedSSOTokenError(), MissingCredentials, "aws sso login"),
         (InvalidConfigError(error_msg="role without source"), MissingCredentials, "role without source"),
         (MissingDependencyException(msg='pip install "botocore[crt]"'), MissingExtra, 'pip install "botocore[crt]"'),
-        (EndpointConnectionError(endpoint_url="http://127.0.0.1:1"), SourceUnavailable, "http://127.0.0.1:1"),
+        (EndpointConnectionError(endpoint_url="http://127.0.0.1:1"), Unanswered, "http://127.0.0.1:1"),
     ],
 )
-def test_what_botocore_raises_says_what_to_do(error: BotoCoreError, kind: type[SourceError], told: str) -> None:
-    with pytest.raises(kind, match=re.escape(told)) as raised, failures_of("eu-west-1", "signing in"):
+def test_what_botocore_raises_says_what_to_do(error: BotoCoreError, kind: type[CloudError], told: str) -> None:
+    with pytest.raises(kind, match=re.escape(told)) as raised, translated("eu-west-1", "signing in"):
         raise error
-    assert str(raised.value).startswith("aws/eu-west-1: signing in ")
+    assert str(raised.value).startswith("aws/eu-west-1: signing in: ")
 
 
 def take_on_a_role(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ def test_an_endpoint_that_is_no_address_is_named_with_its_variable(
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_EC2", "not an address")
     error = aws.pull("spot prices", ONE_REGION).error
-    assert isinstance(error, SourceUnavailable)
+    assert isinstance(error, Refused)
     assert "AWS_ENDPOINT_URL_EC2" in str(error)
     assert "not an address" in str(error)
 
@@ -220,7 +221,7 @@ def test_a_server_that_is_gone_makes_every_task_say_so(monkeypatch: pytest.Monke
     source = AwsSource(AwsSettings(spot_advisor_url=gone.url, max_attempts=2, timeout_seconds=5, backoff_seconds=0.001))
     for task in source.tasks(ONE_REGION):
         error = pulled(task).error
-        assert isinstance(error, SourceUnavailable), task.what
+        assert isinstance(error, Unanswered), task.what
         assert gone.url in str(error)
 
 

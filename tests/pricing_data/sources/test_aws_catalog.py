@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
-from pricing_data.errors import AccessDenied, BadInput, MissingCredentials, SourceUnavailable
+from pricing_data.errors import AccessDenied, BadInput, IncompleteAnswer, MissingCredentials, Throttled, Unanswered
 from pricing_data.sources.aws.records import instance_type, network_gbps, on_demand_price
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, parse_time
@@ -104,7 +104,7 @@ X1 = {"InstanceType": "x1.large", "VCpuInfo": {"DefaultVCpus": 2}, "MemoryInfo":
     ("change", "told"),
     [
         ({"VCpuInfo": {"DefaultVCpus": 0}}, r"aws/x1\.large"),
-        ({"VCpuInfo": {}}, "no 'DefaultVCpus'"),
+        ({"VCpuInfo": {}}, "missing 'DefaultVCpus'"),
         ({"VCpuInfo": None}, "not subscriptable"),
         ({"MemoryInfo": {"SizeInMiB": 10**400}}, "too large"),
         ({"GpuInfo": ["?"]}, "no attribute 'get'"),
@@ -195,9 +195,9 @@ def test_entries_that_cannot_be_read_are_counted_and_the_good_ones_kept(aws: Aws
     no_terms = product("c5.large", "0.1") | {"terms": ["?"]}
     aws.cloud.products = [in_yuan, negative, product("c5.large", "0.085"), two_rates, no_terms]
     brought = aws.pull("on-demand prices", asking_for("c5.large"))
-    assert isinstance(brought.error, SourceUnavailable)
-    assert "aws/us-east-1: on-demand prices: 4 left out, the others are kept" in str(brought.error)
-    assert "no 'USD'" in str(brought.error)
+    assert isinstance(brought.error, IncompleteAnswer)
+    assert "aws/us-east-1: on-demand prices: 4 records left out, the others were kept" in str(brought.error)
+    assert "missing 'USD'" in str(brought.error)
     assert [price.price for price in brought.all.on_demand] == [85_000_000]
 
 
@@ -205,9 +205,9 @@ def test_entries_that_cannot_be_read_are_counted_and_the_good_ones_kept(aws: Aws
     ("reply", "kind", "told"),
     [
         (price_list_error("AccessDeniedException", "no"), AccessDenied, "allow the IAM action pricing:GetProducts"),
-        (price_list_error("ThrottlingException", "slow down"), SourceUnavailable, "ThrottlingException"),
+        (price_list_error("ThrottlingException", "slow down"), Throttled, "ThrottlingException"),
         (price_list_error("ExpiredTokenException", "old"), MissingCredentials, "aws sso login"),
-        (Reply(200, b"<<<"), SourceUnavailable, "it holds no PriceList"),
+        (Reply(200, b"<<<"), Unanswered, "the answer has no PriceList"),
     ],
 )
 def test_a_price_list_that_breaks_says_how_and_keeps_what_came(
@@ -217,7 +217,7 @@ def test_a_price_list_that_breaks_says_how_and_keeps_what_came(
     aws.breaks(AwsFault("/", reply, action="GetProducts", times=-1, skip=1))
     brought = aws.pull("on-demand prices", asking_for("c5.large", "m5.large"))
     assert isinstance(brought.error, kind)
-    assert str(brought.error).startswith("aws/us-east-1: pricing:GetProducts ")
+    assert str(brought.error).startswith("aws/us-east-1: pricing:GetProducts: ")
     assert told in str(brought.error)
     assert [price.instance_type for price in brought.all.on_demand] == ["c5.large"]
 

@@ -8,7 +8,15 @@ from random import Random
 
 import pytest
 
-from pricing_data.errors import AccessDenied, MissingCredentials, SourceUnavailable
+from pricing_data.errors import (
+    AccessDenied,
+    CloudError,
+    IncompleteAnswer,
+    MissingCredentials,
+    Refused,
+    Throttled,
+    Unanswered,
+)
 from pricing_data.fetched_rows import PriceEvent
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest
@@ -193,26 +201,28 @@ def test_trouble_that_passes_costs_no_row(aws: AwsWorld, fault: AwsFault) -> Non
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "kind", "reason"),
     [
-        (AwsFault("/", ec2_error("RequestLimitExceeded", "slow down", 503)), "RequestLimitExceeded"),
-        (AwsFault("/", ec2_error("InternalError", "oops", 500)), "InternalError"),
-        (AwsFault("/", ec2_error("InvalidParameterValue", "no such token")), "InvalidParameterValue"),
-        (AwsFault("/", cut=40), "broken"),
-        (AwsFault("/", Reply(200, b"<Describe <<<")), "broken"),
-        (AwsFault("/", Reply(200, b"<html><body>Log in</body></html>")), "it holds no SpotPriceHistory"),
+        (AwsFault("/", ec2_error("RequestLimitExceeded", "slow down", 503)), Throttled, "RequestLimitExceeded"),
+        (AwsFault("/", ec2_error("InternalError", "oops", 500)), Unanswered, "InternalError"),
+        (AwsFault("/", ec2_error("InvalidParameterValue", "no such token")), Refused, "InvalidParameterValue"),
+        (AwsFault("/", cut=40), Unanswered, "cannot be read"),
+        (AwsFault("/", Reply(200, b"<Describe <<<")), Unanswered, "cannot be read"),
+        (AwsFault("/", Reply(200, b"<html><body>Log in</body></html>")), Unanswered, "has no SpotPriceHistory"),
     ],
     ids=["throttled", "internal error", "refused", "half a page", "garbage", "another page"],
 )
-def test_trouble_that_stays_keeps_what_came_and_claims_no_more(aws: AwsWorld, fault: AwsFault, told: str) -> None:
+def test_a_permanent_fault_keeps_the_pages_before_it(
+    aws: AwsWorld, fault: AwsFault, kind: type[CloudError], reason: str
+) -> None:
     aws.cloud.prices = random_rows(2, EAST)
     request = FetchRequest(SINCE, UNTIL, (EAST,))
     before = aws.pull("spot prices", request).steps[:5]
     aws.breaks(AwsFault(fault.path, fault.reply, fault.cut, times=-1, skip=5, action=HISTORY))
     brought = aws.pull("spot prices", request)
-    assert isinstance(brought.error, SourceUnavailable)
-    assert str(brought.error).startswith("aws/us-east-1: ec2:DescribeSpotPriceHistory ")
-    assert told in str(brought.error)
+    assert type(brought.error) is kind
+    assert str(brought.error).startswith("aws/us-east-1: ec2:DescribeSpotPriceHistory: ")
+    assert reason in str(brought.error)
     assert "\n" not in str(brought.error)
     assert [len(step) for step in brought.steps] == [len(step) for step in before]
     assert brought.all.covered == {name: s for step in before for name, s in step.covered.items()}
@@ -222,8 +232,8 @@ def test_pages_that_go_in_circles_end(aws: AwsWorld) -> None:
     page = price_history_of().body.replace(b"<requestId>", b"<nextToken>again</nextToken><requestId>")
     aws.breaks(AwsFault("/", Reply(200, page), action=HISTORY, times=-1))
     brought = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)))
-    assert isinstance(brought.error, SourceUnavailable)
-    assert "circles" in str(brought.error)
+    assert isinstance(brought.error, Unanswered)
+    assert "repeats the same page token" in str(brought.error)
     assert brought.all.covered == {}
     assert len(aws.asked(HISTORY)) == 2
 
@@ -231,7 +241,7 @@ def test_pages_that_go_in_circles_end(aws: AwsWorld) -> None:
 def test_throttling_is_retried_as_often_as_was_set(aws: AwsWorld) -> None:
     aws.breaks(AwsFault("/", ec2_error("RequestLimitExceeded", status=503), action=HISTORY, times=-1))
     brought = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)), aws.source(max_attempts=4))
-    assert isinstance(brought.error, SourceUnavailable)
+    assert isinstance(brought.error, Throttled)
     assert len(aws.asked(HISTORY)) == 4
 
 
@@ -274,8 +284,8 @@ def test_records_that_cannot_be_read_are_counted_and_the_good_ones_kept(aws: Aws
     page = price_history_of(*bad[:3], good, *bad[3:])
     aws.breaks(AwsFault("/", page, action=HISTORY, skip=1))
     brought = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)))
-    assert isinstance(brought.error, SourceUnavailable)
-    assert ": 5 left out, the others are kept" in str(brought.error)
+    assert isinstance(brought.error, IncompleteAnswer)
+    assert ": 5 records left out, the others were kept" in str(brought.error)
     assert "'0.000000' is not above 0" in str(brought.error)
     market = Market("aws", EAST, "us-east-1a", "c5.large")
     assert brought.events == [PriceEvent(market, SINCE + 8 * DAY, 16_200_000)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pricing_data.errors import AccessDenied, BadInput, SourceUnavailable
+from pricing_data.errors import AccessDenied, BadInput, IncompleteAnswer, Refused, Unanswered
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.sources.aws.advisor import band_of, bands_of
@@ -97,8 +97,8 @@ def test_entries_that_cannot_be_read_are_counted_and_the_good_ones_kept(aws: Aws
         "m5 xlarge": {"s": 1, "r": 1},
     }
     brought = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
-    assert isinstance(brought.error, SourceUnavailable)
-    assert ": 4 left out, the others are kept" in str(brought.error)
+    assert isinstance(brought.error, IncompleteAnswer)
+    assert ": 4 records left out, the others were kept" in str(brought.error)
     assert len(brought.all.interruptions) == 4
 
 
@@ -124,16 +124,16 @@ def test_trouble_that_passes_is_waited_out(aws: AwsWorld, fault: Fault) -> None:
     [
         (Reply(503), "503", 3),
         (Reply(403), "403", 1),
-        (Reply(200, b"<html>Log in</html>"), "not the file it was", 1),
-        (Reply(200, b"[]"), "not the file it was", 1),
-        (Reply(200, b'{"spot_advisor": {"us-east-1": []}}'), "not the file it was", 1),
+        (Reply(200, b"<html>Log in</html>"), "has another format", 1),
+        (Reply(200, b"[]"), "has another format", 1),
+        (Reply(200, b'{"spot_advisor": {"us-east-1": []}}'), "has another format", 1),
         (Reply(200, b'{"ranges": [{"index": 0, "label": "?"}], "spot_advisor": {}}'), "interruption band", 1),
     ],
 )
 def test_trouble_that_stays_names_the_address(aws: AwsWorld, reply: Reply, told: str, asked: int) -> None:
     aws.breaks(Fault(ADVISOR_PATH, reply, times=-1))
     brought = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
-    assert isinstance(brought.error, SourceUnavailable)
+    assert isinstance(brought.error, Unanswered)
     assert f"{aws.server.url}{ADVISOR_PATH}" in str(brought.error)
     assert told in str(brought.error)
     assert len([r for r in aws.server.requests if r.path == ADVISOR_PATH]) == asked
@@ -174,8 +174,8 @@ def zone_names(aws: AwsWorld) -> dict[str, str]:
 def test_a_zone_id_that_the_account_does_not_know_is_reported(aws: AwsWorld) -> None:
     aws.cloud.scores = {("us-east-1", "c5.large"): {"use1-az6": 3, "mars1-az1": 9, "use1-az4": 11}}
     brought = aws.pull("placement scores", FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.large",)))
-    assert isinstance(brought.error, SourceUnavailable)
-    assert ": 2 left out, the others are kept" in str(brought.error)
+    assert isinstance(brought.error, IncompleteAnswer)
+    assert ": 2 records left out, the others were kept" in str(brought.error)
     assert [i.low for i in brought.all.interruptions] == [3]
 
 
@@ -184,8 +184,8 @@ def test_a_score_that_is_no_number_is_a_broken_answer(aws: AwsWorld) -> None:
     body = f"<Response><spotPlacementScoreSet>{score}</spotPlacementScoreSet></Response>"
     aws.breaks(AwsFault("/", Reply(200, body.encode()), action="GetSpotPlacementScores", times=-1))
     brought = aws.pull("placement scores", FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.large",)))
-    assert isinstance(brought.error, SourceUnavailable)
-    assert "ec2:GetSpotPlacementScores answered something broken" in str(brought.error)
+    assert isinstance(brought.error, Unanswered)
+    assert "ec2:GetSpotPlacementScores: the answer cannot be read" in str(brought.error)
 
 
 @pytest.mark.parametrize("types", [(), ("c5.*", "g[56].xlarge", "p?.2xlarge")])
@@ -202,7 +202,7 @@ def test_placement_scores_are_not_asked_for_without_names(aws: AwsWorld, types: 
 @pytest.mark.parametrize(
     ("code", "kind", "told"),
     [
-        ("MaxConfigLimitExceeded", SourceUnavailable, "MaxConfigLimitExceeded"),
+        ("MaxConfigLimitExceeded", Refused, "MaxConfigLimitExceeded"),
         ("UnauthorizedOperation", AccessDenied, "ec2:GetSpotPlacementScores"),
     ],
 )

@@ -24,9 +24,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pricing_data.errors import MissingCredentials, SourceError, SourceUnavailable
+from pricing_data.clouds.azure import AzureSession, SharedToken
+from pricing_data.errors import CloudError, MissingCredentials, Unanswered
 from pricing_data.sources.azure import AzureSource
-from pricing_data.sources.azure.account import Account, SharedToken
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, parse_time
 from tests.servers.azure import SUBSCRIPTION, AzureWorld, eviction_row, playing_azure, retail_item, sku
@@ -64,7 +64,7 @@ class Credential:
         return AccessToken(f"token-{len(self.asked)}", int(time.time() + self.seconds))
 
 
-def missing_part(azure: AzureWorld, source: AzureSource) -> SourceError | None:
+def missing_part(azure: AzureWorld, source: AzureSource) -> CloudError | None:
     """How the account's single task fails; the price list must not."""
     brought = azure.pull(REQUEST, source)
     assert brought["eastus", "prices"].error is None
@@ -100,7 +100,7 @@ def test_credentials_that_fail_are_missing(azure: AzureWorld, kind: type[ClientA
 def test_a_sign_in_that_is_not_reached_is_unavailable_not_missing(azure: AzureWorld) -> None:
     credential = Credential(ServiceRequestError("no route to login"))
     source = AzureSource(azure.settings(management_endpoint="https://127.0.0.1:9"), credential)
-    assert isinstance(missing_part(azure, source), SourceUnavailable)
+    assert isinstance(missing_part(azure, source), Unanswered)
 
 
 def test_nothing_to_sign_in_with_is_said_without_noise_and_without_asking_a_metadata_server(
@@ -130,7 +130,7 @@ def test_a_managed_identity_is_tried_where_the_user_says_so(
 
     monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", variable)
     monkeypatch.setattr("azure.identity.DefaultAzureCredential", chain)
-    Account.sign_in(azure.settings(management_endpoint=None, managed_identity=setting), None)
+    AzureSession.sign_in(azure.settings(management_endpoint=None, managed_identity=setting), None)
 
 
 def test_settings_of_the_environment_that_cannot_be_used_are_missing_credentials(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from pricing_data.errors import AccessDenied, MissingCredentials, SourceUnavailable
+from pricing_data.errors import AccessDenied, IncompleteAnswer, MissingCredentials, NotFound, Throttled, Unanswered
 from pricing_data.sources.azure import AzureSource
 from pricing_data.sources.azure.retail import retry_after
 from pricing_data.sources.base import FetchRequest
@@ -121,7 +121,7 @@ def test_endless_throttling_ends_after_the_retries_and_costs_no_other_task(azure
     azure.breaks(fault(what, throttled, times=FOR_EVER, skip=1))
     brought = azure.pull(REQUEST)
     failed = brought.pop(("eastus", what))
-    assert isinstance(failed.error, SourceUnavailable)
+    assert isinstance(failed.error, Unanswered if what == "prices" else Throttled)
     assert "eastus" in str(failed.error)
     assert "\n" not in str(failed.error)
     assert len(sizes_of(failed)) == 2
@@ -144,7 +144,7 @@ def test_half_a_page_is_asked_for_again(azure: AzureWorld, what: str) -> None:
 def test_half_pages_for_ever_keep_the_whole_ones(azure: AzureWorld, what: str) -> None:
     azure.breaks(fault(what, cut=20, skip=2, times=FOR_EVER))
     brought = pull(azure, what)
-    assert isinstance(brought.error, SourceUnavailable)
+    assert isinstance(brought.error, Unanswered)
     assert len(sizes_of(brought)) == 4
     assert brought.all.covered == {}
 
@@ -156,7 +156,7 @@ def test_half_pages_for_ever_keep_the_whole_ones(azure: AzureWorld, what: str) -
 def test_an_answer_that_is_not_the_promised_one_is_reported(azure: AzureWorld, what: str, body: bytes) -> None:
     azure.breaks(fault(what, Reply(200, body, {"Content-Type": "application/json"}), skip=1, times=FOR_EVER))
     brought = pull(azure, what)
-    assert isinstance(brought.error, SourceUnavailable)
+    assert isinstance(brought.error, Unanswered)
     assert "\n" not in str(brought.error)
     assert len(sizes_of(brought)) == 2
     assert brought.all.covered == {}
@@ -195,7 +195,7 @@ def test_a_region_that_is_denied_costs_no_other_region(azure: AzureWorld) -> Non
 def test_a_subscription_that_is_not_there_is_named(azure: AzureWorld) -> None:
     source = AzureSource(azure.settings(subscription="another"))
     error = azure.pull(REQUEST, source)["eastus", "machine types"].error
-    assert isinstance(error, AccessDenied)
+    assert isinstance(error, NotFound)
     assert "/subscriptions/another" in str(error)
     assert "AZURE_SUBSCRIPTION_ID" in str(error)
 
@@ -206,7 +206,7 @@ def test_a_server_that_is_gone_is_unavailable(azure: AzureWorld) -> None:
     source = AzureSource(azure.settings(management_endpoint=gone, retail_prices_url=gone, retries=1))
     brought = azure.pull(REQUEST, source)
     assert len(brought) == len(PATHS)
-    assert all(isinstance(pulled.error, SourceUnavailable) for pulled in brought.values())
+    assert all(isinstance(pulled.error, Unanswered) for pulled in brought.values())
 
 
 def test_broken_records_are_skipped_counted_and_shown(azure: AzureWorld) -> None:
@@ -220,8 +220,8 @@ def test_broken_records_are_skipped_counted_and_shown(azure: AzureWorld) -> None
         eviction_row("eastus", "Standard_D64s_v5", "10-5") | {"id": "zz"},
     ]
     for (_, what), brought in azure.pull(REQUEST).items():
-        assert isinstance(brought.error, SourceUnavailable), what
-        assert ": 2 left out, the others are kept" in str(brought.error), what
+        assert isinstance(brought.error, IncompleteAnswer), what
+        assert ": 2 records left out, the others were kept" in str(brought.error), what
         assert sizes_of(brought) == SIZES
         assert brought.all.covered == {}, "what was skipped is asked for again"
     assert f"{SIZES[0]}: price 'dear'" in str(pull(azure, "prices").error)
@@ -240,8 +240,8 @@ def test_records_that_are_no_objects_are_broken_ones(azure: AzureWorld) -> None:
         whole = {"totalRecords": 2, "count": 2, "resultTruncated": "false", **value}
         azure.breaks(fault(what, Reply.of_json(whole)))
     for (_, what), brought in azure.pull(REQUEST).items():
-        assert ": 1 left out, the others are kept" in str(brought.error), what
-        assert "it is not an object" in str(brought.error), what
+        assert ": 1 record left out, the others were kept" in str(brought.error), what
+        assert "the record is not an object" in str(brought.error), what
         assert sizes_of(brought) == ([] if what == "spot history" else SIZES[:1])
 
 
@@ -261,14 +261,14 @@ def test_retry_after_is_seconds_or_a_date(header: str, seconds: float | None) ->
 
 def test_a_wait_that_is_too_long_is_not_waited(azure: AzureWorld, slept: list[float]) -> None:
     azure.breaks(fault("prices", azure_error("TooManyRequests", status=429, **{"Retry-After": "100000"})))
-    assert isinstance(pull(azure, "prices").error, SourceUnavailable)
+    assert isinstance(pull(azure, "prices").error, Unanswered)
     assert asked(azure, "prices") == 1
     assert slept == []
 
 
 def test_what_azure_refuses_for_good_is_not_asked_again(azure: AzureWorld) -> None:
     azure.breaks(fault("prices", azure_error("BadRequest"), times=FOR_EVER))
-    assert isinstance(pull(azure, "prices").error, SourceUnavailable)
+    assert isinstance(pull(azure, "prices").error, Unanswered)
     assert asked(azure, "prices") == 1
 
 
@@ -281,7 +281,7 @@ def test_a_next_page_that_leads_astray_is_not_followed(azure: AzureWorld, link: 
     astray = Reply.of_json({"Items": azure.cloud.retail[:2], "NextPageLink": target})
     azure.breaks(Fault(RETAIL, astray, times=FOR_EVER))
     brought = pull(azure, "prices")
-    assert isinstance(brought.error, SourceUnavailable)
+    assert isinstance(brought.error, Unanswered)
     assert sizes_of(brought) == SIZES[:2]
     assert asked(azure, "prices") <= 2
 
@@ -291,20 +291,20 @@ def test_an_answer_that_resource_graph_cut_short_covers_nothing(azure: AzureWorl
     short = {"totalRecords": 9, "count": 1, "resultTruncated": "true", "data": rows}
     azure.breaks(fault("spot history", Reply.of_json(short)))
     brought = pull(azure, "spot history")
-    assert "cut its answer short" in str(brought.error)
+    assert "truncated its answer" in str(brought.error)
     assert brought.all.covered == {}
 
 
 def test_a_region_where_nothing_is_sold_is_a_misspelt_one(azure: AzureWorld) -> None:
     error = azure.pull(FetchRequest(since=START, until=NOW, regions=("eastuss",)))["eastuss", "prices"].error
-    assert isinstance(error, SourceUnavailable)
+    assert isinstance(error, NotFound)
     assert "no machine is sold there" in str(error)
 
 
 def test_a_price_list_that_names_no_region_says_what_to_do(azure: AzureWorld) -> None:
     azure.cloud.spot.clear()
     azure.cloud.retail.clear()
-    with pytest.raises(SourceUnavailable, match="--region"):
+    with pytest.raises(Unanswered, match="--region"):
         AzureSource(azure.settings()).tasks(FetchRequest(since=START, until=NOW))
 
 

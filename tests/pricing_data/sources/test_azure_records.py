@@ -13,9 +13,9 @@ from pricing_data.catalog import InstanceType
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceEvent
 from pricing_data.market import Market
-from pricing_data.sources.azure.offers import PriceSheet, read_offer
+from pricing_data.sources.azure.offers import PriceSheet, read_price
 from pricing_data.sources.azure.sizes import accelerator_of, read_type, spelt
-from pricing_data.sources.azure.spot import Point, events_between, read_eviction_rate, read_market, read_point
+from pricing_data.sources.azure.spot import PricePoint, events_between, read_eviction_rate, read_market, read_point
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, HOUR, parse_time
 from tests.servers.azure import Row, retail_item, sku
@@ -114,7 +114,7 @@ def item(**changes: object) -> Row:
 
 
 def test_a_price_is_read_to_its_last_digit() -> None:
-    offer = read_offer(item(retailPrice=json.loads("9999.000000019")))
+    offer = read_price(item(retailPrice=json.loads("9999.000000019")))
     assert offer is not None
     assert (offer.market, offer.spot, offer.start, offer.end, offer.price) == (
         D2,
@@ -127,7 +127,7 @@ def test_a_price_is_read_to_its_last_digit() -> None:
 
 @pytest.mark.parametrize("product", ["Virtual Machines Dsv3 Series Windows", "Dsv3 series windows"])
 def test_windows_is_told_by_the_product(product: str) -> None:
-    offer = read_offer(item(productName=product, kind="Spot"))
+    offer = read_price(item(productName=product, kind="Spot"))
     assert offer is not None
     assert offer.market == Market("azure", "eastus", "-", "Standard_D2s_v3", "windows")
     assert offer.spot
@@ -152,7 +152,7 @@ OTHER_ITEMS: list[Row] = [
 
 @pytest.mark.parametrize("change", OTHER_ITEMS)
 def test_what_is_no_hourly_price_of_a_machine_is_left_out(change: Row) -> None:
-    assert read_offer(item(**change)) is None
+    assert read_price(item(**change)) is None
 
 
 BROKEN_ITEMS: list[Row] = [
@@ -174,13 +174,13 @@ BROKEN_ITEMS: list[Row] = [
 @pytest.mark.parametrize("change", BROKEN_ITEMS)
 def test_a_broken_item_is_refused(change: Row) -> None:
     with pytest.raises(BadInput):
-        read_offer(item(**change))
+        read_price(item(**change))
 
 
 def read(*items: Row) -> tuple[list[PriceEvent], list[PriceEvent], FetchedRows]:
     """The changes, the observations at the end, and all else of a price list."""
     sheet = PriceSheet(REQUEST)
-    page = sheet.harvest(offer for offer in map(sheet.read, items) if offer is not None)
+    page = sheet.rows_of(offer for offer in map(sheet.read, items) if offer is not None)
     return events_of(page), events_of(sheet.in_force()), page
 
 
@@ -246,15 +246,15 @@ def test_a_history_row_is_a_market_with_points() -> None:
     row = {"location": "eastus", "skuName": "standard_d2s_v3", "osType": "Windows"}
     assert read_market(row) == Market("azure", "eastus", "-", "Standard_D2s_v3", "windows")
     entry = {"effectiveDate": "2026-03-01T00:00:00.1234567Z", "priceUSD": 0.019200001}
-    assert read_point(entry) == Point(parse_time("2026-03-01T00:00:00.123456Z"), 19_200_001)
+    assert read_point(entry) == PricePoint(parse_time("2026-03-01T00:00:00.123456Z"), 19_200_001)
 
 
 times = st.integers(0, 20).map(lambda day: NOW - 10 * DAY + day * DAY)
-points = st.dictionaries(times, st.integers(1, 9)).map(lambda prices: [Point(*pair) for pair in prices.items()])
+points = st.dictionaries(times, st.integers(1, 9)).map(lambda prices: [PricePoint(*pair) for pair in prices.items()])
 
 
 @given(points, times, times)
-def test_events_tell_the_price_at_every_moment_asked_for(known: list[Point], start: int, until: int) -> None:
+def test_events_tell_the_price_at_every_moment_asked_for(known: list[PricePoint], start: int, until: int) -> None:
     """Oracle: at each moment of [start, until], the newest point up to then, looked up one by one."""
     events = events_between(D2, known, start, until)
     for moment in range(start, until + 1, DAY):

@@ -10,7 +10,15 @@ from random import Random
 import google.cloud
 import pytest
 
-from pricing_data.errors import AccessDenied, MissingCredentials, MissingExtra, SourceUnavailable
+from pricing_data.errors import (
+    AccessDenied,
+    IncompleteAnswer,
+    MissingCredentials,
+    MissingExtra,
+    NotFound,
+    Throttled,
+    Unanswered,
+)
 from pricing_data.units import Span
 from tests.servers.gcp import PROJECT, Gcp, machine, priced, refusal
 from tests.servers.gcp_world import (
@@ -82,8 +90,8 @@ def test_a_malformed_record_is_reported_and_the_good_ones_beside_it_are_kept(gcp
     harvest, failure = pulled(task(source_at(server), SPOT))
     assert expected < events_of(harvest)
     assert market("e2-micro") in harvest.prices.markets
-    assert isinstance(failure, SourceUnavailable)
-    assert ": 1 left out, the others are kept" in str(failure)
+    assert isinstance(failure, IncompleteAnswer)
+    assert ": 1 record left out, the others were kept" in str(failure)
     assert "2026-06-31" in str(failure)
     assert harvest.covered == {}
 
@@ -119,6 +127,7 @@ PASSING = {
     "a proxy's page": {"reply": Reply(502, b"<html>\n<p>Bad gateway\n</html>")},
     "an error without a message": {"reply": Reply.of_json({"error": None}, 500)},
 }
+THROTTLING = {"throttled", "throttled as forbidden"}
 PATHS = {TYPES: "/machineTypes", SPOT: "/capacityHistory", ON_DEMAND: "/skus"}
 
 
@@ -135,13 +144,13 @@ def test_a_fault_that_passes_costs_nothing(
     assert replace(disturbed, prices=undisturbed.prices) == undisturbed
 
 
-@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING.keys())
-def test_a_fault_that_stays_ends_the_task_and_keeps_what_came(
-    gcp: Gcp, server: LoopbackServer, fault: dict[str, Reply | int]
+@pytest.mark.parametrize("name", PASSING)
+def test_a_permanent_fault_ends_the_task_and_keeps_the_rows_before_it(
+    gcp: Gcp, server: LoopbackServer, name: str
 ) -> None:
-    server.faults.append(Fault("/capacityHistory", times=FOREVER, skip=3, **fault))  # type: ignore[arg-type]
+    server.faults.append(Fault("/capacityHistory", times=FOREVER, skip=3, **PASSING[name]))  # type: ignore[arg-type]
     harvest, failure = pulled(task(source_at(server, deadline=0.05), SPOT))
-    assert type(failure) is SourceUnavailable
+    assert type(failure) is (Throttled if name in THROTTLING else Unanswered)
     assert "capacity history of a2-ultragpu-1g in us-central1" in str(failure)
     assert events_of(harvest) == set().union(*(held_events(gcp, name, REQUEST.since) for name in NAMES[:3]))
     assert harvest.covered == {}
@@ -151,7 +160,7 @@ def test_nothing_listens() -> None:
     with serving(Gcp()) as server:
         pass
     _, failure = pulled(task(source_at(server, deadline=0.05), TYPES))
-    assert type(failure) is SourceUnavailable
+    assert type(failure) is Unanswered
     assert "zones of region us-central1" in str(failure)
 
 
@@ -215,7 +224,7 @@ def test_regions_that_cannot_be_listed_are_an_error_of_the_whole_source(server: 
 
 def test_an_unknown_region_says_what_to_check(server: LoopbackServer) -> None:
     _, failure = pulled(task(source_at(server), TYPES, region="us-nowhere1"))
-    assert isinstance(failure, SourceUnavailable)
+    assert isinstance(failure, NotFound)
     assert "us-nowhere1" in str(failure)
     assert "check the names" in str(failure)
 

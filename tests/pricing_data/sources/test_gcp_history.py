@@ -149,7 +149,7 @@ def test_the_market_is_the_region_unless_a_zone_is_named(location: str, zone: st
 )
 def test_an_answer_about_something_else_is_no_answer(machine_type: str, location: str) -> None:
     answer = compute_v1.CapacityHistoryResponse(machine_type=machine_type, location=location)
-    with pytest.raises(BadInput, match="asked about n2-standard-4 in us-central1"):
+    with pytest.raises(BadInput, match="requested n2-standard-4 in us-central1"):
         market_of(answer, REGION, TYPE)
 
 

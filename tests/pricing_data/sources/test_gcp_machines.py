@@ -1,4 +1,4 @@
-"""Machine types as values."""
+"""GcpMachine types as values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from google.cloud import compute_v1
 
 from pricing_data.catalog import InstanceType
 from pricing_data.errors import BadInput
-from pricing_data.sources.gcp.machines import Machine, machine_of
+from pricing_data.sources.gcp.machines import GcpMachine, machine_of
 from tests.servers.gcp import machine
 
 
@@ -18,7 +18,7 @@ def test_a_machine_without_accelerators() -> None:
 
 def test_a_machine_with_accelerators_and_local_ssds() -> None:
     held = machine("a2-ultragpu-2g", 24, 340, gpus=("nvidia-a100-80gb", 2), ssds=2)
-    assert machine_of(held) == Machine("a2-ultragpu-2g", 24, 340 * 1024, "nvidia-a100-80gb", 2, 2)
+    assert machine_of(held) == GcpMachine("a2-ultragpu-2g", 24, 340 * 1024, "nvidia-a100-80gb", 2, 2)
     assert machine_of(held).instance_type == InstanceType("gcp", "a2-ultragpu-2g", 24, 340.0, "A100", 2)
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing_data.errors import UnknownPrice
-from pricing_data.sources.gcp.machines import Machine
-from pricing_data.sources.gcp.skus import Part, Quote, Rates, compose, part_of, quotes, rates_of, recipe
+from pricing_data.sources.gcp.machines import GcpMachine
+from pricing_data.sources.gcp.skus import PricePart, Quote, Rates, compose, part_of, quotes, rates_of, recipe
 from pricing_data.sources.rejects import Rejects
 from pricing_data.units import to_micros
 from tests.servers.gcp import sku
@@ -39,19 +39,19 @@ PRICE_LIST = [
 ]
 # What Google's pricing pages give for the whole machine, to the digits they show.
 PUBLISHED_MACHINES = [
-    (Machine("n1-standard-4", 4, 15 * 1024), 0.189999),
-    (Machine("e2-standard-4", 4, 16 * 1024), 0.134023),
-    (Machine("e2-micro", 2, 1024), 0.008376),
-    (Machine("e2-small", 2, 2048), 0.016753),
-    (Machine("e2-medium", 2, 4096), 0.033506),
-    (Machine("g2-standard-4", 4, 16 * 1024, "nvidia-l4", 1), 0.706830),
-    (Machine("a2-highgpu-1g", 12, 85 * 1024, "nvidia-tesla-a100", 1), 3.673385),
-    (Machine("a2-ultragpu-1g", 12, 170 * 1024, "nvidia-a100-80gb", 1, 1), 5.068798),
+    (GcpMachine("n1-standard-4", 4, 15 * 1024), 0.189999),
+    (GcpMachine("e2-standard-4", 4, 16 * 1024), 0.134023),
+    (GcpMachine("e2-micro", 2, 1024), 0.008376),
+    (GcpMachine("e2-small", 2, 2048), 0.016753),
+    (GcpMachine("e2-medium", 2, 4096), 0.033506),
+    (GcpMachine("g2-standard-4", 4, 16 * 1024, "nvidia-l4", 1), 0.706830),
+    (GcpMachine("a2-highgpu-1g", 12, 85 * 1024, "nvidia-tesla-a100", 1), 3.673385),
+    (GcpMachine("a2-ultragpu-1g", 12, 170 * 1024, "nvidia-a100-80gb", 1, 1), 5.068798),
 ]
 
 
 @pytest.mark.parametrize(("machine", "usd"), PUBLISHED_MACHINES, ids=[m.name for m, _ in PUBLISHED_MACHINES])
-def test_the_parts_add_up_to_the_published_price(machine: Machine, usd: float) -> None:
+def test_the_parts_add_up_to_the_published_price(machine: GcpMachine, usd: float) -> None:
     parts = recipe(machine)
     assert parts is not None
     assert compose(parts, REGION, "on-demand", rates_of(PRICE_LIST)).price == pytest.approx(usd * 1e9, abs=1000)
@@ -68,7 +68,7 @@ def test_a_composition_is_exact_and_rounded_once(
     vcpus: int, memory_mib: int, gpus: int, ssds: int, nanos: tuple[int, int, int, int]
 ) -> None:
     core, ram, gpu, ssd = nanos
-    machine = Machine("a2-any", vcpus, memory_mib, "nvidia-tesla-a100" if gpus else None, gpus, ssds)
+    machine = GcpMachine("a2-any", vcpus, memory_mib, "nvidia-tesla-a100" if gpus else None, gpus, ssds)
     parts = recipe(machine)
     assert parts is not None
     rates = rates_of(
@@ -116,8 +116,11 @@ def test_each_series_is_priced_by_its_own_skus(name: str, series: str, prefix: s
     core = part_of(f"{prefix}{series} Core running in Northern Virginia")
     ram = part_of(f"{prefix}{series} Ram running in Northern Virginia")
     term = "spot" if prefix else "on-demand"
-    assert (core, ram) == ((term, Part("core", series)), (term, Part("ram", series)))
-    assert recipe(Machine(name, 3, 5120)) == {Part("core", series): Fraction(3), Part("ram", series): Fraction(5)}
+    assert (core, ram) == ((term, PricePart("core", series)), (term, PricePart("ram", series)))
+    assert recipe(GcpMachine(name, 3, 5120)) == {
+        PricePart("core", series): Fraction(3),
+        PricePart("ram", series): Fraction(5),
+    }
 
 
 CARDS = {
@@ -136,10 +139,10 @@ CARDS = {
 
 @pytest.mark.parametrize(("gpu", "card"), CARDS.items(), ids=CARDS.keys())
 def test_each_card_is_priced_by_its_own_skus(gpu: str, card: str) -> None:
-    part = Part("gpu", card)
+    part = PricePart("gpu", card)
     assert part_of(f"{card} GPU running in Tokyo") == ("on-demand", part)
     assert part_of(f"{card} GPU attached to Spot Preemptible VMs running in Tokyo") == ("spot", part)
-    parts = recipe(Machine("n1-standard-8", 8, 30 * 1024, gpu, 4))
+    parts = recipe(GcpMachine("n1-standard-8", 8, 30 * 1024, gpu, 4))
     assert parts is not None
     assert parts[part] == 4
 
@@ -147,14 +150,14 @@ def test_each_card_is_priced_by_its_own_skus(gpu: str, card: str) -> None:
 @pytest.mark.parametrize(
     ("description", "part"),
     [
-        ("Compute optimized Instance Core running in Madrid", Part("core", "Compute optimized")),
-        ("Nvidia H100 80GB Plus GPU running in Americas", Part("gpu", "Nvidia H100 80GB Mega")),
-        ("SSD backed Local Storage in Paris", Part("ssd", "any series")),
-        ("SSD backed Local Storage running in Paris", Part("ssd", "any series")),
-        ("C4D Instance Local SSD running in Frankfurt", Part("ssd", "C4D Instance")),
+        ("Compute optimized Instance Core running in Madrid", PricePart("core", "Compute optimized")),
+        ("Nvidia H100 80GB Plus GPU running in Americas", PricePart("gpu", "Nvidia H100 80GB Mega")),
+        ("SSD backed Local Storage in Paris", PricePart("ssd", "any series")),
+        ("SSD backed Local Storage running in Paris", PricePart("ssd", "any series")),
+        ("C4D Instance Local SSD running in Frankfurt", PricePart("ssd", "C4D Instance")),
     ],
 )
-def test_other_spellings_of_the_same(description: str, part: Part) -> None:
+def test_other_spellings_of_the_same(description: str, part: PricePart) -> None:
     assert part_of(description) == ("on-demand", part)
 
 
@@ -203,26 +206,26 @@ def test_what_only_resembles_a_part_is_not_one(description: str) -> None:
 @pytest.mark.parametrize(
     "machine",
     [
-        Machine("n2-custom-4-8192", 4, 8192),
-        Machine("n1-megamem-96", 96, 1433 * 1024),
-        Machine("z3-highmem-88", 88, 704 * 1024, ssds=12),
-        Machine("m2-ultramem-208", 208, 5888 * 1024),
-        Machine("ct5lp-hightpu-1t", 24, 48 * 1024, "ct5lp", 1),
-        Machine("a4-highgpu-8g", 224, 3968 * 1024, "nvidia-b200", 8),
-        Machine("g2-standard-4", 4, 16 * 1024, "nvidia-unheard-of", 1),
+        GcpMachine("n2-custom-4-8192", 4, 8192),
+        GcpMachine("n1-megamem-96", 96, 1433 * 1024),
+        GcpMachine("z3-highmem-88", 88, 704 * 1024, ssds=12),
+        GcpMachine("m2-ultramem-208", 208, 5888 * 1024),
+        GcpMachine("ct5lp-hightpu-1t", 24, 48 * 1024, "ct5lp", 1),
+        GcpMachine("a4-highgpu-8g", 224, 3968 * 1024, "nvidia-b200", 8),
+        GcpMachine("g2-standard-4", 4, 16 * 1024, "nvidia-unheard-of", 1),
     ],
     ids=lambda machine: machine.name,
 )
-def test_a_machine_whose_parts_are_not_known_has_no_recipe(machine: Machine) -> None:
+def test_a_machine_whose_parts_are_not_known_has_no_recipe(machine: GcpMachine) -> None:
     assert recipe(machine) is None
 
 
-N2 = Machine("n2-standard-2", 2, 8192)
+N2 = GcpMachine("n2-standard-2", 2, 8192)
 CORE = sku("N2 Instance Core running in Americas", 30, HERE)
 RAM = sku("N2 Instance Ram running in Americas", 4, HERE, "GiBy.h")
 
 
-def quoted(*skus: billing_v1.Sku) -> tuple[list[tuple[Machine, Quote]], Rejects]:
+def quoted(*skus: billing_v1.Sku) -> tuple[list[tuple[GcpMachine, Quote]], Rejects]:
     rejects = Rejects("prices")
     return list(quotes([N2], REGION, "on-demand", rates_of(skus), rejects)), rejects
 

@@ -14,7 +14,7 @@ import pytest
 from google.auth.transport.requests import AuthorizedSession
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
-from pricing_data.errors import SourceUnavailable
+from pricing_data.errors import IncompleteAnswer, Refused
 from pricing_data.fetched_rows import PriceEvent
 from pricing_data.sources.gcp.source import LATE
 from pricing_data.units import DAY, Span, parse_time
@@ -197,8 +197,8 @@ def test_a_machine_that_has_neither_history_nor_rate_has_no_price(
 def test_where_every_type_is_refused_nothing_counts_as_covered(gcp: Gcp, server: LoopbackServer) -> None:
     gcp.histories.clear()
     harvest, failure = pulled(task(source_at(server), SPOT))
-    assert isinstance(failure, SourceUnavailable)
-    assert "all 5 asked for" in str(failure)
+    assert isinstance(failure, Refused)
+    assert "no history of any of 5 machine types" in str(failure)
     assert harvest.covered == {}
     assert {one.instance_type for one in harvest.prices.markets} == set(NAMES)  # from the price list
 
@@ -213,8 +213,8 @@ def test_an_on_demand_price_with_a_missing_part_is_reported_and_never_zero(gcp: 
     gcp.skus = [one for one in gcp.skus if one.description != "Nvidia Tesla A100 80GB GPU running in Americas"]
     harvest, failure = pulled(task(source_at(server), ON_DEMAND))
     assert {one.instance_type for one in harvest.on_demand} == set(NAMES) - {"a2-ultragpu-1g"}
-    assert isinstance(failure, SourceUnavailable)
-    assert ": 1 left out, the others are kept" in str(failure)
+    assert isinstance(failure, IncompleteAnswer)
+    assert ": 1 record left out, the others were kept" in str(failure)
     assert "a2-ultragpu-1g: on-demand gpu of Nvidia Tesla A100 80GB in us-central1" in str(failure)
 
 
@@ -225,7 +225,7 @@ def test_a_machine_of_unknown_composition_is_noted_but_no_failure(
     gcp.zones[IOWA]["us-central1-a"].append(machine("m2-ultramem-208", 208, 5888))
     harvest = whole(task(source_at(server), ON_DEMAND))
     assert {one.instance_type for one in harvest.on_demand} == set(NAMES)
-    assert "composed of: 1, first m2-ultramem-208" in caplog.text
+    assert "components are unknown: 1, first m2-ultramem-208" in caplog.text
 
 
 def test_a_task_that_is_abandoned_closes_its_connections(
@@ -249,7 +249,8 @@ def test_a_task_that_is_abandoned_closes_its_connections(
 
 def test_importing_and_building_the_source_imports_no_sdk() -> None:
     script = (
-        "import sys; from pricing_data.sources.gcp import GcpSource, GcpSettings;"
+        "import sys; from pricing_data.sources.gcp import GcpSource;"
+        "from pricing_data.clouds.settings import GcpSettings;"
         "GcpSource(GcpSettings()); assert not {'google.auth', 'google.cloud', 'requests', 'pandas'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

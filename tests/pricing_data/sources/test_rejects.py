@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pricing_data.errors import BadInput, SourceUnavailable
+from pricing_data.errors import BadInput, IncompleteAnswer
 from pricing_data.sources.rejects import Rejects
 
 
@@ -18,10 +18,11 @@ def halved(text: str) -> int | None:
 def test_the_good_records_come_and_the_first_bad_one_is_shown() -> None:
     rejects = Rejects("halves of numbers")
     assert list(rejects.good(halved, ["4", "x", "0", "7", "y", "8"])) == [2, 0, 4]
-    with pytest.raises(SourceUnavailable) as raised:
+    with pytest.raises(IncompleteAnswer) as raised:
         rejects.report()
     assert str(raised.value) == (
-        "halves of numbers: 2 left out, the others are kept; the first: x: not a number: x; the next fetch asks again"
+        "halves of numbers: 2 records left out, the others were kept;"
+        " first: x: not a number: x; the next fetch retries them"
     )
 
 

@@ -94,8 +94,8 @@ def test_what_aws_does_not_permit_is_named(aws: AwsWorld) -> None:
     ended = spotctl("doctor", "--json")
     assert ended.code == 5
     lacking = found(ended, "aws")["permissions"]
-    assert lacking["told"] == "1 of 7 are lacking: ec2:RunInstances"
-    assert lacking["cure"] == "grant what spotctl doctor --policy aws prints"
+    assert lacking["told"] == "1 of 7 are missing: ec2:RunInstances"
+    assert lacking["cure"] == "grant the policy from spotctl doctor --policy aws"
 
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidClientTokenId"])
@@ -177,7 +177,7 @@ def test_what_gcp_does_not_permit_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     with gcp(monkeypatch, GcpProject(granted, LIMITS)):
         ended = spotctl("doctor", "--json")
     assert ended.code == 5
-    assert "lacking: compute.instances.create" in found(ended, "gcp")["permissions"]["told"]
+    assert "missing: compute.instances.create" in found(ended, "gcp")["permissions"]["told"]
 
 
 def test_no_token_travels_in_clear(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def test_what_azure_does_not_permit_is_named(monkeypatch: pytest.MonkeyPatch) ->
     with azure(monkeypatch, AzureSubscription(not_actions=("Microsoft.Compute/virtualMachines/delete",))):
         ended = spotctl("doctor", "--json")
     assert ended.code == 5
-    assert "lacking: Microsoft.Compute/virtualMachines/delete" in found(ended, "azure")["permissions"]["told"]
+    assert "missing: Microsoft.Compute/virtualMachines/delete" in found(ended, "azure")["permissions"]["told"]
 
 
 @pytest.mark.parametrize(("status", "code", "level"), [(403, 5, "no access"), (409, 1, "fails")])

@@ -52,7 +52,7 @@ def test_all_is_well_on_a_computer_without_clouds(tmp_path: Path) -> None:
 def test_every_line_fits_a_narrow_terminal() -> None:
     shown = spotctl("doctor", COLUMNS="80")
     assert max(map(len, shown.out.splitlines())) <= 80
-    assert "-> az login, and set AZURE_SUBSCRIPTION_ID" in shown.out
+    assert "-> run az login, and set AZURE_SUBSCRIPTION_ID" in shown.out
 
 
 def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
