@@ -26,6 +26,7 @@ def line_of(iteration: Iteration) -> dict[str, Any]:
         "loss": iteration.loss,
         "redone": iteration.redone,
         "events": list(iteration.events),
+        "accepted": [list(cover) for cover in iteration.accepted],
     }
 
 

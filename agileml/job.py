@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.params.layout import Params
-from agileml.policies.stage import StagePolicy, Thresholds
+from agileml.policies.policy import Policy
+from agileml.policies.stage import StageByRatio, Thresholds
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
 
@@ -28,7 +29,12 @@ class Job:
     thresholds: Thresholds = field(default_factory=Thresholds)
     heartbeat_timeout: float = 1.0
     checkpoint_every: int = 0
-    stage: StagePolicy | None = None
+    stage: Policy | None = None
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that chooses the stage."""
+        return self.stage or StageByRatio(self.thresholds)
 
 
 @dataclass(frozen=True, slots=True)

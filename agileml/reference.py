@@ -12,7 +12,6 @@ from itertools import islice
 
 import numpy as np
 
-from agileml.core.work import Plan
 from agileml.errors import BadArgument
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
@@ -20,6 +19,7 @@ from agileml.params.deltas import Delta, accumulate
 from agileml.params.layout import Array, Layout, Params, State
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
 from agileml.trainer import SAMPLE_ITEMS, Piece, Shard, Trainer, initial_model, loss_of, plan_of, run_chunk, sample_of
+from agileml.work.plan import WorkPlan
 
 Contribution = dict[int, Delta]
 """Deltas by partition."""
@@ -72,7 +72,7 @@ class _Worker:
         self.shards = shards
         self.rule = rule
         self.seed = seed
-        self.plan: Plan = plan_of(trainer, shards)
+        self.plan: WorkPlan = plan_of(trainer, shards)
         self.cache = ParamCache(rule.layout)
         self.view = ChunkView(self.cache, declared.name, declared.aggregation)
         self.reader = CacheView(self.cache, declared.name)
@@ -91,7 +91,7 @@ class _Worker:
     def summed(self, clock: int) -> Contribution:
         totals: Contribution = {}
         for _ in self._chunks(clock):
-            for partition, delta in self.view.harvest().items():
+            for partition, delta in self.view.take().items():
                 totals[partition] = accumulate(totals.get(partition), delta, self.rule.declared.aggregation)
         return totals
 
@@ -101,10 +101,10 @@ class _Worker:
         return self.write_back.take(clock)
 
     def _chunks(self, clock: int) -> Iterator[None]:
-        for number, shard in enumerate(self.shards):
-            for chunk in range(self.plan.chunks(number, clock)):
+        for number, first, last in self.plan.accept_all(clock).covers:
+            for chunk in range(first, last):
                 lo, hi = self.plan.bounds(number, clock, chunk)
-                run_chunk(self.trainer, Piece(shard, lo, hi), number, self.view, clock, self.seed)
+                run_chunk(self.trainer, Piece(self.shards[number], lo, hi), number, self.view, clock, self.seed)
                 yield
 
 

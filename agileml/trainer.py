@@ -12,11 +12,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from agileml.core.work import Plan
 from agileml.errors import BadTrainer, NotFinite
 from agileml.params.declarations import Declarations, call, name_of
 from agileml.params.layout import Array, Params, specs_of
 from agileml.params.view import ChunkView, Rows
+from agileml.work.plan import WorkPlan
 
 CHUNKS_PER_CLOCK = 10
 """Into how many chunks the longest shard's items of a clock are cut, unless the trainer declares a chunk."""
@@ -95,7 +95,7 @@ class Trainer(Protocol):
         ...
 
 
-def plan_of(trainer: Trainer, shards: Sequence[Shard]) -> Plan:
+def plan_of(trainer: Trainer, shards: Sequence[Shard]) -> WorkPlan:
     """The chunks of every clock, from the shards' lengths and the trainer's declarations."""
     declared = Declarations.of(trainer)
     if not shards:
@@ -103,7 +103,7 @@ def plan_of(trainer: Trainer, shards: Sequence[Shard]) -> Plan:
     lengths = tuple(len(shard) for shard in shards)
     batch = declared.batch
     longest = max(min(length, batch) if batch else length for length in lengths)
-    return Plan(lengths, batch, declared.chunk or max(1, -(-longest // CHUNKS_PER_CLOCK)))
+    return WorkPlan(lengths, batch, declared.chunk or max(1, -(-longest // CHUNKS_PER_CLOCK)))
 
 
 def sample_of(shards: Sequence[Shard], items: int = SAMPLE_ITEMS) -> list[Piece]:

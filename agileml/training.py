@@ -14,7 +14,8 @@ from agileml.engines.base import Engine
 from agileml.engines.chaos import Chaos
 from agileml.errors import BadArgument, BadTrainer
 from agileml.job import Job, Listener, Trained
-from agileml.policies.stage import StagePolicy, Thresholds
+from agileml.policies.policy import Policy
+from agileml.policies.stage import Thresholds
 from agileml.roles.node import JobSettings
 from agileml.stopping import Convergence, Stopping
 from agileml.trainer import Trainer
@@ -43,7 +44,7 @@ class Options(TypedDict, total=False):
     thresholds: Thresholds
     heartbeat_timeout: float
     checkpoint_every: int
-    stage: StagePolicy
+    stage: Policy
 
 
 def train(

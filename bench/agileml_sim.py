@@ -16,7 +16,7 @@ from agileml.core.events import ControllerSettings
 from agileml.engines.sim.engine import Machines, Outcome, Simulation
 from agileml.engines.sim.network import HEADER_BYTES, Network
 from agileml.params.layout import Params
-from agileml.policies.stage import Thresholds
+from agileml.policies.stage import StageByRatio, Thresholds
 from agileml.protocol.messages import Collected, Handover, Patch, PendingPush, Push, Restore, Snapshot
 from agileml.roles.node import JobSettings
 from agileml.trainer import ParamReader, ParamView, Sample
@@ -156,7 +156,8 @@ EVEN = [Setting(f"stage {stage}, 8 + 8 (1:1)", 8, 8, stage, "") for stage in (2,
 
 def iteration_seconds(setting: Setting) -> float:
     """The time of an iteration once things run evenly."""
-    settings = ControllerSettings(setting.reliable, setting.transient, CLOCKS, thresholds=ALWAYS[setting.stage])
+    policy = StageByRatio(ALWAYS[setting.stage])
+    settings = ControllerSettings(setting.reliable, setting.transient, CLOCKS, policy)
     outcome = _netflix(settings, Netflix(setting.partitions, SHARDS, setting.whole)).run()
     return statistics.median(iteration.seconds for iteration in outcome.log[-STEADY:])
 

@@ -1,1 +1,1 @@
-"""The pure core: what there is to do, who does it, where parameters live. Events in, instructions out."""
+"""The elasticity controller as pure code: events in, instructions out."""

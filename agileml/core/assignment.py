@@ -1,91 +1,91 @@
-"""Where everything is, and what is on its way: partitions and shards change hands one by one while work goes on."""
+"""The current table and the changes in progress: partitions and shards move one by one while training continues."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from agileml.core.events import Send
 from agileml.core.members import IN_EPOCH, Members, Phase
 from agileml.errors import InvalidTransition
+from agileml.protocol.actions import Send
 from agileml.protocol.messages import GiveShard, Move, Table
 
-VERSIONS_OF_AN_EPOCH = 1 << 32
+VERSIONS_PER_EPOCH = 1 << 32
 
-PREVIOUS = 8
-"""Of how many it is known that they had a shard before."""
+PREVIOUS_WORKERS = 8
+"""Earlier workers of a shard that are remembered."""
 
 
 @dataclass(slots=True)
 class Assignment:
-    """The table as it is known to be, and the changes that have been asked for and not been confirmed."""
+    """The confirmed table, and the moves of partitions and shards that were requested and not confirmed yet."""
 
     table: Table
     moving: dict[int, Move] = field(default_factory=dict)
     giving: dict[int, str] = field(default_factory=dict)
     previous: dict[int, list[str]] = field(default_factory=dict)
-    unrouted: bool = False
+    routes_changed: bool = False
 
-    def renew(self, table: Table, epoch: int) -> None:
-        """Everything begins anew from a table. Its version is later than any of an epoch before, known here or not."""
+    def reset(self, table: Table, epoch: int) -> None:
+        """Starts an epoch with a table. Its version is higher than that of any table of an earlier epoch."""
         for shard, worker in enumerate(self.table.workers):
-            self._remember(shard, worker)
-        self.table = replace(table, version=epoch * VERSIONS_OF_AN_EPOCH)
+            self._remember_worker(shard, worker)
+        self.table = replace(table, version=epoch * VERSIONS_PER_EPOCH)
         self.moving.clear()
         self.giving.clear()
-        self.unrouted = False
+        self.routes_changed = False
 
-    def towards(self, desired: Table, members: Members, epoch: int) -> Iterator[Send]:
-        """Set in motion what is not where it should be, unless it is on its way somewhere already."""
-        for partition, (owner, wanted) in enumerate(zip(self.table.owners, desired.owners, strict=True)):
+    def move_towards(self, target: Table, members: Members, epoch: int) -> Iterator[Send]:
+        """Requests the moves that lead to the target table; what is moving already is left alone."""
+        for partition, (owner, wanted) in enumerate(zip(self.table.owners, target.owners, strict=True)):
             if partition not in self.moving and owner != wanted and wanted:
-                kept = self._copy_kept(partition, members) if desired.backups[partition] else ""
-                self.moving[partition] = Move(epoch, partition, wanted, kept)
+                backup = self._existing_copy(partition, members) if target.backups[partition] else ""
+                self.moving[partition] = Move(epoch, partition, wanted, backup)
                 yield Send(owner, self.moving[partition])
         if not self.moving:
-            # Not before: no owner hears of a new backup while partitions move, and one that hands over has to know it.
-            for partition, backup in enumerate(desired.backups):
+            # Not earlier: owners learn of a new backup only after all moves, and one that hands over must know it.
+            for partition, backup in enumerate(target.backups):
                 if backup != self.table.backups[partition]:
                     self._place(partition, self.table.owners[partition], backup)
-        for shard, (worker, wanted) in enumerate(zip(self.table.workers, desired.workers, strict=True)):
+        for shard, (worker, wanted) in enumerate(zip(self.table.workers, target.workers, strict=True)):
             if shard not in self.giving and worker != wanted:
                 self.giving[shard] = wanted
                 leaving = members[worker].phase is Phase.LEAVING
                 yield Send(worker, GiveShard(epoch, shard, wanted, now=leaving))
 
-    def hurry(self, node: str, epoch: int) -> Iterator[Send]:
-        """Have a node give away at once what it was to give away at the end of a clock."""
+    def expedite(self, node: str, epoch: int) -> Iterator[Send]:
+        """Asks a node to give away at once the shards that it was to give away at the end of a clock."""
         for shard, to in self.giving.items():
             if self.table.workers[shard] == node:
                 yield Send(node, GiveShard(epoch, shard, to, now=True))
 
-    def taken(self, partition: int, node: str) -> Move:
-        """A partition has arrived; returns how it moved."""
+    def partition_arrived(self, partition: int, node: str) -> Move:
+        """Confirms a move and returns it; InvalidTransition if the partition was not moving to this node."""
         move = self.moving.get(partition)
         if move is None or move.to != node:
-            raise InvalidTransition(f"{node} took partition {partition}, which was not on its way there: {move}")
+            raise InvalidTransition(f"{node} received partition {partition}, which was not moving there: {move}")
         del self.moving[partition]
         self._place(partition, move.to, move.backup)
         return move
 
-    def adopted(self, shard: int, node: str) -> None:
-        """A shard has arrived."""
+    def shard_arrived(self, shard: int, node: str) -> None:
+        """Confirms a move; InvalidTransition if the shard was not moving to this node."""
         if self.giving.get(shard) != node:
-            raise InvalidTransition(f"{node} took shard {shard}, which was not on its way there: {self.giving}")
+            raise InvalidTransition(f"{node} received shard {shard}, which was not moving there: {self.giving}")
         workers = list(self.table.workers)
-        self._remember(shard, workers[shard])
+        self._remember_worker(shard, workers[shard])
         workers[shard] = self.giving.pop(shard)
         self.table = replace(self.table, workers=tuple(workers))
 
-    def new_routes(self) -> Table | None:
-        """The table, if others have to hear of it: not before the last of several moves is over."""
-        if not self.unrouted or self.moving:
+    def take_new_routes(self) -> Table | None:
+        """The table if nodes must be sent it, once; of several moves only the last leads to new routes."""
+        if not self.routes_changed or self.moving:
             return None
-        self.unrouted = False
+        self.routes_changed = False
         return self.table
 
-    def free_of(self, node: str, members: Members) -> bool:
-        """Whether nothing lives on a node, nothing is on its way there, and everybody knows."""
+    def is_free(self, node: str, members: Members) -> bool:
+        """Whether a node holds nothing, receives nothing, and every node in the epoch knows."""
         table = self.table
         if node in table.owners or node in table.backups or node in table.workers:
             return False
@@ -93,9 +93,9 @@ class Assignment:
             return False
         return all(members[name].routed >= table.version for name in members.names(*IN_EPOCH))
 
-    def _copy_kept(self, partition: int, members: Members) -> str:
-        """Who has a copy of a partition that moves, so that none is made anew: its backup, or the owner it leaves."""
-        reliable = members.usable(reliable=True)
+    def _existing_copy(self, partition: int, members: Members) -> str:
+        """The reliable node that can keep a copy of a moving partition without being sent one."""
+        reliable = members.active(reliable=True)
         candidates = (self.table.backups[partition], self.table.owners[partition])
         return next((name for name in candidates if name in reliable), "")
 
@@ -103,13 +103,13 @@ class Assignment:
         owners, backups = list(self.table.owners), list(self.table.backups)
         owners[partition], backups[partition] = owner, backup
         self.table = replace(self.table, version=self.table.version + 1, owners=tuple(owners), backups=tuple(backups))
-        self.unrouted = True
+        self.routes_changed = True
 
-    def _remember(self, shard: int, worker: str) -> None:
-        """Who had a shard has its data, and is the first to be asked to take it back."""
+    def _remember_worker(self, shard: int, worker: str) -> None:
+        """An earlier worker has the shard's data and is asked first to take it back."""
         before = self.previous.setdefault(shard, [])
         if worker in before:
             before.remove(worker)
         if worker:
             before.append(worker)
-        del before[:-PREVIOUS]
+        del before[:-PREVIOUS_WORKERS]

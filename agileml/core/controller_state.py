@@ -1,4 +1,4 @@
-"""Where a job stands, as its controller knows it; and the part of it that outlives the controller, as a record."""
+"""The state of the controller, and the part of it that outlives the controller's process, as a JSON record."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from enum import Enum
 from typing import Any, Self
 
 from agileml.core.assignment import Assignment
-from agileml.core.events import ControllerSettings, Instruction, Remember, Send
+from agileml.core.events import ControllerSettings, Instruction, Remember
 from agileml.core.members import IN_EPOCH, Members, Phase
-from agileml.core.progress import Ledger
+from agileml.core.placement import Footprint
+from agileml.core.progress import VersionLedger
 from agileml.core.recovery import Answers
-from agileml.core.work import Plan
-from agileml.policies.report import Footprint
-from agileml.policies.stage import ByRatio, StagePolicy
+from agileml.policies.policy import NodesChanged, Policy, Report, UseStage
+from agileml.protocol.actions import Send
 from agileml.protocol.messages import Table, Version
+from agileml.work.plan import WorkPlan
 
 
 class Mode(Enum):
-    """What the controller is about."""
+    """The controller's current mode."""
 
     GATHERING = "gathering"
-    """Waits for nodes: those of the start, or one that can take what was lost."""
+    """Waits for the first nodes, or for a reliable node after the last one was lost."""
     RESUMING = "resuming"
-    """Started again: waits for the nodes to say what they hold."""
+    """Restarted: waits for the nodes to report what they hold."""
     RECOVERING = "recovering"
     RUNNING = "running"
     OVER = "over"
@@ -32,24 +33,31 @@ class Mode(Enum):
 
 @dataclass(slots=True)
 class ControllerState:
-    """What a controller knows and has still to say."""
+    """The controller's knowledge of the job, and the instructions that it has not returned yet.
 
-    plan: Plan
-    partitions: int
+    `partition_bytes` is the weight of each partition, by which placement balances them.
+    """
+
+    plan: WorkPlan
+    partition_bytes: tuple[int, ...]
     settings: ControllerSettings
     members: Members = field(default_factory=Members)
     mode: Mode = Mode.GATHERING
     epoch: int = 0
+    stage: int = 0
     assignment: Assignment = field(init=False)
     stable: int = 0
     limit: int = 0
     evictions: int = 0
     failures: int = 0
     checkpoint: int = -1
-    _ledger: Ledger = field(init=False)
-    _policy: StagePolicy = field(init=False)
+    _ledger: VersionLedger = field(init=False)
+    _policy: Policy = field(init=False)
+    _footprint: Footprint = field(init=False)
+    _footprint_at: int = 0
+    """The value of `members.changes` that the footprint was made from."""
     _out: list[Instruction] = field(default_factory=list)
-    _gone_back: tuple[int, tuple[str, ...]] = (-1, ())
+    _rolled_back: tuple[int, tuple[str, ...]] = (-1, ())
     _restoring: set[str] = field(default_factory=set)
     _answers: Answers = field(default_factory=Answers)
     _changed: bool = False
@@ -57,37 +65,62 @@ class ControllerState:
     _collecting: bool = False
     _collected: dict[int, Version] = field(default_factory=dict)
     _saved: dict[int, set[int]] = field(default_factory=dict)
-    _asked: int = -1
-    """The clock of the checkpoint that was asked for last."""
+    _requested_checkpoint: int = -1
     _logged: int = 0
     _logged_at: float | None = None
     _events: list[str] = field(default_factory=list)
-    _story: list[str] = field(default_factory=list)
+    _recent_events: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         empty = ("",) * self.partitions
         self.assignment = Assignment(Table(0, empty, empty, ("",) * len(self.plan.lengths)))
         self.limit = self.settings.clocks
-        self._ledger = Ledger(self.plan, self.partitions)
-        self._policy = self.settings.stage or ByRatio(self.settings.thresholds)
+        self._ledger = VersionLedger(self.partitions)
+        self._policy = self.settings.policy
+        self._update_footprint()
 
-    def _footprint(self) -> Footprint:
-        return Footprint(tuple(self.members.usable(reliable=True)), tuple(self.members.usable(reliable=False)))
+    @property
+    def partitions(self) -> int:
+        """Number of partitions."""
+        return len(self.partition_bytes)
 
     @property
     def table(self) -> Table:
-        """Who serves, who backs up, who works, as far as it is confirmed."""
+        """Servers, backups and workers, as confirmed."""
         return self.assignment.table
 
-    @property
-    def stage(self) -> int:
-        """The stage of the footprint as it is."""
-        return self._policy.stage(self._footprint())
+    # -- policies ------------------------------------------------------------------------------------------------------
 
-    # -- what outlives a controller ------------------------------------------------------------------------------------
+    def _update_footprint(self) -> None:
+        """Reports the active nodes to the policy."""
+        self._footprint_at = self.members.changes
+        reliable, transient = self.members.active(reliable=True), self.members.active(reliable=False)
+        self._footprint = Footprint(tuple(reliable), tuple(transient))
+        self._observe(NodesChanged(len(reliable), len(transient)))
+
+    def _current_footprint(self) -> Footprint:
+        """The active nodes; the policy has seen them."""
+        if self._footprint_at != self.members.changes:
+            self._update_footprint()
+        return self._footprint
+
+    def _observe(self, report: Report) -> None:
+        self._policy, proposals = self._policy.observe(report)
+        for proposal in proposals:
+            self._apply(proposal)
+
+    def _apply(self, proposal: UseStage) -> None:
+        """Every proposal is accepted so far; those that come with a reason are logged."""
+        before, self.stage = self.stage, proposal.stage
+        if proposal.reason:
+            self._changed = True
+            what = "stays" if self.stage == before else f"after stage {before}"
+            self._note(f"stage {self.stage} {what}: {proposal.reason}")
+
+    # -- the record that outlives a controller -------------------------------------------------------------------------
 
     def _remember(self) -> Remember:
-        """What a controller that is started again has to know."""
+        """The record with which a restarted controller resumes."""
         table = self.table
         return Remember(
             {
@@ -96,7 +129,7 @@ class ControllerState:
                 "members": [(member.name, member.reliable, member.phase.value) for member in self.members],
                 "previous": sorted(self.assignment.previous.items()),
                 "stable": self.stable,
-                "gone_back": self._gone_back[0],
+                "gone_back": self._rolled_back[0],
                 "limit": self.limit,
                 "stopping": self._stopping,
                 "checkpoint": self.checkpoint,
@@ -109,10 +142,15 @@ class ControllerState:
 
     @classmethod
     def resume(
-        cls, plan: Plan, partitions: int, settings: ControllerSettings, record: Mapping[str, Any], now: float
+        cls,
+        plan: WorkPlan,
+        partition_bytes: tuple[int, ...],
+        settings: ControllerSettings,
+        record: Mapping[str, Any],
+        now: float,
     ) -> Self:
-        """A controller that takes over from one that was lost: it waits for the nodes to say who they are."""
-        controller = cls(plan, partitions, settings)
+        """A controller that replaces one that was lost; it waits for the nodes to report what they hold."""
+        controller = cls(plan, partition_bytes, settings)
         controller.epoch = record["epoch"]
         version, owners, backups, workers = record["table"]
         controller.assignment.table = Table(version, tuple(owners), tuple(backups), tuple(workers))
@@ -120,24 +158,25 @@ class ControllerState:
         for name, reliable, phase in record["members"]:
             controller.members.join(name, reliable, now).phase = Phase(phase)
         controller.stable = record["stable"]
-        # Who goes on with a job may let it run longer, or less long, than it was to; not once it has been ending.
+        # A resumed job may change its clock limit unless it was already stopping.
         if record["stopping"]:
             controller.limit = record["limit"]
         else:
             controller.limit = max(controller.settings.clocks, record["stable"])
         controller.checkpoint, controller._stopping = record["checkpoint"], record["stopping"]
-        controller._gone_back = record["gone_back"], ("",) * partitions
+        controller._rolled_back = record["gone_back"], ("",) * controller.partitions
         controller._logged, controller._logged_at = record["logged"], now
-        controller._policy = controller._policy.recalling([(mix, at, took) for mix, at, took in record["learned"]])
+        controller._policy = controller._policy.restored(record["learned"])
+        controller._update_footprint()
         controller.evictions, controller.failures = record["evictions"], record["failures"]
         if controller.epoch:
             controller.mode = Mode.RESUMING
             awaited = set(controller.members.names(*IN_EPOCH))
             controller._answers = Answers(awaited, controller.epoch, record["gone_back"])
-            controller._note("the controller was started again")
+            controller._note("controller restarted")
         return controller
 
-    # -- saying ------------------------------------------------------------------------------------------------------
+    # -- output --------------------------------------------------------------------------------------------------------
 
     def _send(self, to: str, message: object) -> None:
         self._out.append(Send(to, message))
@@ -148,4 +187,4 @@ class ControllerState:
 
     def _note(self, event: str) -> None:
         self._events.append(event)
-        self._story = [*self._story[-19:], event]
+        self._recent_events = [*self._recent_events[-19:], event]

@@ -1,4 +1,4 @@
-"""What the controller hears besides messages, what it wants done, and what it is told at the start."""
+"""What the controller receives besides messages, what it returns, and its settings."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agileml.policies.report import Clocked
-from agileml.policies.stage import StagePolicy, Thresholds
+from agileml.policies.policy import ClockSums, Policy
+from agileml.policies.stage import StageByRatio
+from agileml.protocol.actions import Send
 from agileml.protocol.messages import Version
+from agileml.work.covers import Cover
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """A node is gone without having said good-bye."""
+class NodeLost:
+    """A node failed without leaving properly."""
 
     node: str
     why: str
@@ -25,35 +27,31 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """Tell a node."""
-
-    to: str
-    message: object
-
-
-@dataclass(frozen=True, slots=True)
 class Iteration:
-    """A clock is complete; `events` are those since the one before."""
+    """A finished clock. `events`: what happened since the clock before; `accepted`: the chunks that make up the clock.
+
+    Logs of earlier versions do not say what was accepted: every chunk was.
+    """
 
     clock: int
     seconds: float
     stage: int
     reliable: int
     transient: int
-    sums: Clocked
+    sums: ClockSums
     redone: int
     events: tuple[str, ...]
+    accepted: tuple[Cover, ...] = ()
 
     @property
     def loss(self) -> float | None:
-        """The mean loss before the clock, on what was sampled; None if nothing was."""
+        """Mean loss of the model before the clock, over the sample; None if no complete sample was reported."""
         return self.sums.loss_sum / self.sums.loss_count if self.sums.loss_count else None
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The job is done, and this is its model, by partition."""
+    """The job is done; the versions are its model, by partition."""
 
     clock: int
     versions: tuple[Version, ...]
@@ -61,14 +59,14 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The job cannot go on."""
+    """The job cannot continue."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Remember:
-    """Write this down, as JSON, before anything else is done: whoever takes over begins from the latest."""
+    """Write this record durably, as JSON, before any other instruction: a new controller resumes from the latest."""
 
     record: dict[str, Any]
 
@@ -78,17 +76,13 @@ Instruction = Remember | Send | Iteration | Finished | Failed
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """What the controller is told. `stop` looks at each finished clock and says whether to end.
-
-    Without a policy of its own the stage goes by the thresholds.
-    """
+    """Settings of the controller. `stop` receives each finished clock and returns whether the job should end."""
 
     reliable: int
     transient: int
     clocks: int
+    policy: Policy = field(default_factory=StageByRatio)
     code: str = ""
-    thresholds: Thresholds = field(default_factory=Thresholds)
     heartbeat_timeout: float = 1.0
     checkpoint_every: int = 0
     stop: Callable[[Iteration], bool] = lambda _: False
-    stage: StagePolicy | None = None

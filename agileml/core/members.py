@@ -1,4 +1,4 @@
-"""Who takes part in a job, and how far each node has come."""
+"""The nodes of a job and the phase of each."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from agileml.errors import InvalidTransition
 
 
 class Phase(Enum):
-    """The life of a node."""
+    """The phases of a node."""
 
     LOADING = "loading"
     READY = "ready"
     ACTIVE = "active"
     LEAVING = "leaving"
-    """Warned: gives away what it holds."""
+    """Warned of its eviction: gives away what it holds."""
     DRAINING = "draining"
-    """Holds nothing; sees that nothing is under way."""
+    """Holds nothing; makes sure that no message is in flight."""
     GONE = "gone"
     DEAD = "dead"
 
@@ -34,31 +34,35 @@ _NEXT = {
 }
 
 OUT = (Phase.GONE, Phase.DEAD)
-KNOWN_OUT = 256
+MOST_OUT = 256
+"""Nodes that are out and still known, at most."""
 
 IN_EPOCH = (Phase.ACTIVE, Phase.LEAVING, Phase.DRAINING)
-"""Phases in which a node hears of epochs and routes."""
+"""Phases in which a node receives epochs and routes."""
 
 
 @dataclass(slots=True)
 class Member:
-    """A node; `rank` counts nodes in the order in which they came, `heard` is when it last said anything."""
+    """A node; `rank` is its place in the order of joining, `last_heard` the time of its latest message."""
 
     name: str
     reliable: bool
     rank: int
-    heard: float
+    last_heard: float
     phase: Phase = Phase.LOADING
     routed: int = -1
 
 
 @dataclass(slots=True)
 class Members:
-    """The nodes of a job in the order in which they came; then those that went out last, in the order in which they
-    did: some speak up late, or are told of again."""
+    """The nodes of a job in the order of joining, followed by the latest that are out, in the order of leaving.
 
+    Nodes that are out are still known because late messages name them. `changes` counts changes of phase.
+    """
+
+    changes: int = 0
     _all: dict[str, Member] = field(default_factory=dict)
-    _came: int = 0
+    _joined: int = 0
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._all.values())
@@ -67,42 +71,43 @@ class Members:
         return self._all[name]
 
     def get(self, name: str) -> Member | None:
-        """The node of this name, if it ever was there."""
+        """The node of this name, unless it never joined or was forgotten."""
         return self._all.get(name)
 
     def join(self, name: str, reliable: bool, now: float) -> Member:
-        """A node comes; names are never used twice."""
+        """Adds a node; InvalidTransition if the name was used before."""
         if name in self._all:
-            raise InvalidTransition(f"{name} joined before; a node that comes back needs another name")
-        self._all[name] = Member(name, reliable, self._came, now)
-        self._came += 1
+            raise InvalidTransition(f"{name} joined before; a node that returns needs another name")
+        self._all[name] = Member(name, reliable, self._joined, now)
+        self._joined += 1
         return self._all[name]
 
-    def turn(self, name: str, phase: Phase) -> None:
-        """A node enters the next phase of its life."""
+    def set_phase(self, name: str, phase: Phase) -> None:
+        """Moves a node to its next phase; InvalidTransition if that phase cannot follow."""
         member = self._all[name]
         if phase not in _NEXT[member.phase]:
             raise InvalidTransition(f"{name} cannot go from {member.phase.value} to {phase.value}")
         member.phase = phase
+        self.changes += 1
         if phase in OUT:
             self._all[name] = self._all.pop(name)
-            for forgotten in self.names(*OUT)[:-KNOWN_OUT]:
+            for forgotten in self.names(*OUT)[:-MOST_OUT]:
                 del self._all[forgotten]
 
     def names(self, *phases: Phase) -> list[str]:
-        """Names of nodes in these phases, in the order in which they came."""
+        """Names of the nodes in these phases, in the order of joining."""
         return [member.name for member in self if member.phase in phases]
 
     def alive(self, name: str) -> bool:
-        """Whether a node takes part in the epoch."""
+        """Whether a node takes part in the current epoch."""
         member = self._all.get(name)
         return member is not None and member.phase in IN_EPOCH
 
     def stays(self, name: str) -> bool:
-        """Whether a node would take part in the next epoch, if it began now."""
+        """Whether a node would take part in an epoch that started now."""
         member = self._all.get(name)
         return member is not None and member.phase in (Phase.ACTIVE, Phase.LEAVING)
 
-    def usable(self, *, reliable: bool) -> list[str]:
+    def active(self, *, reliable: bool) -> list[str]:
         """Active nodes of one kind, longest running first."""
         return [m.name for m in self if m.phase is Phase.ACTIVE and m.reliable is reliable]

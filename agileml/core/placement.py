@@ -1,62 +1,103 @@
-"""Where partitions live and who works, by stage. Pure: from who is there and what is, to what should be.
+"""Placement: which node serves, backs up and works on what, in each stage. Pure: from the current to the target table.
 
-Stage 1 serves from reliable nodes; stage 2 from half of the transient ones, with copies on reliable nodes; stage 3 is
-stage 2 without work on reliable nodes (section 4.2.2 of the dissertation).
+Stage 1 serves from reliable nodes; stage 2 from half of the transient nodes, with backups on reliable nodes; stage 3
+is stage 2 without work on reliable nodes (section 4.2.2 of the dissertation).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from agileml.policies.report import Footprint
 from agileml.protocol.messages import Table
 
 
-def placed(footprint: Footprint, stage: int, now: Table, previous: Mapping[int, Sequence[str]]) -> Table:
-    """What the table should be, with as few changes as balance allows.
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Active nodes, longest running first. `speeds` are relative to a node that is not named, whose speed is 1."""
 
-    `previous` names who worked on a shard before, the latest last: they have its data.
+    reliable: tuple[str, ...]
+    transient: tuple[str, ...]
+    speeds: Mapping[str, float] = field(default_factory=dict)
+
+
+def target_table(
+    footprint: Footprint,
+    stage: int,
+    now: Table,
+    previous: Mapping[int, Sequence[str]],
+    partition_bytes: Sequence[int],
+) -> Table:
+    """The table to aim for, with as few changes as balance allows.
+
+    `previous` names the earlier workers of a shard, the latest last: they still have its data.
     """
-    owners = _owners(footprint, stage, now)
-    backups = _backups(footprint, stage, owners, now)
+    owners = _owners(footprint, stage, now, partition_bytes)
+    backups = _backups(footprint, stage, owners, now, partition_bytes)
     hosts = footprint.transient if stage == 3 and footprint.transient else footprint.reliable + footprint.transient
-    workers = spread(now.workers, hosts, {shard: list(reversed(names)) for shard, names in previous.items()})
+    latest_first = {shard: list(reversed(names)) for shard, names in previous.items()}
+    workers = balance(now.workers, hosts, latest_first, [1] * len(now.workers), footprint.speeds)
     return Table(now.version, owners, backups, workers)
 
 
-def actives(footprint: Footprint, partitions: int) -> tuple[str, ...]:
-    """Transient nodes that serve in stages 2 and 3: the longest running half, and no more than there are partitions."""
+def active_servers(footprint: Footprint, partitions: int) -> tuple[str, ...]:
+    """Transient nodes that serve in stages 2 and 3: the longest running half, at most one per partition."""
     return footprint.transient[: max(1, min(partitions, -(-len(footprint.transient) // 2)))]
 
 
-def _owners(footprint: Footprint, stage: int, now: Table) -> tuple[str, ...]:
+def _owners(footprint: Footprint, stage: int, now: Table, weights: Sequence[int]) -> tuple[str, ...]:
     if stage == 1 or not footprint.transient:
-        # The copy is already there.
-        return spread(now.owners, footprint.reliable, {p: [b] for p, b in enumerate(now.backups) if b})
-    return spread(now.owners, actives(footprint, len(now.owners)), {})
+        # The backup has the partition already.
+        preferred = {p: [b] for p, b in enumerate(now.backups) if b}
+        return balance(now.owners, footprint.reliable, preferred, weights, footprint.speeds)
+    return balance(now.owners, active_servers(footprint, len(now.owners)), {}, weights, footprint.speeds)
 
 
-def _backups(footprint: Footprint, stage: int, owners: Sequence[str], now: Table) -> tuple[str, ...]:
+def _backups(
+    footprint: Footprint, stage: int, owners: Sequence[str], now: Table, weights: Sequence[int]
+) -> tuple[str, ...]:
     if stage == 1 or not footprint.reliable:
         return ("",) * len(owners)
-    # Who served it from reliable ground keeps what it has.
-    return spread(now.backups, footprint.reliable, {p: [owner] for p, owner in enumerate(now.owners)})
+    # A reliable node that served the partition keeps what it has.
+    preferred = {p: [owner] for p, owner in enumerate(now.owners)}
+    return balance(now.backups, footprint.reliable, preferred, weights, footprint.speeds)
 
 
-def spread(current: Sequence[str], hosts: Sequence[str], preferred: Mapping[int, Sequence[str]]) -> tuple[str, ...]:
-    """Items over hosts, at most ceil(items / hosts) each: where they are, else where preferred, else where least is."""
+def balance(
+    current: Sequence[str],
+    hosts: Sequence[str],
+    preferred: Mapping[int, Sequence[str]],
+    weights: Sequence[int],
+    speeds: Mapping[str, float],
+) -> tuple[str, ...]:
+    """Items over hosts: where they are, else where preferred, else where they finish first.
+
+    Each host's fair share of the weight is proportional to its speed. An item stays, or goes to a preferred host, if
+    the host then has less than its share and the heaviest item together; of equal items over equally fast hosts
+    that is ceil(items / hosts).
+    """
     if not hosts:
         return ("",) * len(current)
-    most = -(-len(current) // len(hosts))
+    weight = [max(1, one) for one in weights]
+    rates = {host: speeds.get(host, 1.0) for host in hosts}
+    # An item that goes where it finishes first leaves its host below this, so that balanced items stay. Half a share of
+    # the heaviest item on top: items whose weights hardly differ count as equal.
+    limit = (sum(weight) + max(weight, default=1) * (len(hosts) - 0.5)) / sum(rates.values())
+    most = {host: limit * rate for host, rate in rates.items()}
     load = dict.fromkeys(hosts, 0)
     places = [""] * len(current)
+
+    def place(item: int, host: str) -> None:
+        places[item] = host
+        load[host] += weight[item]
+
+    def fits(item: int, host: str) -> bool:
+        return host in load and load[host] + weight[item] < most[host]
+
     for item, host in enumerate(current):
-        if load.get(host, most) < most:
-            places[item] = host
-            load[host] += 1
-    for item, place in enumerate(places):
-        if not place:
-            wished = (host for host in preferred.get(item, ()) if load.get(host, most) < most)
-            places[item] = next(wished, min(hosts, key=load.__getitem__))
-            load[places[item]] += 1
+        if fits(item, host):
+            place(item, host)
+    for item in sorted((item for item, host in enumerate(places) if not host), key=lambda item: -weight[item]):
+        wished = (host for host in preferred.get(item, ()) if fits(item, host))
+        place(item, next(wished, "") or min(hosts, key=lambda host: (load[host] + weight[item]) / rates[host]))
     return tuple(places)

@@ -1,86 +1,86 @@
-"""How far the parameters have come: what is committed, what is safe, and what each clock took."""
+"""What nodes report about versions and clocks: which versions are committed and safe, and the sums of each clock."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from agileml.core.work import Plan
-from agileml.policies.report import Clocked
-from agileml.protocol.messages import Move, Progress, WorkDone
+from agileml.policies.policy import ClockSums
+from agileml.protocol.messages import Move, PartitionProgress, WorkDone
+from agileml.work.covers import Accepted
 
 
 @dataclass(slots=True)
-class Ledger:
-    """Versions by partition, as nodes report them, and the sums of each clock."""
+class VersionLedger:
+    """Versions by partition and node, as reported, and the sums of each clock."""
 
-    plan: Plan
     partitions: int
     committed: list[int] = field(default_factory=list)
     copied: list[dict[str, set[int]]] = field(default_factory=list)
     served: list[set[str]] = field(default_factory=list)
-    clocks: dict[int, Clocked] = field(default_factory=dict)
+    clocks: dict[int, ClockSums] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.go_back(0)
+        self.reset(0)
 
-    def go_back(self, clock: int) -> None:
-        """Everybody is at this version again; whoever has it says so."""
+    def reset(self, clock: int) -> None:
+        """Starts an epoch: every partition is at this version, and nodes report again what they hold."""
         self.committed = [clock] * self.partitions
         self.copied = [{} for _ in range(self.partitions)]
         self.served = [set() for _ in range(self.partitions)]
 
-    def report(self, progress: Progress) -> None:
-        """A partition has a new version on a node."""
+    def add_progress(self, progress: PartitionProgress) -> None:
+        """Records a new version of a partition on a node."""
         if progress.backup:
             self.copied[progress.partition].setdefault(progress.node, set()).add(progress.clock)
         else:
             self.served[progress.partition].add(progress.node)
             self.committed[progress.partition] = max(self.committed[progress.partition], progress.clock)
-        clocked = self.clocks.setdefault(progress.clock, Clocked())
-        clocked.pulled += progress.pulled_bytes
-        clocked.backup += progress.backup_bytes
+        sums = self.clocks.setdefault(progress.clock, ClockSums())
+        sums.pulled += progress.pulled_bytes
+        sums.backup += progress.backup_bytes
 
-    def moved(self, partition: int, left: str, move: Move, stable: int) -> None:
-        """A partition has arrived; where it left, nothing stays of it but what becomes its copy."""
+    def add_move(self, partition: int, left: str, move: Move, stable: int) -> None:
+        """Records that a partition arrived; the node it left keeps nothing unless it is the backup now."""
         if left != move.backup:
             self.copied[partition].pop(left, None)
         elif left in self.served[partition]:
-            # It says so itself, but that may come later than the word of the arrival.
+            # The node reports this itself, but its report may come after that of the arrival.
             self.copied[partition].setdefault(left, set()).add(stable)
         self.served[partition] = {move.to}
 
-    def worked(self, done: WorkDone) -> None:
-        """A worker has finished what it had to do for a clock."""
-        clocked = self.clocks.setdefault(done.clock, Clocked())
-        clocked.chunks += done.chunks
-        clocked.seconds += done.seconds
-        clocked.pushed += done.pushed_bytes
-        clocked.loss_sum += done.loss_sum
-        clocked.loss_count += done.loss_count
+    def add_work(self, done: WorkDone) -> None:
+        """Records that a worker finished its part of a clock."""
+        sums = self.clocks.setdefault(done.clock, ClockSums())
+        sums.chunks += done.chunks
+        sums.seconds += done.seconds
+        sums.pushed += done.pushed_bytes
+        sums.loss_sum += done.loss_sum
+        sums.loss_count += done.loss_count
 
     @property
     def reached(self) -> int:
-        """The latest version that every partition has."""
+        """The latest version that every partition has committed."""
         return min(self.committed)
 
     def safe(self, backups: tuple[str, ...]) -> int:
-        """The latest version that every partition has where it is safe: on its backup, else where it is served."""
+        """The latest version that every partition has on its backup, or on its server where there is no backup."""
         return min(
             max(self.copied[partition].get(backup, ()), default=-1) if backup else self.committed[partition]
             for partition, backup in enumerate(backups)
         )
 
-    def settle(self, clock: int) -> None:
-        """Copies of versions before this one are forgotten."""
+    def forget_before(self, clock: int) -> None:
+        """Forgets copies of versions before this one."""
         for copies in self.copied:
             for versions in copies.values():
                 versions.difference_update([version for version in versions if version < clock])
 
-    def close(self, clock: int) -> tuple[Clocked, int]:
-        """The sums of a finished clock, and how many chunks of it or of earlier ones were computed again."""
-        sums = self.clocks.pop(clock, None) or Clocked()
-        if sums.chunks < self.plan.total(clock):
-            # Some never said what they did, as when the controller was away: the mean of the others would be another's.
+    def close_clock(self, accepted: Accepted) -> tuple[ClockSums, int]:
+        """The sums of a finished clock, and the number of chunks of it or of earlier clocks that were recomputed."""
+        sums = self.clocks.pop(accepted.clock, None) or ClockSums()
+        expected = accepted.chunks
+        if sums.chunks < expected:
+            # Some reports were lost with a controller: the mean of the others would be the loss of another sample.
             sums.loss_sum, sums.loss_count = 0.0, 0
-        again = [self.clocks.pop(earlier).chunks for earlier in list(self.clocks) if earlier < clock]
-        return sums, max(0, sums.chunks - self.plan.total(clock)) + sum(again)
+        again = [self.clocks.pop(earlier).chunks for earlier in list(self.clocks) if earlier < accepted.clock]
+        return sums, max(0, sums.chunks - expected) + sum(again)

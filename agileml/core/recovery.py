@@ -1,4 +1,4 @@
-"""The way back after a loss: to which version, and who has it of each partition."""
+"""Rollback after a loss: to which version, and where that version of each partition is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agileml.core.members import Members
-from agileml.core.progress import Ledger
+from agileml.core.progress import VersionLedger
 from agileml.protocol.messages import Hello, Table
 
 CHECKPOINT = "checkpoint"
@@ -14,23 +14,23 @@ INIT = "init"
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
-    """What is known of copies: the table, reports, the latest safe version, the last checkpoint (-1: none).
+class KnownCopies:
+    """The copies the controller knows of: table, reports, latest safe version, last checkpoint (-1: none).
 
-    `gone_back` and `sources` are those of the last recovery, which may not be over: who had a version then has it until
-    a later one is stable.
+    `rolled_back` and `sources` are those of the last rollback, which may not be complete: a source keeps its version
+    until a later one is stable.
     """
 
     table: Table
-    ledger: Ledger
+    ledger: VersionLedger
     stable: int
     checkpoint: int
-    gone_back: int
+    rolled_back: int
     sources: tuple[str, ...]
 
 
-def way_back(members: Members, copies: Copies) -> tuple[int, tuple[str, ...]]:
-    """The version to go back to and who has it of each partition: a node, the checkpoint, or the initial model."""
+def rollback_point(members: Members, copies: KnownCopies) -> tuple[int, tuple[str, ...]]:
+    """The version to return to and the source of each partition: a node, the checkpoint, or the initial model."""
     partitions = range(len(copies.table.owners))
     if copies.stable > 0:
         holders = tuple(_holder(members, copies, partition) for partition in partitions)
@@ -41,28 +41,28 @@ def way_back(members: Members, copies: Copies) -> tuple[int, tuple[str, ...]]:
     return 0, (INIT,) * len(partitions)
 
 
-def _holder(members: Members, copies: Copies, partition: int) -> str:
-    """Who has the stable version of a partition; an empty name if nobody is left who has."""
+def _holder(members: Members, copies: KnownCopies, partition: int) -> str:
+    """A node that has the stable version of a partition; an empty name if every such node is lost."""
     backup, owner = copies.table.backups[partition], copies.table.owners[partition]
     copied = copies.ledger.copied[partition]
-    before = copies.sources[partition] if copies.gone_back == copies.stable else ""
-    # A backup that was dismissed keeps what it has until a later version is stable.
+    before = copies.sources[partition] if copies.rolled_back == copies.stable else ""
+    # A former backup keeps its versions until a later one is stable.
     holders = [name for name in (backup, *copied) if copies.stable in copied.get(name, ())]
     if owner in copies.ledger.served[partition]:
         holders.append(owner)
     holders = [name for name in (*holders, before) if members.stays(name)]
-    # Who is reliable is asked first: another may be gone before it has answered.
+    # Reliable nodes first: others may be evicted before they answer.
     reliable = [name for name in holders if members[name].reliable]
     return next(iter(reliable + holders), before if before in (INIT, CHECKPOINT) else "")
 
 
-def common(
+def common_version(
     held: Mapping[int, Mapping[int, str]], members: Members, partitions: int, checkpoint: int
 ) -> tuple[int, tuple[str, ...]]:
-    """The latest version of which somebody who is here holds every partition; `held` is by partition and version.
+    """The latest version that the present nodes hold of every partition; `held` is by partition and version.
 
-    One that reliable nodes hold comes first: a later one could be lost again before it is safe, and what workers have
-    done since need not be done again.
+    A version that reliable nodes hold is preferred: a later one could be lost before it is safe, and the work that
+    workers have done since need not be repeated.
     """
     here = {name for name in {node for versions in held.values() for node in versions.values()} if members.stays(name)}
     for holders in ({name for name in here if members[name].reliable}, here):
@@ -81,22 +81,22 @@ def common(
 
 @dataclass(slots=True)
 class Answers:
-    """What nodes say they hold to a controller that was started again; who is `awaited` has not said it yet.
+    """What nodes hold, by their answers to a restarted controller; `awaited` nodes have not answered yet.
 
-    `epoch` is the last one, which began at version `gone_back`.
+    `epoch` is the last epoch, which started from version `rolled_back`.
     """
 
     awaited: set[str] = field(default_factory=set)
     epoch: int = 0
-    gone_back: int = -1
+    rolled_back: int = -1
     held: dict[int, dict[int, str]] = field(default_factory=dict)
 
-    def hear(self, hello: Hello) -> None:
-        """What a node holds; of one that has not heard of the epoch, only what is no later than its beginning."""
+    def add(self, hello: Hello) -> None:
+        """Adds an answer; of a node still in an earlier epoch, only versions up to the start of the last one count."""
         for partition, clock in hello.holds:
-            if hello.epoch == self.epoch or clock <= self.gone_back:
+            if hello.epoch == self.epoch or clock <= self.rolled_back:
                 holders = self.held.setdefault(partition, {})
-                # Whoever is reliable is asked first: another may be gone before it has answered.
+                # Reliable nodes first: others may be evicted before they answer.
                 if clock not in holders or hello.reliable:
                     holders[clock] = hello.node
         self.awaited.discard(hello.node)

@@ -41,7 +41,7 @@ class AttachedJob:
         self._rule = CommitRule(layout, Declarations.of(trainer))
         rendezvous = FolderRendezvous(folder, secret)
         publish(node_role(job, self._plan, layout, FolderRendezvous(folder, b"")), rendezvous.blobs)
-        self._role = controller_role(job, self._plan, rendezvous)
+        self._role = controller_role(job, self._plan, layout, rendezvous)
         self._restarts = 0
         self._client = ControllerClient(rendezvous, Clocks(listener, last_clock))
         self._machines = Machines(folder)

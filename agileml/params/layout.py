@@ -120,6 +120,10 @@ class Layout:
         """Bytes of a partition's state."""
         return sum(segment.rows * self.spec(segment.name).row_bytes for segment in self.partitions[partition])
 
+    def partition_bytes(self) -> tuple[int, ...]:
+        """The weight of each partition when partitions are placed on nodes."""
+        return tuple(self.nbytes(partition) for partition in range(len(self)))
+
     def allocate(self) -> Params:
         """Arrays of zeros with the layout's names and shapes."""
         return {spec.name: np.zeros(spec.shape, spec.dtype) for spec in self.specs}

@@ -226,11 +226,11 @@ class ChunkView(CacheView):
             selected = np.arange(selected.start, selected.stop)
         self._own[name].add(selected, values)
 
-    def harvest(self) -> dict[int, Delta]:
-        """Ends the chunk: its updates, by partition, in memory that is the caller's."""
+    def take(self) -> dict[int, Delta]:
+        """Ends the chunk and returns its updates, by partition, in memory that the caller owns."""
         return self._own.take()
 
-    def harvest_into(self, total: UpdateBuffer) -> None:
+    def take_into(self, total: UpdateBuffer) -> None:
         """Ends the chunk: its updates are aggregated with those of earlier chunks, without new memory."""
         total.absorb(self._own)
 
@@ -268,7 +268,7 @@ class WriteBack:
         """Ends a chunk and aggregates it with what its clock has so far."""
         if clock not in self._clocks:
             self._clocks[clock] = self._spare.pop() if self._spare else UpdateBuffer(self._layout, self._by)
-        chunk.harvest_into(self._clocks[clock])
+        chunk.take_into(self._clocks[clock])
 
     def take(self, clock: int) -> dict[int, Delta]:
         """Empties a clock into the deltas of the partitions that were touched."""

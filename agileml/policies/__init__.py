@@ -1,1 +1,1 @@
-"""Pure policies that observe a job and propose changes to the controller."""
+"""Pure policies: values that observe a job and propose changes to its controller."""

@@ -1,7 +1,6 @@
-"""Which stage a job is in: one of its own choice, by the ratio of nodes, or learned from what its clocks take.
+"""Policies that choose AgileML's stage: a fixed stage, the papers' ratio of nodes, or the stage learned to be fastest.
 
-The papers set thresholds by hand and leave it open how to learn them. A policy is a value: it is told of each finished
-clock and gives the policy to go on with.
+The papers set the thresholds by hand and leave learning them open.
 """
 
 from __future__ import annotations
@@ -10,22 +9,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import log
 from statistics import median
-from typing import ClassVar, Protocol, Self
+from typing import Self
 
-from agileml.policies.report import Clocked, Footprint
+from agileml.policies.policy import ClockFinished, Report, UseStage
+
+Nodes = tuple[int, int]
+"""Reliable nodes, transient nodes."""
+
+LearnedTimes = list[tuple[int, int, float]]
+"""Mix of nodes, stage and machine-seconds of a clock, in the order in which they were learned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Transient to reliable nodes: above `second` stage 2, above `third` stage 3."""
+    """Ratios of transient to reliable nodes: above `second` stage 2, above `third` stage 3."""
 
     second: float = 1.0
     third: float = 15.0
 
 
-def stage_of(footprint: Footprint, thresholds: Thresholds) -> int:
-    """The stage for a footprint. Without reliable nodes there is nobody to serve from but the transient ones."""
-    transient, reliable = len(footprint.transient), len(footprint.reliable)
+def stage_of(nodes: Nodes, thresholds: Thresholds) -> int:
+    """The stage by ratio. Without reliable nodes only transient nodes can serve, which is stage 3."""
+    reliable, transient = nodes
     if not reliable:
         return 3
     ratio = transient / reliable
@@ -34,125 +39,69 @@ def stage_of(footprint: Footprint, thresholds: Thresholds) -> int:
     return 2 if ratio <= thresholds.third else 3
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """A finished clock: its stage, the nodes, how long it took, what was sent. `quiet`: nothing happened meanwhile."""
-
-    stage: int
-    reliable: int
-    transient: int
-    seconds: float
-    sums: Clocked
-    quiet: bool = True
-
-    @property
-    def share(self) -> float:
-        """How much of all traffic goes through reliable nodes, in or out.
-
-        They serve and work in stage 1, keep copies and work in stage 2, and keep copies in stage 3.
-        """
-        served = self.sums.pushed + self.sums.pulled
-        if not served:
-            return 0.0
-        working = served * self.reliable / max(1, self.reliable + self.transient)
-        through = {1: served, 2: working + self.sums.backup, 3: self.sums.backup}[self.stage]
-        return through / (served + (self.sums.backup if self.stage > 1 else 0))
-
-
-Record = list[tuple[int, int, float]]
-"""Mix of nodes, stage, machine-seconds of a clock; in the order in which they were learned."""
-
-
-class StagePolicy(Protocol):
-    """Says which stage to be in, and why, if that is not by a rule that everybody knows."""
-
-    @property
-    def why(self) -> str:
-        """The reason of the latest decision; an empty string if none was taken."""
-        ...
-
-    def stage(self, footprint: Footprint) -> int:
-        """The stage for nodes that can be given something."""
-        ...
-
-    def after(self, observed: Observed) -> StagePolicy:
-        """The policy to go on with after a finished clock."""
-        ...
-
-    def record(self) -> Record:
-        """What it has learned, for a controller that takes over."""
-        ...
-
-    def recalling(self, record: Record) -> StagePolicy:
-        """The policy that knows what such a record says."""
-        ...
-
-
-class _Unlearned:
-    """A policy that does not depend on what was."""
+class _Memoryless:
+    """Shared by policies that depend on the current nodes only."""
 
     __slots__ = ()
-    why: ClassVar[str] = ""
 
-    def after(self, observed: Observed) -> Self:  # noqa: ARG002 - as those that learn
-        """Nothing is learned."""
-        return self
+    def _stage(self, nodes: Nodes) -> int:
+        raise NotImplementedError
 
-    def record(self) -> Record:
-        """Nothing was."""
+    def observe(self, report: Report) -> tuple[Self, tuple[UseStage, ...]]:
+        """Proposes the stage for the current nodes."""
+        return self, (UseStage(self._stage((report.reliable, report.transient))),)
+
+    def record(self) -> LearnedTimes:
+        """Empty: nothing is learned."""
         return []
 
-    def recalling(self, record: Record) -> Self:  # noqa: ARG002 - as those that learn
-        """There is nothing to recall."""
+    def restored(self, record: LearnedTimes) -> Self:  # noqa: ARG002 - the contract of every policy
+        """The same policy: nothing was learned."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed(_Unlearned):
-    """Always the same stage."""
+class FixedStage(_Memoryless):
+    """One stage, as far as the nodes allow: without transient nodes stage 1, without reliable nodes stage 3."""
 
     number: int
 
-    def stage(self, footprint: Footprint) -> int:
-        """The one; without nodes of one kind there is nobody to serve from but those of the other."""
-        if not footprint.transient:
+    def _stage(self, nodes: Nodes) -> int:
+        reliable, transient = nodes
+        if not transient:
             return 1
-        return self.number if footprint.reliable else 3
+        return self.number if reliable else 3
 
 
 @dataclass(frozen=True, slots=True)
-class ByRatio(_Unlearned):
-    """By the number of transient nodes to a reliable one, as in the papers."""
+class StageByRatio(_Memoryless):
+    """The stage by the number of transient nodes per reliable node, as in the papers."""
 
     thresholds: Thresholds = field(default_factory=Thresholds)
 
-    def stage(self, footprint: Footprint) -> int:
-        """The stage of the ratio."""
-        return stage_of(footprint, self.thresholds)
+    def _stage(self, nodes: Nodes) -> int:
+        return stage_of(nodes, self.thresholds)
 
 
-ALIKE = log(1.5)
-"""Ratios of nodes that differ by less than this factor are taken for the same mix."""
-
-Nodes = tuple[int, int]
-"""Reliable, transient."""
+SAME_MIX = log(1.5)
+"""Ratios of transient to reliable nodes that differ by less than this factor count as the same mix."""
 
 
 def mix_of(nodes: Nodes) -> int:
-    """Footprints with about the same ratio have the same mix."""
+    """A number that is the same for all nodes of about the same ratio."""
     reliable, transient = nodes
-    return round(log(transient / reliable) / ALIKE)
+    return round(log(transient / reliable) / SAME_MIX)
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
-    """Tries the stages next to the best one it knows for a mix of nodes, and keeps what is faster.
+class LearnedStage:
+    """Tries the stages next to the best known stage for a mix of nodes, and keeps the fastest.
 
-    It begins where the thresholds say. `why` is the reason of its latest decision. The first `skipped` clocks after a
-    change tell of the change, not of the stage; the median of the `needed` quiet ones after them is the time of the
-    stage, in machine-seconds, for this mix from then on.
-    A neighbour is tried if it could pay: a higher stage while more than `relief` of the traffic goes through reliable
-    nodes, which it would relieve; a lower one always. Another stage has to be faster by more than `gain`, a fraction.
+    The thresholds give the first stage. The first `skipped` clocks after a change measure the change rather than the
+    stage; the median of the next `needed` quiet clocks, in machine-seconds, is then the time of the stage for this mix.
+    A lower stage is always tried; a higher stage only while reliable nodes carry more than the fraction `relief` of
+    the traffic, which it would take off them. A stage counts as faster if it is faster by more than the fraction
+    `gain`. `why` is the reason of the latest decision.
     """
 
     thresholds: Thresholds = field(default_factory=Thresholds)
@@ -167,71 +116,76 @@ class Learned:
     known: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
     why: str = ""
 
-    def stage(self, footprint: Footprint) -> int:
-        """What is tried or kept for this mix; for one not known yet, what the thresholds say."""
-        nodes = len(footprint.reliable), len(footprint.transient)
-        if 0 in nodes:
-            return stage_of(footprint, self.thresholds)
-        if self.chosen and 0 not in self.nodes and mix_of(nodes) == mix_of(self.nodes):
-            return self.chosen
-        times = self.known.get(mix_of(nodes))
-        return self._best(times) if times else stage_of(footprint, self.thresholds)
+    def observe(self, report: Report) -> tuple[LearnedStage, tuple[UseStage, ...]]:
+        """Learns from finished clocks; proposes the stage for the current nodes."""
+        after = self._after(report) if isinstance(report, ClockFinished) else self
+        reason = after.why if after.why != self.why else ""
+        return after, (UseStage(after._stage((report.reliable, report.transient)), reason),)
 
-    def after(self, observed: Observed) -> Learned:
-        """Takes up a clock; decides once there are enough of them."""
-        nodes = observed.reliable, observed.transient
-        if nodes != self.nodes or observed.stage != self.chosen:
-            return replace(self, nodes=nodes, chosen=observed.stage, clocks=(), waits=self.skipped)
-        # Clocks that were told of at once, when a late report completed them, seem to have taken no time.
-        if not observed.quiet or not observed.seconds or 0 in nodes:
-            return self
-        if self.waits:
-            return replace(self, waits=self.waits - 1)
-        clocks = (*self.clocks, observed.seconds * sum(nodes))
-        if len(clocks) < self.needed:
-            return replace(self, clocks=clocks)
-        return self._decided(observed, median(clocks))
-
-    def record(self) -> Record:
-        """What is known, mix by mix."""
+    def record(self) -> LearnedTimes:
+        """The known times of all mixes."""
         return [(mix, stage, seconds) for mix, times in self.known.items() for stage, seconds in times.items()]
 
-    def recalling(self, record: Record) -> Learned:
-        """Knows what is recorded; what was being tried begins again."""
+    def restored(self, record: LearnedTimes) -> LearnedStage:
+        """Knows the recorded times; a trial that was in progress starts again."""
         known: dict[int, dict[int, float]] = {}
         for mix, stage, seconds in record:
             known.setdefault(mix, {})[stage] = seconds
         return replace(self, known=known)
 
-    def _decided(self, observed: Observed, seconds: float) -> Learned:
+    def _stage(self, nodes: Nodes) -> int:
+        """The stage on trial or chosen for this mix; the thresholds' stage for an unknown mix."""
+        if 0 in nodes:
+            return stage_of(nodes, self.thresholds)
+        if self.chosen and 0 not in self.nodes and mix_of(nodes) == mix_of(self.nodes):
+            return self.chosen
+        times = self.known.get(mix_of(nodes))
+        return self._best(times) if times else stage_of(nodes, self.thresholds)
+
+    def _after(self, clock: ClockFinished) -> LearnedStage:
+        nodes = clock.reliable, clock.transient
+        if nodes != self.nodes or clock.stage != self.chosen:
+            return replace(self, nodes=nodes, chosen=clock.stage, clocks=(), waits=self.skipped)
+        # Clocks that were completed together by one late report seem to have taken no time.
+        if not clock.quiet or not clock.seconds or 0 in nodes:
+            return self
+        if self.waits:
+            return replace(self, waits=self.waits - 1)
+        clocks = (*self.clocks, clock.seconds * sum(nodes))
+        if len(clocks) < self.needed:
+            return replace(self, clocks=clocks)
+        return self._decided(clock, median(clocks))
+
+    def _decided(self, clock: ClockFinished, seconds: float) -> LearnedStage:
         mix = mix_of(self.nodes)
         before = self.known.get(mix, {})
         times = {**before, self.chosen: seconds}
         best = self._best(times)
-        untried = [stage for stage in self._neighbours(best, observed) if stage not in times]
+        untried = [stage for stage in self._neighbours(best, clock) if stage not in times]
         chosen = untried[0] if untried and best == self.chosen else best
         waits = self.skipped if chosen != self.chosen else 0
         why = self.why
         if chosen != self.chosen or self.chosen not in before:
-            why = self._tried(chosen, observed) if chosen not in times else self._settled(times)
+            why = self._reason_to_try(chosen, clock) if chosen not in times else self._reason_to_keep(times)
         return replace(self, known={**self.known, mix: times}, chosen=chosen, clocks=(), waits=waits, why=why)
 
-    def _tried(self, stage: int, observed: Observed) -> str:
+    def _reason_to_try(self, stage: int, clock: ClockFinished) -> str:
         if stage > self.chosen:
-            return f"{observed.share:.0%} of the traffic goes through reliable nodes, which stage {stage} may relieve"
-        return f"stage {stage} has not been tried with {observed.reliable}+{observed.transient} nodes"
+            share = f"{clock.reliable_share:.0%}"
+            return f"{share} of the traffic goes through reliable nodes, which stage {stage} may relieve"
+        return f"stage {stage} has not been tried with {clock.reliable}+{clock.transient} nodes"
 
-    def _settled(self, times: Mapping[int, float]) -> str:
-        told = [f"{seconds / sum(self.nodes):.3g} s in stage {stage}" for stage, seconds in sorted(times.items())]
-        return f"an iteration takes {', '.join(told)}"
+    def _reason_to_keep(self, times: Mapping[int, float]) -> str:
+        measured = [f"{seconds / sum(self.nodes):.3g} s in stage {stage}" for stage, seconds in sorted(times.items())]
+        return f"an iteration takes {', '.join(measured)}"
 
-    def _neighbours(self, best: int, observed: Observed) -> list[int]:
-        """Stages next to the best that could pay."""
-        higher = [best + 1] if best < 3 and observed.share > self.relief else []
+    def _neighbours(self, best: int, clock: ClockFinished) -> list[int]:
+        """Stages next to the best one that could be faster."""
+        higher = [best + 1] if best < 3 and clock.reliable_share > self.relief else []
         return higher + ([best - 1] if best > 1 else [])
 
     def _best(self, times: Mapping[int, float]) -> int:
-        """The fastest; of those that differ by less than the gain, the one that was known first."""
+        """The fastest stage; among stages that differ by less than `gain`, the one that was measured first."""
         best, *others = times
         for stage in others:
             if times[stage] < times[best] * (1 - self.gain):

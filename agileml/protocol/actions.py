@@ -1,4 +1,4 @@
-"""What a role wants done: the only way in which its decisions reach the world. Engines carry them out."""
+"""Actions: what a role asks its engine to do. Roles affect the world in no other way."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Compute:
-    """Run a chunk of a shard: its items low..high-1 in this clock. The worker waits for the result."""
+class Chunk:
+    """One call of `Trainer.step`: items low..high-1 of a shard in a clock; `chunk` is its number in that clock."""
 
     epoch: int
     clock: int
@@ -28,10 +28,27 @@ class Compute:
     low: int
     high: int
 
+    @property
+    def items(self) -> int:
+        """Number of items, by which the `sim` engine computes how long the work takes."""
+        return self.high - self.low
+
+
+Work = Chunk
+"""What a worker computes in one go. The forward pass, backward pass and update of a pipeline stage join this union:
+the worker creates them, `ChunkRunner.run` is the one place that distinguishes them, and engines need not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Run a piece of work and report the result. A worker asks for one at a time."""
+
+    work: Work
+
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Write a partition's version where it outlives the node."""
+    """Write a partition's version to storage that outlives the node."""
 
     epoch: int
     partition: int
@@ -40,7 +57,7 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Read a partition's version back from there."""
+    """Read a partition's version back from that storage."""
 
     epoch: int
     partition: int
@@ -49,7 +66,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The node is done."""
+    """End the node."""
 
     reason: str
 

@@ -1,1 +1,1 @@
-"""The roles of one machine as state machines: messages in, actions out."""
+"""The roles of a node as state machines: messages in, actions out."""

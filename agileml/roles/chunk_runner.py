@@ -1,6 +1,7 @@
-"""Where a node computes: its parameter cache, the chunk at hand, and what the clocks have added up to.
+"""Runs the trainer's code on a node and collects its updates by clock.
 
-One chunk at a time: whoever runs it has the chunk_runner for itself, and between chunks the worker has.
+The runner and the worker share the parameter cache and never use it at the same time: the runner while a piece of work
+is computed, the worker between two pieces.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from agileml.errors import AgileMLError
 from agileml.params.declarations import Declarations
 from agileml.params.reads import MissingRows, RowsRead, Wanted
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
-from agileml.protocol.actions import Compute
+from agileml.protocol.actions import Chunk, Work
 from agileml.protocol.messages import Entry
 from agileml.trainer import Piece, Shard, Trainer, loss_of, preload, run_chunk, sample_of
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """A chunk has been computed: how long it took, and the loss before it where it was asked for.
+class WorkResult:
+    """A finished piece of work: its seconds, and the loss before it where the chunk belongs to the loss sample.
 
-    If rows that it reads were `missed`, of these partitions, then it is still to be done.
+    If it read rows that the node does not have, of the partitions in `missed`, it counts as not done.
     """
 
-    task: Compute
+    work: Work
     seconds: float
     loss_sum: float
     loss_count: int
@@ -33,7 +34,7 @@ class Done:
 
 
 class ChunkRunner:
-    """Runs chunks of a trainer against a cache."""
+    """Computes the work of one node against its cache. With `ordered`, the updates of chunks are kept separate."""
 
     def __init__(
         self, trainer: Trainer, shards: Sequence[Shard], cache: ParamCache, *, seed: int, ordered: bool, sample: int
@@ -45,63 +46,70 @@ class ChunkRunner:
         self._seed = seed
         self._ordered = ordered
         self._sample = sample_of(shards, sample) if sample else []
-        self._chunk = ChunkView(cache, declared.name, declared.aggregation)
+        self._view = ChunkView(cache, declared.name, declared.aggregation)
         self._reader = CacheView(cache, declared.name)
         self._sums = WriteBack(cache.layout, declared.aggregation)
-        self._apart: dict[int, dict[int, list[Entry]]] = {}
+        self._separate: dict[int, dict[int, list[Entry]]] = {}
         self._loaded: set[int] = set()
         self._reads = RowsRead(cache.layout, [len(shard) for shard in shards])
 
-    def run(self, task: Compute, timer: Callable[[], float] = perf_counter) -> Done:
-        """Computes a chunk and adds its updates to those of its clock."""
+    def run(self, work: Work, timer: Callable[[], float] = perf_counter) -> WorkResult:
+        """Computes a piece of work and adds its updates to those of its clock.
+
+        `Work` has one variant. This is the place to distinguish those of pipelines.
+        """
+        return self._run_chunk(work, timer)
+
+    def _run_chunk(self, chunk: Chunk, timer: Callable[[], float]) -> WorkResult:
         started = timer()
-        shard = self._shards[task.shard]
-        if task.shard not in self._loaded:
-            # Which shards come here is known when they do; the thread that computes fetches them, none waits but it.
+        shard = self._shards[chunk.shard]
+        if chunk.shard not in self._loaded:
+            # On this thread, so that loading data delays nothing but the computation.
             preload(shard)
-            self._loaded.add(task.shard)
-        self._chunk.learning = self._reader.learning = self._reads.learning(task.shard)
+            self._loaded.add(chunk.shard)
+        self._view.learning = self._reader.learning = self._reads.learning(chunk.shard)
         try:
-            loss, count = self._loss(task)
-            run_chunk(self._trainer, Piece(shard, task.low, task.high), task.shard, self._chunk, task.clock, self._seed)
+            loss, count = self._loss(chunk)
+            piece = Piece(shard, chunk.low, chunk.high)
+            run_chunk(self._trainer, piece, chunk.shard, self._view, chunk.clock, self._seed)
         except (MissingRows, AgileMLError):
-            # Rows that are missing are the reason for whatever the user's code made of it.
+            # After missing rows, any error of the user's code is a consequence of them.
             if not self.cache.missed:
                 raise
         if self.cache.missed:
-            return self._missed(task)
-        self._reads.passed(task.shard, task.low, task.high)
-        self._keep(task)
-        return Done(task, timer() - started, loss * count, count)
+            return self._missed(chunk)
+        self._reads.passed(chunk.shard, chunk.low, chunk.high)
+        self._keep(chunk)
+        return WorkResult(chunk, timer() - started, loss * count, count)
 
-    def _missed(self, task: Compute) -> Done:
-        """The chunk counts for nothing, whatever the user's code did when rows were missing."""
+    def _missed(self, chunk: Chunk) -> WorkResult:
+        """Discards the chunk."""
         missed = frozenset(self.cache.missed)
         self.cache.missed.clear()
         self._reads.distrust(missed)
-        return Done(task, 0.0, 0.0, 0, missed)
+        return WorkResult(chunk, 0.0, 0.0, 0, missed)
 
-    def _keep(self, task: Compute) -> None:
+    def _keep(self, chunk: Chunk) -> None:
         if self._ordered:
-            clock = self._apart.setdefault(task.clock, {})
-            for partition, delta in self._chunk.harvest().items():
-                clock.setdefault(partition, []).append(Entry(task.shard, task.chunk, delta))
+            clock = self._separate.setdefault(chunk.clock, {})
+            for partition, delta in self._view.take().items():
+                clock.setdefault(partition, []).append(Entry(chunk.shard, chunk.chunk, delta))
         else:
-            self._sums.collect(task.clock, self._chunk)
+            self._sums.collect(chunk.clock, self._view)
 
     def wanted(self, shards: Set[int]) -> list[Wanted | None]:
-        """By partition, the rows that work on these shards reads as far as is known; None for a whole partition."""
+        """By partition, the rows that work on these shards is known to read; None for a whole partition."""
         return self._reads.wanted(shards)
 
-    def _loss(self, task: Compute) -> tuple[float, int]:
-        """The mean loss over this shard's part of the sample, and how large that is; once per shard and clock."""
-        piece = self._sample[task.shard] if self._sample and task.chunk == 0 else None
+    def _loss(self, chunk: Chunk) -> tuple[float, int]:
+        """Mean loss over this shard's part of the sample and the size of that part; once per shard and clock."""
+        piece = self._sample[chunk.shard] if self._sample and chunk.chunk == 0 else None
         if piece is None or not len(piece):
             return 0.0, 0
-        return loss_of(self._trainer, self._reader, [piece], task.clock), len(piece)
+        return loss_of(self._trainer, self._reader, [piece], chunk.clock), len(piece)
 
     def take(self, clock: int) -> dict[int, tuple[Entry, ...]]:
-        """What the chunks of a clock have brought so far, by partition; the chunk_runner forgets it."""
+        """Removes and returns the updates of a clock so far, by partition."""
         if self._ordered:
-            return {partition: tuple(entries) for partition, entries in self._apart.pop(clock, {}).items()}
+            return {partition: tuple(entries) for partition, entries in self._separate.pop(clock, {}).items()}
         return {partition: (Entry(-1, -1, delta),) for partition, delta in self._sums.take(clock).items()}

@@ -1,4 +1,4 @@
-"""One machine of a job: its server and its worker behind one door, and the fence between epochs."""
+"""A node of a job: its server and worker, message dispatch, and the separation of epochs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agileml.core.work import Plan
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.layout import Layout, Params
@@ -43,18 +42,19 @@ from agileml.protocol.messages import (
     Tally,
     Version,
 )
-from agileml.roles.chunk_runner import ChunkRunner, Done
+from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.server import Server
 from agileml.roles.worker import Worker
 from agileml.trainer import Shard, Trainer, initial_model
+from agileml.work.plan import WorkPlan
 
-Taker = Callable[[Any], None]
-"""Takes messages of one kind."""
+Handler = Callable[[Any], None]
+"""Handles messages of one kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """What all nodes of a job agree on."""
+    """Settings that all nodes of a job share."""
 
     seed: int = 0
     partitions: int = 8
@@ -65,10 +65,16 @@ class JobSettings:
 
 
 class Node:
-    """A state machine: messages and finished chunks go in, actions come out."""
+    """A state machine: messages and finished work go in, actions come out."""
 
     def __init__(
-        self, name: str, trainer: Trainer, shards: Sequence[Shard], plan: Plan, settings: JobSettings, layout: Layout
+        self,
+        name: str,
+        trainer: Trainer,
+        shards: Sequence[Shard],
+        plan: WorkPlan,
+        settings: JobSettings,
+        layout: Layout,
     ) -> None:
         declared = Declarations.of(trainer)
         rule = CommitRule(layout, declared)
@@ -76,10 +82,10 @@ class Node:
         self._out: list[Action] = []
         self._table = Table(0, (), (), ())
         self._early: list[object] = []
-        self._peers: set[str] = set()
-        self._unseen: set[str] = set()
+        self._drain_peers: set[str] = set()
+        self._unanswered: set[str] = set()
         self._restoring = False
-        self._spoke = False
+        self._sent_work = False
         self.epoch = 0
         self.chunk_runner = ChunkRunner(
             trainer,
@@ -99,9 +105,9 @@ class Node:
             settings.slack != 0 and declared.apply is None,
             self._out,
         )
-        self._takers = self._by_kind()
+        self._handlers = self._handlers_by_kind()
 
-    def _by_kind(self) -> dict[type, Taker]:
+    def _handlers_by_kind(self) -> dict[type, Handler]:
         server, worker = self.server, self.worker
         return {
             Recover: self._recover,
@@ -110,58 +116,58 @@ class Node:
             Drain: self._end,
             EndOfLife: self._end,
             EndOfLifeSeen: self._end,
-            Stable: self._settle,
+            Stable: self._advance_stable,
             Restore: self._restore,
             Push: server.push,
             Pull: server.pull,
-            Reads: server.heed,
+            Reads: server.set_reads,
             Patch: server.patch,
             NeedVersion: server.provide,
             Handover: server.take_over,
             Move: server.move,
             Collect: server.collect,
-            Snapshot: worker.tell,
-            TakeShard: worker.tell,
-            GiveShard: worker.tell,
-            Limit: worker.tell,
+            Snapshot: worker.receive,
+            TakeShard: worker.receive,
+            GiveShard: worker.receive,
+            Limit: worker.receive,
         }
 
     def load(self) -> None:
-        """Have the user's code make the initial model, before this node says that it is ready."""
+        """Creates the initial model, before this node reports that it is ready."""
         self.server.initial(0)
 
     def hello(self, reliable: bool, code: str) -> Hello:
-        """Who this is, for a controller that may have to learn it again."""
+        """Introduces this node, also to a restarted controller."""
         return Hello(self.name, reliable, code, self.epoch, self.server.stable, self.server.holds())
 
     def handle(self, message: object) -> list[Action]:
-        """Take a message; what is to be done about it."""
+        """Processes a message and returns the actions that follow from it."""
         if isinstance(message, Leave):
             return [Exit(message.reason)]
         if self._in_time(message):
-            self._takers[type(message)](message)
-        return self._taken()
+            self._handlers[type(message)](message)
+        return self._take_actions()
 
-    def computed(self, result: Done) -> list[Action]:
-        """The chunk that was asked for is done."""
-        self.worker.done(result)
-        return self._taken()
+    def computed(self, result: WorkResult) -> list[Action]:
+        """Processes the result of a `Compute` action."""
+        self.worker.finish(result)
+        return self._take_actions()
 
     def fetched(self, epoch: int, partition: int, version: Version) -> list[Action]:
-        """A version has been read from the checkpoint."""
+        """Processes the result of a `Fetch` action."""
         if epoch == self.epoch:
             self._restore(Restore(epoch, partition, version))
-        return self._taken()
+        return self._take_actions()
 
     def saved(self, epoch: int, partition: int, clock: int) -> list[Action]:
-        """A version has been written to the checkpoint."""
+        """Processes the result of a `Save` action."""
         return [Send(CONTROLLER, Saved(self.name, epoch, partition, clock))]
 
-    def _taken(self) -> list[Action]:
+    def _take_actions(self) -> list[Action]:
         actions = list(self._out)
         self._out.clear()
-        if self._peers and any(isinstance(action, Send) and self._is_work(action) for action in actions):
-            self._spoke = True
+        if self._drain_peers and any(isinstance(action, Send) and self._is_work(action) for action in actions):
+            self._sent_work = True
         return actions
 
     @staticmethod
@@ -171,7 +177,7 @@ class Node:
     # -- epochs ------------------------------------------------------------------------------------------------------
 
     def _in_time(self, message: object) -> bool:
-        """Whether it belongs to this epoch; what is early waits, what is late is dropped."""
+        """Whether a message belongs to this epoch; keeps messages of later epochs, drops those of earlier ones."""
         epoch = getattr(message, "epoch", self.epoch)
         if epoch > self.epoch and not isinstance(message, Recover | Enter):
             self._early.append(message)
@@ -182,12 +188,12 @@ class Node:
         self._begin_epoch(message.epoch, message.table)
         self.server.epoch, self.server.stable = message.epoch, message.stable
         self.worker.table = message.table
-        self.worker.tell(message)
-        self._replay()
+        self.worker.receive(message)
+        self._handle_early()
 
-    def _settle(self, message: Stable) -> None:
-        self.server.settle(message)
-        self.worker.tell(message)
+    def _advance_stable(self, message: Stable) -> None:
+        self.server.set_stable(message)
+        self.worker.receive(message)
 
     def _restore(self, message: Restore) -> None:
         self.server.restore(message.partition, message.version, self._table)
@@ -197,21 +203,21 @@ class Node:
         self._begin_epoch(message.epoch, message.table)
         self._restoring = True
         self.server.recover(message)
-        self.worker.tell(message)
+        self.worker.receive(message)
         self._report_restored()
-        self._replay()
+        self._handle_early()
 
     def _begin_epoch(self, epoch: int, table: Table) -> None:
-        self.epoch, self._table, self._peers = epoch, table, set()
+        self.epoch, self._table, self._drain_peers = epoch, table, set()
 
-    def _replay(self) -> None:
+    def _handle_early(self) -> None:
         early, self._early = self._early, []
         for message in early:
             if self._in_time(message):
-                self._takers[type(message)](message)
+                self._handlers[type(message)](message)
 
     def _report_restored(self) -> None:
-        if self._restoring and not self.server.wanted:
+        if self._restoring and not self.server.awaited:
             self._restoring = False
             self._out.append(Send(CONTROLLER, Restored(self.name, self.epoch)))
 
@@ -225,10 +231,11 @@ class Node:
     # -- the end of a node ---------------------------------------------------------------------------------------------
 
     def _end(self, message: Drain | EndOfLife | EndOfLifeSeen) -> None:
-        """Before a node goes, nothing may be under way from it or to it.
+        """Before a node leaves, no message may be in flight from it or to it.
 
-        Links keep their order: once a peer's answer to the mark is here, so is all it ever sent here, and all that was
-        sent to it before the mark is there. What was forwarded meanwhile needs another round.
+        Links keep their order: once a peer has answered the end-of-life mark, everything that the peer sent has
+        arrived here, and everything sent before the mark has arrived there. Messages forwarded in the meantime need
+        another round.
         """
         match message:
             case EndOfLife():
@@ -236,24 +243,24 @@ class Node:
                 self._out.append(Send(message.node, EndOfLifeSeen(self.epoch, self.name)))
                 return
             case Drain():
-                first, self._peers = not self._peers, set(message.peers)
+                first, self._drain_peers = not self._drain_peers, set(message.peers)
                 if first:
                     self._mark()
-                self._unseen &= self._peers
+                self._unanswered &= self._drain_peers
             case EndOfLifeSeen():
-                self._unseen.discard(message.node)
-        if not self._unseen and self._spoke:
+                self._unanswered.discard(message.node)
+        if not self._unanswered and self._sent_work:
             self._mark()
-        if not self._unseen:
+        if not self._unanswered:
             self._out.append(Send(CONTROLLER, Drained(self.name, self.epoch)))
 
     def _mark(self) -> None:
-        self._unseen, self._spoke = set(self._peers), False
-        self._out.extend(Send(peer, EndOfLife(self.epoch, self.name)) for peer in sorted(self._peers))
+        self._unanswered, self._sent_work = set(self._drain_peers), False
+        self._out.extend(Send(peer, EndOfLife(self.epoch, self.name)) for peer in sorted(self._drain_peers))
 
 
 def _initial_versions(trainer: Trainer, seed: int, rule: CommitRule) -> Callable[[int], Version]:
-    """Version 0 of partitions; the model is made once, when the first is asked for."""
+    """Version 0 of partitions; creates the model once, when the first is requested."""
     model: Params = {}
 
     def version(partition: int) -> Version:

@@ -1,7 +1,7 @@
-"""The parameter server of a node: ParamServ, ActivePS and BackupPS are what a partition's place makes of it.
+"""The parameter server of a node: ParamServ, ActivePS or BackupPS, partition by partition.
 
-Who owns a partition on a reliable node is its ParamServ; on a transient node its ActivePS, which sends what each clock
-changed to the BackupPS, the copy on a reliable node.
+The owner of a partition is its ParamServ if it is a reliable node and its ActivePS if it is a transient node. An
+ActivePS sends the changes of each clock to the BackupPS, which keeps a copy on a reliable node.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from agileml.core.recovery import CHECKPOINT, INIT
-from agileml.core.work import Plan
 from agileml.errors import InvalidTransition
 from agileml.params.commit import CommitRule
 from agileml.params.deltas import Delta, assigned, nbytes
@@ -23,9 +22,9 @@ from agileml.protocol.messages import (
     Handover,
     Move,
     NeedVersion,
-    Part,
+    PartitionProgress,
+    PartitionUpdate,
     Patch,
-    Progress,
     Pull,
     Push,
     Reads,
@@ -38,15 +37,22 @@ from agileml.protocol.messages import (
     Version,
     Waiting,
 )
-from agileml.roles.partitions import BackedUp, Served, keep_from
+from agileml.roles.partitions import BackupPartition, ServedPartition, keep_from
+from agileml.work.covers import Accepted
+from agileml.work.plan import WorkPlan
 
 
 @dataclass(slots=True)
 class Server:
-    """All partitions of one node. Messages go in, actions come out through `out`."""
+    """All partitions of one node. Messages go in, actions come out through `out`.
+
+    `copies` are the backups kept here, `shadows` partitions that moved away in this epoch, and `former` the versions
+    from which the epoch started. `awaited` partitions are to be restored here, `arriving` ones wait for patches.
+    `fresh`: readers see updates before their clock is committed, as slack allows.
+    """
 
     node: str
-    plan: Plan
+    plan: WorkPlan
     rule: CommitRule
     initial: Callable[[int], Version]
     ordered: bool
@@ -54,24 +60,24 @@ class Server:
     out: list[Action]
     epoch: int = 0
     stable: int = 0
-    served: dict[int, Served] = field(default_factory=dict)
-    copies: dict[int, BackedUp] = field(default_factory=dict)
-    shadows: dict[int, Served] = field(default_factory=dict)
+    served: dict[int, ServedPartition] = field(default_factory=dict)
+    copies: dict[int, BackupPartition] = field(default_factory=dict)
+    shadows: dict[int, ServedPartition] = field(default_factory=dict)
     forward: dict[int, str] = field(default_factory=dict)
     appointed: set[int] = field(default_factory=set)
     dismissed: set[int] = field(default_factory=set)
-    wanted: set[int] = field(default_factory=set)
+    awaited: set[int] = field(default_factory=set)
     arriving: dict[int, Handover] = field(default_factory=dict)
     early: list[Push | Pull | Reads] = field(default_factory=list)
     former: dict[int, Version] = field(default_factory=dict)
     _pulled: dict[int, int] = field(default_factory=dict)
-    _totals: dict[int, int] = field(default_factory=dict)
+    _accepted: dict[int, Accepted] = field(default_factory=dict)
 
     # -- contributions and reads -----------------------------------------------------------------------------------
 
     def push(self, message: Push) -> None:
-        """Take up a contribution; parts whose partition moved away go after it."""
-        elsewhere: dict[str, list[Part]] = {}
+        """Adds a contribution; parts whose partition has moved away are forwarded."""
+        elsewhere: dict[str, list[PartitionUpdate]] = {}
         for part in message.parts:
             served = self.served.get(part.partition)
             if self._awaits(part.partition):
@@ -88,7 +94,7 @@ class Server:
             self.out.append(Send(owner, replace(message, parts=tuple(parts))))
 
     def pull(self, message: Pull) -> None:
-        """Answer a read as soon as the version is there."""
+        """Answers a request as soon as the version is committed."""
         served = self.served.get(message.partition)
         if self._awaits(message.partition):
             self.early.append(message)
@@ -99,8 +105,8 @@ class Server:
         served.wait(Waiting(message.worker, message.at_least, whole=True))
         self._answer(served)
 
-    def heed(self, message: Reads) -> None:
-        """From here on a worker is sent what it reads, unless it asks for the whole."""
+    def set_reads(self, message: Reads) -> None:
+        """From now on the worker is sent only the rows it reads, unless it requests the whole partition."""
         served = self.served.get(message.partition)
         if self._awaits(message.partition):
             self.early.append(message)
@@ -110,23 +116,23 @@ class Server:
             served.reads[message.worker] = message.rows
 
     def forget(self, worker: str) -> None:
-        """A worker is leaving."""
+        """Forgets what a leaving worker reads."""
         for served in self.served.values():
             served.reads.pop(worker, None)
 
     def _awaits(self, partition: int) -> bool:
-        """Whether a partition is to be served here, but has not arrived."""
-        return partition in self.wanted or partition in self.arriving
+        """Whether a partition is to be served here but has not arrived."""
+        return partition in self.awaited or partition in self.arriving
 
     def _new_owner(self, partition: int) -> str:
         if partition not in self.forward:
             raise InvalidTransition(
-                f"{self.node} was asked for partition {partition}, which it never had in this epoch"
+                f"{self.node} received a message for partition {partition}, which it never had in this epoch"
             )
         return self.forward[partition]
 
-    def _advance(self, served: Served) -> None:
-        while (changed := served.commit(self._chunks(served.clock + 1), self.rule)) is not None:
+    def _advance(self, served: ServedPartition) -> None:
+        while (changed := served.commit(self._accept(served.clock + 1), self.rule)) is not None:
             sent = self._patch(served, changed) if served.backup else 0
             pulled = self._pulled.pop(served.partition, 0)
             self._report(served.partition, served.clock, backup=False, pulled=pulled, patched=sent)
@@ -134,14 +140,14 @@ class Server:
                 keep_from(served.versions, self.stable)
         self._answer(served)
 
-    def _chunks(self, clock: int) -> int:
-        if clock not in self._totals:
-            self._totals = {clock: self.plan.total(clock)} | {
-                at: n for at, n in self._totals.items() if at >= clock - 2
-            }
-        return self._totals[clock]
+    def _accept(self, clock: int) -> Accepted:
+        """The controller's decision about a clock; see `WorkPlan.accept_all`."""
+        if clock not in self._accepted:
+            recent = {at: decision for at, decision in self._accepted.items() if at >= clock - 2}
+            self._accepted = recent | {clock: self.plan.accept_all(clock)}
+        return self._accepted[clock]
 
-    def _answer(self, served: Served) -> None:
+    def _answer(self, served: ServedPartition) -> None:
         ready = served.answerable()
         if not ready:
             return
@@ -154,8 +160,8 @@ class Server:
             self.out.append(Send(worker, snapshot))
         self._pulled[served.partition] = pulled
 
-    def _visible(self, served: Served) -> State:
-        """What a reader sees: the committed values, and with slack also what has come for the clocks after them."""
+    def _visible(self, served: ServedPartition) -> State:
+        """What a reader sees: the committed values, and with slack also the contributions to later clocks."""
         state = served.latest.state
         if self.fresh:
             for clock in sorted(served.pending):
@@ -163,25 +169,25 @@ class Server:
                 state = self.rule.advance(served.partition, state, total, clock)[0]
         return self.rule.model(served.partition, state)
 
-    # -- the backup stream -----------------------------------------------------------------------------------------
+    # -- the backup stream -------------------------------------------------------------------------------------------
 
-    def _patch(self, served: Served, changed: Delta) -> int:
+    def _patch(self, served: ServedPartition, changed: Delta) -> int:
         latest = served.latest
         served.stamped = latest.clock
         patch = Patch(self.epoch, served.partition, latest.clock - 1, latest.clock, latest.tally, changed)
         self.out.append(Send(served.backup, patch))
         return nbytes(patch.values)
 
-    def _seed(self, served: Served) -> None:
-        """Bring a new backup up: it gets every version that somebody may have to go back to."""
+    def _seed(self, served: ServedPartition) -> None:
+        """Sends a new backup every version to which a rollback may lead."""
         for clock, version in sorted(served.versions.items()):
             patch = Patch(self.epoch, served.partition, -1, clock, version.tally, picked(version.state, None))
             self.out.append(Send(served.backup, patch))
         served.stamped = served.clock
 
     def patch(self, message: Patch) -> None:
-        """Take up what an active server's clock changed."""
-        copy = self.copies.setdefault(message.partition, BackedUp(message.partition, {}))
+        """Adds the changes of a clock to a backup."""
+        copy = self.copies.setdefault(message.partition, BackupPartition(message.partition, {}))
         if message.base == -1:
             self.dismissed.discard(message.partition)
         for clock in copy.take(message, assigned):
@@ -190,8 +196,8 @@ class Server:
             self.take_over(self.arriving.pop(message.partition))
             self._replay_early()
 
-    def settle(self, message: Stable) -> None:
-        """Nobody goes back beyond this version: forget what was kept for that."""
+    def set_stable(self, message: Stable) -> None:
+        """Forgets the versions before this one, and saves a checkpoint of it if the message says so."""
         self.stable = max(self.stable, message.clock)
         self.former.clear()
         for holder in self._holders():
@@ -202,21 +208,21 @@ class Server:
         self._forget_dismissed()
 
     def _forget_dismissed(self) -> None:
-        """Whoever is the backup now, what is kept here may be gone back to until a later version is stable."""
+        """A former backup keeps its versions until a later one is stable, as a rollback may need them."""
         for partition in [p for p in self.dismissed if max(self.copies[p].versions, default=-1) < self.stable]:
             self.dismissed.discard(partition)
             del self.copies[partition]
 
-    def _saves(self, holder: Served | BackedUp) -> bool:
-        """Whoever holds the copy on reliable ground writes the checkpoint."""
-        return isinstance(holder, BackedUp) or (
+    def _saves(self, holder: ServedPartition | BackupPartition) -> bool:
+        """The node with the copy on reliable storage writes the checkpoint: the backup, or the owner without one."""
+        return isinstance(holder, BackupPartition) or (
             holder.partition in self.served and not self.served[holder.partition].backup
         )
 
     # -- moving ------------------------------------------------------------------------------------------------------
 
     def move(self, message: Move) -> None:
-        """Hand a partition over; what still comes for it is sent after it."""
+        """Hands a partition over; later messages for it are forwarded."""
         served = self.served.pop(message.partition)
         to_backup = message.to == served.backup and served.stamped >= 0
         handover = Handover(
@@ -232,24 +238,24 @@ class Server:
         self.forward[served.partition] = message.to
         self.out.append(Send(message.to, handover))
         if message.backup == self.node:
-            self.copies[served.partition] = BackedUp(served.partition, dict(served.versions))
+            self.copies[served.partition] = BackupPartition(served.partition, dict(served.versions))
             self._report(served.partition, served.clock, backup=True)
         else:
             self.shadows[served.partition] = served
 
     def take_over(self, message: Handover) -> None:
-        """Serve a partition from here on."""
+        """Serves a partition from now on, once the patches it builds on are here."""
         copy = self.copies.get(message.partition)
         versions = {version.clock: version for version in message.versions}
         if not versions and copy is not None:
             versions = copy.versions
         if message.clock not in versions:
-            # The last patches may come from an owner before the last one, over another link.
+            # The last patches may come from an earlier owner, over another link.
             self.arriving[message.partition] = message
             return
         self.copies.pop(message.partition, None)
         self.dismissed.discard(message.partition)
-        served = Served(
+        served = ServedPartition(
             message.partition,
             self.ordered,
             self.rule.declared.aggregation,
@@ -269,7 +275,7 @@ class Server:
         self._advance(served)
 
     def reroute(self, table: Table) -> None:
-        """Owners or backups have changed: what is no longer ours is forgotten, a new backup is brought up to date."""
+        """Applies new routes: forgets what is no longer needed here and brings new backups up to date."""
         for partition in [p for p in self.shadows if table.owners[p] != self.node]:
             del self.shadows[partition]
         self._appoint(table)
@@ -289,18 +295,18 @@ class Server:
                 self.appointed.add(partition)
                 self.dismissed.discard(partition)
             elif partition in self.appointed:
-                # Patches may come before the word that this node is a backup now; only whoever was one is dismissed.
+                # Patches may arrive before the routes that make this node a backup: only a former backup is dismissed.
                 self.appointed.discard(partition)
                 if partition in self.copies:
                     self.dismissed.add(partition)
 
-    # -- roll-back ---------------------------------------------------------------------------------------------------
+    # -- rollback ----------------------------------------------------------------------------------------------------
 
     def recover(self, message: Recover) -> None:
-        """Go back to the version of the new epoch, for the partitions that the table gives to this node."""
+        """Starts an epoch: installs its version of the partitions that the table assigns to this node."""
         self.epoch, self.stable = message.epoch, message.clock
-        held: dict[int, Served | BackedUp] = {**self.copies, **self.shadows, **self.served}
-        self.served, self.copies, self.shadows, self.forward, self.wanted = {}, {}, {}, {}, set()
+        held: dict[int, ServedPartition | BackupPartition] = {**self.copies, **self.shadows, **self.served}
+        self.served, self.copies, self.shadows, self.forward, self.awaited = {}, {}, {}, {}, set()
         self.dismissed.clear()
         found = {p: version for p, one in held.items() if (version := self._held(one, message.clock)) is not None}
         self.former = {p: version for p, version in self.former.items() if version.clock == message.clock} | found
@@ -316,16 +322,16 @@ class Server:
             if version is None and message.sources[partition] == INIT:
                 version = self.initial(partition)
             if version is None:
-                self._ask(partition, message)
+                self._request(partition, message)
             else:
                 self._install(partition, version, table)
 
     @staticmethod
-    def _held(holder: Served | BackedUp | None, clock: int) -> Version | None:
+    def _held(holder: ServedPartition | BackupPartition | None, clock: int) -> Version | None:
         return None if holder is None else holder.versions.get(clock)
 
-    def _ask(self, partition: int, message: Recover) -> None:
-        self.wanted.add(partition)
+    def _request(self, partition: int, message: Recover) -> None:
+        self.awaited.add(partition)
         source = message.sources[partition]
         if source == CHECKPOINT:
             self.out.append(Fetch(self.epoch, partition, message.clock))
@@ -335,17 +341,17 @@ class Server:
             self.out.append(Send(source, NeedVersion(self.epoch, self.node, partition, message.clock)))
 
     def provide(self, message: NeedVersion) -> None:
-        """Send the version everyone went back to; it stays here until a later one is stable."""
+        """Sends the version from which the epoch started; it is kept until a later one is stable."""
         version = self.former.get(message.partition)
         if version is None or version.clock != message.clock:
             raise InvalidTransition(f"{self.node} has no version {message.clock} of partition {message.partition}")
         self.out.append(Send(message.node, Restore(self.epoch, message.partition, version)))
 
     def restore(self, partition: int, version: Version, table: Table) -> None:
-        """The version that was missing has come."""
-        if partition not in self.wanted:
+        """Installs a version that was requested."""
+        if partition not in self.awaited:
             return
-        self.wanted.discard(partition)
+        self.awaited.discard(partition)
         self._install(partition, version, table)
         self._replay_early()
 
@@ -358,34 +364,35 @@ class Server:
                 case Pull():
                     self.pull(message)
                 case Reads():
-                    self.heed(message)
+                    self.set_reads(message)
 
     def _install(self, partition: int, version: Version, table: Table) -> None:
         clock = version.clock
         if table.owners[partition] != self.node:
             early = self.copies[partition].early if partition in self.copies else {}
-            self.copies[partition] = BackedUp(partition, {clock: version}, early)
-            self._report(partition, clock, backup=True)
+            self.copies[partition] = BackupPartition(partition, {clock: version}, early)
+            for held in (clock, *self.copies[partition].apply_early(assigned)):
+                self._report(partition, held, backup=True)
             return
-        served = Served(partition, self.ordered, self.rule.declared.aggregation, {clock: version}, clock)
-        # Every backup of the new table has this version or asks for it, so that the stream goes on from here.
+        served = ServedPartition(partition, self.ordered, self.rule.declared.aggregation, {clock: version}, clock)
+        # Every backup of the new table has this version or requests it, so that patches can start from it.
         served.backup, served.stamped = table.backups[partition], clock
         self.served[partition] = served
         self._report(partition, clock, backup=False)
 
     def holds(self) -> tuple[tuple[int, int], ...]:
-        """Every version here, as (partition, clock)."""
+        """Every version on this node, as (partition, clock)."""
         held = {(partition, version.clock) for partition, version in self.former.items()}
         held.update((holder.partition, clock) for holder in self._holders() for clock in holder.versions)
         return tuple(sorted(held))
 
-    def _holders(self) -> list[Served | BackedUp]:
+    def _holders(self) -> list[ServedPartition | BackupPartition]:
         return [*self.served.values(), *self.copies.values(), *self.shadows.values()]
 
-    # -- answers to the controller -----------------------------------------------------------------------------------
+    # -- reports to the controller -----------------------------------------------------------------------------------
 
     def collect(self, message: Collect) -> None:
-        """Send a version to the controller."""
+        """Sends a version to the controller."""
         served = self.served.get(message.partition)
         if served is None:
             self.out.append(Send(self._new_owner(message.partition), message))
@@ -394,4 +401,5 @@ class Server:
         self.out.append(Send(CONTROLLER, collected))
 
     def _report(self, partition: int, clock: int, *, backup: bool, pulled: int = 0, patched: int = 0) -> None:
-        self.out.append(Send(CONTROLLER, Progress(self.node, self.epoch, partition, clock, backup, pulled, patched)))
+        progress = PartitionProgress(self.node, self.epoch, partition, clock, backup, pulled, patched)
+        self.out.append(Send(CONTROLLER, progress))

@@ -1,30 +1,27 @@
-"""The worker of a node: which chunk it computes next, what it sends, what it keeps until it is safe.
+"""The worker of a node: which work it does next, what it sends, and what it keeps until the result is safe.
 
-Every shard has a position of its own, so that one that changes hands goes on where it was. Between two chunks the
-worker looks at its messages; that is where it gives shards away, takes them up, or goes back.
+Every shard has its own remaining work, so that a shard that changes hands continues where it was. The worker processes
+its messages between two pieces of work; only then does it give shards away, take them over, or roll back.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from agileml.core.work import Plan
 from agileml.errors import InvalidTransition
 from agileml.params.deltas import nbytes
 from agileml.params.reads import Wanted
 from agileml.params.view import NEVER
-from agileml.protocol.actions import CONTROLLER, Action, Compute, Send
+from agileml.protocol.actions import CONTROLLER, Action, Chunk, Compute, Send
 from agileml.protocol.messages import (
     Adopted,
-    Cover,
     Enter,
-    Entry,
     GiveShard,
     Limit,
-    Part,
+    PartitionUpdate,
     Pull,
     Push,
     Reads,
@@ -35,42 +32,23 @@ from agileml.protocol.messages import (
     TakeShard,
     WorkDone,
 )
-from agileml.roles.chunk_runner import ChunkRunner, Done
+from agileml.roles.chunk_runner import ChunkRunner, WorkResult
+from agileml.roles.remaining import Contribution, Remaining, reusable
+from agileml.work.covers import covers_of
+from agileml.work.plan import WorkPlan
+from agileml.work.ranges import Ranges
 
-NOBODY = ""
+NO_OWNER = ""
 
 Order = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter
-"""What a worker is told."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Position:
-    """The next chunk of a shard."""
-
-    clock: int
-    chunk: int
-
-
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """What the worker did for a clock, kept until the clock is stable."""
-
-    clock: int
-    covers: tuple[Cover, ...]
-    entries: dict[int, tuple[Entry, ...]]
-
-    def within(self, positions: Mapping[int, Position]) -> bool:
-        """Whether every chunk of it lies before the position of its shard."""
-        return all(
-            shard in positions and Position(self.clock, last - 1) < positions[shard] for shard, _, last in self.covers
-        )
+"""Messages that a worker processes."""
 
 
 @dataclass(slots=True)
-class Tallied:
-    """What is reported of a clock."""
+class ClockTally:
+    """What a worker has done in a clock and not reported yet."""
 
-    covers: list[Cover] = field(default_factory=list)
+    chunks: dict[int, Ranges] = field(default_factory=dict)
     seconds: float = 0.0
     loss_sum: float = 0.0
     loss_count: int = 0
@@ -78,10 +56,10 @@ class Tallied:
 
 @dataclass(slots=True)
 class Worker:
-    """The state machine of one worker. `slack` is how many clocks it may run ahead of what it has seen; None: any."""
+    """The state machine of one worker. `slack`: clocks it may run ahead of the versions it has seen; None: no limit."""
 
     node: str
-    plan: Plan
+    plan: WorkPlan
     chunk_runner: ChunkRunner
     slack: int | None
     keeps: int
@@ -89,64 +67,61 @@ class Worker:
     epoch: int = 0
     limit: int = 0
     table: Table = field(default_factory=lambda: Table(0, (), (), ()))
-    shards: dict[int, Position] = field(default_factory=dict)
+    shards: dict[int, Remaining] = field(default_factory=dict)
     kept: list[Contribution] = field(default_factory=list)
     _busy: bool = False
     _inbox: deque[Order] = field(default_factory=deque)
     _promised: dict[int, str] = field(default_factory=dict)
-    _open: dict[int, Tallied] = field(default_factory=dict)
-    _asked: dict[int, int] = field(default_factory=dict)
-    _told: dict[int, tuple[str, Wanted | None]] = field(default_factory=dict)
+    """Shards to give away at the end of their clock, and to which node."""
+    _open: dict[int, ClockTally] = field(default_factory=dict)
+    _requested: dict[int, int] = field(default_factory=dict)
+    """By partition, the version that was requested last."""
+    _reads_sent: dict[int, tuple[str, Wanted | None]] = field(default_factory=dict)
     _awaited: dict[int, int] = field(default_factory=dict)
 
     @property
     def idle(self) -> bool:
-        """Whether it holds nothing and has nothing to say."""
+        """Whether it has no work and nothing to send."""
         return not (self.shards or self._open or self._busy or self._inbox)
 
-    def tell(self, order: Order) -> None:
-        """Hear an order: at once, or after the chunk at hand."""
+    def receive(self, order: Order) -> None:
+        """Processes an order: at once, or after the current work."""
         if isinstance(order, Snapshot) and not self._busy:
-            self._see(order)
+            self._take_snapshot(order)
             if self._awaited:
                 return
         else:
             self._inbox.append(order)
         if not self._busy:
-            self._attend()
+            self._continue()
 
-    def done(self, result: Done) -> None:
-        """The chunk at hand is computed."""
+    def finish(self, result: WorkResult) -> None:
+        """The current work is done, or has to be done again because rows were missing."""
         self._busy = False
-        task = result.task
+        chunk = result.work
         if result.missed:
-            self._miss(result.missed)
+            self._request_missed(result.missed)
             return
-        tallied = self._open.setdefault(task.clock, Tallied())
-        tallied.covers.append((task.shard, task.chunk, task.chunk + 1))
-        tallied.seconds += result.seconds
-        tallied.loss_sum += result.loss_sum
-        tallied.loss_count += result.loss_count
-        self.shards[task.shard] = self._after(Position(task.clock, task.chunk), task.shard)
-        self._attend()
+        tally = self._open.setdefault(chunk.clock, ClockTally())
+        tally.chunks[chunk.shard] = tally.chunks.get(chunk.shard, Ranges()) | Ranges.of((chunk.chunk, chunk.chunk + 1))
+        tally.seconds += result.seconds
+        tally.loss_sum += result.loss_sum
+        tally.loss_count += result.loss_count
+        self.shards[chunk.shard] = self.shards[chunk.shard].after(chunk.chunk, chunk.shard, self.plan)
+        self._continue()
 
-    def _miss(self, partitions: Iterable[int]) -> None:
-        """A chunk reads what was not sent here: as if these partitions were not there at all."""
+    def _request_missed(self, partitions: Iterable[int]) -> None:
+        """Treats these partitions as if nothing of them were cached, so that they are requested whole."""
         for partition in partitions:
             self.chunk_runner.cache.clocks[partition] = NEVER
-            self._asked.pop(partition, None)
-            self._told[partition] = (NOBODY, None)
-        self._attend()
+            self._requested.pop(partition, None)
+            self._reads_sent[partition] = (NO_OWNER, None)
+        self._continue()
 
-    def _after(self, at: Position, shard: int) -> Position:
-        if at.chunk + 1 < self.plan.chunks(shard, at.clock):
-            return Position(at.clock, at.chunk + 1)
-        return Position(at.clock + 1, 0)
-
-    def _attend(self) -> None:
+    def _continue(self) -> None:
         while self._inbox:
             self._obey(self._inbox.popleft())
-        for shard in [shard for shard in self._promised if self.shards[shard].chunk == 0]:
+        for shard in [shard for shard in self._promised if self.shards[shard].whole(shard, self.plan)]:
             self._release(shard, self._promised[shard])
         self._flush()
         self._begin()
@@ -154,9 +129,9 @@ class Worker:
     def _obey(self, order: Order) -> None:
         match order:
             case Snapshot():
-                self._see(order)
+                self._take_snapshot(order)
             case TakeShard():
-                self.shards[order.shard] = Position(order.clock, order.chunk)
+                self.shards[order.shard] = Remaining(order.clock, order.chunks)
                 self.out.append(Send(CONTROLLER, Adopted(self.node, self.epoch, order.shard)))
             case GiveShard():
                 self._give(order)
@@ -167,10 +142,10 @@ class Worker:
             case Enter():
                 self.epoch, self.limit = order.epoch, order.limit
             case Recover():
-                self._go_back(order)
+                self._roll_back(order)
 
-    def _see(self, snapshot: Snapshot) -> None:
-        # One from an owner before the last may come late, over another link.
+    def _take_snapshot(self, snapshot: Snapshot) -> None:
+        # A snapshot of a former owner may arrive late, over another link.
         if snapshot.version >= self.chunk_runner.cache.clocks[snapshot.partition]:
             self.chunk_runner.cache.assign(snapshot.partition, snapshot.values, snapshot.version)
         if self._awaited.get(snapshot.partition, NEVER) <= snapshot.version:
@@ -180,16 +155,16 @@ class Worker:
     # -- work --------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Start the chunk that is furthest behind, if what it has to see is there; else ask for that."""
-        position, shard = min(((at, shard) for shard, at in self.shards.items()), default=(None, -1))
+        """Starts the chunk that is furthest behind if the versions it needs are cached; else requests those."""
+        position, shard = min(((left.position, shard) for shard, left in self.shards.items()), default=(None, -1))
         if position is None or position.clock > self.limit:
             return
         needed = self._needed(position.clock)
         self._awaited = {p: needed for p, clock in enumerate(self.chunk_runner.cache.clocks) if clock < needed}
         for partition in self._awaited:
-            # A later version that was asked for comes too late: it may need this very chunk.
-            if self._asked.get(partition, NEVER) != needed:
-                self._asked[partition] = needed
+            # A request for a later version does not help: that version may depend on this very chunk.
+            if self._requested.get(partition, NEVER) != needed:
+                self._requested[partition] = needed
                 owner = self.table.owners[partition]
                 self.out.append(Send(owner, Pull(self.epoch, self.node, partition, needed)))
         if self._awaited:
@@ -197,70 +172,68 @@ class Worker:
         if self.slack == 0 and max(self.chunk_runner.cache.clocks) >= position.clock:
             raise InvalidTransition(
                 f"{self.node}: chunk {position.chunk} of shard {shard} belongs to clock {position.clock},"
-                f" but version {max(self.chunk_runner.cache.clocks)} was seen"
+                f" but the node has seen version {max(self.chunk_runner.cache.clocks)}"
             )
         self._busy = True
         low, high = self.plan.bounds(shard, position.clock, position.chunk)
-        self.out.append(Compute(self.epoch, position.clock, shard, position.chunk, low, high))
+        self.out.append(Compute(Chunk(self.epoch, position.clock, shard, position.chunk, low, high)))
 
     def _needed(self, clock: int) -> int:
-        """The version that a chunk of this clock must have seen at least."""
+        """The oldest version that a chunk of this clock may read."""
         return 0 if self.slack is None else max(0, clock - 1 - self.slack)
 
     def _flush(self) -> None:
-        """Send what is finished: every clock that no shard of this worker is in any more."""
-        lowest = min(self.shards.values(), default=None)
+        """Sends the contributions to all clocks that every shard of this worker has passed."""
+        lowest = min((left.clock for left in self.shards.values()), default=None)
         for clock in sorted(self._open):
-            if lowest is not None and lowest.clock <= clock:
+            if lowest is not None and lowest <= clock:
                 return
             contribution = self._close(clock)
             want = self._want(clock)
             if want != NEVER:
-                self._tell_reads()
+                self._send_reads()
             self._send(contribution, want)
 
-    def _tell_reads(self) -> None:
-        """Say which rows are read here to those owners of partitions who were not told; they send all until then."""
+    def _send_reads(self) -> None:
+        """Tells the owners of partitions which rows are read here, where they do not know; they send all until then."""
         wanted = self.chunk_runner.wanted(self.shards.keys())
         for partition, (owner, rows) in enumerate(zip(self.table.owners, wanted, strict=True)):
-            told, before = self._told.get(partition, (owner, None))
-            if told != owner or before is not rows:
-                self._told[partition] = (owner, rows)
+            informed, before = self._reads_sent.get(partition, (owner, None))
+            if informed != owner or before is not rows:
+                self._reads_sent[partition] = (owner, rows)
                 self.out.append(Send(owner, Reads(self.epoch, self.node, partition, rows)))
 
     def _close(self, clock: int) -> Contribution:
-        tallied = self._open.pop(clock)
-        contribution = Contribution(clock, _joined(tallied.covers), self.chunk_runner.take(clock))
+        tally = self._open.pop(clock)
+        contribution = Contribution(clock, covers_of(tally.chunks), self.chunk_runner.take(clock))
         self.kept.append(contribution)
         oldest = clock - self.keeps
         self.kept = [one for one in self.kept if one.clock > oldest]
         sent = sum(nbytes(entry.delta) for entries in contribution.entries.values() for entry in entries)
-        chunks = len(tallied.covers)
-        done = WorkDone(
-            self.node, self.epoch, clock, chunks, tallied.seconds, sent, tallied.loss_sum, tallied.loss_count
-        )
+        chunks = sum(map(len, tally.chunks.values()))
+        done = WorkDone(self.node, self.epoch, clock, chunks, tally.seconds, sent, tally.loss_sum, tally.loss_count)
         self.out.append(Send(CONTROLLER, done))
         return contribution
 
     def _want(self, clock: int) -> int:
-        """The version to be sent once it is there: what the next clock needs."""
+        """The version that the clock after this one needs, to be requested with the push."""
         if not self.shards or clock + 1 > self.limit:
             return NEVER
         return self._needed(clock + 1)
 
     def _send(self, contribution: Contribution, want: int) -> None:
-        by_owner: dict[str, list[Part]] = {}
+        by_owner: dict[str, list[PartitionUpdate]] = {}
         wanting: dict[str, int] = {}
         for partition, owner in enumerate(self.table.owners):
-            by_owner.setdefault(owner, []).append(Part(partition, contribution.entries.get(partition, ())))
-            if want != NEVER and (self.slack is None or want > self._asked.get(partition, NEVER)):
+            by_owner.setdefault(owner, []).append(PartitionUpdate(partition, contribution.entries.get(partition, ())))
+            if want != NEVER and (self.slack is None or want > self._requested.get(partition, NEVER)):
                 wanting[owner] = want
         for owner in _from(self.node, by_owner):
             parts = by_owner[owner]
-            asks = wanting.get(owner, NEVER)
-            if asks != NEVER:
-                self._asked.update((part.partition, asks) for part in parts)
-            push = Push(self.epoch, self.node, contribution.clock, contribution.covers, tuple(parts), asks)
+            requested = wanting.get(owner, NEVER)
+            if requested != NEVER:
+                self._requested.update((part.partition, requested) for part in parts)
+            push = Push(self.epoch, self.node, contribution.clock, contribution.covers, tuple(parts), requested)
             self.out.append(Send(owner, push))
 
     def _forget(self, stable: int) -> None:
@@ -272,81 +245,43 @@ class Worker:
     def _give(self, order: GiveShard) -> None:
         if order.shard not in self.shards:
             if order.now:
-                # The warning crossed with the shard, which had been promised before.
+                # The order crossed with the shard, which had been promised before.
                 return
             raise InvalidTransition(f"{self.node} is to give shard {order.shard} to {order.to}, but does not have it")
-        if order.now or self.shards[order.shard].chunk == 0:
+        if order.now or self.shards[order.shard].whole(order.shard, self.plan):
             self._release(order.shard, order.to)
         else:
             self._promised[order.shard] = order.to
 
     def _release(self, shard: int, to: str) -> None:
         self._promised.pop(shard, None)
-        at = self.shards.pop(shard)
-        self.out.append(Send(to, TakeShard(self.epoch, shard, at.clock, at.chunk)))
+        left = self.shards.pop(shard)
+        self.out.append(Send(to, TakeShard(self.epoch, shard, left.clock, left.chunks)))
 
-    # -- roll-back ---------------------------------------------------------------------------------------------------
+    # -- rollback ----------------------------------------------------------------------------------------------------
 
-    def _go_back(self, order: Recover) -> None:
-        """Go on from version `clock`: send again what is still of use, and redo the rest."""
+    def _roll_back(self, order: Recover) -> None:
+        """Continues from version `clock`: sends again the contributions that still count, and redoes the rest."""
         for clock in sorted(self._open):
             self._close(clock)
         self.epoch, self.limit = order.epoch, order.limit
-        # A busy worker may have been told of later routes before it came to this.
+        # While the worker was busy, its node may have received later routes than these.
         if order.table.version > self.table.version:
             self.table = order.table
-        self._asked.clear()
-        self._told.clear()
+        self._requested.clear()
+        self._reads_sent.clear()
         self._awaited.clear()
         self._promised.clear()
         self.chunk_runner.cache.clocks = [NEVER] * len(self.chunk_runner.cache.clocks)
         mine = {shard for shard, worker in enumerate(order.table.workers) if worker == self.node}
-        self.kept, self.shards = usable(self.plan, self.kept, mine, order.clock)
+        self.kept, positions = reusable(self.plan, self.kept, mine, order.clock)
+        self.shards = {shard: Remaining.at(at, shard, self.plan) for shard, at in positions.items()}
         for contribution in self.kept:
             self._send(contribution, NEVER)
 
 
 def _from(node: str, owners: Iterable[str]) -> list[str]:
-    """Owners in a round that begins at another one for every node, so that not all begin by pushing to the same."""
+    """Owners in a cyclic order that starts differently for every node, so that not all push to the same one first."""
     around = sorted(owners)
     first = bisect_left(around, node)
     return around[first:] + around[:first]
-
-
-def usable(
-    plan: Plan, kept: list[Contribution], mine: set[int], clock: int
-) -> tuple[list[Contribution], dict[int, Position]]:
-    """Of what was kept, what can be sent again after going back to a version, and where each shard goes on.
-
-    A shard's work counts as far as it was done here without a gap from that version on. A contribution is all or
-    nothing, because its chunks are summed: one that holds a chunk that does not count is dropped, which may break
-    another shard's line; hence the loop.
-    """
-    kept = sorted((one for one in kept if one.clock > clock), key=lambda one: one.clock)
-    while True:
-        positions = {shard: _walk(plan, kept, shard, clock) for shard in mine}
-        counting = [one for one in kept if one.within(positions)]
-        if len(counting) == len(kept):
-            return kept, positions
-        kept = counting
-
-
-def _walk(plan: Plan, kept: list[Contribution], shard: int, clock: int) -> Position:
-    """Where a shard's line of chunks ends that begins right after a version."""
-    spans = {Position(one.clock, first): last for one in kept for number, first, last in one.covers if number == shard}
-    at = Position(clock + 1, 0)
-    while at in spans:
-        last = spans[at]
-        at = Position(at.clock, last) if last < plan.chunks(shard, at.clock) else Position(at.clock + 1, 0)
-    return at
-
-
-def _joined(covers: Iterable[Cover]) -> tuple[Cover, ...]:
-    """Covers with neighbours put together."""
-    joined: list[Cover] = []
-    for shard, first, last in sorted(covers):
-        if joined and joined[-1][0] == shard and joined[-1][2] == first:
-            joined[-1] = (shard, joined[-1][1], last)
-        else:
-            joined.append((shard, first, last))
-    return tuple(joined)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agileml.core.events import Failed, Iteration, Lost
+from agileml.core.events import Failed, Iteration, NodeLost
 from agileml.errors import AgileMLError
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Version, Warned
@@ -78,7 +78,7 @@ class ControllerClient:
         """A machine is gone."""
         self.forget(name)
         self._lost[name] = time.monotonic()
-        self._mailbox.send(CONTROLLER, Lost(name, GONE))
+        self._mailbox.send(CONTROLLER, NodeLost(name, GONE))
 
     def forget(self, name: str) -> None:
         """A machine has left, as it was to."""
@@ -129,6 +129,6 @@ class ControllerClient:
         self._mailbox.send(CONTROLLER, Heard(self.clocks.last))
         for name in self._lost:
             self._lost[name] = now
-            self._mailbox.send(CONTROLLER, Lost(name, GONE))
+            self._mailbox.send(CONTROLLER, NodeLost(name, GONE))
         for name, at in self._deadlines.items():
             self._mailbox.send(CONTROLLER, Warned(name, max(0.0, at - now)))

@@ -16,20 +16,19 @@ from agileml.core.events import (
     Finished,
     Instruction,
     Iteration,
-    Lost,
+    NodeLost,
     Remember,
-    Send,
     Tick,
 )
 from agileml.errors import AgileMLError
-from agileml.policies.report import Clocked
-from agileml.protocol.actions import CONTROLLER
+from agileml.policies.policy import ClockSums
+from agileml.protocol.actions import CONTROLLER, Send
 from agileml.protocol.messages import Warned
 from agileml.runtime.checkpoints import Checkpoints
 from agileml.runtime.mailbox import PROVIDER, Again, Ended, Envelope, Heard, Mailbox, ModelPart
 from agileml.runtime.role_specs import ControllerRole
 from agileml.stopping import Observation
-from agileml.transport import Lost as Unlinked
+from agileml.transport import Lost
 
 TICKS = 4
 """In the time after which a silent node is given up."""
@@ -67,7 +66,11 @@ class Memory:
             self._drop(entry["heard"])
         else:
             told = entry["iteration"]
-            made = {"sums": Clocked(**told["sums"]), "events": tuple(told["events"])}
+            made = {
+                "sums": ClockSums(**told["sums"]),
+                "events": tuple(told["events"]),
+                "accepted": tuple(tuple(cover) for cover in told.get("accepted", ())),
+            }
             self.iterations.append(Iteration(**(told | made)))
 
     def _rewritten(self) -> BinaryIO:
@@ -139,20 +142,19 @@ class ControllerProcess:
             role.reliable,
             role.transient,
             role.stopping.last_clock or UNBOUNDED,
+            role.policy,
             role.code,
-            role.thresholds,
             role.heartbeat_timeout,
             role.checkpoint_every,
             self._stops,
-            role.stage,
         )
         self._controller = self._made(settings)
 
     def _made(self, settings: ControllerSettings) -> Controller:
         role, record = self._role, self._memory.record
         if record is None:
-            return Controller(role.plan, role.partitions, settings)
-        return Controller.resume(role.plan, role.partitions, settings, record, time.monotonic())
+            return Controller(role.plan, role.partition_bytes, settings)
+        return Controller.resume(role.plan, role.partition_bytes, settings, record, time.monotonic())
 
     def _stops(self, iteration: Iteration) -> bool:
         history, sums = self._memory.history, iteration.sums
@@ -178,9 +180,9 @@ class ControllerProcess:
             match event:
                 case Envelope():
                     self._hear(event)
-                case Unlinked() if event.peer != PROVIDER:
-                    self._control(Lost(event.peer, event.reason))
-                case Unlinked():
+                case Lost() if event.peer != PROVIDER:
+                    self._control(NodeLost(event.peer, event.reason))
+                case Lost():
                     # What was on its way went with the link.
                     self._tell_again()
 
@@ -194,7 +196,7 @@ class ControllerProcess:
         message, by_provider = envelope.message, envelope.sender == PROVIDER
         if by_provider and isinstance(message, Heard):
             self._memory.heard(message.clock)
-        elif by_provider if isinstance(message, Warned | Lost) else getattr(message, "node", "") == envelope.sender:
+        elif by_provider if isinstance(message, Warned | NodeLost) else getattr(message, "node", "") == envelope.sender:
             self._control(message)
 
     def _control(self, event: object) -> None:

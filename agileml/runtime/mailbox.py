@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass
 
-from agileml.core.events import Failed, Iteration
-from agileml.core.events import Lost as MachineLost
+from agileml.core.events import Failed, Iteration, NodeLost
 from agileml.protocol import messages
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Version
@@ -87,7 +86,7 @@ class Mailbox:
         self.name = name
         self._rendezvous = rendezvous
         self._endpoint = Endpoint(Identity(name), rendezvous.secret, settings or Settings())
-        self._codec = Codec([*_messages(), Iteration, Again, Heard, Failed, MachineLost, ModelPart, Ended])
+        self._codec = Codec([*_messages(), Iteration, Again, Heard, Failed, NodeLost, ModelPart, Ended])
         self._waiting: dict[str, list[object]] = {}
         self._own: deque[object] = deque()
 

@@ -126,7 +126,7 @@ class NodeProcess:
         assert node is not None
         match action:
             case Compute():
-                self._later(self._compute, partial(node.chunk_runner.run, action), node.computed)
+                self._later(self._compute, partial(node.chunk_runner.run, action.work), node.computed)
             case Save():
                 self._checkpoint_queue.add(action)
                 if not self._writes:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agileml.core.events import Iteration
-from agileml.core.work import Plan
 from agileml.job import Counters, Listener
 from agileml.params.commit import CommitRule
 from agileml.params.layout import Params
 from agileml.protocol.messages import Version
+from agileml.work.covers import FINGERPRINT_MASK
+from agileml.work.plan import WorkPlan
 
 
 class Clocks:
@@ -40,13 +41,14 @@ def model_of(rule: CommitRule, versions: Sequence[Version]) -> Params:
     return model
 
 
-def counted(plan: Plan, clocks: int, versions: Sequence[Version]) -> Counters:
+def counted(plan: WorkPlan, clocks: int, versions: Sequence[Version]) -> Counters:
     """What the versions' tallies tell: chunks that are missing, and chunks that are there twice.
 
     A tally whose number is right and whose fingerprint is not holds another chunk in place of one that is missing.
     """
-    expected = sum(plan.total(clock) for clock in range(1, clocks + 1))
-    fingerprint = plan.expected_fingerprint(range(1, clocks + 1))
+    accepted = [plan.accept_all(clock) for clock in range(1, clocks + 1)]
+    expected = sum(one.chunks for one in accepted)
+    fingerprint = sum(one.fingerprint for one in accepted) & FINGERPRINT_MASK
     lost = doubled = 0
     for version in versions:
         surplus = version.tally.chunks - expected

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agileml.apps.registry import TrainerSource
-from agileml.core.work import Plan
 from agileml.params.layout import Layout
-from agileml.policies.stage import StagePolicy, Thresholds
+from agileml.policies.policy import Policy
 from agileml.roles.node import JobSettings
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.stopping import Stopping
+from agileml.work.plan import WorkPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class NodeRole:
     reliable: bool
     rendezvous: Rendezvous
     source: TrainerSource
-    plan: Plan
+    plan: WorkPlan
     layout: Layout
     settings: JobSettings
     heartbeat_timeout: float
@@ -34,16 +34,15 @@ class ControllerRole:
 
     rendezvous: Rendezvous
     memory: Path
-    plan: Plan
-    partitions: int
+    plan: WorkPlan
+    partition_bytes: tuple[int, ...]
     code: str
     reliable: int
     transient: int
     stopping: Stopping
-    thresholds: Thresholds
     heartbeat_timeout: float
     checkpoint_every: int
-    stage: StagePolicy | None
+    policy: Policy
 
 
 Role = NodeRole | ControllerRole

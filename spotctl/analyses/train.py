@@ -10,7 +10,8 @@ from pathlib import Path
 from agileml.apps.registry import TrainerSource, parse_arguments
 from agileml.engines.chaos import Chaos
 from agileml.job import Listener, Trained
-from agileml.policies.stage import Fixed, Learned, StagePolicy
+from agileml.policies.policy import Policy
+from agileml.policies.stage import FixedStage, LearnedStage
 from agileml.stopping import Convergence
 from agileml.training import Options, train
 from spotctl.errors import BadRequest
@@ -18,7 +19,7 @@ from spotctl.errors import BadRequest
 CLOCKS = 100
 """After so many a job ends of which nobody says when."""
 
-_STAGES: Mapping[str, StagePolicy] = {"auto": Learned(), "1": Fixed(1), "2": Fixed(2), "3": Fixed(3)}
+_STAGES: Mapping[str, Policy] = {"auto": LearnedStage(), "1": FixedStage(1), "2": FixedStage(2), "3": FixedStage(3)}
 
 
 @dataclass(frozen=True, slots=True)

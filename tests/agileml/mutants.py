@@ -14,18 +14,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-from agileml.core.progress import Ledger
-from agileml.core.work import Plan
+from agileml.core.progress import VersionLedger
 from agileml.engines.sim.engine import Machines
 from agileml.engines.sim.network import Network
 from agileml.params.deltas import Delta, accumulate
 from agileml.protocol.actions import CONTROLLER, Send
 from agileml.protocol.messages import Drain, Drained, Handover, Push, Recover, Table, TakeShard, Version
-from agileml.roles import server, worker
+from agileml.roles import remaining, server
 from agileml.roles.node import Node
-from agileml.roles.partitions import Pending, Served, keep_from
+from agileml.roles.partitions import PendingClock, ServedPartition, keep_from
+from agileml.roles.remaining import Contribution, Position
 from agileml.roles.server import Server
-from agileml.roles.worker import Contribution, Position, Worker
+from agileml.roles.worker import Worker
+from agileml.work.plan import WorkPlan
+from agileml.work.ranges import Ranges
 from tests.agileml.faults import Schedule
 from tests.agileml.targets import Target
 
@@ -69,7 +71,7 @@ def catching(mutant: Mutant, seeds: int) -> Iterator[tuple[int, str]]:
 
 _push, _take_over, _reroute, _patch = Server.push, Server.take_over, Server.reroute, Server._patch
 _in_time, _end = Node._in_time, Node._end
-_obey, _go_back = Worker._obey, Worker._go_back
+_obey, _roll_back = Worker._obey, Worker._roll_back
 
 
 def _without(out: list[Any], begin: int, kind: type) -> None:
@@ -89,7 +91,7 @@ def _no_marks(self: Node, message: object) -> None:
         _end(self, message)  # type: ignore[arg-type]
 
 
-def _over_gaps(plan: Plan, kept: list[Contribution], shard: int, clock: int) -> Position:
+def _over_gaps(plan: WorkPlan, kept: list[Contribution], shard: int, clock: int) -> Position:
     ends = [(one.clock, last) for one in kept for number, _, last in one.covers if number == shard]
     at, last = max(ends, default=(clock, plan.chunks(shard, max(clock, 1))))
     return Position(at, last) if last < plan.chunks(shard, max(at, 1)) else Position(at + 1, 0)
@@ -109,11 +111,11 @@ def _too_early_forgotten(versions: dict[int, Version], clock: int) -> None:
     keep_from(versions, clock + 1)
 
 
-def _safe_when_committed(self: Ledger, _: tuple[str, ...]) -> int:
+def _safe_when_committed(self: VersionLedger, _: tuple[str, ...]) -> int:
     return self.reached
 
 
-def _as_they_came(self: Pending) -> Delta | None:
+def _as_they_came(self: PendingClock) -> Delta | None:
     total: Delta | None = None
     for entry in self.entries:
         total = accumulate(total, entry.delta, self.by)
@@ -121,8 +123,9 @@ def _as_they_came(self: Pending) -> Delta | None:
 
 
 def _one_chunk_back(self: Worker, order: Any) -> None:  # noqa: ANN401
-    if isinstance(order, TakeShard) and order.chunk:
-        order = replace(order, chunk=order.chunk - 1)
+    if isinstance(order, TakeShard) and order.chunks.first:
+        first = order.chunks.first
+        order = replace(order, chunks=order.chunks | Ranges.of((first - 1, first)))
     _obey(self, order)
 
 
@@ -134,19 +137,19 @@ def _waiters_left_behind(self: Server, message: Handover) -> None:
     _take_over(self, replace(message, waiting=()))
 
 
-def _rows_left_out(self: Server, served: Served, changed: Delta) -> int:
+def _rows_left_out(self: Server, served: ServedPartition, changed: Delta) -> int:
     return _patch(self, served, [*changed[:-1], None])
 
 
 def _nothing_sent_again(self: Worker, order: Recover) -> None:
     begin = len(self.out)
-    _go_back(self, order)
+    _roll_back(self, order)
     _without(self.out, begin, Push)
 
 
 def _late_routes_win(self: Worker, order: Recover) -> None:
     self.table = Table(-1, (), (), ())
-    _go_back(self, order)
+    _roll_back(self, order)
 
 
 def _dismissed_copies_dropped(self: Server, table: Table) -> None:
@@ -168,7 +171,7 @@ def _aims(stages: str, events: str, kinds: str) -> tuple[Target, ...]:
 MOVES = _aims("2 1 3", "warn one, warn half, join", "Move Handover")
 LOSSES = _aims("2 3 1", "kill one, kill half", "Push Snapshot")
 GOOD_BYES = _aims("2 3 1", "warn one, warn half", "Push Pull Snapshot")
-LATE_LOSSES = _aims("2 3", "kill one, kill half, kill all", "Progress Patch")
+LATE_LOSSES = _aims("2 3", "kill one, kill half, kill all", "PartitionProgress Patch")
 SHARDS_MOVED = _aims("2 3 1", "warn one, join", "WorkDone Push")
 LOST = _aims("2 3 1", "kill one", "Push")
 NEW_BACKUPS = _aims("2 3", "join reliable, warn reliable", "Push Snapshot")
@@ -181,22 +184,22 @@ MUTANTS = (
     Mutant("a push after a partition that moved is not forwarded", Server, "push", _no_forward, MOVES),
     Mutant("a node goes without end-of-life marks", Node, "_end", _no_marks, GOOD_BYES, machines=UNLIKE, slack=None),
     Mutant(
-        "work after a gap is kept", worker, "_walk", _over_gaps, SHARDS_MOVED, ("kill one", "Adopted"), EVEN, slack=2
+        "work after a gap is kept", remaining, "walk", _over_gaps, SHARDS_MOVED, ("kill one", "Adopted"), EVEN, slack=2
     ),
     Mutant("messages of an epoch that is over count", Node, "_in_time", _old_epochs_too, LOSSES),
     Mutant("messages of an epoch to come are dropped", Node, "_in_time", _early_ones_dropped, LOSSES),
     Mutant("a server forgets a version too early", server, "keep_from", _too_early_forgotten, LATE_LOSSES),
-    Mutant("what is committed counts as safe", Ledger, "safe", _safe_when_committed, LATE_LOSSES),
-    Mutant("sums are made as contributions come", Pending, "summed", _as_they_came, LOSSES),
+    Mutant("what is committed counts as safe", VersionLedger, "safe", _safe_when_committed, LATE_LOSSES),
+    Mutant("sums are made as contributions come", PendingClock, "summed", _as_they_came, LOSSES),
     Mutant("a shard is taken up one chunk too early", Worker, "_obey", _one_chunk_back, MOVES),
     Mutant("a partition moves without its contributions", Server, "take_over", _pending_left_behind, MOVES),
     Mutant("a partition moves without those who wait", Server, "take_over", _waiters_left_behind, MOVES),
     Mutant("rows that changed are not sent to the backup", Server, "_patch", _rows_left_out, LATE_LOSSES),
-    Mutant("what was kept is not sent again", Worker, "_go_back", _nothing_sent_again, LOSSES),
+    Mutant("what was kept is not sent again", Worker, "_roll_back", _nothing_sent_again, LOSSES),
     Mutant(
         "routes of a late recovery replace newer ones",
         Worker,
-        "_go_back",
+        "_roll_back",
         _late_routes_win,
         LOST,
         ("warn half", "Restored"),

@@ -1,4 +1,4 @@
-"""Which stage is best for which mix of nodes, in the simulated network of the paper, and what `Learned` makes of it.
+"""The best stage for each mix of nodes in the simulated network of the paper, and the one `LearnedStage` chooses.
 
 `python -m tests.agileml.stage_trials` prints seconds per iteration by stage, the stage that a job settled on, and why.
 """
@@ -16,7 +16,8 @@ from agileml.engines.sim.engine import Machines, Simulation
 from agileml.engines.sim.network import HEADER_BYTES, Network
 from agileml.params.deltas import nbytes
 from agileml.params.layout import state_bytes
-from agileml.policies.stage import Fixed, Learned, StagePolicy
+from agileml.policies.policy import Policy
+from agileml.policies.stage import FixedStage, LearnedStage
 from agileml.protocol.messages import Handover, Patch, Push, Restore, Snapshot
 from agileml.roles.node import JobSettings
 from agileml.trainer import ParamReader, ParamView, Sample
@@ -71,9 +72,9 @@ def _array_bytes(message: object) -> int:
     return 0
 
 
-def trained(policy: StagePolicy, nodes: tuple[int, int], clocks: int) -> list[Iteration]:
+def trained(policy: Policy, nodes: tuple[int, int], clocks: int) -> list[Iteration]:
     """The log of a job."""
-    settings = ControllerSettings(*nodes, clocks, stage=policy)
+    settings = ControllerSettings(*nodes, clocks, policy)
     machines = Machines(COMPUTE_SECONDS / SHARDS, network=Network(GIGABIT, weigh=weighed))
     simulation = Simulation(Dense(), settings, JobSettings(partitions=8, loss_sample=0), machines)
     for number in range(sum(nodes)):
@@ -93,10 +94,10 @@ class Trial:
     def of(cls, nodes: tuple[int, int], clocks: int = 30) -> Trial:
         """Each stage by itself, and a job that learns."""
         steady = {
-            stage: median(one.seconds for one in trained(Fixed(stage), nodes, 3 + MEASURED)[-MEASURED:])
+            stage: median(one.seconds for one in trained(FixedStage(stage), nodes, 3 + MEASURED)[-MEASURED:])
             for stage in (1, 2, 3)
         }
-        return cls(nodes, steady, trained(Learned(), nodes, clocks))
+        return cls(nodes, steady, trained(LearnedStage(), nodes, clocks))
 
     @property
     def best(self) -> int:

@@ -30,7 +30,7 @@ EVENTS = (
 Who is suspected is taken for lost, but lives and goes on.
 """
 
-VALUES = {"Entry", "Part", "Tally", "Version", "PendingPush", "Waiting", "Table"}
+VALUES = {"Entry", "PartitionUpdate", "Tally", "Version", "PendingPush", "Waiting", "Table"}
 """What messages are made of."""
 
 NEVER_SENT = {
@@ -113,7 +113,7 @@ WAYS = (
     Way("NeedVersion Restore", {1: AMONG_RELIABLE}, ("kill one", "join reliable", "kill controller"), 1, True),
     Way("NeedVersion Restore", ABOVE, ("kill one", "kill half", "join reliable", "kill controller"), 1, True),
     Way("Recover Restored", ROOMY, ("kill one", "kill controller")),
-    Way("Collect Collected Limit Progress Pull Push Saved Snapshot Stable WorkDone", AT_START, ()),
+    Way("Collect Collected Limit PartitionProgress Pull Push Saved Snapshot Stable WorkDone", AT_START, ()),
 )
 
 

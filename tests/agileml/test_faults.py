@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from agileml.params.deltas import Delta, accumulate
-from agileml.protocol.actions import Compute
-from agileml.roles.chunk_runner import ChunkRunner, Done
-from agileml.roles.partitions import Pending
+from agileml.protocol.actions import Work
+from agileml.roles.chunk_runner import ChunkRunner, WorkResult
+from agileml.roles.partitions import PendingClock
 from tests.agileml import faults
 from tests.agileml.faults import Schedule
 from tests.agileml.targets import EVENTS, KINDS, STAGES, Target, target_of, targets
@@ -56,9 +56,9 @@ def test_nothing_is_lost_with_slack_and_nothing_staler_is_seen(
     staleness: list[int] = []
     compute = ChunkRunner.run
 
-    def run(chunk_runner: ChunkRunner, task: Compute, *arguments: object) -> Done:
-        staleness.append(task.clock - 1 - min(chunk_runner.cache.clocks))
-        return compute(chunk_runner, task, *arguments)  # type: ignore[arg-type]
+    def run(chunk_runner: ChunkRunner, work: Work, *arguments: object) -> WorkResult:
+        staleness.append(work.clock - 1 - min(chunk_runner.cache.clocks))
+        return compute(chunk_runner, work, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ChunkRunner, "run", run)
     Schedule(seed, slack=slack).run()
@@ -69,14 +69,14 @@ def test_nothing_is_lost_with_slack_and_nothing_staler_is_seen(
 def test_a_shuffled_sum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(0)
 
-    def shuffled(pending: Pending) -> Delta | None:
+    def shuffled(pending: PendingClock) -> Delta | None:
         total: Delta | None = None
         for entry in chance.sample(pending.entries, len(pending.entries)):
             total = accumulate(total, entry.delta, pending.by)
         return total
 
     Schedule(0).run()
-    monkeypatch.setattr(Pending, "summed", shuffled)
+    monkeypatch.setattr(PendingClock, "summed", shuffled)
     with pytest.raises(AssertionError, match="is not what it should be"):
         Schedule(0).run()
 

@@ -12,11 +12,11 @@ from agileml.core.events import Iteration
 from agileml.errors import BadArgument
 from agileml.iteration_log import IterationLog, last_line_of, line_of
 from agileml.job import Counters, Trained
-from agileml.policies.report import Clocked
+from agileml.policies.policy import ClockSums
 from agileml.reference import model_digest
 
-SUMS = Clocked(chunks=4, seconds=0.3, pushed=100, pulled=200, backup=50, loss_sum=6.0, loss_count=4)
-CLOCK = Iteration(7, 0.25, 2, 1, 3, SUMS, 2, ("t1 warned: 5 s", "t1 left"))
+SUMS = ClockSums(chunks=4, seconds=0.3, pushed=100, pulled=200, backup=50, loss_sum=6.0, loss_count=4)
+CLOCK = Iteration(7, 0.25, 2, 1, 3, SUMS, 2, ("t1 warned: 5 s", "t1 left"), ((0, 0, 2), (1, 0, 1)))
 TRAINED = Trained(7, {"w": np.arange(3.0)}, Counters(80, 79, 1, 0), 2, 3)
 
 LINE = {
@@ -28,6 +28,7 @@ LINE = {
     "loss": 1.5,
     "redone": 2,
     "events": ["t1 warned: 5 s", "t1 left"],
+    "accepted": [[0, 0, 2], [1, 0, 1]],
 }
 LAST = {
     "clocks": 7,
@@ -54,7 +55,7 @@ def test_every_key_in_its_order(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_is_not_known_is_null() -> None:
-    assert line_of(Iteration(1, 0.1, 1, 1, 0, Clocked(), 0, ()))["loss"] is None
+    assert line_of(Iteration(1, 0.1, 1, 1, 0, ClockSums(), 0, ()))["loss"] is None
 
 
 def test_a_new_job_begins_a_new_log(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from agileml.params.layout import Params, State
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Drain, EndOfLife, EndOfLifeSeen, Leave, Patch, Route, Snapshot, Version
 from agileml.roles.node import Node
-from agileml.roles.partitions import BackedUp, Served
+from agileml.roles.partitions import BackupPartition, ServedPartition
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Watch:
     _stable: dict[int, int] = field(default_factory=dict)
     _last: tuple[int, int] = (0, 0)
     _reliable: set[str] = field(default_factory=set)
-    _backups: dict[tuple[int, str, int], tuple[BackedUp, int]] = field(default_factory=dict)
+    _backups: dict[tuple[int, str, int], tuple[BackupPartition, int]] = field(default_factory=dict)
     _expected: dict[tuple[int, int, int], State] = field(default_factory=dict)
     _right: dict[int, Version] = field(default_factory=dict)
     _unmarked: dict[tuple[int, str], set[str]] = field(default_factory=dict)
@@ -188,7 +188,11 @@ class Watch:
 
 def _versions(node: Node) -> Iterator[tuple[int, Version]]:
     server = node.server
-    everything: tuple[Mapping[int, Served | BackedUp], ...] = (server.served, server.copies, server.shadows)
+    everything: tuple[Mapping[int, ServedPartition | BackupPartition], ...] = (
+        server.served,
+        server.copies,
+        server.shadows,
+    )
     for held in everything:
         for partition, holder in held.items():
             for version in holder.versions.values():

@@ -15,7 +15,7 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.errors import AgileMLError
 from agileml.job import Counters
-from agileml.policies.report import Clocked
+from agileml.policies.policy import ClockSums
 from agileml.reference import model_digest, run
 from spotctl.files.model_file import check_nothing_lost
 from spotctl.show import train_tables
@@ -300,7 +300,7 @@ def test_lost_updates_are_never_passed_over() -> None:
 
 
 def iteration(clock: int, *events: str) -> Iteration:
-    sums = Clocked(loss_sum=3.0, loss_count=2)
+    sums = ClockSums(loss_sum=3.0, loss_count=2)
     return Iteration(clock, 0.25, 2, 1, 3, sums, 0, events)
 
 
@@ -326,7 +326,7 @@ def test_which_events_the_picture_marks() -> None:
     history = [
         iteration(1, "t1 ready", "epoch 1 from version 0"),
         iteration(2, "t1 warned: 5 s", "t1 left", "t2 ready"),
-        iteration(3, "t2 lost: its machine is gone", "the controller was started again"),
+        iteration(3, "t2 lost: its machine is gone", "controller restarted"),
         iteration(4),
     ]
     assert marked_clocks(history) == {"warned": [2], "left": [2], "ready": [2], "lost": [3], "controller": [3]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 
-from agileml.core.work import Plan
 from agileml.engines.chaos import Chaos, FaultSchedule
 from agileml.engines.local.job_runner import JobRunner
 from agileml.engines.local.processes import Machines
@@ -18,6 +17,7 @@ from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import counted, model_of
 from agileml.runtime.role_specs import ControllerRole, NodeRole
 from agileml.trainer import initial_model, plan_of
+from agileml.work.plan import WorkPlan
 
 SECRET_BYTES = 32
 
@@ -38,7 +38,7 @@ class LocalEngine:
             rendezvous = FolderRendezvous(machines.folder, secrets.token_bytes(SECRET_BYTES))
             provider = JobRunner(
                 machines,
-                controller_role(job, plan, rendezvous),
+                controller_role(job, plan, layout, rendezvous),
                 node_role(job, plan, layout, rendezvous),
                 script,
                 listener,
@@ -47,30 +47,29 @@ class LocalEngine:
         return trained(result, plan, CommitRule(layout, Declarations.of(trainer)))
 
 
-def controller_role(job: Job, plan: Plan, rendezvous: FolderRendezvous) -> ControllerRole:
+def controller_role(job: Job, plan: WorkPlan, layout: Layout, rendezvous: FolderRendezvous) -> ControllerRole:
     """What a job's controller is told."""
     return ControllerRole(
         rendezvous,
         rendezvous.folder / "controller.jsonl",
         plan,
-        job.settings.partitions,
+        layout.partition_bytes(),
         job.source.code(),
         job.reliable,
         job.transient,
         job.stopping,
-        job.thresholds,
         job.heartbeat_timeout,
         job.checkpoint_every,
-        job.stage,
+        job.policy,
     )
 
 
-def node_role(job: Job, plan: Plan, layout: Layout, rendezvous: FolderRendezvous) -> NodeRole:
+def node_role(job: Job, plan: WorkPlan, layout: Layout, rendezvous: FolderRendezvous) -> NodeRole:
     """What each of a job's nodes is told, but for its name and kind."""
     return NodeRole("", False, rendezvous, job.source, plan, layout, job.settings, job.heartbeat_timeout)
 
 
-def trained(result: Result, plan: Plan, rule: CommitRule) -> Trained:
+def trained(result: Result, plan: WorkPlan, rule: CommitRule) -> Trained:
     """A job's end as its caller wants it."""
     counters = counted(plan, result.clock, result.versions)
     return Trained(result.clock, model_of(rule, result.versions), counters, result.evictions, result.failures)

@@ -11,20 +11,18 @@ import heapq
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import numpy as np
 
 from agileml.core.controller import Controller
-from agileml.core.events import ControllerSettings, Failed, Finished, Instruction, Iteration, Lost, Remember, Tick
-from agileml.core.events import Send as Tell
+from agileml.core.events import ControllerSettings, Failed, Finished, Instruction, Iteration, NodeLost, Remember, Tick
 from agileml.engines.sim.network import Network, Wire
 from agileml.errors import AgileMLError, Unrecoverable
 from agileml.params.layout import Layout
-from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send
+from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send, Work
 from agileml.protocol.messages import Ready, Version, Warned
-from agileml.roles.chunk_runner import Done
 from agileml.roles.node import JobSettings, Node
 from agileml.trainer import Trainer, initial_model, plan_of
 
@@ -77,7 +75,7 @@ class Simulation:
         self.shards = list(trainer.shards())
         self.plan = plan_of(trainer, self.shards)
         self.layout = Layout.cut(initial_model(trainer, job.seed), job.partitions)
-        self.controller = Controller(self.plan, job.partitions, settings)
+        self.controller = Controller(self.plan, self.layout.partition_bytes(), settings)
         self.code = settings.code
         self.nodes: dict[str, Node] = {}
         self.now = 0.0
@@ -135,12 +133,12 @@ class Simulation:
         if self.nodes.pop(name, None) is None:
             return
         self._cut(name, lose)
-        self._later(self.machines.detection, lambda: self._control(Lost(name, "its connection broke")))
+        self._later(self.machines.detection, lambda: self._control(NodeLost(name, "its connection broke")))
 
     def suspect(self, name: str) -> None:
         """A machine is taken for lost, as when it was silent for too long, but lives."""
         if name in self.nodes:
-            self._control(Lost(name, "it was silent"))
+            self._control(NodeLost(name, "it was silent"))
 
     def kill_controller(self, away: float = 0.2) -> None:
         """The controller is gone, with what was under way from it or to it; another takes over after a while."""
@@ -159,14 +157,14 @@ class Simulation:
     def _take_over(self) -> None:
         settings = self.controller.settings
         if self._remembered is None:
-            self.controller = Controller(self.plan, self.job.partitions, settings)
+            self.controller = Controller(self.plan, self.layout.partition_bytes(), settings)
         else:
             record = json.loads(self._remembered)
-            self.controller = Controller.resume(self.plan, self.job.partitions, settings, record, self.now)
+            self.controller = Controller.resume(self.plan, self.layout.partition_bytes(), settings, record, self.now)
         self.away = False
         for name in self._launched:
             if name not in self.nodes:
-                self._control(Lost(name, "it is not there any more"))
+                self._control(NodeLost(name, "it is not there any more"))
         for name, node in self.nodes.items():
             self._mailbox(name, CONTROLLER, node.hello(name.startswith("r"), self.code))
             if name in self._loaded:
@@ -231,7 +229,7 @@ class Simulation:
             member = self.controller.members.get(name)
             if member is not None:
                 # Heartbeats are not sent one by one: a node that lives is heard.
-                member.heard = self.now
+                member.last_heard = self.now
         self._control(Tick())
         self._later(TICK, self._tick)
 
@@ -264,7 +262,7 @@ class Simulation:
         match instruction:
             case Remember():
                 self._remembered = json.dumps(instruction.record)
-            case Tell():
+            case Send():
                 self._mailbox(CONTROLLER, instruction.to, instruction.message)
             case Iteration():
                 self._progress_at = self.now
@@ -280,7 +278,7 @@ class Simulation:
                 case Send():
                     self._mailbox(name, action.to, action.message)
                 case Compute():
-                    self._compute(name, action)
+                    self._compute(name, action.work)
                 case Save():
                     version = action.version
                     self._checkpoints[action.partition, version.clock] = version
@@ -290,15 +288,14 @@ class Simulation:
                 case Exit():
                     self.nodes.pop(name, None)
 
-    def _compute(self, name: str, task: Compute) -> None:
-        items = task.high - task.low
-        seconds = self.machines.seconds_per_chunk + self.machines.seconds_per_item * items
+    def _compute(self, name: str, work: Work) -> None:
+        seconds = self.machines.seconds_per_chunk + self.machines.seconds_per_item * work.items
         node = self.nodes[name]
 
         def computed() -> None:
             if self.nodes.get(name) is node:
-                done = node.chunk_runner.run(task)
-                self._act(name, node.computed(Done(task, seconds, done.loss_sum, done.loss_count, done.missed)))
+                result = node.chunk_runner.run(work)
+                self._act(name, node.computed(replace(result, seconds=seconds)))
 
         self._later(seconds, computed)
 

@@ -40,11 +40,10 @@ def _settings(job: Job) -> ControllerSettings:
         job.reliable,
         job.transient,
         job.stopping.last_clock or UNBOUNDED,
-        thresholds=job.thresholds,
+        policy=job.policy,
         heartbeat_timeout=job.heartbeat_timeout,
         checkpoint_every=job.checkpoint_every,
         stop=_Stop(job.stopping),
-        stage=job.stage,
     )
 
 

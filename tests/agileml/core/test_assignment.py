@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agileml.core.assignment import PREVIOUS, VERSIONS_OF_AN_EPOCH, Assignment
-from agileml.core.events import Send
+from agileml.core.assignment import PREVIOUS_WORKERS, VERSIONS_PER_EPOCH, Assignment
 from agileml.core.members import Members, Phase
 from agileml.errors import InvalidTransition
+from agileml.protocol.actions import Send
 from agileml.protocol.messages import GiveShard, Move, Table
 
 NOW = Table(4, ("r", "r"), ("", ""), ("r", "t", "t"))
@@ -21,118 +21,118 @@ def members(leaving: str = "") -> Members:
     return everybody
 
 
-def assignment() -> Assignment:
+def made() -> Assignment:
     return Assignment(NOW)
 
 
 def test_what_is_not_where_it_should_be_is_set_in_motion_once() -> None:
-    arranged = assignment()
+    assigned = made()
     desired = Table(4, ("t", "r"), ("r", ""), ("r", "t", "u"))
     # Who served from reliable ground keeps the copy of what moves.
-    assert list(arranged.towards(desired, members(), 9)) == [
+    assert list(assigned.move_towards(desired, members(), 9)) == [
         Send("r", Move(9, 0, "t", "r")),
         Send("t", GiveShard(9, 2, "u", now=False)),
     ]
-    assert list(arranged.towards(desired, members(), 9)) == []
-    assert arranged.table == NOW
-    assert arranged.new_routes() is None
+    assert list(assigned.move_towards(desired, members(), 9)) == []
+    assert assigned.table == NOW
+    assert assigned.take_new_routes() is None
 
 
 def test_no_backup_changes_before_the_moves_are_over() -> None:
     # Else the owner of partition 1 could be asked to hand it over before it knows of the new backup, which would then
     # wait for ever for what nobody sends.
-    arranged = Assignment(Table(4, ("t", "t"), ("r", "r"), ()))
+    assigned = Assignment(Table(4, ("t", "t"), ("r", "r"), ()))
     desired = Table(4, ("u", "t"), ("r", "s"), ())
-    assert list(arranged.towards(desired, members(), 9)) == [Send("t", Move(9, 0, "u", "r"))]
-    assert arranged.table.backups == ("r", "r")
-    assert list(arranged.towards(Table(4, ("u", "u"), ("r", "s"), ()), members(), 9)) == [
+    assert list(assigned.move_towards(desired, members(), 9)) == [Send("t", Move(9, 0, "u", "r"))]
+    assert assigned.table.backups == ("r", "r")
+    assert list(assigned.move_towards(Table(4, ("u", "u"), ("r", "s"), ()), members(), 9)) == [
         Send("t", Move(9, 1, "u", "r"))
     ]
     for partition in range(2):
-        arranged.taken(partition, "u")
-    assert list(arranged.towards(Table(4, ("u", "u"), ("r", "s"), ()), members(), 9)) == []
-    assert arranged.new_routes() == arranged.table
-    assert arranged.table.backups == ("r", "s")
+        assigned.partition_arrived(partition, "u")
+    assert list(assigned.move_towards(Table(4, ("u", "u"), ("r", "s"), ()), members(), 9)) == []
+    assert assigned.take_new_routes() == assigned.table
+    assert assigned.table.backups == ("r", "s")
 
 
 def test_who_leaves_gives_at_once() -> None:
-    arranged = assignment()
+    assigned = made()
     desired = Table(4, ("r", "r"), ("", ""), ("r", "u", "u"))
-    sent = list(arranged.towards(desired, members(leaving="t"), 9))
+    sent = list(assigned.move_towards(desired, members(leaving="t"), 9))
     assert sent == [Send("t", GiveShard(9, shard, "u", now=True)) for shard in (1, 2)]
 
 
 def test_who_is_warned_is_hurried() -> None:
-    arranged = assignment()
-    list(arranged.towards(Table(4, ("r", "r"), ("", ""), ("u", "u", "t")), members(), 9))
-    assert list(arranged.hurry("t", 9)) == [Send("t", GiveShard(9, 1, "u", now=True))]
+    assigned = made()
+    list(assigned.move_towards(Table(4, ("r", "r"), ("", ""), ("u", "u", "t")), members(), 9))
+    assert list(assigned.expedite("t", 9)) == [Send("t", GiveShard(9, 1, "u", now=True))]
 
 
 def test_routes_are_told_once_after_the_last_of_several_moves() -> None:
-    arranged = assignment()
-    list(arranged.towards(Table(4, ("t", "u"), ("r", "r"), NOW.workers), members(), 9))
-    assert arranged.taken(0, "t") == Move(9, 0, "t", "r")
-    assert arranged.new_routes() is None
-    assert arranged.taken(1, "u") == Move(9, 1, "u", "r")
-    assert arranged.new_routes() == Table(6, ("t", "u"), ("r", "r"), NOW.workers)
-    assert arranged.new_routes() is None
+    assigned = made()
+    list(assigned.move_towards(Table(4, ("t", "u"), ("r", "r"), NOW.workers), members(), 9))
+    assert assigned.partition_arrived(0, "t") == Move(9, 0, "t", "r")
+    assert assigned.take_new_routes() is None
+    assert assigned.partition_arrived(1, "u") == Move(9, 1, "u", "r")
+    assert assigned.take_new_routes() == Table(6, ("t", "u"), ("r", "r"), NOW.workers)
+    assert assigned.take_new_routes() is None
 
 
 def test_a_shard_that_has_arrived_is_remembered_where_it_was() -> None:
-    arranged = assignment()
-    list(arranged.towards(Table(4, ("r", "r"), ("", ""), ("r", "t", "u")), members(), 9))
-    arranged.adopted(2, "u")
-    assert arranged.table.workers == ("r", "t", "u")
-    assert arranged.previous == {2: ["t"]}
+    assigned = made()
+    list(assigned.move_towards(Table(4, ("r", "r"), ("", ""), ("r", "t", "u")), members(), 9))
+    assigned.shard_arrived(2, "u")
+    assert assigned.table.workers == ("r", "t", "u")
+    assert assigned.previous == {2: ["t"]}
     # Shards need no new routes: only their workers know of them.
-    assert arranged.new_routes() is None
+    assert assigned.take_new_routes() is None
 
 
 def test_a_new_backup_of_what_stays_needs_no_move() -> None:
-    arranged = assignment()
-    assert list(arranged.towards(Table(4, ("r", "r"), ("s", "s"), NOW.workers), members(), 9)) == []
-    assert arranged.new_routes() == Table(6, ("r", "r"), ("s", "s"), NOW.workers)
+    assigned = made()
+    assert list(assigned.move_towards(Table(4, ("r", "r"), ("s", "s"), NOW.workers), members(), 9)) == []
+    assert assigned.take_new_routes() == Table(6, ("r", "r"), ("s", "s"), NOW.workers)
 
 
 @pytest.mark.parametrize("node", ["r", "u"])
 def test_what_was_not_on_its_way_cannot_arrive(node: str) -> None:
-    arranged = assignment()
-    list(arranged.towards(Table(4, ("t", "r"), ("", ""), ("t", "t", "t")), members(), 9))
-    with pytest.raises(InvalidTransition, match=f"{node} took partition 0, which was not on its way there"):
-        arranged.taken(0, node)
-    with pytest.raises(InvalidTransition, match=f"{node} took partition 1"):
-        arranged.taken(1, node)
-    with pytest.raises(InvalidTransition, match=f"{node} took shard 0, which was not on its way there"):
-        arranged.adopted(0, node)
+    assigned = made()
+    list(assigned.move_towards(Table(4, ("t", "r"), ("", ""), ("t", "t", "t")), members(), 9))
+    with pytest.raises(InvalidTransition, match=f"{node} received partition 0, which was not moving there"):
+        assigned.partition_arrived(0, node)
+    with pytest.raises(InvalidTransition, match=f"{node} received partition 1"):
+        assigned.partition_arrived(1, node)
+    with pytest.raises(InvalidTransition, match=f"{node} received shard 0, which was not moving there"):
+        assigned.shard_arrived(0, node)
 
 
 def test_a_node_is_free_when_nothing_is_there_nothing_comes_and_all_know() -> None:
-    arranged, everybody = assignment(), members(leaving="u")
-    assert arranged.free_of("u", everybody)
-    assert not arranged.free_of("t", everybody)
-    list(arranged.towards(Table(4, ("u", "r"), ("", ""), NOW.workers), everybody, 9))
-    assert not arranged.free_of("u", everybody)
-    arranged = assignment()
-    arranged.giving[1] = "u"
-    assert not arranged.free_of("u", everybody)
-    arranged = assignment()
+    assigned, everybody = made(), members(leaving="u")
+    assert assigned.is_free("u", everybody)
+    assert not assigned.is_free("t", everybody)
+    list(assigned.move_towards(Table(4, ("u", "r"), ("", ""), NOW.workers), everybody, 9))
+    assert not assigned.is_free("u", everybody)
+    assigned = made()
+    assigned.giving[1] = "u"
+    assert not assigned.is_free("u", everybody)
+    assigned = made()
     everybody["s"].routed = 3
-    assert not arranged.free_of("u", everybody)
+    assert not assigned.is_free("u", everybody)
 
 
 def test_a_new_beginning_forgets_what_was_on_its_way() -> None:
-    arranged = assignment()
-    list(arranged.towards(Table(4, ("t", "u"), ("r", "r"), ("u", "u", "u")), members(), 9))
-    arranged.renew(Table(4, ("s", "s"), ("", ""), ("s", "s", "s")), 1)
-    assert (arranged.moving, arranged.giving) == ({}, {})
-    assert arranged.table == Table(VERSIONS_OF_AN_EPOCH, ("s", "s"), ("", ""), ("s", "s", "s"))
-    assert arranged.previous == {0: ["r"], 1: ["t"], 2: ["t"]}
+    assigned = made()
+    list(assigned.move_towards(Table(4, ("t", "u"), ("r", "r"), ("u", "u", "u")), members(), 9))
+    assigned.reset(Table(4, ("s", "s"), ("", ""), ("s", "s", "s")), 1)
+    assert (assigned.moving, assigned.giving) == ({}, {})
+    assert assigned.table == Table(VERSIONS_PER_EPOCH, ("s", "s"), ("", ""), ("s", "s", "s"))
+    assert assigned.previous == {0: ["r"], 1: ["t"], 2: ["t"]}
 
 
 def test_of_those_who_had_a_shard_only_the_last_are_known() -> None:
-    arranged = assignment()
-    for number in range(3 * PREVIOUS):
-        arranged.renew(Table(4, ("r", "r"), ("", ""), (f"t{number}", "t", "t")), number)
-    arranged.renew(NOW, 3 * PREVIOUS)
-    assert arranged.previous[0] == [f"t{number}" for number in range(2 * PREVIOUS, 3 * PREVIOUS)]
-    assert arranged.previous[1] == ["t"]
+    assigned = made()
+    for number in range(3 * PREVIOUS_WORKERS):
+        assigned.reset(Table(4, ("r", "r"), ("", ""), (f"t{number}", "t", "t")), number)
+    assigned.reset(NOW, 3 * PREVIOUS_WORKERS)
+    assert assigned.previous[0] == [f"t{number}" for number in range(2 * PREVIOUS_WORKERS, 3 * PREVIOUS_WORKERS)]
+    assert assigned.previous[1] == ["t"]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agileml.core.assignment import VERSIONS_OF_AN_EPOCH as FIRST
-from agileml.core.controller import Controller
+from agileml.core.assignment import VERSIONS_PER_EPOCH as FIRST
+from agileml.core.controller import LEFT_BEHIND, Controller
 from agileml.core.controller_state import Mode
 from agileml.core.events import (
     ControllerSettings,
@@ -18,16 +18,15 @@ from agileml.core.events import (
     Finished,
     Instruction,
     Iteration,
-    Lost,
+    NodeLost,
     Remember,
-    Send,
     Tick,
 )
 from agileml.core.members import IN_EPOCH, Phase
 from agileml.core.recovery import INIT
-from agileml.core.work import Plan
 from agileml.errors import InvalidTransition
-from agileml.policies.stage import Learned
+from agileml.policies.stage import LearnedStage
+from agileml.protocol.actions import Send
 from agileml.protocol.messages import (
     Adopted,
     Broken,
@@ -42,7 +41,7 @@ from agileml.protocol.messages import (
     Leave,
     Limit,
     Move,
-    Progress,
+    PartitionProgress,
     Ready,
     Recover,
     Restored,
@@ -57,13 +56,14 @@ from agileml.protocol.messages import (
     Warned,
     WorkDone,
 )
+from agileml.work.plan import WorkPlan
 
-PLAN = Plan((2, 2, 2, 2), 0, 1)
-GOOD_BYE = "evicted; nothing of the job is left here"
+PLAN = WorkPlan((2, 2, 2, 2), 0, 1)
+BYTES = (8, 8)
 
 
 def controller(reliable: int = 1, transient: int = 1, clocks: int = 5, **options: Any) -> Controller:  # noqa: ANN401
-    return Controller(PLAN, 2, ControllerSettings(reliable, transient, clocks, **options))
+    return Controller(PLAN, BYTES, ControllerSettings(reliable, transient, clocks, **options))
 
 
 def mode_of(control: Controller) -> Mode:
@@ -99,11 +99,11 @@ def running(*names: str, clocks: int = 5, **options: Any) -> Controller:  # noqa
 
 def committed(control: Controller, clock: int, epoch: int = 1) -> list[Instruction]:
     """Everybody reports a clock, copies included."""
-    last = hear(control, WorkDone("r", epoch, clock, PLAN.total(clock), 0.1, 0, 0.0, 0))
+    last = hear(control, WorkDone("r", epoch, clock, PLAN.accept_all(clock).chunks, 0.1, 0, 0.0, 0))
     for partition, (owner, backup) in enumerate(zip(control.table.owners, control.table.backups, strict=True)):
         if backup:
-            last += hear(control, Progress(backup, epoch, partition, clock, backup=True))
-        last += hear(control, Progress(owner, epoch, partition, clock, backup=False))
+            last += hear(control, PartitionProgress(backup, epoch, partition, clock, backup=True))
+        last += hear(control, PartitionProgress(owner, epoch, partition, clock, backup=False))
     return last
 
 
@@ -124,14 +124,14 @@ def test_a_node_that_is_lost_before_its_first_word_counts_among_those_that_came(
     control = controller(transient=2)
     came(control, "r", "t")
     assert mode_of(control) is Mode.GATHERING
-    sent = hear(control, Lost("u", "gone"))
+    sent = hear(control, NodeLost("u", "gone"))
     assert [type(one.message) for one in sent if isinstance(one, Send)] == [Recover, Recover]
 
 
 def test_a_node_with_other_code_is_refused_with_both_versions() -> None:
     control = controller(code="abc")
     (sent,) = hear(control, Hello("t", False, "xyz"))
-    assert sent == Send("t", Leave("t runs version xyz of the job's code, the job runs abc"))
+    assert sent == Send("t", Leave("t runs version xyz of the job's code, but the job runs abc"))
     assert control.members.get("t") is None
 
 
@@ -165,26 +165,29 @@ def test_a_warned_node_gives_all_away_and_goes_when_nothing_is_under_way() -> No
     assert hear(control, Taken("r", 1, 1)) == [Send(name, routes) for name in "rtu"]
     assert hear(control, Routed("r", 1, FIRST + 2), Routed("u", 1, FIRST + 2)) == []
     assert hear(control, Routed("t", 1, FIRST + 2)) == [Send("t", Drain(1, ("r", "u")))]
-    assert hear(control, Drained("t", 1)) == [Send("t", Leave(GOOD_BYE))]
+    assert hear(control, Drained("t", 1)) == [Send("t", Leave(LEFT_BEHIND))]
     assert control.members["t"].phase is Phase.GONE
     assert (control.evictions, control.failures, control.epoch) == (1, 0, 1)
     # That its machine is taken away then is no failure.
-    assert hear(control, Lost("t", "gone")) == []
+    assert hear(control, NodeLost("t", "gone")) == []
     assert (control.failures, control.epoch) == (0, 1)
 
 
 def test_a_node_that_is_warned_before_it_is_taken_in_goes_at_once() -> None:
     control = running("r", "t")
     hear(control, Hello("u", False, ""))
-    assert hear(control, Warned("u", 5.0)) == [Send("u", Leave("evicted before it was taken in"))]
+    assert hear(control, Warned("u", 5.0)) == [Send("u", Leave("evicted before it joined the epoch"))]
     assert control.evictions == 1
 
 
 def test_what_is_stable_is_what_the_copies_have() -> None:
     control = running("r", "t", "u")
-    assert hear(control, Progress("t", 1, 0, 1, backup=False), Progress("t", 1, 1, 1, backup=False)) == []
-    assert hear(control, Progress("r", 1, 0, 1, backup=True)) == []
-    sent = hear(control, Progress("r", 1, 1, 1, backup=True))
+    assert (
+        hear(control, PartitionProgress("t", 1, 0, 1, backup=False), PartitionProgress("t", 1, 1, 1, backup=False))
+        == []
+    )
+    assert hear(control, PartitionProgress("r", 1, 0, 1, backup=True)) == []
+    sent = hear(control, PartitionProgress("r", 1, 1, 1, backup=True))
     assert sent == [Send(name, Stable(1, 1, checkpoint=False)) for name in "rt"]
     assert control.stable == 1
 
@@ -214,7 +217,7 @@ def test_a_checkpoint_is_never_made_of_two_pasts() -> None:
     committed(control, 1)
     committed(control, 2)
     hear(control, Saved("r", 1, 0, 2))
-    hear(control, Lost("r", "killed"))
+    hear(control, NodeLost("r", "killed"))
     assert mode_of(control) is Mode.GATHERING
     came(control, "r2")
     assert (control.epoch, control.stable) == (2, 0)
@@ -230,8 +233,8 @@ def test_a_lost_active_server_takes_everybody_back_to_what_the_copies_have() -> 
     assert control.table.owners == ("t", "u")
     committed(control, 1)
     # Clock 2 is committed, but its copy is not there.
-    hear(control, Progress("t", 1, 0, 2, backup=False), Progress("u", 1, 1, 2, backup=False))
-    sent = hear(control, Lost("t", "gone"))
+    hear(control, PartitionProgress("t", 1, 0, 2, backup=False), PartitionProgress("u", 1, 1, 2, backup=False))
+    sent = hear(control, NodeLost("t", "gone"))
     # Two transient nodes are left, of which half is one: `u`. The shard of `t` goes to who has least.
     table = Table(2 * FIRST, ("u", "u"), ("r", "r"), ("r", "r", "u", "v"))
     assert sent == [Send(name, Recover(2, 1, table, ("r", "r"), 5)) for name in "ruv"]
@@ -240,9 +243,9 @@ def test_a_lost_active_server_takes_everybody_back_to_what_the_copies_have() -> 
 
 def test_news_of_an_epoch_that_is_over_are_nothing() -> None:
     control = running("r", "t", "u")
-    hear(control, Lost("u", "gone"))
+    hear(control, NodeLost("u", "gone"))
     before = control.table
-    assert hear(control, Progress("r", 1, 0, 4, backup=True), Taken("t", 1, 0), Drained("t", 1)) == []
+    assert hear(control, PartitionProgress("r", 1, 0, 4, backup=True), Taken("t", 1, 0), Drained("t", 1)) == []
     assert (control.table, control.stable) == (before, 0)
     assert hear(control, Restored("r", 1), Restored("t", 1)) == []
     assert mode_of(control) is Mode.RECOVERING
@@ -251,8 +254,8 @@ def test_news_of_an_epoch_that_is_over_are_nothing() -> None:
 def test_a_loss_during_recovery_is_another_recovery() -> None:
     control = running("r", "t", "u", "v")
     committed(control, 1)
-    hear(control, Lost("t", "gone"), Restored("r", 2))
-    sent = hear(control, Lost("u", "gone"))
+    hear(control, NodeLost("t", "gone"), Restored("r", 2))
+    sent = hear(control, NodeLost("u", "gone"))
     assert {one.to for one in sent if isinstance(one, Send)} == {"r", "v"}
     (again, _) = (one.message for one in sent if isinstance(one, Send))
     assert isinstance(again, Recover)
@@ -262,7 +265,7 @@ def test_a_loss_during_recovery_is_another_recovery() -> None:
 
 def test_without_a_reliable_node_a_job_waits_for_one() -> None:
     control = running("r", "t")
-    assert hear(control, Lost("r", "gone")) == []
+    assert hear(control, NodeLost("r", "gone")) == []
     assert mode_of(control) is Mode.GATHERING
     sent = came(control, "r2")
     assert [one.to for one in sent if isinstance(one, Send)] == ["t", "r2"]
@@ -272,8 +275,8 @@ def test_without_a_reliable_node_a_job_waits_for_one() -> None:
 
 def test_a_node_that_was_given_up_and_speaks_is_sent_away() -> None:
     control = running("r", "t", "u")
-    hear(control, Lost("u", "gone"))
-    why = "this node was given up; it is not part of the job any more"
+    hear(control, NodeLost("u", "gone"))
+    why = "this node was declared lost and is no longer part of the job"
     assert hear(control, Heartbeat("u")) == [Send("u", Leave(why))]
     assert hear(control, Heartbeat("nobody")) == [Send("nobody", Leave(why))]
 
@@ -306,7 +309,7 @@ def test_the_last_clock_is_collected() -> None:
     assert hear(control, Collected("r", 1, 0, versions[0])) == []
     done = hear(control, Collected("r", 1, 1, versions[1]))
     assert done == [Finished(2, versions), Send("r", Leave("the job is done")), Send("t", Leave("the job is done"))]
-    assert hear(control, Lost("r", "gone"), Tick()) == []
+    assert hear(control, NodeLost("r", "gone"), Tick()) == []
 
 
 def test_a_job_is_stopped_one_clock_after_what_was_reached() -> None:
@@ -326,14 +329,14 @@ def test_a_log_line_tells_what_happened_since_the_one_before() -> None:
 
 
 def test_a_stage_that_is_learned_is_told_with_its_reason_and_outlives_the_controller() -> None:
-    control = controller(clocks=9, stage=Learned(skipped=0, needed=1))
+    control = controller(clocks=9, policy=LearnedStage(skipped=0, needed=1))
     came(control, "r", "t")
     hear(control, Restored("r", 1), Restored("t", 1))
     assert control.stage == 1
     committed(control, 1)
-    written: list[Instruction] = control.handle(WorkDone("r", 1, 2, PLAN.total(2), 0.1, 5, 0.0, 0), 1.0)
+    written: list[Instruction] = control.handle(WorkDone("r", 1, 2, PLAN.accept_all(2).chunks, 0.1, 5, 0.0, 0), 1.0)
     for partition in range(2):
-        written += control.handle(Progress("r", 1, partition, 2, backup=False, pulled_bytes=5), 1.0)
+        written += control.handle(PartitionProgress("r", 1, partition, 2, backup=False, pulled_bytes=5), 1.0)
     assert control.stage == 2
     assert [one for one in written if isinstance(one, Send) and isinstance(one.message, Move)] == [
         Send("r", Move(1, partition, "t", "r")) for partition in range(2)
@@ -345,7 +348,7 @@ def test_a_stage_that_is_learned_is_told_with_its_reason_and_outlives_the_contro
     [learned] = [one.record["learned"] for one in written if isinstance(one, Remember)]
     assert learned == [(0, 1, 2.0)]
     record = json.loads(json.dumps({**control._remember().record, "learned": learned}))
-    assert Controller.resume(PLAN, 2, control.settings, record, 2.0)._remember().record["learned"] == learned
+    assert Controller.resume(PLAN, BYTES, control.settings, record, 2.0)._remember().record["learned"] == learned
 
 
 def test_what_is_broken_ends_the_job() -> None:
@@ -357,9 +360,9 @@ def test_what_is_broken_ends_the_job() -> None:
 
 def test_what_the_controller_does_not_know_is_refused_with_the_story() -> None:
     control = running("r", "t")
-    with pytest.raises(InvalidTransition, match=r"took partition 1.*epoch 1 from version 0"):
+    with pytest.raises(InvalidTransition, match=r"received partition 1.*epoch 1 from version 0"):
         hear(control, Taken("t", 1, 1))
-    with pytest.raises(InvalidTransition, match=r"does not know 'nonsense'.*epoch 1 from version 0"):
+    with pytest.raises(InvalidTransition, match=r"has no rule for 'nonsense'.*epoch 1 from version 0"):
         hear(control, "nonsense")
 
 
@@ -368,7 +371,7 @@ def test_what_the_controller_does_not_know_is_refused_with_the_story() -> None:
 
 def restarted(control: Controller) -> Controller:
     (record,) = (one.record for one in control.handle(Hello("n", False, ""), 0.0) if isinstance(one, Remember))
-    return Controller.resume(PLAN, 2, control.settings, record, 0.0)
+    return Controller.resume(PLAN, BYTES, control.settings, record, 0.0)
 
 
 def test_another_controller_goes_back_to_what_the_nodes_have_in_common() -> None:
@@ -391,7 +394,7 @@ def test_another_controller_does_not_wait_for_the_dead() -> None:
     after = restarted(running("r", "t", "u"))
     hear(after, Hello("r", True, "", 1, 0, ((0, 0), (1, 0))), Hello("t", False, "", 1, 0, ()))
     assert mode_of(after) is Mode.RESUMING
-    hear(after, Lost("u", "gone"))
+    hear(after, NodeLost("u", "gone"))
     assert mode_of(after) is Mode.RECOVERING
     assert after.epoch == 2
 
@@ -399,9 +402,9 @@ def test_another_controller_does_not_wait_for_the_dead() -> None:
 def test_another_controller_that_finds_no_reliable_node_waits_for_one() -> None:
     control = running("r", "t", "u")
     committed(control, 1)
-    hear(control, Lost("u", "gone"))
+    hear(control, NodeLost("u", "gone"))
     after = restarted(control)
-    hear(after, Lost("r", "gone"), Hello("t", False, "", 2, 1, ()))
+    hear(after, NodeLost("r", "gone"), Hello("t", False, "", 2, 1, ()))
     assert mode_of(after) is Mode.GATHERING
     sent = came(after, "r2")
     assert {one.to for one in sent if isinstance(one, Send)} == {"t", "r2"}
@@ -421,7 +424,7 @@ def test_a_job_that_was_stopped_ends_where_it_has_come_to() -> None:
 
 def test_news_of_changes_are_nothing_while_a_job_waits_for_a_reliable_node() -> None:
     control = running("r", "t", "u")
-    hear(control, Warned("t", 60.0), Lost("u", "gone"), Lost("r", "gone"))
+    hear(control, Warned("t", 60.0), NodeLost("u", "gone"), NodeLost("r", "gone"))
     assert mode_of(control) is Mode.GATHERING
     assert hear(control, Taken("t", control.epoch, 0), Adopted("t", control.epoch, 0)) == []
 
@@ -429,7 +432,7 @@ def test_news_of_changes_are_nothing_while_a_job_waits_for_a_reliable_node() -> 
 def test_what_nodes_hold_of_an_epoch_before_counts_up_to_where_the_last_began() -> None:
     control = running("r", "t", "u")
     committed(control, 1)
-    hear(control, Lost("u", "gone"))
+    hear(control, NodeLost("u", "gone"))
     after = restarted(control)
     stale = ((0, 0), (0, 1), (0, 7), (1, 0), (1, 1), (1, 7))
     hear(after, Hello("r", True, "", 1, 1, stale), Hello("t", False, "", 1, 1, stale))
@@ -447,12 +450,12 @@ EVENTS = st.one_of(
     st.builds(Ready, NAMES),
     st.builds(Heartbeat, NAMES),
     st.builds(Warned, NAMES, st.just(5.0)),
-    st.builds(Lost, NAMES, st.just("gone")),
+    st.builds(NodeLost, NAMES, st.just("gone")),
     st.just(Tick()),
     st.builds(Restored, NAMES, EPOCHS),
     st.builds(Routed, NAMES, EPOCHS, st.integers(1, 8)),
     st.builds(Drained, NAMES, EPOCHS),
-    st.builds(Progress, NAMES, EPOCHS, SMALL, CLOCKS, st.booleans()),
+    st.builds(PartitionProgress, NAMES, EPOCHS, SMALL, CLOCKS, st.booleans()),
     st.builds(Taken, NAMES, EPOCHS, SMALL),
     st.builds(Adopted, NAMES, EPOCHS, st.integers(0, 3)),
     st.builds(WorkDone, NAMES, EPOCHS, st.integers(1, 6), st.integers(1, 8), *[st.just(0)] * 4),
@@ -485,7 +488,7 @@ def test_any_order_of_events_leaves_it_valid_or_raises_with_the_story(
         try:
             control.handle(event, 0.0)
         except InvalidTransition as error:
-            if "before it came" not in str(error):
+            if "recent events" not in str(error):
                 raise
             return
         check(control)

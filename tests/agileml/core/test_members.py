@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from agileml.core.members import KNOWN_OUT, Members, Phase
+from agileml.core.members import MOST_OUT, Members, Phase
 from agileml.errors import InvalidTransition
 
 LIVES = [
@@ -29,11 +29,11 @@ def test_transitions(before: Phase, after: Phase) -> None:
     members = Members()
     members.join("a", reliable=False, now=0.0).phase = before
     if (before, after) in allowed():
-        members.turn("a", after)
+        members.set_phase("a", after)
         assert members["a"].phase is after
     else:
         with pytest.raises(InvalidTransition, match=f"a cannot go from {before.value} to {after.value}"):
-            members.turn("a", after)
+            members.set_phase("a", after)
 
 
 def test_a_name_is_used_once() -> None:
@@ -48,22 +48,22 @@ def test_who_can_be_given_something_by_age() -> None:
     for name, phase in [("b", Phase.ACTIVE), ("a", Phase.ACTIVE), ("c", Phase.LEAVING), ("d", Phase.READY)]:
         members.join(name, reliable=False, now=0.0).phase = phase
     members.join("r", reliable=True, now=0.0).phase = Phase.ACTIVE
-    assert members.usable(reliable=False) == ["b", "a"]
-    assert members.usable(reliable=True) == ["r"]
+    assert members.active(reliable=False) == ["b", "a"]
+    assert members.active(reliable=True) == ["r"]
     assert [name for name in "abcdrx" if members.alive(name)] == ["a", "b", "c", "r"]
 
 
 def test_of_those_that_are_out_only_the_last_are_known() -> None:
     members = Members()
     members.join("stays", reliable=True, now=0.0).phase = Phase.ACTIVE
-    for number in range(3 * KNOWN_OUT):
+    for number in range(3 * MOST_OUT):
         assert members.join(f"t{number}", reliable=False, now=0.0).rank == number + 1
-        members.turn(f"t{number}", Phase.DEAD if number % 2 else Phase.GONE)
+        members.set_phase(f"t{number}", Phase.DEAD if number % 2 else Phase.GONE)
     assert [member.name for member in members] == [
         "stays",
-        *(f"t{number}" for number in range(2 * KNOWN_OUT, 3 * KNOWN_OUT)),
+        *(f"t{number}" for number in range(2 * MOST_OUT, 3 * MOST_OUT)),
     ]
-    members.turn("stays", Phase.DEAD)
+    members.set_phase("stays", Phase.DEAD)
     members.join("last", reliable=False, now=0.0)
-    members.turn("last", Phase.DEAD)
+    members.set_phase("last", Phase.DEAD)
     assert [member.name for member in members][-2:] == ["stays", "last"]

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.core.placement import actives, placed, spread
-from agileml.policies.report import Footprint
+from agileml.core.placement import Footprint, active_servers, balance, target_table
 from agileml.policies.stage import Thresholds, stage_of
 from agileml.protocol.messages import Table
 
 HOSTS = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8)
 CURRENT = st.lists(st.sampled_from(["", *"abcdefghxyz"]), min_size=1, max_size=24)
+
+
+def even(current: Sequence[str], hosts: Sequence[str], preferred: Mapping[int, Sequence[str]]) -> tuple[str, ...]:
+    return balance(current, hosts, preferred, [7] * len(current), {})
+
+
+def placed(footprint: Footprint, stage: int, now: Table, previous: Mapping[int, Sequence[str]]) -> Table:
+    return target_table(footprint, stage, now, previous, [7] * len(now.owners))
 
 
 def most_that_can_stay(current: Sequence[str], hosts: Sequence[str]) -> int:
@@ -26,7 +33,7 @@ def most_that_can_stay(current: Sequence[str], hosts: Sequence[str]) -> int:
 
 @given(CURRENT, HOSTS.filter(bool))
 def test_everything_is_placed_evenly_and_as_much_as_can_stays(current: list[str], hosts: list[str]) -> None:
-    places = spread(current, hosts, {})
+    places = even(current, hosts, {})
     load = Counter(places)
     assert set(places) <= set(hosts)
     assert max(load.values()) <= -(-len(current) // len(hosts))
@@ -36,21 +43,53 @@ def test_everything_is_placed_evenly_and_as_much_as_can_stays(current: list[str]
 
 @given(CURRENT, HOSTS.filter(bool))
 def test_what_is_spread_stays(current: list[str], hosts: list[str]) -> None:
-    places = spread(current, hosts, {})
-    assert spread(places, hosts, {}) == places
+    places = even(current, hosts, {})
+    assert even(places, hosts, {}) == places
 
 
 @given(CURRENT, HOSTS.filter(bool), st.data())
 def test_a_wish_is_granted_where_there_is_room(current: list[str], hosts: list[str], data: st.DataObject) -> None:
     wishes = {item: [data.draw(st.sampled_from(hosts))] for item in range(len(current)) if current[item] not in hosts}
-    places = spread(current, hosts, wishes)
+    places = even(current, hosts, wishes)
     share, load = -(-len(current) // len(hosts)), Counter(places)
     for item, wished in wishes.items():
         assert places[item] == wished[0] or load[wished[0]] == share
 
 
+WEIGHTS = st.lists(st.integers(0, 1000), min_size=1, max_size=24)
+SPEEDS = st.fixed_dictionaries({}, optional=dict.fromkeys("abcdefgh", st.floats(0.25, 4.0)))
+
+
+@given(WEIGHTS, HOSTS.filter(bool), SPEEDS)
+def test_no_host_exceeds_its_share_by_more_than_the_heaviest_item(
+    weights: list[int], hosts: list[str], speeds: dict[str, float]
+) -> None:
+    places = balance([""] * len(weights), hosts, {}, weights, speeds)
+    weight = [max(1, one) for one in weights]
+    load = {host: sum(w for w, place in zip(weight, places, strict=True) if place == host) for host in hosts}
+    rates = {host: speeds.get(host, 1.0) for host in hosts}
+    for host in hosts:
+        # Each item went where it finished first: at the time its host became this loaded, no other was less so.
+        share = (sum(weight) + (len(hosts) - 1) * max(weight)) * rates[host] / sum(rates.values())
+        assert load[host] <= share + 1e-6
+
+
+def test_a_host_that_is_twice_as_fast_serves_twice_the_bytes() -> None:
+    places = balance([""] * 6, ["slow", "fast"], {}, [10] * 6, {"fast": 2.0})
+    assert Counter(places) == {"fast": 4, "slow": 2}
+
+
+def test_a_heavy_partition_counts_as_much_as_several_light_ones() -> None:
+    places = balance([""] * 5, ["a", "b"], {}, [40, 10, 10, 10, 10], {})
+    assert places == ("a", "b", "b", "b", "b")
+    # Weights that differ by a row count as equal, so that nothing moves for them.
+    now = ["a", "b"] * 4
+    assert balance(now, ["a", "b"], {}, [1000, 1001] * 4, {}) == tuple(now)
+    assert Counter(balance(["a"] * 8, ["a", "b"], {}, [1001] * 4 + [1000] * 4, {})) == {"a": 4, "b": 4}
+
+
 def test_without_hosts_nothing_is_placed() -> None:
-    assert spread(["a", "b"], [], {}) == ("", "")
+    assert even(["a", "b"], [], {}) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -58,10 +97,7 @@ def test_without_hosts_nothing_is_placed() -> None:
     [(1, 0, 1), (1, 1, 1), (2, 2, 1), (2, 3, 2), (1, 2, 2), (1, 15, 2), (1, 16, 3), (4, 60, 2), (4, 61, 3), (0, 1, 3)],
 )
 def test_stages_of_the_paper(reliable: int, transient: int, stage: int) -> None:
-    footprint = Footprint(
-        tuple("r" * n for n in range(1, reliable + 1)), tuple("t" * n for n in range(1, 1 + transient))
-    )
-    assert stage_of(footprint, Thresholds()) == stage
+    assert stage_of((reliable, transient), Thresholds()) == stage
 
 
 def table(owners: Sequence[str], backups: Sequence[str], workers: Sequence[str]) -> Table:
@@ -93,9 +129,9 @@ def test_previous_workers_take_their_shards_back_the_latest_first() -> None:
 
 
 def test_the_longest_running_half_serves_and_no_more_than_there_are_partitions() -> None:
-    assert actives(Footprint((), tuple("abcde")), 8) == ("a", "b", "c")
-    assert actives(Footprint((), tuple("abcdefgh")), 2) == ("a", "b")
-    assert actives(Footprint((), ("a",)), 2) == ("a",)
+    assert active_servers(Footprint((), tuple("abcde")), 8) == ("a", "b", "c")
+    assert active_servers(Footprint((), tuple("abcdefgh")), 2) == ("a", "b")
+    assert active_servers(Footprint((), ("a",)), 2) == ("a",)
 
 
 @given(
@@ -116,7 +152,7 @@ def test_every_stage_places_everything_where_it_belongs(
         for count in (partitions, partitions, shards)
     )
     found = placed(footprint, stage, Table(3, owners, backups, workers), {})
-    serving = footprint.reliable if stage == 1 or not transient else actives(footprint, partitions)
+    serving = footprint.reliable if stage == 1 or not transient else active_servers(footprint, partitions)
     working = footprint.transient if stage == 3 and transient else footprint.reliable + footprint.transient
     assert set(found.owners) <= set(serving)
     assert set(found.workers) <= set(working)

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agileml.core.members import Members, Phase
-from agileml.core.progress import Ledger
-from agileml.core.recovery import CHECKPOINT, INIT, Copies, common, way_back
-from agileml.core.work import Plan
-from agileml.protocol.messages import Progress, Table
+from agileml.core.progress import VersionLedger
+from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
+from agileml.protocol.messages import PartitionProgress, Table
+from agileml.work.plan import WorkPlan
 
-PLAN = Plan((4, 4), 0, 2)
+PLAN = WorkPlan((4, 4), 0, 2)
 
 
 def members(**phases: Phase) -> Members:
@@ -22,14 +22,16 @@ def members(**phases: Phase) -> Members:
     return everybody
 
 
-def copies(stable: int = 3, checkpoint: int = -1, gone_back: int = -1, sources: tuple[str, ...] = ("", "")) -> Copies:
+def copies(
+    stable: int = 3, checkpoint: int = -1, rolled_back: int = -1, sources: tuple[str, ...] = ("", "")
+) -> KnownCopies:
     """Two partitions on `a` and `b`, copied to `r` up to version 3."""
-    ledger = Ledger(PLAN, 2)
+    ledger = VersionLedger(2)
     for partition, owner in enumerate("ab"):
-        ledger.report(Progress(owner, 1, partition, 4, backup=False))
-        ledger.report(Progress("r", 1, partition, 3, backup=True))
+        ledger.add_progress(PartitionProgress(owner, 1, partition, 4, backup=False))
+        ledger.add_progress(PartitionProgress("r", 1, partition, 3, backup=True))
     table = Table(1, ("a", "b"), ("r", "r"), ("a", "b"))
-    return Copies(table, ledger, stable, checkpoint, gone_back, sources)
+    return KnownCopies(table, ledger, stable, checkpoint, rolled_back, sources)
 
 
 @pytest.mark.parametrize(
@@ -43,42 +45,42 @@ def copies(stable: int = 3, checkpoint: int = -1, gone_back: int = -1, sources: 
     ],
 )
 def test_who_has_the_stable_version(phases: dict[str, Phase], expected: tuple[int, tuple[str, ...]]) -> None:
-    assert way_back(members(**phases), copies()) == expected
+    assert rollback_point(members(**phases), copies()) == expected
 
 
 def test_who_is_about_to_go_is_not_asked() -> None:
     known = copies()
-    known.ledger.report(Progress("r2", 1, 0, 3, backup=True))
+    known.ledger.add_progress(PartitionProgress("r2", 1, 0, 3, backup=True))
     there = members(r2=Phase.DRAINING, r=Phase.DEAD, a=Phase.ACTIVE, b=Phase.LEAVING)
-    assert way_back(there, known) == (3, ("a", "b"))
+    assert rollback_point(there, known) == (3, ("a", "b"))
     held = {partition: {5: "r2", 4: "a"} for partition in range(2)}
-    assert common(held, there, 2, -1) == (4, ("a", "a"))
+    assert common_version(held, there, 2, -1) == (4, ("a", "a"))
 
 
 def test_the_checkpoint_comes_before_the_beginning() -> None:
     lost = members(r=Phase.DEAD, a=Phase.ACTIVE, b=Phase.DEAD)
-    assert way_back(lost, copies(checkpoint=2)) == (2, (CHECKPOINT, CHECKPOINT))
+    assert rollback_point(lost, copies(checkpoint=2)) == (2, (CHECKPOINT, CHECKPOINT))
     # A checkpoint that is newer than what is held is not needed.
-    assert way_back(members(r=Phase.ACTIVE, a=Phase.DEAD, b=Phase.DEAD), copies(checkpoint=2)) == (3, ("r", "r"))
+    assert rollback_point(members(r=Phase.ACTIVE, a=Phase.DEAD, b=Phase.DEAD), copies(checkpoint=2)) == (3, ("r", "r"))
 
 
 def test_a_backup_that_has_not_said_it_has_the_version_is_not_asked() -> None:
     known = copies(stable=4)
-    assert way_back(members(r=Phase.ACTIVE, a=Phase.ACTIVE, b=Phase.ACTIVE), known) == (4, ("a", "b"))
-    assert way_back(members(r=Phase.ACTIVE, a=Phase.DEAD, b=Phase.ACTIVE), known) == (0, (INIT, INIT))
+    assert rollback_point(members(r=Phase.ACTIVE, a=Phase.ACTIVE, b=Phase.ACTIVE), known) == (4, ("a", "b"))
+    assert rollback_point(members(r=Phase.ACTIVE, a=Phase.DEAD, b=Phase.ACTIVE), known) == (0, (INIT, INIT))
 
 
 def test_a_backup_that_was_dismissed_is_asked_before_an_owner() -> None:
     known = copies()
-    known.ledger.report(Progress("r2", 1, 1, 3, backup=True))
+    known.ledger.add_progress(PartitionProgress("r2", 1, 1, 3, backup=True))
     gone = members(r=Phase.DEAD, r2=Phase.ACTIVE, a=Phase.ACTIVE, b=Phase.ACTIVE)
-    assert way_back(gone, known) == (3, ("a", "r2"))
+    assert rollback_point(gone, known) == (3, ("a", "r2"))
 
 
 def test_a_recovery_that_was_not_over_knows_who_had_the_version() -> None:
     everybody = members(c=Phase.ACTIVE, r=Phase.ACTIVE, a=Phase.DEAD, b=Phase.DEAD)
-    assert way_back(everybody, copies(4, -1, 4, ("c", INIT))) == (4, ("c", INIT))
-    assert way_back(everybody, copies(4, -1, 3, ("c", INIT))) == (0, (INIT, INIT))
+    assert rollback_point(everybody, copies(4, -1, 4, ("c", INIT))) == (4, ("c", INIT))
+    assert rollback_point(everybody, copies(4, -1, 3, ("c", INIT))) == (0, (INIT, INIT))
 
 
 HELD = st.dictionaries(st.integers(0, 2), st.dictionaries(st.integers(0, 5), st.sampled_from("abr")))
@@ -87,7 +89,7 @@ HELD = st.dictionaries(st.integers(0, 2), st.dictionaries(st.integers(0, 5), st.
 @given(HELD, st.sets(st.sampled_from("abr")), st.integers(-1, 3))
 def test_what_all_partitions_have_in_common(held: dict[int, dict[int, str]], dead: set[str], checkpoint: int) -> None:
     phases = {name: Phase.DEAD if name in dead else Phase.ACTIVE for name in "abr"}
-    clock, sources = common(held, members(**phases), 3, checkpoint)
+    clock, sources = common_version(held, members(**phases), 3, checkpoint)
     reliable, anybody = (
         [at for at in range(6) if all(held.get(p, {}).get(at, "") in holders - dead for p in range(3))]
         for holders in ({"r"}, {"a", "b", "r"})

@@ -16,7 +16,7 @@ from agileml.engines.sim.engine import Machines
 from agileml.engines.sim.job_runner import SimulatedEngine
 from agileml.errors import BadTrainer, TrainerFailed
 from agileml.job import Job, Trained
-from agileml.policies.report import Clocked
+from agileml.policies.policy import ClockSums
 from agileml.policies.stage import Thresholds
 from agileml.reference import model_digest, run
 from agileml.roles.node import JobSettings
@@ -183,4 +183,4 @@ def test_a_clock_told_again_keeps_its_events_for_the_next() -> None:
 
 
 def iteration(clock: int, event: str) -> Iteration:
-    return Iteration(clock, 1.0, 1, 1, 1, Clocked(), 0, (event,))
+    return Iteration(clock, 1.0, 1, 1, 1, ClockSums(), 0, (event,))

@@ -17,8 +17,8 @@ from agileml.params.layout import Array, ArraySpec, Layout
 from agileml.params.reads import WORTH, MissingRows, RowsRead, picked
 from agileml.params.row_buffer import RowNumbers
 from agileml.params.view import CacheView, ParamCache
-from agileml.protocol.actions import Compute
-from agileml.roles.chunk_runner import ChunkRunner, Done
+from agileml.protocol.actions import Chunk, Work
+from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.node import JobSettings
 from agileml.roles.server import Server
 from agileml.trainer import ParamView
@@ -175,10 +175,10 @@ def test_a_chunk_that_misses_rows_counts_for_nothing(reads: Callable[[ParamView]
     chunk_runner = ChunkRunner(trainer, trainer.shards(), cache, seed=0, ordered=ordered, sample=0)
     some: Delta = [RowDelta(np.array([0, 1], np.int32), np.zeros(2))]
     cache.assign(0, some, 0)
-    assert chunk_runner.run(Compute(1, 1, 0, 0, 0, 10)).missed == {0}
+    assert chunk_runner.run(Chunk(1, 1, 0, 0, 0, 10)).missed == {0}
     assert chunk_runner.take(1) == {}
     cache.fill(0, [np.zeros(4)], 0)
-    assert chunk_runner.run(Compute(1, 1, 0, 0, 0, 10)).missed == frozenset()
+    assert chunk_runner.run(Chunk(1, 1, 0, 0, 0, 10)).missed == frozenset()
     ((entry,),) = chunk_runner.take(1).values()
     assert entry.delta[0] is not None
 
@@ -186,7 +186,7 @@ def test_a_chunk_that_misses_rows_counts_for_nothing(reads: Callable[[ParamView]
 # -- in jobs -----------------------------------------------------------------------------------------------------------
 
 
-class Ledger:
+class ReadLog:
     """Follows every read of every worker: how many clocks old the rows were, and how much was sent."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,9 +201,15 @@ class Ledger:
     def _wrapped(function: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *given: around(function, *given)
 
-    def _run(self, function: Callable[..., Done], chunk_runner: ChunkRunner, task: Compute, *rest: Any) -> Done:  # noqa: ANN401
-        self._clock = task.clock
-        done = function(chunk_runner, task, *rest)
+    def _run(
+        self,
+        function: Callable[..., WorkResult],
+        chunk_runner: ChunkRunner,
+        work: Work,
+        *rest: Any,  # noqa: ANN401
+    ) -> WorkResult:
+        self._clock = work.clock
+        done = function(chunk_runner, work, *rest)
         self._clock = None
         self.missed += bool(done.missed)
         self.done += not done.missed
@@ -233,7 +239,7 @@ class Ledger:
 def test_models_are_those_of_the_undisturbed_run(
     kind: type[Decades], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = Ledger(monkeypatch)
+    ledger = ReadLog(monkeypatch)
     Schedule(seed, kind).run()
     assert ledger.oldest == 0
     assert ledger.done > 0
@@ -242,7 +248,7 @@ def test_models_are_those_of_the_undisturbed_run(
 @pytest.mark.parametrize("slack", [1, 2])
 @pytest.mark.parametrize("seed", range(4, 4 + 8 * 211, 211))
 def test_with_slack_no_row_is_staler_than_the_bound(seed: int, slack: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = Ledger(monkeypatch)
+    ledger = ReadLog(monkeypatch)
     Schedule(seed, Decades, slack=slack).run()
     assert 0 < ledger.oldest <= slack
     assert ledger.some > 0
@@ -266,7 +272,7 @@ def quiet(kind: type[Decades], clocks: int = 5) -> Outcome:
 def test_rows_that_are_the_same_in_every_clock_are_missed_by_nobody(
     kind: type[Decades], misses: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = Ledger(monkeypatch)
+    ledger = ReadLog(monkeypatch)
     quiet(kind)
     assert bool(ledger.missed) == misses
     assert ledger.some > 0
@@ -282,7 +288,7 @@ def test_after_the_first_pass_only_what_is_read_is_sent() -> None:
 
 
 def test_who_reads_everything_is_sent_everything_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Server, "heed", None)
+    monkeypatch.setattr(Server, "set_reads", None)
     monkeypatch.setattr(ParamCache, "_hold", None)
     monkeypatch.setattr(Settled, "step", lambda *given: given[4].update("dense", None, given[4].read("dense")))
     monkeypatch.setattr(Settled, "init", lambda *_: {"dense": np.ones((30, 3), np.float32)})

@@ -84,7 +84,7 @@ def test_a_chunk_reads_its_own_updates_and_gives_them_to_the_harvest(
                 selected = rows_read if rows_read is not None else slice(None)
                 expected = by.ufunc(params[each][selected], own[each][selected])
                 assert same_bits(view.read(each, rows_read), expected)
-        assert equal(spelt_out(cache.layout, view.harvest(), by), brute_force(cache.layout, updates, by))
+        assert equal(spelt_out(cache.layout, view.take(), by), brute_force(cache.layout, updates, by))
         assert equal(cache.arrays, params)
 
 
@@ -105,7 +105,7 @@ def test_chunks_written_back_equal_the_sum_of_their_harvests(
             for name, rows, delta in updates:
                 view.update(name, rows, delta)
             write_back.collect(clock, view)
-            assert view.harvest() == {}
+            assert view.take() == {}
             chunk = brute_force(cache.layout, updates, by)
             total = {name: by.ufunc(total[name], chunk[name]) for name in total}
         assert equal(spelt_out(cache.layout, write_back.take(clock), by), total)
@@ -134,7 +134,7 @@ def test_a_harvest_names_rows_of_the_segment_sorted_and_once() -> None:
     view = ChunkView(cache, "app")
     view.begin(1)
     view.update("w", [13, 11, 2, 13], np.ones((4, 2), np.float32))
-    harvest = view.harvest()
+    harvest = view.take()
     first, second = harvest[0][0], harvest[1][0]
     assert first is not None
     assert second is not None
@@ -151,7 +151,7 @@ def test_beyond_half_of_the_rows_a_harvest_is_dense() -> None:
     for rows, is_dense in ((5, False), (6, True)):
         view.begin(1)
         view.update("w", range(rows), np.ones(rows))
-        part = view.harvest()[0][0]
+        part = view.take()[0][0]
         assert part is not None
         assert (part.rows is None) == is_dense
 
@@ -163,7 +163,7 @@ def test_a_harvest_is_its_owners(rows: list[int] | slice | None) -> None:
     delta = np.ones(8)[slice(None) if rows is None else rows]
     view.update("w", rows, delta)
     delta[:] = 7
-    harvest = view.harvest()
+    harvest = view.take()
     before = [part.values.copy() for delta_of in harvest.values() for part in delta_of if part]
     view.begin(2)
     view.update("w", None, np.full(8, 9.0))
@@ -178,7 +178,7 @@ def test_what_a_chunk_left_behind_is_forgotten_by_the_next() -> None:
         view.update("w", rows, np.ones(8 if rows is None else 1))
         view.begin(1)
         assert not view.read("w").any()
-        assert view.harvest() == {}
+        assert view.take() == {}
 
 
 def test_what_is_read_cannot_be_written_to() -> None:
@@ -201,7 +201,7 @@ def test_a_cache_is_as_old_as_its_oldest_partition() -> None:
     view = ChunkView(cache, "app")
     view.begin(1)
     view.update("w", [5], np.ones(1))
-    cache.assign(1, view.harvest()[1], 3)
+    cache.assign(1, view.take()[1], 3)
     assert cache.clock == 3
     assert cache.arrays["w"].tolist() == [0, 1, 2, 3, 4, 1, 6, 7]
 
@@ -226,7 +226,7 @@ def test_what_does_not_fit_is_refused(name: str, rows: Rows, delta: Array, probl
     view.begin(7)
     with pytest.raises(BadTrainer, match=problem):
         view.update(name, rows, delta)
-    assert view.harvest() == {}
+    assert view.take() == {}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

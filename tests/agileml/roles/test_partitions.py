@@ -14,7 +14,8 @@ from agileml.params.declarations import Declarations
 from agileml.params.deltas import ADD, RowDelta, assigned
 from agileml.params.layout import Layout, State
 from agileml.protocol.messages import Entry, Patch, PendingPush, Tally, Version, Waiting
-from agileml.roles.partitions import BackedUp, Pending, Served, keep_from
+from agileml.roles.partitions import BackupPartition, PendingClock, ServedPartition, keep_from
+from agileml.work.covers import Accepted
 from tests.agileml.toys import Decades
 
 RULE = CommitRule(Layout.cut({"w": np.zeros(3, np.float32)}, 1), Declarations.of(Decades()))
@@ -25,16 +26,17 @@ def entry(shard: int, chunk: int, *values: float) -> Entry:
     return Entry(shard, chunk, [RowDelta(None, np.array(values, np.float32))])
 
 
-def served(ordered: bool = True) -> Served:
-    return Served(0, ordered, ADD, {0: Version(0, TALLY, [np.zeros(3, np.float32)])}, 0)
+def served(ordered: bool = True) -> ServedPartition:
+    return ServedPartition(0, ordered, ADD, {0: Version(0, TALLY, [np.zeros(3, np.float32)])}, 0)
 
 
 def test_a_clock_is_committed_when_all_its_chunks_are_there() -> None:
     part = served()
+    whole = Accepted(1, ((0, 0, 2), (1, 0, 1)))
     part.contribute(1, [(0, 0, 2)], [entry(0, 0, 1, 1, 1), entry(0, 1, 1, 2, 3)])
-    assert part.commit(3, RULE) is None
+    assert part.commit(whole, RULE) is None
     part.contribute(1, [(1, 0, 1)], [entry(1, 0, 1, 0, 0)])
-    changed = part.commit(3, RULE)
+    changed = part.commit(whole, RULE)
     assert changed is not None
     assert part.latest.state[0].tolist() == [3, 3, 4]
     assert (part.clock, part.latest.tally.chunks, part.pending) == (1, 3, {})
@@ -45,7 +47,7 @@ def test_in_order_whatever_the_order_in_which_they_came() -> None:
     entries = [entry(shard, chunk, 10.0 ** (3 * shard - chunk), 0.1, 1e-8) for shard in range(3) for chunk in range(2)]
     sums = set()
     for mixed in itertools.permutations(entries):
-        pending = Pending(ordered=True)
+        pending = PendingClock(ordered=True)
         for one in mixed:
             pending.add([(one.shard, one.chunk, one.chunk + 1)], [one], 1)
         summed = pending.summed()
@@ -59,15 +61,15 @@ def test_in_order_whatever_the_order_in_which_they_came() -> None:
 def test_what_comes_twice_is_refused(cover: tuple[int, int, int]) -> None:
     part = served()
     part.contribute(1, [(0, 0, 2)], [])
-    with pytest.raises(InvalidTransition, match=r"partition 0, clock 1: chunks .* came twice"):
+    with pytest.raises(InvalidTransition, match=r"partition 0, clock 1: chunks .* arrived twice"):
         part.contribute(1, [cover], [])
 
 
 def test_what_comes_after_its_clock_is_refused() -> None:
     part = served()
     part.contribute(1, [(0, 0, 2)], [])
-    part.commit(2, RULE)
-    with pytest.raises(InvalidTransition, match=r"is at version 1; chunks .* of clock 1 came again"):
+    part.commit(Accepted(1, ((0, 0, 2),)), RULE)
+    with pytest.raises(InvalidTransition, match=r"is at version 1; chunks .* of clock 1 arrived again"):
         part.contribute(1, [(0, 0, 1)], [])
 
 
@@ -95,7 +97,7 @@ def test_waiters_are_answered_once_by_version() -> None:
         part.wait(Waiting(worker, at_least, whole=True))
     assert part.answerable() == [("b", None)]
     part.contribute(1, [(0, 0, 1)], [])
-    part.commit(1, RULE)
+    part.commit(Accepted(1, ((0, 0, 1),)), RULE)
     assert part.answerable() == [("a", None), ("c", None)]
     assert part.waiters() == (Waiting("a", 2, whole=True),)
 
@@ -107,7 +109,7 @@ def patch(base: int, clock: int, value: float) -> Patch:
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 def test_patches_in_any_order_give_every_version(order: tuple[int, ...]) -> None:
     patches = [patch(-1, 0, 0.0), patch(0, 1, 1.0), patch(1, 2, 2.0), patch(2, 3, 3.0)]
-    copy, seen = BackedUp(0, {}), list[int]()
+    copy, seen = BackupPartition(0, {}), list[int]()
     for number in order:
         new = copy.take(patches[number], assigned)
         assert new == sorted(new)
@@ -121,7 +123,7 @@ def test_patches_in_any_order_give_every_version(order: tuple[int, ...]) -> None
 
 
 def test_a_copy_that_is_seeded_again_keeps_its_values() -> None:
-    copy = BackedUp(0, {})
+    copy = BackupPartition(0, {})
     for one in (patch(-1, 3, 3.0), patch(3, 4, 4.0), patch(-1, 3, 3.0), patch(-1, 4, 4.0), patch(4, 5, 5.0)):
         copy.take(one, assigned)
     assert [version.state[0][0] for _, version in sorted(copy.versions.items())] == [3, 4, 5]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agileml.core.work import Plan
 from agileml.errors import InvalidTransition
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
@@ -20,10 +19,10 @@ from agileml.protocol.messages import (
     Handover,
     Move,
     NeedVersion,
-    Part,
+    PartitionProgress,
+    PartitionUpdate,
     Patch,
     PendingPush,
-    Progress,
     Pull,
     Push,
     Reads,
@@ -38,9 +37,10 @@ from agileml.protocol.messages import (
     Waiting,
 )
 from agileml.roles.server import Server
+from agileml.work.plan import WorkPlan
 from tests.agileml.toys import Decades
 
-PLAN = Plan((2, 2), 0, 1)
+PLAN = WorkPlan((2, 2), 0, 1)
 RULE = CommitRule(Layout.cut({"w": np.zeros((2, 2), np.float32)}, 2), Declarations.of(Decades()))
 INIT = ("init", "init")
 
@@ -76,7 +76,7 @@ def version(clock: int, value: float, chunks: int = 0) -> Version:
 
 def push(clock: int, *partitions: int, shard: int = 0, want: int = -1, worker: str = "w") -> Push:
     delta: Delta = [RowDelta(None, np.ones((1, 2), np.float32))]
-    parts = tuple(Part(partition, (Entry(shard, 0, delta),)) for partition in partitions)
+    parts = tuple(PartitionUpdate(partition, (Entry(shard, 0, delta),)) for partition in partitions)
     return Push(1, worker, clock, ((shard, 0, 2),), parts, want)
 
 
@@ -86,7 +86,9 @@ def told(actions: list[Action], kind: type) -> list[tuple[str, object]]:
 
 def test_a_clock_is_committed_streamed_and_answered() -> None:
     hand = Hand()
-    assert hand.recovered(table(("s", "x"), ("b", "b"))) == [Send(CONTROLLER, Progress("s", 1, 0, 0, backup=False))]
+    assert hand.recovered(table(("s", "x"), ("b", "b"))) == [
+        Send(CONTROLLER, PartitionProgress("s", 1, 0, 0, backup=False))
+    ]
     hand.server.push(push(1, 0, want=1))
     assert hand.taken() == []
     hand.server.push(push(1, 0, shard=1, want=1, worker="v"))
@@ -95,7 +97,7 @@ def test_a_clock_is_committed_streamed_and_answered() -> None:
     assert isinstance(patch.message, Patch)
     assert (patch.to, patch.message.base, patch.message.clock, patch.message.tally.chunks) == ("b", 0, 1, 4)
     assert isinstance(progress, Send)
-    assert progress.message == Progress("s", 1, 0, 1, backup=False, pulled_bytes=0, backup_bytes=8)
+    assert progress.message == PartitionProgress("s", 1, 0, 1, backup=False, pulled_bytes=0, backup_bytes=8)
     snapshots = [(to, one.version, one.values[0].values.tolist()) for to, one in told(answers, Snapshot)]  # type: ignore[attr-defined]
     assert snapshots == [("w", 1, [[2, 2]]), ("v", 1, [[2, 2]])]
 
@@ -169,12 +171,12 @@ def test_a_worker_is_sent_what_it_reads_and_the_whole_if_it_asks_for_it() -> Non
     server = Server("s", PLAN, rule, lambda _: start, ordered=True, fresh=False, out=out)
     server.recover(Recover(1, 0, Table(1, ("s",), ("",), ("w", "w")), ("init",), 9))
     rows: Wanted = [np.array([1, 4], np.int32)]
-    server.heed(Reads(1, "w", 0, rows))
-    server.push(Push(1, "w", 1, ((0, 0, 2),), (Part(0, ()),), 0))
-    server.push(Push(1, "v", 1, ((1, 0, 1),), (Part(0, ()),), 0))
+    server.set_reads(Reads(1, "w", 0, rows))
+    server.push(Push(1, "w", 1, ((0, 0, 2),), (PartitionUpdate(0, ()),), 0))
+    server.push(Push(1, "v", 1, ((1, 0, 1),), (PartitionUpdate(0, ()),), 0))
     server.pull(Pull(1, "w", 0, 0))
     server.forget("w")
-    server.push(Push(1, "w", 2, ((1, 1, 2),), (Part(0, ()),), 0))
+    server.push(Push(1, "w", 2, ((1, 1, 2),), (PartitionUpdate(0, ()),), 0))
     sent = [(to, one.values[0]) for to, one in told(out, Snapshot)]  # type: ignore[attr-defined]
     assert [(to, None if part.rows is None else part.rows.tolist()) for to, part in sent] == [
         ("w", [1, 4]),
@@ -190,22 +192,22 @@ def test_what_a_worker_reads_is_told_to_whoever_has_the_partition_now() -> None:
     hand.recovered(table(("s", "s")))
     other.recovered(table(("s", "s")))
     reads = Reads(1, "w", 0, [np.array([0], np.int32)])
-    hand.server.heed(reads)
+    hand.server.set_reads(reads)
     hand.server.move(Move(1, 0, "t", ""))
     ((_, handover),) = told(hand.taken(), Handover)
     assert isinstance(handover, Handover)
     other.server.take_over(handover)
     assert other.server.served[0].reads == {}
-    hand.server.heed(reads)
+    hand.server.set_reads(reads)
     assert hand.taken() == [Send("t", reads)]
-    other.server.heed(reads)
+    other.server.set_reads(reads)
     assert other.server.served[0].reads.keys() == {"w"}
 
 
 def test_what_a_worker_reads_of_a_partition_that_is_to_come_waits_with_it() -> None:
     hand = Hand()
     hand.recovered(table(("s", "s")), epoch=2, clock=1, sources=("r", "r"))
-    hand.server.heed(Reads(2, "w", 0, [np.array([0], np.int32)]))
+    hand.server.set_reads(Reads(2, "w", 0, [np.array([0], np.int32)]))
     hand.server.restore(0, version(1, 7.0), table(("s", "s")))
     assert hand.server.served[0].reads.keys() == {"w"}
 
@@ -213,7 +215,9 @@ def test_what_a_worker_reads_of_a_partition_that_is_to_come_waits_with_it() -> N
 def test_what_was_never_here_is_not_sent_on() -> None:
     hand = Hand()
     hand.recovered(table(("s", "x")))
-    with pytest.raises(InvalidTransition, match="s was asked for partition 1, which it never had in this epoch"):
+    with pytest.raises(
+        InvalidTransition, match="s received a message for partition 1, which it never had in this epoch"
+    ):
         hand.server.pull(Pull(1, "w", 1, 0))
 
 
@@ -233,9 +237,9 @@ def test_a_backup_that_is_dismissed_keeps_its_copy_until_a_later_version_is_stab
     backup.recovered(table(("s", "x"), ("b", "b")))
     backup.server.reroute(table(("s", "x"), ("c", "b"), version=2))
     assert backup.server.holds() == ((0, 0), (1, 0))
-    backup.server.settle(Stable(1, 0, checkpoint=False))
+    backup.server.set_stable(Stable(1, 0, checkpoint=False))
     assert backup.server.holds() == ((0, 0), (1, 0))
-    backup.server.settle(Stable(1, 1, checkpoint=False))
+    backup.server.set_stable(Stable(1, 1, checkpoint=False))
     assert backup.server.holds() == ((1, 0),)
 
 
@@ -243,7 +247,7 @@ def test_the_copy_on_reliable_ground_is_what_is_written_down() -> None:
     hand, backup = Hand(), Hand("b")
     for one in (hand, backup):
         one.recovered(table(("s", "s"), ("b", "")))
-        one.server.settle(Stable(1, 0, checkpoint=True))
+        one.server.set_stable(Stable(1, 0, checkpoint=True))
     assert [one.partition for one in hand.taken() if isinstance(one, Save)] == [1]
     assert [one.partition for one in backup.taken() if isinstance(one, Save)] == [0]
 
@@ -256,7 +260,7 @@ def test_going_back_to_what_is_here_what_another_has_and_what_was_written_down()
     hand.taken()
     said = hand.recovered(table(("s", "s")), epoch=2, clock=1, sources=("s", "r"))
     assert said == [
-        Send(CONTROLLER, Progress("s", 2, 0, 1, backup=False)),
+        Send(CONTROLLER, PartitionProgress("s", 2, 0, 1, backup=False)),
         Send("r", NeedVersion(2, "s", 1, 1)),
     ]
     # What comes for a partition that is not there yet waits.
@@ -264,7 +268,7 @@ def test_going_back_to_what_is_here_what_another_has_and_what_was_written_down()
     assert hand.taken() == []
     hand.server.restore(1, version(1, 7.0), table(("s", "s")))
     said = hand.taken()
-    assert said[0] == Send(CONTROLLER, Progress("s", 2, 1, 1, backup=False))
+    assert said[0] == Send(CONTROLLER, PartitionProgress("s", 2, 1, 1, backup=False))
     assert [to for to, _ in told(said, Snapshot)] == ["w"]
     assert hand.recovered(table(("s", "s")), 3, 5, ("checkpoint", "checkpoint")) == [Fetch(3, 0, 5), Fetch(3, 1, 5)]
 
@@ -276,9 +280,20 @@ def test_what_was_gone_back_to_is_given_to_others_until_a_later_version_is_stabl
     hand.server.provide(NeedVersion(2, "x", 0, 0))
     ((to, restored),) = told(hand.taken(), Restore)
     assert (to, type(restored)) == ("x", Restore)
-    hand.server.settle(Stable(2, 1, checkpoint=False))
+    hand.server.set_stable(Stable(2, 1, checkpoint=False))
     with pytest.raises(InvalidTransition, match="s has no version 0 of partition 0"):
         hand.server.provide(NeedVersion(2, "x", 0, 0))
+
+
+def test_a_patch_that_arrives_before_the_version_it_builds_on_is_applied_with_it() -> None:
+    hand = Hand("b")
+    asked = hand.recovered(table(("s", "x"), ("b", "")), epoch=2, clock=1, sources=("s", "x"))
+    assert asked == [Send("s", NeedVersion(2, "b", 0, 1))]
+    hand.server.patch(Patch(2, 0, 1, 2, Tally(8, 0), [RowDelta(None, np.full((1, 2), 5, np.float32))]))
+    assert hand.taken() == []
+    hand.server.restore(0, version(1, 3.0, 4), table(("s", "x"), ("b", "")))
+    # The job may end here, so that no other patch brings this one along.
+    assert hand.taken() == [Send(CONTROLLER, PartitionProgress("b", 2, 0, clock, backup=True)) for clock in (1, 2)]
 
 
 def test_who_should_have_a_version_and_has_not_says_so() -> None:

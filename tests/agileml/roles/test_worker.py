@@ -10,15 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.core.work import Plan
 from agileml.errors import InvalidTransition
 from agileml.params.deltas import Delta, RowDelta
 from agileml.params.layout import Layout
 from agileml.params.view import ParamCache
-from agileml.protocol.actions import Action, Compute, Send
+from agileml.protocol.actions import Action, Chunk, Compute, Send
 from agileml.protocol.messages import (
     Adopted,
-    Cover,
     Enter,
     GiveShard,
     Limit,
@@ -31,9 +29,13 @@ from agileml.protocol.messages import (
     TakeShard,
     WorkDone,
 )
-from agileml.roles.chunk_runner import ChunkRunner, Done
-from agileml.roles.worker import Contribution, Position, Worker, usable
+from agileml.roles.chunk_runner import ChunkRunner, WorkResult
+from agileml.roles.remaining import Contribution, Position, reusable
+from agileml.roles.worker import Worker
 from agileml.trainer import initial_model, plan_of
+from agileml.work.covers import Cover
+from agileml.work.plan import WorkPlan
+from agileml.work.ranges import Ranges
 from tests.agileml.toys import Scripted
 
 TRAINER = Scripted(
@@ -42,6 +44,9 @@ TRAINER = Scripted(
 TRAINER.chunk = 2  # type: ignore[attr-defined]
 PLAN = plan_of(TRAINER, TRAINER.shards())
 LAYOUT = Layout.cut(initial_model(TRAINER, 0), 2)
+ALL = Ranges(((0, 2),))
+"""All chunks of a shard in a clock."""
+
 TABLE = Table(1, ("p", "q"), ("", ""), ("w", "w", "v"))
 
 
@@ -56,11 +61,11 @@ class Hand:
 
     def tell(self, *orders: Any) -> list[Action]:  # noqa: ANN401
         for order in orders:
-            self.worker.tell(order)
+            self.worker.receive(order)
         return self._taken()
 
     def finish(self, task: Compute) -> list[Action]:
-        self.worker.done(self.worker.chunk_runner.run(task, lambda: 0.0))
+        self.worker.finish(self.worker.chunk_runner.run(task.work, lambda: 0.0))
         return self._taken()
 
     def work(self, actions: list[Action]) -> list[Action]:
@@ -91,9 +96,13 @@ def begun(**options: Any) -> tuple[Hand, Compute]:  # noqa: ANN401
     assert hand.tell(recover()) == [Send("p", Pull(1, "w", 0, 0)), Send("q", Pull(1, "w", 1, 0))]
     assert hand.tell(snapshot(0, 0)) == []
     (task,) = hand.tell(snapshot(1, 0))
-    assert task == Compute(1, 1, 0, 0, 0, 2)
+    assert task == Compute(Chunk(1, 1, 0, 0, 0, 2))
     assert isinstance(task, Compute)
     return hand, task
+
+
+def positions(hand: Hand) -> dict[int, Position]:
+    return {shard: left.position for shard, left in hand.worker.shards.items()}
 
 
 def pushes(actions: list[Action]) -> list[tuple[str, Push]]:
@@ -103,16 +112,16 @@ def pushes(actions: list[Action]) -> list[tuple[str, Push]]:
 def test_chunk_by_chunk_the_shard_behind_first_and_the_clock_is_sent_whole() -> None:
     hand, task = begun()
     said = hand.work([task])
-    tasks = [(one.clock, one.shard, one.chunk) for one in said if isinstance(one, Compute)]
+    tasks = [(one.work.clock, one.work.shard, one.work.chunk) for one in said if isinstance(one, Compute)]
     assert tasks == [(1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)]
     done = [one.message for one in said if isinstance(one, Send) and isinstance(one.message, WorkDone)]
     assert [(one.clock, one.chunks) for one in done] == [(1, 4)]
     sent = pushes(said)
     assert [(to, push.covers, push.want) for to, push in sent] == [(n, ((0, 0, 2), (1, 0, 2)), 1) for n in "pq"]
     # It waits for version 1, which it has asked for with the push.
-    assert hand.worker.shards == {0: Position(2, 0), 1: Position(2, 0)}
+    assert positions(hand) == {0: Position(2, 0), 1: Position(2, 0)}
     assert hand.tell(snapshot(0, 1)) == []
-    assert hand.tell(snapshot(1, 1)) == [Compute(1, 2, 0, 0, 0, 2)]
+    assert hand.tell(snapshot(1, 1)) == [Compute(Chunk(1, 2, 0, 0, 0, 2))]
 
 
 def test_no_clock_after_the_limit() -> None:
@@ -121,7 +130,7 @@ def test_no_clock_after_the_limit() -> None:
     sent = pushes(hand.work([task]))
     assert [push.want for _, push in sent] == [-1, -1]
     assert hand.tell(snapshot(0, 1), snapshot(1, 1)) == []
-    assert hand.tell(Limit(1, 2)) == [Compute(1, 2, 0, 0, 0, 2)]
+    assert hand.tell(Limit(1, 2)) == [Compute(Chunk(1, 2, 0, 0, 0, 2))]
 
 
 def test_a_shard_changes_hands_between_two_clocks_or_at_once() -> None:
@@ -129,20 +138,20 @@ def test_a_shard_changes_hands_between_two_clocks_or_at_once() -> None:
     # While it computes it hears nothing; the shard at hand is not at the start of a clock then.
     assert hand.tell(GiveShard(1, 0, "v", now=False), GiveShard(1, 1, "u", now=True)) == []
     said = hand.finish(task)
-    assert said == [Send("u", TakeShard(1, 1, 1, 0)), Compute(1, 1, 0, 1, 2, 4)]
-    said = hand.finish(Compute(1, 1, 0, 1, 2, 4))
-    assert said[0] == Send("v", TakeShard(1, 0, 2, 0))
+    assert said == [Send("u", TakeShard(1, 1, 1, ALL)), Compute(Chunk(1, 1, 0, 1, 2, 4))]
+    said = hand.finish(Compute(Chunk(1, 1, 0, 1, 2, 4)))
+    assert said[0] == Send("v", TakeShard(1, 0, 2, ALL))
     assert [push.covers for _, push in pushes(said)] == [((0, 0, 2),)] * 2
     assert hand.worker.idle
 
 
 def test_a_shard_is_taken_up_where_it_was() -> None:
     hand, task = begun()
-    said = hand.tell(TakeShard(1, 2, 1, 1))
+    said = hand.tell(TakeShard(1, 2, 1, Ranges(((1, 2),))))
     assert said == []
     said = hand.work(hand.finish(task))
     assert said[0].message == Adopted("w", 1, 2)  # type: ignore[union-attr]
-    assert [(one.clock, one.shard, one.chunk) for one in said if isinstance(one, Compute)] == [
+    assert [(one.work.clock, one.work.shard, one.work.chunk) for one in said if isinstance(one, Compute)] == [
         (1, 1, 0),
         (1, 0, 1),
         (1, 1, 1),
@@ -163,7 +172,7 @@ def test_a_shard_that_is_not_there_cannot_be_given() -> None:
 def test_a_version_that_contains_the_clock_at_hand_is_refused() -> None:
     hand = Hand()
     hand.tell(recover(), snapshot(0, 1))
-    with pytest.raises(InvalidTransition, match="belongs to clock 1, but version 1 was seen"):
+    with pytest.raises(InvalidTransition, match="belongs to clock 1, but the node has seen version 1"):
         hand.tell(snapshot(1, 1))
 
 
@@ -172,18 +181,18 @@ def test_an_older_version_that_comes_late_is_not_gone_back_to() -> None:
     hand.work([task])
     assert hand.tell(snapshot(0, 1), snapshot(0, 0)) == []
     assert hand.worker.chunk_runner.cache.clocks == [1, 0]
-    assert hand.tell(snapshot(1, 1)) == [Compute(1, 2, 0, 0, 0, 2)]
+    assert hand.tell(snapshot(1, 1)) == [Compute(Chunk(1, 2, 0, 0, 0, 2))]
 
 
 @pytest.mark.parametrize(("slack", "ahead"), [(0, 1), (1, 2), (2, 3)])
 def test_slack_is_how_far_a_worker_runs_ahead(slack: int, ahead: int) -> None:
     hand, task = begun(slack=slack)
-    assert max(one.clock for one in hand.work([task]) if isinstance(one, Compute)) == ahead
+    assert max(one.work.clock for one in hand.work([task]) if isinstance(one, Compute)) == ahead
 
 
 def test_without_a_bound_a_worker_waits_for_nothing() -> None:
     hand, task = begun(slack=None)
-    assert max(one.clock for one in hand.work([task]) if isinstance(one, Compute)) == 9
+    assert max(one.work.clock for one in hand.work([task]) if isinstance(one, Compute)) == 9
 
 
 def test_what_was_done_is_sent_again_and_not_done_again() -> None:
@@ -191,7 +200,7 @@ def test_what_was_done_is_sent_again_and_not_done_again() -> None:
     hand.work([task])
     said = hand.tell(recover(epoch=2))
     assert [(push.epoch, push.covers, push.want) for _, push in pushes(said)] == [(2, ((0, 0, 2), (1, 0, 2)), -1)] * 2
-    assert hand.worker.shards == {0: Position(2, 0), 1: Position(2, 0)}
+    assert positions(hand) == {0: Position(2, 0), 1: Position(2, 0)}
 
 
 def test_work_in_the_middle_of_a_clock_is_kept_too() -> None:
@@ -202,7 +211,7 @@ def test_work_in_the_middle_of_a_clock_is_kept_too() -> None:
     # The chunk at hand is finished first; three chunks are there then, which no one need do again.
     said = hand.finish(following)
     assert [push.covers for _, push in pushes(said)] == [((0, 0, 1), (1, 0, 1))] * 2
-    assert hand.worker.shards == {0: Position(1, 1), 1: Position(1, 1)}
+    assert positions(hand) == {0: Position(1, 1), 1: Position(1, 1)}
 
 
 def test_what_is_stable_is_forgotten_and_no_more_is_kept_than_may_be() -> None:
@@ -227,7 +236,7 @@ def reading(*rows: int) -> tuple[Hand, Compute, list[int]]:
     hand = Hand(trainer=trainer)
     table = Table(1, ("p", "q"), ("", ""), ("w", "v"))
     hand.tell(recover(table=table), rows_of(0, 0), rows_of(1, 0))
-    task = Compute(1, 1, 0, 0, 0, 1)
+    task = Compute(Chunk(1, 1, 0, 0, 0, 1))
     return hand, task, read
 
 
@@ -295,7 +304,7 @@ def test_rows_that_are_missing_bring_the_whole_partition_and_the_chunk_is_done_a
 def test_who_takes_up_a_shard_that_is_new_here_reads_everything_again_at_first() -> None:
     hand, task, read = reading(1, 3, 25)
     hand.work([task])
-    hand.tell(TakeShard(1, 1, 2, 0), rows_of(0, 1, 1, 3))
+    hand.tell(TakeShard(1, 1, 2, Ranges(((0, 2),))), rows_of(0, 1, 1, 3))
     (task,) = hand.tell(rows_of(1, 1, 5))  # type: ignore[assignment]
     assert isinstance(task, Compute)
     read[:] = [2]
@@ -324,7 +333,7 @@ def chunks_of(one: Contribution) -> set[tuple[int, int, int]]:
     return {(shard, one.clock, chunk) for shard, first, last in one.covers for chunk in range(first, last)}
 
 
-def brute_force(plan: Plan, kept: list[Contribution], mine: set[int], clock: int) -> set[int]:
+def brute_force(plan: WorkPlan, kept: list[Contribution], mine: set[int], clock: int) -> set[int]:
     """Which contributions: of all sets of them in which every shard is mine and without a gap, the largest.
 
     Two such sets together are one, so that there is a largest.
@@ -339,7 +348,7 @@ def brute_force(plan: Plan, kept: list[Contribution], mine: set[int], clock: int
     return best
 
 
-def _whole(plan: Plan, chunks: set[tuple[int, int, int]], shard: int, clock: int) -> bool:
+def _whole(plan: WorkPlan, chunks: set[tuple[int, int, int]], shard: int, clock: int) -> bool:
     """Whether what there is of a shard is the first so many chunks after a version."""
     line = [(shard, at, chunk) for at in range(clock + 1, clock + 6) for chunk in range(plan.chunks(shard, at))]
     have = sum(one in chunks for one in line)
@@ -347,9 +356,9 @@ def _whole(plan: Plan, chunks: set[tuple[int, int, int]], shard: int, clock: int
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[Plan, list[Contribution]]:
+def histories(draw: st.DrawFn) -> tuple[WorkPlan, list[Contribution]]:
     """Lines of chunks, cut into contributions of a clock each; some contributions are missing."""
-    plan = Plan((2, 4, 3), 0, 1)
+    plan = WorkPlan((2, 4, 3), 0, 1)
     done = list[Contribution]()
     for clock in range(1, 4):
         pieces = list[Cover]()
@@ -369,9 +378,11 @@ def histories(draw: st.DrawFn) -> tuple[Plan, list[Contribution]]:
 
 
 @given(histories(), st.sets(st.integers(0, 2)), st.integers(0, 2))
-def test_what_is_usable_after_going_back(history: tuple[Plan, list[Contribution]], mine: set[int], clock: int) -> None:
+def test_what_is_usable_after_going_back(
+    history: tuple[WorkPlan, list[Contribution]], mine: set[int], clock: int
+) -> None:
     plan, kept = history
-    found, positions = usable(plan, kept, mine, clock)
+    found, positions = reusable(plan, kept, mine, clock)
     assert {kept.index(one) for one in found} == brute_force(plan, kept, mine, clock)
     have = set[tuple[int, int, int]]().union(*(chunks_of(one) for one in found))
     assert positions.keys() == mine
@@ -381,17 +392,17 @@ def test_what_is_usable_after_going_back(history: tuple[Plan, list[Contribution]
 
 
 def test_one_that_cannot_be_used_breaks_the_lines_of_others() -> None:
-    plan = Plan((2, 2), 0, 1)
+    plan = WorkPlan((2, 2), 0, 1)
     one = Contribution(1, ((0, 0, 2), (1, 0, 2)), {})
     two = Contribution(2, ((0, 0, 2),), {})
-    assert usable(plan, [two, one], {0, 1}, 0) == ([one, two], {0: Position(3, 0), 1: Position(2, 0)})
+    assert reusable(plan, [two, one], {0, 1}, 0) == ([one, two], {0: Position(3, 0), 1: Position(2, 0)})
     # Shard 1 is another's now: what holds it goes, and with it what comes after.
-    assert usable(plan, [one, two], {0}, 0) == ([], {0: Position(1, 0)})
-    assert usable(plan, [one, two], {0}, 1) == ([two], {0: Position(3, 0)})
+    assert reusable(plan, [one, two], {0}, 0) == ([], {0: Position(1, 0)})
+    assert reusable(plan, [one, two], {0}, 1) == ([two], {0: Position(3, 0)})
 
 
 def test_done_is_counted_for_the_clock_it_belongs_to() -> None:
     hand, task = begun()
-    hand.worker.done(Done(task, 0.5, 3.0, 2))
-    tallied = hand.worker._open[1]
-    assert (tallied.covers, tallied.seconds, tallied.loss_sum, tallied.loss_count) == ([(0, 0, 1)], 0.5, 3.0, 2)
+    hand.worker.finish(WorkResult(task.work, 0.5, 3.0, 2))
+    tally = hand.worker._open[1]
+    assert (tally.chunks, tally.seconds, tally.loss_sum, tally.loss_count) == ({0: Ranges(((0, 1),))}, 0.5, 3.0, 2)

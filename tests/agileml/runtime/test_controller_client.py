@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agileml.core.events import Iteration, Lost
-from agileml.policies.report import Clocked
+from agileml.core.events import Iteration, NodeLost
+from agileml.policies.policy import ClockSums
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Warned
 from agileml.runtime import controller_client
@@ -39,7 +39,7 @@ def heard(rendezvous: Rendezvous, provider: ControllerClient, *, until: str) -> 
     for _ in range(1000):
         assert list(provider.listen(0.002)) == []
         for event in mailbox.receive(0.002):
-            if isinstance(event, Envelope) and isinstance(event.message, Lost | Warned):
+            if isinstance(event, Envelope) and isinstance(event.message, NodeLost | Warned):
                 names.append(event.message.node)
         if until in names:
             break
@@ -73,7 +73,7 @@ def test_what_a_controller_was_told_long_ago_need_not_be_said_again(
 
 
 def iteration(clock: int) -> Iteration:
-    return Iteration(clock, 0.1, 1, 1, 0, Clocked(), 0, (f"event {clock}",))
+    return Iteration(clock, 0.1, 1, 1, 0, ClockSums(), 0, (f"event {clock}",))
 
 
 def test_a_controller_is_told_what_was_heard_when_it_comes_and_every_so_often(rendezvous: Rendezvous) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agileml.core.events import Iteration
-from agileml.policies.report import Clocked
+from agileml.policies.policy import ClockSums
 from agileml.runtime import controller_process
 from agileml.runtime.controller_process import Memory
 from agileml.stopping import Observation
@@ -44,7 +44,7 @@ def test_a_torn_last_line_is_ignored(tmp_path: Path, torn: bytes) -> None:
 
 
 def iteration(clock: int) -> Iteration:
-    return Iteration(clock, 0.25, 2, 1, 3, Clocked(4, 0.5, 6, 7, 8, 0.9, 10), 11, ("t1 ready", "t2 lost"))
+    return Iteration(clock, 0.25, 2, 1, 3, ClockSums(4, 0.5, 6, 7, 8, 0.9, 10), 11, ("t1 ready", "t2 lost"))
 
 
 def test_every_unacknowledged_iteration_is_kept(tmp_path: Path) -> None:

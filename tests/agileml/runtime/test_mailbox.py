@@ -12,7 +12,7 @@ import pytest
 
 from agileml.params.deltas import RowDelta
 from agileml.protocol.actions import CONTROLLER
-from agileml.protocol.messages import Entry, Heartbeat, Leave, Part, Push
+from agileml.protocol.messages import Entry, Heartbeat, Leave, PartitionUpdate, Push
 from agileml.runtime.mailbox import PROVIDER, Envelope, Lifeline, Mailbox
 from agileml.runtime.rendezvous import FolderRendezvous, Rendezvous
 from agileml.transport import Connected, Endpoint, Identity, Lost, Rejected, Settings
@@ -81,7 +81,7 @@ def test_both_begin_at_once_and_nothing_is_lost(mailbox: Callable[[str], Mailbox
 def test_arrays_arrive(mailbox: Callable[[str], Mailbox]) -> None:
     one, two = mailbox("t1"), mailbox("t2")
     rows = RowDelta(np.array([1, 3], np.int32), np.arange(4, dtype=np.float32).reshape(2, 2))
-    one.send("t2", Push(1, "t1", 2, ((0, 0, 1),), (Part(5, (Entry(0, 0, [None, rows]),)),), -1))
+    one.send("t2", Push(1, "t1", 2, ((0, 0, 1),), (PartitionUpdate(5, (Entry(0, 0, [None, rows]),)),), -1))
     (push,) = envelopes(heard(one, two, until=letters_came))
     assert isinstance(push, Push)
     nothing, delta = push.parts[0].entries[0].delta
@@ -145,7 +145,7 @@ TIGHT = Settings(max_queued_bytes=1 << 20)
 def large(number: int) -> Push:
     """A envelope of which the queue takes no two."""
     rows = RowDelta(None, np.full(200_000, number, np.float32))
-    return Push(1, "t1", number, (), (Part(0, (Entry(0, 0, [rows]),)),), -1)
+    return Push(1, "t1", number, (), (PartitionUpdate(0, (Entry(0, 0, [rows]),)),), -1)
 
 
 @pytest.mark.parametrize(("sender", "receiver"), [("t1", "t2"), (CONTROLLER, PROVIDER), ("t1", CONTROLLER)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agileml.core.events import Iteration
-from agileml.policies.report import Clocked
+from agileml.policies.policy import ClockSums
 from pricing_data.units import SECOND
 from spotctl.runlog.events import Moment, Stretch
 from spotctl.runlog.timesheet import Timesheet
@@ -13,7 +13,7 @@ SPEED = 60.0
 
 
 def iteration(clock: int, seconds: float, *events: str, chunks: int = 10, redone: int = 0) -> Iteration:
-    return Iteration(clock, seconds, 2, 1, 3, Clocked(chunks), redone, events)
+    return Iteration(clock, seconds, 2, 1, 3, ClockSums(chunks), redone, events)
 
 
 def at(minutes: float) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.core.work import FINGERPRINT_MASK, Coverage, Plan, cover_fingerprint
-from agileml.protocol.messages import Cover
+from agileml.work.covers import FINGERPRINT_MASK, Accepted, Cover, Coverage, cover_fingerprint
+from agileml.work.plan import WorkPlan
 
 PLANS = st.builds(
-    Plan, st.lists(st.integers(0, 20), min_size=1, max_size=4).map(tuple), st.integers(0, 8), st.integers(1, 7)
+    WorkPlan, st.lists(st.integers(0, 20), min_size=1, max_size=4).map(tuple), st.integers(0, 8), st.integers(1, 7)
 )
 COVERS = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(1, 4)).map(lambda c: (c[0], c[1], c[1] + c[2])),
@@ -18,7 +18,7 @@ COVERS = st.lists(
 
 
 @given(PLANS)
-def test_chunks_cut_the_items_of_a_clock_without_gap_or_overlap(plan: Plan) -> None:
+def test_chunks_cut_the_items_of_a_clock_without_gap_or_overlap(plan: WorkPlan) -> None:
     for shard, length in enumerate(plan.lengths):
         for clock in (1, 2, 3):
             low, high = plan.items(shard, clock)
@@ -28,7 +28,7 @@ def test_chunks_cut_the_items_of_a_clock_without_gap_or_overlap(plan: Plan) -> N
 
 
 @given(PLANS)
-def test_batches_go_round_the_whole_shard(plan: Plan) -> None:
+def test_batches_go_round_the_whole_shard(plan: WorkPlan) -> None:
     for shard, length in enumerate(plan.lengths):
         rounds = -(-length // plan.batch) if plan.batch else 1
         seen = [item for clock in range(1, rounds + 1) for item in range(*plan.items(shard, clock))]
@@ -45,6 +45,9 @@ def test_coverage_is_a_set_of_chunks(covers: list[Cover]) -> None:
             coverage.add([cover])
             chunks |= mine
     assert coverage.chunks == len(chunks)
+    assert coverage.complete(Accepted(1, tuple(coverage.covers())))
+    assert not coverage.complete(Accepted(1, (*coverage.covers(), (9, 0, 1))))
+    assert not coverage.complete(Accepted(1, (*coverage.covers()[1:], (9, 0, 99))))
     assert {(shard, chunk) for shard, low, high in coverage.covers() for chunk in range(low, high)} == chunks
 
 
@@ -61,7 +64,8 @@ def test_a_fingerprint_tells_chunks_apart() -> None:
 
 
 def test_the_fingerprint_of_whole_clocks() -> None:
-    plan = Plan((3, 2), 0, 1)
+    plan = WorkPlan((3, 2), 0, 1)
     chunks = [(shard, chunk) for shard, length in enumerate(plan.lengths) for chunk in range(length)]
     expected = sum(cover_fingerprint(clock, (shard, c, c + 1)) for clock in (1, 2) for shard, c in chunks)
-    assert plan.expected_fingerprint([1, 2]) == expected & FINGERPRINT_MASK
+    whole = sum(plan.accept_all(clock).fingerprint for clock in (1, 2))
+    assert whole & FINGERPRINT_MASK == expected & FINGERPRINT_MASK

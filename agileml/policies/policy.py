@@ -1,0 +1,87 @@
+"""The contract of a policy: the controller reports what happened, and the policy answers with proposals.
+
+A policy is an immutable value that performs no action itself. The controller decides what to do with a proposal and
+logs it, so that a run can be replayed without the policy. A new kind of policy adds its reports to `Report`, its
+proposals to `Proposal`, and one case to `Controller._apply`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(slots=True)
+class ClockSums:
+    """What nodes reported about one clock: chunks, seconds of work, bytes sent, and the loss over the sample."""
+
+    chunks: int = 0
+    seconds: float = 0.0
+    pushed: int = 0
+    pulled: int = 0
+    backup: int = 0
+    loss_sum: float = 0.0
+    loss_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodesChanged:
+    """The number of active nodes of each kind; the first report of a job is one of these."""
+
+    reliable: int
+    transient: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockFinished:
+    """A finished clock: its stage, nodes, seconds and sums. `quiet`: nothing moved, failed or joined during it."""
+
+    stage: int
+    reliable: int
+    transient: int
+    seconds: float
+    sums: ClockSums
+    quiet: bool = True
+
+    @property
+    def reliable_share(self) -> float:
+        """Fraction of all traffic that reliable nodes send or receive.
+
+        They serve and work in stage 1, keep backups and work in stage 2, and keep backups in stage 3.
+        """
+        served = self.sums.pushed + self.sums.pulled
+        if not served:
+            return 0.0
+        working = served * self.reliable / max(1, self.reliable + self.transient)
+        through = {1: served, 2: working + self.sums.backup, 3: self.sums.backup}[self.stage]
+        return through / (served + (self.sums.backup if self.stage > 1 else 0))
+
+
+Report = NodesChanged | ClockFinished
+
+
+@dataclass(frozen=True, slots=True)
+class UseStage:
+    """Run in this stage. `reason` is empty unless the policy has just made a decision worth logging."""
+
+    stage: int
+    reason: str = ""
+
+
+Proposal = UseStage
+
+
+class Policy(Protocol):
+    """An immutable policy."""
+
+    def observe(self, report: Report) -> tuple[Policy, tuple[Proposal, ...]]:
+        """The policy that has seen this report, and what it proposes now."""
+        ...
+
+    def record(self) -> list[Any]:
+        """What the policy has learned, as plain JSON, for the controller that takes over after a failure."""
+        ...
+
+    def restored(self, record: list[Any]) -> Policy:
+        """The policy with what a record says, which may have been through JSON."""
+        ...

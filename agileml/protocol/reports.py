@@ -1,0 +1,139 @@
+"""Messages from nodes to the controller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agileml.protocol.partitions import Version
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A node introduces itself, also to a restarted controller: its code, and each (partition, version) it holds."""
+
+    node: str
+    reliable: bool
+    code: str
+    epoch: int = 0
+    stable: int = 0
+    holds: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Code and data are loaded; the node can join the epoch."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The node is alive."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Eviction warning: the node is taken away in `seconds`."""
+
+    node: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The node has its partitions at the version that the epoch starts from."""
+
+    node: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProgress:
+    """A partition has a new version on this node; bytes were sent for it to workers and its backup since the last."""
+
+    node: str
+    epoch: int
+    partition: int
+    clock: int
+    backup: bool
+    pulled_bytes: int = 0
+    backup_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A partition that moved has arrived at this node."""
+
+    node: str
+    epoch: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A shard that moved has arrived at this node."""
+
+    node: str
+    epoch: int
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """The node uses this version of the table."""
+
+    node: str
+    epoch: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """Every peer has answered the node's end-of-life mark."""
+
+    node: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDone:
+    """A node's work in a clock: chunks, seconds, bytes sent, and its part of the loss of the model before the clock."""
+
+    node: str
+    epoch: int
+    clock: int
+    chunks: int
+    seconds: float
+    pushed_bytes: int
+    loss_sum: float
+    loss_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint of this partition is on disk."""
+
+    node: str
+    epoch: int
+    partition: int
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The answer to `Collect`."""
+
+    node: str
+    epoch: int
+    partition: int
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The job cannot continue; `message` says why."""
+
+    node: str
+    message: str

@@ -1,0 +1,87 @@
+"""Covers name chunks of a clock; they say what a contribution brings, what has arrived, and what was accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from agileml.work.ranges import Ranges
+
+Cover = tuple[int, int, int]
+"""Shard, first chunk, one past the last chunk."""
+
+FINGERPRINT_MASK = (1 << 61) - 1
+
+_NONE = Ranges()
+
+
+def covers_of(chunks: Mapping[int, Ranges]) -> tuple[Cover, ...]:
+    """Chunks by shard as covers, in the order of the shards."""
+    return tuple((shard, first, last) for shard, ranges in sorted(chunks.items()) for first, last in ranges.spans)
+
+
+@lru_cache(maxsize=1 << 14)
+def cover_fingerprint(clock: int, cover: Cover) -> int:
+    """Sum over the cover's chunks of a 61-bit hash of (clock, shard, chunk)."""
+    shard, first, last = cover
+    return sum(_mix(clock, shard, chunk) for chunk in range(first, last)) & FINGERPRINT_MASK
+
+
+def _mix(clock: int, shard: int, chunk: int) -> int:
+    word = (clock * 0x9E3779B97F4A7C15 + shard * 0xC2B2AE3D27D4EB4F + chunk * 0x165667B19E3779F9) & (1 << 64) - 1
+    word = (word ^ word >> 31) * 0xBF58476D1CE4E5B9 & (1 << 64) - 1
+    word = (word ^ word >> 27) * 0x94D049BB133111EB & (1 << 64) - 1
+    return (word ^ word >> 30) & FINGERPRINT_MASK
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The chunks whose updates make up a clock: the next version of every partition sums these and no others.
+
+    The controller decides and logs this. With the logged decisions a run can be replayed to the same model.
+    """
+
+    clock: int
+    covers: tuple[Cover, ...]
+
+    @property
+    def chunks(self) -> int:
+        """Number of accepted chunks."""
+        return sum([last - first for _, first, last in self.covers])
+
+    @property
+    def fingerprint(self) -> int:
+        """The sum of the fingerprints of the accepted chunks, modulo 2^61."""
+        return sum(cover_fingerprint(self.clock, cover) for cover in self.covers) & FINGERPRINT_MASK
+
+
+class Coverage:
+    """The chunks of one clock that have arrived."""
+
+    def __init__(self) -> None:
+        self._arrived: dict[int, Ranges] = {}
+        self.chunks = 0
+
+    def clash(self, covers: Iterable[Cover]) -> Cover | None:
+        """The first of these covers with a chunk that has arrived before; None if there is no such cover."""
+        for shard, first, last in covers:
+            if self._arrived.get(shard, _NONE).overlaps(first, last):
+                return shard, first, last
+        return None
+
+    def add(self, covers: Iterable[Cover]) -> None:
+        """Adds covers that do not clash."""
+        for shard, first, last in covers:
+            self._arrived[shard] = self._arrived.get(shard, _NONE) | Ranges.of((first, last))
+            self.chunks += last - first
+
+    def complete(self, accepted: Accepted) -> bool:
+        """Whether every accepted chunk has arrived."""
+        return self.chunks >= accepted.chunks and all(
+            self._arrived.get(shard, _NONE).covers(first, last) for shard, first, last in accepted.covers
+        )
+
+    def covers(self) -> tuple[Cover, ...]:
+        """All chunks that have arrived."""
+        return covers_of(self._arrived)

@@ -1,0 +1,52 @@
+"""The chunks that every clock of a job has.
+
+Chunk boundaries depend on the job and never on the nodes, so that the contribution of a chunk is the same on any node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agileml.work.covers import Accepted
+from agileml.work.ranges import Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPlan:
+    """Shard lengths in items, items of a shard per clock (0: all), and the most items of a chunk."""
+
+    lengths: tuple[int, ...]
+    batch: int
+    chunk_items: int
+
+    def items(self, shard: int, clock: int) -> tuple[int, int]:
+        """The items of a shard that belong to a clock. Batches cycle through the shard; the last may be shorter."""
+        length = self.lengths[shard]
+        if not self.batch or self.batch >= length:
+            return 0, length
+        batches = -(-length // self.batch)
+        low = (clock - 1) % batches * self.batch
+        return low, min(length, low + self.batch)
+
+    def chunks(self, shard: int, clock: int) -> int:
+        """Number of chunks of a shard in a clock: at least one, so that every shard takes part in every clock."""
+        low, high = self.items(shard, clock)
+        return max(1, -(-(high - low) // self.chunk_items))
+
+    def ranges(self, shard: int, clock: int) -> Ranges:
+        """All chunks of a shard in a clock."""
+        return Ranges(((0, self.chunks(shard, clock)),))
+
+    def bounds(self, shard: int, clock: int, chunk: int) -> tuple[int, int]:
+        """The items low..high-1 of a chunk."""
+        low, high = self.items(shard, clock)
+        first = low + chunk * self.chunk_items
+        return first, min(high, first + self.chunk_items)
+
+    def accept_all(self, clock: int) -> Accepted:
+        """The decision that leaves out no chunk.
+
+        It is the only one so far, and known in advance: servers and the controller read it from the plan, and no
+        message carries it. A policy that leaves late work out has the controller decide and send `Accepted` instead.
+        """
+        return Accepted(clock, tuple((shard, 0, self.chunks(shard, clock)) for shard in range(len(self.lengths))))
