@@ -15,14 +15,10 @@ from types import ModuleType
 from typing import cast
 
 from agileml.apps.arguments import build, describe
+from agileml.apps.builtin import BUILT_IN
 from agileml.apps.code import digest_of
 from agileml.errors import AgileMLError, BadArgument, BadTrainer, TrainerFailed, UnknownApp
 from agileml.trainer import Trainer
-
-BUILT_IN = {
-    "mf": "agileml.apps.mf:MatrixFactorization",
-    "mlr": "agileml.apps.mlr:LogisticRegression",
-}
 
 METHODS: dict[str, tuple[str, ...]] = {
     "init": ("rng",),

@@ -56,14 +56,16 @@ def launch(
 
     Example: spotctl launch job.yaml --yes --max-cost 5
     """
-    from spotctl import wiring
     from spotctl.files.job.reader import load
+
+    session: Session = context.obj
+    specs = [load(file) for file in files]
+    # Imported here, so that a refused file costs none of it.
+    from spotctl import wiring
     from spotctl.planning.planner import When, plan_jobs
     from spotctl.run import concurrent_runs, runs
     from spotctl.show import plan_tables
 
-    session: Session = context.obj
-    specs = [load(file) for file in files]
     for spec in specs:
         runs.check_launchable(spec)
     concurrent_runs.check_together(specs)

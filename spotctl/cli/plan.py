@@ -37,17 +37,19 @@ def plan(
 
     Example: spotctl plan job.yaml --explain
     """
-    from pricing_data.units import HOUR, parse_duration, parse_time
-    from spotctl import wiring
     from spotctl.files.job.reader import load
     from spotctl.files.job.spec import check_names
-    from spotctl.planning.planner import When, plan_jobs
-    from spotctl.run import runs
-    from spotctl.show import plan_tables
 
     session: Session = context.obj
     specs = [load(file) for file in files]
     check_names(specs)
+    # Imported here, so that a refused file costs none of it.
+    from pricing_data.units import HOUR, parse_duration, parse_time
+    from spotctl import wiring
+    from spotctl.planning.planner import When, plan_jobs
+    from spotctl.run import runs
+    from spotctl.show import plan_tables
+
     when = When(
         time.time_ns() // 1000,
         runs.market_now(specs, session.settings),

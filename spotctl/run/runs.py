@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 
 from pricing_data.units import format_time, parse_usd
 from spotctl.errors import BadRequest
-from spotctl.files.job.reader import restored
+from spotctl.files.job.reader import restored, written
 from spotctl.files.job.spec import JobSpec, Kind
-from spotctl.files.job.writer import written
 from spotctl.machines.tags import RUN_TAG
 from spotctl.paths import Paths
 from spotctl.run import rendezvous, resume_state
@@ -293,7 +292,7 @@ def begin_market(spec: JobSpec, settings: Settings) -> None:
 
 
 def _dollars(nanos: int) -> str:
-    from spotctl.files.job.units import money_text
+    from spotctl.files.job.forms import money_text
 
     return money_text(nanos)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from agileml.apps import code
+from agileml.apps.builtin import BUILT_IN
 from agileml.apps.mf import MatrixFactorization
-from agileml.apps.registry import BUILT_IN, TrainerSource, arguments_of, parse_arguments
+from agileml.apps.registry import TrainerSource, arguments_of, parse_arguments
 from agileml.errors import AgileMLError, BadArgument, BadTrainer, TrainerFailed, UnknownApp
 from agileml.params.declarations import Declarations
 

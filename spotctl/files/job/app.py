@@ -1,4 +1,4 @@
-"""Whether an app of a job file is there, without running a line of the user's code."""
+"""Finds the trainer that a job file names, without running a line of the user's code."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from agileml.apps.registry import BUILT_IN, TrainerSource
-from agileml.errors import AgileMLError
-from spotctl.files.job.units import meant
+from agileml.apps.builtin import BUILT_IN
+from spotctl.files.job.forms import meant
 
 _ANY = "*"
 
 
 def app_problem(app: str, workdir: Path, has_setup: bool) -> str | None:
-    """Why there can be no such app, or None. What `setup` installs is not there yet, so then nobody can tell."""
+    """Why there is no such app, or None. With `setup`, a module may still be installed later."""
     if app.endswith(".py"):
-        return (
-            None if (workdir / app).is_file() else f"there is no file {app!r} in {workdir}; allowed is one in workdir"
-        )
+        is_there = (workdir / app).is_file()
+        return None if is_there else f"there is no file {app!r} in {workdir}; expected a path relative to workdir"
     module, colon, name = app.partition(":")
     if not colon:
         return None if app in BUILT_IN else _no_built_in(app)
@@ -28,15 +26,16 @@ def app_problem(app: str, workdir: Path, has_setup: bool) -> str | None:
         return _no_class(file, name)
     if has_setup or _is_installed(module):
         return None
-    return (
-        f"{app!r}: there is no module {module} in {workdir}, and none is installed; allowed is module:Class of workdir"
-    )
+    return f"{app!r}: there is no module {module} in {workdir}, nor an installed one; correct the name, or set workdir"
 
 
 def arguments_problem(app: str, arguments: Mapping[str, object]) -> str | None:
-    """Why a built-in app does not take these arguments, or None; other apps are asked when they run."""
+    """Why a built-in app does not take these arguments, or None; other apps check theirs when they run."""
     if app not in BUILT_IN:
         return None
+    from agileml.apps.registry import TrainerSource
+    from agileml.errors import AgileMLError
+
     try:
         TrainerSource(app, arguments).load()
     except AgileMLError as error:
@@ -46,7 +45,7 @@ def arguments_problem(app: str, arguments: Mapping[str, object]) -> str | None:
 
 def _no_built_in(app: str) -> str:
     return (
-        f"{app!r} is no built-in app{meant(app, BUILT_IN)}; allowed are {', '.join(BUILT_IN)}, module:Class or FILE.py"
+        f"{app!r} is not a built-in app{meant(app, BUILT_IN)}; expected {', '.join(BUILT_IN)}, module:Class or FILE.py"
     )
 
 
@@ -71,7 +70,7 @@ def _no_class(file: Path, name: str) -> str | None:
     names = _names_in(tree.body)
     if name in names or _ANY in names:
         return None
-    return f"{file} defines no {name}{meant(name, names)}; allowed is a class or function of that file"
+    return f"{file} defines no {name}{meant(name, names)}; expected a class or function of that file"
 
 
 def _names_in(body: list[ast.stmt]) -> set[str]:

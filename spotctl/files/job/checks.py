@@ -1,145 +1,143 @@
-"""What a job file may not say although each of its parts is well written: that some of them do not fit each other."""
+"""Mistakes that no single key shows: keys that contradict each other, and code that is not there."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from pricing_data.market import is_region_of
 from spotctl.files.job.app import app_problem, arguments_problem
-from spotctl.files.job.errors import Problem, missing
-from spotctl.files.job.parts import ONLY_AGILEML, ONLY_COMMAND, JobFile
-from spotctl.files.job.spec import Kind, Objective, data_variable, output_variable
+from spotctl.files.job.problems import Problem
+from spotctl.files.job.sections import Given, fields_of, missing
+from spotctl.files.job.spec import JobSpec, Kind, Objective, Resources, Stop, Training, data_variable, output_variable
 
 _LOCAL = "local"
+UNSUPPORTED = {
+    "image": Problem(("image",), "cannot be set yet: this version rents no cloud machines; remove it"),
+    "identity": Problem(("identity",), "cannot be set yet: this version rents no cloud machines; remove it"),
+}
+"""Keys that nothing reads until cloud machines can be rented. Logs of earlier versions hold them."""
 
 
-def problems(file: JobFile, workdir: Path) -> list[Problem]:
-    """Everything that does not fit."""
-    return [problem for check in _CHECKS for problem in check(file)] + list(_of_code(file, workdir))
+def problems(spec: JobSpec, given: Given) -> list[Problem]:
+    """Everything that does not fit; `given` is what the file itself says, without defaults."""
+    return [problem for check in _CHECKS for problem in check(spec, given)]
 
 
-def _of_kind(file: JobFile) -> Iterator[Problem]:
-    needed, foreign = (("app", "stop"), ONLY_COMMAND) if file.kind is Kind.AGILEML else (("run",), ONLY_AGILEML)
-    for key in foreign:
-        if getattr(file, key) is not None:
-            yield Problem((key,), f"does not go with kind: {file.kind}; leave it out, or change kind")
-    for key in needed:
-        if getattr(file, key) is None:
-            yield missing(key)
-    if file.stop is not None and not file.stop.model_dump(exclude_none=True):
-        yield Problem(("stop",), "says nothing; allowed are clocks, minutes, loss, converged, or several of them")
+def code_problems(spec: JobSpec) -> list[Problem]:
+    """What is wrong with the job's folder and its trainer, found without running a line of it."""
+    if not spec.workdir.is_dir():
+        return [Problem(("workdir",), f"there is no folder {spec.workdir}; expected a path relative to the job file")]
+    program = spec.program
+    if not isinstance(program, Training):
+        return []
+    if wrong := app_problem(program.app, spec.workdir, spec.setup is not None):
+        return [Problem(("app",), wrong)]
+    if wrong := arguments_problem(program.app, program.args):
+        return [Problem(("args",) if program.args else ("app",), wrong)]
+    return []
 
 
-def _of_objective(file: JobFile) -> Iterator[Problem]:
-    if file.objective is Objective.MIN_COST_SLO and file.deadline is None:
+def _of_stop(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001 - all checks are called alike
+    if isinstance(spec.program, Training) and spec.program.stop == Stop():
+        yield Problem(("stop",), "is empty; expected clocks, minutes, loss, converged, or several of them")
+
+
+def _of_objective(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+    if spec.objective is Objective.MIN_COST_SLO and spec.deadline is None:
         yield Problem(("objective",), "min-cost-slo without a deadline; write deadline: 10h, or objective: min-cost")
-    if file.objective is Objective.MAKESPAN_WITHIN_BUDGET and file.budget is None:
+    if spec.objective is Objective.MAKESPAN_WITHIN_BUDGET and spec.budget is None:
         yield Problem(
             ("objective",),
             "makespan-within-budget without a budget; write budget: 25 USD, or objective: max-throughput",
         )
 
 
-def _of_clouds(file: JobFile) -> Iterator[Problem]:
-    clouds = file.resources.clouds
-    yield from _twice(clouds, ("resources", "clouds"))
+def _of_clouds(spec: JobSpec, given: Given) -> Iterator[Problem]:
+    clouds = spec.resources.clouds
+    yield from _repeated(clouds, ("resources", "clouds"))
     if _LOCAL in clouds and len(set(clouds)) > 1:
-        said = "local stands beside real clouds; allowed are [local], or any of aws, gcp, azure"
-        yield Problem(("resources", "clouds"), said)
-    if file.local is not None and _LOCAL not in clouds:
-        yield Problem(("local",), f"goes with clouds: [local], not [{', '.join(clouds)}]; leave it out")
-    for cloud in file.identity.model_fields_set if file.identity else ():
-        if cloud not in clouds:
-            yield Problem(("identity", cloud), f"is none of resources.clouds; allowed are {', '.join(clouds)}")
+        message = "local cannot be combined with real clouds; expected [local], or any of aws, gcp, azure"
+        yield Problem(("resources", "clouds"), message)
+    if "local" in given and _LOCAL not in clouds:
+        yield Problem(("local",), f"is for clouds: [local], not [{', '.join(clouds)}]; remove it")
 
 
-def _of_regions(file: JobFile) -> Iterator[Problem]:
-    clouds, regions = file.resources.clouds, file.resources.regions
-    if regions is None or _LOCAL in clouds:
+def _of_regions(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+    clouds, regions = spec.resources.clouds, spec.resources.regions
+    if not regions or _LOCAL in clouds:
         return
-    yield from _twice(regions, ("resources", "regions"))
+    yield from _repeated(regions, ("resources", "regions"))
     strange = [i for i, region in enumerate(regions) if not any(is_region_of(cloud, region) for cloud in clouds)]
     for i in strange:
-        said = f"{regions[i]!r} is no region of {' or '.join(clouds)}; allowed are their own"
-        yield Problem(("resources", "regions", i), said)
+        message = f"{regions[i]!r} is not a region of {' or '.join(clouds)}; expected one of theirs"
+        yield Problem(("resources", "regions", i), message)
     if strange:
         return
     for i, cloud in enumerate(clouds):
         if not any(is_region_of(cloud, region) for region in regions):
-            said = f"{cloud} has none of the regions; allowed are clouds with a region there"
-            yield Problem(("resources", "clouds", i), said)
+            yield Problem(("resources", "clouds", i), f"{cloud} has none of the regions; remove it, or add one of its")
 
 
-def _of_machines(file: JobFile) -> Iterator[Problem]:
-    machines, reliable, loc = file.resources.machines, file.resources.reliable, ("resources", "machines")
-    if file.kind is Kind.AGILEML:
+def _of_machines(spec: JobSpec, given: Given) -> Iterator[Problem]:
+    machines, loc = given["resources"].get("machines"), ("resources", "machines")
+    if isinstance(spec.program, Training):
         if machines is None:
-            yield missing(*loc)
-        if reliable is not None and reliable.machines == 0:
-            yield Problem(
-                ("resources", "reliable", "machines"),
-                "0 are none; allowed is a number from 1, because they keep the model when all others are taken",
-            )
-    elif machines is not None and (machines.least, machines.most) != (nodes := file.nodes or 1, nodes):
-        yield Problem(loc, f"{machines} is not its nodes; allowed is {nodes}, or leave it out")
+            yield missing(loc, fields_of(Resources)["machines"])
+        if spec.resources.reliable.machines == 0:
+            message = "is 0; expected at least 1, because reliable machines keep the model when all others are evicted"
+            yield Problem(("resources", "reliable", "machines"), message)
+    elif machines is not None and machines != spec.resources.machines:
+        nodes = spec.program.nodes
+        yield Problem(loc, f"{machines} contradicts nodes: {nodes}; write {nodes}, or leave it out")
     if machines is not None and machines.most == 0:
-        yield Problem(loc, f"{machines} is none at all; allowed is a range such as 4..64")
+        yield Problem(loc, f"{machines} allows no machine; expected a range such as 4..64")
 
 
-def _of_throughputs(file: JobFile) -> Iterator[Problem]:
-    types = file.resources.types
-    if not isinstance(types, list):
-        return
-    yield from _twice(types, ("resources", "types"))
-    for name in file.throughputs or ():
+def _of_throughputs(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+    types = spec.resources.types
+    yield from _repeated(types, ("resources", "types"))
+    for name in spec.throughputs if types else ():
         if not any(fnmatchcase(name, glob) for glob in types):
-            yield Problem(("throughputs", name), f"is none of resources.types; allowed are {', '.join(types)}")
+            yield Problem(("throughputs", name), f"matches none of resources.types: {', '.join(types)}; correct one")
 
 
-def _of_variables(file: JobFile) -> Iterator[Problem]:
-    yield from _twice(file.secrets or [], ("secrets",))
-    for i, name in enumerate(file.secrets or ()):
-        if name in (file.env or {}):
-            yield Problem(("secrets", i), f"{name} stands in env, too; allowed is one of them")
-    yield from _of_names(file, "data", file.data or (), data_variable)
-    if file.kind is Kind.COMMAND:
-        yield from _of_names(file, "outputs", file.outputs or (), output_variable)
+def _of_variables(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+    yield from _repeated(spec.secrets, ("secrets",))
+    for i, name in enumerate(spec.secrets):
+        if name in spec.env:
+            yield Problem(("secrets", i), f"{name} is also in env; keep one of them")
+    yield from _of_names(spec, "data", spec.data, data_variable)
+    if spec.kind is Kind.COMMAND:
+        yield from _of_names(spec, "outputs", spec.outputs, output_variable)
+        return
+    for name in spec.outputs:
+        if name != "model":
+            yield Problem(("outputs", name), "is never written: an agileml job writes model only; remove it")
 
 
-def _of_names(file: JobFile, key: str, names: Iterable[str], variable_of: Callable[[str], str]) -> Iterator[Problem]:
-    """Names that become variables."""
+def _of_names(spec: JobSpec, key: str, names: Iterable[str], variable_of: Callable[[str], str]) -> Iterator[Problem]:
+    """Names that become environment variables."""
     variables: dict[str, str] = {}
     for name in names:
         variable = variable_of(name)
         if variable in variables:
-            yield Problem((key, name), f"is ${variable} like {variables[variable]}; allowed is another name")
-        if variable in {*(file.env or ()), *(file.secrets or ())}:
-            yield Problem((key, name), f"is ${variable}, which env or secrets set; allowed is another name")
+            yield Problem((key, name), f"sets ${variable}, as {variables[variable]} does; choose another name")
+        if variable in {*spec.env, *spec.secrets}:
+            yield Problem((key, name), f"sets ${variable}, as env or secrets do; choose another name")
         variables[variable] = name
 
 
-def _of_code(file: JobFile, workdir: Path) -> Iterator[Problem]:
-    if not workdir.is_dir():
-        yield Problem(("workdir",), f"there is no folder {workdir}; allowed is one that is there, seen from the file")
-    elif file.app is not None:
-        if wrong := app_problem(file.app, workdir, file.setup is not None):
-            yield Problem(("app",), wrong)
-        elif wrong := arguments_problem(file.app, file.args or {}):
-            yield Problem(("args",) if file.args else ("app",), wrong)
-
-
-def _twice(names: list[str], loc: tuple[str, ...]) -> Iterator[Problem]:
+def _repeated(names: Sequence[str], loc: tuple[str, ...]) -> Iterator[Problem]:
     for name, count in Counter(names).items():
         if count > 1:
             again = len(names) - 1 - names[::-1].index(name)
-            yield Problem((*loc, again), f"{name!r} stands there {count} times; allowed is once")
+            yield Problem((*loc, again), f"{name!r} is listed {count} times; keep one")
 
 
-_CHECKS: tuple[Callable[[JobFile], Iterator[Problem]], ...] = (
-    _of_kind,
+_CHECKS: tuple[Callable[[JobSpec, Given], Iterator[Problem]], ...] = (
+    _of_stop,
     _of_objective,
     _of_clouds,
     _of_regions,

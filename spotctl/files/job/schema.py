@@ -1,32 +1,98 @@
-"""The JSON Schema of a job.yaml, by which editors complete and check one."""
+"""The JSON Schema of job files, from which editors complete and check one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from inspect import getdoc
 from typing import Any
 
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
+from spotctl.files.job.forms import Form
+from spotctl.files.job.sections import Entry, Key, ListOf, MapOf, OneOf, entries_of, selected
+from spotctl.files.job.spec import JobSpec, Stop
+from spotctl.files.job.values import Kind, Objective
 
-from spotctl.files.job.parts import JobFile
+Schema = dict[str, Any]
 
 
-def schema() -> dict[str, Any]:
+def schema() -> Schema:
     """The schema, in the dialect of 2020-12."""
+    definitions: dict[str, Schema] = {}
+    root = _section(JobSpec, definitions)
+    choice = selected(JobSpec)
+    assert choice is not None
     return {
-        "$schema": GenerateJsonSchema.schema_dialect,
-        **JobFile.model_json_schema(schema_generator=_Schema),
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$defs": definitions,
+        **root,
         "title": "spotctl job",
+        "allOf": [*(_case(choice, kind) for kind in choice.sections), *_TOGETHER],
     }
 
 
-class _Schema(GenerateJsonSchema):
-    """Pydantic's own, without titles that repeat the key and defaults that are no values."""
+def _section(section: type, definitions: dict[str, Schema]) -> Schema:
+    entries = entries_of(section)
+    found: Schema = {
+        "type": "object",
+        "description": (getdoc(section) or "").partition("\n\n")[0],
+        "properties": {name: _key(options, definitions) for name, options in entries.items()},
+        "additionalProperties": False,
+    }
+    required = [name for name, (one, *_) in entries.items() if one.key.is_needed and one.only_for is None]
+    if required:
+        found["required"] = required
+    return found | ({"minProperties": 1} if section is Stop else {})
 
-    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's own signature
-        return False
 
-    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        return self.generate_inner(schema["schema"])
+def _key(options: tuple[Entry, ...], definitions: dict[str, Schema]) -> Schema:
+    first = options[0]
+    shapes = [_shape(one.key, definitions) for one in options]
+    if not first.key.is_needed or first.only_for is not None:
+        shapes.append({"type": "null"})
+    found = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
+    return {
+        **found,
+        "description": " ".join(one.key.description for one in options),
+        "examples": [example for one in options for example in one.key.examples],
+    }
 
-    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
-        return {**super().dict_schema(schema), "additionalProperties": False}
+
+def _shape(key: Key, definitions: dict[str, Schema]) -> Schema:
+    shape = key.shape
+    if isinstance(shape, Form):
+        return dict(shape.schema)
+    if isinstance(shape, ListOf):
+        least = {} if shape.may_be_empty else {"minItems": 1}
+        return {"type": "array", "items": dict(shape.item.schema), "uniqueItems": True, **least}
+    if isinstance(shape, MapOf):
+        values = {str(shape.name.schema["pattern"]): dict(shape.value.schema)}
+        return {"type": "object", "patternProperties": values, "additionalProperties": False}
+    assert isinstance(shape, type)
+    definitions.setdefault(shape.__name__, {})
+    definitions[shape.__name__] = _section(shape, definitions)
+    return {"$ref": f"#/$defs/{shape.__name__}"}
+
+
+def _case(choice: OneOf, kind: str) -> Schema:
+    """What must and must not stand in a file of a kind."""
+    own = entries_of(choice.sections[kind])
+    others = [name for case, section in choice.sections.items() if case != kind for name in entries_of(section)]
+    needed = [name for name, (entry, *_) in own.items() if entry.key.is_needed]
+    return _where(choice.selector.name, kind, _keys(needed, others))
+
+
+def _where(key: str, value: str, then: Schema) -> Schema:
+    """What holds where a key has a value."""
+    return {"if": {"properties": {key: {"const": value}}, "required": [key]}, "then": then}
+
+
+def _keys(needed: Iterable[str], barred: Iterable[str] = ()) -> Schema:
+    """A mapping in which some keys must stand, and others must not."""
+    said: Mapping[str, Schema] = {name: {"not": {"type": "null"}} for name in needed}
+    return {"required": [*said], "properties": {**said, **{name: {"type": "null"} for name in barred}}}
+
+
+_TOGETHER = (
+    _where("kind", Kind.AGILEML, {"properties": {"resources": _keys(["machines"])}}),
+    _where("objective", Objective.MIN_COST_SLO, _keys(["deadline"])),
+    _where("objective", Objective.MAKESPAN_WITHIN_BUDGET, _keys(["budget"])),
+)

@@ -1,169 +1,297 @@
-"""`JobSpec`: what a job.yaml asks for, as frozen values. `jobspec.file` reads and writes them.
+"""`JobSpec`: a job as a job file describes it, in frozen values. Each key of the file is declared here, and only here.
 
-Spans are microseconds and money is nano-dollars, as in `pricing_data.units`. Paths are absolute: what a file names
-beside itself was found from the file's own folder.
+Paths are absolute: those in the file are relative to its folder. `reader` reads a file, `sections.written` is the way
+back, and `schema` describes the file to editors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta, tzinfo
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
 
-from pricing_data.units import MINUTE, to_datetime, to_micros
+from agileml.apps.builtin import BUILT_IN
+from pricing_data.units import MINUTE
 from spotctl.errors import BadRequest
+from spotctl.files.job import forms
+from spotctl.files.job.forms import AUTO
+from spotctl.files.job.sections import Key, ListOf, MapOf, OneOf, key, needed
+from spotctl.files.job.values import Accelerators, ByClock, Kind, Objective, Range, Within
 
-Number = TypeVar("Number", int, float)
-
-AUTO = "auto"
-"""Left to spotctl to choose."""
-
-
-class Kind(StrEnum):
-    """What is run."""
-
-    AGILEML = "agileml"
-    """A trainer, which uses every machine there is and goes on when one is taken."""
-    COMMAND = "command"
-    """Any program that goes on from its own checkpoint."""
-
-
-class Objective(StrEnum):
-    """What is best; the names are those of Gavel's policies."""
-
-    MIN_COST = "min-cost"
-    MAX_THROUGHPUT = "max-throughput"
-    MIN_COST_SLO = "min-cost-slo"
-    """Needs a deadline."""
-    MAKESPAN_WITHIN_BUDGET = "makespan-within-budget"
-    """Needs a budget."""
-
-
-@dataclass(frozen=True, slots=True)
-class Range(Generic[Number]):
-    """Numbers from `least` to `most`, both included; no `most` means no limit."""
-
-    least: Number
-    most: Number | None = None
-
-    def __contains__(self, value: float) -> bool:
-        return self.least <= value and (self.most is None or value <= self.most)
-
-    def __str__(self) -> str:
-        if self.most == self.least:
-            return f"{self.least}"
-        return f"{self.least}..{'' if self.most is None else self.most}"
-
-
-@dataclass(frozen=True, slots=True)
-class Accelerators:
-    """So many of one model in each machine."""
-
-    model: str
-    count: Range[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What a machine must have; None where it does not matter."""
-
-    vcpus: Range[int] | None = None
-    memory_gib: Range[float] | None = None
-    accelerators: Accelerators | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reliable:
-    """Machines that nobody takes back, held from start to end beside the transient ones; any type if none is named."""
-
-    machines: int
-    type: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """What may be rented. Without `types`, whatever has what is needed; without `regions`, anywhere.
-
-    `types` are names or globs. `machines` counts the transient machines held at one time; a command always has as many
-    as it has nodes.
-    """
-
-    clouds: tuple[str, ...]
-    machines: Range[int]
-    reliable: Reliable
-    types: tuple[str, ...] = ()
-    needs: Needs = Needs()
-    regions: tuple[str, ...] = ()
+__all__ = [
+    "AUTO",
+    "Accelerators",
+    "ByClock",
+    "Checkpoint",
+    "Command",
+    "JobSpec",
+    "Kind",
+    "LocalMarket",
+    "Needs",
+    "Notify",
+    "Objective",
+    "Range",
+    "Reliable",
+    "Resources",
+    "Stop",
+    "Training",
+    "Within",
+    "check_names",
+    "data_variable",
+    "output_variable",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """When a training is done: the first that holds. `span` counts from when it begins; at least one is given."""
+    """When a training ends: as soon as one of these criteria holds."""
 
-    clocks: int | None = None
-    span: int | None = None
-    loss: float | None = None
-    converged: float | None = None
-    """The share by which the loss must still fall."""
+    clocks: int | None = key(forms.CLOCKS, "Stop after this many clocks (passes over the data).", 2000)
+    span: int | None = key(forms.MINUTES, "Stop after this many minutes of training.", 90, name="minutes")
+    loss: float | None = key(forms.FINITE, "Stop when the loss is at most this.", 0.15)
+    converged: float | None = key(
+        forms.TOLERANCE, "Stop when five clocks lower the loss by less than this share.", 0.02
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """An AgileML job. `app` is a built-in's name, `module:Class` or a Python file, both in the job's `workdir`."""
+    """An AgileML trainer."""
 
-    app: str
-    stop: Stop
-    args: Mapping[str, object] = field(default_factory=dict)
+    app: str = needed(
+        forms.APP,
+        f"For agileml: the trainer, built in ({', '.join(BUILT_IN)}) or your own in workdir (module:Class, FILE.py).",
+        "mf",
+        "apps.recsys:Recsys",
+    )
+    stop: Stop = needed(Stop, "For agileml: when the training ends.", {"clocks": 2000}, {"converged": 0.02})
+    args: Mapping[str, object] = key(
+        MapOf(forms.KEYWORD, forms.ARGUMENT), "For agileml: arguments of the trainer.", {"rank": 64}, default={}
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a command keeps its checkpoint, and how often it is asked to; None: as often as evictions make worth it."""
+    """Where a command keeps its checkpoint, and how often it writes one."""
 
-    path: str
-    every: int | None = None
+    path: str = needed(forms.LOCATION, "A folder that outlives every machine.", "s3://bucket/ckpt/")
+    every: int | None = key(
+        forms.EVERY,
+        "Time between checkpoints; auto chooses it from the eviction rate and the measured cost of a checkpoint.",
+        "auto",
+        "15m",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A shell command on each of so many nodes, which start, stop and move together."""
+    """A shell command that runs on each node; all nodes start, stop and move together."""
 
-    run: str
-    nodes: int = 1
-    checkpoint: Checkpoint | None = None
+    run: str = needed(
+        forms.TEXT,
+        "For a command: what the shell runs on each node. SPOTCTL_* variables hold node names, ranks and addresses.",
+        "torchrun train.py --resume",
+    )
+    nodes: int = key(forms.NODES, "For a command: number of nodes; 1 if left out.", 2, default=1)
+    checkpoint: Checkpoint | None = key(
+        Checkpoint, "For a command: where its checkpoint is.", {"path": "s3://bucket/ckpt/", "every": "auto"}
+    )
+
+
+_KIND = Key(
+    "kind",
+    forms.KIND,
+    "agileml: a trainer on a varying number of machines, which loses no update when some are evicted."
+    " command: any program that resumes from its own checkpoint.",
+    ("agileml",),
+    is_needed=True,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
-    """A deadline so long after the launch."""
+class Needs:
+    """What a machine must have, whatever its type."""
 
-    span: int
-
-    def moment(self, now: int, _zone: tzinfo) -> int:
-        """When it is over for a job that is launched now."""
-        return now + self.span
+    vcpus: Range[int] | None = key(forms.VCPU_RANGE, "Number of vCPUs.", "8..")
+    memory_gib: Range[float] | None = key(forms.MEMORY_RANGE, "Memory in GiB.", "16..")
+    accelerators: Accelerators | None = key(forms.ACCELERATORS, "Model and number of accelerators.", "V100:1..")
 
 
 @dataclass(frozen=True, slots=True)
-class ByClock:
-    """A deadline at the next such time of day."""
+class Reliable:
+    """On-demand machines, which are never evicted, held from start to end in addition to the transient ones."""
 
-    hour: int
-    minute: int
+    machines: int = key(
+        forms.MACHINES,
+        "How many; if left out, 1 for agileml, which keeps the model there, and 0 for a command.",
+        1,
+        default=0,
+    )
+    type: str | None = key(forms.TYPE_NAME, "Their type; the cheapest allowed one if left out.", "c6i.large")
 
-    def moment(self, now: int, zone: tzinfo) -> int:
-        """When that is, by the clocks of a time zone, for a job that is launched now."""
-        here = to_datetime(now).astimezone(zone)
-        today = here.replace(hour=self.hour, minute=self.minute, second=0, microsecond=0)
-        # A day is added to the clock's face, not to the moment: days of a change of time have other lengths.
-        return to_micros(today if to_micros(today) > now else today + timedelta(days=1))
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What may be rented."""
+
+    clouds: tuple[str, ...] = needed(
+        ListOf(forms.CLOUD),
+        "Where to rent; local is a market that is replayed on this computer, and free.",
+        ["local"],
+        ["aws", "gcp"],
+    )
+    machines: Range[int] = key(
+        forms.MACHINE_RANGE,
+        "Transient machines at one time. Required for agileml; a command always has as many as it has nodes.",
+        "4..64",
+    )
+    reliable: Reliable = key(
+        Reliable, "On-demand machines in addition to the transient ones.", {"machines": 1}, default=Reliable(0)
+    )
+    types: tuple[str, ...] = key(
+        ListOf(forms.TYPE_GLOB),
+        "Machine types by name or glob; any if left out.",
+        ["c6i.2xlarge", "n2-standard-8"],
+        default=(),
+    )
+    needs: Needs = key(
+        Needs,
+        "Instead of names: what a machine must have.",
+        {"vcpus": "8..", "memory_gib": "16.."},
+        name="types",
+        default=Needs(),
+    )
+    regions: tuple[str, ...] = key(
+        ListOf(forms.REGION), "Regions to rent in; all if left out.", ["us-east-1", "us-central1"], default=()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Where to report how a run ended."""
+
+    webhook: str | None = key(forms.WEBHOOK, "Address that gets a POST request.", "https://example.com/hook")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalMarket:
+    """How the market on this computer is replayed; only with clouds: [local]."""
+
+    speed: float = key(forms.SPEED, "Seconds of market time in one second; 600 if left out.", 600, default=600.0)
+    seed: int = key(forms.SEED, "Random seed of evictions without a warning; 0 if left out.", 0, default=0)
+    start: int | None = key(forms.MOMENT, "Where in the price history the replay begins.", "2026-01-25T06:00:00Z")
+    warning: int = key(
+        forms.SPAN, "Market time between eviction warning and eviction; 2m if left out.", "2m", default=2 * MINUTE
+    )
+    unwarned: float = key(
+        forms.SHARE, "Share of evictions that come without a warning; 0.2 if left out.", 0.2, default=0.2
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A job for spotctl: what to run, on which machines, by when and for how much."""
+
+    name: str = needed(forms.JOB_NAME, "The job's name; a job has one run at a time.", "nightly-recsys")
+    program: Training | Command = needed(OneOf(_KIND, {Kind.AGILEML: Training, Kind.COMMAND: Command}), "")
+    resources: Resources = needed(
+        Resources, "What may be rented, and where.", {"clouds": ["local"], "machines": "4..64"}
+    )
+    workdir: Path = key(
+        forms.FOLDER,
+        "Folder of the job's code, relative to this file; the file's own folder if left out.",
+        ".",
+        default=Path(),
+    )
+    setup: str | None = key(forms.TEXT, "Shell command that prepares each machine.", "pip install -r requirements.txt")
+    env: Mapping[str, str] = key(
+        MapOf(forms.VARIABLE, forms.VARIABLE_VALUE),
+        "Environment variables. Values are taken as written: no, 1.0 and 0x10 stay these texts.",
+        {"LOG_LEVEL": "info"},
+        default={},
+    )
+    secrets: tuple[str, ...] = key(
+        ListOf(forms.VARIABLE, may_be_empty=True),
+        "Names of environment variables whose values are read at launch and never stored.",
+        ["HF_TOKEN"],
+        default=(),
+        is_secret=True,
+    )
+    data: Mapping[str, str] = key(
+        MapOf(forms.PART_NAME, forms.LOCATION),
+        "Data to copy near the machines, by name; $DATA_NAME holds the path.",
+        {"ratings": "s3://bucket/ratings/"},
+        default={},
+    )
+    outputs: Mapping[str, str] = key(
+        MapOf(forms.PART_NAME, forms.LOCATION),
+        "Where results are written. agileml writes `model`, to a local folder if left out; a command finds each path in"
+        " $OUTPUT_NAME.",
+        {"model": "s3://bucket/models/"},
+        default={},
+    )
+    objective: Objective = key(
+        forms.OBJECTIVE,
+        "What to optimize; min-cost-slo needs a deadline and makespan-within-budget a budget. min-cost if left out.",
+        "min-cost",
+        default=Objective.MIN_COST,
+    )
+    deadline: Within | ByClock | None = key(
+        forms.DEADLINE,
+        "Latest finish: a time after launch (10h), or the next such time of day (22:00) in the time zone of the"
+        " computer that launches the job. On the local market, market time counts.",
+        "10h",
+        "22:00",
+    )
+    hours: int | None = key(
+        forms.SPAN,
+        "How long the job keeps all its machines busy without evictions, if throughputs and stop do not tell.",
+        "8h",
+    )
+    budget: int | None = key(forms.MONEY, "Spending stops before it exceeds this.", "25 USD")
+    throughputs: Mapping[str, float] = key(
+        MapOf(forms.TYPE_NAME, forms.POSITIVE),
+        "Measured work per hour of one machine, by type.",
+        {"c6i.2xlarge": 410},
+        default={},
+    )
+    tags: Mapping[str, str] = key(
+        MapOf(forms.TAG_NAME, forms.TAG_VALUE),
+        "Labels by which `spotctl report cost` groups costs.",
+        {"team": "search"},
+        default={},
+    )
+    strategy: str = key(
+        forms.STRATEGY, "How machines are chosen, bid for and returned.", "auto", "price-capacity", default=AUTO
+    )
+    notify: Notify = key(
+        Notify, "Where to report how a run ended.", {"webhook": "https://example.com/hook"}, default=Notify()
+    )
+    local: LocalMarket = key(
+        LocalMarket,
+        "How the market on this computer is replayed.",
+        {"speed": 600, "seed": 0},
+        default=LocalMarket(),
+    )
+
+    @property
+    def kind(self) -> Kind:
+        """What the program is."""
+        return Kind.AGILEML if isinstance(self.program, Training) else Kind.COMMAND
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the job runs on the local market only."""
+        return self.resources.clouds == ("local",)
+
+    @property
+    def webhook(self) -> str | None:
+        """The address that is told how a run ended."""
+        return self.notify.webhook
 
 
 def data_variable(name: str) -> str:
-    """The environment variable that says where data of this name lies.
+    """The environment variable that holds the path of data of this name.
 
     >>> data_variable("ratings")
     'DATA_RATINGS'
@@ -172,77 +300,12 @@ def data_variable(name: str) -> str:
 
 
 def output_variable(name: str) -> str:
-    """The environment variable that says where a program leaves its output of this name.
+    """The environment variable that holds the path of a program's output of this name.
 
     >>> output_variable("best-model")
     'OUTPUT_BEST_MODEL'
     """
     return f"OUTPUT_{name.upper().replace('-', '_')}"
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """What a machine boots. No `ami`: the newest plain one; no `container`: the job runs on the machine itself."""
-
-    ami: str | None = None
-    container: str | None = None
-    disk_gib: int = 100
-
-
-@dataclass(frozen=True, slots=True)
-class LocalMarket:
-    """How the market on this computer is replayed. `speed` is market time over time on the clock.
-
-    `start` is the moment of the history at which it begins (None: the provider's own); `warning` is how long in market
-    time a machine is warned, except for a share of `unwarned` evictions; `seed` decides which.
-    """
-
-    speed: float = 600.0
-    seed: int = 0
-    start: int | None = None
-    warning: int = 2 * MINUTE
-    unwarned: float = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class JobSpec:
-    """A job, complete and consistent. `secrets` are names only; their values are nobody's to write down."""
-
-    name: str
-    program: Training | Command
-    resources: Resources
-    workdir: Path
-    setup: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    secrets: tuple[str, ...] = ()
-    data: Mapping[str, str] = field(default_factory=dict)
-    outputs: Mapping[str, str] = field(default_factory=dict)
-    image: Image = Image()
-    identity: Mapping[str, str] = field(default_factory=dict)
-    """By cloud: an instance profile, a service account, a managed identity."""
-    objective: Objective = Objective.MIN_COST
-    deadline: Within | ByClock | None = None
-    hours: int | None = None
-    """How long all its machines take undisturbed, where nothing else says."""
-    budget: int | None = None
-    """Hard: spending ends before it is passed."""
-    throughputs: Mapping[str, float] = field(default_factory=dict)
-    """Work per hour of a machine, by type, where it was measured."""
-    tags: Mapping[str, str] = field(default_factory=dict)
-    """By which costs are grouped."""
-    strategy: str = AUTO
-    webhook: str | None = None
-    local: LocalMarket = LocalMarket()
-
-    @property
-    def kind(self) -> Kind:
-        """Which of the two it is."""
-        return Kind.AGILEML if isinstance(self.program, Training) else Kind.COMMAND
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it runs on the market of this computer alone."""
-        return self.resources.clouds == ("local",)
 
 
 def check_names(specs: Sequence[JobSpec]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from spotctl.files.job.reader import written
 from spotctl.files.job.spec import JobSpec
-from spotctl.files.job.writer import written
 from spotctl.ledger.read import events_of, stored
 from spotctl.planning.learning.estimate import RUNS, learn
 from spotctl.planning.learning.inform import most_machines

@@ -21,8 +21,8 @@ from pricing_data.library import Library, Selection
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.files.job import reader
+from spotctl.files.job.reader import written
 from spotctl.files.job.spec import JobSpec, Training
-from spotctl.files.job.writer import written
 from spotctl.machines.base import Machine, Payload
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed, Warnings

@@ -19,8 +19,8 @@ import pytest
 
 from pricing_data.units import HOUR, SECOND
 from spotctl.config import load
+from spotctl.files.job.reader import written
 from spotctl.files.job.spec import JobSpec
-from spotctl.files.job.writer import written
 from spotctl.machines.base import NotPermitted
 from spotctl.machines.local import LocalProvider
 from spotctl.nightly.hours import Hours, Night, clocks_of_this_computer

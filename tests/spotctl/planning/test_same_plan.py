@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from pricing_data.units import parse_time
 from spotctl.config import Settings
-from spotctl.files.job.reader import loads
-from spotctl.files.job.writer import written
+from spotctl.files.job.reader import loads, written
 from spotctl.run.runs import plan_of_run
 from spotctl.runlog.events import RunBegan
 from tests.spotctl.cli import spotctl

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR
 from spotctl.errors import BadRequest
-from spotctl.files.job.reader import loads
-from spotctl.files.job.writer import written
+from spotctl.files.job.reader import loads, written
 from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, Kind, Row, Use
 from spotctl.reports.answers import as_csv, as_json, as_markdown
 from spotctl.reports.cost import By, figures, groups, parse_by, report

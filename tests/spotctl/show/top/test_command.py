@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.files.job.reader import load
-from spotctl.files.job.writer import written
+from spotctl.files.job.reader import load, written
 from spotctl.machines.local import LocalProvider, LocalSettings
 from spotctl.machines.replayed import Replayed
 from spotctl.runlog import events as ev

@@ -1,0 +1,290 @@
+"""Sections of a job file: from one declaration of each key follow reading, writing, errors and the JSON Schema.
+
+A section is a frozen dataclass whose fields are declared with `key` or `needed`. Each key has a shape: a form, a list
+or mapping of forms, another section, or one of several sections whose keys stand in the section itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar, cast
+
+from spotctl.files.job.forms import Form, meant
+from spotctl.files.job.problems import Problem, shown
+
+T = TypeVar("T")
+Loc = tuple[int | str, ...]
+Given = dict[str, Any]
+"""The values that a section gives, by field; a section's own are nested."""
+
+
+@dataclass(frozen=True, eq=False)
+class ListOf:
+    """A list without repetitions."""
+
+    item: Form
+    may_be_empty: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class MapOf:
+    """A mapping whose names have a form, too."""
+
+    name: Form
+    value: Form
+
+
+@dataclass(frozen=True, eq=False)
+class OneOf:
+    """The keys of the section that another key selects; those of the other sections are refused."""
+
+    selector: Key
+    sections: Mapping[str, type]
+
+
+@dataclass(frozen=True, eq=False)
+class Key:
+    """A key with the description and the examples that editors and errors show."""
+
+    name: str
+    shape: Form | ListOf | MapOf | OneOf | type
+    description: str
+    examples: tuple[object, ...]
+    is_needed: bool = False
+    is_secret: bool = False
+    """Whether an error must not show the value."""
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A key as it may stand in a section; `only_for` is the selected section that it belongs to."""
+
+    field: str
+    key: Key
+    only_for: str | None = None
+
+
+def key(
+    shape: Form | ListOf | MapOf | type,
+    description: str,
+    *examples: object,
+    name: str = "",
+    default: object = None,
+    is_secret: bool = False,
+) -> Any:  # noqa: ANN401 - stands for a field of any type
+    """Declares a key that may be left out or be empty."""
+    metadata = {"key": Key(name, shape, description, examples, is_secret=is_secret)}
+    if default == {}:
+        return dataclasses.field(default_factory=dict, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def needed(shape: Form | ListOf | OneOf | type, description: str, *examples: object) -> Any:  # noqa: ANN401
+    """Declares a key that every file must have."""
+    return dataclasses.field(metadata={"key": Key("", shape, description, examples, is_needed=True)})
+
+
+@cache
+def fields_of(section: type) -> Mapping[str, Key]:
+    """The declared keys by field."""
+    return {
+        field.name: dataclasses.replace(declared, name=declared.name or field.name)
+        for field in dataclasses.fields(section)
+        if (declared := field.metadata.get("key"))
+    }
+
+
+@cache
+def entries_of(section: type) -> Mapping[str, tuple[Entry, ...]]:
+    """By their names, the keys that may stand in a section. One name may have two shapes: a list or a section."""
+    found: dict[str, tuple[Entry, ...]] = {}
+    for entry in _entries(section):
+        found[entry.key.name] = (*found.get(entry.key.name, ()), entry)
+    return found
+
+
+def _entries(section: type) -> Iterator[Entry]:
+    for field, declared in fields_of(section).items():
+        shape = declared.shape
+        if not isinstance(shape, OneOf):
+            yield Entry(field, declared)
+            continue
+        yield Entry(shape.selector.name, shape.selector)
+        for case, part in shape.sections.items():
+            yield from (Entry(name, inner, case) for name, inner in fields_of(part).items())
+
+
+def selected(section: type) -> OneOf | None:
+    """The section's choice among sections, if it has one."""
+    shapes = (declared.shape for declared in fields_of(section).values())
+    return next((shape for shape in shapes if isinstance(shape, OneOf)), None)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """Reads sections and collects everything that is wrong with them."""
+
+    def __init__(self, root: type) -> None:
+        self.root = root
+        self.problems: list[Problem] = []
+
+    def section(self, section: type, written: object, loc: Loc = ()) -> Given:
+        """What a section gives."""
+        if not isinstance(written, dict):
+            self._refuse_shape(loc, written, "a mapping")
+            return {}
+        self.problems += [
+            Problem((*loc, name), self._unknown(loc, section, name))
+            for name in written
+            if name not in entries_of(section)
+        ]
+        given: Given = {}
+        for name, entries in entries_of(section).items():
+            value = written.get(name)
+            entry = _fitting(entries, value)
+            if name in written and (value is not None or entry.key.is_needed):
+                self._read(entry, value, (*loc, name), given)
+            elif entry.key.is_needed and entry.only_for is None:
+                self.problems.append(missing((*loc, name), entry.key))
+        choice = selected(section)
+        if choice is not None and (case := given.get(choice.selector.name)) is not None:
+            self._check_case(section, choice.selector.name, case, written)
+        return given
+
+    def _check_case(self, section: type, selector: str, case: str, written: Mapping[str, object]) -> None:
+        for name, (entry, *_) in entries_of(section).items():
+            if entry.only_for not in (None, case) and written.get(name) is not None:
+                message = f"is not allowed with {selector}: {case}; remove it, or change {selector}"
+                self.problems.append(Problem((name,), message))
+            if entry.only_for == case and entry.key.is_needed and name not in written:
+                self.problems.append(missing((name,), entry.key))
+
+    def _read(self, entry: Entry, value: object, loc: Loc, given: Given) -> None:
+        shape, before = entry.key.shape, len(self.problems)
+        found: object
+        if isinstance(shape, Form):
+            found = self._form(shape, value, loc)
+        elif isinstance(shape, ListOf):
+            found = self._list(shape, entry.key, value, loc)
+        elif isinstance(shape, MapOf):
+            found = self._mapping(shape, entry.key, value, loc)
+        elif isinstance(value, dict):
+            found = self.section(cast("type", shape), value, loc)
+        else:
+            self._refuse_shape(loc, value, "a mapping", entry.key)
+        if len(self.problems) == before:
+            given[entry.field] = found
+
+    def _form(self, form: Form, value: object, loc: Loc, *, is_secret: bool = False) -> object:
+        try:
+            if value is None and not form.may_be_empty:
+                raise ValueError("is empty")
+            return form.read(value)
+        except ValueError as error:
+            wrong, found = str(error), "this entry" if is_secret else shown(value)
+            if "{found}" in wrong:
+                wrong = wrong.replace("{found}", found)
+            elif value is not None:
+                wrong = f"{found} {wrong}"
+            self.problems.append(Problem(loc, f"{wrong}; expected {form.expected}"))
+            return None
+
+    def _list(self, shape: ListOf, declared: Key, value: object, loc: Loc) -> tuple[object, ...]:
+        if not isinstance(value, list) or not (value or shape.may_be_empty):
+            self._refuse_shape(loc, value, "a list", declared)
+            return ()
+        items = enumerate(value)
+        return tuple(self._form(shape.item, item, (*loc, i), is_secret=declared.is_secret) for i, item in items)
+
+    def _mapping(self, shape: MapOf, declared: Key, value: object, loc: Loc) -> dict[object, object]:
+        if not isinstance(value, dict):
+            self._refuse_shape(loc, value, "a mapping", declared)
+            return {}
+        return {
+            self._form(shape.name, name, (*loc, name)): self._form(shape.value, one, (*loc, name))
+            for name, one in value.items()
+        }
+
+    def _refuse_shape(self, loc: Loc, value: object, wanted: str, declared: Key | None = None) -> None:
+        is_empty = value is None or value == []
+        found = "" if declared is not None and declared.is_secret else f", found {shown(value)}"
+        said = "is empty" if is_empty else f"expected {wanted}{found}"
+        cure = "keys with values (spotctl init writes a starter file)" if declared is None else example(declared)
+        self.problems.append(Problem(loc, f"{said}; write {cure}"))
+
+    def _unknown(self, loc: Loc, section: type, name: object) -> str:
+        known, given = list(entries_of(section)), str(name)
+        if loc:
+            moved = " (it belongs at the top level)" if given in entries_of(self.root) else ""
+            return f"unknown key{meant(given, known) or moved}; expected one of {', '.join(known)}"
+        if hint := meant(given, known):
+            return f"unknown key{hint}; spotctl schema lists all keys"
+        home = next((entry.key.name for entry in _entries(section) if given in _keys_below(entry.key)), None)
+        return f"unknown key at the top level; expected {f'{home}.{given}' if home else 'one of ' + ', '.join(known)}"
+
+
+def _fitting(entries: tuple[Entry, ...], value: object) -> Entry:
+    if len(entries) == 1:
+        return entries[0]
+    return next(entry for entry in entries if isinstance(entry.key.shape, type) == isinstance(value, dict))
+
+
+def _keys_below(declared: Key) -> Mapping[str, object]:
+    return entries_of(declared.shape) if isinstance(declared.shape, type) else {}
+
+
+def missing(loc: Loc, declared: Key) -> Problem:
+    """A key that must be there and is not."""
+    return Problem(loc, f"is missing; write {example(declared)}", is_missing=True)
+
+
+def example(declared: Key) -> str:
+    """The key as it may be written."""
+    import yaml
+
+    content = {declared.name: declared.examples[0]}
+    flow: str = yaml.safe_dump(content, default_flow_style=True, sort_keys=False, width=1000)
+    return flow.strip()[1:-1]
+
+
+# -- building and writing ----------------------------------------------------------------------------------------------
+
+
+def build(section: type[T], given: Given) -> T:
+    """The section with given values, and its defaults for the others."""
+    values: Given = {}
+    for field, declared in fields_of(cast("type", section)).items():
+        shape = declared.shape
+        if isinstance(shape, OneOf):
+            values[field] = build(shape.sections[given[shape.selector.name]], given)
+        elif field in given:
+            values[field] = build(shape, given[field]) if isinstance(shape, type) else given[field]
+    return section(**values)
+
+
+def written(part: object) -> dict[str, Any]:
+    """A section as a file would say it, in values that JSON can hold: without what is empty, but with 0 and false."""
+    found: dict[str, Any] = {}
+    for field, declared in fields_of(cast("type", type(part))).items():
+        value, shape = getattr(part, field), declared.shape
+        if isinstance(shape, OneOf):
+            case = next(case for case, section in shape.sections.items() if isinstance(value, section))
+            found |= {shape.selector.name: str(case), **written(value)}
+        elif value is not None and (text := _written(shape, value)) not in ({}, []):
+            found[declared.name] = text
+    return found
+
+
+def _written(shape: Form | ListOf | MapOf | type, value: Any) -> object:  # noqa: ANN401 - as declared
+    if isinstance(shape, Form):
+        return shape.write(value)
+    if isinstance(shape, ListOf):
+        return [shape.item.write(item) for item in value]
+    if isinstance(shape, MapOf):
+        return {name: shape.value.write(one) for name, one in value.items()}
+    return written(value)

@@ -1,0 +1,85 @@
+"""The values of a job file that are more than a number or a text.
+
+Spans are microseconds and money is nano-dollars, as in `pricing_data.units`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta, tzinfo
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from pricing_data.units import to_datetime, to_micros
+
+Number = TypeVar("Number", int, float)
+
+
+class Kind(StrEnum):
+    """What a job runs."""
+
+    AGILEML = "agileml"
+    """A trainer, which uses every machine there is and keeps going when one is evicted."""
+    COMMAND = "command"
+    """Any program that resumes from its own checkpoint."""
+
+
+class Objective(StrEnum):
+    """What a plan optimizes; the names are those of Gavel's policies."""
+
+    MIN_COST = "min-cost"
+    MAX_THROUGHPUT = "max-throughput"
+    MIN_COST_SLO = "min-cost-slo"
+    """Needs a deadline."""
+    MAKESPAN_WITHIN_BUDGET = "makespan-within-budget"
+    """Needs a budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range(Generic[Number]):
+    """Numbers from `least` to `most`, both included; no upper limit if `most` is None."""
+
+    least: Number
+    most: Number | None = None
+
+    def __contains__(self, value: float) -> bool:
+        return self.least <= value and (self.most is None or value <= self.most)
+
+    def __str__(self) -> str:
+        if self.most == self.least:
+            return f"{self.least}"
+        return f"{self.least}..{'' if self.most is None else self.most}"
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerators:
+    """How many accelerators of one model each machine has."""
+
+    model: str
+    count: Range[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A deadline some time after the launch."""
+
+    span: int
+
+    def moment(self, now: int, _zone: tzinfo) -> int:
+        """The deadline of a job that is launched now."""
+        return now + self.span
+
+
+@dataclass(frozen=True, slots=True)
+class ByClock:
+    """A deadline at the next such time of day."""
+
+    hour: int
+    minute: int
+
+    def moment(self, now: int, zone: tzinfo) -> int:
+        """The deadline, read in a time zone, of a job that is launched now."""
+        here = to_datetime(now).astimezone(zone)
+        today = here.replace(hour=self.hour, minute=self.minute, second=0, microsecond=0)
+        # A day is added to the wall clock, not to the moment: days with a daylight-saving change have other lengths.
+        return to_micros(today if to_micros(today) > now else today + timedelta(days=1))
