@@ -58,7 +58,7 @@ def cost(
     from spotctl.errors import BadRequest
     from spotctl.reports import tables
     from spotctl.reports.cost import parse_by
-    from spotctl.reports.gather import gathered, write
+    from spotctl.reports.gather import gather, write
 
     session: Session = context.obj
     now = time.time_ns() // 1000
@@ -67,9 +67,9 @@ def cost(
     if wanted is Format.HTML and out is None and sys.stdout.isatty():
         raise BadRequest("--format html writes a page: pass --out costs.html")
     start = start_of(since, now) if since else None
-    report = gathered(session.settings, job or (), start, groups, now)
+    report = gather(session.settings, job or (), start, groups, now)
     if wanted is Format.TABLE and out is None:
-        session.out.print(tables.shown(report, session.out.width))
+        session.out.print(tables.terminal_report(report, session.out.width))
         return
     text = _formatted(report, wanted)
     if out is None:
@@ -86,7 +86,7 @@ def _formatted(report: Report, wanted: Format) -> str:
 
     match wanted:
         case Format.TABLE:
-            return tables.plain(report)
+            return tables.plain_text(report)
         case Format.JSON:
             return json.dumps(answers.as_json(report), indent=2, allow_nan=False) + "\n"
         case Format.CSV:
@@ -135,13 +135,13 @@ def reconcile(
     from spotctl.reports.bills import views
     from spotctl.reports.bills.accepted import corrections
     from spotctl.reports.bills.read import read_bill
-    from spotctl.reports.bills.reconcile import reconciled
+    from spotctl.reports.bills.reconcile import reconcile as compare
 
     session: Session = context.obj
     share = _share(tolerance)
     found = read_bill(bill, provider or "")
     rows = [row for one in read(session.settings) for row in one.ledger.rows]
-    agreement = reconciled(rows, found, share)
+    agreement = compare(rows, found, share)
     if json_:
         session.answer_json(views.as_json(agreement))
     else:

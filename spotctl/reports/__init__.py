@@ -1,5 +1,5 @@
-"""Reports on what runs cost: for people, for programs, and beside the providers' own bills."""
+"""Reports on what runs cost, and the comparison with providers' bills."""
 
-from spotctl.reports.notes import Summary, summary
+from spotctl.reports.cost_summary import CostSummary, cost_summary
 
-__all__ = ["Summary", "summary"]
+__all__ = ["CostSummary", "cost_summary"]

@@ -1,9 +1,10 @@
-"""What runs cost: sums over the rows of the ledger, as a whole and by any grouping, exact until they are shown."""
+"""What runs cost: sums over ledger rows, in total and by any grouping. Amounts are rounded only when shown."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 
@@ -14,16 +15,16 @@ from spotctl.ledger.rows import Kind, Row, Use
 from spotctl.reports.run_timeline import Eviction, RunTimeline
 
 WAITING = frozenset({Use.STARTING, Use.LOADING, Use.IDLE})
-"""What is paid though nothing is worked: machines start, load, and are there before others or after the end."""
+"""Paid time without work: machines that start, load, or idle before others are ready or after the end."""
 
-BESIDE = frozenset({Kind.DISK, Kind.ADDRESS, Kind.EGRESS})
-"""What is charged beside the time of machines."""
+NOT_MACHINE_TIME = frozenset({Kind.DISK, Kind.ADDRESS, Kind.EGRESS})
+"""Charges for anything but the time of machines."""
 
 UNTAGGED = "untagged"
 
 
 class By(Enum):
-    """What costs are grouped by."""
+    """A property by which costs are grouped."""
 
     JOB = "job"
     RUN = "run"
@@ -36,7 +37,7 @@ class By(Enum):
 
 
 _WHOLE_RUNS = frozenset({By.JOB, By.RUN, By.TAG})
-"""Groupings that leave a run in one piece, so that its work belongs to one group."""
+"""Groupings that never split a run, so that its work belongs to one group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,45 +48,45 @@ class Figures:
     on_demand: int
     free: int
     uses: Mapping[Use, int]
-    besides: int
-    """Of the total: disks, addresses and traffic."""
+    other_charges: int
+    """Part of the total: disks, addresses and traffic."""
     unsettled: int
-    """Of the total: what belongs to machines that still run."""
+    """Part of the total: amounts of machines that are still running, which may change."""
     machine_micros: int
     evictions: int
     runs: int
-    going_on: int
+    running: int
     work: int | None
 
     @property
     def lost_work(self) -> int:
-        """Paid for work that an eviction undid."""
+        """Paid for work that was lost in evictions and redone."""
         return self.uses.get(Use.REDONE, 0)
 
     @property
     def waiting(self) -> int:
-        """Paid for machines that did not work."""
+        """Paid for time in which machines did not work."""
         return sum(self.uses.get(use, 0) for use in WAITING)
 
     @property
     def saved(self) -> int:
-        """What on-demand machines would have cost more."""
+        """The on-demand cost of the same work minus the total; negative if more was paid."""
         return self.on_demand - self.total
 
     @property
     def saved_pct(self) -> float | None:
-        """The same in percent of on-demand; None where nothing was used."""
+        """`saved` in percent of the on-demand cost; None if nothing was used."""
         return round(100 * self.saved / self.on_demand, 4) if self.on_demand else None
 
     @property
     def usd_per_work(self) -> float | None:
-        """Dollars per unit of work; None where there is none."""
+        """Dollars per unit of work; None if the work is unknown or zero."""
         return usd(self.total) / self.work if self.work else None
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The figures of what shares the values of a grouping."""
+    """The figures of all rows with the same values of the grouping."""
 
     key: Mapping[By, str]
     figures: Figures
@@ -95,103 +96,113 @@ class Group:
 class RunCost:
     """A run with its figures."""
 
-    story: RunTimeline
+    timeline: RunTimeline
     figures: Figures
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was asked for: the whole, its groups, and what it rests on."""
+    """A cost report: the total, its groups, and the rows and runs behind them."""
 
     whole: Figures
     by: tuple[By, ...]
     groups: tuple[Group, ...]
     rows: tuple[Row, ...]
-    stories: tuple[RunTimeline, ...]
+    runs: tuple[RunTimeline, ...]
     made_at: int
     history: tuple[RunCost, ...]
-    """All runs of these jobs that the log holds, as they began, those included that the report is not about."""
+    """All logged runs of these jobs, oldest first, including those outside the report."""
 
     @property
     def is_replayed(self) -> bool:
-        """Whether all of it happened on a replayed market, where nothing is paid."""
-        return all(story.is_replayed for story in self.stories)
+        """Whether all runs were on a replayed market, where nothing is paid."""
+        return all(run.is_replayed for run in self.runs)
 
-    def of_run(self, run: str) -> tuple[Row, ...]:
-        """The rows of one run."""
+    def rows_of(self, run: str) -> tuple[Row, ...]:
+        """The ledger rows of one run."""
         return tuple(row for row in self.rows if row.run == run)
 
 
 def usd(amount: int) -> float:
-    """Dollars of nano-dollar-seconds, to the nano-dollar: so groups that are shown add up to a whole that is shown."""
+    """Nano-dollar-seconds as dollars, rounded to the nano-dollar so that groups add up to the total as printed."""
     return round(Fraction(amount, 3600)) / NANOS_PER_DOLLAR
 
 
 def parse_by(text: str) -> tuple[By, ...]:
-    """`job,cloud` as a grouping."""
+    """The grouping in `job,cloud`."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     known = {by.value: by for by in By}
     for word in words:
         if word not in known:
-            raise BadRequest(f"--by {text}: {word!r} is none of {', '.join(known)} (write --by job,region)")
+            raise BadRequest(
+                f"--by {text}: unknown grouping {word!r}; allowed are {', '.join(known)} (for example --by job,region)"
+            )
     if not words:
-        raise BadRequest(f"--by names no grouping; give one or more of {', '.join(known)}")
+        raise BadRequest(f"--by is empty; give one or more of {', '.join(known)}")
     return tuple(dict.fromkeys(known[word] for word in words))
 
 
 def report(
-    rows: Sequence[Row], stories: Sequence[RunTimeline], runs: Collection[str], by: Sequence[By], at: int
+    rows: Sequence[Row], timelines: Sequence[RunTimeline], runs: Collection[str], by: Sequence[By], at: int
 ) -> Report:
-    """The report on some runs, from the rows and stories of all: the others of the same jobs are their history."""
-    shown = tuple(story for story in stories if story.run in runs)
+    """The report on `runs`, from the rows and timelines of all runs; other runs of the same jobs are its history."""
+    reported = tuple(one for one in timelines if one.run in runs)
     chosen = tuple(row for row in rows if row.run in runs)
-    jobs = {story.job for story in shown}
-    rows_of: dict[str, list[Row]] = {story.run: [] for story in stories}
+    jobs = {one.job for one in reported}
+    rows_of: dict[str, list[Row]] = {one.run: [] for one in timelines}
     for row in rows:
         rows_of[row.run].append(row)
-    history = tuple(RunCost(story, figures(rows_of[story.run], (story,))) for story in stories if story.job in jobs)
-    return Report(figures(chosen, shown), tuple(by), groups(chosen, shown, by), chosen, shown, at, history)
+    history = tuple(RunCost(one, figures(rows_of[one.run], (one,))) for one in timelines if one.job in jobs)
+    return Report(figures(chosen, reported), tuple(by), groups(chosen, reported, by), chosen, reported, at, history)
 
 
-def groups(rows: Sequence[Row], stories: Sequence[RunTimeline], by: Sequence[By]) -> tuple[Group, ...]:
-    """Rows by the values of a grouping, in the order of these values."""
-    of = {story.run: story for story in stories}
-    found: dict[tuple[str, ...], tuple[list[Row], list[Eviction], dict[str, RunTimeline]]] = {}
+def groups(rows: Sequence[Row], runs: Sequence[RunTimeline], by: Sequence[By]) -> tuple[Group, ...]:
+    """Rows grouped by the values of `by`, in the order of these values."""
+    run_of = {run.run: run for run in runs}
+    members: defaultdict[tuple[str, ...], _Members] = defaultdict(_Members)
     whole = _WHOLE_RUNS.issuperset(by)
     if whole:
-        # A run that got no machine has no row, and belongs to its group for all that.
-        for story in stories:
-            found.setdefault(_key(by, _Subject(None, story)), ([], [], {}))[2][story.run] = story
+        # A run that got no machine has no rows but still counts in its group.
+        for run in runs:
+            members[_key(by, _Subject(None, run))].runs[run.run] = run
     for row in rows:
-        story = of[row.run]
-        there = found.setdefault(_key(by, _Subject(row, story)), ([], [], {}))
-        there[0].append(row)
-        there[2][story.run] = story
-    for story in stories:
-        for eviction in story.evictions:
-            there = found.setdefault(_key(by, _Subject(eviction, story)), ([], [], {}))
-            there[1].append(eviction)
-            there[2][story.run] = story
+        group = members[_key(by, _Subject(row, run_of[row.run]))]
+        group.rows.append(row)
+        group.runs[row.run] = run_of[row.run]
+    for run in runs:
+        for eviction in run.evictions:
+            group = members[_key(by, _Subject(eviction, run))]
+            group.evictions += 1
+            group.runs[run.run] = run
     return tuple(
         Group(
             dict(zip(by, key, strict=True)),
-            _figures(there[0], tuple(there[2].values()), len(there[1]), whole=whole),
+            _figures(group.rows, tuple(group.runs.values()), group.evictions, whole=whole),
         )
-        for key, there in sorted(found.items())
+        for key, group in sorted(members.items())
     )
 
 
-def figures(rows: Sequence[Row], stories: Sequence[RunTimeline]) -> Figures:
-    """The figures of runs."""
-    return _figures(rows, stories, sum(len(story.evictions) for story in stories), whole=True)
+@dataclass(slots=True)
+class _Members:
+    """What has been assigned to a group so far."""
+
+    rows: list[Row] = field(default_factory=list)
+    evictions: int = 0
+    runs: dict[str, RunTimeline] = field(default_factory=dict)
 
 
-def _figures(rows: Sequence[Row], stories: Sequence[RunTimeline], evictions: int, *, whole: bool) -> Figures:
+def figures(rows: Sequence[Row], runs: Sequence[RunTimeline]) -> Figures:
+    """The figures of whole runs."""
+    return _figures(rows, runs, sum(len(run.evictions) for run in runs), whole=True)
+
+
+def _figures(rows: Sequence[Row], runs: Sequence[RunTimeline], evictions: int, *, whole: bool) -> Figures:
     uses = dict.fromkeys(Use, 0)
-    besides = 0
+    other_charges = 0
     for row in rows:
-        if row.kind in BESIDE:
-            besides += row.amount
+        if row.kind in NOT_MACHINE_TIME:
+            other_charges += row.amount
         else:
             uses[row.use] += row.amount
     return Figures(
@@ -199,52 +210,52 @@ def _figures(rows: Sequence[Row], stories: Sequence[RunTimeline], evictions: int
         on_demand=sum(row.on_demand for row in rows),
         free=-sum(row.amount for row in rows if row.kind is Kind.REFUND),
         uses=uses,
-        besides=besides,
+        other_charges=other_charges,
         unsettled=sum(row.amount for row in rows if not row.settled),
         machine_micros=sum(row.end - row.begin for row in rows if row.kind is Kind.COMPUTE),
         evictions=evictions,
-        runs=len(stories),
-        going_on=sum(story.goes_on for story in stories),
-        work=_work(stories) if whole else None,
+        runs=len(runs),
+        running=sum(run.is_running for run in runs),
+        work=_work(runs) if whole else None,
     )
 
 
-def _work(stories: Sequence[RunTimeline]) -> int | None:
-    """Work adds up over runs of one job. A clock of another job is another amount of work."""
-    counts = [story.work for story in stories]
-    if len({story.job for story in stories}) != 1 or None in counts:
+def _work(runs: Sequence[RunTimeline]) -> int | None:
+    """The work of runs of one job. Clocks of different jobs are different amounts of work and are not added."""
+    counts = [run.work for run in runs]
+    if len({run.job for run in runs}) != 1 or None in counts:
         return None
     return sum(count for count in counts if count is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What belongs to a group: a row or an eviction, with its run."""
+    """What is assigned to a group: a row or an eviction with its run, or a run alone."""
 
     what: Row | Eviction | None
-    story: RunTimeline
+    run: RunTimeline
 
     @property
     def market(self) -> Market:
-        assert self.what is not None, "only what a run is grouped by as a whole is asked of runs"
+        assert self.what is not None, "a run alone has no market and no time"
         return self.what.market
 
     @property
     def at(self) -> int:
-        assert self.what is not None, "only what a run is grouped by as a whole is asked of runs"
+        assert self.what is not None, "a run alone has no market and no time"
         return self.what.begin if isinstance(self.what, Row) else self.what.at
 
 
 _VALUES: Mapping[By, Callable[[_Subject], str]] = {
-    By.JOB: lambda one: one.story.job,
-    By.RUN: lambda one: one.story.run,
+    By.JOB: lambda one: one.run.job,
+    By.RUN: lambda one: one.run.run,
     By.CLOUD: lambda one: one.market.cloud,
     By.REGION: lambda one: one.market.region,
     By.TYPE: lambda one: one.market.instance_type,
     By.MARKET: lambda one: str(one.market),
-    # On the provider's clock, as bills have it. A row belongs to the day on which it begins.
+    # By the provider's clock, as in bills. A row belongs to the day on which it begins.
     By.DAY: lambda one: to_datetime(one.at).date().isoformat(),
-    By.TAG: lambda one: ", ".join(f"{k}={v}" for k, v in sorted(one.story.tags.items())) or UNTAGGED,
+    By.TAG: lambda one: ", ".join(f"{k}={v}" for k, v in sorted(one.run.tags.items())) or UNTAGGED,
 }
 
 

@@ -1,10 +1,9 @@
 """The ledger in the columns of FOCUS 1.2, the FinOps Open Cost and Usage Specification, as CSV.
 
-https://focus.finops.org/focus-specification/v1-2/. All mandatory columns are there, and those conditional ones that a
-rented machine has a value for; columns that begin with `x_` are ours. `ListCost` is what the same work costs on demand,
-as in every other format, so that what FOCUS tools call savings is what the report calls saved. No log knows the account
-that pays: `BillingAccountId` names the ledger. Amounts have 18 decimals, of which a sum of a million rows loses none
-that is shown.
+https://focus.finops.org/focus-specification/v1-2/. It has all mandatory columns, and the conditional
+ones that apply to rented machines; columns that begin with `x_` are ours. `ListCost` is the on-demand cost of the same
+work, as in every other format, so that savings in FOCUS tools equal `saved` in the report. The log does not know the
+paying account: `BillingAccountId` names the ledger. Amounts have 18 decimals, which keeps sums of a million rows exact.
 """
 
 from __future__ import annotations
@@ -29,67 +28,67 @@ _CURRENCY = "USD"
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
-    """How FOCUS names who sells machines."""
+class FocusProvider:
+    """The names of a provider and its service in FOCUS."""
 
     name: str
     service: str
 
 
-PROVIDERS: Mapping[str, Provider] = {
-    "aws": Provider("AWS", "Amazon Elastic Compute Cloud"),
-    "gcp": Provider("Google Cloud", "Compute Engine"),
-    "azure": Provider("Microsoft", "Virtual Machines"),
-    "local": Provider("spotctl local market", "Replayed machines"),
+PROVIDERS: Mapping[str, FocusProvider] = {
+    "aws": FocusProvider("AWS", "Amazon Elastic Compute Cloud"),
+    "gcp": FocusProvider("Google Cloud", "Compute Engine"),
+    "azure": FocusProvider("Microsoft", "Virtual Machines"),
+    "local": FocusProvider("spotctl local market", "Replayed machines"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class _Nature:
-    """What FOCUS says of a kind of row."""
+class _ChargeType:
+    """The FOCUS columns that follow from the kind of a ledger row."""
 
     category: str
     subcategory: str
     unit: str
     resource: str
-    words: str
+    noun: str
 
 
-_MACHINE = _Nature("Compute", "Virtual Machines", "Hours", "Virtual Machine", "machine")
-_NATURES: Mapping[Kind, _Nature] = {
+_MACHINE = _ChargeType("Compute", "Virtual Machines", "Hours", "Virtual Machine", "machine")
+_CHARGE_TYPES: Mapping[Kind, _ChargeType] = {
     Kind.COMPUTE: _MACHINE,
     Kind.REFUND: _MACHINE,
     Kind.CORRECTION: _MACHINE,
-    Kind.DISK: _Nature("Storage", "Block Storage", "Hours", "Virtual Machine", "disk"),
-    Kind.ADDRESS: _Nature("Networking", "Network Connectivity", "Hours", "Virtual Machine", "address"),
-    Kind.EGRESS: _Nature("Networking", "Network Connectivity", "GiB", "Virtual Machine", "traffic"),
+    Kind.DISK: _ChargeType("Storage", "Block Storage", "Hours", "Virtual Machine", "disk"),
+    Kind.ADDRESS: _ChargeType("Networking", "Network Connectivity", "Hours", "Virtual Machine", "address"),
+    Kind.EGRESS: _ChargeType("Networking", "Network Connectivity", "GiB", "Virtual Machine", "traffic"),
 }
 
 
 def as_csv(report: Report) -> str:
-    """A line a row of the ledger, under the names of FOCUS."""
-    stories = {story.run: story for story in report.stories}
+    """A line per ledger row."""
+    run_of = {run.run: run for run in report.runs}
     text = io.StringIO()
-    lines = [_line(row, stories[row.run]) for row in report.rows]
+    lines = [_line(row, run_of[row.run]) for row in report.rows]
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return text.getvalue()
 
 
-def _line(row: Row, story: RunTimeline) -> dict[str, str]:
-    nature, provider = _NATURES[row.kind], PROVIDERS[row.market.cloud]
+def _line(row: Row, run: RunTimeline) -> dict[str, str]:
+    charge, provider = _CHARGE_TYPES[row.kind], PROVIDERS[row.market.cloud]
     return {
         **dict.fromkeys(COLUMNS, ""),
         **_when(row),
-        **_money(row, nature),
+        **_money(row, charge),
         "BillingAccountId": f"spotctl:{row.market.cloud}",
         "BillingAccountName": "",
         "BillingAccountType": "spotctl ledger",
         "BillingCurrency": _CURRENCY,
         "ChargeCategory": "Usage",
         "ChargeClass": "Correction" if row.kind is Kind.CORRECTION else "",
-        "ChargeDescription": _description(row, nature),
+        "ChargeDescription": _description(row, charge),
         "ChargeFrequency": "Usage-Based",
         "InvoiceIssuerName": provider.name,
         "PricingCategory": "" if row.kind is Kind.CORRECTION else "Dynamic" if row.spot else "Standard",
@@ -100,12 +99,12 @@ def _line(row: Row, story: RunTimeline) -> dict[str, str]:
         "AvailabilityZone": "" if row.market.zone == NO_ZONE else row.market.zone,
         "ResourceId": row.machine,
         "ResourceName": row.machine,
-        "ResourceType": nature.resource,
-        "ServiceCategory": nature.category,
+        "ResourceType": charge.resource,
+        "ServiceCategory": charge.category,
         "ServiceName": provider.service,
-        "ServiceSubcategory": nature.subcategory,
-        **_sku(row, nature),
-        "Tags": json.dumps(_tags(row, story), sort_keys=True),
+        "ServiceSubcategory": charge.subcategory,
+        **_sku(row, charge),
+        "Tags": json.dumps(_tags(row, run), sort_keys=True),
         "x_SpotctlKind": row.kind.value,
         "x_SpotctlUse": row.use.value,
         "x_SpotctlSettled": str(row.settled).lower(),
@@ -113,7 +112,7 @@ def _line(row: Row, story: RunTimeline) -> dict[str, str]:
 
 
 def _when(row: Row) -> dict[str, str]:
-    """Charge periods have a length in FOCUS: what is charged beyond the end of a life is charged for time after it."""
+    """FOCUS requires a length: a charge after the end of a machine is for the time after it."""
     billed = row.amount // row.price if row.kind is Kind.COMPUTE and row.price else 1
     end = row.end if row.end > row.begin else row.begin + max(billed, 1) * SECOND
     moment = to_datetime(row.begin)
@@ -127,8 +126,8 @@ def _when(row: Row) -> dict[str, str]:
     }
 
 
-def _money(row: Row, nature: _Nature) -> dict[str, str]:
-    """What was paid, and what the same work costs on demand: a refund buys none."""
+def _money(row: Row, charge: _ChargeType) -> dict[str, str]:
+    """What was paid and its on-demand cost, which is zero for a refund."""
     paid, listed = _dollars(row.amount), _dollars(row.on_demand)
     money = {"BilledCost": paid, "EffectiveCost": paid, "ContractedCost": paid, "ListCost": listed}
     if row.kind is Kind.CORRECTION or not row.price:
@@ -141,32 +140,32 @@ def _money(row: Row, nature: _Nature) -> dict[str, str]:
         "ContractedUnitPrice": unit_price,
         "ListUnitPrice": _plain(listed_unit),
         "PricingQuantity": _plain(quantity),
-        "PricingUnit": nature.unit,
+        "PricingUnit": charge.unit,
         "ConsumedQuantity": _plain(quantity),
-        "ConsumedUnit": nature.unit,
+        "ConsumedUnit": charge.unit,
     }
 
 
-def _sku(row: Row, nature: _Nature) -> dict[str, str]:
+def _sku(row: Row, charge: _ChargeType) -> dict[str, str]:
     if row.kind is Kind.CORRECTION:
         return {}
-    sku = f"{row.market.cloud}/{row.market.instance_type}/{row.market.os}/{nature.words}"
+    sku = f"{row.market.cloud}/{row.market.instance_type}/{row.market.os}/{charge.noun}"
     how = "spot" if row.spot else "on-demand"
     return {
         "SkuId": sku,
         "SkuPriceId": f"{sku}/{row.market.region}/{row.market.zone}/{how}",
-        "SkuMeter": f"{nature.words} {nature.unit.lower()}",
+        "SkuMeter": f"{charge.noun} {charge.unit.lower()}",
     }
 
 
-def _description(row: Row, nature: _Nature) -> str:
+def _description(row: Row, charge: _ChargeType) -> str:
     how = "reliable" if row.reliable else "spot" if row.spot else "on-demand"
     verb = {Kind.REFUND: "refund for", Kind.CORRECTION: "correction for"}.get(row.kind, "")
-    return f"{verb} {how} {nature.words} {row.market} ({row.use.value})".strip()
+    return f"{verb} {how} {charge.noun} {row.market} ({row.use.value})".strip()
 
 
-def _tags(row: Row, story: RunTimeline) -> dict[str, str]:
-    return {**story.tags, "spotctl-job": row.job, "spotctl-run": row.run}
+def _tags(row: Row, run: RunTimeline) -> dict[str, str]:
+    return {**run.tags, "spotctl-job": row.job, "spotctl-run": row.run}
 
 
 def _dollars(amount: int) -> str:
@@ -174,7 +173,7 @@ def _dollars(amount: int) -> str:
 
 
 def _plain(value: Decimal) -> str:
-    """Without an exponent, which the numeric format of FOCUS allows and many readers do not."""
+    """Without an exponent: FOCUS allows it, but many readers do not."""
     rounded = value.quantize(PLACES, context=_EXACT)
     text = f"{rounded:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
@@ -232,4 +231,4 @@ COLUMNS = (
     "x_SpotctlSettled",
     "x_SpotctlUse",
 )
-"""Those of 1.2 in their order. Commitment discounts, invoices and sub-accounts are not known here, and are null."""
+"""The columns of FOCUS 1.2 in order. Commitment discounts, invoices and sub-accounts are unknown here, hence null."""

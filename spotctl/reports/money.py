@@ -1,4 +1,4 @@
-"""Where the money of a report went, as values that charts and tables show: over time, by market, by use."""
+"""Where the money of a report went, as values for charts and tables: over time, by market, by use."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from pricing_data.market import Market
 from pricing_data.units import to_datetime
 from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, Kind, Row, Use
-from spotctl.reports.charts.bars import Column, Part
-from spotctl.reports.charts.steps import Held, Layer
+from spotctl.reports.charts.bars import Bar, BarPart
+from spotctl.reports.charts.steps import Layer, PriceLine
 from spotctl.reports.charts.svg import SERIES, series_class
 from spotctl.reports.cost import Figures, Report, usd
-from spotctl.reports.run_timeline import RunTimeline
+from spotctl.reports.formatting import short_day
 
-MOST_COLUMNS = 45
-"""So many bars can be read side by side; more runs are shown by the month."""
+MOST_BARS = 45
+"""The most bars that are readable side by side; more runs are shown by month."""
 
 _POINTS = 120
 OTHERS = "other markets"
@@ -27,15 +27,15 @@ OTHERS = "other markets"
 USES: tuple[tuple[Use, str, str], ...] = (
     (Use.WORKING, "working", "working"),
     (Use.STARTING, "starting", "starting"),
-    (Use.LOADING, "loading", "loading what the job needs"),
-    (Use.REDONE, "redone", "work done again after evictions"),
+    (Use.LOADING, "loading", "loading data and code"),
+    (Use.REDONE, "redone", "redoing lost work"),
     (Use.IDLE, "idle", "idle"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class MarketCost:
-    """A market's part: its colour, and its sums."""
+    """The costs in one market, and its colour class in the charts."""
 
     market: Market
     class_: str
@@ -45,32 +45,33 @@ class MarketCost:
     on_demand: int
     machine_micros: int
     price: float | None
-    """Mean dollars an hour while machines were held, before refunds."""
+    """Mean dollars per hour while machines were held, before refunds."""
     listed: float | None
+    """The on-demand price in dollars per hour."""
     evictions: int
 
 
 def markets_of(report: Report) -> tuple[MarketCost, ...]:
-    """The markets, the dearest first; those beyond the last colour share it."""
+    """The markets by cost, the highest first; those beyond the last colour share it."""
     by_market = _by_market(report.rows)
-    taken: dict[Market, int] = defaultdict(int)
-    for story in report.stories:
-        for eviction in story.evictions:
-            taken[eviction.market] += 1
+    evictions: dict[Market, int] = defaultdict(int)
+    for run in report.runs:
+        for eviction in run.evictions:
+            evictions[eviction.market] += 1
     order = sorted(by_market, key=lambda market: (-sum(row.amount for row in by_market[market]), market))
-    return tuple(_market(market, by_market[market], i, len(order), taken[market]) for i, market in enumerate(order))
+    return tuple(_market(market, by_market[market], i, len(order), evictions[market]) for i, market in enumerate(order))
 
 
-def _market(market: Market, rows: Sequence[Row], place: int, of: int, evictions: int) -> MarketCost:
+def _market(market: Market, rows: Sequence[Row], rank: int, count: int, evictions: int) -> MarketCost:
     charged = [row for row in rows if row.kind is Kind.COMPUTE]
     micros = sum(row.end - row.begin for row in charged)
     paid_gross = sum(row.amount for row in charged)
     seconds = sum(row.amount // row.price for row in charged if row.price)
-    shares = place >= SERIES - 1 and of > SERIES
+    shares_colour = rank >= SERIES - 1 and count > SERIES
     return MarketCost(
         market,
-        series_class(place),
-        OTHERS if shares else str(market),
+        series_class(rank),
+        OTHERS if shares_colour else str(market),
         sum(row.amount for row in rows),
         -sum(row.amount for row in rows if row.kind is Kind.REFUND),
         sum(row.on_demand for row in rows),
@@ -82,42 +83,37 @@ def _market(market: Market, rows: Sequence[Row], place: int, of: int, evictions:
 
 
 def listed_price(rows: Iterable[Row]) -> float | None:
-    """Dollars an hour on demand, from a row that says it: those of work done again do not."""
+    """The on-demand price in dollars per hour, from the first row that has it: rows of redone work do not."""
     return next((row.on_demand / row.amount * row.price / 1e9 for row in rows if row.on_demand and row.amount), None)
 
 
-def columns_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Column], str]:
-    """What each run cost, by market, or each month where there are too many runs; and which of both it is."""
-    stories = sorted(report.stories, key=lambda story: story.wall_began)
+def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], str]:
+    """The cost of each run by market, or of each month if there are too many runs; and `run` or `month`."""
+    runs = sorted(report.runs, key=lambda run: run.wall_began)
     by_run = {run: list(rows) for run, rows in groupby(sorted(report.rows, key=_run_of), key=_run_of)}
-    if len(stories) <= MOST_COLUMNS:
+    if len(runs) <= MOST_BARS:
         return [
-            _column(_short(story), f"{story.run}, {_short(story)}", by_run.get(story.run, ()), markets)
-            for story in stories
+            _bar(short_day(run.wall_began), f"{run.run}, {short_day(run.wall_began)}", by_run.get(run.run, ()), markets)
+            for run in runs
         ], "run"
     months: dict[str, list[Row]] = {}
-    for story in stories:
-        months.setdefault(f"{to_datetime(story.wall_began):%b %Y}", []).extend(by_run.get(story.run, ()))
-    return [_column(month, month, rows, markets) for month, rows in months.items()], "month"
+    for run in runs:
+        months.setdefault(f"{to_datetime(run.wall_began):%b %Y}", []).extend(by_run.get(run.run, ()))
+    return [_bar(month, month, rows, markets) for month, rows in months.items()], "month"
 
 
 def _run_of(row: Row) -> str:
     return row.run
 
 
-def _short(story: RunTimeline) -> str:
-    moment = to_datetime(story.wall_began)
-    return f"{moment.day} {moment:%b}"
-
-
-def _column(label: str, name: str, rows: Iterable[Row], markets: Sequence[MarketCost]) -> Column:
+def _bar(label: str, name: str, rows: Iterable[Row], markets: Sequence[MarketCost]) -> Bar:
     sums = {market: sum(row.amount for row in these) for market, these in _by_market(rows).items()}
-    parts = tuple(Part(one.class_, one.name, usd(sums.get(one.market, 0))) for one in markets)
-    return Column(label, name, parts)
+    parts = tuple(BarPart(one.class_, one.name, usd(sums.get(one.market, 0))) for one in markets)
+    return Bar(label, name, parts)
 
 
 def cumulative_of(rows: Sequence[Row], markets: Sequence[MarketCost]) -> list[Layer]:
-    """What one run paid up to each moment, by market; a row's amount accrues evenly over its time."""
+    """What one run had paid up to each moment, by market; the amount of a row accrues evenly over its time."""
     begin, end = min(row.begin for row in rows), max(row.end for row in rows)
     moments = np.linspace(begin, end, _POINTS).astype(np.int64)
     layers = []
@@ -125,7 +121,7 @@ def cumulative_of(rows: Sequence[Row], markets: Sequence[MarketCost]) -> list[La
         sums = np.zeros(_POINTS)
         for row in rows:
             if row.market == one.market:
-                # What is charged beyond the end of a life has no length.
+                # A charge for time after the end of a machine has no length.
                 length = row.end - row.begin
                 share = np.clip((moments - row.begin) / length, 0.0, 1.0) if length else moments >= row.end
                 sums += row.amount * share
@@ -135,15 +131,15 @@ def cumulative_of(rows: Sequence[Row], markets: Sequence[MarketCost]) -> list[La
     return layers
 
 
-def held_prices(rows: Iterable[Row], markets: Sequence[MarketCost]) -> list[Held]:
-    """Per market what was paid for spot machines while some were held, in percent of on-demand: the mean over them."""
-    found = []
+def held_prices(rows: Iterable[Row], markets: Sequence[MarketCost]) -> list[PriceLine]:
+    """The mean price of the spot machines held in each market, in percent of on-demand."""
+    lines = []
     by_market = _by_market(row for row in rows if row.kind is Kind.COMPUTE and row.spot and row.begin < row.end)
     for one in markets:
         if one.market in by_market and one.listed:
             pieces = _percents(by_market[one.market], one.listed)
-            found.append(Held(one.class_, one.name, tuple(pieces)))
-    return found
+            lines.append(PriceLine(one.class_, one.name, tuple(pieces)))
+    return lines
 
 
 def _percents(rows: Sequence[Row], listed: float) -> list[tuple[int, int, float]]:
@@ -169,10 +165,10 @@ def _percents(rows: Sequence[Row], listed: float) -> list[tuple[int, int, float]
     return pieces
 
 
-def parts_of(figures: Figures) -> list[Part]:
-    """What the total is made of, by what machines did."""
-    parts = [Part(class_, name, usd(figures.uses.get(use, 0))) for use, class_, name in USES]
-    return [*parts, Part("besides", "disks, addresses and traffic", usd(figures.besides))]
+def parts_of(figures: Figures) -> list[BarPart]:
+    """The total by what machines did."""
+    parts = [BarPart(class_, name, usd(figures.uses.get(use, 0))) for use, class_, name in USES]
+    return [*parts, BarPart("other", "disks, addresses and traffic", usd(figures.other_charges))]
 
 
 def _by_market(rows: Iterable[Row]) -> dict[Market, list[Row]]:

@@ -1,4 +1,4 @@
-"""What a report tells of a run besides its money: when, how it went, who was there, and how far it came."""
+"""What a report shows of a run besides its cost: its times, outcome, machines, stages, evictions and plan."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from spotctl.runlog.store import Row as LogRow
 
 
 @dataclass(frozen=True, slots=True)
-class Footing:
-    """How many machines are there from a moment on."""
+class MachineMix:
+    """The number of machines of each kind from a moment on."""
 
     at: int
     reliable: int
@@ -24,7 +24,7 @@ class Footing:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A machine that was taken away."""
+    """A machine that the provider evicted."""
 
     at: int
     machine: str
@@ -33,8 +33,8 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """The stage a job is in from a moment on."""
+class StageChange:
+    """The AgileML stage of the job from a moment on."""
 
     at: int
     number: int
@@ -42,7 +42,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What was planned for a run, as far as it was written down; `assumed` where the amount of work was a guess."""
+    """The plan of a run as far as it was logged; `assumed` if the amount of work was a guess."""
 
     usd: float | None = None
     usd_low: float | None = None
@@ -55,9 +55,9 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class RunTimeline:
-    """A run. `wall_*` are on this computer's clock, all other moments on the provider's.
+    """A run. `wall_*` are times of this computer's clock, all others of the provider's.
 
-    `work` is in clocks of the job, None for a job that counts none; `outcome` is None while it goes on.
+    `work` is in clocks, None for jobs that count none; `outcome` is None while the run is going on.
     """
 
     run: str
@@ -72,29 +72,29 @@ class RunTimeline:
     message: str
     work: int | None
     evictions: tuple[Eviction, ...] = ()
-    footings: tuple[Footing, ...] = ()
-    stages: tuple[Stage, ...] = ()
+    mixes: tuple[MachineMix, ...] = ()
+    stages: tuple[StageChange, ...] = ()
     expected: Expected = field(default_factory=Expected)
 
     @property
-    def goes_on(self) -> bool:
-        """Whether it has not ended."""
+    def is_running(self) -> bool:
+        """Whether the log has no end of the run; its process may have been killed."""
         return self.outcome is None
 
     @property
     def is_replayed(self) -> bool:
-        """Whether its clock is that of a replayed market, and nothing was paid."""
+        """Whether it ran on a replayed market, where nothing is paid."""
         return self.provider == "local"
 
 
-def story_of(rows: Sequence[LogRow]) -> RunTimeline:
-    """The story that the events of one run tell."""
-    state, footings, stages = RunState(), list[Footing](), list[Stage]()
+def timeline_of(rows: Sequence[LogRow]) -> RunTimeline:
+    """The timeline of one run from its log rows."""
+    state, mixes, stages = RunState(), list[MachineMix](), list[StageChange]()
     for row in rows:
         state = after(state, row)
-        footings = _footings(footings, state, _moment(row))
+        mixes = _mixes(mixes, state, _moment(row))
         if isinstance(row.event, ev.Progressed) and (not stages or stages[-1].number != row.event.stage):
-            stages.append(Stage(row.at, row.event.stage))
+            stages.append(StageChange(row.at, row.event.stage))
     began, ended = state.began, state.ended
     assert began is not None, "a run begins with RunBegan"
     return RunTimeline(
@@ -110,14 +110,14 @@ def story_of(rows: Sequence[LogRow]) -> RunTimeline:
         message="" if ended is None else ended.message,
         work=_work(state),
         evictions=_evictions(state),
-        footings=tuple(footings),
+        mixes=tuple(mixes),
         stages=tuple(stages),
         expected=_expected(began, state.planned),
     )
 
 
 def _moment(row: LogRow) -> int:
-    """When what an event tells happened, which may be before it was written."""
+    """When the event happened, which may be before it was logged."""
     match row.event:
         case ev.Rented(machines=machines) if machines:
             return min(granted.started for granted in machines)
@@ -127,33 +127,33 @@ def _moment(row: LogRow) -> int:
             return row.at
 
 
-def _footings(so_far: list[Footing], state: RunState, at: int) -> list[Footing]:
-    """Who is there after an event; what happens at one moment is one change."""
+def _mixes(so_far: list[MachineMix], state: RunState, at: int) -> list[MachineMix]:
+    """Adds the machines after an event; events of one moment are one change."""
     reliable = on_demand = spot = 0
     for held in state.alive:
         allocation = state.allocations[held.allocation]
         reliable += allocation.reliable
         spot += not allocation.reliable and allocation.bid is not None
         on_demand += not allocation.reliable and allocation.bid is None
-    last = so_far[-1] if so_far else Footing(at, 0, 0, 0)
+    last = so_far[-1] if so_far else MachineMix(at, 0, 0, 0)
     if (reliable, on_demand, spot) == (last.reliable, last.on_demand, last.spot):
         return so_far
-    # What is learnt late cannot come before what was learnt already.
-    new = Footing(max(at, last.at), reliable, on_demand, spot)
+    # Events that are logged late must not go back in time.
+    new = MachineMix(max(at, last.at), reliable, on_demand, spot)
     return [*(so_far[:-1] if so_far and last.at == new.at else so_far), new]
 
 
 def _evictions(state: RunState) -> tuple[Eviction, ...]:
-    taken = (held for held in state.machines.values() if held.end_reason == EVICTED and held.ended is not None)
-    found = (
+    evicted = (held for held in state.machines.values() if held.end_reason == EVICTED and held.ended is not None)
+    evictions = (
         Eviction(held.ended or 0, held.id, state.allocations[held.allocation].market, held.warned_until is not None)
-        for held in taken
+        for held in evicted
     )
-    return tuple(sorted(found, key=lambda one: (one.at, one.machine)))
+    return tuple(sorted(evictions, key=lambda one: (one.at, one.machine)))
 
 
 def _work(state: RunState) -> int | None:
-    """Clocks that were finished: as the end says, else as far as it was told. Commands count none."""
+    """Completed clocks: from the end of the run if it has them, else from the last progress. None for commands."""
     assert state.began is not None
     clocks = None if state.ended is None else state.ended.facts.get("clocks")
     if isinstance(clocks, int):
@@ -170,14 +170,14 @@ def _tags(spec: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _expected(began: ev.RunBegan, planned: ev.Planned | None) -> Expected:
-    words = str(began.spec.get("budget", "")).split()
-    budget = float(words[0]) if words else None
+    parts = str(began.spec.get("budget", "")).split()
+    budget = float(parts[0]) if parts else None
     if planned is None:
         return Expected(budget_usd=budget)
     low, high = planned.usd_low, planned.usd_high
     return Expected(planned.usd, low, high, planned.hours, planned.on_demand_usd, planned.assumed, budget)
 
 
-def stories_of(rows: Iterable[Sequence[LogRow]]) -> tuple[RunTimeline, ...]:
-    """The stories of runs, in the order in which they began on this computer's clock."""
-    return tuple(sorted(map(story_of, rows), key=lambda story: (story.wall_began, story.run)))
+def timelines_of(rows: Iterable[Sequence[LogRow]]) -> tuple[RunTimeline, ...]:
+    """The timelines of runs, in the order in which they began by this computer's clock."""
+    return tuple(sorted(map(timeline_of, rows), key=lambda run: (run.wall_began, run.run)))

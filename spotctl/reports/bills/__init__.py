@@ -1,1 +1,1 @@
-"""The providers' own bills, and what they say beside the ledger."""
+"""Reading providers' bills and comparing them with the ledger."""

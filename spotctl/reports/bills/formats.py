@@ -1,11 +1,11 @@
-"""How each provider's export names its columns, and what stands in them.
+"""The columns of each provider's bill export, and how to read them.
 
-- AWS: the Cost and Usage Report, as it was (`lineItem/ResourceId`) and 2.0 (`line_item_resource_id`), hourly or daily.
+- AWS: the Cost and Usage Report, legacy (`lineItem/ResourceId`) and 2.0 (`line_item_resource_id`), hourly or daily.
 - Google Cloud: the detailed usage export (`gcp_billing_export_resource_v1_*`), nested as JSON lines or flat as CSV;
-  credits are part of what is paid.
-- Azure: cost and usage details of all agreements (`CostInBillingCurrency`, or `PreTaxCost` of pay-as-you-go), by day.
+  credits reduce the amount.
+- Azure: cost and usage details of every agreement type (`CostInBillingCurrency`, or `PreTaxCost`), by day.
 
-Names are compared without case and punctuation, so that all spellings of a column are one.
+Column names are compared without case and punctuation, because exports spell them differently.
 """
 
 from __future__ import annotations
@@ -23,48 +23,48 @@ from spotctl.machines.tags import RUN_TAG
 from spotctl.reports.bills.lines import DOLLARS, BillLine
 
 Cells = Mapping[str, str]
-"""A line's texts by their plain names."""
+"""The texts of a line by normalized column name."""
 
 
 class BadCell(ValueError):
-    """A cell that does not hold what its column should."""
+    """A cell whose text does not fit its column."""
 
 
-def plain(name: str) -> str:
-    """A column's name without case and punctuation.
+def normalized(name: str) -> str:
+    """A column name without case and punctuation.
 
-    >>> plain("lineItem/ResourceId") == plain("line_item_resource_id")
+    >>> normalized("lineItem/ResourceId") == normalized("line_item_resource_id")
     True
     """
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
-    """A provider's export: the columns without which it is none, how a line is read, and when its period ends."""
+class ExportFormat:
+    """A provider's export: required columns, how a line is read, and the columns of its billing period."""
 
     provider: str
-    needed: tuple[tuple[str, ...], ...]
-    """Of each tuple one has to be there."""
+    required: tuple[tuple[str, ...], ...]
+    """One name of each tuple must be present."""
     line: Callable[[Cells, str], BillLine | None]
-    """None for a line that charges nothing for a resource: taxes, support, fees."""
+    """Returns None for lines that are not for a resource: taxes, support, fees."""
     periods: tuple[str, str] | None
 
     def fits(self, columns: Collection[str]) -> bool:
-        """Whether a file with these columns is such an export."""
-        return not self.lacks(columns)
+        """Whether a file with these columns has this format."""
+        return not self.missing(columns)
 
-    def lacks(self, columns: Collection[str]) -> list[str]:
-        """What is missing."""
-        return [names[0] for names in self.needed if not set(names) & set(columns)]
+    def missing(self, columns: Collection[str]) -> list[str]:
+        """The required columns that are absent."""
+        return [names[0] for names in self.required if not set(names) & set(columns)]
 
 
-_RUN = plain(RUN_TAG)
+_RUN = normalized(RUN_TAG)
 
-_NO_TIME = re.compile(
+_NOT_MACHINE_TIME = re.compile(
     r"DataTransfer|Bytes|Egress|Data Transfer|EBS:|PD Capacity|Address|IPv4|External IP", re.IGNORECASE
 )
-"""Charges that bear a machine's name and are not for its time."""
+"""Charges that name a machine but are not for its time."""
 
 
 # -- AWS ---------------------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def _aws(cells: Cells, where: str) -> BillLine | None:
     return BillLine(
         where,
         name.lower(),
-        name.startswith("i-") and not _NO_TIME.search(cells.get("lineitemusagetype", "")),
+        name.startswith("i-") and not _NOT_MACHINE_TIME.search(cells.get("lineitemusagetype", "")),
         begin,
         _after(begin, _time(cells, "lineitemusageenddate")),
         _amount(cells, "lineitemunblendedcost"),
@@ -111,7 +111,7 @@ def _gcp(cells: Cells, where: str) -> BillLine | None:
     return BillLine(
         where,
         name.lower(),
-        plain(service) in ("", "computeengine") and not _NO_TIME.search(sku),
+        normalized(service) in ("", "computeengine") and not _NOT_MACHINE_TIME.search(sku),
         begin,
         _after(begin, _time(cells, "usageendtime")),
         _amount(cells, "cost") + _credits(cells.get("credits", "")),
@@ -127,7 +127,7 @@ def _credits(text: str) -> Decimal:
     try:
         return sum((Decimal(str(one["amount"])) for one in json.loads(text)), Decimal(0))
     except (ValueError, TypeError, KeyError, InvalidOperation):
-        raise BadCell(f"credits {text[:40]!r} are no list of amounts") from None
+        raise BadCell(f"credits {text[:40]!r} are not a list of amounts") from None
 
 
 # -- Azure -------------------------------------------------------------------------------------------------------------
@@ -158,24 +158,24 @@ def _azure(cells: Cells, where: str) -> BillLine | None:
 
 
 def _named(cells: Cells, names: tuple[str, ...]) -> str:
-    """Under which of its names a column is there."""
+    """The name under which a column is present."""
     return next((name for name in names if name in cells), names[0])
 
 
-FORMATS: Mapping[str, Format] = {
-    "aws": Format(
+FORMATS: Mapping[str, ExportFormat] = {
+    "aws": ExportFormat(
         "aws",
         (("lineitemresourceid",), ("lineitemusagestartdate",), ("lineitemusageenddate",), ("lineitemunblendedcost",)),
         _aws,
         ("billbillingperiodstartdate", "billbillingperiodenddate"),
     ),
-    "gcp": Format(
+    "gcp": ExportFormat(
         "gcp",
         (("resourcename", "resourceglobalname"), ("usagestarttime",), ("usageendtime",), ("cost",), ("currency",)),
         _gcp,
         None,
     ),
-    "azure": Format(
+    "azure": ExportFormat(
         "azure",
         (_AZURE_RESOURCES, _AZURE_DAYS, _AZURE_COSTS, _AZURE_CURRENCIES),
         _azure,
@@ -201,7 +201,7 @@ def _amount(cells: Cells, name: str) -> Decimal:
     except InvalidOperation:
         raise BadCell(f"{name} {text[:40]!r} is not a number") from None
     if not amount.is_finite() or abs(amount) > 10**9:
-        raise BadCell(f"{name} {text[:40]!r} is no amount of money")
+        raise BadCell(f"{name} {text[:40]!r} is not an amount of money")
     return amount
 
 
@@ -213,14 +213,14 @@ def _time(cells: Cells, name: str) -> int:
 
 
 def moment(text: str, name: str) -> int:
-    """Microseconds of a moment as the providers write them: ISO 8601, with ` UTC` behind it, or 01/31/2026."""
+    """A time as providers write it: ISO 8601, the same followed by ` UTC`, or 01/31/2026. In microseconds."""
     try:
         if found := _SLASHED.match(text):
             month, day, year = map(int, found.groups())
             return to_micros(datetime(year, month, day, tzinfo=UTC))
         return parse_time(text.removesuffix(" UTC"))
     except (BadInput, ValueError):
-        raise BadCell(f"{name} {text[:40]!r} is no time") from None
+        raise BadCell(f"{name} {text[:40]!r} is not a time") from None
 
 
 def _after(begin: int, end: int) -> int:
@@ -230,13 +230,13 @@ def _after(begin: int, end: int) -> int:
 
 
 def _tag(text: str, where: str) -> str:
-    """The run that tags name: an object, its inside without braces, or a list of keys and values."""
+    """The run in the tags, which are a JSON object, the same without braces, or a list of keys and values."""
     text = text.strip()
     if not text:
         return ""
     try:
         tags = json.loads(text if text[0] in "{[" else f"{{{text}}}")
     except ValueError:
-        raise BadCell(f"{where} holds {text[:40]!r}, which are no tags") from None
+        raise BadCell(f"{where} holds {text[:40]!r}, which is not a set of tags") from None
     pairs = tags.items() if isinstance(tags, dict) else ((one.get("key"), one.get("value")) for one in tags)
-    return next((str(value) for key, value in pairs if plain(str(key)).removeprefix("user") == _RUN), "")
+    return next((str(value) for key, value in pairs if normalized(str(key)).removeprefix("user") == _RUN), "")

@@ -1,4 +1,4 @@
-"""A line of a provider's bill, whoever wrote it."""
+"""Lines of a provider's bill, independent of the provider."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ DOLLARS = "USD"
 
 
 class BadBill(BadRequest):
-    """A bill that cannot be read; the message names the file, the line and what is wrong with it."""
+    """A bill that cannot be read; the message names the file, the line and the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """What a bill charges for a resource in a period.
+    """A charge for a resource in a period.
 
-    `is_machine` says that it is for a machine's time, and not for a disk, an address or traffic. `where` is its place
-    in the file, `what` all by which the provider tells charges of one resource and period apart. `run` is the tag that
-    says which run rented it: empty where there is none, None in an export that tells no tags.
+    `is_machine`: for machine time, not for a disk, an address or traffic. `where`: its place in the file. `what`:
+    everything that distinguishes charges for the same resource and period. `run`: the tag with the run that rented the
+    resource, empty if it has none, None if the export has no tags.
     """
 
     where: str
@@ -36,13 +36,13 @@ class BillLine:
 
     @property
     def nanos(self) -> int:
-        """The amount in nano-units-of-currency-seconds, as the ledger has it."""
+        """The amount in the unit of the ledger: nano-units of the currency x seconds."""
         return round(self.amount * NANO_SECONDS_PER_DOLLAR)
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
-    """The lines of an export, and the billing periods that it covers where it says so."""
+class ProviderBill:
+    """The lines of an export and its billing period; None if the export does not state it."""
 
     provider: str
     lines: tuple[BillLine, ...]
@@ -50,6 +50,6 @@ class Bill:
     end: int | None
 
     @property
-    def tells_tags(self) -> bool:
-        """Whether lines say which run rented their machine."""
+    def has_tags(self) -> bool:
+        """Whether lines name the run that rented their resource."""
         return any(line.run is not None for line in self.lines)

@@ -1,4 +1,4 @@
-"""Reading a provider's export: CSV, JSON lines or Parquet, compressed or not, recognised by its columns."""
+"""Reads a provider's export: CSV, JSON lines or Parquet, compressed or not. Its columns tell the provider."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from spotctl.reports.bills.formats import FORMATS, BadCell, Cells, Format, moment, plain
-from spotctl.reports.bills.lines import BadBill, Bill, BillLine
+from spotctl.reports.bills.formats import FORMATS, BadCell, Cells, ExportFormat, moment, normalized
+from spotctl.reports.bills.lines import BadBill, BillLine, ProviderBill
 
 _SHOWN_COLUMNS = 6
 _WHAT_EACH_HAS = (
@@ -20,47 +20,47 @@ _WHAT_EACH_HAS = (
 )
 
 
-def read_bill(path: Path, provider: str = "") -> Bill:
-    """The bill in a file, of this provider or of whichever its columns are."""
+def read_bill(path: Path, provider: str = "") -> ProviderBill:
+    """Reads a bill; without `provider`, the columns tell whose it is."""
     lines: list[BillLine] = []
     begins: list[int] = []
     ends: list[int] = []
-    known: Format | None = None
+    format_: ExportFormat | None = None
     for where, cells in _rows(path):
         try:
-            known = known or _format(cells, provider)
-            if (line := known.line(cells, where)) is not None:
+            format_ = format_ or _format(cells, provider)
+            if (line := format_.line(cells, where)) is not None:
                 lines.append(line)
-            if known.periods is not None:
-                _add_period(cells, known.periods, begins, ends)
+            if format_.periods is not None:
+                _add_period(cells, format_.periods, begins, ends)
         except BadCell as error:
             raise BadBill(f"bill {path}, {where}: {error}") from error
         except BadBill as error:
             raise BadBill(f"bill {path}: {error}") from error
-    if known is None:
-        raise BadBill(f"bill {path}: has no line; export a period in which something was charged")
+    if format_ is None:
+        raise BadBill(f"bill {path}: has no lines; export a period with charges")
     whole = bool(begins and ends)
-    return Bill(known.provider, tuple(lines), min(begins) if whole else None, max(ends) if whole else None)
+    return ProviderBill(format_.provider, tuple(lines), min(begins) if whole else None, max(ends) if whole else None)
 
 
-def _format(cells: Cells, provider: str) -> Format:
+def _format(cells: Cells, provider: str) -> ExportFormat:
     if provider:
         chosen = FORMATS[provider]
-        if lacking := chosen.lacks(cells):
-            raise BadBill(f"lacks {', '.join(lacking)}, which an export of {provider} has{_hint(provider, lacking)}")
+        if missing := chosen.missing(cells):
+            raise BadBill(f"column missing: {', '.join(missing)}; {provider} exports have it{_hint(provider, missing)}")
         return chosen
     fitting = [one for one in FORMATS.values() if one.fits(cells)]
     if fitting:
         return fitting[0]
     if "lineitemunblendedcost" in cells:
-        raise BadBill(f"lacks resource ids{_hint('aws', ['lineitemresourceid'])}")
+        raise BadBill(f"has no resource IDs{_hint('aws', ['lineitemresourceid'])}")
     names = ", ".join(list(cells)[:_SHOWN_COLUMNS])
-    raise BadBill(f"its columns ({names} ...) are of no known export; {_WHAT_EACH_HAS}")
+    raise BadBill(f"not a known export (columns {names} ...); {_WHAT_EACH_HAS}")
 
 
-def _hint(provider: str, lacking: list[str]) -> str:
-    if provider == "aws" and "lineitemresourceid" in lacking:
-        return "; let the report include resource ids"
+def _hint(provider: str, missing: list[str]) -> str:
+    if provider == "aws" and "lineitemresourceid" in missing:
+        return "; enable resource IDs in the report's settings"
     return ""
 
 
@@ -85,15 +85,15 @@ def _csv(path: Path) -> Iterator[tuple[str, Cells]]:
     with _opened(path) as file:
         reader = csv.reader(file, strict=True)
         try:
-            names = [plain(name) for name in next(reader, [])]
+            names = [normalized(name) for name in next(reader, [])]
             for row in reader:
                 if not row:
                     continue
                 if len(row) != len(names):
-                    raise BadBill(f"bill {path}, line {reader.line_num}: has {len(row)} of {len(names)} columns")
+                    raise BadBill(f"bill {path}, line {reader.line_num}: has {len(row)} cells for {len(names)} columns")
                 yield f"line {reader.line_num}", dict(zip(names, row, strict=True))
         except csv.Error as error:
-            raise BadBill(f"bill {path}, line {reader.line_num}: is no CSV: {error}") from error
+            raise BadBill(f"bill {path}, line {reader.line_num}: is not CSV: {error}") from error
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, Cells]]:
@@ -104,9 +104,9 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Cells]]:
             try:
                 row = json.loads(text, parse_float=str)
             except ValueError as error:
-                raise BadBill(f"bill {path}, line {number}: is no JSON: {error}") from error
+                raise BadBill(f"bill {path}, line {number}: is not JSON: {error}") from error
             if not isinstance(row, dict):
-                raise BadBill(f"bill {path}, line {number}: is no object with the columns of a line")
+                raise BadBill(f"bill {path}, line {number}: is not a JSON object")
             yield f"line {number}", dict(_flat(row))
 
 
@@ -122,15 +122,15 @@ def _parquet(path: Path) -> Iterator[tuple[str, Cells]]:
                     number += 1
                     yield f"row {number}", dict(_flat(row))
     except pyarrow.lib.ArrowInvalid as error:
-        raise BadBill(f"bill {path}: is no Parquet: {error}") from error
+        raise BadBill(f"bill {path}: is not Parquet: {error}") from error
     except OSError as error:
         raise BadBill(f"bill {path}: {error.strerror or error}") from error
 
 
 def _flat(row: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Nested objects as columns of their own; lists and tags stay JSON."""
+    """Nested objects as separate columns; lists and tags stay JSON."""
     for name, value in row.items():
-        key = before + plain(name)
+        key = before + normalized(name)
         if isinstance(value, dict) and not key.endswith(("tags", "labels")):
             yield from _flat(value, key)
         elif isinstance(value, list | dict):
@@ -140,7 +140,7 @@ def _flat(row: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _tags_of(value: Any) -> Any:  # noqa: ANN401  # JSON is any value
-    """Parquet's maps come as pairs."""
+    """Parquet's maps are read as lists of pairs."""
     pairs = isinstance(value, list) and value and all(isinstance(one, tuple) for one in value)
     return dict(value) if pairs else value
 
@@ -155,6 +155,6 @@ def _opened(path: Path) -> Iterator[TextIO]:
         ):
             yield file
     except UnicodeDecodeError as error:
-        raise BadBill(f"bill {path}: is no text in UTF-8; give the export as the provider wrote it") from error
+        raise BadBill(f"bill {path}: is not UTF-8 text; use the file as the provider exported it") from error
     except (OSError, EOFError) as error:
         raise BadBill(f"bill {path}: {getattr(error, 'strerror', None) or error}") from error

@@ -1,4 +1,4 @@
-"""A reconciliation as JSON and as lines for a person."""
+"""A comparison of ledger and bill as JSON and as lines of text."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from pricing_data.units import format_time
 from spotctl.ledger import micro_dollars
 from spotctl.reports.bills.lines import DOLLARS
-from spotctl.reports.bills.reconcile import Agreement, Difference, Kind
+from spotctl.reports.bills.reconcile import Agreement, BillDifference, DifferenceKind
 from spotctl.reports.cost import usd
 
-MOST_NAMED = 200
-"""So many differences are named on the terminal; JSON has all."""
+MOST_LISTED = 200
+"""The most differences listed on the terminal; JSON has all."""
 
 
 def as_json(agreement: Agreement) -> dict[str, Any]:
-    """What `report reconcile --json` prints."""
+    """The JSON of `spotctl report reconcile --json`."""
     return {
         "provider": agreement.provider,
         "agrees": agreement.agrees,
@@ -29,11 +29,11 @@ def as_json(agreement: Agreement) -> dict[str, Any]:
         "other_usd": usd(agreement.others),
         "unsettled_rows": agreement.unsettled,
         "rows_outside_period": agreement.outside,
-        "untold_usd": usd(agreement.untold),
+        "untold_usd": usd(agreement.untagged),
     }
 
 
-def _difference(one: Difference) -> dict[str, Any]:
+def _difference(one: BillDifference) -> dict[str, Any]:
     return {
         "kind": one.kind.value,
         "resource": one.resource,
@@ -47,37 +47,37 @@ def _difference(one: Difference) -> dict[str, Any]:
 
 
 def as_lines(agreement: Agreement, path: str) -> Iterator[str]:
-    """The differences, one a line, and what was compared."""
-    for one in agreement.differences[:MOST_NAMED]:
+    """A line per difference, then the totals and what was not compared."""
+    for one in agreement.differences[:MOST_LISTED]:
         yield _line(one)
-    if (left := len(agreement.differences) - MOST_NAMED) > 0:
-        yield f"and {left:,} more (--json names all)"
+    if (more := len(agreement.differences) - MOST_LISTED) > 0:
+        yield f"and {more:,} more (--json lists all)"
     if agreement.differences:
         yield ""
     yield f"ledger {_dollars(agreement.ledger)}, {path} {_dollars(agreement.bill)}: {_verdict(agreement)}"
-    yield f"{agreement.machines:,} machines and {agreement.lines:,} lines of {agreement.provider} were compared"
+    yield f"compared {agreement.machines:,} machines and {agreement.lines:,} bill lines of {agreement.provider}"
     if agreement.other_lines:
-        sum_ = _dollars(agreement.others)
-        yield f"{agreement.other_lines:,} lines ({sum_}) are of what was not rented here, and were not compared"
-    if agreement.untold:
+        amount = _dollars(agreement.others)
+        yield f"not compared: {agreement.other_lines:,} bill lines ({amount}) for resources not rented by spotctl"
+    if agreement.untagged:
         yield (
-            f"{_dollars(agreement.untold)} of the ledger is for disks, addresses and traffic, and was not compared: the"
-            " export does not tell the tag spotctl-run"
+            f"not compared: {_dollars(agreement.untagged)} of the ledger for disks, addresses and traffic, because the"
+            " export has no spotctl-run tags"
         )
     if agreement.unsettled:
-        yield f"{agreement.unsettled:,} rows of the ledger are of machines that still run, and were not compared"
+        yield f"not compared: {agreement.unsettled:,} ledger rows of machines that are still running"
     if agreement.outside:
-        yield f"{agreement.outside:,} rows of the ledger lie outside of the bill's period, and were not compared"
+        yield f"not compared: {agreement.outside:,} ledger rows outside the billing period"
 
 
-def _line(one: Difference) -> str:
+def _line(one: BillDifference) -> str:
     text = f"{one.kind.value:<21} {one.resource}  {format_time(one.begin)} to {format_time(one.end)}  {_amounts(one)}"
     return f"{text}  ({_places(one.where)})" if one.where else text
 
 
-def _amounts(one: Difference) -> str:
-    if one.kind is Kind.DIFFERS and one.ledger is not None and one.bill is not None:
-        return f"ledger {_dollars(one.ledger)}, bill {_dollars(one.bill)}, {_dollars(one.bill - one.ledger)} apart"
+def _amounts(one: BillDifference) -> str:
+    if one.kind is DifferenceKind.DIFFERS and one.ledger is not None and one.bill is not None:
+        return f"ledger {_dollars(one.ledger)}, bill {_dollars(one.bill)}, difference {_dollars(one.bill - one.ledger)}"
     amount = one.ledger if one.bill is None else one.bill
     assert amount is not None, "a difference has an amount"
     return _dollars(amount) if one.currency == DOLLARS else f"{usd(amount):.6f} {one.currency}"
@@ -95,6 +95,6 @@ def _dollars(amount: int) -> str:
 
 def _verdict(agreement: Agreement) -> str:
     if agreement.agrees:
-        return "they agree"
+        return "no differences"
     count = len(agreement.differences)
-    return f"they differ in {count:,} {'place' if count == 1 else 'places'}"
+    return f"{count:,} difference{'' if count == 1 else 's'}"

@@ -1,1 +1,1 @@
-"""Charts of a report: values to SVG text that stands in a page, takes its colours from it, and asks nothing of it."""
+"""Charts of a report as SVG inside a page. Colours are classes, which the page's style sheet defines."""

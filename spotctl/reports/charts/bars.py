@@ -1,4 +1,4 @@
-"""Stacked columns: what each run or day cost, by market. And one bar: what a sum is made of."""
+"""Stacked bars of dollars side by side, and one horizontal bar that shows the shares of a sum."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spotctl.reports.charts import svg
+from spotctl.reports.html import Html, el, fragment
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a bar: its colour, what it is called, and how large it is."""
+class BarPart:
+    """A part of a bar: its colour class, name and value."""
 
     class_: str
     name: str
@@ -18,56 +19,56 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One bar: what stands under it, what it is called in full, and its pieces from below."""
+class Bar:
+    """A stacked bar: the label under it, its full name, and its parts from the bottom up."""
 
     label: str
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[BarPart, ...]
 
     @property
     def value(self) -> float:
-        """Its height: what was given back makes it no higher."""
+        """Its height. Refunds, which are negative, do not count."""
         return sum(max(part.value, 0.0) for part in self.parts)
 
 
-def columns(frame: svg.Frame, title: str, bars: Sequence[Column]) -> str:
-    """Dollars as stacked columns side by side."""
-    values = svg.nice(max((bar.value for bar in bars), default=0.0), 3 if frame.is_narrow else 4)
-    y = svg.y_of(frame, values)
-    room = (frame.width - frame.left - frame.right) / max(len(bars), 1)
-    width = min(max(room * 0.72, 1.0), 56.0)
-    parts = [svg.value_axis(frame, y, values, svg.dollars_axis(values))]
-    every = -(-len(bars) // (4 if frame.is_narrow else 10))
+def stacked_bars(canvas: svg.Canvas, title: str, bars: Sequence[Bar]) -> Html:
+    """Dollars as stacked bars side by side."""
+    values = svg.nice(max((bar.value for bar in bars), default=0.0), 3 if canvas.is_narrow else 4)
+    y = svg.y_of(canvas, values)
+    spacing = (canvas.width - canvas.left - canvas.right) / max(len(bars), 1)
+    width = min(max(spacing * 0.72, 1.0), 56.0)
+    parts = [svg.value_axis(canvas, y, values, svg.dollars_axis(values))]
+    every = -(-len(bars) // (4 if canvas.is_narrow else 10))
     for i, bar in enumerate(bars):
-        middle = frame.left + room * (i + 0.5)
-        parts.append(_column(y, bar, middle - width / 2, width))
+        middle = canvas.left + spacing * (i + 0.5)
+        parts.append(_bar(y, bar, middle - width / 2, width))
         if i % every == 0:
-            parts.append(svg.under(frame, middle, bar.label))
-    return frame.drawn(title, *parts)
+            parts.append(svg.under(canvas, middle, bar.label))
+    return canvas.drawing(title, *parts)
 
 
-def _column(y: svg.Scale, bar: Column, x: float, width: float) -> str:
-    pieces, base = [], 0.0
+def _bar(y: svg.Scale, bar: Bar, x: float, width: float) -> Html:
+    pieces, base = list[Html](), 0.0
     for part in bar.parts:
         if part.value <= 0:
             continue
         top, foot = y(base + part.value), y(base)
-        piece = svg.el("rect", x=x, y=top, width=width, height=foot - top, class_=part.class_)
-        pieces.append(svg.told(piece, f"{bar.name}: {part.name}, ${part.value:,.4f}"))
+        piece = el("rect", x=x, y=top, width=width, height=foot - top, class_=part.class_)
+        pieces.append(svg.titled(piece, f"{bar.name}: {part.name}, ${part.value:,.4f}"))
         base += part.value
-    return "".join(pieces)
+    return fragment(*pieces)
 
 
-def share(title: str, parts: Sequence[Part], height: int = 34) -> str:
-    """One bar across that is cut into the pieces of a sum."""
+def share_bar(title: str, parts: Sequence[BarPart], height: int = 34) -> Html:
+    """A horizontal bar that is divided into the parts of a sum."""
     known = [part for part in parts if part.value > 0]
     total = sum(part.value for part in known) or 1.0
-    frame = svg.Frame(1000, height, 0, 0, 0, 0)
+    canvas = svg.Canvas(1000, height, 0, 0, 0, 0)
     x, pieces = 0.0, []
     for part in known:
         width = 1000 * part.value / total
-        rect = svg.el("rect", x=x, y=0, width=max(width - 2, 0.5), height=height, class_=part.class_)
-        pieces.append(svg.told(rect, f"{part.name}: ${part.value:,.4f}, {part.value / total:.1%}"))
+        rect = el("rect", x=x, y=0, width=max(width - 2, 0.5), height=height, class_=part.class_)
+        pieces.append(svg.titled(rect, f"{part.name}: ${part.value:,.4f}, {part.value / total:.1%}"))
         x += width
-    return frame.stretched(title, *pieces)
+    return canvas.stretched(title, *pieces)

@@ -1,4 +1,4 @@
-"""What changes at moments: machines with the job's stages and evictions, prices beside on-demand, money as it goes."""
+"""Charts over time: machines with stages and evictions, prices relative to on-demand, and cumulative cost."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spotctl.reports.charts import svg
+from spotctl.reports.html import Html, el, fragment
 
 _BAND = 20
-"""Height of the strip above a footprint that shows the stages."""
+"""Height of the band above the machines that shows the stages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A series that lies on the one before: its colour, its name, and its value from each moment on."""
+    """A series that is stacked on the one before: its colour class, name, and value from each moment on."""
 
     class_: str
     name: str
@@ -21,17 +22,17 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """Something that happened: when, whether it was warned of, and what is said of it."""
+class EvictionMark:
+    """Machines that were evicted at one moment, with a tooltip."""
 
     at: int
     warned: bool
-    words: str
+    tooltip: str
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
-    """A stretch of time with a number that names it."""
+class StageBand:
+    """The time in which the job was in one stage."""
 
     begin: int
     end: int
@@ -39,74 +40,73 @@ class Phase:
 
 
 def footprint(
-    frame: svg.Frame, title: str, layers: Sequence[Layer], phases: Sequence[Phase], marks: Sequence[Mark]
-) -> str:
-    """Machines over time as stacked steps, the stages in a strip above, evictions as marks under it."""
+    canvas: svg.Canvas, title: str, layers: Sequence[Layer], stages: Sequence[StageBand], marks: Sequence[EvictionMark]
+) -> Html:
+    """Machines over time as stacked steps, with a band of stages above and a mark for each eviction."""
     begin, end = _span(layers)
-    x = frame.x(begin, end)
+    x = canvas.x(begin, end)
     levels = _stacked(layers)
-    values = svg.whole(max((int(top) for _, top in levels[-1]), default=0), 3 if frame.is_narrow else 4)
-    y = svg.y_of(frame, values)
-    parts = [svg.value_axis(frame, y, values, lambda value: f"{value:,.0f}"), svg.time_axis(frame, x)]
+    values = svg.whole(max((int(top) for _, top in levels[-1]), default=0), 3 if canvas.is_narrow else 4)
+    y = svg.y_of(canvas, values)
+    parts = [svg.value_axis(canvas, y, values, lambda value: f"{value:,.0f}"), svg.time_axis(canvas, x)]
     floor = [(at, 0.0) for at, _ in levels[0]]
     for layer, top in zip(layers, levels, strict=True):
-        parts.append(svg.told(_area(x, y, floor, top, end, layer.class_), layer.name))
+        parts.append(svg.titled(_area(x, y, floor, top, end, layer.class_), layer.name))
         floor = top
-    parts += [_phase(frame, x, phase) for phase in phases]
-    parts += [_mark(frame, x, mark) for mark in marks]
-    return frame.drawn(title, *parts)
+    parts += [_stage(canvas, x, stage) for stage in stages]
+    parts += [_mark(canvas, x, mark) for mark in marks]
+    return canvas.drawing(title, *parts)
 
 
-def cumulative(frame: svg.Frame, title: str, layers: Sequence[Layer]) -> str:
-    """Dollars as they add up, by layer."""
+def cumulative(canvas: svg.Canvas, title: str, layers: Sequence[Layer]) -> Html:
+    """Cumulative dollars, stacked by layer."""
     begin, end = _span(layers)
-    x = frame.x(begin, end)
+    x = canvas.x(begin, end)
     levels = _stacked(layers)
-    values = svg.nice(max(top for _, top in levels[-1]), 3 if frame.is_narrow else 4)
-    y = svg.y_of(frame, values)
-    parts = [svg.value_axis(frame, y, values, svg.dollars_axis(values)), svg.time_axis(frame, x)]
+    values = svg.nice(max(top for _, top in levels[-1]), 3 if canvas.is_narrow else 4)
+    y = svg.y_of(canvas, values)
+    parts = [svg.value_axis(canvas, y, values, svg.dollars_axis(values)), svg.time_axis(canvas, x)]
     floor = [(at, 0.0) for at, _ in levels[0]]
     for layer, top in zip(layers, levels, strict=True):
         there = [(x(at), y(value)) for at, value in top]
         back = [(x(at), y(value)) for at, value in reversed(floor)]
-        shape = svg.el("path", d=svg.path([*there, *back]) + "Z", class_=layer.class_)
-        parts.append(svg.told(shape, layer.name))
+        shape = el("path", d=svg.path([*there, *back]) + "Z", class_=layer.class_)
+        parts.append(svg.titled(shape, layer.name))
         floor = top
-    return frame.drawn(title, *parts)
+    return canvas.drawing(title, *parts)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Stretches of time in which a price was paid, in percent of on-demand: begin, end, percent."""
+class PriceLine:
+    """The prices paid in one market: (begin, end, percent of on-demand) for each interval."""
 
     class_: str
     name: str
     pieces: tuple[tuple[int, int, float], ...]
 
 
-def prices(frame: svg.Frame, title: str, series: Sequence[Held]) -> str:
-    """Prices paid while machines were held, in percent of what they cost on demand, which is a line of its own."""
+def prices(canvas: svg.Canvas, title: str, series: Sequence[PriceLine]) -> Html:
+    """Prices paid while machines were held, in percent of the on-demand price, which is a dashed line."""
     pieces = [piece for one in series for piece in one.pieces]
-    x = frame.x(min(begin for begin, _, _ in pieces), max(end for _, end, _ in pieces))
+    x = canvas.x(min(begin for begin, _, _ in pieces), max(end for _, end, _ in pieces))
     values = svg.nice(max(100.0, *(percent for _, _, percent in pieces)), 4)
-    y = svg.y_of(frame, values)
-    parts = [svg.value_axis(frame, y, values, lambda value: f"{value:.0f}%"), svg.time_axis(frame, x)]
-    parts.append(svg.el("line", x1=frame.left, x2=frame.width - frame.right, y1=y(100), y2=y(100), class_="listed"))
-    parts.append(svg.text(frame.width - frame.right, y(100) - 6, "on demand", "strong", "end"))
+    y = svg.y_of(canvas, values)
+    parts = [svg.value_axis(canvas, y, values, lambda value: f"{value:.0f}%"), svg.time_axis(canvas, x)]
+    parts.append(el("line", x1=canvas.left, x2=canvas.width - canvas.right, y1=y(100), y2=y(100), class_="listed"))
+    parts.append(svg.text(canvas.width - canvas.right, y(100) - 6, "on demand", "strong", "end"))
     for one in series:
-        lines = [
-            svg.told(
-                svg.el("path", d=svg.path(_joined(x, y, run)), class_=f"stroke {one.class_}"),
+        parts += [
+            svg.titled(
+                el("path", d=svg.path(_joined(x, y, run)), class_=f"stroke {one.class_}"),
                 f"{one.name}: {min(p for _, _, p in run):.0f}% to {max(p for _, _, p in run):.0f}% of on-demand",
             )
             for run in unbroken(one.pieces)
         ]
-        parts += lines
-    return frame.drawn(title, *parts)
+    return canvas.drawing(title, *parts)
 
 
 def unbroken(pieces: Sequence[tuple[int, int, float]]) -> list[list[tuple[int, int, float]]]:
-    """Pieces in runs between which nothing was held."""
+    """Groups of intervals that follow each other without a gap."""
     runs: list[list[tuple[int, int, float]]] = []
     for piece in pieces:
         if runs and runs[-1][-1][1] >= piece[0]:
@@ -126,7 +126,7 @@ def _span(layers: Sequence[Layer]) -> tuple[int, int]:
 
 
 def _stacked(layers: Sequence[Layer]) -> list[list[tuple[int, float]]]:
-    """Each layer on top of the ones before; all have the same moments."""
+    """The upper edge of each layer; all layers have the same moments."""
     sums = [0.0] * len(layers[0].points)
     levels = []
     for layer in layers:
@@ -142,27 +142,27 @@ def _area(
     top: Sequence[tuple[int, float]],
     end: int,
     class_: str,
-) -> str:
+) -> Html:
     there = svg.stepped([*((x(at), y(value)) for at, value in top), (x(end), y(top[-1][1]))])
     back = svg.stepped([*((x(at), y(value)) for at, value in floor), (x(end), y(floor[-1][1]))])
-    return svg.el("path", d=svg.path([*there, *reversed(back)]) + "Z", class_=class_)
+    return el("path", d=svg.path([*there, *reversed(back)]) + "Z", class_=class_)
 
 
-def _phase(frame: svg.Frame, x: svg.Scale, phase: Phase) -> str:
-    begin, end = x(phase.begin), x(phase.end)
-    top = frame.top - _BAND - 14
-    strip = svg.el("rect", x=begin, y=top, width=max(end - begin - 1, 0.5), height=_BAND, class_=f"stage{phase.number}")
-    name = f"stage {phase.number}"
-    room = end - begin
-    words = name if room > 52 else str(phase.number) if room > 14 else ""
-    label = svg.text((begin + end) / 2, top + 14, words, "band", "middle") if words else ""
-    return svg.told(strip + label, name)
+def _stage(canvas: svg.Canvas, x: svg.Scale, stage: StageBand) -> Html:
+    begin, end = x(stage.begin), x(stage.end)
+    top = canvas.top - _BAND - 14
+    band = el("rect", x=begin, y=top, width=max(end - begin - 1, 0.5), height=_BAND, class_=f"stage{stage.number}")
+    name = f"stage {stage.number}"
+    length = end - begin
+    words = name if length > 52 else str(stage.number) if length > 14 else ""
+    label = svg.text((begin + end) / 2, top + 14, words, "band", "middle") if words else Html()
+    return svg.titled(fragment(band, label), name)
 
 
-def _mark(frame: svg.Frame, x: svg.Scale, mark: Mark) -> str:
-    """Taken without a warning is a filled triangle, with one an empty one."""
-    at, top = x(mark.at), frame.top - 11
+def _mark(canvas: svg.Canvas, x: svg.Scale, mark: EvictionMark) -> Html:
+    """A triangle: filled for an eviction without warning, empty with one."""
+    at, top = x(mark.at), canvas.top - 11
     points = f"{at - 5:.1f},{top:.1f} {at + 5:.1f},{top:.1f} {at:.1f},{top + 9:.1f}"
-    line = svg.el("line", x1=at, x2=at, y1=top + 9, y2=frame.height - frame.bottom, class_="taken")
-    shape = svg.el("polygon", points=points, class_="warned" if mark.warned else "unwarned")
-    return svg.told(line + shape, mark.words)
+    line = el("line", x1=at, x2=at, y1=top + 9, y2=canvas.height - canvas.bottom, class_="evicted")
+    shape = el("polygon", points=points, class_="warned" if mark.warned else "unwarned")
+    return svg.titled(fragment(line, shape), mark.tooltip)

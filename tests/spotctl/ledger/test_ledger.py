@@ -22,7 +22,7 @@ from spotctl.config import Settings
 from spotctl.ledger import Kind, Ledger, Use, micro_dollars, priced, project
 from spotctl.ledger.read import read
 from spotctl.reports import cost
-from spotctl.reports.run_timeline import stories_of
+from spotctl.reports.run_timeline import timelines_of
 from spotctl.runlog import budget, store
 from spotctl.runlog import events as ev
 from spotctl.runlog.events import Event, to_json
@@ -289,6 +289,6 @@ def test_groups_are_what_is_counted_by_the_second(by: cost.By) -> None:
                 date = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).date().isoformat()
                 into[GROUPS[by](run, machines[name].order["market"], date)] += amount
     rows = [row for run in runs for row in project(run.rows, no_prices()).rows]
-    found = cost.groups(rows, stories_of([run.rows for run in runs]), (by,))
+    found = cost.groups(rows, timelines_of([run.rows for run in runs]), (by,))
     assert {group.key[by]: group.figures.total for group in found if group.figures.total} == +paid
     assert {group.key[by]: group.figures.on_demand for group in found if group.figures.on_demand} == +listed

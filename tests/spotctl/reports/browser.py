@@ -1,4 +1,4 @@
-"""Chromium without a window, spoken to through its debugging pipe: what a page says, asks for, and measures."""
+"""Headless Chromium through its debugging pipe: console messages, requests and measurements of a page."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ FLAGS = (
 
 
 def installed() -> str | None:
-    """Chromium's name, if it is there."""
+    """The path of Chromium, None if it is not installed."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 @dataclass
 class Tab:
-    """One page. `events` are all that it told so far."""
+    """One page. `events` are all events received so far."""
 
     write: Any
     read: Any
@@ -41,8 +41,8 @@ class Tab:
     rest: bytes = b""
     events: list[dict[str, Any]] = field(default_factory=list)
 
-    def ask(self, method: str, **params: object) -> dict[str, Any]:
-        """A command and its answer; what is told meanwhile is kept."""
+    def command(self, method: str, **params: object) -> dict[str, Any]:
+        """Sends a command and returns its result; keeps the events that arrive before it."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": params}
         if self.session:
@@ -50,42 +50,43 @@ class Tab:
         self.write.write(json.dumps(message).encode() + b"\0")
         self.write.flush()
         while True:
-            heard = self._next()
-            if heard.get("id") == self.number:
-                assert "error" not in heard, heard
-                result: dict[str, Any] = heard["result"]
+            answer = self._next()
+            if answer.get("id") == self.number:
+                assert "error" not in answer, answer
+                result: dict[str, Any] = answer["result"]
                 return result
-            self.events.append(heard)
+            self.events.append(answer)
 
     def until(self, method: str) -> None:
-        """Hears what is told until it is this."""
+        """Waits for an event."""
         while not any(event.get("method") == method for event in self.events):
             self.events.append(self._next())
 
-    def said(self, *methods: str) -> list[dict[str, Any]]:
-        """What was told under these names."""
+    def received(self, *methods: str) -> list[dict[str, Any]]:
+        """The parameters of all events with these names."""
         return [event["params"] for event in self.events if event.get("method") in methods]
 
     def value(self, script: str) -> Any:  # noqa: ANN401  # a script's value is any
-        """What an expression is in the page."""
-        return self.ask("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
+        """The value of an expression in the page."""
+        return self.command("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
 
-    def sized(self, width: int, height: int, *, dark: bool = False) -> None:
-        """The page in a window of a size, by day or by night."""
-        phone = width < 600
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
+    def resize(self, width: int, height: int, *, dark: bool = False) -> None:
+        """Sets the size of the window and the colour scheme."""
+        self.command(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.ask("Emulation.setEmulatedMedia", features=[scheme])
+        self.command("Emulation.setEmulatedMedia", features=[scheme])
 
-    def picture(self, path: Path) -> None:
-        """The whole page as PNG."""
-        data = self.ask("Page.captureScreenshot", captureBeyondViewport=True)["data"]
+    def screenshot(self, path: Path) -> None:
+        """Saves the whole page as PNG."""
+        data = self.command("Page.captureScreenshot", captureBeyondViewport=True)["data"]
         path.write_bytes(base64.b64decode(data))
 
-    def printed(self, path: Path) -> None:
-        """The page as PDF."""
+    def save_pdf(self, path: Path) -> None:
+        """Saves the page as PDF."""
         path.write_bytes(
-            base64.b64decode(self.ask("Page.printToPDF", preferCSSPageSize=True, printBackground=False)["data"])
+            base64.b64decode(self.command("Page.printToPDF", preferCSSPageSize=True, printBackground=False)["data"])
         )
 
     def _next(self) -> dict[str, Any]:
@@ -94,28 +95,28 @@ class Tab:
             assert more, "the browser ended"
             self.rest += more
         line, self.rest = self.rest.split(b"\0", 1)
-        heard: dict[str, Any] = json.loads(line)
-        return heard
+        message: dict[str, Any] = json.loads(line)
+        return message
 
 
 @contextmanager
 def opened(program: str, page: Path) -> Iterator[Tab]:
-    """A page that has loaded; the browser is gone afterwards."""
-    hears, says = os.pipe(), os.pipe()
+    """Opens a page and waits until it is loaded; ends the browser afterwards."""
+    to_browser, from_browser = os.pipe(), os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         words = [program, *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"]
         # The browser reads from descriptor 3 and writes to 4.
-        script = f'exec "$@" 3<&{hears[0]} 4>&{says[1]}'
+        script = f'exec "$@" 3<&{to_browser[0]} 4>&{from_browser[1]}'
         process = subprocess.Popen(
             ["bash", "-c", script, "bash", *words],
-            pass_fds=(hears[0], says[1]),
+            pass_fds=(to_browser[0], from_browser[1]),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        os.close(hears[0])
-        os.close(says[1])
-        with os.fdopen(hears[1], "wb") as write, os.fdopen(says[0], "rb") as read:
+        os.close(to_browser[0])
+        os.close(from_browser[1])
+        with os.fdopen(to_browser[1], "wb") as write, os.fdopen(from_browser[0], "rb") as read:
             tab = Tab(write, read)
             try:
                 _load(tab, page)
@@ -126,10 +127,10 @@ def opened(program: str, page: Path) -> Iterator[Tab]:
 
 
 def _load(tab: Tab, page: Path) -> None:
-    target = tab.ask("Target.createTarget", url="about:blank")["targetId"]
-    tab.session = tab.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+    target = tab.command("Target.createTarget", url="about:blank")["targetId"]
+    tab.session = tab.command("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
     for domain in ("Page", "Runtime", "Log", "Network"):
-        tab.ask(f"{domain}.enable")
+        tab.command(f"{domain}.enable")
     tab.events.clear()
-    tab.ask("Page.navigate", url=page.as_uri())
+    tab.command("Page.navigate", url=page.as_uri())
     tab.until("Page.loadEventFired")

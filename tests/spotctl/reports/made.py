@@ -1,4 +1,4 @@
-"""Made-up runs for reports: their events as the log holds them; the ledger makes rows of these."""
+"""Made-up runs for report tests: their log events, from which the ledger makes rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.ledger import Row, project
 from spotctl.reports.cost import By, Report, report
-from spotctl.reports.run_timeline import stories_of
+from spotctl.reports.run_timeline import timelines_of
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.store import EventLog
@@ -41,7 +41,7 @@ _RULES = {"aws": "per-second-first-hour-free", "gcp": "gcp", "azure": "azure", "
 
 @dataclass
 class MadeRun:
-    """A run that is being made up."""
+    """Builds the events of a run."""
 
     run: str
     job: str
@@ -53,48 +53,48 @@ class MadeRun:
     names: Iterator[int] = field(default_factory=count)
     markets: dict[Market, tuple[list[int], list[int]]] = field(default_factory=dict)
 
-    def tell(self, at: int, event: ev.Event) -> None:
+    def add(self, at: int, event: ev.Event) -> None:
         self.events.append((at, event))
 
     def begin(self, **spec: object) -> None:
         whole: dict[str, Any] = {"name": self.job, "kind": "agileml", "tags": dict(self.tags), **spec}
-        self.tell(self.wall, ev.RunBegan(self.job, self.provider, whole, "/meeting", self.wall))
+        self.add(self.wall, ev.RunBegan(self.job, self.provider, whole, "/meeting", self.wall))
 
     def plan(self, usd: float, hours: float) -> None:
-        self.tell(self.wall, ev.Planned(usd, 0.8 * usd, 1.25 * usd, hours, 3.5 * usd, assumed=False))
+        self.add(self.wall, ev.Planned(usd, 0.8 * usd, 1.25 * usd, hours, 3.5 * usd, assumed=False))
 
     def price(self, market: Market, times: Sequence[int], prices: Sequence[int]) -> None:
-        """A market's prices, which the end of the run writes down."""
+        """A market's prices, which are logged when the run ends."""
         self.markets[market] = (list(times), list(prices))
 
     def rent(self, market: Market, machines: int, at: int, *, spot: bool = True, reliable: bool = False) -> list[str]:
-        """Machines that begin to work five minutes later."""
+        """Rents machines that start working five minutes later."""
         intent, listed = next(self.intents), ON_DEMAND[market.instance_type]
         names = [f"i-{self.run}-{next(self.names):03}" for _ in range(machines)]
         bid = listed if spot else None
         lease = at + 40 * HOUR
-        self.tell(at, ev.RentIntended(intent, market, machines, bid, listed, float(machines), reliable, lease))
-        self.tell(at, ev.Rented(intent, tuple(ev.Granted(name, at) for name in names)))
+        self.add(at, ev.RentIntended(intent, market, machines, bid, listed, float(machines), reliable, lease))
+        self.add(at, ev.Rented(intent, tuple(ev.Granted(name, at) for name in names)))
         for name in names:
-            self.tell(at + 2 * MINUTE, ev.MachineRan(name))
+            self.add(at + 2 * MINUTE, ev.MachineRan(name))
         ready = tuple(ev.Moment(name, at + 5 * MINUTE) for name in names)
-        self.tell(at + 5 * MINUTE, ev.Progressed((at - self.wall) // MINUTE + 5, 1.0, 1 + (machines > 6), ready=ready))
+        self.add(at + 5 * MINUTE, ev.Progressed((at - self.wall) // MINUTE + 5, 1.0, 1 + (machines > 6), ready=ready))
         return names
 
     def end_machines(self, names: Sequence[str], at: int, reason: str, *, warned: bool = False) -> None:
         for name in names:
             if warned:
-                self.tell(at - 2 * MINUTE, ev.MachineWarned(name, at, "eviction", "imds"))
-            self.tell(at, ev.MachineEnded(name, at, reason))
+                self.add(at - 2 * MINUTE, ev.MachineWarned(name, at, "eviction", "imds"))
+            self.add(at, ev.MachineEnded(name, at, reason))
 
     def redo(self, clock: int, begin: int, end: int) -> None:
-        self.tell(end, ev.Progressed(clock, 0.7, 2, redone=(ev.Stretch(begin, end),)))
+        self.add(end, ev.Progressed(clock, 0.7, 2, redone=(ev.Stretch(begin, end),)))
 
     def finish(self, at: int, outcome: str = "done", clocks: int | None = None, message: str = "") -> None:
         for market, (times, prices) in self.markets.items():
-            self.tell(at, ev.Priced(market, _RULES[market.cloud], tuple(times), tuple(prices)))
+            self.add(at, ev.Priced(market, _RULES[market.cloud], tuple(times), tuple(prices)))
         facts = {} if clocks is None else {"clocks": clocks}
-        self.tell(at, ev.RunEnded(outcome, message, at, facts))
+        self.add(at, ev.RunEnded(outcome, message, at, facts))
 
     def log(self, first: int = 1) -> list[LogRow]:
         ordered = sorted(self.events, key=lambda each: each[0])
@@ -104,7 +104,7 @@ class MadeRun:
         return project(self.log(), self.tariff()).rows
 
     def tariff(self) -> Tariff:
-        """Prices of a run that goes on."""
+        """The prices of a run that is still going on."""
 
         def prices(market: Market, now: int) -> PriceSeries:
             times, values = (np.array(column, dtype=np.int64) for column in self.markets[market])
@@ -114,8 +114,8 @@ class MadeRun:
         return Tariff(rule, prices)
 
 
-def night(number: int, rng: np.random.Generator, job: str = "nightly-recsys", *, goes_on: bool = False) -> MadeRun:
-    """A run of some hours with batches of machines, some of which are taken away and some work done again."""
+def night(number: int, rng: np.random.Generator, job: str = "nightly-recsys", *, is_running: bool = False) -> MadeRun:
+    """A run of a few hours with batches of machines; some are evicted, and their work is redone."""
     begin = NIGHT + number * DAY + int(rng.integers(0, 60)) * SECOND
     made = MadeRun(f"{job}-{number:06x}", job, begin, {"team": "ml" if job.startswith("nightly") else "search"})
     made.begin(budget="25 USD")
@@ -129,31 +129,31 @@ def night(number: int, rng: np.random.Generator, job: str = "nightly-recsys", *,
     anchor = made.rent(RELIABLE, 1, begin + 20 * SECOND, spot=False, reliable=True)
     at = begin + MINUTE
     while at < until - 10 * MINUTE:
-        at = _batch(made, rng, at, until, goes_on=goes_on)
+        at = _batch(made, rng, at, until, is_running=is_running)
     clocks = (until - begin) // MINUTE
-    made.tell(until, ev.Progressed(clocks, 0.2, 2))
-    if not goes_on:
+    made.add(until, ev.Progressed(clocks, 0.2, 2))
+    if not is_running:
         made.end_machines(anchor, until, "returned")
         made.finish(until, clocks=clocks)
     return made
 
 
-def _batch(made: MadeRun, rng: np.random.Generator, at: int, until: int, *, goes_on: bool) -> int:
+def _batch(made: MadeRun, rng: np.random.Generator, at: int, until: int, *, is_running: bool) -> int:
     market = (*AWS, GCP)[int(rng.integers(4))]
     life = int(min(until - at, (0.4 + rng.exponential(2.2)) * HOUR)) // SECOND * SECOND
-    taken = at + life < until
+    evicted = at + life < until
     names = made.rent(market, int(rng.integers(4, 13)), at)
-    if taken or not goes_on:
-        reason = "evicted" if taken else "returned"
-        made.end_machines(names, at + life, reason, warned=taken and rng.random() < 0.7)
-    if taken:
+    if evicted or not is_running:
+        reason = "evicted" if evicted else "returned"
+        made.end_machines(names, at + life, reason, warned=evicted and rng.random() < 0.7)
+    if evicted:
         again = at + life + int(rng.integers(1, 6)) * MINUTE
         made.redo((again - made.wall) // MINUTE, at + life, min(again + 6 * MINUTE, until))
     return at + life + int(rng.integers(1, 6)) * MINUTE
 
 
-def begun_hour() -> MadeRun:
-    """A machine that is given back within its second hour, which is charged as a whole."""
+def started_hour() -> MadeRun:
+    """A machine that is returned within its second hour, which is charged in full."""
     made = MadeRun("hour-1", "hour", NIGHT, provider="local")
     made.begin()
     made.price(LOCAL, [NIGHT, NIGHT + DAY], [100_000_000] * 2)
@@ -164,20 +164,20 @@ def begun_hour() -> MadeRun:
 
 def report_of(runs: Sequence[MadeRun], by: tuple[By, ...] = (By.JOB,), only: set[str] | None = None) -> Report:
     """The report on made-up runs."""
-    stories = stories_of(made.log(1000 * i) for i, made in enumerate(runs))
+    timelines = timelines_of(made.log(1000 * i) for i, made in enumerate(runs))
     rows = [row for made in runs for row in made.rows()]
-    return report(rows, stories, {made.run for made in runs} if only is None else only, by, NOW)
+    return report(rows, timelines, {made.run for made in runs} if only is None else only, by, NOW)
 
 
 def month() -> list[MadeRun]:
-    """A month of nightly runs, and another job beside them."""
+    """A month of nightly runs and a few runs of another job."""
     rng = np.random.default_rng(7)
     runs = [night(i, rng) for i in range(27)]
     return runs + [night(i, rng, "weekly-embeddings") for i in (5, 12, 19)]
 
 
-def keep(runs: Sequence[MadeRun], home: Path) -> None:
-    """The runs in the event log of a home."""
+def write_log(runs: Sequence[MadeRun], home: Path) -> None:
+    """Writes the runs into the event log of a home."""
     with EventLog(home / "log.sqlite") as log:
         for made in runs:
             for row in made.log():

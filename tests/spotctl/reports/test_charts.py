@@ -1,4 +1,4 @@
-"""Charts: values to places, by hand."""
+"""Charts: coordinates of values, computed by hand."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from hypothesis import strategies as st
 
 from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, Kind, Row, Use
-from spotctl.reports import markup
+from spotctl.reports import page_parts
 from spotctl.reports.charts import svg
-from spotctl.reports.charts.bars import Column, Part, columns, share
-from spotctl.reports.charts.steps import Layer, Mark, Phase, footprint
+from spotctl.reports.charts.bars import Bar, BarPart, share_bar, stacked_bars
+from spotctl.reports.charts.steps import EvictionMark, Layer, StageBand, footprint
 from spotctl.reports.cost import usd
+from spotctl.reports.html import Html, el, fragment
 from spotctl.reports.money import cumulative_of, held_prices, markets_of, parts_of
-from tests.spotctl.reports.made import AWS, NIGHT, MadeRun, begun_hour, month, report_of
+from tests.spotctl.reports.made import AWS, NIGHT, MadeRun, month, report_of, started_hour
 
-FRAME = svg.Frame(960, 280)
+CANVAS = svg.Canvas(960, 280)
 
 
 def rects(text: str, class_: str) -> list[dict[str, float]]:
-    """The rectangles of a colour."""
-    found = re.findall(rf'<rect ([^>]*class="{class_}"[^>]*)/>', text)
-    return [{key: float(value) for key, value in re.findall(r'(\w+)="([\d.]+)"', one)} for one in found]
+    """The attributes of the rectangles with a class."""
+    elements = re.findall(rf'<rect ([^>]*class="{class_}"[^>]*)/>', text)
+    return [{key: float(value) for key, value in re.findall(r'(\w+)="([\d.]+)"', one)} for one in elements]
 
 
 @given(st.floats(1e-6, 1e9), st.integers(2, 8))
-def test_axes_begin_at_nothing_and_reach_beyond_the_highest(most: float, count: int) -> None:
+def test_axes_start_at_zero_and_reach_the_highest_value(most: float, count: int) -> None:
     values = svg.nice(most, count)
     assert values[0] == 0
     assert values[-1] >= most * (1 - 1e-6)
@@ -39,24 +40,24 @@ def test_axes_begin_at_nothing_and_reach_beyond_the_highest(most: float, count: 
 
 
 @given(st.integers(0, 10**6), st.integers(2, 8))
-def test_machines_are_counted_in_whole_numbers(most: int, count: int) -> None:
+def test_axes_of_machines_have_whole_numbers(most: int, count: int) -> None:
     values = svg.whole(most, count)
     assert all(value == int(value) for value in values)
     assert values[-1] >= most
 
 
 @pytest.mark.parametrize(
-    ("values", "shown"),
+    ("values", "label"),
     [([0, 0.5], "$0.50"), ([0, 2.0], "$2"), ([0, 0.0025], "$0.0025"), ([0, 2.5], "$2.50"), ([0, 1000.0], "$1,000")],
 )
-def test_dollars_have_as_many_decimals_as_the_axis_needs(values: list[float], shown: str) -> None:
-    assert svg.dollars_axis(values)(values[1]) == shown
+def test_dollars_have_as_many_decimals_as_the_axis_needs(values: list[float], label: str) -> None:
+    assert svg.dollars_axis(values)(values[1]) == label
 
 
 @given(st.integers(10 * MINUTE, 2000 * DAY), st.integers(0, 500 * DAY), st.sampled_from([960, 340]))
-def test_times_under_an_axis_stay_inside_and_apart(span: int, after: int, width: int) -> None:
-    frame = svg.Frame(width, 200)
-    text = svg.time_axis(frame, frame.x(NIGHT + after, NIGHT + after + span))
+def test_labels_of_a_time_axis_stay_inside_the_chart(span: int, after: int, width: int) -> None:
+    canvas = svg.Canvas(width, 200)
+    text = svg.time_axis(canvas, canvas.x(NIGHT + after, NIGHT + after + span))
     places = [
         (float(x), anchor, words)
         for x, anchor, words in re.findall(r'<text x="([\d.]+)"[^>]*text-anchor="(\w+)">([^<]*)<', text)
@@ -68,42 +69,46 @@ def test_times_under_an_axis_stay_inside_and_apart(span: int, after: int, width:
         assert begin + 6.8 * len(words) <= width + 1
 
 
-def test_columns_are_as_high_as_what_they_stand_for() -> None:
+def test_bar_heights_are_proportional() -> None:
     bars = [
-        Column("a", "a", (Part("s0", "x", 1.0), Part("s1", "y", 3.0))),
-        Column("b", "b", (Part("s0", "x", 2.0), Part("s1", "y", -1.0))),
+        Bar("a", "a", (BarPart("s0", "x", 1.0), BarPart("s1", "y", 3.0))),
+        Bar("b", "b", (BarPart("s0", "x", 2.0), BarPart("s1", "y", -1.0))),
     ]
-    text = columns(FRAME, "", bars)
+    text = stacked_bars(CANVAS, "", bars)
     first, second = rects(text, "s0")
     (other,) = rects(text, "s1")
     unit = first["height"]
     assert second["height"] == pytest.approx(2 * unit, abs=0.1)
     assert other["height"] == pytest.approx(3 * unit, abs=0.1)
     assert other["y"] + other["height"] == pytest.approx(first["y"], abs=0.1)
-    assert first["y"] + first["height"] == pytest.approx(FRAME.height - FRAME.bottom, abs=0.1)
+    assert first["y"] + first["height"] == pytest.approx(CANVAS.height - CANVAS.bottom, abs=0.1)
 
 
-def test_a_share_is_cut_by_value() -> None:
-    text = share("", [Part("a", "a", 3.0), Part("b", "b", 0.0), Part("c", "c", 1.0)])
+def test_share_bar_is_divided_by_value() -> None:
+    text = share_bar("", [BarPart("a", "a", 3.0), BarPart("b", "b", 0.0), BarPart("c", "c", 1.0)])
     (first,), none, (last,) = rects(text, "a"), rects(text, "b"), rects(text, "c")
     assert (first["width"], last["x"], last["width"]) == (748, 750, 248)
     assert none == []
 
 
-def test_a_footprint_steps_at_its_moments() -> None:
+def test_footprint_steps_at_the_right_times() -> None:
     hours = [NIGHT, NIGHT + HOUR, NIGHT + 2 * HOUR]
     layers = [
         Layer("reliable", "", tuple(zip(hours, (1.0, 1.0, 1.0), strict=True))),
         Layer("spot", "", tuple(zip(hours, (4.0, 0.0, 0.0), strict=True))),
     ]
     text = footprint(
-        FRAME, "five machines", layers, [Phase(NIGHT, NIGHT + HOUR, 2)], [Mark(NIGHT + HOUR, False, "gone")]
+        CANVAS,
+        "five machines",
+        layers,
+        [StageBand(NIGHT, NIGHT + HOUR, 2)],
+        [EvictionMark(NIGHT + HOUR, False, "gone")],
     )
     (spot,) = re.findall(r'd="([^"]*)" class="spot"', text)
     points = [tuple(map(float, pair.split())) for pair in spot.strip("MZ").split("L")]
-    middle = FRAME.left + (FRAME.width - FRAME.left - FRAME.right) / 2
+    middle = CANVAS.left + (CANVAS.width - CANVAS.left - CANVAS.right) / 2
     tops = {y for x, y in points if x < middle - 1}
-    low, high = FRAME.height - FRAME.bottom, FRAME.top
+    low, high = CANVAS.height - CANVAS.bottom, CANVAS.top
     assert sorted(tops) == pytest.approx([high + (low - high) * (1 - share) for share in (5 / 6, 1 / 6)], abs=0.1)
     assert 'class="stage2"' in text
     assert 'class="unwarned"' in text
@@ -118,8 +123,8 @@ def held(machine: str, begin: int, end: int, price: int) -> Row:
     )
 
 
-def test_prices_are_the_mean_over_the_machines_that_are_held() -> None:
-    """One machine at a quarter, joined by one at three quarters, and after a pause one at a half."""
+def test_prices_are_the_mean_over_held_machines() -> None:
+    """One machine at 25%, joined by one at 75%, and after a gap one at 50%."""
     rows = [
         held("i-1", NIGHT, NIGHT + 2 * HOUR, 100),
         held("i-2", NIGHT + HOUR, NIGHT + 2 * HOUR, 300),
@@ -128,7 +133,7 @@ def test_prices_are_the_mean_over_the_machines_that_are_held() -> None:
     made = MadeRun("a", "a", NIGHT)
     made.begin()
     report = report_of([made])
-    markets = markets_of(type(report)(report.whole, report.by, (), tuple(rows), report.stories, 0, ()))
+    markets = markets_of(type(report)(report.whole, report.by, (), tuple(rows), report.runs, 0, ()))
     (one,) = held_prices(rows, markets)
     assert [((begin - NIGHT) // HOUR, (end - NIGHT) // HOUR) for begin, end, _ in one.pieces] == [
         (0, 1),
@@ -138,10 +143,10 @@ def test_prices_are_the_mean_over_the_machines_that_are_held() -> None:
     assert [percent for _, _, percent in one.pieces] == pytest.approx([25.0, 50.0, 50.0])
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_what_a_run_paid_adds_up_to_its_sum(begun: bool) -> None:
-    """Also what is charged after a life has ended."""
-    made = begun_hour() if begun else month()[4]
+@pytest.mark.parametrize("started", [False, True])
+def test_cumulative_cost_ends_at_the_total(started: bool) -> None:
+    """Including a charge for time after the end of a machine."""
+    made = started_hour() if started else month()[4]
     report = report_of([made])
     markets = markets_of(report)
     ends = [layer.points[-1][1] for layer in cumulative_of(report.rows, markets)]
@@ -150,20 +155,24 @@ def test_what_a_run_paid_adds_up_to_its_sum(begun: bool) -> None:
     assert sum(one.evictions for one in markets) == report.whole.evictions
 
 
-def test_the_parts_of_the_sum_are_the_sum() -> None:
+def test_parts_add_up_to_the_total() -> None:
     report = report_of(month()[:3])
     assert sum(part.value for part in parts_of(report.whole)) == pytest.approx(usd(report.whole.total), abs=5e-6)
 
 
-def test_words_on_the_page_are_words() -> None:
-    told = (
-        markup.paragraph("<b>") + markup.subheading("<b>", "<b>") + markup.section("<b>") + svg.legend([("s0", "<b>")])
+def test_text_is_escaped_everywhere() -> None:
+    text = "<b>"
+    drawn = fragment(
+        text,
+        el(text.strip("<>"), text, title=text),
+        page_parts.paragraph(text),
+        page_parts.subheading(text, text),
+        page_parts.section(text),
+        page_parts.table([page_parts.ColumnHead(text)], [[text]], [text], caption=text),
+        svg.legend([("s0", text)]),
+        svg.text(0, 0, text),
+        svg.titled(Html(), text),
+        CANVAS.drawing('"<b>"'),
     )
-    told += (
-        svg.text(0, 0, "<b>")
-        + svg.told("", "<b>")
-        + FRAME.drawn('"<b>"')
-        + markup.table([markup.Head("<b>")], [["<b>"]])
-    )
-    assert "<b>" not in told
-    assert told.count("&lt;b&gt;") == 10
+    assert drawn.count("&lt;b&gt;") == 15
+    assert drawn.replace("<b title", "").count("<b>") == 0

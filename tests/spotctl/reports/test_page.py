@@ -1,4 +1,4 @@
-"""The page that is handed to whoever pays: what it says, what it never does, and how it stands in a browser."""
+"""The HTML page: its content, its safety, and its layout in a browser."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def month_report() -> Report:
 
 
 class Reader(HTMLParser):
-    """Elements and words of a page; every element has to end in its place."""
+    """The elements and text of a page; fails if elements are not properly nested."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.open: list[str] = []
         self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
+        self.texts: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append((tag, dict(attrs)))
@@ -50,7 +50,7 @@ class Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if "style" not in self.open:
-            self.words.append(data)
+            self.texts.append(data)
 
 
 def read(report: Report) -> Reader:
@@ -61,34 +61,34 @@ def read(report: Report) -> Reader:
 
 
 def pages() -> dict[str, Sequence[MadeRun]]:
-    """Reports of every kind."""
+    """Runs for every kind of report."""
     rng = np.random.default_rng(5)
     nothing = MadeRun("none-1", "none", NIGHT)
     nothing.begin()
     nothing.finish(NIGHT + MINUTE, "no capacity")
-    only_begun = MadeRun("begun-1", "begun", NIGHT)
-    only_begun.begin()
-    dear = MadeRun("dear-1", "dear", NIGHT, provider="local")
-    dear.begin(kind="command")
-    dear.price(AWS[0], [NIGHT, NIGHT + DAY], [900_000_000] * 2)
-    dear.end_machines(dear.rent(AWS[0], 1, NIGHT), NIGHT + 3 * HOUR, "returned")
-    dear.finish(NIGHT + 3 * HOUR, "failed")
+    only_started = MadeRun("started-1", "started", NIGHT)
+    only_started.begin()
+    costly = MadeRun("costly-1", "costly", NIGHT, provider="local")
+    costly.begin(kind="command")
+    costly.price(AWS[0], [NIGHT, NIGHT + DAY], [900_000_000] * 2)
+    costly.end_machines(costly.rent(AWS[0], 1, NIGHT), NIGHT + 3 * HOUR, "returned")
+    costly.finish(NIGHT + 3 * HOUR, "failed")
     return {
         "one": [night(0, rng)],
-        "going on": [night(0, rng), night(1, rng, goes_on=True)],
+        "running": [night(0, rng), night(1, rng, is_running=True)],
         "no machine": [nothing],
-        "only begun": [only_begun],
-        "dearer than on demand": [dear],
+        "only started": [only_started],
+        "more expensive than on demand": [costly],
         "half a year": [night(i, rng) for i in range(0, 180, 3)],
     }
 
 
 @pytest.mark.parametrize("name", list(pages()))
-def test_every_report_makes_a_whole_page(name: str) -> None:
+def test_every_report_makes_a_valid_page(name: str) -> None:
     report = report_of(pages()[name])
     reader = read(report)
-    told = " ".join(reader.words)
-    assert "nan" not in told.lower().split()
+    text = " ".join(reader.texts)
+    assert "nan" not in text.lower().split()
     assert not re.search(r'"[^"]*\b(nan|inf)\b[^"]*"', page.html(report), re.IGNORECASE)
     assert len([tag for tag, _ in reader.seen if tag == "h1"]) == 1
     for tag, attributes in reader.seen:
@@ -96,29 +96,29 @@ def test_every_report_makes_a_whole_page(name: str) -> None:
             assert attributes.get("aria-hidden") or (attributes["role"] == "img" and attributes["aria-label"])
 
 
-def test_the_page_says_what_was_paid(month_report: Report) -> None:
-    told = " ".join(read(month_report).words)
+def test_the_page_has_all_amounts_and_sections(month_report: Report) -> None:
+    text = " ".join(read(month_report).texts)
     whole = month_report.whole
     for amount in (whole.total, whole.on_demand, whole.saved, whole.free, whole.waiting, whole.lost_work):
-        assert f"${amount / NANO_SECONDS_PER_DOLLAR:,.2f}" in told
-    assert all(story.run in told for story in month_report.stories)
-    assert all(title in told for title in ("Plan against actual", "Trend", "By job and region", "Machines over time"))
+        assert f"${amount / NANO_SECONDS_PER_DOLLAR:,.2f}" in text
+    assert all(run.run in text for run in month_report.runs)
+    assert all(title in text for title in ("Plan against actual", "Trend", "By job and region", "Machines over time"))
 
 
-def test_a_run_that_failed_says_why() -> None:
+def test_messages_of_failed_runs_are_shown() -> None:
     made = MadeRun("a-1", "a", NIGHT)
     made.begin()
     made.finish(NIGHT + HOUR, "failed", message=f"no module named {EVIL}")
-    assert f"a-1: failed. no module named {EVIL}" in " ".join(read(report_of([made])).words)
+    assert f"a-1: failed. no module named {EVIL}" in " ".join(read(report_of([made])).texts)
 
 
-def test_runs_that_go_on_are_marked() -> None:
-    told = " ".join(read(report_of(pages()["going on"])).words)
-    assert "1 run still goes on" in told
-    assert " so far." in told
+def test_running_runs_are_marked() -> None:
+    text = " ".join(read(report_of(pages()["running"])).texts)
+    assert "1 run is still going on" in text
+    assert " so far." in text
 
 
-def test_nothing_comes_from_elsewhere(month_report: Report) -> None:
+def test_the_page_is_self_contained(month_report: Report) -> None:
     text = page.html(month_report)
     assert not re.search(r"https?://|//cdn|@import|url\(|<script|<iframe|<object", text)
     links = [attributes.get("href") for tag, attributes in read(month_report).seen if tag == "link"]
@@ -126,7 +126,7 @@ def test_nothing_comes_from_elsewhere(month_report: Report) -> None:
     assert len(text) < 400_000
 
 
-def test_words_from_outside_stay_words() -> None:
+def test_text_from_outside_is_escaped() -> None:
     """Names of jobs and tags, outcomes, reasons."""
     runs = [MadeRun(f"run {i} {EVIL}", EVIL, NIGHT, tags={EVIL: EVIL}) for i in range(3)]
     for made in runs:
@@ -137,18 +137,18 @@ def test_words_from_outside_stay_words() -> None:
         made.finish(NIGHT + 2 * HOUR, EVIL, clocks=3)
     for report in (report_of(runs, (By.TAG,)), report_of(runs[:1])):
         assert "<script" not in page.html(report)
-        assert EVIL in " ".join(read(report).words)
+        assert EVIL in " ".join(read(report).texts)
 
 
 # -- colours -----------------------------------------------------------------------------------------------------------
 
 
 def schemes() -> dict[str, dict[str, str]]:
-    """The colours of the page by day, by night, and on paper."""
+    """The colours of the page: light, dark and print."""
     style = files("spotctl.reports").joinpath("page.css").read_text()
     blocks = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
-    found = [dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{3,6})", block)) for block in blocks]
-    return dict(zip(("day", "night", "paper"), found, strict=True))
+    colours = [dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{3,6})", block)) for block in blocks]
+    return dict(zip(("light", "dark", "print"), colours, strict=True))
 
 
 def luminance(colour: str) -> float:
@@ -163,24 +163,24 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("scheme", ["day", "night", "paper"])
-def test_colours_can_be_told_from_the_paper(scheme: str) -> None:
-    """WCAG 2.2: 4.5 for words (1.4.3), 3 for what a chart is made of (1.4.11)."""
+@pytest.mark.parametrize("scheme", ["light", "dark", "print"])
+def test_contrast_is_sufficient(scheme: str) -> None:
+    """WCAG 2.2: 4.5 for text (1.4.3), 3 for graphics (1.4.11)."""
     colours = schemes()[scheme]
-    words = [("ink", "paper"), ("soft", "paper"), ("good", "paper"), ("warn", "warn-paper"), ("ink", "warn-paper")]
-    words += [("band-ink", f"stage{i}") for i in (1, 2, 3)]
-    shapes = [f"s{i}" for i in range(6)] + "working starting loading redone idle besides reliable ondemand spot".split()
-    pairs = [(name, other, 4.5) for name, other in words] + [(name, "paper", 3.0) for name in shapes]
-    told = [(name, other, contrast(colours[name], colours[other]), least) for name, other, least in pairs]
-    assert [one for one in told if one[2] < one[3]] == []
+    text = [("ink", "paper"), ("soft", "paper"), ("good", "paper"), ("warn", "warn-paper"), ("ink", "warn-paper")]
+    text += [("band-ink", f"stage{i}") for i in (1, 2, 3)]
+    shapes = [f"s{i}" for i in range(6)] + "working starting loading redone idle other reliable ondemand spot".split()
+    pairs = [(name, other, 4.5) for name, other in text] + [(name, "paper", 3.0) for name in shapes]
+    ratios = [(name, other, contrast(colours[name], colours[other]), least) for name, other, least in pairs]
+    assert [one for one in ratios if one[2] < one[3]] == []
 
 
 # -- in a browser ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["month", "evil"])
-def test_a_browser_shows_it_without_complaint(name: str, month_report: Report, tmp_path: Path) -> None:
-    """No word on the console, no request but for the page itself, and at a phone's width nothing to scroll sideways."""
+def test_the_page_in_a_browser(name: str, month_report: Report, tmp_path: Path) -> None:
+    """No console messages, no requests but for the page itself, and no horizontal scrolling on a phone."""
     program = browser.installed()
     if program is None:
         pytest.skip(f"none of {', '.join(browser.NAMES)} is installed")
@@ -188,7 +188,7 @@ def test_a_browser_shows_it_without_complaint(name: str, month_report: Report, t
     if name == "evil":
         made = MadeRun(f"run-{EVIL}" + 60 * "x", EVIL + 60 * "y", NIGHT)
         made.begin()
-        made.tell(NIGHT, ev.Planned(1e-5, 1e-6, 1e-4, 0.1, 1.0, assumed=True))
+        made.add(NIGHT, ev.Planned(1e-5, 1e-6, 1e-4, 0.1, 1.0, assumed=True))
         made.price(AWS[0], [NIGHT, NIGHT + DAY], [100_000_000] * 2)
         made.end_machines(made.rent(AWS[0], 2, NIGHT), NIGHT + 2 * HOUR, "returned")
         made.finish(NIGHT + 2 * HOUR, EVIL, clocks=10**9)
@@ -197,13 +197,13 @@ def test_a_browser_shows_it_without_complaint(name: str, month_report: Report, t
     path.write_text(page.html(report), encoding="utf-8")
     with browser.opened(program, path) as tab:
         for width in (1280, 390, 320):
-            tab.sized(width, 800)
+            tab.resize(width, 800)
             assert tab.value("document.documentElement.scrollWidth") <= width
-            shown = "[...document.querySelectorAll('figure svg')].filter(one => one.clientWidth > 0).length"
-            assert tab.value(shown) > 0
-        tab.sized(390, 800, dark=True)
+            visible = "[...document.querySelectorAll('figure svg')].filter(one => one.clientWidth > 0).length"
+            assert tab.value(visible) > 0
+        tab.resize(390, 800, dark=True)
         assert tab.value("getComputedStyle(document.body).backgroundColor") == "rgb(18, 20, 23)"
-        tab.printed(tmp_path / "costs.pdf")
+        tab.save_pdf(tmp_path / "costs.pdf")
         assert (tmp_path / "costs.pdf").read_bytes().startswith(b"%PDF")
-        assert tab.said("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded") == []
-        assert [one["request"]["url"] for one in tab.said("Network.requestWillBeSent")] == [path.as_uri()]
+        assert tab.received("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded") == []
+        assert [one["request"]["url"] for one in tab.received("Network.requestWillBeSent")] == [path.as_uri()]

@@ -1,4 +1,4 @@
-"""`spotctl report cost` from the command line, on an event log."""
+"""`spotctl report cost` on an event log."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ import pytest
 
 from pricing_data.units import DAY, HOUR
 from spotctl.ledger import NANO_SECONDS_PER_DOLLAR
-from spotctl.reports import focus, summary
+from spotctl.reports import cost_summary, focus
 from tests.spotctl.cli import spotctl
-from tests.spotctl.reports.made import AWS, NIGHT, MadeRun, begun_hour, keep, night, report_of
+from tests.spotctl.reports.made import AWS, NIGHT, MadeRun, night, report_of, started_hour, write_log
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[MadeRun], Path]:
-    """Three nights, and a log of them: each of its events is on the disk before the next, which takes a while."""
+    """Three nights and their log, which is written once: every event is synced to disk, which takes a while."""
     rng = np.random.default_rng(3)
     made = [night(0, rng), night(1, rng), night(2, rng, "weekly")]
     home = tmp_path_factory.mktemp("written")
-    keep(made, home)
+    write_log(made, home)
     return made, home / "log.sqlite"
 
 
 @pytest.fixture
 def runs(written: tuple[list[MadeRun], Path], tmp_path: Path) -> list[MadeRun]:
-    """Three nights in the log of the home."""
+    """Three nights in the event log of the home."""
     made, log = written
     (tmp_path / "home").mkdir()
     shutil.copy(log, tmp_path / "home")
@@ -42,16 +42,16 @@ def total_of(*runs: MadeRun) -> int:
     return sum(row.amount for made in runs for row in made.rows())
 
 
-def test_json_sums_are_the_ledgers(runs: list[MadeRun]) -> None:
-    told = spotctl("report", "cost", "--by", "run", "--json")
-    assert told.code == 0, told.err
-    assert told.json["total_usd"] == pytest.approx(total_of(*runs) / NANO_SECONDS_PER_DOLLAR, abs=5e-7)
-    assert [group["run"] for group in told.json["groups"]] == sorted(made.run for made in runs)
-    assert sum(group["total_usd"] for group in told.json["groups"]) == pytest.approx(told.json["total_usd"], abs=1e-8)
-    assert told.json["evictions"] == sum(group["evictions"] for group in told.json["groups"])
+def test_json_sums_match_the_ledger(runs: list[MadeRun]) -> None:
+    ended = spotctl("report", "cost", "--by", "run", "--json")
+    assert ended.code == 0, ended.err
+    assert ended.json["total_usd"] == pytest.approx(total_of(*runs) / NANO_SECONDS_PER_DOLLAR, abs=5e-7)
+    assert [group["run"] for group in ended.json["groups"]] == sorted(made.run for made in runs)
+    assert sum(group["total_usd"] for group in ended.json["groups"]) == pytest.approx(ended.json["total_usd"], abs=1e-8)
+    assert ended.json["evictions"] == sum(group["evictions"] for group in ended.json["groups"])
 
 
-def test_jobs_and_spans_choose_runs(runs: list[MadeRun]) -> None:
+def test_job_and_since_select_runs(runs: list[MadeRun]) -> None:
     def groups(*words: str) -> list[str]:
         return [one["run"] for one in spotctl("report", "cost", "--by", "run", "--json", *words).json["groups"]]
 
@@ -61,47 +61,47 @@ def test_jobs_and_spans_choose_runs(runs: list[MadeRun]) -> None:
 
 
 @pytest.mark.parametrize("format_", ["table", "json", "csv", "md", "html", "focus"])
-def test_every_format_goes_to_a_file_or_to_stdout(runs: list[MadeRun], format_: str, tmp_path: Path) -> None:
+def test_every_format_goes_to_stdout_or_a_file(runs: list[MadeRun], format_: str, tmp_path: Path) -> None:
     path = tmp_path / "costs"
     printed = spotctl("report", "cost", "--format", format_)
-    told = spotctl("report", "cost", "--format", format_, "--out", path)
-    assert (printed.code, told.code, told.out) == (0, 0, "")
+    ended = spotctl("report", "cost", "--format", format_, "--out", path)
+    assert (printed.code, ended.code, ended.out) == (0, 0, "")
     assert "nightly-recsys" in printed.out or format_ == "focus"
     assert len(path.read_text().splitlines()) >= len(runs)
 
 
-def test_a_run_that_goes_on_is_marked(tmp_path: Path) -> None:
-    made = night(0, np.random.default_rng(1), goes_on=True)
+def test_a_running_run_is_marked(tmp_path: Path) -> None:
+    made = night(0, np.random.default_rng(1), is_running=True)
     for market, (times, prices) in made.markets.items():
         from spotctl.runlog.events import Priced
 
-        made.tell(NIGHT + HOUR, Priced(market, "per-second", tuple(times), tuple(prices)))
-    keep([made], tmp_path / "home")
-    told = spotctl("report", "cost")
-    assert "nightly-recsys *" in told.out
-    assert "so far" in told.out
-    assert "* still running" in told.out
+        made.add(NIGHT + HOUR, Priced(market, "per-second", tuple(times), tuple(prices)))
+    write_log([made], tmp_path / "home")
+    ended = spotctl("report", "cost")
+    assert "nightly-recsys *" in ended.out
+    assert "so far" in ended.out
+    assert "* still running" in ended.out
     (group,) = spotctl("report", "cost", "--json").json["groups"]
     assert group["running"] == 1
     assert group["unsettled_usd"] == group["total_usd"] > 0
 
 
-def test_a_run_without_prices_stands_in_its_own_way_only(runs: list[MadeRun], tmp_path: Path) -> None:
-    keep([night(3, np.random.default_rng(1), "unpriced", goes_on=True)], tmp_path / "home")
-    told = spotctl("report", "cost")
-    assert told.code in (1, 2)
-    assert "c6i.2xlarge" in told.error
+def test_a_run_without_prices_does_not_prevent_reports_on_others(runs: list[MadeRun], tmp_path: Path) -> None:
+    write_log([night(3, np.random.default_rng(1), "unpriced", is_running=True)], tmp_path / "home")
+    ended = spotctl("report", "cost")
+    assert ended.code in (1, 2)
+    assert "c6i.2xlarge" in ended.error
     assert spotctl("report", "cost", "--job", runs[0].job).code == 0
 
 
 @pytest.mark.parametrize("columns", [80, 200])
-def test_the_table_fits(runs: list[MadeRun], columns: int) -> None:
+def test_the_table_fits_the_terminal(runs: list[MadeRun], columns: int) -> None:
     from rich.console import Console
 
     from spotctl.reports import tables
 
     text = io.StringIO()
-    Console(file=text, width=columns).print(tables.shown(report_of(runs), columns))
+    Console(file=text, width=columns).print(tables.terminal_report(report_of(runs), columns))
     lines = text.getvalue().splitlines()
     table = [line for line in lines if line.startswith(("job", "nightly-recsys ", "weekly ", "total"))]
     assert len(table) == 4
@@ -110,42 +110,42 @@ def test_the_table_fits(runs: list[MadeRun], columns: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
-        (["--job", "nightly"], "no job named 'nightly' was launched; there are nightly-recsys, weekly"),
-        (["--by", "job,hue"], "'hue' is none of job"),
+        (["--job", "nightly"], "no job named 'nightly' was launched; launched jobs: nightly-recsys, weekly"),
+        (["--by", "job,hue"], "unknown grouping 'hue'"),
         (["--since", "yesterday"], "'yesterday' is not ISO 8601"),
         (["--since", "2099-01-01"], "is in the future"),
         (["--format", "pdf"], "'pdf' is not one of"),
         (["--since", "1h"], "the latest began on"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(runs: list[MadeRun], words: list[str], says: str, tmp_path: Path) -> None:
+def test_errors_are_one_line(runs: list[MadeRun], words: list[str], message: str, tmp_path: Path) -> None:
     path = tmp_path / "out.html"
-    told = spotctl("report", "cost", *words, "--out", path)
-    assert told.code == 2
-    assert says in told.error
-    assert told.out == ""
+    ended = spotctl("report", "cost", *words, "--out", path)
+    assert ended.code == 2
+    assert message in ended.error
+    assert ended.out == ""
     assert runs
     assert not path.exists()
 
 
-def test_an_empty_log_says_so() -> None:
-    told = spotctl("report", "cost")
-    assert told.code == 2
-    assert "nothing was launched yet" in told.error
+def test_an_empty_log_is_an_error() -> None:
+    ended = spotctl("report", "cost")
+    assert ended.code == 2
+    assert "nothing was launched yet" in ended.error
 
 
-def test_a_file_that_cannot_be_written_is_one_line(runs: list[MadeRun], tmp_path: Path) -> None:
+def test_unwritable_files_are_one_line(runs: list[MadeRun], tmp_path: Path) -> None:
     assert runs
     for path in (tmp_path / "not there" / "costs.html", tmp_path, tmp_path / "home" / "log.sqlite" / "costs.html"):
-        told = spotctl("report", "cost", "--format", "html", "--out", path)
-        assert told.code == 2, path
-        assert str(path) in told.error
+        ended = spotctl("report", "cost", "--format", "html", "--out", path)
+        assert ended.code == 2, path
+        assert str(path) in ended.error
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_focus_sums_are_the_ledgers(runs: list[MadeRun]) -> None:
+def test_focus_sums_match_the_ledger(runs: list[MadeRun]) -> None:
     lines = list(csv.DictReader(io.StringIO(spotctl("report", "cost", "--format", "focus").out)))
     rows = [row for made in runs for row in made.rows()]
     assert len(lines) == len(rows)
@@ -158,8 +158,8 @@ def test_focus_sums_are_the_ledgers(runs: list[MadeRun]) -> None:
         assert abs(sum(Decimal(line[column]) for line in lines) - exact) < Decimal("1e-14"), column
 
 
-def test_focus_keeps_the_rules_of_its_columns(runs: list[MadeRun]) -> None:
-    """Those that a validator checks: what is never null, allowed values, and costs that are price times quantity."""
+def test_focus_rules(runs: list[MadeRun]) -> None:
+    """What a validator checks: columns that are never null, allowed values, and cost = price x quantity."""
     assert runs
     never_null = """BilledCost BillingAccountId BillingAccountType BillingCurrency BillingPeriodEnd BillingPeriodStart
         ChargeCategory ChargeDescription ChargeFrequency ChargePeriodEnd ChargePeriodStart ContractedCost EffectiveCost
@@ -182,32 +182,32 @@ def test_focus_keeps_the_rules_of_its_columns(runs: list[MadeRun]) -> None:
         assert json.loads(line["Tags"])["spotctl-run"]
 
 
-def test_focus_has_a_period_for_what_is_charged_beyond_the_end_of_a_life() -> None:
-    lines = list(csv.DictReader(io.StringIO(focus.as_csv(report_of([begun_hour()])))))
+def test_focus_has_a_period_for_charges_after_the_end_of_a_machine() -> None:
+    lines = list(csv.DictReader(io.StringIO(focus.as_csv(report_of([started_hour()])))))
     assert all(line["ChargePeriodStart"] < line["ChargePeriodEnd"] for line in lines)
     assert [line["ChargePeriodEnd"] for line in lines][-1] == "2026-06-01T04:00:00Z"
     assert sum(Decimal(line["PricingQuantity"]) for line in lines) == pytest.approx(Decimal(2))
 
 
-def test_a_summary_says_the_same_as_the_report(tmp_path: Path) -> None:
+def test_the_summary_matches_the_report(tmp_path: Path) -> None:
     made = night(0, np.random.default_rng(3))
-    told = summary(report_of([made]), tmp_path / "costs.html")
+    summary = cost_summary(report_of([made]), tmp_path / "costs.html")
     paid = f"${total_of(made) / NANO_SECONDS_PER_DOLLAR:.2f}"
-    assert f"{paid} paid" in told.title
-    assert dict(told.lines)["paid"] == paid
-    assert told.text.endswith("costs.html")
-    assert told.markdown.startswith("**nightly-recsys: ")
-    assert len(told.text) < 600
+    assert f"{paid} paid" in summary.title
+    assert dict(summary.lines)["paid"] == paid
+    assert summary.markdown.startswith("**nightly-recsys: ")
+    assert summary.markdown.endswith("costs.html")
+    assert len(summary.markdown) < 700
 
 
-def test_the_day_is_that_of_the_providers_clock(tmp_path: Path) -> None:
-    """A run over midnight has rows on both days."""
+def test_days_are_those_of_the_providers_clock(tmp_path: Path) -> None:
+    """A run across midnight has rows on both days."""
     made = MadeRun("a-1", "a", NIGHT)
     made.begin()
     made.price(AWS[0], [NIGHT, NIGHT + 2 * DAY], [100_000_000, 100_000_000])
     names = made.rent(AWS[0], 1, NIGHT + 20 * HOUR)
     made.end_machines(names, NIGHT + 26 * HOUR, "returned")
     made.finish(NIGHT + 26 * HOUR, clocks=1)
-    keep([made], tmp_path / "home")
+    write_log([made], tmp_path / "home")
     days = {one["day"]: one["total_usd"] for one in spotctl("report", "cost", "--by", "day", "--json").json["groups"]}
     assert days == {"2026-06-01": pytest.approx(0.2), "2026-06-02": pytest.approx(0.4)}

@@ -1,4 +1,4 @@
-"""Bills as the three providers would write them for made-up machines: by the hour or day, from the ledger's rows."""
+"""Bills as the three providers would write them for made-up machines, by hour or day, from ledger rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MARKETS: Mapping[str, Market] = {"aws": AWS[0], "gcp": GCP, "azure": AZURE}
 
 
 def made_run(provider: str) -> MadeRun:
-    """Three machines for some hours over a midnight, at a price that changes within hours; one is taken away."""
+    """Three machines for some hours across midnight, at prices that change within hours; one is evicted."""
     market = MARKETS[provider]
     made = MadeRun("job-1", "job", NIGHT, provider=provider)
     made.begin()
@@ -34,7 +34,7 @@ def made_run(provider: str) -> MadeRun:
 
 
 def lines(provider: str, rows: Sequence[Row]) -> list[Line]:
-    """What the provider writes: a line for a machine and an hour (Azure: a day) in which it cost something."""
+    """The lines of a bill: one per machine and hour (Azure: day) with a cost."""
     cut = DAY if provider == "azure" else HOUR
     sums: dict[tuple[str, int], Decimal] = {}
     for row in rows:

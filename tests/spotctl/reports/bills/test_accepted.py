@@ -1,4 +1,4 @@
-"""The bill's amounts taken over: the ledger then agrees, and says how it came to."""
+"""`reconcile --accept`: the ledger takes over the bill's amounts as corrections."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from spotctl.ledger import Kind
 from spotctl.ledger.read import read
 from tests.spotctl.cli import spotctl
 from tests.spotctl.reports.bills.exports import as_csv, lines, made_run
-from tests.spotctl.reports.made import keep
+from tests.spotctl.reports.made import write_log
 
 
-def test_what_differs_is_corrected_by_a_row_once(tmp_path: Path) -> None:
+def test_a_difference_is_corrected_once(tmp_path: Path) -> None:
     home, path = tmp_path / "home", tmp_path / "bill.csv"
     home.mkdir()
-    keep([made_run("aws")], home)
+    write_log([made_run("aws")], home)
     (before,) = read(Settings(home=home))
     bill = lines("aws", before.ledger.rows)
     bill[1]["lineItem/UnblendedCost"] = str(float(bill[1]["lineItem/UnblendedCost"]) + 0.25)
     path.write_text(as_csv(bill[:-1]))
 
     words = ("report", "reconcile", "--bill", path)
-    told = spotctl(*words, "--accept")
-    assert told.code == 1
-    assert "corrected 1 machine by" in told.err
+    first = spotctl(*words, "--accept")
+    assert first.code == 1
+    assert "corrected 1 machine by" in first.err
     (after,) = read(Settings(home=home))
     *same, last = after.ledger.rows
     assert tuple(same) == before.ledger.rows
     assert last.kind is Kind.CORRECTION
     assert abs(last.amount / 3.6e12 - 0.25) < 1e-4
-    # The line that the bill lacks is still asked about, and nothing is corrected twice.
+    # The missing line is still reported, and nothing is corrected twice.
     again = spotctl(*words, "--accept")
     assert again.code == 1
     assert "corrected 0 machines" in again.err

@@ -1,4 +1,4 @@
-"""Figures of a report as words, the same in every format."""
+"""Figures, times and runs of a report as text, the same in every format."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from spotctl.reports.cost import Report, usd
 from spotctl.reports.run_timeline import RunTimeline
 
 UNKNOWN = "-"
+RUNNING_MARK = " *"
+"""Follows what belongs to a run that is still going on."""
 
 
 def money(amount: int, digits: int = 2) -> str:
-    """Nano-dollar-seconds as dollars with so many decimals; what is smaller than they show is said to be."""
+    """Nano-dollar-seconds as dollars with this number of decimals."""
     return dollars(usd(amount), digits)
 
 
 def dollars(value: float, digits: int = 2) -> str:
-    """Dollars with so many decimals; what is smaller than they show is said to be."""
+    """Dollars with this number of decimals; `<$0.01` for amounts that would be shown as zero."""
     sign, size = "-" if value < 0 else "", abs(value)
     least = 10.0**-digits
     if 0 < size < least / 2:
@@ -25,27 +27,27 @@ def dollars(value: float, digits: int = 2) -> str:
 
 
 def digits_of(report: Report) -> int:
-    """Decimals that suit all amounts of a report: cents, and finer where cents would hide most of it."""
+    """The decimals for the amounts of a report: cents, or four where cents would hide most of it."""
     return 2 if report.whole.total >= NANO_SECONDS_PER_DOLLAR else 4
 
 
 def percent(value: float | None) -> str:
-    """A share that is in percent already."""
+    """A value that is in percent already."""
     return UNKNOWN if value is None else f"{value:.1f}%"
 
 
 def whole_number(value: int | None) -> str:
-    """With thousands apart."""
+    """`1,234`, or `-` for None."""
     return UNKNOWN if value is None else f"{value:,}"
 
 
 def per_work(value: float | None) -> str:
-    """Dollars for a unit of work, with three digits that count."""
+    """Dollars per unit of work, with three significant digits."""
     return UNKNOWN if value is None else f"${value:.3g}" if 0.001 <= value < 1000 else f"${value:.2e}"
 
 
 def span(micros: int) -> str:
-    """A length of time in words: `3 d 4 h`, `5 h 12 min`, `8 min`."""
+    """A duration: `3 d 4 h`, `5 h 12 min`, `8 min`."""
     days, rest = divmod(max(micros, 0), DAY)
     hours, rest = divmod(rest, HOUR)
     minutes = rest // MINUTE
@@ -55,14 +57,19 @@ def span(micros: int) -> str:
 
 
 def hours(micros: int) -> str:
-    """Machine-hours."""
+    """Machine-hours with one decimal."""
     return f"{micros / HOUR:,.1f}"
+
+
+def short_day(at: int) -> str:
+    """A date without its year: `3 Feb`."""
+    moment = to_datetime(at)
+    return f"{moment.day} {moment:%b}"
 
 
 def day(at: int) -> str:
     """A date: `3 Feb 2026`."""
-    moment = to_datetime(at)
-    return f"{moment.day} {moment:%b %Y}"
+    return f"{short_day(at)} {to_datetime(at):%Y}"
 
 
 def minute(at: int) -> str:
@@ -70,42 +77,43 @@ def minute(at: int) -> str:
     return f"{day(at)}, {to_datetime(at):%H:%M} UTC"
 
 
-def runs(count: int) -> str:
+def runs_text(count: int) -> str:
     """`1 run`, `3 runs`."""
     return f"{count:,} run{'' if count == 1 else 's'}"
 
 
-def outcome(story: RunTimeline) -> str:
-    """How a run ended, or that it goes on."""
-    return "running" if story.outcome is None else story.outcome
+def outcome(run: RunTimeline) -> str:
+    """How a run ended, or `running`."""
+    return "running" if run.outcome is None else run.outcome
 
 
 def subject(report: Report) -> str:
     """What the report is about: `quickstart`, `3 jobs`."""
-    jobs = sorted({story.job for story in report.stories})
+    jobs = sorted({run.job for run in report.runs})
     return jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
 
 
 def headline(report: Report) -> str:
     """The report in a sentence."""
     whole, digits = report.whole, digits_of(report)
-    so_far = " so far" if whole.going_on else ""
-    text = f"{subject(report)}: {money(whole.total, digits)} paid{so_far} for {runs(whole.runs)}"
+    so_far = " so far" if whole.running else ""
+    text = f"{subject(report)}: {money(whole.total, digits)} paid{so_far} for {runs_text(whole.runs)}"
     if whole.saved_pct is None:
         return text
+    listed = money(whole.on_demand, digits)
     if whole.saved < 0:
-        return f"{text}, {money(-whole.saved, digits)} more than on demand ({money(whole.on_demand, digits)})"
-    return f"{text}, {percent(whole.saved_pct)} below on demand ({money(whole.on_demand, digits)})"
+        return f"{text}, {percent(-whole.saved_pct)} more expensive than on demand ({listed})"
+    return f"{text}, {percent(whole.saved_pct)} below on demand ({listed})"
 
 
 def span_of(report: Report) -> str:
-    """When it happened, by which clock, and whether anything was really paid."""
-    began = [story.wall_began for story in report.stories]
-    if len(report.stories) == 1:
-        ended = report.stories[0].wall_ended
-        when = f"Began {minute(began[0])}, {'goes on' if ended is None else f'ended {minute(ended)}'}."
+    """When the runs were, and whether anything was really paid."""
+    began = [run.wall_began for run in report.runs]
+    if len(report.runs) == 1:
+        ended = report.runs[0].wall_ended
+        when = f"Started {minute(began[0])}, {'still running' if ended is None else f'ended {minute(ended)}'}."
     else:
-        when = f"Runs that began from {minute(min(began))} to {minute(max(began))}."
+        when = f"Runs started between {minute(min(began))} and {minute(max(began))}."
     if not report.is_replayed:
         return when
-    return f"{when} The market of this computer replays prices of a past, and rows carry its clock: nobody was charged."
+    return f"{when} The local market replays recorded prices, and rows carry its clock. Nobody was charged."

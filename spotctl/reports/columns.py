@@ -1,0 +1,133 @@
+"""The columns of a cost report, each declared once: name, heading, unit and figure.
+
+The terminal table, CSV, Markdown, JSON and HTML follow from `COLUMNS`; each format lists the names that it shows, in
+its order. A new column is declared here and named in the formats that show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from pricing_data.units import HOUR
+from spotctl.reports import formatting
+from spotctl.reports.cost import Figures, usd
+
+Number = int | float | None
+"""A figure as the report has it; None if it is unknown."""
+
+
+class Unit(Enum):
+    """How a figure is written. Amounts are nano-dollar-seconds and times microseconds until they are shown."""
+
+    DOLLARS = auto()
+    PERCENT = auto()
+    HOURS = auto()
+    COUNT = auto()
+    DOLLARS_PER_WORK = auto()
+
+    def json(self, value: Number) -> Number:
+        """The value in JSON: dollars and hours as numbers, None for unknown."""
+        if value is None:
+            return None
+        match self:
+            case Unit.DOLLARS:
+                return usd(int(value))
+            case Unit.HOURS:
+                return value / HOUR
+            case _:
+                return value
+
+    def csv(self, value: Number) -> str:
+        """The value in CSV: dollars with all nine decimals, empty for unknown."""
+        if value is None:
+            return ""
+        return f"{self.json(value):.9f}" if self is Unit.DOLLARS else str(self.json(value))
+
+    def text(self, value: Number, digits: int) -> str:
+        """The value for a reader; `digits` are the decimals of dollars."""
+        if value is None:
+            return formatting.UNKNOWN
+        match self:
+            case Unit.DOLLARS:
+                return formatting.money(int(value), digits)
+            case Unit.PERCENT:
+                return formatting.percent(value)
+            case Unit.HOURS:
+                return formatting.hours(int(value))
+            case Unit.COUNT:
+                return formatting.whole_number(int(value))
+            case Unit.DOLLARS_PER_WORK:
+                return formatting.per_work(value)
+
+
+@dataclass(frozen=True, slots=True)
+class FigureColumn:
+    """A column; `name` is its key in JSON and CSV."""
+
+    name: str
+    heading: str
+    unit: Unit
+    figure: Callable[[Figures], Number]
+
+    def json(self, figures: Figures) -> Number:
+        """The cell in JSON."""
+        return self.unit.json(self.figure(figures))
+
+    def csv(self, figures: Figures) -> str:
+        """The cell in CSV."""
+        return self.unit.csv(self.figure(figures))
+
+    def text(self, figures: Figures, digits: int) -> str:
+        """The cell in tables for readers."""
+        return self.unit.text(self.figure(figures), digits)
+
+
+COLUMNS = {
+    column.name: column
+    for column in (
+        FigureColumn("total_usd", "paid", Unit.DOLLARS, lambda one: one.total),
+        FigureColumn("on_demand_usd", "on demand", Unit.DOLLARS, lambda one: one.on_demand),
+        FigureColumn("saved_pct", "saved", Unit.PERCENT, lambda one: one.saved_pct),
+        FigureColumn("free_usd", "refunded", Unit.DOLLARS, lambda one: one.free),
+        FigureColumn("lost_work_usd", "lost work", Unit.DOLLARS, lambda one: one.lost_work),
+        FigureColumn("waiting_usd", "waiting", Unit.DOLLARS, lambda one: one.waiting),
+        FigureColumn("evictions", "evictions", Unit.COUNT, lambda one: one.evictions),
+        FigureColumn("work", "work", Unit.COUNT, lambda one: one.work),
+        FigureColumn("usd_per_work", "per work", Unit.DOLLARS_PER_WORK, lambda one: one.usd_per_work),
+        FigureColumn("runs", "runs", Unit.COUNT, lambda one: one.runs),
+        FigureColumn("running", "running", Unit.COUNT, lambda one: one.running),
+        FigureColumn("unsettled_usd", "unsettled", Unit.DOLLARS, lambda one: one.unsettled),
+        FigureColumn("machine_hours", "machine-hours", Unit.HOURS, lambda one: one.machine_micros),
+    )
+}
+
+
+def columns(names: str) -> tuple[FigureColumn, ...]:
+    """The columns with these names, separated by blanks."""
+    return tuple(COLUMNS[name] for name in names.split())
+
+
+JSON_TOTAL = columns("total_usd on_demand_usd saved_pct free_usd lost_work_usd waiting_usd evictions work usd_per_work")
+JSON_GROUP = (*JSON_TOTAL, *columns("runs running unsettled_usd"))
+"""Of JSON and CSV. Names may be added but never change."""
+
+TERMINAL = columns(
+    "runs machine_hours total_usd on_demand_usd saved_pct"
+    " lost_work_usd waiting_usd free_usd evictions work usd_per_work"
+)
+TERMINAL_PRIORITY = columns(
+    "total_usd on_demand_usd saved_pct"
+    " lost_work_usd waiting_usd evictions free_usd runs machine_hours work usd_per_work"
+)
+"""The first three are always shown, the others in this order as long as there is room."""
+
+MARKDOWN = columns("total_usd on_demand_usd saved_pct lost_work_usd waiting_usd free_usd evictions usd_per_work")
+HTML_GROUPS = columns("runs evictions lost_work_usd on_demand_usd total_usd saved_pct")
+HTML_RUNS = columns("machine_hours evictions on_demand_usd total_usd saved_pct")
+
+
+def texts(shown: Sequence[FigureColumn], figures: Figures, digits: int) -> list[str]:
+    """The cells of a row for readers."""
+    return [column.text(figures, digits) for column in shown]
