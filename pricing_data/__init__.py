@@ -1,1 +1,1 @@
-"""Markets: what every one cost and how often it evicted, where that comes from and where it is kept."""
+"""Market data of the clouds: prices and evictions, the sources they are fetched from, and the store."""

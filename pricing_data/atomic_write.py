@@ -1,4 +1,4 @@
-"""Writing a file so that a full disk or a kill leaves the old one, never half of a new one."""
+"""Replacing a file in one step: after a full disk or a kill, the old file is still there and whole."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pathlib import Path
 from pricing_data.errors import BadInput, PricingDataError
 
 
-class CannotWrite(PricingDataError):
-    """A file could not be written; what stood there before still does."""
+class WriteFailed(PricingDataError):
+    """A file could not be written; its previous content is intact."""
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A neighbour to write to, which takes the place of `path` when the block ends well."""
-    neighbour = path.with_name(f".{os.getpid()}-{path.name}")
+    """A temporary file to write to; it replaces `path` if the block ends without an error."""
+    temporary = path.with_name(f".{os.getpid()}-{path.name}")
     try:
-        yield neighbour
-        neighbour.replace(path)
+        yield temporary
+        temporary.replace(path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise BadInput(f"cannot write {path}: {_why(error)}") from error
     except OSError as error:
-        raise CannotWrite(f"cannot write {path}: {_why(error)}; what stood there before is unharmed") from error
+        raise WriteFailed(f"cannot write {path}: {_why(error)}; its previous content is intact") from error
     finally:
-        neighbour.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _why(error: OSError) -> str:
-    """The system's own words: libraries wrap them in theirs."""
+    """The operating system's message, without what libraries add to it."""
     return os.strerror(error.errno) if error.errno else str(error)

@@ -1,4 +1,4 @@
-"""`Catalog`: what a machine of a type is, and what it costs on demand."""
+"""`Catalog`: the hardware of instance types, and their on-demand prices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pricing_data.market import Market
 
 @dataclass(frozen=True, slots=True, order=True)
 class InstanceType:
-    """A machine on sale. `None` where the cloud does not say (a network speed, mostly)."""
+    """The hardware of an instance type. `None` where the cloud does not publish it (mostly the network speed)."""
 
     cloud: str
     name: str
@@ -24,7 +24,7 @@ class InstanceType:
     def __post_init__(self) -> None:
         if self.vcpus <= 0 or self.memory_gib <= 0:
             raise BadInput(
-                f"instance type {self.cloud}/{self.name}: {self.vcpus} vCPUs, {self.memory_gib:g} GiB: both are above 0"
+                f"instance type {self.cloud}/{self.name}: {self.vcpus} vCPUs, {self.memory_gib:g} GiB; both must be above 0"
             )
         if (self.accelerator is None) != (self.accelerators == 0):
             raise BadInput(
@@ -34,7 +34,7 @@ class InstanceType:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OnDemandPrice:
-    """What a type cost on demand in a region, in nano-dollars per hour, as of a time."""
+    """The on-demand price of a type in a region, in nano-dollars per hour, as of a time."""
 
     cloud: str
     region: str
@@ -47,15 +47,15 @@ class OnDemandPrice:
     def __post_init__(self) -> None:
         if self.price <= 0:
             raise BadInput(
-                f"on-demand price of {self.cloud}/{self.region}/{self.instance_type} is {self.price}, not above 0"
+                f"on-demand price of {self.cloud}/{self.region}/{self.instance_type} is {self.price}; it must be above 0"
             )
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """Instance types and on-demand prices, asked by market. What it does not know raises; nothing is ever 0 or a guess.
+    """Instance types and on-demand prices by market. An unknown value raises; it is never 0 or a guess.
 
-    Where two entries name the same type, the later one given wins: what was fetched comes after what was shipped.
+    If two entries describe the same type, the later one wins: fetched entries come after the shipped ones.
     """
 
     types: tuple[InstanceType, ...] = ()
@@ -68,34 +68,34 @@ class Catalog:
         object.__setattr__(self, "_prices", _by_offer(self.prices))
 
     def instance_type(self, cloud: str, name: str) -> InstanceType:
-        """What a machine of this type is."""
+        """Raises `UnknownInstanceType` if the catalog does not describe the type."""
         try:
             return self._types[cloud, name]
         except KeyError:
             raise UnknownInstanceType(
-                f"instance type {cloud}/{name} is not in the catalog (spotctl prices fetch --cloud {cloud} brings it)"
+                f"instance type {cloud}/{name} is not in the catalog (run spotctl prices fetch --cloud {cloud})"
             ) from None
 
     def knows(self, cloud: str, name: str) -> bool:
-        """Whether the type is described."""
+        """Whether the catalog describes the type."""
         return (cloud, name) in self._types
 
     def on_demand(self, market: Market, at: int | None = None) -> OnDemandPrice:
-        """The on-demand price beside a spot market: of the lists known, the one nearest to `at`, or the newest.
+        """The on-demand price of a spot market's type: the one dated nearest to `at`, or the newest.
 
-        Lists are snapshots of prices that move once in years, so a list of two weeks later says more than one of
-        eight months before. Whoever must not look ahead gives the catalog of that day; `as_of` tells which list it is.
+        On-demand prices change once in years, so a list from two weeks later is better than one from eight months
+        earlier. A caller that must not look ahead passes the catalog of that day; `as_of` dates the price.
         """
         known = self._prices.get((market.cloud, market.region, market.instance_type, market.os))
         if not known:
             raise UnknownPrice(
                 f"unknown on-demand price of {market.instance_type} ({market.os}) in {market.cloud}/{market.region}"
-                " (spotctl prices import FILE --on-demand TABLE brings one)"
+                " (import one: spotctl prices import FILE --on-demand TABLE)"
             )
         return known[-1] if at is None else min(known, key=lambda price: abs(price.as_of - at))
 
     def merged(self, newer: Catalog) -> Catalog:
-        """Both catalogs; where they differ about a type or about a price of the same moment, `newer` is right."""
+        """Both catalogs; `newer` wins where both have the same type, or a price of the same time."""
         return Catalog(self.types + newer.types, self.prices + newer.prices)
 
 

@@ -1,4 +1,4 @@
-"""Export: price history out of the store, in the layout that import reads, or as Parquet."""
+"""Exports price history as CSV that `prices import` reads, or as Parquet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
 
 def export(table: PriceTable, path: Path) -> None:
-    """Writes histories to a file; its name says how: `.csv`, `.csv.gz` or `.parquet`."""
+    """Writes histories to a file in the format of its suffix: `.csv`, `.csv.gz` or `.parquet`."""
     if not path.name.endswith(SUFFIXES):
         raise BadInput(f"export to {path}: the name must end with one of {', '.join(SUFFIXES)}")
     with atomic_write(path) as out:
@@ -57,14 +57,14 @@ def _product(market: Market) -> str:
 
 
 def _timestamps(times: Ints) -> pa.Array:
-    """ISO 8601 with `Z`; fractions only where there are any."""
+    """ISO 8601 with `Z`; with fractions only if any time has some."""
     if np.any(times % SECOND):
         return pc.strftime(pa.array(times).cast(pa.timestamp("us")), format="%Y-%m-%dT%H:%M:%SZ")
     return pc.strftime(pa.array(times // SECOND).cast(pa.timestamp("s")), format="%Y-%m-%dT%H:%M:%SZ")
 
 
 def _dollars(prices: Ints) -> pa.Array:
-    """Every digit of the prices and no more: a decimal with nine places is stored as its nano-dollars."""
+    """The prices in dollars, exact and without trailing zeros: nano-dollars are decimals with nine places."""
     words = np.zeros((prices.size, 2), dtype="<i8")
     words[:, 0] = prices
     decimals = pa.Array.from_buffers(pa.decimal128(19, 9), prices.size, [None, pa.py_buffer(words.tobytes())])

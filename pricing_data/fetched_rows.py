@@ -1,4 +1,4 @@
-"""`FetchedRows`: rows on their way into the store, from a file or from a cloud."""
+"""`FetchedRows`: rows from a file or a cloud, not yet in the store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pricing_data.units import Span
 
 
 class PriceEvent(NamedTuple):
-    """A market cost `price` (nano-dollars per hour) from `time` (microseconds UTC) on."""
+    """From `time` (microseconds UTC), the market costs `price` (nano-dollars per hour)."""
 
     market: Market
     time: int
@@ -25,7 +25,7 @@ class PriceEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PriceBatch:
-    """Price events in columns: `codes[i]` indexes `markets`. In any order, repetitions allowed."""
+    """Price events in columns: `codes[i]` indexes `markets`. Any order, duplicates allowed."""
 
     markets: tuple[Market, ...]
     codes: Ints
@@ -37,7 +37,7 @@ class PriceBatch:
 
     @classmethod
     def of(cls, events: Iterable[PriceEvent]) -> PriceBatch:
-        """The columns of events."""
+        """Converts events to columns."""
         codes: dict[Market, int] = {}
         rows = [(codes.setdefault(event.market, len(codes)), event.time, event.price) for event in events]
         columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
@@ -61,10 +61,10 @@ NO_PRICES = PriceBatch((), _NONE, _NONE, _NONE)
 
 @dataclass(frozen=True, slots=True)
 class FetchedRows:
-    """What one step of a source brought. The store takes it whole or not at all.
+    """The rows of one step of a source. The store commits them together or not at all.
 
-    `covered` maps the name of a history (`FetchRequest.history`) to the span of it that is now complete, so that the
-    next fetch goes on at its end. A step that brought only part leaves it out: its rows are kept, and fetched again.
+    `covered` maps the key of a history (`FetchRequest.history`) to the span that is now complete, where the next fetch
+    continues. A step with only part of the rows leaves it out: its rows are kept, and fetched again.
     """
 
     prices: PriceBatch = NO_PRICES
@@ -78,7 +78,7 @@ class FetchedRows:
 
     @classmethod
     def joined(cls, parts: Iterable[FetchedRows]) -> FetchedRows:
-        """Several steps as one, in their order."""
+        """Concatenates several steps."""
         parts = tuple(parts)
         return cls(
             PriceBatch.joined(part.prices for part in parts),
@@ -90,7 +90,7 @@ class FetchedRows:
 
 
 def covered_by(spans: Iterable[Mapping[str, Span]]) -> dict[str, Span]:
-    """What is complete of each history after all these steps."""
+    """The complete span of each history after all these steps."""
     total: dict[str, Span] = {}
     for step in spans:
         for name, span in step.items():

@@ -1,4 +1,4 @@
-"""Where a history has holes: silent markets, seams where two downloads meet, markets that stopped."""
+"""Finds gaps in histories: silent markets, seams between two downloads, and markets that stopped."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pricing_data.series import PriceSeries
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR
 
-# AWS repeats every price at least once a day; a silence is suspicious when it is well beyond a day and beyond what the
-# market usually does (a market recorded only when it changes may rest for months).
+# AWS repeats every price at least once a day; a silence is suspicious if it lasts well over a day and longer than is
+# usual for the market (one that is recorded only on changes may be silent for months).
 _LEAST_SILENCE = 36 * HOUR
 _USUAL_FACTOR = 1.5
 _USUAL_QUANTILE = 0.95
-# A seam is a moment when this share of a region's markets is silent at once.
+# A seam is a time when at least this share of a region's markets is silent.
 _SEAM_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A market said nothing from `start` to `end`, longer than it usually does."""
+    """A market has no events from `start` to `end`, longer than is usual for it."""
 
     market: Market
     start: int
@@ -54,7 +54,7 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class GapReport:
-    """All holes of a set of markets."""
+    """All gaps of a set of markets."""
 
     seams: tuple[Seam, ...]
     gaps: tuple[Gap, ...]
@@ -62,16 +62,16 @@ class GapReport:
 
 
 def find_gaps(table: PriceTable) -> GapReport:
-    """The holes in the histories of a table, region by region."""
+    """The gaps in a table's histories, region by region."""
     seams: list[Seam] = []
     gaps: list[Gap] = []
     stale: list[Stale] = []
     for (cloud, region), members in groupby(table, key=lambda series: (series.market.cloud, series.market.region)):
         histories = list(members)
-        found = [gap for series in histories for gap in _gaps(series)]
+        gaps_here = [gap for series in histories for gap in _gaps(series)]
         newest = max(series.last for series in histories)
-        gaps += found
-        seams += _seams(cloud, region, found, len(histories))
+        gaps += gaps_here
+        seams += _seams(cloud, region, gaps_here, len(histories))
         stale += (
             Stale(series.market, series.last, newest)
             for series in histories
@@ -93,7 +93,7 @@ def _longest_usual_silence(series: PriceSeries) -> float:
 
 
 def _seams(cloud: str, region: str, gaps: list[Gap], markets: int) -> Iterable[Seam]:
-    """The stretches in which enough gaps of a region overlap."""
+    """The spans in which enough gaps of a region overlap."""
     if markets < 2:
         return
     edges = sorted([(gap.start, 1) for gap in gaps] + [(gap.end, -1) for gap in gaps])

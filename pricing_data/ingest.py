@@ -1,4 +1,4 @@
-"""Ingest: files into the store, portion by portion, with an account of every row."""
+"""Imports files into the store, batch by batch, and counts every row."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 
 from pricing_data.errors import BadInput, StoreError
 from pricing_data.fetched_rows import FetchedRows
-from pricing_data.sources.files import BadRow, Portion, read
+from pricing_data.sources.files import BadRow, FileBatch, read
 from pricing_data.store import Committed, PriceStore
 
-# All bad rows are counted; this many are named, which is enough to see the pattern.
+# All bad rows are counted; the first of them are listed, enough to see the pattern.
 NAMED_BAD_ROWS = 20
 
 
 @dataclass(slots=True)
 class FileReport:
-    """What became of a file's rows. `failure` says why the file as a whole was refused or broke off.
+    """What happened to a file's rows. `failure` says why the file was rejected, or not read to its end.
 
-    `broken` is what the store could not do; what was committed before is kept and counted.
+    `broken` is the store's error; what was committed before it is kept and counted.
     """
 
     path: Path
@@ -33,13 +33,13 @@ class FileReport:
     failure: str | None = None
     broken: StoreError | None = None
 
-    def count(self, portion: Portion) -> None:
-        """Takes a portion into the account."""
-        self.layout = portion.layout
-        self.rows += portion.rows
-        self.skipped += len(portion.bad)
-        self.bad += portion.bad[: NAMED_BAD_ROWS - len(self.bad)]
-        self.unused = portion.unused
+    def count(self, batch: FileBatch) -> None:
+        """Adds a batch's rows to the counts."""
+        self.layout = batch.layout
+        self.rows += batch.rows
+        self.skipped += len(batch.bad)
+        self.bad += batch.bad[: NAMED_BAD_ROWS - len(self.bad)]
+        self.unused = batch.unused
 
 
 def ingest(
@@ -50,27 +50,27 @@ def ingest(
     layout: str | None = None,
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> FileReport:
-    """Brings a file into the store. Bad rows are counted and skipped; `strict` refuses a file that has any.
+    """Imports a file into the store. Bad rows are counted and skipped; `strict` rejects a file that has any.
 
-    Each portion is committed by itself, so that a long import that is killed keeps what it had, and done again adds
-    the rest. A strict one is committed whole or not at all. `layout` is the kind of table the file has to be.
+    Each batch is committed by itself: a long import that is killed keeps what it committed, and running it again adds
+    the rest. A strict import is committed whole or not at all. `layout` is the kind of table the file must contain.
     """
     report = FileReport(path)
     held: list[FetchedRows] = []
     try:
-        for portion in _of_layout(read(path), layout):
-            report.count(portion)
+        for batch in _of_layout(read(path), layout):
+            report.count(batch)
             if strict:
-                held.append(portion.harvest)
+                held.append(batch.fetched)
             else:
-                _commit(store, portion.harvest, report)
-            on_progress(portion.position)
+                _commit(store, batch.fetched, report)
+            on_progress(batch.position)
     except BadInput as error:
         report.failure = str(error)
     except StoreError as error:
         report.broken = error
     if strict and report.failure is None and report.skipped:
-        report.failure = f"was refused: {report.skipped} bad rows, the first in {report.bad[0]}"
+        report.failure = f"was rejected: {report.skipped} bad rows, the first in {report.bad[0]}"
     if strict and report.failure is None and report.broken is None:
         try:
             _commit(store, FetchedRows.joined(held), report)
@@ -79,13 +79,13 @@ def ingest(
     return report
 
 
-def _of_layout(portions: Iterator[Portion], layout: str | None) -> Iterator[Portion]:
-    for portion in portions:
-        if layout is not None and portion.layout != layout:
-            raise BadInput(f"holds {portion.layout}, not {layout}")
-        yield portion
+def _of_layout(batches: Iterator[FileBatch], layout: str | None) -> Iterator[FileBatch]:
+    for batch in batches:
+        if layout is not None and batch.layout != layout:
+            raise BadInput(f"contains {batch.layout}, not {layout}")
+        yield batch
 
 
-def _commit(store: PriceStore, harvest: FetchedRows, report: FileReport) -> None:
-    report.committed += store.commit(harvest)
-    report.facts += len(harvest) - len(harvest.prices)
+def _commit(store: PriceStore, fetched: FetchedRows, report: FileReport) -> None:
+    report.committed += store.commit(fetched)
+    report.facts += len(fetched) - len(fetched.prices)

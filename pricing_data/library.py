@@ -1,4 +1,4 @@
-"""`Library`: all market data at hand: what this machine stored, over what the wheel ships."""
+"""`Library`: all available market data, both stored on this machine and shipped with the package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pricing_data.market import CLOUDS, Market, api_region
 from pricing_data.samples import bundled_catalog, bundled_prices
 from pricing_data.series import PriceSeries
 from pricing_data.store import PriceStore
-from pricing_data.store.segments import Segment
+from pricing_data.store.segments import SegmentFile
 from pricing_data.store.table import PriceTable
 
 R = TypeVar("R")
@@ -22,9 +22,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which markets are meant; what is left empty fits all. `vcpus` is a closed range.
+    """A filter for markets; an empty field matches all. `vcpus` is a closed range.
 
-    Clouds and regions may be spelt as people spell them (`AWS`, `us_east`).
+    Clouds and regions may be in any common spelling (`AWS`, `us_east`).
     """
 
     pattern: str = ""
@@ -37,11 +37,11 @@ class Selection:
     def __post_init__(self) -> None:
         unknown = [cloud for cloud in self.clouds if cloud.lower() not in CLOUDS]
         if unknown:
-            raise BadInput(f"cloud {unknown[0]!r} is none of {', '.join(CLOUDS)}")
+            raise BadInput(f"cloud {unknown[0]!r} is not one of {', '.join(CLOUDS)}")
         object.__setattr__(self, "clouds", tuple(cloud.lower() for cloud in self.clouds))
 
     def matches(self, market: Market, catalog: Catalog) -> bool:
-        """Whether a market is meant. One of a type that the catalog does not know has no known size or accelerator."""
+        """Whether a market matches; no filter by size or accelerator matches a type the catalog does not describe."""
         if self.pattern and not market.matches(self.pattern):
             return False
         if self.clouds and market.cloud not in self.clouds:
@@ -64,15 +64,15 @@ class Selection:
 
     @property
     def names_local(self) -> bool:
-        """Whether the synthetic markets are asked for by name."""
+        """Whether the synthetic markets are requested by name."""
         return self.pattern.startswith("local/") or self.pattern == "local" or "local" in self.clouds
 
 
 class Library:
-    """The price store with the shipped sample and catalog beneath it.
+    """The price store, supplemented by the shipped sample and catalog.
 
-    The sample's markets (cloud `local`, synthetic) are shown while nothing else is stored, and whenever they are named;
-    they never mix with real markets unasked.
+    The sample's markets (cloud `local`, synthetic) are included only if nothing else is stored, or if they are
+    requested by name.
     """
 
     def __init__(self, store: PriceStore) -> None:
@@ -80,23 +80,23 @@ class Library:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """Everything known about types and on-demand prices, what was stored over what was shipped."""
+        """All instance types and on-demand prices; stored entries take precedence over shipped ones."""
         return bundled_catalog().merged(self.store.catalog())
 
     def select(self, selection: Selection) -> list[Market]:
-        """The markets that are meant, in the order of their text."""
+        """The markets that match, in the order of their text."""
         stored = self.store.markets()
         if selection.names_local or not stored:
-            with Segment(bundled_prices()) as sample:
+            with SegmentFile(bundled_prices()) as sample:
                 stored = sorted({*stored, *map(Market.parse, sample.names)}, key=str)
         return [market for market in stored if selection.matches(market, self.catalog)]
 
     def require(self, selection: Selection) -> list[Market]:
-        """The markets that are meant, at least one."""
+        """The markets that match; raises `UnknownMarket` if none does."""
         markets = self.select(selection)
         if not markets:
             wanted = selection.pattern or "these filters"
-            raise UnknownMarket(f"no stored market fits {wanted!r} (spotctl prices ls shows what is stored)")
+            raise UnknownMarket(f"no stored market matches {wanted!r} (spotctl prices ls lists the stored markets)")
         return markets
 
     def table(self, markets: Iterable[Market]) -> PriceTable:
@@ -106,11 +106,11 @@ class Library:
         missing = {str(market) for market in wanted if market.is_synthetic} - {str(m) for m in stored.markets}
         if not missing:
             return stored
-        with Segment(bundled_prices()) as sample:
+        with SegmentFile(bundled_prices()) as sample:
             return PriceTable.merged([stored, sample.read(missing)])
 
     def over_segments(self, read: Callable[[list[Path]], R]) -> R:
-        """What a reader makes of the Parquet files with the stored prices, or the shipped ones while there are none."""
+        """Calls `read` with the Parquet files of the stored prices or, if there are none, of the shipped prices."""
         return self.store.over_segments(lambda paths: read(paths or [bundled_prices()]))
 
     def series(self, market: Market) -> PriceSeries:

@@ -1,4 +1,4 @@
-"""What was observed about machines that a cloud takes back whatever the price: availability, and lives that ended."""
+"""Observed availability and lifetimes of machines that clouds preempt regardless of price."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pricing_data.series import Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AvailabilityTrace:
-    """How many of `wanted` machines were up at each tick; ticks are `gap_seconds` apart."""
+    """The number of machines that were up at each tick; ticks are `gap_seconds` apart."""
 
     name: str
     gap_seconds: int
@@ -20,9 +20,9 @@ class AvailabilityTrace:
 
     def __post_init__(self) -> None:
         if self.gap_seconds <= 0:
-            raise BadInput(f"availability trace {self.name}: a gap of {self.gap_seconds} seconds is not above 0")
+            raise BadInput(f"availability trace {self.name}: gap_seconds is {self.gap_seconds}; it must be above 0")
         if self.up.size == 0 or int(self.up.min()) < 0:
-            raise BadInput(f"availability trace {self.name}: needs at least one tick, and counts of at least 0")
+            raise BadInput(f"availability trace {self.name}: it needs at least one tick, and counts of at least 0")
         self.up.setflags(write=False)
 
     def __len__(self) -> int:
@@ -30,24 +30,24 @@ class AvailabilityTrace:
 
     @property
     def wanted(self) -> int:
-        """The most machines that were ever up: what was asked for, as far as the trace shows it."""
+        """The most machines that were ever up, taken as the number requested."""
         return int(self.up.max())
 
     @property
     def preemptions(self) -> int:
-        """How many machines were taken back, tick by tick; one that went and came within a tick is not seen."""
+        """The number of preemptions; one that was replaced within a tick is not counted."""
         steps = np.diff(self.up)
         return int(-steps[steps < 0].sum())
 
     @property
     def machine_hours(self) -> float:
-        """How long machines were up, all together."""
+        """The total time that machines were up."""
         return float(self.up[:-1].sum()) * self.gap_seconds / 3600
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Lifetime:
-    """One machine's life. `preempted` is False where it was ended by its user or still ran: the life is censored."""
+    """One machine's lifetime. It is censored (`preempted` is False) if its user ended it or it was still running."""
 
     cloud: str
     zone: str
@@ -58,4 +58,4 @@ class Lifetime:
 
     def __post_init__(self) -> None:
         if self.seconds < 0:
-            raise BadInput(f"lifetime in {self.cloud}/{self.zone}: {self.seconds:g} seconds are below 0")
+            raise BadInput(f"lifetime in {self.cloud}/{self.zone}: {self.seconds:g} seconds; it must be at least 0")

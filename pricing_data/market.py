@@ -1,4 +1,4 @@
-"""`Market`: one spot market of one cloud, and how regions and products are spelt."""
+"""`Market`: one spot market of one cloud, and the spelling of regions and products."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import permutations
 from pricing_data.errors import BadMarket
 
 CLOUDS = ("aws", "gcp", "azure", "local")
-"""`local` is the market that exists only on this computer: its history is synthetic."""
+"""`local` exists only on this computer; its price history is synthetic."""
 
 NO_ZONE = "-"
 LINUX = "linux"
@@ -44,9 +44,10 @@ _AZURE_REGIONS = frozenset(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Market:
-    """One spot market. Text form `aws/us-east-1/us-east-1a/c4.xlarge`; `-` where the cloud prices no zones apart.
+    """One spot market. Text form `aws/us-east-1/us-east-1a/c4.xlarge`; zone `-` where the cloud does not
+    price zones separately.
 
-    It means Linux; another operating system is a fifth part (`.../c4.xlarge/windows`).
+    The operating system is Linux unless a fifth part names another (`.../c4.xlarge/windows`).
     """
 
     cloud: str
@@ -57,13 +58,15 @@ class Market:
 
     def __post_init__(self) -> None:
         if self.cloud not in CLOUDS:
-            raise BadMarket(f"market {self}: cloud {self.cloud!r} is none of {', '.join(CLOUDS)}")
+            raise BadMarket(f"market {self}: cloud {self.cloud!r} is not one of {', '.join(CLOUDS)}")
         for part in ("region", "zone", "instance_type", "os"):
             value = getattr(self, part)
             if value == NO_ZONE and part == "zone":
                 continue
             if not _is_part(value):
-                raise BadMarket(f"market {self}: {part.replace('_', ' ')} {value!r} is not letters, digits and . _ + -")
+                raise BadMarket(
+                    f"market {self}: {part.replace('_', ' ')} {value!r} may contain only letters, digits and . _ + -"
+                )
 
     def __str__(self) -> str:
         text = f"{self.cloud}/{self.region}/{self.zone}/{self.instance_type}"
@@ -71,7 +74,7 @@ class Market:
 
     @classmethod
     def parse(cls, text: str) -> Market:
-        """The market of a text form; what `str` prints parses to the same market."""
+        """Parses the text form; `parse(str(market))` is the same market."""
         parts = text.strip().split("/")
         if len(parts) not in (4, 5):
             raise BadMarket(
@@ -83,7 +86,7 @@ class Market:
 
     @classmethod
     def of(cls, cloud: str, region: str, zone: str | None, instance_type: str, product: str = LINUX) -> Market:
-        """The market named by the columns of a file or an API: spellings are brought to the APIs' own."""
+        """The market named by the columns of a file or an API, in any common spelling."""
         cloud = cloud.strip().lower()
         zone_part = (zone or "").strip() or NO_ZONE
         return cls(cloud, api_region(cloud, region), zone_part, instance_type.strip(), os_of_product(product))
@@ -94,9 +97,9 @@ class Market:
         return self.cloud == "local"
 
     def matches(self, pattern: str) -> bool:
-        """Whether a glob over the text form fits, part by part; missing parts at the end fit anything.
+        """Whether a glob matches the text form, part by part; missing parts at the end match anything.
 
-        Four parts mean Linux, as in the text form: `aws/*/*/c4.*` leaves Windows out, `aws/*/*/c4.*/*` does not.
+        Four parts mean Linux, as in the text form: `aws/*/*/c4.*` excludes Windows, `aws/*/*/c4.*/*` does not.
         """
         globs = pattern.strip().rstrip("/").split("/")
         if len(globs) == 4:
@@ -109,7 +112,7 @@ class Market:
 
 @lru_cache(maxsize=1 << 16)
 def _is_part(value: str) -> bool:
-    """Whether this may stand between slashes; tens of thousands of markets are made of a few thousand names."""
+    """Whether this can be a part of a market's name. Cached: many markets share few different parts."""
     return _PART.fullmatch(value) is not None
 
 
@@ -130,7 +133,7 @@ def api_region(cloud: str, region: str) -> str:
     return next((r for r in map("".join, permutations(words)) if r in _AZURE_REGIONS), joined)
 
 
-# How the clouds name regions: us-east-1, us-central1, eastus2. No name fits two of them.
+# The form of each cloud's region names: us-east-1, us-central1, eastus2. No name matches two of them.
 _REGION_SHAPES = {
     "aws": re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d+"),
     "gcp": re.compile(r"[a-z]+-[a-z]+\d+"),
@@ -139,7 +142,7 @@ _REGION_SHAPES = {
 
 
 def is_region_of(cloud: str, region: str) -> bool:
-    """Whether a name is shaped like a region of this cloud, in whatever spelling `api_region` understands.
+    """Whether a name has the form of this cloud's regions, in any spelling that `api_region` understands.
 
     >>> [cloud for cloud in ("aws", "gcp", "azure") if is_region_of(cloud, "us-east1")]
     ['gcp']

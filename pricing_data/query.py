@@ -1,4 +1,4 @@
-"""SQL over the stored prices: DuckDB in front of the segments. The only door to DuckDB."""
+"""SQL queries over the stored prices with DuckDB. No other module imports it."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from read_parquet({paths})
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The rows that a query gave, under their column names."""
+class QueryResult:
+    """The rows of a query, and their column names."""
 
     columns: tuple[str, ...]
     rows: list[tuple[object, ...]]
 
 
-def query(segments: Sequence[Path], sql: str) -> Answer:
-    """Runs SQL over the view `prices`: market, cloud, region, zone, instance_type, os, time (UTC), usd_per_hour."""
+def query(segments: Sequence[Path], sql: str) -> QueryResult:
+    """Runs SQL on the view `prices`: market, cloud, region, zone, instance_type, os, time (UTC), usd_per_hour."""
     import duckdb
 
     paths = ", ".join("'" + str(path).replace("'", "''") + "'" for path in segments)
     with duckdb.connect() as connection:
-        # A query reads the prices and touches nothing else: no other file, no extension from the network.
+        # A query may read the prices and nothing else: no other file, no extension from the network.
         connection.execute(f"set allowed_paths = [{paths}]")
         connection.execute("set enable_external_access = false")
         try:
@@ -49,14 +49,14 @@ def query(segments: Sequence[Path], sql: str) -> Answer:
             raise BadInput(f"query: {' '.join(str(error).split())}") from error
     repeated = sorted({column for column in columns if columns.count(column) > 1})
     if repeated:
-        raise BadInput(f"query: two columns are named {repeated[0]}; name them apart (select a as one, b as other)")
+        raise BadInput(f"query: two columns are named {repeated[0]}; rename one (select a as one, b as other)")
     if not columns:
-        raise BadInput("query: gives no rows (write select ... from prices)")
-    return Answer(columns, rows)
+        raise BadInput("query: it returns no rows (write select ... from prices)")
+    return QueryResult(columns, rows)
 
 
 def _raise_if_missing(segments: Sequence[Path]) -> None:
-    """A writer may have replaced a segment since its name was read; DuckDB reports that like any other failure."""
+    """Raises if a writer has replaced a segment; DuckDB reports that like any other error."""
     for path in segments:
         if not path.exists():
             raise FileNotFoundError(path)

@@ -19,7 +19,7 @@ class PriceSeries:
     """A right-continuous step function: from `times[i]` on, the market costs `prices[i]`.
 
     Times are microseconds UTC, strictly increasing; prices are nano-dollars per hour, above 0. The span is closed,
-    from the first event to the last: what held before or after was not observed, and asking for it raises
+    from the first event to the last: prices outside it were not observed, and asking for them raises
     `OutsideHistory`.
     """
 
@@ -29,14 +29,14 @@ class PriceSeries:
 
     def __post_init__(self) -> None:
         if self.times.size == 0 or self.times.shape != self.prices.shape:
-            raise ValueError(f"{self.market}: a series needs at least one event, with as many prices as times")
+            raise ValueError(f"{self.market}: a series needs at least one event, and equally many prices and times")
         if self.times.dtype != np.int64 or self.prices.dtype != np.int64:
             raise TypeError(
-                f"{self.market}: times and prices are int64, not {self.times.dtype} and {self.prices.dtype}"
+                f"{self.market}: times and prices must be int64, not {self.times.dtype} and {self.prices.dtype}"
             )
         if np.any(np.diff(self.times) <= 0) or np.any(self.prices <= 0):
-            raise ValueError(f"{self.market}: times must increase strictly and prices be above 0")
-        # Series are shared between strategies and replays; one that writes into them would change the market.
+            raise ValueError(f"{self.market}: times must increase strictly, and prices must be above 0")
+        # Strategies and replays share series; a write would change the market for all of them.
         self.times.setflags(write=False)
         self.prices.setflags(write=False)
 
@@ -66,16 +66,16 @@ class PriceSeries:
 
     @property
     def changes(self) -> int:
-        """How often the price moved; an event that repeats the price is an observation, not a change."""
+        """The number of price changes; an event that repeats the price is an observation, not a change."""
         return int(np.count_nonzero(np.diff(self.prices)))
 
     def price_at(self, time: int) -> int:
-        """The price in force at a time of the span."""
+        """The price in force at a time within the span."""
         self._require(time)
         return int(self.prices[np.searchsorted(self.times, time, side="right") - 1])
 
     def window(self, start: int, end: int) -> PriceSeries:
-        """The same function on [start, end]: an event at both ends, and those between."""
+        """The same function on [start, end], with an event at each end."""
         self._require(start)
         self._require(end)
         if end < start:
@@ -91,13 +91,13 @@ class PriceSeries:
         )
 
     def time_weighted_mean(self) -> float:
-        """Mean price over the span in nano-dollars; of a single event, its price."""
+        """Mean price over the span in nano-dollars; for a single event, its price."""
         if len(self) == 1:
             return float(self.prices[0])
         return float(np.average(self.prices[:-1], weights=np.diff(self.times)))
 
     def seconds_above(self, price: int) -> float:
-        """How long the price was strictly above a bid."""
+        """How long the price was strictly above `price`."""
         return float(np.diff(self.times)[self.prices[:-1] > price].sum()) / SECOND
 
     def _require(self, time: int) -> None:

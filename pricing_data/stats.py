@@ -1,4 +1,4 @@
-"""`MarketStats`: what one market's history amounts to."""
+"""`MarketStats`: statistics of one market's history."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import DAY, HOUR, SECOND
 
-# A spike begins where the price rises above this many times its median.
+# A spike is a rise above this multiple of the median price.
 SPIKE_FACTOR = 2
-# An outlier is a price that is more likely a slip of the recording than a market: the larger of two generous limits
-# would miss what the smaller finds, so either is enough.
+# A price above either limit is an outlier: more likely a recording error than a market price.
 OUTLIER_MEDIANS = 20
 OUTLIER_ON_DEMANDS = 10
 
@@ -44,11 +43,11 @@ class MarketStats:
 
     @property
     def discount(self) -> float | None:
-        """By how much the mean price lies below on-demand, as a share of it; negative where it lies above."""
+        """1 - mean price / on-demand price; negative where the spot price is higher."""
         return 1 - self.mean / self.on_demand.price if self.on_demand else None
 
     def age_seconds(self, now: int) -> float:
-        """How long ago the market was last seen."""
+        """Time since the last event."""
         return (now - self.last) / SECOND
 
 
@@ -83,7 +82,7 @@ def _on_demand(series: PriceSeries, catalog: Catalog) -> OnDemandPrice | None:
 
 
 def _time_weighted_median(series: PriceSeries) -> int:
-    """The price at or below which the market spent half of its time."""
+    """The price that the market was at or below for half of the time."""
     if len(series) == 1:
         return int(series.prices[0])
     order = np.argsort(series.prices[:-1], kind="stable")

@@ -1,7 +1,7 @@
 """The two exact units of market data: time in microseconds UTC, price in nano-dollars per hour.
 
-Both are integers, because a bid is compared with a price (`>` must be exact) and an eviction is counted from its
-moment. Clouds publish up to nine decimals, and no market's clock is finer than a microsecond.
+Both are integers, so that comparing a bid with a price, and times with each other, is exact. Clouds publish up to nine
+decimals, and no market's clock is finer than a microsecond.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ HOUR = 3600 * SECOND
 DAY = 24 * HOUR
 NANOS_PER_DOLLAR = 1_000_000_000
 
-# The dearest machine on any price list costs a few hundred dollars an hour; far above it is a broken row, not a market.
+# The most expensive machine on any price list costs a few hundred dollars an hour; a far higher price is an error.
 ABSURD_USD_PER_HOUR = 10_000
-# Spot markets opened in 2009; what is dated earlier was mis-parsed, and what lies far ahead was never observed.
+# Spot markets opened in 2009; an earlier date was parsed wrongly, and one far in the future was never observed.
 EARLIEST = 1_199_145_600 * SECOND  # 2008-01-01
 LATEST = 4_102_444_800 * SECOND  # 2100-01-01
 
-# Plainer than what Decimal takes: no underscores, no digits of other scripts.
+# Stricter than Decimal: no underscores, no digits of other scripts.
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LONGEST = 36_500 * DAY
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -49,7 +49,7 @@ def to_micros(moment: datetime) -> int:
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     micros = (aware - _EPOCH) // timedelta(microseconds=1)
     if not EARLIEST <= micros < LATEST:
-        raise BadInput(f"time {moment.isoformat()} lies outside the years 2008 to 2099")
+        raise BadInput(f"time {moment.isoformat()} is not in the years 2008 to 2099")
     return micros
 
 
@@ -59,12 +59,12 @@ def to_datetime(micros: int) -> datetime:
 
 
 def format_time(micros: int) -> str:
-    """ISO 8601 with `Z`; fractions only where there are any."""
+    """ISO 8601 with `Z`; fractions only if they are not 0."""
     return to_datetime(micros).isoformat().replace("+00:00", "Z")
 
 
 def parse_duration(text: str) -> int:
-    """Microseconds of a span such as `90d`, `36h`, `15m`.
+    """Microseconds of a duration such as `90d`, `36h`, `15m`.
 
     >>> parse_duration("1.5h") == 90 * MINUTE
     True
@@ -105,12 +105,12 @@ def parse_usd(text: str, what: str = "price") -> int:
 
 
 def to_usd(nanos: float) -> float:
-    """Dollars of nano-dollars, for showing and for statistics, never for comparing with a bid."""
+    """Nano-dollars in dollars, for display and statistics; inexact, so never compare it with a bid."""
     return nanos / NANOS_PER_DOLLAR
 
 
 def format_usd(nanos: int) -> str:
-    """Every digit of a price and no more: `0.0162`, `1.441435835`.
+    """A price in dollars, exact and without trailing zeros: `0.0162`, `1.441435835`.
 
     >>> format_usd(16200000)
     '0.0162'
@@ -120,12 +120,12 @@ def format_usd(nanos: int) -> str:
 
 
 class Span(NamedTuple):
-    """A stretch of time, both ends in microseconds UTC."""
+    """A span of time, in microseconds UTC."""
 
     start: int
     end: int
 
     def joined(self, later: Span) -> Span:
-        """Both as one where they touch; else the later one, because what lies between is not covered."""
+        """The union if both touch; else the later one, because the time between them is not covered."""
         touching = self.start <= later.end and later.start <= self.end
         return Span(min(self.start, later.start), max(self.end, later.end)) if touching else later

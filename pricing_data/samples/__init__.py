@@ -1,4 +1,4 @@
-"""What the wheel ships: a catalog of instance types with public on-demand prices, and a synthetic price history."""
+"""The shipped data: a catalog of instance types with public on-demand prices, and a synthetic price history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pricing_data.units import parse_time, parse_usd
 
 @cache
 def bundled_catalog() -> Catalog:
-    """The shipped instance types and on-demand prices; each price says as of when it was listed."""
+    """The shipped instance types and on-demand prices; each price has the date of its list."""
     return Catalog(
         tuple(_instance_type(row) for row in _rows("catalog.csv")),
         tuple(_on_demand_price(row) for row in _rows("on_demand.csv")),
@@ -22,7 +22,7 @@ def bundled_catalog() -> Catalog:
 
 
 def bundled_prices() -> Path:
-    """The shipped history of the synthetic cloud `local`, a Parquet file that the price store reads as a segment."""
+    """The shipped history of the synthetic cloud `local`, in the format of a store's segment."""
     return Path(__file__).with_name("prices.parquet")
 
 

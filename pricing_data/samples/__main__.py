@@ -1,7 +1,7 @@
-"""Makes the shipped price history anew, or says how near it comes to recorded markets.
+"""Regenerates the shipped price history, or compares it with recorded markets.
 
 python -m pricing_data.samples OUT.parquet           writes the sample
-python -m pricing_data.samples --describe [FILE...]  prints its statistics, beside those of price files
+python -m pricing_data.samples --describe [FILE...]  prints its statistics next to those of price files
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pricing_data.store.table import PriceTable
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Reads the command line and does what it says."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m pricing_data.samples",
         description=__doc__,
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="file to write, or files to compare with")
     options = parser.parse_args(arguments)
     if not options.describe and len(options.files) != 1:
-        parser.error("name one file to write, or ask for --describe")
+        parser.error("name one file to write, or pass --describe")
     try:
         if options.describe:
             sys.stdout.write(comparison(options.files))

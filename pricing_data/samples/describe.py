@@ -1,4 +1,4 @@
-"""How spot markets behaved, in the summary statistics that the synthetic sample is fitted to."""
+"""The summary statistics of spot markets to which the synthetic sample is fitted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR
 _LABEL, _CELL = 46, 24
 
 
-class Observed(NamedTuple):
+class DescribedMarket(NamedTuple):
     """One market's history, its statistics, and its on-demand price in nano-dollars per hour."""
 
     series: PriceSeries
@@ -33,7 +33,7 @@ class Observed(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """A stretch above on-demand: when it began, how long it lasted, its highest price as a multiple of on-demand."""
+    """A time above on-demand: its start, its length, and its highest price as a multiple of on-demand."""
 
     market: Market
     start: int
@@ -42,7 +42,7 @@ class Episode(NamedTuple):
 
 
 def comparison(files: Sequence[Path]) -> str:
-    """The statistics of the sample beside those of price files, and the parameters that gave it."""
+    """The statistics of the sample next to those of price files, and the sample's parameters."""
     observed = observations(shipped_sample(), bundled_catalog())
     stormy = stormy_markets()
     columns = {"sample": [each for each in observed if each.series.market not in stormy]}
@@ -52,14 +52,14 @@ def comparison(files: Sequence[Path]) -> str:
     return "\n".join([*_table(columns), "", *evictions, "", *_fitted(), ""])
 
 
-def observations(batch: PriceBatch, catalog: Catalog) -> list[Observed]:
+def observations(batch: PriceBatch, catalog: Catalog) -> list[DescribedMarket]:
     """The markets of a batch whose on-demand price is known."""
     described = [(series, describe(series, catalog)) for series in PriceTable.of(batch)]
-    return [Observed(series, stats, stats.on_demand.price) for series, stats in described if stats.on_demand]
+    return [DescribedMarket(series, stats, stats.on_demand.price) for series, stats in described if stats.on_demand]
 
 
-def statistics(markets: Sequence[Observed]) -> list[tuple[str, str]]:
-    """What is compared, and its figures: of all markets the first three, then of those that move."""
+def statistics(markets: Sequence[DescribedMarket]) -> list[tuple[str, str]]:
+    """The statistics with their labels: the first three of all markets, the others of those that move."""
     moving = [each for each in markets if _moves_daily(each.stats)]
     if not moving:
         raise BadInput("no market with a known on-demand price moves more than once a day for two days or longer")
@@ -82,7 +82,7 @@ def statistics(markets: Sequence[Observed]) -> list[tuple[str, str]]:
 
 
 def episodes_above(series: PriceSeries, on_demand: int) -> list[Episode]:
-    """The stretches that a market spent above on-demand."""
+    """The times that a market spent above on-demand."""
     above = np.concatenate(([False], series.prices[:-1] > on_demand, [False]))
     rises, falls = np.flatnonzero(above[1:] & ~above[:-1]), np.flatnonzero(above[:-1] & ~above[1:])
     return [
@@ -108,7 +108,7 @@ def beta(series: PriceSeries, delta: int, window: int = HOUR) -> float:
     starts = np.arange(series.first, series.last - window, MINUTE)
     now = np.searchsorted(series.times, starts, "right") - 1
     end = np.searchsorted(series.times, starts + window, "right")
-    # `reduceat` also answers for the stretches between windows; every second answer is a window's.
+    # `reduceat` also returns the spans between windows; every second result belongs to a window.
     edges = np.column_stack((now + 1, end)).ravel()
     highest = np.maximum.reduceat(np.append(series.prices, 0), edges)[::2]
     highest[now + 1 == end] = 0
@@ -125,12 +125,12 @@ def crossings_per_hour(series: PriceSeries, limit: int) -> Ints:
 
 def _prices_of(path: Path) -> PriceBatch:
     try:
-        return PriceBatch.joined(portion.harvest.prices for portion in read(path))
+        return PriceBatch.joined(batch.fetched.prices for batch in read(path))
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from error
 
 
-def _table(columns: Mapping[str, Sequence[Observed]]) -> Iterator[str]:
+def _table(columns: Mapping[str, Sequence[DescribedMarket]]) -> Iterator[str]:
     described = []
     for name, markets in columns.items():
         try:
@@ -142,7 +142,7 @@ def _table(columns: Mapping[str, Sequence[Observed]]) -> Iterator[str]:
         yield f"{label:{_LABEL}}" + "".join(f"  {figures[label]:>{_CELL}}" for figures in described)
 
 
-def _evictions(stormy: Observed) -> str:
+def _evictions(stormy: DescribedMarket) -> str:
     counts = crossings_per_hour(stormy.series, stormy.on_demand)
     return (
         f"{stormy.series.market}, left out above, rises above on-demand {counts.mean():.1f} times an hour,"
@@ -162,7 +162,7 @@ def _fitted() -> Iterator[str]:
     )
 
 
-def _betas(moving: Sequence[Observed]) -> Iterator[tuple[str, str]]:
+def _betas(moving: Sequence[DescribedMarket]) -> Iterator[tuple[str, str]]:
     bids: dict[str, Callable[[int], int]] = {
         "price + $0.0001": lambda _: NANOS_PER_DOLLAR // 10_000,
         "price + $0.01": lambda _: NANOS_PER_DOLLAR // 100,

@@ -1,11 +1,11 @@
 """The synthetic cloud `local`: a spot market of the bidding era, generated from a seed.
 
-Prices rest near a floor far below on-demand, move in small steps, jump and sink back, and now and then spike across the
-on-demand price, partly in both zones of a type at once. What the parameters were fitted to, and how near the result
-comes, is written in docs/decisions/0002-synthetic-sample.md.
+Prices stay near a floor far below on-demand, move in small steps, jump and fall back, and sometimes spike above the
+on-demand price, in part in both zones of a type at once. docs/decisions/0002-synthetic-sample.md says what the
+parameters were fitted to, and how well.
 
-Every draw is an inverse transform of `Generator.random()`: numpy keeps the bits of PCG64, of which that is the plainest
-use, while its distributions may change between versions. The shipped file must come out of its seed again.
+Every draw is an inverse transform of `Generator.random()`: numpy guarantees the bits of PCG64, but not those of its
+distributions, and the shipped file must be reproducible from its seed.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ Floats = NDArray[np.float64]
 SEED = 1
 START = parse_time("2026-01-01T00:00:00Z")
 PRICE_STEP = NANOS_PER_DOLLAR // 10_000
-# Times are most of the file, and finer ones compress worse.
+# Times take most of the file, and finer ones compress worse.
 TIME_STEP = 30 * SECOND
-# Times on-demand: the highest bid that was accepted.
+# As a multiple of on-demand: the highest bid that was accepted.
 HIGHEST = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Temper:
-    """How nervous a market is. Sizes are natural logarithms of price ratios, times of spikes are minutes.
+    """How volatile a market is. Sizes are natural logarithms of price ratios, durations of spikes are minutes.
 
-    The price is set anew `looks_per_day` times, which often leaves it as it was: it stands on a ladder of bids,
-    `rung` apart. `push` is the mean size of a step up or down that lasts, `wobble` of one that is gone at the next
-    look. `jumps_per_day` times it leaps up by `jump` in the mean, to sink back over hours. `spikes_per_day` times it
-    leaves for above on-demand, by `spike_rise` in the mean and for a median of `spike_minutes`; `spike_spread` 0 makes
-    all spikes equally long, `evenness` 1 puts them at equal distances.
+    The price is set `looks_per_day` times, often to the same value: it is on a ladder of bids, `rung` apart. `push` is
+    the mean size of a lasting step up or down, `wobble` of one that is gone at the next look. `jumps_per_day` times the
+    price jumps up by `jump` on average, then falls back over hours. `spikes_per_day` times it rises above on-demand, by
+    `spike_rise` on average and for a median of `spike_minutes`. `spike_spread` 0 makes all spikes equally long,
+    `evenness` 1 makes them equally spaced.
     """
 
     looks_per_day: float = 0.0
@@ -65,7 +65,7 @@ QUIET = Temper(looks_per_day=190, push=0.001, wobble=0.0013, rung=0.002, jumps_p
 LIVELY = Temper(looks_per_day=180, push=0.007, wobble=0.0015, rung=0.006, jumps_per_day=5.0, jump=0.18)
 NERVOUS = replace(LIVELY, looks_per_day=260, spikes_per_day=0.25)
 WILD = Temper(looks_per_day=170, push=0.03, wobble=0.02, jumps_per_day=8.0, jump=0.35, spikes_per_day=2.5)
-# No market of the era was like this: it evicts several times in every hour, to show within an hour what evictions do.
+# No real market was like this: it evicts several times per hour, so that a demonstration of an hour shows evictions.
 STORMY = Temper(
     looks_per_day=24, push=0.01, wobble=0.01, jumps_per_day=2.0, jump=0.1,
     spikes_per_day=110, spike_rise=0.2, spike_minutes=0.5, spike_spread=0.4, evenness=0.85,
@@ -81,7 +81,7 @@ TEMPERS = {
 }
 
 _ZONES = ("sim-east/sim-east-a", "sim-east/sim-east-b", "sim-west/sim-west-a", "sim-west/sim-west-b")
-# By type: the floor as a share of on-demand, and the temper in each zone.
+# For each type: the floor as a share of on-demand, and the temper in each zone.
 _PLAN = {
     "c4.xlarge": (0.12, (QUIET, SLEEPY, QUIET, QUIET)),
     "c4.2xlarge": (0.13, (STORMY, QUIET, STORMY, LIVELY)),
@@ -102,7 +102,7 @@ class Listing(NamedTuple):
     floor: float
     temper: Temper
 
-    def is_beside(self, other: Listing) -> bool:
+    def is_sibling(self, other: Listing) -> bool:
         """Whether both are the same type in different zones of a region."""
         mine, theirs = self.market, other.market
         return (mine.region, mine.instance_type) == (theirs.region, theirs.instance_type) and mine.zone != theirs.zone
@@ -110,10 +110,10 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SampleParameters:
-    """What a sample is generated from, besides a random generator.
+    """The parameters of a sample, apart from the random generator.
 
-    `calming` is the time in which a deviation from the floor shrinks to 37%. `echo` is the chance that a spike reaches
-    another zone of its type, where that has spikes at all; it arrives `echo_delay` later in the mean.
+    `calming` is the time in which a deviation from the floor shrinks to 37%. `echo` is the probability that a spike
+    spreads to another zone of its type, if that zone has spikes at all; it arrives `echo_delay` later on average.
     """
 
     listings: tuple[Listing, ...]
@@ -138,7 +138,7 @@ class Spike(NamedTuple):
 
 
 def sample_parameters(catalog: Catalog) -> SampleParameters:
-    """What the shipped sample is made from; the catalog gives the on-demand prices."""
+    """The parameters of the shipped sample; the catalog gives the on-demand prices."""
     listings = []
     for instance_type, (floor, tempers) in _PLAN.items():
         for zone, temper in zip(_ZONES, tempers, strict=True):
@@ -149,18 +149,18 @@ def sample_parameters(catalog: Catalog) -> SampleParameters:
 
 
 def stormy_markets() -> frozenset[Market]:
-    """The markets for demonstrations, which no statistics of the era fit."""
+    """The markets for demonstrations, which are not fitted to real markets."""
     parameters = sample_parameters(bundled_catalog())
     return frozenset(listing.market for listing in parameters.listings if listing.temper == STORMY)
 
 
 def shipped_sample() -> PriceBatch:
-    """The events of the shipped file, generated again."""
+    """Generates the events of the shipped file."""
     return generate(sample_parameters(bundled_catalog()), np.random.Generator(np.random.PCG64(SEED)))
 
 
 def generate(parameters: SampleParameters, rng: np.random.Generator) -> PriceBatch:
-    """The sample's events, market by market in the order of the listings, each in the order of time."""
+    """The sample's events, market by market in the order of the listings, each sorted by time."""
     spikes = _all_spikes(parameters, rng)
     events = [_events(listing, spikes[listing], parameters, rng) for listing in parameters.listings]
     return PriceBatch(
@@ -172,11 +172,11 @@ def generate(parameters: SampleParameters, rng: np.random.Generator) -> PriceBat
 
 
 def _all_spikes(parameters: SampleParameters, rng: np.random.Generator) -> dict[Listing, list[Spike]]:
-    """Each market's own spikes, and the echoes of those of other zones."""
+    """Each market's own spikes, and echoes of spikes in other zones."""
     own = {listing: _spikes(listing.temper, parameters, rng) for listing in parameters.listings}
     total = {listing: list(spikes) for listing, spikes in own.items()}
     for listing, echoes in total.items():
-        for source in (other for other in own if listing.is_beside(other) and listing.temper.spikes_per_day):
+        for source in (other for other in own if listing.is_sibling(other) and listing.temper.spikes_per_day):
             for spike in own[source]:
                 delay = int(_on_grid(parameters.echo_delay * _exponential(rng, 1))[0])
                 if rng.random() < parameters.echo:
@@ -187,12 +187,12 @@ def _all_spikes(parameters: SampleParameters, rng: np.random.Generator) -> dict[
 def _spikes(temper: Temper, parameters: SampleParameters, rng: np.random.Generator) -> list[Spike]:
     if temper.spikes_per_day == 0:
         return []
-    # Six standard deviations more than expected: the surplus lies after the end and is cut off.
+    # Six standard deviations more than expected: the surplus is after the end and is cut off.
     expected = temper.spikes_per_day * parameters.days
     count = int(expected + 6 * expected**0.5) + 6
     gaps = (temper.evenness + (1 - temper.evenness) * _exponential(rng, count)) * (DAY / temper.spikes_per_day)
     starts = parameters.start + _on_grid(np.cumsum(gaps))
-    # Log-logistic, because most observed spikes last minutes and some half a day; hardly any was over within two.
+    # Log-logistic, because most observed spikes last minutes, and some half a day; hardly any lasted under two minutes.
     odds = rng.random(count)
     minutes = 2 + np.minimum((odds / (1 - odds)) ** temper.spike_spread * temper.spike_minutes, 720)
     ends = starts + _on_grid(minutes * MINUTE)
@@ -204,7 +204,7 @@ def _spikes(temper: Temper, parameters: SampleParameters, rng: np.random.Generat
 def _events(
     listing: Listing, spikes: Sequence[Spike], parameters: SampleParameters, rng: np.random.Generator
 ) -> tuple[Ints, Ints]:
-    """When the price of a market moved, and one event a day at least, as clouds report it."""
+    """A market's price changes, with at least one event per day, as clouds report them."""
     temper = listing.temper
     daily = _daily(parameters, rng)
     edges = np.array([edge for spike in spikes for edge in (spike.start, spike.end)], dtype=np.int64)
@@ -229,7 +229,7 @@ def _daily(parameters: SampleParameters, rng: np.random.Generator) -> Ints:
 
 
 def _looks(temper: Temper, parameters: SampleParameters, rng: np.random.Generator) -> Ints:
-    """When the price is set anew: in bursts, never twice within a minute."""
+    """When the price is set: in bursts, never twice within a minute."""
     if temper.looks_per_day == 0:
         return np.empty(0, dtype=np.int64)
     expected = temper.looks_per_day * parameters.days
@@ -241,7 +241,7 @@ def _looks(temper: Temper, parameters: SampleParameters, rng: np.random.Generato
 
 
 def _deviation(times: Ints, temper: Temper, parameters: SampleParameters, rng: np.random.Generator) -> Floats:
-    """How far the price stands above its floor, as a logarithm: steps and jumps, calming down between them."""
+    """How far the price is above its floor, as a logarithm: steps and jumps, with decay between them."""
     gaps = np.diff(times, prepend=times[:1])
     jumps = rng.random(times.size) < temper.jumps_per_day * gaps / DAY
     steps = temper.push * _laplace(rng, times.size) + jumps * temper.jump * _exponential(rng, times.size)
@@ -255,7 +255,7 @@ def _deviation(times: Ints, temper: Temper, parameters: SampleParameters, rng: n
 
 
 def _prices(height: Floats, listing: Listing) -> Ints:
-    """Prices on the rungs above the floor, in steps of the cloud's price list."""
+    """Prices on the rungs above the floor, rounded to the price list's step."""
     rung = listing.temper.rung
     prices = listing.floor * np.exp(rung * np.rint(np.maximum(height, 0.0) / rung))
     capped = np.minimum(prices, HIGHEST * listing.on_demand)

@@ -25,26 +25,26 @@ def read_availability(path: Path) -> AvailabilityTrace:
         up = np.array(ticks)
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(
-            f"{path}: is no availability trace ({error!r}); it needs metadata.gap_seconds and data"
+            f"{path}: is not an availability trace ({error!r}); it needs metadata.gap_seconds and data"
         ) from None
     if up.ndim != 1 or up.dtype.kind not in "iu" or not isinstance(gap, int):
-        raise BadInput(f"{path}: is no availability trace: gap_seconds and data have to be whole numbers")
+        raise BadInput(f"{path}: is not an availability trace: gap_seconds and data must be whole numbers")
     return AvailabilityTrace(path.name.removesuffix(".gz").removesuffix(".json"), gap, up.astype(np.int64))
 
 
 def read_lifetimes(path: Path) -> list[Lifetime]:
-    """The lives in a CSV with cloud, zone, gpu, gpu_count, start, lifetime_h and preempted."""
+    """The lifetimes in a CSV with the columns cloud, zone, gpu, gpu_count, start, lifetime_h and preempted."""
     rows = csv.DictReader(_text(path).splitlines())
     missing = [column for column in _LIFETIME_COLUMNS if column not in (rows.fieldnames or ())]
     if missing:
-        raise BadInput(f"{path}: is no table of lifetimes: no column {', '.join(missing)}")
-    lives = []
+        raise BadInput(f"{path}: is not a table of lifetimes: it has no column {', '.join(missing)}")
+    lifetimes = []
     for row in rows:
         try:
-            lives.append(_lifetime(row))
+            lifetimes.append(_lifetime(row))
         except (BadInput, ValueError) as error:
             raise BadInput(f"{path}: line {rows.line_num}: {error}") from None
-    return lives
+    return lifetimes
 
 
 def _lifetime(row: dict[str, str]) -> Lifetime:

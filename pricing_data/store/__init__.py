@@ -1,4 +1,4 @@
-"""The embedded price store: immutable Parquet segments under a manifest that is replaced in one step."""
+"""The embedded price store: immutable Parquet segments, and a manifest that is replaced in one step."""
 
 from pricing_data.store.store import Committed, PriceStore
 

@@ -1,6 +1,6 @@
-"""Fact tables: instance types, on-demand prices and interruption figures, each one small Parquet file.
+"""Fact tables: instance types, on-demand prices and interruption figures, each in one small Parquet file.
 
-A fact has a key; a later fact of the same key replaces the earlier one.
+A fact has a key; a newer fact replaces an older one with the same key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ F = TypeVar("F", InstanceType, OnDemandPrice, Interruption)
 
 @dataclass(frozen=True)
 class FactTable(Generic[F]):
-    """How one kind of fact is keyed and laid out."""
+    """The key and the columns of one kind of fact."""
 
     name: str
     key: Callable[[F], object]
@@ -43,9 +43,9 @@ class FactTable(Generic[F]):
         pq.write_table(rows_of, path, compression="zstd", write_page_checksum=True)
 
     def read(self, path: Path, cloud: str | None = None) -> list[F]:
-        """The facts of a file, or only one cloud's."""
+        """The facts of a file, optionally of one cloud only."""
         try:
-            # `read_table` would load the whole of Arrow's datasets first.
+            # `read_table` would first import Arrow's dataset module, which is large.
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 table = file.read()
         except FileNotFoundError:
@@ -57,14 +57,14 @@ class FactTable(Generic[F]):
         return [self.of_row(*row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
 
     def merged(self, known: Iterable[F], newer: Iterable[F]) -> list[F]:
-        """Both, the newer in place of a known one with the same key."""
+        """All facts; a newer one replaces a known one with the same key."""
         by_key = {self.key(fact): fact for fact in known}
         by_key.update((self.key(fact), fact) for fact in newer)
         return sorted(by_key.values(), key=_order)
 
 
 def _order(fact: InstanceType | OnDemandPrice | Interruption) -> tuple[str, ...]:
-    """Any fixed order makes equal contents equal files."""
+    """A fixed order, so that equal facts give equal files."""
     return tuple(str(getattr(fact, field.name)) for field in fields(fact))
 
 

@@ -1,7 +1,7 @@
-"""The manifest: which files make up the store. Replacing it is the one step that commits.
+"""The manifest: the list of files that make up the store. Replacing it commits a change.
 
-Segments are written under new names and never changed; a commit is the rename of a new manifest over the old one. A
-writer that dies leaves files that no manifest names, and the next writer removes them.
+Segments are written under new names and never changed; a commit renames a new manifest over the old one. If a writer
+dies, it leaves files that no manifest lists; the next writer deletes them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pricing_data.units import Span
 
 FORMAT = 1
 _NAME = "manifest.json"
-# The names that writers give: tables of one kind each, and manifests on their way.
+# The names of files that writers create: tables, and manifests not yet renamed.
 _OURS = re.compile(r"[a-z_]+-[0-9a-f]{32}\.parquet|manifest\.json\.[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
-    """One segment file and what pruning needs to know of it."""
+    """A segment file, with the time span that lets readers skip it."""
 
     name: str
     rows: int
@@ -38,7 +38,7 @@ class SegmentEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The store at one moment. `facts` maps a fact table to its file, `covered` a history to its complete span."""
+    """The store's state. `facts` maps a fact table to its file, `covered` a history to its complete span."""
 
     segments: tuple[SegmentEntry, ...] = ()
     facts: dict[str, str] = field(default_factory=dict)
@@ -46,16 +46,16 @@ class Manifest:
 
     @property
     def files(self) -> set[str]:
-        """The names of all files that belong to the store now."""
+        """The names of all files that this manifest lists."""
         return {entry.name for entry in self.segments} | set(self.facts.values())
 
     def with_fact(self, table: str, name: str) -> Manifest:
-        """The manifest with another file for a fact table."""
+        """A copy with another file for a fact table."""
         return replace(self, facts={**self.facts, table: name})
 
 
 def load(root: Path) -> Manifest:
-    """The manifest of a store; an empty one where none was written yet."""
+    """The manifest of a store; an empty one if none has been written yet."""
     path = root / _NAME
     try:
         text = path.read_text()
@@ -77,7 +77,7 @@ def _parsed(content: dict[str, object], path: Path) -> Manifest:
         raise StoreError(f"price store: {path} has format {version}, this spotctl reads {FORMAT}; upgrade spotctl")
     segments, facts, covered = content["segments"], content["facts"], content["covered"]
     if not (isinstance(segments, list) and isinstance(facts, dict) and isinstance(covered, dict)):
-        raise TypeError("segments, facts or covered has another shape")
+        raise TypeError("segments, facts or covered has another type")
     return Manifest(
         tuple(SegmentEntry(**entry) for entry in segments),
         facts,
@@ -86,12 +86,12 @@ def _parsed(content: dict[str, object], path: Path) -> Manifest:
 
 
 def damaged(path: Path, why: object) -> str:
-    """What to say of a file of the store that cannot be understood."""
+    """The error message for a file of the store that cannot be parsed."""
     return f"price store: {path} is damaged ({why}); move {path.parent} away and import again"
 
 
 def save(root: Path, manifest: Manifest) -> None:
-    """Makes `manifest` the store, durably and in one step."""
+    """Replaces the store's manifest, durably and in one step."""
     content = json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1)
     temporary = root / f"{_NAME}.{uuid.uuid4().hex}"
     try:
@@ -106,7 +106,7 @@ def save(root: Path, manifest: Manifest) -> None:
 
 
 def sync(path: Path) -> None:
-    """Brings a written file to the disk, so that no manifest can name one that a power cut emptied."""
+    """Flushes a file to disk before a manifest lists it, so that a power failure cannot empty it."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -120,9 +120,10 @@ def _sync_directory(root: Path) -> None:
 
 
 def remove_strays(root: Path, manifest: Manifest) -> None:
-    """Deletes what an earlier manifest used or a dead writer left, and nothing that somebody else put there.
+    """Deletes the store's files that the manifest does not list: replaced ones, and those of a writer that died.
 
-    Call only while writing exclusively. A stray that cannot be deleted now is tried again by the next writer.
+    Other files in the folder stay. Call it only while holding the write lock. The next writer retries a file that
+    cannot be deleted now.
     """
     for path in root.iterdir():
         if _OURS.fullmatch(path.name) and path.name not in manifest.files:
@@ -132,7 +133,7 @@ def remove_strays(root: Path, manifest: Manifest) -> None:
 
 @contextmanager
 def exclusively(root: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Holds the store's only write lock; it ends with the process, however that ends."""
+    """Holds the store's write lock; the system releases it if the process dies."""
     with (root / "lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

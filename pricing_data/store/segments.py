@@ -1,7 +1,7 @@
-"""Segments: immutable Parquet files of price events, and how one market is read from a large one.
+"""Segments: immutable Parquet files of price events.
 
-The rows are sorted by market and time, so that a delta coding makes times small; the footer says which rows belong to
-which market, so that one market's history is read without looking at the others.
+Rows are sorted by market and time, so that delta encoding compresses the times; the footer says which rows belong to
+which market, so that one market's history can be read without the others.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pricing_data.series import Ints
 from pricing_data.store.manifest import damaged
 from pricing_data.store.table import NO_ROWS, PriceTable
 
-# Small enough that one market is read in a few milliseconds, large enough for dictionaries to pay.
+# Small enough to read one market in a few milliseconds, large enough for dictionary encoding to pay off.
 _ROW_GROUP = 1 << 16
 _INDEX = b"spotctl.markets"
-_FEW = 16
-"""Of more than one in so many markets, all names are looked through."""
+_SCAN_SHARE = 16
+"""Scan all names when more than 1 in this many markets is requested; else search for each."""
 
 market_of = lru_cache(maxsize=1 << 17)(Market.parse)
-"""The market of a name; names are read to say what there is, and again with their rows."""
+"""Parses a market's name; cached, because names are read when listing markets and again with their rows."""
 
 _SCHEMA = pa.schema(
     [("market", pa.dictionary(pa.int32(), pa.string())), ("time", pa.int64()), ("price", pa.int64())],
@@ -39,7 +39,7 @@ _SCHEMA = pa.schema(
 
 
 def write_segment(path: Path, table: PriceTable) -> None:
-    """Writes a table as a new segment."""
+    """Writes a table as a new segment file."""
     names = [str(market) for market in table.markets]
     index = {"names": names, "rows": np.diff(table.starts).tolist()}
     codes = pa.array(table.codes().astype(np.int32))
@@ -57,8 +57,8 @@ def write_segment(path: Path, table: PriceTable) -> None:
     )
 
 
-class Segment:
-    """An open segment: its markets, and reading some of them."""
+class SegmentFile:
+    """An open segment file."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -73,17 +73,17 @@ class Segment:
         self._starts = [0, *accumulate(index["rows"])]
         self._group = self._file.metadata.row_group(0).num_rows
 
-    def __enter__(self) -> Segment:
+    def __enter__(self) -> SegmentFile:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def read(self, names: Collection[str] | None = None) -> PriceTable:
-        """The rows of these markets, or of all."""
+        """The rows of these markets, or of all markets."""
         if names is None:
             return self._table(range(len(self.names)))
-        if len(names) * _FEW > len(self.names):
+        if len(names) * _SCAN_SHARE > len(self.names):
             chosen = frozenset(names)
             return self._table([i for i, name in enumerate(self.names) if name in chosen])
         wanted = sorted(i for i in map(self._position, names) if i is not None)
@@ -107,7 +107,7 @@ class Segment:
         )
 
     def _rows(self, extents: list[tuple[int, int]]) -> tuple[Ints, Ints]:
-        """Times and prices of row ranges, decoding only the row groups they lie in."""
+        """Times and prices of row ranges; decodes only the row groups that contain them."""
         size = self._group
         groups = sorted({g for start, end in extents for g in range(start // size, (end - 1) // size + 1)})
         try:
@@ -115,12 +115,12 @@ class Segment:
         except (pa.ArrowException, OSError) as error:
             raise StoreError(damaged(self._path, error)) from error
         skipped = {group: (group - i) * size for i, group in enumerate(groups)}
-        where = [slice(start - skipped[start // size], end - skipped[start // size]) for start, end in extents]
-        return _picked(rows.column("time"), where), _picked(rows.column("price"), where)
+        ranges = [slice(start - skipped[start // size], end - skipped[start // size]) for start, end in extents]
+        return _picked(rows.column("time"), ranges), _picked(rows.column("price"), ranges)
 
 
-def _picked(column: Any, where: list[slice]) -> Ints:  # noqa: ANN401  # pyarrow is untyped
+def _picked(column: Any, ranges: list[slice]) -> Ints:  # noqa: ANN401  # pyarrow is untyped
     values: Ints = column.to_numpy()
-    if all(one.stop == other.start for one, other in pairwise(where)):
-        return values[where[0].start : where[-1].stop].copy()
-    return np.concatenate([values[part] for part in where])
+    if all(one.stop == following.start for one, following in pairwise(ranges)):
+        return values[ranges[0].start : ranges[-1].stop].copy()
+    return np.concatenate([values[part] for part in ranges])

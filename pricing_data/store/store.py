@@ -1,4 +1,4 @@
-"""`PriceStore`: where market data is kept on this machine. One writer at a time, any number of readers."""
+"""`PriceStore`: the market data on this machine. One writer at a time, any number of readers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from pricing_data.series import PriceSeries
 from pricing_data.store import manifest as manifests
 from pricing_data.store.facts import INTERRUPTIONS, ON_DEMAND, TYPES, F, FactTable
 from pricing_data.store.manifest import Manifest, SegmentEntry
-from pricing_data.store.segments import Segment, market_of, write_segment
+from pricing_data.store.segments import SegmentFile, market_of, write_segment
 from pricing_data.store.table import NO_ROWS, PriceTable, novelty
 from pricing_data.units import Span
 
-# A commit rewrites nothing, so that it is fast; beyond this many segments reading would suffer.
+# A commit only adds a segment, which is fast; with more segments than this, reading gets slow.
 _MAX_SEGMENTS = 24
 
 R = TypeVar("R")
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a commit did with the rows it was given."""
+    """What happened to a commit's rows: added, known before, or in conflict with a known price."""
 
     added: int = 0
     known: int = 0
@@ -44,37 +44,36 @@ class Committed:
 
 
 class PriceStore:
-    """Price history, instance types, on-demand prices and interruption figures under one folder.
+    """Price history, instance types, on-demand prices and interruption figures in one folder.
 
-    Opening it touches nothing; the folder appears with the first commit. `on_wait` is called when another process
-    is writing and this one has to wait.
+    The first commit creates the folder. `on_wait` is called if another process is writing and this one has to wait.
     """
 
     def __init__(self, root: Path, on_wait: Callable[[], None] = lambda: None) -> None:
         self.root = root
         self._on_wait = on_wait
 
-    # --- reading: a snapshot of the moment of the call ---
+    # --- reading: each call sees one consistent state ---
 
     @property
     def covered(self) -> dict[str, Span]:
-        """Which histories are complete, and over which span."""
+        """The complete span of each history."""
         return manifests.load(self.root).covered
 
     def size(self) -> tuple[int, int]:
-        """Stored price events, and bytes of all files on disk."""
+        """The number of stored price events, and of bytes on disk."""
         manifest = manifests.load(self.root)
         rows = sum(entry.rows for entry in manifest.segments)
         return rows, sum(_file_size(self.root / name) for name in manifest.files)
 
     def segment_paths(self) -> list[Path]:
-        """The Parquet files that hold the prices now."""
+        """The Parquet files that contain the prices."""
         return self.over_segments(list)
 
     def over_segments(self, read: Callable[[list[Path]], R]) -> R:
-        """What a reader makes of the Parquet files that hold the prices, for one that opens them by itself.
+        """Calls `read` with the Parquet files that contain the prices, and returns its result.
 
-        If it raises FileNotFoundError because a writer replaced one, it is asked again with those in force then.
+        If it raises FileNotFoundError because a writer replaced a file, it is called again with the current files.
         """
         return self._snapshot(lambda manifest: read([self.root / entry.name for entry in manifest.segments]))
 
@@ -86,11 +85,11 @@ class PriceStore:
         """The whole history of one market."""
         table = self.table([market])
         if not table.markets:
-            raise UnknownMarket(f"no price history of {market} is stored (spotctl prices ls shows what is)")
+            raise UnknownMarket(f"no price history of {market} is stored (spotctl prices ls lists the stored markets)")
         return next(iter(table))
 
     def table(self, markets: Iterable[Market] | None = None) -> PriceTable:
-        """The history of these markets, or of all; a market without any is left out."""
+        """The history of these markets, or of all markets; a market without history is left out."""
         names = None if markets is None else {str(market) for market in markets}
         return self._snapshot(partial(self._rows, names=names))
 
@@ -99,39 +98,39 @@ class PriceStore:
         return Catalog(tuple(self._facts(TYPES, cloud)), tuple(self._facts(ON_DEMAND, cloud)))
 
     def interruptions(self, cloud: str | None = None) -> list[Interruption]:
-        """What clouds published about taking machines back."""
+        """The interruption figures that clouds published, optionally of one cloud only."""
         return self._facts(INTERRUPTIONS, cloud)
 
-    # --- writing: all of a harvest or nothing ---
+    # --- writing: all rows of a commit, or none ---
 
-    def commit(self, harvest: FetchedRows) -> Committed:
-        """Adds what is new in a harvest; what is stored already changes nothing.
+    def commit(self, fetched: FetchedRows) -> Committed:
+        """Adds the rows that are not stored yet.
 
-        When it returns, everything is durable; if the process dies before, nothing has happened.
+        When it returns, all of them are durable; if the process dies before, the store is unchanged.
         """
-        table, contradicted = PriceTable.counted(harvest.prices)
-        repeated = len(harvest.prices) - len(table) - contradicted
+        table, contradicted = PriceTable.counted(fetched.prices)
+        repeated = len(fetched.prices) - len(table) - contradicted
         done = Committed()
 
         def change(manifest: Manifest) -> Manifest:
             nonlocal done
             manifest, done = self._with_prices(manifest, table)
-            manifest = self._with_facts(manifest, harvest)
-            manifest = replace(manifest, covered=covered_by([manifest.covered, harvest.covered]))
+            manifest = self._with_facts(manifest, fetched)
+            manifest = replace(manifest, covered=covered_by([manifest.covered, fetched.covered]))
             return self._compacted(manifest) if len(manifest.segments) > _MAX_SEGMENTS else manifest
 
         self._change(change)
         return done + Committed(known=repeated, conflicts=contradicted)
 
     def compact(self) -> None:
-        """Joins small segments, so that reading opens few files. What is stored stays the same."""
+        """Merges small segments, so that reading opens few files. The content stays the same."""
         if len(manifests.load(self.root).segments) > 1:
             self._change(self._compacted)
 
-    # --- inside ---
+    # --- internal ---
 
     def _snapshot(self, read: Callable[[Manifest], R]) -> R:
-        """Reads by one manifest; again by the next one if a writer removed a file meanwhile."""
+        """Reads with one manifest, and again with the next one if a writer deleted a file in between."""
         for _ in range(5):
             try:
                 return read(manifests.load(self.root))
@@ -142,7 +141,7 @@ class PriceStore:
     def _names(self, manifest: Manifest) -> list[str]:
         names: set[str] = set()
         for entry in manifest.segments:
-            with Segment(self.root / entry.name) as segment:
+            with SegmentFile(self.root / entry.name) as segment:
                 names.update(segment.names)
         return sorted(names)
 
@@ -151,7 +150,7 @@ class PriceStore:
         for entry in manifest.segments:
             if span is not None and (entry.last < span.start or entry.first > span.end):
                 continue
-            with Segment(self.root / entry.name) as segment:
+            with SegmentFile(self.root / entry.name) as segment:
                 tables.append(segment.read(names))
         return tables[0] if len(tables) == 1 else PriceTable.merged(tables)
 
@@ -163,7 +162,7 @@ class PriceStore:
         return self._snapshot(read)
 
     def _change(self, change: Callable[[Manifest], Manifest]) -> None:
-        """Makes what `change` returns the store, holding the write lock from reading the old manifest on."""
+        """Replaces the manifest by what `change` makes of it, under the write lock."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             with manifests.exclusively(self.root, self._on_wait):
@@ -173,8 +172,8 @@ class PriceStore:
                     if after != before:
                         manifests.save(self.root, after)
                 finally:
-                    # Whatever happened, what the manifest now in force does not name is of no use: the files that
-                    # were replaced, those of a writer that died, and those of this one if it failed.
+                    # Whatever happened, files that the current manifest does not list are useless: those that were
+                    # replaced, those of a writer that died, and those of this one if it failed.
                     manifests.remove_strays(self.root, manifests.load(self.root))
         except FileNotFoundError as error:
             raise StoreError(_missing(self.root, error)) from error
@@ -189,17 +188,17 @@ class PriceStore:
         news = novelty(table, stored)
         done = Committed(len(news.fresh), news.known, len(news.higher) + news.lower)
         if len(news.higher):
-            # Each moment of a market lies in one segment only; overruling a price therefore rewrites all. It is rare.
+            # A time of a market is in one segment only, so replacing a price rewrites everything. This is rare.
             everything = PriceTable.merged([self._rows(manifest), news.fresh, news.higher])
             return replace(manifest, segments=(self._write(everything),)), done
         if not len(news.fresh):
             return manifest, done
         return replace(manifest, segments=(*manifest.segments, self._write(news.fresh))), done
 
-    def _with_facts(self, manifest: Manifest, harvest: FetchedRows) -> Manifest:
-        manifest = self._with_fact(manifest, TYPES, harvest.types)
-        manifest = self._with_fact(manifest, ON_DEMAND, harvest.on_demand)
-        return self._with_fact(manifest, INTERRUPTIONS, harvest.interruptions)
+    def _with_facts(self, manifest: Manifest, fetched: FetchedRows) -> Manifest:
+        manifest = self._with_fact(manifest, TYPES, fetched.types)
+        manifest = self._with_fact(manifest, ON_DEMAND, fetched.on_demand)
+        return self._with_fact(manifest, INTERRUPTIONS, fetched.interruptions)
 
     def _with_fact(self, manifest: Manifest, kind: FactTable[F], newer: tuple[F, ...]) -> Manifest:
         if not newer:
@@ -215,9 +214,9 @@ class PriceStore:
         return manifest.with_fact(kind.name, path.name)
 
     def _compacted(self, manifest: Manifest) -> Manifest:
-        """Joins segments until each is at least twice as large as all smaller ones together.
+        """Merges segments until each is at least twice as large as all smaller ones together.
 
-        So there are few of them, and a row is rewritten a logarithmic number of times in its life.
+        This keeps their number small, and rewrites each row a logarithmic number of times.
         """
         by_size = sorted(manifest.segments, key=lambda entry: entry.rows)
         totals = accumulate(entry.rows for entry in by_size)
@@ -256,5 +255,5 @@ def _missing(root: Path, error: FileNotFoundError) -> str:
 
 def _os_message(root: Path, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"price store: the disk under {root} is full; free some space and repeat, nothing stored was harmed"
+        return f"price store: the disk under {root} is full; free some space and try again; the stored data is intact"
     return f"price store: cannot write {root}: {os.strerror(error.errno) if error.errno else error}"

@@ -1,4 +1,4 @@
-"""`PriceTable`: price events of many markets in sorted columns, the shape in which they are kept and read."""
+"""`PriceTable`: price events of many markets in sorted columns, as they are stored and read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pricing_data.series import Ints, PriceSeries
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PriceTable:
-    """Market `i` owns the rows from `starts[i]` to `starts[i + 1]`; markets sort by text, rows of one by time.
+    """The rows of market `i` are those from `starts[i]` to `starts[i + 1]`, sorted by time; markets are sorted by text.
 
-    No market is without rows and none has two rows of the same time.
+    Every market has rows, and none has two rows of the same time.
     """
 
     markets: tuple[Market, ...]
@@ -33,40 +33,40 @@ class PriceTable:
 
     @classmethod
     def of(cls, batch: PriceBatch) -> PriceTable:
-        """The events of a batch in order, each once.
+        """The events of a batch, sorted and without duplicates.
 
-        Where two rows give one market different prices at the same moment, the higher is kept: the outcome does not
-        depend on which came first, and an eviction is not overlooked.
+        If two rows give one market different prices at the same time, the higher one is kept: the result does not
+        depend on their order, and no eviction is missed.
         """
         return cls.counted(batch)[0]
 
     @classmethod
     def counted(cls, batch: PriceBatch) -> tuple[PriceTable, int]:
-        """The same, and how many rows were overruled by another one's higher price."""
+        """Like `of`, with the number of rows that were dropped for a higher price."""
         order = sorted(range(len(batch.markets)), key=lambda i: str(batch.markets[i]))
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(len(order))
         codes = rank[batch.codes]
-        codes, times, prices, overruled = _sorted_once(codes, batch.times, batch.prices)
+        codes, times, prices, dropped = _sorted_once(codes, batch.times, batch.prices)
         present, starts = np.unique(codes, return_index=True)
         markets = tuple(batch.markets[order[code]] for code in present)
-        return cls(markets, np.append(starts, times.size).astype(np.int64), times, prices), overruled
+        return cls(markets, np.append(starts, times.size).astype(np.int64), times, prices), dropped
 
     @classmethod
     def merged(cls, tables: Iterable[PriceTable]) -> PriceTable:
-        """The rows of all tables as one."""
+        """The rows of all tables."""
         return cls.of(PriceBatch.joined(table.batch() for table in tables))
 
     def batch(self) -> PriceBatch:
-        """The same rows with a market code on each."""
+        """The same rows as an unsorted batch."""
         return PriceBatch(self.markets, self.codes(), self.times, self.prices)
 
     def codes(self) -> Ints:
-        """For each row, the index of its market."""
+        """The index of each row's market."""
         return np.repeat(np.arange(len(self.markets), dtype=np.int64), np.diff(self.starts))
 
     def only(self, rows: np.typing.NDArray[np.bool_]) -> PriceTable:
-        """The rows of a mask."""
+        """The rows for which a mask is true."""
         return PriceTable.of(PriceBatch(self.markets, self.codes()[rows], self.times[rows], self.prices[rows]))
 
 
@@ -75,7 +75,7 @@ NO_ROWS = PriceTable((), np.zeros(1, dtype=np.int64), NO_PRICES.times, NO_PRICES
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Novelty:
-    """How a table relates to what is stored: `fresh` rows are new, `higher` ones overrule a stored lower price."""
+    """A table compared with the store: `fresh` rows are new, `higher` rows replace a lower stored price."""
 
     fresh: PriceTable
     higher: PriceTable
@@ -84,7 +84,7 @@ class Novelty:
 
 
 def novelty(table: PriceTable, stored: PriceTable) -> Novelty:
-    """Splits a table by what `stored` already knows of the same markets and times."""
+    """Compares a table with the stored rows of the same markets and times."""
     price_known = _price_where_known(table, stored)
     unknown = price_known == 0
     higher = ~unknown & (table.prices > price_known)
@@ -97,17 +97,16 @@ def novelty(table: PriceTable, stored: PriceTable) -> Novelty:
 
 
 def _price_where_known(table: PriceTable, stored: PriceTable) -> Ints:
-    """For each row of `table` the stored price of the same market and time, 0 where there is none."""
+    """For each row of `table`, the stored price of the same market and time, or 0."""
     prices = np.zeros(len(table), dtype=np.int64)
     rows_of = {market: (start, end) for market, start, end in _extents(stored)}
     for market, start, end in _extents(table):
         if market not in rows_of:
             continue
         low, high = rows_of[market]
-        there = low + np.searchsorted(stored.times[low:high], table.times[start:end])
-        at = np.minimum(there, high - 1)
-        found = stored.times[at] == table.times[start:end]
-        prices[start:end] = np.where(found, stored.prices[at], 0)
+        at = np.minimum(low + np.searchsorted(stored.times[low:high], table.times[start:end]), high - 1)
+        same_time = stored.times[at] == table.times[start:end]
+        prices[start:end] = np.where(same_time, stored.prices[at], 0)
     return prices
 
 
@@ -116,7 +115,7 @@ def _extents(table: PriceTable) -> Iterator[tuple[Market, int, int]]:
 
 
 def _sorted_once(codes: Ints, times: Ints, prices: Ints) -> tuple[Ints, Ints, Ints, int]:
-    """Rows by code and time; of several with the same, the one with the highest price. And how many had a lower one."""
+    """Rows sorted by code and time, only the highest price of each, and the number of rows with a lower one."""
     if _increasing(codes, times):
         return codes, times, prices, 0
     order = np.lexsort((times, codes))
@@ -126,8 +125,8 @@ def _sorted_once(codes: Ints, times: Ints, prices: Ints) -> tuple[Ints, Ints, In
     if new.all():
         return codes, times, prices, 0
     highest = np.maximum.reduceat(prices, np.flatnonzero(new))
-    overruled = int(np.count_nonzero(prices < highest[np.cumsum(new) - 1]))
-    return codes[new], times[new], highest, overruled
+    dropped = int(np.count_nonzero(prices < highest[np.cumsum(new) - 1]))
+    return codes[new], times[new], highest, dropped
 
 
 def _increasing(codes: Ints, times: Ints) -> bool:

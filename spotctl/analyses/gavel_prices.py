@@ -121,7 +121,7 @@ def _harvests(files: Iterable[Path]) -> Iterable[FetchedRows]:
     for file in files:
         try:
             for portion in read(file):
-                yield portion.harvest
+                yield portion.fetched
         except BadInput as error:
             raise BadRequest(f"{file}: {error}") from error
 

@@ -222,4 +222,4 @@ def _list_prices(path: Path, table: OnDemandTable) -> Catalog:
 def _harvests(scenario: Path, files: list[Path]) -> Iterator[FetchedRows]:
     for file in files:
         for portion in read(found_at(scenario, file)):
-            yield portion.harvest
+            yield portion.fetched

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from pricing_data.atomic_write import CannotWrite, atomic_write
+from pricing_data.atomic_write import WriteFailed, atomic_write
 from spotctl.errors import BadRequest
 from spotctl.ledger.read import read
 from spotctl.reports.cost import By, Report, report
@@ -50,7 +50,7 @@ def write(path: Path, content: str) -> None:
     try:
         with atomic_write(path) as out:
             out.write_text(content, encoding="utf-8")
-    except CannotWrite as error:
+    except WriteFailed as error:
         raise BadRequest(str(error)) from error
     except OSError as error:
         raise BadRequest(f"cannot write {path}: {error.strerror}") from error

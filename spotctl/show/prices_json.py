@@ -8,7 +8,7 @@ from typing import Any
 from pricing_data.fetch import TaskReport
 from pricing_data.gaps import GapReport
 from pricing_data.ingest import FileReport
-from pricing_data.query import Answer
+from pricing_data.query import QueryResult
 from pricing_data.stats import MarketStats
 from pricing_data.units import format_time, to_usd
 
@@ -92,7 +92,7 @@ def gaps(report: GapReport) -> dict[str, Any]:
     }
 
 
-def rows(answer: Answer) -> list[dict[str, Any]]:
+def rows(answer: QueryResult) -> list[dict[str, Any]]:
     """The rows of a query as objects."""
     return [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows]
 

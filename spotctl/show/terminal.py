@@ -12,7 +12,7 @@ from pricing_data.fetch import TaskReport
 from pricing_data.gaps import GapReport
 from pricing_data.ingest import FileReport
 from pricing_data.market import Market
-from pricing_data.query import Answer
+from pricing_data.query import QueryResult
 from pricing_data.series import PriceSeries
 from pricing_data.stats import MarketStats
 from pricing_data.units import SECOND, age, format_time, format_usd, to_usd
@@ -182,7 +182,7 @@ def gaps(report: GapReport) -> Group:
     return Group(*map(Text, lines))
 
 
-def rows(answer: Answer) -> Table:
+def rows(answer: QueryResult) -> Table:
     """The rows of a query."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in answer.columns:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.atomic_write import CannotWrite, atomic_write
+from pricing_data.atomic_write import WriteFailed, atomic_write
 from pricing_data.errors import BadInput
 
 
@@ -19,7 +19,7 @@ def write(path: Path, text: str, error: OSError | None = None) -> None:
 def test_the_new_file_takes_the_place_of_the_old_one_only_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     path.write_text("old")
-    with pytest.raises(CannotWrite, match="No space left on device; what stood there before is unharmed"):
+    with pytest.raises(WriteFailed, match="No space left on device; its previous content is intact"):
         write(path, "half of", OSError(errno.ENOSPC, "full"))
     assert path.read_text() == "old"
     write(path, "new")

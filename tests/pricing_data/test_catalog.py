@@ -102,7 +102,7 @@ def test_accelerators_have_a_name_and_a_count_or_neither(name: str | None, count
 
 @pytest.mark.parametrize("price", [0, -1])
 def test_a_price_is_above_zero(price: int) -> None:
-    with pytest.raises(BadInput, match=r"aws/us-east-1/m5\.large is -?\d, not above 0"):
+    with pytest.raises(BadInput, match=r"aws/us-east-1/m5\.large is -?\d; it must be above 0"):
         OnDemandPrice("aws", "us-east-1", "m5.large", LINUX, JULY, price, "a list")
 
 

@@ -61,7 +61,7 @@ def test_a_market_that_is_recorded_only_when_it_moves_may_rest() -> None:
 
 def test_the_seam_in_the_2020_file_is_named(shared_data: Path) -> None:
     path = shared_data / "prices" / "aws_sa-east-1_2019-12_2020-06.csv.gz"
-    report = find_gaps(PriceTable.of(PriceBatch.joined(portion.harvest.prices for portion in read(path))))
+    report = find_gaps(PriceTable.of(PriceBatch.joined(portion.fetched.prices for portion in read(path))))
     assert [(format_time(seam.start)[:10], format_time(seam.end)[:10]) for seam in report.seams] == [
         ("2020-03-29", "2020-03-31")
     ]

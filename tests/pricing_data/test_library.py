@@ -50,14 +50,14 @@ def test_markets_are_found_as_people_spell_them(library: Library, selection: Sel
 
 
 def test_an_unknown_cloud_is_refused() -> None:
-    with pytest.raises(BadInput, match="cloud 'ibm' is none of aws, gcp, azure, local"):
+    with pytest.raises(BadInput, match="cloud 'ibm' is not one of aws, gcp, azure, local"):
         Selection(clouds=("ibm",))
 
 
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("", "gives no rows"),
+        ("", "returns no rows"),
         ("select 1 as a, 2 as a", "two columns are named a"),
         ("select * from read_csv('/etc/passwd')", "query: "),
         ("copy prices to '/tmp/stolen.csv'", "query: "),

@@ -30,13 +30,13 @@ def test_a_trace_counts_what_was_taken_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{}", "is no availability trace"),
-        ("[1]", "is no availability trace"),
-        ('{"metadata": {"gap_seconds": 0}, "data": [1]}', "0 seconds is not above 0"),
+        ("{}", "is not an availability trace"),
+        ("[1]", "is not an availability trace"),
+        ('{"metadata": {"gap_seconds": 0}, "data": [1]}', "gap_seconds is 0; it must be above 0"),
         ('{"metadata": {"gap_seconds": 60}, "data": []}', "at least one tick|whole numbers"),
         ('{"metadata": {"gap_seconds": 60}, "data": [1, -1]}', "at least 0"),
         ('{"metadata": {"gap_seconds": 60}, "data": [1.5]}', "whole numbers"),
-        ('{"metadata": {"gap_seconds": 60}, "data": [[1], [2, 3]]}', "is no availability trace"),
+        ('{"metadata": {"gap_seconds": 60}, "data": [[1], [2, 3]]}', "is not an availability trace"),
     ],
 )
 def test_what_is_no_trace_is_named(tmp_path: Path, content: str, message: str) -> None:
@@ -60,7 +60,7 @@ def test_lifetimes_keep_what_is_censored(tmp_path: Path) -> None:
     ("row", "message"),
     [
         ("gcp,z,v100,1,soon,,1,1", "line 2: time 'soon'"),
-        ("gcp,z,v100,1,2020-03-01,,-1,1", "line 2: .*below 0"),
+        ("gcp,z,v100,1,2020-03-01,,-1,1", "line 2: .*at least 0"),
         ("gcp,z,v100,1,2020-03-01,,x,1", "line 2: could not convert"),
         ("gcp,z,v100,1,2020-03-01,,1,maybe", "line 2: preempted is 'maybe'"),
     ],

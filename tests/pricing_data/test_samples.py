@@ -19,7 +19,7 @@ from pricing_data.market import Market
 from pricing_data.samples import bundled_catalog, bundled_prices
 from pricing_data.samples.__main__ import main
 from pricing_data.samples.describe import (
-    Observed,
+    DescribedMarket,
     beta,
     crossings_per_hour,
     episodes_above,
@@ -43,7 +43,7 @@ from pricing_data.samples.synthetic import (
     stormy_markets,
 )
 from pricing_data.series import PriceSeries
-from pricing_data.store.segments import Segment
+from pricing_data.store.segments import SegmentFile
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, parse_time
 
@@ -54,12 +54,12 @@ ON_DEMAND = NANOS_PER_DOLLAR // 2
 
 @pytest.fixture(scope="module")
 def shipped() -> list[PriceSeries]:
-    with Segment(bundled_prices()) as segment:
+    with SegmentFile(bundled_prices()) as segment:
         return list(segment.read())
 
 
 @pytest.fixture(scope="module")
-def observed(shipped: list[PriceSeries]) -> list[Observed]:
+def observed(shipped: list[PriceSeries]) -> list[DescribedMarket]:
     table = PriceTable.merged(
         PriceTable((series.market,), np.array([0, len(series)]), series.times, series.prices) for series in shipped
     )
@@ -67,7 +67,7 @@ def observed(shipped: list[PriceSeries]) -> list[Observed]:
 
 
 @pytest.fixture(scope="module")
-def era(observed: list[Observed]) -> list[Observed]:
+def era(observed: list[DescribedMarket]) -> list[DescribedMarket]:
     """The markets that the statistics of 2016 are to fit: those that move, without those for demonstrations."""
     fitted = [each for each in observed if each.series.market not in stormy_markets()]
     return [each for each in fitted if each.stats.changes_per_day > 1]
@@ -120,7 +120,9 @@ class TestShippedFile:
             assert set(range(30)) <= set(((series.times - START) // DAY).tolist())
             assert np.diff(series.times).max() <= DAY
 
-    def test_prices_are_steps_of_a_price_list_and_at_most_ten_times_on_demand(self, observed: list[Observed]) -> None:
+    def test_prices_are_steps_of_a_price_list_and_at_most_ten_times_on_demand(
+        self, observed: list[DescribedMarket]
+    ) -> None:
         for each in observed:
             assert np.all(each.series.prices % PRICE_STEP == 0)
             assert each.stats.highest <= 10 * each.on_demand
@@ -134,20 +136,20 @@ class TestShippedFile:
 class TestLikeness:
     """The bands are wide enough for another seed, and narrow enough that another kind of market would not fit."""
 
-    def test_some_markets_never_move(self, observed: list[Observed]) -> None:
+    def test_some_markets_never_move(self, observed: list[DescribedMarket]) -> None:
         assert sum(each.series.changes == 0 for each in observed) >= 2
 
-    def test_prices_change_as_often(self, era: list[Observed]) -> None:
+    def test_prices_change_as_often(self, era: list[DescribedMarket]) -> None:
         low, median, high = np.quantile([each.stats.changes_per_day for each in era], (0.25, 0.5, 0.75))
         assert 50 < low < 110
         assert 110 < median < 180
         assert 140 < high < 220
 
-    def test_prices_rest_as_far_below_on_demand(self, era: list[Observed]) -> None:
+    def test_prices_rest_as_far_below_on_demand(self, era: list[DescribedMarket]) -> None:
         low, median, high = np.quantile([each.stats.median / each.on_demand for each in era], (0.25, 0.5, 0.75))
         assert 0.09 < low < median < high < 0.22
 
-    def test_spikes_are_as_frequent_as_high_and_as_long(self, era: list[Observed]) -> None:
+    def test_spikes_are_as_frequent_as_high_and_as_long(self, era: list[DescribedMarket]) -> None:
         episodes = [episode for each in era for episode in episodes_above(each.series, each.on_demand)]
         assert 0.15 < len(episodes) / (30 * len(era)) < 0.4
         assert 1.7 < np.median([episode.height for episode in episodes]) < 3.3
@@ -157,12 +159,12 @@ class TestLikeness:
         spiking = {episode.market for episode in episodes}
         assert 0.2 < len(spiking) / len(era) < 0.5
 
-    def test_bids_just_above_the_price_are_exceeded_as_often(self, era: list[Observed]) -> None:
+    def test_bids_just_above_the_price_are_exceeded_as_often(self, era: list[DescribedMarket]) -> None:
         assert 0.34 < np.mean([beta(each.series, NANOS_PER_DOLLAR // 10_000) for each in era]) < 0.46
         assert 0.09 < np.mean([beta(each.series, NANOS_PER_DOLLAR // 100) for each in era]) < 0.19
 
     @pytest.mark.parametrize("region", ["sim-east", "sim-west"])
-    def test_a_market_of_each_region_evicts_in_every_hour(self, region: str, observed: list[Observed]) -> None:
+    def test_a_market_of_each_region_evicts_in_every_hour(self, region: str, observed: list[DescribedMarket]) -> None:
         """A demonstration of an hour bids the on-demand price, and begins at any time."""
         stormy = [each for each in observed if each.series.market in stormy_markets()]
         (market,) = (each for each in stormy if each.series.market.region == region)
@@ -317,7 +319,7 @@ class TestStatistics:
         assert shared_share(zone_a + spike("local/sim-east/sim-east-b/c4.2xlarge", 100)) == 0.0
         assert shared_share(zone_a + spike("local/sim-west/sim-west-a/c4.xlarge", 100)) == 0.0
 
-    def test_every_figure_is_given_under_one_name(self, era: list[Observed]) -> None:
+    def test_every_figure_is_given_under_one_name(self, era: list[DescribedMarket]) -> None:
         names = [name for name, _ in statistics(era)]
         assert len(names) == len(set(names))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
@@ -116,7 +116,9 @@ def serving(api: Api) -> Iterator[LoopbackServer]:
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(reply.body)))
             self.end_headers()
-            self.wfile.write(reply.body[: len(reply.body) - reply.cut])
+            # A client that has given up waiting is no error of the server.
+            with suppress(ConnectionError):
+                self.wfile.write(reply.body[: len(reply.body) - reply.cut])
             if reply.cut:
                 self.close_connection = True
 

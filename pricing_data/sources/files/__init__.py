@@ -1,5 +1,5 @@
-"""Files as a source: change events, on-demand tables and interruption buckets, as CSV (plain or gzip) or AWS's JSON."""
+"""Files as a source: price changes, on-demand tables and interruption buckets, as CSV (also gzip) or AWS's JSON."""
 
-from pricing_data.sources.files.reader import BadRow, Portion, read
+from pricing_data.sources.files.reader import BadRow, FileBatch, read
 
-__all__ = ["BadRow", "Portion", "read"]
+__all__ = ["BadRow", "FileBatch", "read"]

@@ -1,4 +1,4 @@
-"""Clean price rows in columns: a block of CSV to a `PriceBatch` without a Python object per row."""
+"""Parses a block of CSV into a `PriceBatch`, without creating a Python object per row."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from pricing_data.units import ABSURD_USD_PER_HOUR, EARLIEST, LATEST, NANOS_PER_
 Mask = NDArray[np.bool_]
 
 _NAMES = ("cloud", "region", "zone", "instance_type", "product")
-# Below this, looking at rows one by one costs less than casting once more.
+# Below this size, parsing rows one by one is faster than casting again.
 _SMALL = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """What a block says: the rows that were understood, and the positions of those that need a closer look."""
+class ParsedBlock:
+    """A block's rows: those that were parsed, and the positions of those to parse one by one."""
 
     rows: int
     prices: PriceBatch
-    doubtful: list[int]
+    unparsed: list[int]
 
 
-def parse(block: bytes, columns: tuple[str, ...]) -> Columns | None:
-    """The rows of a block of lines; None where its lines are not all rows with that many cells.
+def parse(block: bytes, columns: tuple[str, ...]) -> ParsedBlock | None:
+    """The rows of a block of lines; None if not every line is a row with one cell per column.
 
-    A quote that is never closed makes one row of many lines; then, or with line ends of several kinds, rows cannot be
-    told by counting lines, and the block has to be read line by line.
+    An unclosed quote makes one row of many lines. Then, or with mixed line endings, line numbers do not identify rows,
+    and the block must be read line by line.
     """
     table = _cells(block, columns)
     lines = block.count(b"\n") + (not block.endswith(b"\n"))
@@ -50,7 +50,7 @@ def parse(block: bytes, columns: tuple[str, ...]) -> Columns | None:
     ok = time_ok & price_ok & (codes >= 0) & (times >= EARLIEST) & (times < LATEST)
     ok &= (prices > 0) & (prices <= ABSURD_USD_PER_HOUR * NANOS_PER_DOLLAR)
     batch = PriceBatch(markets, codes[ok], times[ok], prices[ok])
-    return Columns(table.num_rows, batch, np.flatnonzero(~ok).tolist())
+    return ParsedBlock(table.num_rows, batch, np.flatnonzero(~ok).tolist())
 
 
 def _cells(block: bytes, columns: tuple[str, ...]) -> pa.Table | None:
@@ -80,7 +80,7 @@ def _cells(block: bytes, columns: tuple[str, ...]) -> pa.Table | None:
 
 
 def _cast(column: pa.ChunkedArray, convert: Callable[[pa.Array], Ints]) -> tuple[Ints, Mask]:
-    """The numbers of a column of text, and where they could be read."""
+    """The numbers in a column of text, and a mask of those that could be parsed."""
     values = column.combine_chunks()
     numbers, ok = np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=bool)
     parts = [(0, len(values))] if len(values) else []
@@ -90,7 +90,7 @@ def _cast(column: pa.ChunkedArray, convert: Callable[[pa.Array], Ints]) -> tuple
             numbers[start:end] = convert(values.slice(start, end - start))
             ok[start:end] = True
         except pa.ArrowInvalid:
-            # One bad cell refuses the whole array: halve until it stands nearly alone.
+            # One bad cell fails the whole array: bisect until few cells remain with it.
             middle = (start + end) // 2
             parts += [(start, middle), (middle, end)] if end - start > _SMALL else []
     return numbers, ok
@@ -102,14 +102,14 @@ def _to_micros(texts: pa.Array) -> Ints:
 
 
 def _to_nanos(texts: pa.Array) -> Ints:
-    """Exact: the unscaled integer of a decimal with nine places is the price in nano-dollars."""
+    """Exact: the integer behind a decimal with nine places is the price in nano-dollars."""
     decimals = texts.cast(pa.decimal128(18, 9))
     words = np.frombuffer(decimals.buffers()[1], dtype="<i8")
     return words.reshape(-1, 2)[decimals.offset : decimals.offset + len(decimals), 0]
 
 
 def _markets(table: pa.Table) -> tuple[tuple[Market, ...], Ints]:
-    """The markets named in a table and each row's code; -1 where the names make no market."""
+    """The markets named in a table, and each row's code; -1 if the names are not a valid market."""
     coded = {name: _coded(table, name) for name in _NAMES}
     mixed = np.zeros(table.num_rows, dtype=np.int64)
     for codes, words in coded.values():

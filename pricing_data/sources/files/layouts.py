@@ -1,4 +1,4 @@
-"""Layouts: which columns a CSV may have, and what one row of each kind says."""
+"""The supported CSV layouts: their columns, and the meaning of a row."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pricing_data.units import parse_time, parse_usd
 Fact = PriceEvent | OnDemandPrice | Interruption
 Cells = Mapping[str, str]
 
-# The Spot Advisor's five buckets: the share of machines interrupted in the last month.
+# The Spot Advisor's five buckets: shares of machines interrupted in the last month.
 _ADVISOR_BANDS = ((0.0, 0.05), (0.05, 0.10), (0.10, 0.15), (0.15, 0.20), (0.20, 1.0))
 _ALIASES = {"time": "timestamp", "date": "asof", "as_of": "asof", "os": "product", "product_description": "product"}
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """A kind of table: its name, the columns it cannot do without, and the meaning of a row.
+class CsvLayout:
+    """A kind of table: its name, its required and optional columns, and the parser of a row.
 
-    `facts` raises where a row says nothing; one of its cells that cannot be used is given in the place of its fact.
+    `facts` raises `BadInput` for an unusable row; for an unusable cell, it returns the error in place of the fact.
     """
 
     name: str
@@ -35,20 +35,20 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first line of a file: its layout, and its columns by the layout's names."""
+    """The header line of a file: its layout, and its columns by the layout's names."""
 
-    layout: Layout
+    layout: CsvLayout
     columns: tuple[str, ...]
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Columns that the layout has no use for."""
+        """Columns that the layout does not use."""
         used = {*self.layout.required, *self.layout.optional}
         return tuple(column for column in self.columns if column not in used)
 
 
 def header_of(names: Iterable[str]) -> Header:
-    """The layout that a header line announces."""
+    """The layout of a header line; raises `BadInput` if it matches none."""
     stripped = [name.strip().strip('"').lower() for name in names]
     columns = tuple(_ALIASES.get(name, name) for name in stripped)
     for layout in (PRICES, ADVISOR, ON_DEMAND):
@@ -58,15 +58,15 @@ def header_of(names: Iterable[str]) -> Header:
                 raise BadInput(f"column {', '.join(repeated)} appears more than once")
             return Header(layout, columns)
     missing = [column for column in PRICES.required if column not in columns]
-    found = ", ".join(stripped)
+    present = ", ".join(stripped)
     raise BadInput(
-        f"columns {found[:120]!r} fit no layout: price changes need {', '.join(PRICES.required)}"
+        f"columns {present[:120]!r} match no layout: price changes need {', '.join(PRICES.required)}"
         f" (missing: {', '.join(missing)}); on-demand tables need {', '.join(ON_DEMAND.required)}"
     )
 
 
-def harvest_of(facts: Iterable[Fact]) -> FetchedRows:
-    """Facts sorted into a harvest by their kind."""
+def rows_of(facts: Iterable[Fact]) -> FetchedRows:
+    """Facts grouped by kind."""
     facts = tuple(facts)
     return FetchedRows(
         prices=PriceBatch.of(fact for fact in facts if isinstance(fact, PriceEvent)),
@@ -76,7 +76,7 @@ def harvest_of(facts: Iterable[Fact]) -> FetchedRows:
 
 
 def _price_facts(cells: Cells) -> Iterable[Fact | BadInput]:
-    """A spot price, the on-demand price beside it, or both: snapshots from before a spot sheet have only the latter."""
+    """A spot price, an on-demand price, or both: snapshots from before spot pricing have only the latter."""
     product = cells.get("product", LINUX)
     market = Market.of(cells["cloud"], cells["region"], cells.get("zone"), cells["instance_type"], product)
     time = parse_time(cells["timestamp"])
@@ -110,25 +110,25 @@ def _on_demand(market: Market, as_of: int, price: str, source: str) -> OnDemandP
 def _advisor_facts(cells: Cells) -> Iterable[Fact]:
     bucket = cells["interruption_bucket"].strip()
     if bucket not in {"0", "1", "2", "3", "4"}:
-        raise BadInput(f"interruption bucket {bucket!r} is none of 0, 1, 2, 3, 4")
+        raise BadInput(f"interruption bucket {bucket!r} is not one of 0, 1, 2, 3, 4")
     low, high = _ADVISOR_BANDS[int(bucket)]
     market = Market.of("aws", cells["region"], NO_ZONE, cells["instance_type"], cells.get("product", LINUX))
     yield Interruption(market, "monthly-bucket", parse_time(cells["asof"]), low, high, "aws spot advisor")
 
 
-PRICES = Layout(
+PRICES = CsvLayout(
     "price changes",
     ("timestamp", "cloud", "region", "instance_type", "spot_price"),
     ("zone", "product", "on_demand_price"),
     _price_facts,
 )
-ON_DEMAND = Layout(
+ON_DEMAND = CsvLayout(
     "on-demand prices",
     ("asof", "region", "instance_type", "on_demand_price"),
     ("cloud", "product", "source"),
     _on_demand_facts,
 )
-ADVISOR = Layout(
+ADVISOR = CsvLayout(
     "interruption buckets",
     ("asof", "region", "instance_type", "interruption_bucket"),
     ("product",),

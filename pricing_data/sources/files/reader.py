@@ -1,4 +1,4 @@
-"""Reads a file of market data step by step, whatever its layout, and names every row it cannot use."""
+"""Reads a file of market data in batches, in any supported layout, and reports every row that it cannot use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import Market
 from pricing_data.sources.files import columns as fast
-from pricing_data.sources.files.layouts import PRICES, Fact, Header, harvest_of, header_of
+from pricing_data.sources.files.layouts import PRICES, Fact, Header, header_of, rows_of
 from pricing_data.units import parse_time, parse_usd
 
 _CHUNK = 1 << 20
@@ -29,7 +29,7 @@ _AWS_ZONE = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d+)(?:-[a-z]+-\d+)?[a-z]")
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that was left out: where it stands and why."""
+    """A row that was left out: its place in the file, and the reason."""
 
     where: str
     why: str
@@ -39,10 +39,10 @@ class BadRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
-    """One step through a file. `position` is how many of its bytes on disk have been read."""
+class FileBatch:
+    """Some rows of a file. `position` is the number of bytes on disk that have been read."""
 
-    harvest: FetchedRows
+    fetched: FetchedRows
     layout: str
     rows: int
     bad: tuple[BadRow, ...]
@@ -50,16 +50,16 @@ class Portion:
     unused: tuple[str, ...] = ()
 
 
-def read(path: Path) -> Iterator[Portion]:
-    """The portions of a file. A file that ends in the middle raises `BadInput` after its last good portion."""
+def read(path: Path) -> Iterator[FileBatch]:
+    """The batches of a file. A truncated file raises `BadInput` after its last good batch."""
     try:
         with path.open("rb") as file:
-            yield from _portions(file)
+            yield from _batches(file)
     except OSError as error:
         raise BadInput(f"cannot be read: {error.strerror or error}") from error
 
 
-def _portions(file: IO[bytes]) -> Iterator[Portion]:
+def _batches(file: IO[bytes]) -> Iterator[FileBatch]:
     blocks = _whole_lines(_plain(file))
     try:
         first = next(blocks)
@@ -72,9 +72,9 @@ def _portions(file: IO[bytes]) -> Iterator[Portion]:
     header = header_of(_cells(head))
     line = 2
     for block in _chain(rest, blocks):
-        portion, lines = _portion(block, header, line, file.tell())
+        batch, lines = _batch(block, header, line, file.tell())
         line += lines
-        yield portion
+        yield batch
 
 
 def _chain(first: bytes, others: Iterable[bytes]) -> Iterator[bytes]:
@@ -84,27 +84,27 @@ def _chain(first: bytes, others: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _plain(file: IO[bytes]) -> Iterator[bytes]:
-    """The content of a file in chunks, unpacked if it is gzip, whatever its name says."""
+    """The content of a file in chunks, decompressed if it is gzip, regardless of its name."""
     if file.read(len(_GZIP_MAGIC)) != _GZIP_MAGIC:
         file.seek(0)
         while chunk := file.read(_CHUNK):
             yield chunk
         return
-    # A damaged file unpacks to plausible nonsense before its checksum tells, so it is checked before a row is used.
-    # One that only ends early has no checksum, but what is there is right.
+    # A damaged file decompresses to plausible rows before its checksum fails, so check it before using any row.
+    # A truncated file has no checksum, but the rows in it are right.
     file.seek(0)
-    with suppress(_EndsEarly):
-        for _ in _unpacked(file):
+    with suppress(_Truncated):
+        for _ in _decompressed(file):
             pass
     file.seek(0)
-    yield from _unpacked(file)
+    yield from _decompressed(file)
 
 
-class _EndsEarly(BadInput):
-    """A file that ends in the middle."""
+class _Truncated(BadInput):
+    """A gzip file that ends too early."""
 
 
-def _unpacked(file: IO[bytes]) -> Iterator[bytes]:
+def _decompressed(file: IO[bytes]) -> Iterator[bytes]:
     chunk = file.read(_CHUNK)
     member = zlib.decompressobj(_GZIP_WINDOW)
     try:
@@ -116,11 +116,11 @@ def _unpacked(file: IO[bytes]) -> Iterator[bytes]:
     except zlib.error as error:
         raise BadInput(f"is damaged gzip after {file.tell()} bytes ({error}); copy or download it again") from error
     if not member.eof:
-        raise _EndsEarly(f"is gzip that ends early, after {file.tell()} bytes; copy or download it again")
+        raise _Truncated(f"is truncated gzip, after {file.tell()} bytes; copy or download it again")
 
 
 def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Blocks that end with a line's end. If the chunks break off, the whole lines before that are still given."""
+    """Blocks of whole lines. If reading fails, the lines before the failure are yielded first."""
     pending = bytearray()
     broken: BadInput | None = None
     while broken is None:
@@ -136,7 +136,7 @@ def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
             yield bytes(pending[:end])
             del pending[:end]
     if broken is not None:
-        # The last line may have been cut within a number, which would still look like one.
+        # The last line may have been cut within a number, and would still parse.
         del pending[pending.rfind(b"\n") + 1 :]
     if pending:
         yield bytes(pending)
@@ -144,33 +144,35 @@ def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
         raise broken
 
 
-def _portion(block: bytes, header: Header, line: int, position: int) -> tuple[Portion, int]:
-    """What a block of lines says, and how many lines it has."""
+def _batch(block: bytes, header: Header, line: int, position: int) -> tuple[FileBatch, int]:
+    """The rows of a block, and its number of lines."""
     if header.layout is PRICES and "on_demand_price" not in header.columns:
-        found = fast.parse(block, header.columns)
-        if found is not None:
-            prices, bad = _second_look(block, header, line, found) if found.doubtful else (found.prices, ())
-            return Portion(
-                FetchedRows(prices=prices), PRICES.name, found.rows, bad, position, header.unused
-            ), found.rows
+        parsed = fast.parse(block, header.columns)
+        if parsed is not None:
+            prices, bad = _with_unparsed(block, header, line, parsed) if parsed.unparsed else (parsed.prices, ())
+            return FileBatch(
+                FetchedRows(prices=prices), PRICES.name, parsed.rows, bad, position, header.unused
+            ), parsed.rows
     facts, bad, rows = _row_by_row(block.removesuffix(b"\n").split(b"\n"), header, line)
-    return Portion(harvest_of(facts), header.layout.name, rows, bad, position, header.unused), block.count(b"\n")
+    return FileBatch(rows_of(facts), header.layout.name, rows, bad, position, header.unused), block.count(b"\n")
 
 
-def _second_look(block: bytes, header: Header, line: int, found: fast.Columns) -> tuple[PriceBatch, tuple[BadRow, ...]]:
-    """The doubtful rows of a block one by one: some are only written unusually."""
+def _with_unparsed(
+    block: bytes, header: Header, line: int, parsed: fast.ParsedBlock
+) -> tuple[PriceBatch, tuple[BadRow, ...]]:
+    """All rows of a block; parses one by one those that the fast parser rejected, because some are valid."""
     lines = block.split(b"\n")
     events: list[PriceEvent] = []
     bad: list[BadRow] = []
-    for row in found.doubtful:
-        facts, refused, _ = _row_by_row([lines[row]], header, line + row)
+    for row in parsed.unparsed:
+        facts, rejected, _ = _row_by_row([lines[row]], header, line + row)
         events += [fact for fact in facts if isinstance(fact, PriceEvent)]
-        bad += refused
-    return PriceBatch.joined([found.prices, PriceBatch.of(events)]), tuple(bad)
+        bad += rejected
+    return PriceBatch.joined([parsed.prices, PriceBatch.of(events)]), tuple(bad)
 
 
 def _row_by_row(lines: list[bytes], header: Header, line: int) -> tuple[list[Fact], tuple[BadRow, ...], int]:
-    """What each line says by itself; a row never spans lines, so that an open quote costs one."""
+    """Parses each line separately; a row never spans lines, so an unclosed quote costs one row only."""
     facts: list[Fact] = []
     bad: list[BadRow] = []
     rows = 0
@@ -178,9 +180,9 @@ def _row_by_row(lines: list[bytes], header: Header, line: int) -> tuple[list[Fac
         if not content.strip():
             continue
         rows += 1
-        found = _facts(content, header)
-        facts += (fact for fact in found if not isinstance(fact, BadInput))
-        bad += (BadRow(f"line {number}", str(error)) for error in found if isinstance(error, BadInput))
+        results = _facts(content, header)
+        facts += (fact for fact in results if not isinstance(fact, BadInput))
+        bad += (BadRow(f"line {number}", str(error)) for error in results if isinstance(error, BadInput))
     return facts, tuple(bad), rows
 
 
@@ -198,11 +200,11 @@ def _cells(content: bytes) -> list[str]:
     try:
         return next(csv.reader([_text(content).rstrip("\r\n")], strict=True), [])
     except csv.Error as error:
-        raise BadInput(f"is no row of CSV ({error})") from None
+        raise BadInput(f"is not a row of CSV ({error})") from None
 
 
-def _aws_json(content: bytes, file: IO[bytes]) -> Iterator[Portion]:
-    """What `aws ec2 describe-spot-price-history` prints. If it ends early, its whole records are given before that."""
+def _aws_json(content: bytes, file: IO[bytes]) -> Iterator[FileBatch]:
+    """The output of `aws ec2 describe-spot-price-history`. If it is truncated, its whole records are yielded first."""
     broken: BadInput | None = None
     try:
         answer = json.loads(content)
@@ -210,7 +212,7 @@ def _aws_json(content: bytes, file: IO[bytes]) -> Iterator[Portion]:
     except KeyError:
         raise BadInput("is JSON without SpotPriceHistory, the answer of describe-spot-price-history") from None
     except (ValueError, RecursionError) as error:
-        broken = BadInput(f"is not whole JSON ({error}); print it again")
+        broken = BadInput(f"is not complete JSON ({error}); export it again")
         records = _whole_records(_text(content))
     if not isinstance(records, list):
         raise BadInput("is JSON whose SpotPriceHistory is not a list")
@@ -222,13 +224,13 @@ def _aws_json(content: bytes, file: IO[bytes]) -> Iterator[Portion]:
         except BadInput as error:
             bad.append(BadRow(f"record {number}", str(error)))
     if records or broken is None:
-        yield Portion(harvest_of(events), PRICES.name, len(records), tuple(bad), file.tell())
+        yield FileBatch(rows_of(events), PRICES.name, len(records), tuple(bad), file.tell())
     if broken is not None:
         raise broken
 
 
 def _whole_records(text: str) -> list[object]:
-    """The records of a list that breaks off, up to where it does."""
+    """The complete records of a truncated list."""
     _, _, rest = text.partition("[")
     decoder, records = json.JSONDecoder(), []
     at = 0

@@ -97,9 +97,9 @@ def test_on_the_market_of_2016_it_beats_both_shares(shared_data: Path) -> None:
     """Two weeks of history, the next two days, at three bids; every third of the origins to save time."""
     prices = shared_data / "prices"
     table = PriceTable.of(
-        PriceBatch.joined(part.harvest.prices for part in read(prices / "aws_us-east-1_2016-02-24_2016-04-05.csv.gz"))
+        PriceBatch.joined(part.fetched.prices for part in read(prices / "aws_us-east-1_2016-02-24_2016-04-05.csv.gz"))
     )
-    lists = FetchedRows.joined(part.harvest for part in read(prices / "aws_on_demand_linux.csv.gz"))
+    lists = FetchedRows.joined(part.fetched for part in read(prices / "aws_on_demand_linux.csv.gz"))
     catalog = Catalog((), lists.on_demand)
     for bid, floor in ((Above(parse_usd("0.001")), 0.08), (Above(parse_usd("0.01")), 0.05), (None, 0.03)):
         markets = [(one, bid or Fixed(catalog.on_demand(one.market, one.first).price)) for one in table]

@@ -104,7 +104,7 @@ def spring_2016(request: pytest.FixtureRequest) -> dict[Market, PriceSeries]:
     path = folder / "prices" / "aws_us-east-1_2016-02-24_2016-04-05.csv.gz"
     if not path.exists():
         pytest.skip(f"no records of real markets in {folder}")
-    table = PriceTable.of(PriceBatch.joined(portion.harvest.prices for portion in read(path)))
+    table = PriceTable.of(PriceBatch.joined(portion.fetched.prices for portion in read(path)))
     return {one.market: one for one in table}
 
 

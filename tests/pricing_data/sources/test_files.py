@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import Market
-from pricing_data.sources.files import Portion, read, reader
-from pricing_data.sources.files.layouts import harvest_of, header_of
+from pricing_data.sources.files import FileBatch, read, reader
+from pricing_data.sources.files.layouts import header_of, rows_of
 from pricing_data.store.table import PriceTable
 from pricing_data.units import format_usd, parse_time
 from tests.pricing_data.store.test_table import contents
@@ -28,18 +28,16 @@ def written(path: Path, *lines: str) -> Path:
     return path
 
 
-def whole(path: Path) -> Portion:
-    """All portions of a file as one."""
-    portions = list(read(path))
-    bad = tuple(row for portion in portions for row in portion.bad)
-    rows = sum(portion.rows for portion in portions)
-    return Portion(
-        FetchedRows.joined(p.harvest for p in portions), portions[0].layout, rows, bad, portions[-1].position
-    )
+def whole(path: Path) -> FileBatch:
+    """All batches of a file as one."""
+    batches = list(read(path))
+    bad = tuple(row for batch in batches for row in batch.bad)
+    rows = sum(batch.rows for batch in batches)
+    return FileBatch(FetchedRows.joined(p.fetched for p in batches), batches[0].layout, rows, bad, batches[-1].position)
 
 
 def prices_in(path: Path) -> dict[tuple[str, int], int]:
-    return contents(PriceTable.of(whole(path).harvest.prices))
+    return contents(PriceTable.of(whole(path).fetched.prices))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +66,7 @@ def test_a_bad_row_is_named_with_its_line_and_costs_no_good_one(tmp_path: Path, 
     path = tmp_path / "prices.csv"
     path.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
     found = whole(path)
-    assert len(found.harvest.prices) == 500
+    assert len(found.fetched.prices) == 500
     assert found.rows == 501
     assert [bad.where for bad in found.bad] == ["line 302"]
     assert why in found.bad[0].why
@@ -89,7 +87,7 @@ def test_an_unusual_spelling_is_the_same_row(tmp_path: Path, row: str) -> None:
     found = whole(written(tmp_path / "prices.csv", HEADER, GOOD.replace("00:35", "00:30"), row))
     assert found.bad == ()
     plain = prices_in(written(tmp_path / "plain.csv", HEADER, GOOD.replace("00:35", "00:30"), GOOD))
-    assert contents(PriceTable.of(found.harvest.prices)) == plain
+    assert contents(PriceTable.of(found.fetched.prices)) == plain
 
 
 cell_times = st.sampled_from(
@@ -110,9 +108,9 @@ def test_reading_in_columns_equals_reading_row_by_row(rows: list[tuple[str, str,
     writer.writerows((time, cloud, region, "t.small", price) for time, cloud, region, price in rows)
     head, _, body = text.getvalue().partition("\n")
     header = header_of(head.split(","))
-    fast, _ = reader._portion(body.encode(), header, 2, 0)
+    fast, _ = reader._batch(body.encode(), header, 2, 0)
     facts, bad, count = reader._row_by_row(body.encode().splitlines(), header, 2)
-    assert contents(PriceTable.of(fast.harvest.prices)) == contents(PriceTable.of(harvest_of(facts).prices))
+    assert contents(PriceTable.of(fast.fetched.prices)) == contents(PriceTable.of(rows_of(facts).prices))
     assert (fast.bad, fast.rows) == (bad, count)
 
 
@@ -149,18 +147,18 @@ def test_a_truncated_gzip_gives_its_whole_rows_and_then_says_so(tmp_path: Path, 
     with pytest.raises(BadInput, match="is gzip that ends early"):
         list(read(path))
     found = list(before_the_error(path))
-    assert all(portion.bad == () for portion in found)
-    assert 0 < sum(portion.rows for portion in found) < 20_000
+    assert all(batch.bad == () for batch in found)
+    assert 0 < sum(batch.rows for batch in found) < 20_000
 
 
-def before_the_error(path: Path) -> list[Portion]:
-    portions: list[Portion] = []
+def before_the_error(path: Path) -> list[FileBatch]:
+    batches: list[FileBatch] = []
     try:
-        for portion in read(path):
-            portions.append(portion)  # noqa: PERF402  # the portions before the error are what is wanted
+        for batch in read(path):
+            batches.append(batch)  # noqa: PERF402  # the batches before the error are what is wanted
     except BadInput:
         pass
-    return portions
+    return batches
 
 
 def test_damaged_gzip_is_named(tmp_path: Path) -> None:
@@ -176,7 +174,7 @@ def test_damaged_gzip_is_named(tmp_path: Path) -> None:
 def test_several_gzip_members_are_one_file(tmp_path: Path) -> None:
     path = tmp_path / "prices.csv"
     path.write_bytes(gzip.compress(f"{HEADER}\n".encode()) + gzip.compress(f"{GOOD}\n".encode()))
-    assert len(whole(path).harvest.prices) == 1
+    assert len(whole(path).fetched.prices) == 1
 
 
 def test_blocks_are_cut_at_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +186,7 @@ def test_blocks_are_cut_at_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(reader, "_BLOCK", 5000)
     in_steps = whole(path)
     assert len(list(read(path))) > 10
-    assert contents(PriceTable.of(in_steps.harvest.prices)) == contents(PriceTable.of(at_once.harvest.prices))
+    assert contents(PriceTable.of(in_steps.fetched.prices)) == contents(PriceTable.of(at_once.fetched.prices))
     assert in_steps.bad == at_once.bad
     assert in_steps.bad[0].where == "line 702"
 
@@ -207,9 +205,9 @@ def test_the_aws_command_lines_json(tmp_path: Path) -> None:
     path.write_text(json.dumps({"SpotPriceHistory": [record, broken, incomplete, 5], "NextToken": ""}, indent=4))
     found = whole(path)
     market = Market("aws", "us-west-2", "us-west-2-lax-1a", "c5.large", "windows")
-    assert found.harvest.prices.markets == (market,)
-    assert found.harvest.prices.prices.tolist() == [123_400_000]
-    assert found.harvest.prices.times.tolist() == [parse_time("2024-01-02T03:04:05Z")]
+    assert found.fetched.prices.markets == (market,)
+    assert found.fetched.prices.prices.tolist() == [123_400_000]
+    assert found.fetched.prices.times.tolist() == [parse_time("2024-01-02T03:04:05Z")]
     assert [bad.where for bad in found.bad] == ["record 2", "record 3", "record 4"]
 
 
@@ -222,8 +220,8 @@ def test_snapshots_with_both_prices_give_both(tmp_path: Path) -> None:
         "2022-02-10T00:00:00Z,gcp,asia-east1,,a2-highgpu-1g,0.0,1.5,d4890e9324",
     )
     found = whole(path)
-    assert found.harvest.prices.prices.tolist() == [1_441_435_835, 1_500_000_000]
-    assert [price.price for price in found.harvest.on_demand] == [4_804_787_940, 3_657_680_000]
+    assert found.fetched.prices.prices.tolist() == [1_441_435_835, 1_500_000_000]
+    assert [price.price for price in found.fetched.on_demand] == [4_804_787_940, 3_657_680_000]
     assert [str(bad) for bad in found.bad] == [
         "line 4: on-demand price '0.0' is not above 0 and at most 10000 US dollars per hour"
     ]
@@ -238,7 +236,7 @@ def test_every_layout_of_the_shared_records_is_understood(shared_data: Path) -> 
         found = whole(path)
         assert found.rows == rows
         assert len(found.bad) <= 4
-        assert len(found.harvest) >= rows - len(found.bad)
+        assert len(found.fetched) >= rows - len(found.bad)
 
 
 def test_the_2016_file_reads_as_a_plain_reader_reads_it(shared_data: Path) -> None:
@@ -267,14 +265,14 @@ def test_a_row_that_breaks_the_lines_costs_itself_and_no_other(tmp_path: Path, r
     others = [GOOD.replace("00:35:34", f"01:{n // 60:02}:{n % 60:02}") for n in range(500)]
     path = written(tmp_path / "prices.csv", HEADER, *others[:300], row, *others[300:])
     found = whole(path)
-    assert len(found.harvest.prices) == 500
+    assert len(found.fetched.prices) == 500
     assert [bad.where for bad in found.bad] == [f"line {302 + i}" for i in range(lost)]
 
 
 def test_line_ends_of_several_kinds_are_read(tmp_path: Path) -> None:
     path = tmp_path / "prices.csv"
     path.write_bytes("\r\n".join([HEADER, GOOD, ""]).encode() + f"{GOOD.replace('34Z', '35Z')}\n".encode())
-    assert len(whole(path).harvest.prices) == 2
+    assert len(whole(path).fetched.prices) == 2
     path.write_bytes("\r".join([HEADER, GOOD]).encode())
     with pytest.raises(BadInput, match=r"is no row of CSV|fit no layout"):
         list(read(path))
@@ -310,7 +308,7 @@ def test_json_that_ends_early_gives_its_whole_records(tmp_path: Path) -> None:
     whole_text = json.dumps({"SpotPriceHistory": later}, indent=4)
     path = tmp_path / "history.json"
     path.write_text(whole_text[: whole_text.rindex("Timestamp")])
-    (portion,) = before_the_error(path)
-    assert (portion.rows, len(portion.harvest.prices), portion.bad) == (4, 4, ())
+    (batch,) = before_the_error(path)
+    assert (batch.rows, len(batch.fetched.prices), batch.bad) == (4, 4, ())
     with pytest.raises(BadInput, match="is not whole JSON"):
         list(read(path))
