@@ -24,7 +24,8 @@ class InstanceType:
     def __post_init__(self) -> None:
         if self.vcpus <= 0 or self.memory_gib <= 0:
             raise BadInput(
-                f"instance type {self.cloud}/{self.name}: {self.vcpus} vCPUs, {self.memory_gib:g} GiB; both must be above 0"
+                f"instance type {self.cloud}/{self.name}: {self.vcpus} vCPUs, {self.memory_gib:g} GiB;"
+                " both must be above 0"
             )
         if (self.accelerator is None) != (self.accelerators == 0):
             raise BadInput(
@@ -47,7 +48,8 @@ class OnDemandPrice:
     def __post_init__(self) -> None:
         if self.price <= 0:
             raise BadInput(
-                f"on-demand price of {self.cloud}/{self.region}/{self.instance_type} is {self.price}; it must be above 0"
+                f"on-demand price of {self.cloud}/{self.region}/{self.instance_type} is {self.price};"
+                " it must be above 0"
             )
 
 

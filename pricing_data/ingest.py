@@ -70,7 +70,8 @@ def ingest(
     except StoreError as error:
         report.broken = error
     if strict and report.failure is None and report.skipped:
-        report.failure = f"was rejected: {report.skipped} bad rows, the first in {report.bad[0]}"
+        rows = "1 bad row" if report.skipped == 1 else f"{report.skipped} bad rows"
+        report.failure = f"was rejected: {rows}, the first in {report.bad[0]}"
     if strict and report.failure is None and report.broken is None:
         try:
             _commit(store, FetchedRows.joined(held), report)

@@ -42,7 +42,7 @@ def test_strict_refuses_the_whole_file(store: PriceStore, tmp_path: Path, monkey
     monkeypatch.setattr(reader, "_BLOCK", 200)
     rows = [GOOD.replace("00:35:34", f"00:00:{n:02}") for n in range(50)]
     report = ingest(store, written(tmp_path / "f.csv", HEADER, *rows, "nonsense"), strict=True)
-    assert report.failure == "was refused: 1 bad rows, the first in line 52: 1 cells where the header has 7"
+    assert report.failure == "was rejected: 1 bad row, the first in line 52: 1 cells where the header has 7"
     assert not store.root.exists()
     assert ingest(store, written(tmp_path / "g.csv", HEADER, *rows), strict=True).committed.added == 50
 
@@ -55,7 +55,7 @@ def test_a_file_that_breaks_off_keeps_its_good_rows_unless_strict(store: PriceSt
     assert ingest(store, path, strict=True).committed.added == 0
     report = ingest(store, path)
     assert report.failure is not None
-    assert "ends early" in report.failure
+    assert "truncated" in report.failure
     held = contents(store.table())
     assert 0 < len(held) < 20_000
     assert held.items() <= contents(table).items()
@@ -63,5 +63,5 @@ def test_a_file_that_breaks_off_keeps_its_good_rows_unless_strict(store: PriceSt
 
 def test_a_table_of_another_kind_is_refused(store: PriceStore, tmp_path: Path) -> None:
     report = ingest(store, written(tmp_path / "f.csv", HEADER, GOOD), layout="on-demand prices")
-    assert report.failure == "holds price changes, not on-demand prices"
+    assert report.failure == "contains price changes, not on-demand prices"
     assert store.markets() == []

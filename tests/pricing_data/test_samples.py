@@ -333,7 +333,7 @@ class TestCommand:
         with pytest.raises(SystemExit) as stopped:
             main([])
         assert stopped.value.code == 2
-        assert "name one file to write, or ask for --describe" in capsys.readouterr().err
+        assert "name one file to write, or pass --describe" in capsys.readouterr().err
 
     def test_a_file_that_cannot_be_compared_is_named(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):

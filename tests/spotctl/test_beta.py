@@ -166,7 +166,7 @@ def test_calibrate_scores_against_both_plain_shares(tmp_path: Path) -> None:
         (["show", MARKET, "--at", "2026-01-01"], "do not exceed the window"),
         (["show", MARKET, "--at", "soon"], "not ISO 8601"),
         (["show", MARKET, "--lifetimes", "nowhere.csv"], "nowhere.csv"),
-        (["calibrate", "gcp"], "no stored market fits"),
+        (["calibrate", "gcp"], "no stored market matches"),
         (["calibrate", "aws", "--history", "60d"], "does not hold 60 days of history"),
         (["calibrate", "aws", "--history", "1h"], "does not exceed the window"),
         (["calibrate", "aws", "--deltas", "-1"], "bid delta '-1'"),

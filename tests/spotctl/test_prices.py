@@ -131,7 +131,7 @@ def test_without_anything_stored_the_synthetic_sample_is_shown_and_labelled(hist
             "no price history of aws/us-east-1/us-east-1a/c9.huge is stored",
         ),
         (["show", "c4.xlarge"], 2, "1 parts, not cloud/region/zone/type"),
-        (["stats", "gcp/*"], 2, "no stored market fits 'gcp/*'"),
+        (["stats", "gcp/*"], 2, "no stored market matches 'gcp/*'"),
         (["plot", "local", "--out", "x.pdf"], 2, "must end with .png, .svg or .html"),
         (["plot", "local/*/*/*", "--out", "/no/such/folder/x.png"], 2, "plot"),
         (["export", "--out", "x.xlsx"], 2, "must end with one of .csv"),
@@ -163,8 +163,8 @@ def test_broken_files_are_one_line_each_and_harm_no_other(history: Path, tmp_pat
     assert ended.code == 2
     said = ended.err.splitlines()
     assert len(said) == 3
-    assert "columns 'a, b' fit no layout" in said[0]
-    assert "is gzip that ends early" in said[1]
+    assert "columns 'a, b' match no layout" in said[0]
+    assert "is truncated gzip" in said[1]
     assert "No such file" in said[2]
     assert spotctl("prices", "show", MARKET, "--json").json["events"] == 2
 
@@ -180,7 +180,7 @@ def test_bad_rows_are_named_and_skipped_or_refused(tmp_path: Path) -> None:
     )
     refused = spotctl("prices", "import", path, "--strict")
     assert refused.code == 2
-    assert "was refused: 3 bad rows, the first in line 2" in refused.err
+    assert "was rejected: 3 bad rows, the first in line 2" in refused.err
     assert spotctl("prices", "ls", "aws", "--json").json["markets"] == []
     taken = spotctl("prices", "import", path)
     assert taken.code == 0

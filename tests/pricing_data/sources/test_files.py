@@ -117,11 +117,11 @@ def test_reading_in_columns_equals_reading_row_by_row(rows: list[tuple[str, str,
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["when,what", "1,2"], r"columns 'when, what' fit no layout.*missing: timestamp, cloud"),
-        ([GOOD], "fit no layout"),
-        (["\x00\x01\x02"], "fit no layout"),
+        (["when,what", "1,2"], r"columns 'when, what' match no layout.*missing: timestamp, cloud"),
+        ([GOOD], "match no layout"),
+        (["\x00\x01\x02"], "match no layout"),
         ([HEADER + ",spot_price", GOOD + ",1"], "column spot_price appears more than once"),
-        (["{"], "is not whole JSON"),
+        (["{"], "is not complete JSON"),
         (['{"Instances": []}'], "without SpotPriceHistory"),
         (['{"SpotPriceHistory": {}}'], "is not a list"),
     ],
@@ -144,7 +144,7 @@ def test_a_truncated_gzip_gives_its_whole_rows_and_then_says_so(tmp_path: Path, 
     packed = gzip.compress("\n".join([HEADER, *rows]).encode())
     path = tmp_path / "prices.csv.gz"
     path.write_bytes(packed[: int(len(packed) * cut)])
-    with pytest.raises(BadInput, match="is gzip that ends early"):
+    with pytest.raises(BadInput, match="is truncated gzip"):
         list(read(path))
     found = list(before_the_error(path))
     assert all(batch.bad == () for batch in found)
@@ -274,7 +274,7 @@ def test_line_ends_of_several_kinds_are_read(tmp_path: Path) -> None:
     path.write_bytes("\r\n".join([HEADER, GOOD, ""]).encode() + f"{GOOD.replace('34Z', '35Z')}\n".encode())
     assert len(whole(path).fetched.prices) == 2
     path.write_bytes("\r".join([HEADER, GOOD]).encode())
-    with pytest.raises(BadInput, match=r"is no row of CSV|fit no layout"):
+    with pytest.raises(BadInput, match=r"is not a row of CSV|match no layout"):
         list(read(path))
 
 
@@ -292,7 +292,7 @@ def test_json_with_a_byte_order_mark_is_json(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps({"SpotPriceHistory": []}).encode())
     assert whole(path).rows == 0
     path.write_text("[" * 100_000)
-    with pytest.raises(BadInput, match="is not whole JSON"):
+    with pytest.raises(BadInput, match="is not complete JSON"):
         list(read(path))
 
 
@@ -310,5 +310,5 @@ def test_json_that_ends_early_gives_its_whole_records(tmp_path: Path) -> None:
     path.write_text(whole_text[: whole_text.rindex("Timestamp")])
     (batch,) = before_the_error(path)
     assert (batch.rows, len(batch.fetched.prices), batch.bad) == (4, 4, ())
-    with pytest.raises(BadInput, match="is not whole JSON"):
+    with pytest.raises(BadInput, match="is not complete JSON"):
         list(read(path))
