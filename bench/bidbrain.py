@@ -9,7 +9,7 @@ import numpy as np
 
 from bench.harness import Row, seconds, shown, table
 from bidbrain.billing import BILLING_RULES, BillingRule, End, Life, billing_rule
-from bidbrain.cost import Allocation, Application, Candidates, Dependence, with_each
+from bidbrain.cost import Application, Candidates, Dependence, FootprintAllocation, with_each
 from bidbrain.eviction.crossing import CrossingHistory
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -101,7 +101,9 @@ def _decision_rows() -> list[Row]:
 
 def _decide(offered: Candidates, dependence: Dependence) -> tuple[int, ...] | None:
     held = [
-        Allocation(offered.markets[max(i, 1)], 8, 50_000_000, 16, (60 - 7 * i) * MINUTE, 0.1 + i / 20, 9 * MINUTE)
+        FootprintAllocation(
+            offered.markets[max(i, 1)], 8, 50_000_000, 16, (60 - 7 * i) * MINUTE, 0.1 + i / 20, 9 * MINUTE
+        )
         for i in range(HELD)
     ]
     return with_each(held, offered, Application(), dependence).best()

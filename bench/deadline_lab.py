@@ -15,22 +15,30 @@ from dataclasses import replace
 
 import numpy as np
 
-from bidbrain.backtest.deadline import History, Jobs, Outcome, cost_ratios, lay_out, optimal, replay
+from bidbrain.backtest.deadline import (
+    AvailabilityHistory,
+    DeadlineJobs,
+    DeadlineOutcome,
+    cost_ratios,
+    lay_out,
+    optimal,
+    replay,
+)
 from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
 from bidbrain.strategies.deadline import HOPE_MARGIN
-from bidbrain.strategies.deadline_job import SafetyNet, Terms, net_when_idle, within_two_delays
-from bidbrain.strategies.deadline_spells import AGES, CLASSES, Outlook, Prior, fit_prior
+from bidbrain.strategies.deadline_job import DeadlineTerms, SafetyNet, net_when_idle, within_two_delays
+from bidbrain.strategies.deadline_spells import AGES, CLASSES, Prior, SpellOutlook, fit_prior
 from pricing_data.units import HOUR
 from spotctl.analyses.deadline import read, recorded
 
-TERMS = Terms(48 * HOUR, HOUR // 5, 3.0)
+TERMS = DeadlineTerms(48 * HOUR, HOUR // 5, 3.0)
 SLACKS = (1.1, 1.25, 1.5, 2.0)
 STARTS = 30
 MARGINS = (0.0, 0.0625, HOPE_MARGIN, 0.1875, 0.25)
 RESAMPLED = 2000
 _ANY = "any:"
 
-Sets = dict[str, tuple[History, ...]]
+Sets = dict[str, tuple[AvailabilityHistory, ...]]
 
 
 def main(words: Sequence[str]) -> None:
@@ -47,11 +55,11 @@ def main(words: Sequence[str]) -> None:
     tasks[words[0]]({pattern: _histories(pattern) for pattern in words[1:]})
 
 
-def _histories(pattern: str) -> tuple[History, ...]:
+def _histories(pattern: str) -> tuple[AvailabilityHistory, ...]:
     if not pattern.startswith(_ANY):
         return read(pattern)
     traces = recorded(pattern.removeprefix(_ANY))
-    return tuple(History.of(replace(trace, up=np.minimum(trace.up, 1))) for trace in traces)
+    return tuple(AvailabilityHistory.of(replace(trace, up=np.minimum(trace.up, 1))) for trace in traces)
 
 
 def prior(sets: Sets) -> None:
@@ -137,14 +145,14 @@ def readings(sets: Sets) -> None:
 class _Frozen(Deadline):
     """Believes the prior whatever it sees."""
 
-    def _learnt(self, seen: Outlook) -> Outlook:
+    def _learnt(self, seen: SpellOutlook) -> SpellOutlook:
         return replace(seen, steps=np.zeros_like(seen.steps))
 
 
 class _OneFactor(Deadline):
     """Learns one factor a side, that of young spells, of which there are more."""
 
-    def _learnt(self, seen: Outlook) -> Outlook:
+    def _learnt(self, seen: SpellOutlook) -> SpellOutlook:
         return replace(seen, steps=seen.steps[:, [0, 0, 2, 2]])
 
 
@@ -175,7 +183,7 @@ def power_law(believed: Prior) -> Prior:
     return Prior(*fitted)
 
 
-def _spread(jobs: Jobs, *outcomes: Outcome) -> None:
+def _spread(jobs: DeadlineJobs, *outcomes: DeadlineOutcome) -> None:
     """How far means over few random starts, the same for all traces, scatter around the mean over all."""
     rng = np.random.default_rng(0)
     names, shares = ("greedy", "uniform-progress", "optimal"), [cost_ratios(jobs, one) for one in outcomes]
@@ -189,19 +197,19 @@ def _spread(jobs: Jobs, *outcomes: Outcome) -> None:
         _say(f"  {'standard deviation over ' + str(STARTS) + ' shared starts, ' + name:60}", *spread)
 
 
-def _costs(title: str, jobs: Jobs, outcome: Outcome) -> None:
+def _costs(title: str, jobs: DeadlineJobs, outcome: DeadlineOutcome) -> None:
     shares = cost_ratios(jobs, outcome)
     by_slack = [f"{shares[jobs.slack == slack].mean():.3f}" for slack in SLACKS]
     _say(f"  {title:60}", *by_slack, f"misses {int(outcome.missed.sum())}")
 
 
-def _gap(title: str, jobs: Jobs, plain: Outcome, own: Outcome, best: Outcome) -> None:
+def _gap(title: str, jobs: DeadlineJobs, plain: DeadlineOutcome, own: DeadlineOutcome, best: DeadlineOutcome) -> None:
     closed = _closed(jobs, plain, own, best)
     mean = closed.mean(axis=1)
     _say(f"  {title:60}", *(f"{share:.2f}" for share in closed[0]), f"mean {mean[0]:.3f}", _interval(mean[1:]))
 
 
-def _closed(jobs: Jobs, plain: Outcome, own: Outcome, best: Outcome) -> np.ndarray:
+def _closed(jobs: DeadlineJobs, plain: DeadlineOutcome, own: DeadlineOutcome, best: DeadlineOutcome) -> np.ndarray:
     """The share of the gap that is closed, a column a slack: first of all traces, then of each resampling of them.
 
     The same resamplings for every scheme, so that differences are paired.

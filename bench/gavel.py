@@ -9,13 +9,13 @@ import numpy as np
 
 from bench.harness import Row, seconds, shown, table
 from bidbrain.gavel.policies import Policy, Warm, policy_named
-from bidbrain.gavel.problem import Cluster, Entity, Jobs, Pairs, Problem
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, Pairs
 
 JOBS, PAIRED = 2_048, 512
 _USD_PER_HOUR = (0.135, 0.43, 0.74)
 
 
-def problem(jobs: int, workers: float, seed: int = 0) -> Problem:
+def problem(jobs: int, workers: float, seed: int = 0) -> AllocationProblem:
     """Jobs that are all different, faster from type to type; so many workers of each of three types for each job."""
     rng = np.random.default_rng(seed)
     fastest = rng.uniform(1, 10, (jobs, 1))
@@ -23,9 +23,9 @@ def problem(jobs: int, workers: float, seed: int = 0) -> Problem:
     best = throughputs.max(axis=1)
     alone = 10 ** rng.uniform(3, 5, jobs)
     hurried = rng.random(jobs) < 0.5
-    return Problem(
+    return AllocationProblem(
         Cluster(("k80", "p100", "v100"), np.full(3, np.round(jobs * workers)), np.array(_USD_PER_HOUR)),
-        Jobs(
+        ClusterJobs(
             ids=tuple(f"j{m}" for m in range(jobs)),
             throughputs=throughputs,
             scale=np.ones(jobs, dtype=np.int64),
@@ -39,7 +39,7 @@ def problem(jobs: int, workers: float, seed: int = 0) -> Problem:
     )
 
 
-def with_all_pairs(asked: Problem, seed: int = 0) -> Problem:
+def with_all_pairs(asked: AllocationProblem, seed: int = 0) -> AllocationProblem:
     """Each two jobs may share a worker; some pairs gain by that and most do not."""
     rng = np.random.default_rng(seed)
     members = np.stack(np.triu_indices(len(asked.jobs.ids), 1), axis=1)
@@ -47,7 +47,7 @@ def with_all_pairs(asked: Problem, seed: int = 0) -> Problem:
     return replace(asked, pairs=Pairs(members, asked.jobs.throughputs[members].transpose(0, 2, 1) * slowed))
 
 
-def with_entities(asked: Problem) -> Problem:
+def with_entities(asked: AllocationProblem) -> AllocationProblem:
     """Five entities of weights 1 to 3, with fairness within."""
     names = tuple(f"e{m % 5}" for m in range(len(asked.jobs.ids)))
     entities = tuple(Entity(f"e{i}", float(1 + i % 3)) for i in range(5))
@@ -79,7 +79,7 @@ def _fairness_rows() -> list[Row]:
     return rows
 
 
-def _after_changes(policy: Policy, asked: Problem) -> float:
+def _after_changes(policy: Policy, asked: AllocationProblem) -> float:
     warm, rng = Warm(), np.random.default_rng(1)
     policy.allocate(asked, warm)
     throughputs = asked.jobs.throughputs.copy()

@@ -20,11 +20,11 @@ import numpy as np
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.pricing.published import SPEEDUPS
 from bidbrain.gavel.problem import Cluster
-from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, Manner
+from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
 from bidbrain.gavel.simulator.engine import simulate
-from bidbrain.gavel.simulator.results import Summary, job_results, summarise
-from bidbrain.gavel.simulator.scenario import Scenario
-from bidbrain.gavel.workload import Kind, Throughputs, Workload
+from bidbrain.gavel.simulator.results import SimulationSummary, job_results, summarise
+from bidbrain.gavel.simulator.scenario import Simulation
+from bidbrain.gavel.workload import ClusterWorkload, JobKind, Throughputs
 from spotctl.files.throughputs import read_throughputs
 
 TYPES = ("v100", "p100", "k80")
@@ -59,7 +59,7 @@ def main(path: Path, seeds: Sequence[int]) -> None:
             show([scenario(throughputs, setting, seed) for seed in seeds])
 
 
-def show(scenarios: Sequence[Scenario]) -> None:
+def show(scenarios: Sequence[Simulation]) -> None:
     """A row for each policy: means over seeds; violations in percent of all jobs, and of A3C among them."""
     base = 0.0
     for name, (reduction, violations) in PAPER.items():
@@ -77,14 +77,14 @@ def show(scenarios: Sequence[Scenario]) -> None:
         )
 
 
-def outcome(asked: Scenario, policy: str) -> tuple[Summary, int]:
+def outcome(asked: Simulation, policy: str) -> tuple[SimulationSummary, int]:
     """A simulation in few numbers, and how many A3C jobs were late."""
     played = simulate(asked, WAYS[policy](asked))
     late = sum(one.slo_met is False and one.kind == "A3C" for one in job_results(played))
     return summarise(played), late
 
 
-def scenario(throughputs: Throughputs, setting: Setting, seed: int) -> Scenario:
+def scenario(throughputs: Throughputs, setting: Setting, seed: int) -> Simulation:
     """The workload: half of the jobs A3C, half ResNet-50 of whatever batch sizes were measured."""
     rng = np.random.default_rng(seed)
     single = [i for i, kind in enumerate(throughputs.kinds) if kind.scale == 1]
@@ -95,29 +95,29 @@ def scenario(throughputs: Throughputs, setting: Setting, seed: int) -> Scenario:
     slo = rng.choice(SLO_FACTORS, JOBS)
     arrival = np.cumsum(rng.exponential(1.0, JOBS)) * setting.gap_seconds
     names = tuple(str(number) for number in range(JOBS))
-    workload = Workload(throughputs, names, kind, steps, arrival - arrival[0], np.ones(JOBS), slo)
+    workload = ClusterWorkload(throughputs, names, kind, steps, arrival - arrival[0], np.ones(JOBS), slo)
     cluster = Cluster(TYPES, np.full(len(TYPES), float(setting.workers)), np.array(USD_PER_HOUR))
-    return Scenario(workload, cluster, range(JOBS))
+    return Simulation(workload, cluster, range(JOBS))
 
 
 def table_6_1() -> Throughputs:
     """The two models as fast as Table 6.1 has it, in steps of a K80-second."""
     kinds = ("ResNet-50", "A3C")
     alone = np.array([[SPEEDUPS[name]["v100"].throughput, SPEEDUPS[name]["p100"].throughput, 1.0] for name in kinds])
-    return Throughputs(TYPES, tuple(Kind(name, 1) for name in kinds), alone, np.zeros((2, 2, len(TYPES), 2)))
+    return Throughputs(TYPES, tuple(JobKind(name, 1) for name in kinds), alone, np.zeros((2, 2, len(TYPES), 2)))
 
 
-def _conserving(asked: Scenario) -> Dispatcher:
+def _conserving(asked: Simulation) -> Dispatcher:
     return ByShares(asked, policy_named("max-throughput"))
 
 
-def _rented(asked: Scenario, policy: str, *, periodic: bool) -> Dispatcher:
+def _rented(asked: Simulation, policy: str, *, periodic: bool) -> Dispatcher:
     """As `spotctl gavel simulate` does: nobody waits for a new allocation, and no worker runs for nothing."""
     prompt = replace(asked, settings=replace(asked.settings, allocation_seconds=0.0))
-    return ByShares(prompt, policy_named(policy), Manner(beyond_shares=False, periodic=periodic))
+    return ByShares(prompt, policy_named(policy), DispatchRules(beyond_shares=False, periodic=periodic))
 
 
-WAYS: dict[str, Callable[[Scenario], Dispatcher]] = {
+WAYS: dict[str, Callable[[Simulation], Dispatcher]] = {
     "max-throughput": _conserving,
     "min-cost": partial(_rented, policy="min-cost", periodic=False),
     "min-cost-slo": partial(_rented, policy="min-cost-slo", periodic=True),

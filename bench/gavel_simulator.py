@@ -18,12 +18,12 @@ import numpy as np
 from bench.harness import Row, shown, table, times_faster
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.problem import Cluster
-from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, Manner
-from bidbrain.gavel.simulator.engine import Outcome, simulate
+from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
+from bidbrain.gavel.simulator.engine import SimulationOutcome, simulate
 from bidbrain.gavel.simulator.queue import InOrder
-from bidbrain.gavel.simulator.results import Summary, summarise
-from bidbrain.gavel.simulator.scenario import Scenario, Settings, Sharing
-from bidbrain.gavel.workload import Arrivals, Throughputs, Workload, generate
+from bidbrain.gavel.simulator.results import SimulationSummary, summarise
+from bidbrain.gavel.simulator.scenario import Sharing, Simulation, SimulationSettings
+from bidbrain.gavel.workload import Arrivals, ClusterWorkload, Throughputs, generate
 from spotctl.files.throughputs import read_throughputs, read_trace
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "gavel"
@@ -34,7 +34,7 @@ HOUR, DAY = 3600.0, 86_400.0
 STEADY = range(4000, 5000)
 BATCH, RENTED = 500, 500
 
-Way = Callable[[Scenario], Dispatcher]
+Way = Callable[[Simulation], Dispatcher]
 
 
 def run() -> str:
@@ -134,7 +134,7 @@ def makespan(throughputs: Throughputs) -> list[Row]:
 def cost(throughputs: Throughputs) -> list[Row]:
     """500 ResNet-50 and A3C jobs of 0.5 to 8 days with deadlines of 1.2, 2 and 10 times that, on rented machines."""
     asked = _rented(throughputs)
-    thrifty, planning = Manner(beyond_shares=False), Manner(beyond_shares=False, periodic=True)
+    thrifty, planning = DispatchRules(beyond_shares=False), DispatchRules(beyond_shares=False, periodic=True)
     found = {
         "max-throughput": _summary(asked, by("max-throughput")),
         "max-throughput, agnostic": _summary(asked, by("max-throughput", agnostic=True)),
@@ -191,7 +191,7 @@ def load(throughputs: Throughputs, folder: Path | None) -> list[Row]:
     ]
 
 
-def by(policy: str, manner: Manner | None = None, *, agnostic: bool = False) -> Way:
+def by(policy: str, manner: DispatchRules | None = None, *, agnostic: bool = False) -> Way:
     """A cluster run by the shares of a policy."""
     return lambda asked: ByShares(asked, policy_named(policy, agnostic=agnostic), manner)
 
@@ -200,22 +200,22 @@ def _throughputs() -> Throughputs:
     return read_throughputs(DATA / "simulation_throughputs.json.gz").on(TYPES)
 
 
-def _cluster(workload: Workload, workers: Sequence[float], measured: range | None = None) -> Scenario:
+def _cluster(workload: ClusterWorkload, workers: Sequence[float], measured: range | None = None) -> Simulation:
     cluster = Cluster(TYPES, np.array(workers, dtype=np.float64), PRICES)
-    return Scenario(workload, cluster, measured or range(len(workload.names)))
+    return Simulation(workload, cluster, measured or range(len(workload.names)))
 
 
-def _steady(throughputs: Throughputs, arrivals: Arrivals) -> Scenario:
+def _steady(throughputs: Throughputs, arrivals: Arrivals) -> Simulation:
     return _cluster(generate(throughputs, arrivals, 4 * STEADY.stop, seed=0), (36, 36, 36), STEADY)
 
 
-def _rented(throughputs: Throughputs) -> Scenario:
+def _rented(throughputs: Throughputs) -> Simulation:
     rng = np.random.default_rng(0)
     wanted = [k for k, kind in enumerate(throughputs.kinds) if kind.scale == 1 and kind.name.startswith("ResNet-50")]
     a3c = [k for k, kind in enumerate(throughputs.kinds) if kind.scale == 1 and kind.name.startswith("A3C")]
     kind = np.where(rng.random(BATCH) < 0.5, rng.choice(wanted, BATCH), rng.choice(a3c, BATCH))
     days = rng.choice([0.5, 1, 2, 4, 8], BATCH)
-    workload = Workload(
+    workload = ClusterWorkload(
         throughputs,
         tuple(str(m) for m in range(BATCH)),
         kind,
@@ -224,26 +224,26 @@ def _rented(throughputs: Throughputs) -> Scenario:
         np.ones(BATCH),
         rng.choice([1.2, 2.0, 10.0], BATCH),
     )
-    return replace(_cluster(workload, (RENTED,) * 3), settings=Settings(allocation_seconds=0))
+    return replace(_cluster(workload, (RENTED,) * 3), settings=SimulationSettings(allocation_seconds=0))
 
 
-def _timed(asked: Scenario, way: Way) -> tuple[float, Summary]:
+def _timed(asked: Simulation, way: Way) -> tuple[float, SimulationSummary]:
     # Of this process alone: it works on one core, and what else runs there is not the simulator's.
     started = time.process_time()
     outcome = simulate(asked, way(asked))
     return time.process_time() - started, summarise(outcome)
 
 
-def _summary(asked: Scenario, way: Way) -> Summary:
+def _summary(asked: Simulation, way: Way) -> SimulationSummary:
     return _timed(asked, way)[1]
 
 
-def _jct_hours(outcome: Outcome) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _jct_hours(outcome: SimulationOutcome) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     measured = np.array(outcome.scenario.measured)
     return np.asarray((outcome.finish - outcome.scenario.workload.arrival)[measured] / HOUR)
 
 
-def _makespan_row(name: str, ours: Summary, beside: str, theirs: Summary, published: str) -> Row:
+def _makespan_row(name: str, ours: SimulationSummary, beside: str, theirs: SimulationSummary, published: str) -> Row:
     return Row(
         f"{BATCH} jobs at once: makespan, {name}",
         f"{ours.makespan_seconds / HOUR:.1f} h",

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bidbrain.backtest.engine import Job, run_job
+from bidbrain.backtest.engine import ReplayedJob, run_job
 from bidbrain.backtest.evictions import PRICE_ALONE
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.backtest.setup import set_up_in
@@ -140,7 +140,7 @@ class Bill:
     hours: float
 
 
-def foretold(given: Scenario, chosen: StrategySetup, job: Job) -> Bill:
+def foretold(given: Scenario, chosen: StrategySetup, job: ReplayedJob) -> Bill:
     """The job under the backtest's engine."""
     run = run_job(job, chosen.strategy, given.replay_in(REGION), given.overheads, chosen.recovery)
     assert run.end is not None
@@ -150,7 +150,7 @@ def foretold(given: Scenario, chosen: StrategySetup, job: Job) -> Bill:
     return Bill(dollars, run.evictions, (run.end - job.start) / HOUR)
 
 
-def launched(given: Scenario, chosen: StrategySetup, job: Job, market: Replayed) -> Bill:
+def launched(given: Scenario, chosen: StrategySetup, job: ReplayedJob, market: Replayed) -> Bill:
     """The job under the orchestrator, in virtual time."""
     assert given.reliable is not None
     cloud, reliable = FakeProvider(market, job.start, most_machines=10**6), given.reliable
@@ -201,7 +201,7 @@ def compare(known: Library, starts: int, hours: float, schemes: Sequence[str] = 
     given, market = scenario(known, starts, hours)
     work = MACHINES * given.baseline.offer.nu * hours * HOUR
     moments = np.random.default_rng(given.seed).integers(given.test.start, given.latest_start(hours), starts).tolist()
-    jobs = [Job(at, work, given.test.end, given.offers, given.baseline, given.most_nu) for at in moments]
+    jobs = [ReplayedJob(at, work, given.test.end, given.offers, given.baseline, given.most_nu) for at in moments]
     rows = []
     for name in schemes:
         chosen = set_up_in(given, name, REGION)

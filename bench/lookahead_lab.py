@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from bidbrain.backtest.engine import Job, Run, run_job
+from bidbrain.backtest.engine import ReplayedJob, Run, run_job
 from bidbrain.backtest.results import JobResult, summarise
 from bidbrain.backtest.run import run_strategy
 from bidbrain.backtest.scenario import Scenario
@@ -90,11 +90,11 @@ def _where(scenario: Scenario, name: str) -> list[str]:
     ]
 
 
-def _job(scenario: Scenario, zone: str, result: JobResult) -> Job:
+def _job(scenario: Scenario, zone: str, result: JobResult) -> ReplayedJob:
     baseline = scenario.baseline
     work = baseline.machines * baseline.offer.nu * result.hours * HOUR
     limit = result.start + int(3 * result.hours * HOUR)
-    return Job(result.start, work, limit, scenario.offers_in(zone), baseline, scenario.most_nu)
+    return ReplayedJob(result.start, work, limit, scenario.offers_in(zone), baseline, scenario.most_nu)
 
 
 def _lost_hours(run: Run, runtime_hours: float) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""What can go wrong with a decision, split by what the caller can do about it."""
+"""Errors of this package, split by what the caller can do about them."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ class BidBrainError(Exception):
 
 
 class TooLittleHistory(BidBrainError):
-    """A question needs a longer history than there is."""
+    """The price history is too short for the question."""

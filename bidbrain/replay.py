@@ -1,11 +1,11 @@
-"""The market replayed: what a price was at a moment, and when machines are taken away.
+"""Replay of a market: the price at a moment, and when machines are evicted.
 
-A machine that holds a bid is taken when the price rises above it. Where a market's capacity is known, machines are
-also taken when more are held than there are; where machines live by a hazard, when a drawn life is over.
+A machine with a bid is evicted when the price rises above it. Where a market's capacity is known, machines are also
+evicted when more are held than there are; where machines live by a hazard, when their drawn life ends.
 
-The backtest and the local provider ask the same replay, so that what the one foretells the other does. The replay
-knows the whole history; who decides is shown only what was known at the moment (`price` and `capacity`, never
-`evicted_at`, `short_from` or `openings`).
+The backtest and the local provider use the same replay, so that runs match what a backtest predicts. The replay knows
+the whole history; a strategy may only see the current moment (`price` and `capacity`, never `evicted_at`, `short_from`
+or `openings`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Bools = NDArray[np.bool_]
 
 
 class UnknownMarketInReplay(BidBrainError):
-    """A market is asked about whose history is not replayed."""
+    """The history of this market is not part of the replay."""
 
 
 class Tape:
-    """One market's history, arranged for two frequent questions: the price now, and when it next exceeds a bid."""
+    """One market's history, indexed for two frequent queries: the price now, and when it next exceeds a bid."""
 
     def __init__(self, series: PriceSeries) -> None:
         self.market = series.market
@@ -43,21 +43,21 @@ class Tape:
 
     @property
     def first(self) -> int:
-        """Where the history begins."""
+        """Time of the first event."""
         return self.times[0]
 
     @property
     def last(self) -> int:
-        """Where the history ends."""
+        """Time of the last event."""
         return self.times[-1]
 
     def index(self, time: int) -> int:
-        """The event that is in force at a time."""
+        """Index of the event in force at a time."""
         at = bisect_right(self.times, time) - 1
         if at < 0 or time > self.times[-1]:
             raise BidBrainError(
                 f"{self.market} is replayed from {format_time(self.first)} to {format_time(self.last)},"
-                f" not at {format_time(time)}; choose a span inside"
+                f" not at {format_time(time)}; choose a time in between"
             )
         return at
 
@@ -66,16 +66,16 @@ class Tape:
         return self.prices[self.index(time)]
 
     def first_above(self, bid: int, after: int) -> int | None:
-        """The first moment after a time at which the price is strictly above a bid; None if that never comes."""
+        """The first moment after a time at which the price is strictly above a bid; None if there is none."""
         return _first_above(self.times, self._highest, bid, after)
 
 
 class Capacity:
-    """How many machines of a market can be held at once: so many from each time on, the first number before it too."""
+    """How many machines of a market can be held at once, as a step function; the first number also holds before it."""
 
     def __init__(self, times: Ints, machines: Ints) -> None:
         if times.size == 0 or times.shape != machines.shape or np.any(np.diff(times) <= 0) or np.any(machines < 0):
-            raise BidBrainError("a capacity needs increasing times, and at each a number of machines from 0 on")
+            raise BidBrainError("a capacity needs increasing times, each with a non-negative number of machines")
         self._times: list[int] = times.tolist()
         self._machines: list[int] = machines.tolist()
         self._top = int(machines.max())
@@ -83,28 +83,28 @@ class Capacity:
 
     @property
     def openings(self) -> tuple[Ints, Bools]:
-        """When the number changes, and whether there is any machine from then on."""
+        """When the number changes, and whether it is positive from then on."""
         return np.array(self._times, dtype=np.int64), np.array(self._machines) > 0
 
     def at(self, time: int) -> int:
-        """How many there are at a time."""
+        """The number of machines available at a time."""
         return self._machines[max(bisect_right(self._times, time) - 1, 0)]
 
     def first_below(self, machines: int, after: int) -> int | None:
-        """The first moment after a time at which there are fewer than so many; None if that never comes."""
+        """The first moment after a time at which fewer than `machines` are available; None if there is none."""
         return _first_above(self._times, self._missing, self._top - machines, after)
 
 
 @dataclass(frozen=True, slots=True)
 class Mortality:
-    """How machines of a market die whatever the price: evictions per hour, and how that varies with age."""
+    """How machines of a market are evicted at any price: evictions per hour, and how that varies with age."""
 
     per_hour: float
     ages: AgeProfile = AGELESS
 
     def __post_init__(self) -> None:
         if not 0 <= self.per_hour < inf:
-            raise BidBrainError(f"a hazard of {self.per_hour:g} evictions an hour is not at least 0 and finite")
+            raise BidBrainError(f"a hazard of {self.per_hour:g} evictions per hour is negative or infinite")
 
     def age_at(self, cumulative: float) -> float:
         """The age in hours at which the cumulative hazard reaches a value; infinite if it never does."""
@@ -117,14 +117,14 @@ class Mortality:
 
 @dataclass(frozen=True, slots=True)
 class DrawnLives:
-    """Lives drawn from hazards. The draw belongs to the market and the moment of the grant, not to who asks: machines
-    of one market that start together fall together, and strategies that are compared meet the same luck."""
+    """Lives drawn from hazards. A draw depends only on the market and the moment of the grant: machines of one market
+    that start together are evicted together, and compared strategies meet the same draws."""
 
     mortality: Mapping[Market, Mortality]
     seed: int
 
     def evicted_at(self, market: Market, start: int) -> int | None:
-        """When machines granted at a moment are taken, on a whole second of their life; None if never."""
+        """When machines granted at a moment are evicted, on a whole second of their life; None if never."""
         if market not in self.mortality:
             return None
         chance = np.random.default_rng([self.seed, crc32(str(market).encode()), start])
@@ -133,7 +133,7 @@ class DrawnLives:
 
 
 class MarketReplay:
-    """Several markets replayed over a common clock."""
+    """Several markets replayed on a common clock."""
 
     def __init__(
         self,
@@ -146,26 +146,26 @@ class MarketReplay:
         self._lives = lives
 
     def price(self, market: Market, now: int) -> int:
-        """What a machine of a market costs per hour at a moment."""
+        """Price of a machine per hour at a moment, in nano-dollars."""
         return self._tape(market).price(now)
 
     def evicted_at(self, market: Market, bid: int, start: int) -> int | None:
-        """When a machine granted at `start` under a bid is taken because the price rises above it or its life ends."""
+        """When a machine granted at `start` is evicted because the price rises above its bid or its life ends."""
         crossed = self._tape(market).first_above(bid, start)
         dies = None if self._lives is None else self._lives.evicted_at(market, start)
         return min((at for at in (crossed, dies) if at is not None), default=None)
 
     @property
     def limited(self) -> bool:
-        """Whether any market has less than endless capacity."""
+        """Whether the capacity of any market is limited."""
         return bool(self._capacities)
 
     def capacity(self, market: Market, now: int) -> float:
-        """How many machines of a market there are at a moment; infinite where nothing limits them."""
+        """Available machines of a market at a moment; infinite without a limit."""
         return self._capacities[market].at(now) if market in self._capacities else inf
 
     def openings(self, market: Market) -> tuple[Ints, Bools] | None:
-        """When a market has machines and when it has none; None where nothing limits them."""
+        """When a market gains or loses its last machines; None without a limit."""
         return self._capacities[market].openings if market in self._capacities else None
 
     def short_from(self, market: Market, machines: int, after: int) -> int | None:
@@ -198,7 +198,7 @@ def _first_above(times: list[int], highest: list[list[int]], bound: int, after: 
 
 
 def _block_maxima(values: Ints) -> list[list[int]]:
-    """Level k holds the highest value of each block of 2**k events, from the first on."""
+    """Level k holds the highest value of each block of 2**k events."""
     levels = [values]
     while levels[-1].size > 1:
         below = levels[-1]

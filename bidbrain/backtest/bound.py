@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.backtest.engine import Job
+from bidbrain.backtest.engine import ReplayedJob
 from bidbrain.eviction.crossing import Floats, range_maxima
 from bidbrain.replay import Bools, MarketReplay
 from bidbrain.strategies.base import Offer
@@ -73,7 +73,7 @@ class UnitPrices:
         return np.diff(edges), self.prices[first:after]
 
 
-def least_cost(job: Job, unit: UnitPrices, startup: int, baseline_time: int) -> Bound:
+def least_cost(job: ReplayedJob, unit: UnitPrices, startup: int, baseline_time: int) -> Bound:
     """The bound of one job; who ends between two moments of the grid has no more choice than by the later one."""
     soonest = startup + job.work / job.most_nu
     ends = np.linspace(soonest, LONGEST_RATIO * baseline_time, _CELLS + 1)

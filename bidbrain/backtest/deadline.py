@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bidbrain.backtest.deadline_optimum import Optimum, cheapest
+from bidbrain.backtest.deadline_optimum import CheapestSchedule, cheapest
 from bidbrain.strategies.deadline_job import (
     ON_DEMAND,
     SPOT,
     WAIT,
+    BatchStrategy,
     Bools,
+    DeadlineState,
+    DeadlineTerms,
     ImpossibleJob,
     SafetyNet,
-    Scheme,
-    Standing,
-    Terms,
     net_when_idle,
 )
 from pricing_data.lifetimes import AvailabilityTrace
@@ -32,12 +32,12 @@ from pricing_data.series import Ints
 from pricing_data.units import HOUR, SECOND
 
 Floats = NDArray[np.float64]
-Course = NDArray[np.int8]
+Timeline = NDArray[np.int8]
 NOT_RUNNING = -1
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class AvailabilityHistory:
     """Whether spot could be had at each tick of a trace; ticks are `gap` microseconds apart."""
 
     name: str
@@ -45,19 +45,19 @@ class History:
     up: Bools
 
     @classmethod
-    def of(cls, trace: AvailabilityTrace) -> History:
+    def of(cls, trace: AvailabilityTrace) -> AvailabilityHistory:
         """A trace of several machines counts as up while all that were wanted are up: the job needs its size."""
         return cls(trace.name, trace.gap_seconds * SECOND, trace.up >= max(trace.wanted, 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Jobs:
+class DeadlineJobs:
     """Jobs on histories: by job its history, slack, first tick there, and ticks until the deadline.
 
     `up` is all histories one after the other, and `offset` where each begins in it.
     """
 
-    terms: Terms
+    terms: DeadlineTerms
     up: Bools
     offset: Ints
     history: Ints
@@ -69,7 +69,7 @@ class Jobs:
     def __len__(self) -> int:
         return int(self.start.size)
 
-    def only(self, job: int) -> Jobs:
+    def only(self, job: int) -> DeadlineJobs:
         """One of them."""
         one = slice(job, job + 1)
         return replace(
@@ -88,7 +88,7 @@ class Jobs:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class DeadlineOutcome:
     """What became of each job: ticks billed by kind of machine, and whether it missed.
 
     `course` has what each job held at each tick, NOT_RUNNING after its end; None where nobody asked for it.
@@ -97,7 +97,7 @@ class Outcome:
     spot_ticks: Ints
     on_demand_ticks: Ints
     missed: Bools
-    course: Course | None = None
+    course: Timeline | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,9 @@ class DeadlineSummary:
     misses: int
 
 
-def lay_out(histories: Sequence[History], terms: Terms, slacks: Sequence[float], starts: int) -> Jobs:
+def lay_out(
+    histories: Sequence[AvailabilityHistory], terms: DeadlineTerms, slacks: Sequence[float], starts: int
+) -> DeadlineJobs:
     """Jobs at `starts` moments of each history, evenly from its beginning to the last that leaves room.
 
     Histories too short for a slack have no jobs of it.
@@ -130,10 +132,10 @@ def lay_out(histories: Sequence[History], terms: Terms, slacks: Sequence[float],
     history_of, tick, start, until = np.array(rows, dtype=np.int64).reshape(-1, 4).T
     offset = np.concatenate(([0], np.cumsum([history.up.size for history in histories])))[:-1]
     up = np.concatenate([history.up for history in histories])
-    return Jobs(terms, up, offset, history_of, np.array(slack_of), tick, start, until)
+    return DeadlineJobs(terms, up, offset, history_of, np.array(slack_of), tick, start, until)
 
 
-def ticks_until_deadline(terms: Terms, slack: float, gap: int) -> int:
+def ticks_until_deadline(terms: DeadlineTerms, slack: float, gap: int) -> int:
     """Whole ticks in slack x work; refused where not even on-demand from the first tick on would be in time."""
     ticks = round(slack * terms.work) // gap
     needed = -(-(terms.work + terms.delay) // gap)
@@ -146,7 +148,9 @@ def ticks_until_deadline(terms: Terms, slack: float, gap: int) -> int:
     return ticks
 
 
-def replay(jobs: Jobs, scheme: Scheme, net: SafetyNet = net_when_idle, *, keep_course: bool = False) -> Outcome:
+def replay(
+    jobs: DeadlineJobs, scheme: BatchStrategy, net: SafetyNet = net_when_idle, *, keep_course: bool = False
+) -> DeadlineOutcome:
     """Every job under a scheme."""
     size = len(jobs)
     work_left, delay_left = np.full(size, jobs.terms.work), np.zeros(size, dtype=np.int64)
@@ -171,15 +175,17 @@ def replay(jobs: Jobs, scheme: Scheme, net: SafetyNet = net_when_idle, *, keep_c
         billed[choice, running] += 1
         if course is not None:
             course[running, passed] = choice
-    return Outcome(billed[SPOT], billed[ON_DEMAND], work_left > 0, course)
+    return DeadlineOutcome(billed[SPOT], billed[ON_DEMAND], work_left > 0, course)
 
 
-def _standing(jobs: Jobs, running: Ints, passed: int, work_left: Ints, delay_left: Ints, machine: Ints) -> Standing:
+def _standing(
+    jobs: DeadlineJobs, running: Ints, passed: int, work_left: Ints, delay_left: Ints, machine: Ints
+) -> DeadlineState:
     tick = jobs.tick[running]
     at = jobs.offset[jobs.history[running]] + jobs.start[running] + passed
     up = jobs.up[at]
     held = np.where((machine[running] == SPOT) & ~up, WAIT, machine[running])
-    return Standing(
+    return DeadlineState(
         terms=jobs.terms,
         tick=tick,
         elapsed=passed * tick,
@@ -192,17 +198,19 @@ def _standing(jobs: Jobs, running: Ints, passed: int, work_left: Ints, delay_lef
     )
 
 
-def optimal(jobs: Jobs, on_job: Callable[[], None] = lambda: None) -> Outcome:
+def optimal(jobs: DeadlineJobs, on_job: Callable[[], None] = lambda: None) -> DeadlineOutcome:
     """What perfect foresight would have paid, job by job."""
-    best: list[Optimum] = []
+    best: list[CheapestSchedule] = []
     for job in range(len(jobs)):
         best.append(cheapest(jobs.window(job), int(jobs.tick[job]), jobs.terms))
         on_job()
-    spot, on_demand = (np.array([getattr(one, name) for one in best], dtype=np.int64) for name in Optimum.__slots__)
-    return Outcome(spot, on_demand, np.zeros(len(jobs), dtype=np.bool_))
+    spot, on_demand = (
+        np.array([getattr(one, name) for one in best], dtype=np.int64) for name in CheapestSchedule.__slots__
+    )
+    return DeadlineOutcome(spot, on_demand, np.zeros(len(jobs), dtype=np.bool_))
 
 
-def cost_ratios(jobs: Jobs, outcome: Outcome) -> Floats:
+def cost_ratios(jobs: DeadlineJobs, outcome: DeadlineOutcome) -> Floats:
     """Each job's cost as a share of what it costs on demand only."""
     ratio = jobs.terms.price_ratio
     on_demand_only = ratio * -(-(jobs.terms.work + jobs.terms.delay) // jobs.tick)
@@ -210,7 +218,7 @@ def cost_ratios(jobs: Jobs, outcome: Outcome) -> Floats:
     return shares
 
 
-def summarise(jobs: Jobs, scheme: str, outcome: Outcome) -> list[DeadlineSummary]:
+def summarise(jobs: DeadlineJobs, scheme: str, outcome: DeadlineOutcome) -> list[DeadlineSummary]:
     """A summary for each slack, in ascending order."""
     shares = cost_ratios(jobs, outcome)
     found = []

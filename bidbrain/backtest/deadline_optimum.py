@@ -23,28 +23,28 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bidbrain.strategies.deadline_job import ImpossibleJob, Terms
+from bidbrain.strategies.deadline_job import DeadlineTerms, ImpossibleJob
 from pricing_data.series import Ints
 
 _Table = NDArray[np.int16] | NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class Optimum:
+class CheapestSchedule:
     """Ticks that the cheapest schedule bills."""
 
     spot_ticks: int
     on_demand_ticks: int
 
 
-def cheapest(up: NDArray[np.bool_], tick: int, terms: Terms) -> Optimum:
+def cheapest(up: NDArray[np.bool_], tick: int, terms: DeadlineTerms) -> CheapestSchedule:
     """The cheapest schedule for a job that may run while `up` lasts, in ticks of `tick` microseconds."""
     most_entries = _most_entries(up, tick, terms)
     if most_entries < 1:
         raise ImpossibleJob(f"{up.size} ticks do not hold the work and the delay of one entry")
     needed = -(-(terms.work + np.arange(most_entries + 1) * terms.delay) // tick)
     if terms.price_ratio <= 1:
-        return Optimum(0, int(needed[1]))
+        return CheapestSchedule(0, int(needed[1]))
     spot = _most_spot_ticks(up, needed)
     options = []
     for entries in range(1, most_entries + 1):
@@ -53,10 +53,10 @@ def cheapest(up: NDArray[np.bool_], tick: int, terms: Terms) -> Optimum:
             on_demand = max(0, ticks - int(spot[entries]))
             options.append((ticks + (terms.price_ratio - 1) * on_demand, on_demand, ticks))
     _, on_demand, ticks = min(options)
-    return Optimum(ticks - on_demand, on_demand)
+    return CheapestSchedule(ticks - on_demand, on_demand)
 
 
-def _most_entries(up: NDArray[np.bool_], tick: int, terms: Terms) -> int:
+def _most_entries(up: NDArray[np.bool_], tick: int, terms: DeadlineTerms) -> int:
     """Each spell is entered at most once, and the delays have to fit beside the work."""
     spells = 1 + int(np.count_nonzero(up[1:] != up[:-1]))
     spare = up.size * tick - terms.work

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bidbrain.backtest.deadline import History
+from bidbrain.backtest.deadline import AvailabilityHistory
 from bidbrain.strategies.deadline import HOPE_MARGIN, DeadlineStrategy
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Standing, Terms
-from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, Outlook, Prior, outlook
+from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, DeadlineState, DeadlineTerms
+from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, Prior, SpellOutlook, outlook
 from pricing_data.series import Ints
 
 
@@ -18,7 +18,7 @@ class Greedy:
 
     name = "greedy"
 
-    def choose(self, standing: Standing) -> Ints:
+    def choose(self, standing: DeadlineState) -> Ints:
         """Spot or nothing."""
         return np.where(standing.spot_up, SPOT, WAIT)
 
@@ -35,7 +35,7 @@ class UniformProgress:
     def __init__(self, look_ahead: int = 2) -> None:
         self._look_ahead = look_ahead
 
-    def choose(self, standing: Standing) -> Ints:
+    def choose(self, standing: DeadlineState) -> Ints:
         """By comparing the share of the work that is done with the share of the time that is gone."""
         span = standing.elapsed + standing.remaining
         progress = 1 - standing.work_left / standing.terms.work
@@ -57,8 +57,8 @@ class Deadline:
 
     def __init__(
         self,
-        terms: Terms,
-        histories: Sequence[History],
+        terms: DeadlineTerms,
+        histories: Sequence[AvailabilityHistory],
         prior: Prior = PUBLIC_PRIOR,
         margin: float = HOPE_MARGIN,
     ) -> None:
@@ -67,10 +67,10 @@ class Deadline:
         self._state = np.concatenate([one.state for one in seen])
         self._plan = np.concatenate([self._strategy.plans_for(one) for one in seen])
 
-    def choose(self, standing: Standing) -> Ints:
+    def choose(self, standing: DeadlineState) -> Ints:
         """What the strategy chooses at each job's tick of its history."""
         return self._strategy.choose(standing, self._state[standing.at], self._plan[standing.at])
 
-    def _learnt(self, seen: Outlook) -> Outlook:
+    def _learnt(self, seen: SpellOutlook) -> SpellOutlook:
         """What is taken from an outlook: all of it."""
         return seen

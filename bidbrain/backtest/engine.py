@@ -38,7 +38,7 @@ class Tenure:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ReplayedJob:
     """Work to be done (nu x microseconds), from a start, until it is done or the limit is reached."""
 
     start: int
@@ -53,7 +53,7 @@ class Job:
 class Run:
     """What happened to a job. `end` is None if it was not finished by its limit."""
 
-    job: Job
+    job: ReplayedJob
     end: int | None
     tenures: tuple[Tenure, ...]
 
@@ -64,7 +64,7 @@ class Run:
 
 
 def run_job(
-    job: Job, strategy: Strategy, market: MarketReplay, overheads: Overheads, recovery: Recovery = AGILE
+    job: ReplayedJob, strategy: Strategy, market: MarketReplay, overheads: Overheads, recovery: Recovery = AGILE
 ) -> Run:
     """Replays a job from its start to its end."""
     state = _State(job, market, overheads, recovery, now=job.start, work_left=job.work)
@@ -98,7 +98,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _State:
-    job: Job
+    job: ReplayedJob
     market: MarketReplay
     overheads: Overheads
     recovery: Recovery

@@ -42,7 +42,7 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
+class EvictionEvidence:
     """What a training span showed about evictions at other times than price crossings."""
 
     evidence: tuple[Evidence, ...] = ()
@@ -53,14 +53,14 @@ class Learnt:
         return hazard_of(market, self.evidence, (), self.ages.get(market, AGELESS))
 
 
-class Evictions(Protocol):
+class EvictionModel(Protocol):
     """What takes machines away."""
 
     def replay(self, histories: Iterable[PriceSeries], room: Mapping[Market, int], spans: Spans) -> MarketReplay:
         """The market of the test span; `room` is how many machines of each market could be wanted at most."""
         ...
 
-    def learnt(self, spans: Spans) -> Learnt:
+    def learnt(self, spans: Spans) -> EvictionEvidence:
         """What was seen of it in the training span."""
         ...
 
@@ -78,9 +78,9 @@ class ByPrice:
         """Prices alone."""
         return MarketReplay(histories)
 
-    def learnt(self, spans: Spans) -> Learnt:  # noqa: ARG002 - the protocol's question
+    def learnt(self, spans: Spans) -> EvictionEvidence:  # noqa: ARG002 - the protocol's question
         """Nothing: prices are learnt from elsewhere."""
-        return Learnt()
+        return EvictionEvidence()
 
 
 PRICE_ALONE = ByPrice()
@@ -113,11 +113,11 @@ class ByAvailability:
         }
         return MarketReplay(known, capacities)
 
-    def learnt(self, spans: Spans) -> Learnt:
+    def learnt(self, spans: Spans) -> EvictionEvidence:
         """What machines would have lived through that were bought at any time of the training span."""
         seen = {market: _watched(market, trace, _divided(trace, spans)[0]) for market, trace in self.traces.items()}
         evidence = tuple(Evidence(market, exposure) for market, (exposure, _) in seen.items())
-        return Learnt(evidence, {market: ages for market, (_, ages) in seen.items()})
+        return EvictionEvidence(evidence, {market: ages for market, (_, ages) in seen.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +136,13 @@ class ByHazard:
         """Prices, and drawn lives."""
         return MarketReplay(histories, lives=DrawnLives(self.mortality, self.seed))
 
-    def learnt(self, spans: Spans) -> Learnt:
+    def learnt(self, spans: Spans) -> EvictionEvidence:
         """As if one machine had been kept in each market throughout training, and replaced whenever it was taken."""
         lives = DrawnLives(self.mortality, self.seed)
         seen = {market: list(_kept_up(market, lives, spans.train)) for market in self.mortality}
         evidence = tuple(Evidence(market, exposure_of_lives(known)) for market, known in seen.items())
         ages = AgeProfile.of(chain.from_iterable(seen.values()), _AGE_BANDS, _AGE_WEIGHT)
-        return Learnt(evidence, dict.fromkeys(seen, ages))
+        return EvictionEvidence(evidence, dict.fromkeys(seen, ages))
 
 
 def deal(markets: Sequence[Market], traces: Sequence[AvailabilityTrace]) -> dict[Market, AvailabilityTrace]:

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import numpy as np
 
-from bidbrain.backtest.engine import Job, run_job
+from bidbrain.backtest.engine import ReplayedJob, run_job
 from bidbrain.backtest.evictions import PRICE_ALONE
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.replay import MarketReplay
@@ -49,7 +49,7 @@ def price_of_time(
     return high
 
 
-def _jobs(scenario: Scenario, offers: tuple[Offer, ...]) -> list[tuple[float, Job]]:
+def _jobs(scenario: Scenario, offers: tuple[Offer, ...]) -> list[tuple[float, ReplayedJob]]:
     """Jobs of each length, spread evenly over the part of the training span that all markets cover."""
     baseline = scenario.baseline
     known = [scenario.learnt(offer.market) for offer in offers]
@@ -59,10 +59,10 @@ def _jobs(scenario: Scenario, offers: tuple[Offer, ...]) -> list[tuple[float, Jo
         longest, work = int(3 * hours * HOUR), baseline.machines * baseline.offer.nu * hours * HOUR
         if begin + longest < end:
             starts = np.linspace(begin, end - longest, _STARTS).astype(np.int64).tolist()
-            jobs += [(hours, Job(at, work, at + longest, offers, baseline, scenario.most_nu)) for at in starts]
+            jobs += [(hours, ReplayedJob(at, work, at + longest, offers, baseline, scenario.most_nu)) for at in starts]
     return jobs
 
 
-def _hours(job: Job, strategy: Strategy, market: MarketReplay, scenario: Scenario) -> float:
+def _hours(job: ReplayedJob, strategy: Strategy, market: MarketReplay, scenario: Scenario) -> float:
     run = run_job(job, strategy, market, scenario.overheads, AGILE)
     return ((job.limit if run.end is None else run.end) - job.start) / HOUR

@@ -38,7 +38,7 @@ class JobResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class BacktestSummary:
     """A scheme over all jobs of one length: costs as percent of on-demand, run time as a share of the baseline's."""
 
     scheme: str
@@ -56,7 +56,7 @@ class Summary:
     free_hours: float
 
 
-def summarise(results: Iterable[JobResult]) -> list[Summary]:
+def summarise(results: Iterable[JobResult]) -> list[BacktestSummary]:
     """One summary for each scheme and length, in the order of their first appearance."""
     groups: dict[tuple[str, float], list[JobResult]] = {}
     for result in results:
@@ -64,13 +64,13 @@ def summarise(results: Iterable[JobResult]) -> list[Summary]:
     return [_summary(scheme, hours, rows) for (scheme, hours), rows in groups.items()]
 
 
-def _summary(scheme: str, hours: float, rows: list[JobResult]) -> Summary:
+def _summary(scheme: str, hours: float, rows: list[JobResult]) -> BacktestSummary:
     finished = [row for row in rows if row.end is not None]
     shares = np.array([100 * row.cost / row.on_demand_cost for row in finished] or [np.nan])
     machine_hours = sum(row.on_demand_hours + row.spot_hours + row.free_hours for row in finished)
     free = sum(row.free_hours for row in finished)
     count = max(len(finished), 1)
-    return Summary(
+    return BacktestSummary(
         scheme=scheme,
         hours=hours,
         jobs=len(rows),
@@ -87,10 +87,10 @@ def _summary(scheme: str, hours: float, rows: list[JobResult]) -> Summary:
     )
 
 
-def cheapest(summaries: Iterable[Summary]) -> str | None:
+def cheapest(summaries: Iterable[BacktestSummary]) -> str | None:
     """The strategy that qualifies as the default: least mean cost over all job lengths, finishing every job and, on
     average, in no more than the baseline's time. None if no strategy qualifies."""
-    rows: dict[str, list[Summary]] = {}
+    rows: dict[str, list[BacktestSummary]] = {}
     for one in summaries:
         if one.scheme != BOUND:
             rows.setdefault(one.scheme, []).append(one)

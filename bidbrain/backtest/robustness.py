@@ -42,7 +42,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PairedDifference:
     """A scheme less another over the jobs that both finished: points of cost as percent of on-demand, and run time as a
     share of the baseline's. `unpaired` jobs were left unfinished by either."""
 
@@ -92,7 +92,9 @@ def _varied(scenario: Scenario, name: str, factor: float) -> Scenario:
     return replace(scenario, overheads=changed[name])
 
 
-def differences(variant: str, results: Iterable[JobResult], against: str, rng: np.random.Generator) -> list[Difference]:
+def differences(
+    variant: str, results: Iterable[JobResult], against: str, rng: np.random.Generator
+) -> list[PairedDifference]:
     """Every other scheme less one, by length of job."""
     groups: dict[tuple[str, float], dict[tuple[str, int], JobResult]] = {}
     for one in results:
@@ -107,14 +109,14 @@ def differences(variant: str, results: Iterable[JobResult], against: str, rng: n
 
 def _difference(
     variant: str, against: str, pairs: Sequence[tuple[JobResult, JobResult]], rng: np.random.Generator
-) -> Difference:
+) -> PairedDifference:
     first, _ = pairs[0]
     finished = [(one, other) for one, other in pairs if one.end is not None and other.end is not None]
     shares = [(one.cost / one.on_demand_cost, other.cost / other.on_demand_cost) for one, other in finished]
     cost = np.array([100 * (ours - theirs) for ours, theirs in shares])
     runtime = np.array([(one.runtime_hours - other.runtime_hours) / one.hours for one, other in finished])
     blocks = _blocks([one.start for one, _ in finished], first.hours)
-    return Difference(
+    return PairedDifference(
         variant,
         first.scheme,
         against,

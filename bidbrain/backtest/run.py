@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.backtest.bound import UnitPrices, least_cost
-from bidbrain.backtest.engine import Job, Run, Tenure, run_job
+from bidbrain.backtest.engine import ReplayedJob, Run, Tenure, run_job
 from bidbrain.backtest.results import BOUND, JobResult
 from bidbrain.backtest.scenario import BadScenario, Scenario
 from bidbrain.backtest.setup import set_up_in
@@ -23,7 +23,7 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class BacktestPortion:
     """A part of a backtest that can run by itself: one scheme in one zone."""
 
     scenario: Scenario
@@ -31,15 +31,15 @@ class Portion:
     zone: str
 
 
-def portions(scenario: Scenario, schemes: Sequence[str]) -> list[Portion]:
+def portions(scenario: Scenario, schemes: Sequence[str]) -> list[BacktestPortion]:
     """All parts of a backtest; each carries only the histories of its zone."""
     unknown = [name for name in schemes if name != BOUND and not known(name)]
     if unknown:
         raise BadScenario(f"schemes: {unknown[0]!r} is unknown")
-    return [Portion(scenario, name, zone) for name in schemes for zone in scenario.zones]
+    return [BacktestPortion(scenario, name, zone) for name in schemes for zone in scenario.zones]
 
 
-def run_portion(portion: Portion) -> list[JobResult]:
+def run_portion(portion: BacktestPortion) -> list[JobResult]:
     """The jobs of one scheme in one zone."""
     scenario, zone = portion.scenario, portion.zone
     if portion.scheme == BOUND:
@@ -71,7 +71,7 @@ def backtest(
     return [result for results in map_(run_portion, portions(scenario, schemes)) for result in results]
 
 
-def _jobs(scenario: Scenario, zone: str) -> Iterator[tuple[float, Job]]:
+def _jobs(scenario: Scenario, zone: str) -> Iterator[tuple[float, ReplayedJob]]:
     """The same jobs for every scheme."""
     baseline = scenario.baseline
     for hours in scenario.hours:
@@ -80,10 +80,10 @@ def _jobs(scenario: Scenario, zone: str) -> Iterator[tuple[float, Job]]:
         work = baseline.machines * baseline.offer.nu * hours * HOUR
         for start in starts.tolist():
             limit = start + int(3 * hours * HOUR)
-            yield hours, Job(start, work, limit, scenario.offers_in(zone), baseline, scenario.most_nu)
+            yield hours, ReplayedJob(start, work, limit, scenario.offers_in(zone), baseline, scenario.most_nu)
 
 
-def _bound(scenario: Scenario, zone: str, job: Job, hours: float, unit: UnitPrices) -> JobResult:
+def _bound(scenario: Scenario, zone: str, job: ReplayedJob, hours: float, unit: UnitPrices) -> JobResult:
     found = least_cost(job, unit, scenario.overheads.startup, int(hours * HOUR))
     dollars = found.cost / HOUR / NANOS_PER_DOLLAR
     runtime = (found.end - job.start) / HOUR
@@ -95,7 +95,7 @@ def _replayed(
     scenario: Scenario,
     zone: str,
     hours: float,
-    job: Job,
+    job: ReplayedJob,
     chosen: StrategySetup,
     market: MarketReplay,
     histories: dict[Market, PriceSeries],

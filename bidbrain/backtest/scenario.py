@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 
-from bidbrain.backtest.evictions import PRICE_ALONE, Evictions, Spans
+from bidbrain.backtest.evictions import PRICE_ALONE, EvictionModel, Spans
 from bidbrain.billing import BillingRule
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.hazard import Hazard
@@ -46,7 +46,7 @@ class Scenario:
     checkpoints: Checkpointing
     starts: int
     seed: int
-    evictions: Evictions = PRICE_ALONE
+    evictions: EvictionModel = PRICE_ALONE
     zones_together: bool = False
 
     def __post_init__(self) -> None:

@@ -6,26 +6,26 @@ holds one against the other.
 
 from bidbrain.cost.candidates import Candidates, Outcomes, with_each
 from bidbrain.cost.footprint import (
-    Allocation,
     Application,
     CostPerWork,
+    CostShare,
     Dependence,
+    FootprintAllocation,
     ImpossibleAllocation,
-    Share,
     beta_over,
     chance_of_eviction,
     evaluate,
 )
 
 __all__ = [
-    "Allocation",
     "Application",
     "Candidates",
     "CostPerWork",
+    "CostShare",
     "Dependence",
+    "FootprintAllocation",
     "ImpossibleAllocation",
     "Outcomes",
-    "Share",
     "beta_over",
     "chance_of_eviction",
     "evaluate",

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from bidbrain.billing import usd
 from bidbrain.cost.footprint import (
-    Allocation,
     Application,
     Dependence,
+    FootprintAllocation,
     ImpossibleAllocation,
     chance_of_eviction,
     cumulative_hazard,
@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """Allocations that could be bought: the fields of `Allocation`, as arrays.
+    """Allocations that could be bought: the fields of `FootprintAllocation`, as arrays.
 
     All arrays have as many axes, of which the first is the markets', and broadcast against each other: prices of shape
     (markets, 1, 1), betas of (markets, deltas, 1) and machines of (markets, 1, counts) make markets x deltas x counts.
@@ -69,14 +69,14 @@ class Candidates:
         """How many candidates there are, along each axis."""
         return np.broadcast_shapes(*(getattr(self, name).shape for name in _FIELDS))
 
-    def allocation(self, index: Sequence[int]) -> Allocation:
+    def allocation(self, index: Sequence[int]) -> FootprintAllocation:
         """One candidate as a planned allocation, to be bought or explained."""
 
         def at(array: Ints | Floats) -> float:
             return np.broadcast_to(array, self.shape)[tuple(index)].item()  # type: ignore[no-any-return]
 
         beta = at(self.beta)
-        return Allocation(
+        return FootprintAllocation(
             market=self.markets[index[0]],
             machines=int(at(self.machines)),
             price=int(at(self.price)),
@@ -109,7 +109,7 @@ class Outcomes:
 
 
 def with_each(
-    footprint: Sequence[Allocation], candidates: Candidates, application: Application, dependence: Dependence
+    footprint: Sequence[FootprintAllocation], candidates: Candidates, application: Application, dependence: Dependence
 ) -> Outcomes:
     """What `evaluate` gives for the footprint and one candidate more, for each of them."""
     eviction = _eviction_with_each(footprint, candidates, dependence)
@@ -131,7 +131,7 @@ def with_each(
     return Outcomes(cost, work, np.divide(cost, work, out=nothing, where=work > 0))
 
 
-def _work_of_held(footprint: Sequence[Allocation], lost: Floats) -> Floats:
+def _work_of_held(footprint: Sequence[FootprintAllocation], lost: Floats) -> Floats:
     """What the machines held do if each loses `lost` hours: straight between the moments at which one has none left."""
     omega = np.array([one.expected_hours for one in footprint])
     rate = np.array([one.rate for one in footprint])
@@ -140,7 +140,9 @@ def _work_of_held(footprint: Sequence[Allocation], lost: Floats) -> Floats:
     return np.asarray(np.interp(lost, bends, at_bends))
 
 
-def _eviction_with_each(footprint: Sequence[Allocation], candidates: Candidates, dependence: Dependence) -> Floats:
+def _eviction_with_each(
+    footprint: Sequence[FootprintAllocation], candidates: Candidates, dependence: Dependence
+) -> Floats:
     """The chance of any eviction with each candidate; only in its own market does a candidate fall with others."""
     beta, left = np.broadcast_arrays(candidates.beta, candidates.left)
     held = 1 - chance_of_eviction(footprint, dependence)
@@ -158,7 +160,7 @@ def _eviction_with_each(footprint: Sequence[Allocation], candidates: Candidates,
     return eviction
 
 
-def _hazard_together(held: Sequence[Allocation], beta: Floats, left: Ints) -> Floats:
+def _hazard_together(held: Sequence[FootprintAllocation], beta: Floats, left: Ints) -> Floats:
     """The cumulative hazard of allocations that fall together, each candidate among them in its turn."""
     hazard = cumulative_hazard(beta) / left
     steps = largest_hazards(held)

@@ -51,7 +51,7 @@ class Dependence(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
+class FootprintAllocation:
     """k machines of one market, bought together (or planned to be), with what is left of their paid hour.
 
     `beta` is the probability of an eviction within `left`, and `eviction_after` the expected time until it, given that
@@ -129,10 +129,10 @@ class Application:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class CostShare:
     """What one allocation adds: its cost, its useful time dt_i, and its work."""
 
-    allocation: Allocation
+    allocation: FootprintAllocation
     cost_usd: float
     useful_hours: float
     work: float
@@ -152,7 +152,7 @@ class Share:
 class CostPerWork:
     """E of a footprint and everything it was made of. `stall_hours` is P(any eviction) lambda, `resize_hours` sigma."""
 
-    shares: tuple[Share, ...]
+    shares: tuple[CostShare, ...]
     eviction: float
     stall_hours: float
     resize_hours: float
@@ -190,7 +190,7 @@ class CostPerWork:
 
 
 def evaluate(
-    footprint: Sequence[Allocation], application: Application, dependence: Dependence, *, shrinks: bool = False
+    footprint: Sequence[FootprintAllocation], application: Application, dependence: Dependence, *, shrinks: bool = False
 ) -> CostPerWork:
     """Cost per work of a footprint.
 
@@ -202,18 +202,18 @@ def evaluate(
     resize = application.sigma / HOUR if changes else 0.0
     phi = float(application.scaling(np.asarray(sum(one.rate for one in footprint), dtype=np.float64)))
 
-    def share(one: Allocation) -> Share:
+    def share(one: FootprintAllocation) -> CostShare:
         useful = max(one.expected_hours - stall - resize, 0.0)
-        return Share(one, one.cost_usd, useful, phi * one.rate * useful)
+        return CostShare(one, one.cost_usd, useful, phi * one.rate * useful)
 
     return CostPerWork(tuple(share(one) for one in footprint), eviction, stall, resize, phi)
 
 
-def chance_of_eviction(footprint: Iterable[Allocation], dependence: Dependence) -> float:
+def chance_of_eviction(footprint: Iterable[FootprintAllocation], dependence: Dependence) -> float:
     """The probability that any allocation is evicted within its time left."""
     if dependence is Dependence.INDEPENDENT:
         return 1 - math.prod(1 - one.beta for one in footprint)
-    by_market: dict[Market, list[Allocation]] = {}
+    by_market: dict[Market, list[FootprintAllocation]] = {}
     for one in footprint:
         by_market.setdefault(one.market, []).append(one)
     total = sum(
@@ -224,7 +224,7 @@ def chance_of_eviction(footprint: Iterable[Allocation], dependence: Dependence) 
     return -math.expm1(-total)
 
 
-def largest_hazards(together: Iterable[Allocation]) -> list[tuple[int, int, float]]:
+def largest_hazards(together: Iterable[FootprintAllocation]) -> list[tuple[int, int, float]]:
     """Of allocations that fall together: from when to when (microseconds) which is the largest hazard still running."""
     ordered = [(one.left, float(cumulative_hazard(np.float64(one.beta))) / one.left) for one in together]
     ends = sorted({0, *(left for left, _ in ordered)})

@@ -12,30 +12,30 @@ import numpy as np
 from bidbrain.eviction import boosting
 from bidbrain.eviction.boosting import logistic
 from bidbrain.eviction.conditional import Learner, Predictor, boosted
-from bidbrain.eviction.panel import Rows
+from bidbrain.eviction.panel import PanelRows
 from bidbrain.eviction.path import Floats
 
-_SHAPE = boosting.Shape()
+_SHAPE = boosting.TreeSettings()
 _HINGES = 4
 _RIDGE = 20.0
 _NEWTON_STEPS = 12
 _LARGEST_ODDS = 12.0
 
 
-def _trees(shape: boosting.Shape) -> Learner:
-    def learn(rows: Rows, weights: Floats, rng: np.random.Generator) -> Predictor:
+def _trees(shape: boosting.TreeSettings) -> Learner:
+    def learn(rows: PanelRows, weights: Floats, rng: np.random.Generator) -> Predictor:
         forest = boosting.fit(rows.data, rows.crossed.astype(np.float64), weights, shape, rng)
         return lambda asked: forest.probabilities(asked.data)
 
     return learn
 
 
-def recent_share(_rows: Rows, _weights: Floats, _rng: np.random.Generator) -> Predictor:
+def recent_share(_rows: PanelRows, _weights: Floats, _rng: np.random.Generator) -> Predictor:
     """The market's share of the last two weeks, shrunk towards everybody's; nothing is learned."""
     return lambda asked: logistic(asked.data[:, -1])
 
 
-def logistic_regression(rows: Rows, weights: Floats, _rng: np.random.Generator) -> Predictor:
+def logistic_regression(rows: PanelRows, weights: Floats, _rng: np.random.Generator) -> Predictor:
     """Logistic regression with a ridge over piecewise linear functions of each feature."""
     knots = np.quantile(rows.data, np.linspace(0, 1, _HINGES + 2)[1:-1], axis=0)
     low, high = np.quantile(rows.data, (0.005, 0.995), axis=0)

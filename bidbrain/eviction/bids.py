@@ -17,7 +17,7 @@ class BadBid(BidBrainError):
 
 
 @dataclass(frozen=True, slots=True)
-class Above:
+class BidAbove:
     """A bid of `delta` nano-dollars above the price at the start; every start can hold it."""
 
     delta: int
@@ -41,7 +41,7 @@ class Above:
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedBid:
     """A bid of `price` nano-dollars an hour; only starts whose price is not above it can hold it."""
 
     price: int
@@ -62,4 +62,4 @@ class Fixed:
         return f"${format_usd(self.price)}"
 
 
-Bid = Above | Fixed
+Bid = BidAbove | FixedBid

@@ -19,7 +19,7 @@ _LEAST_CURVATURE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TreeSettings:
     """How much the trees may say.
 
     `ridge`, above 0, pulls leaves to 0; a leaf carries a curvature of `leaf_curvature` at least; `rows` and `features`
@@ -82,7 +82,7 @@ def log_odds(probability: Floats) -> Floats:
     return odds
 
 
-def fit(data: Floats, outcomes: Floats, weights: Floats, shape: Shape, rng: np.random.Generator) -> Forest:
+def fit(data: Floats, outcomes: Floats, weights: Floats, shape: TreeSettings, rng: np.random.Generator) -> Forest:
     """Trees that tell the rows whose outcome is 1 from those where it is 0; both have to occur."""
     edges = _edges(data, shape.bins)
     codes = _binned(data, edges)
@@ -110,7 +110,7 @@ def _binned(data: Floats, edges: tuple[Floats, ...]) -> Codes:
     return np.stack([np.searchsorted(cuts, column, side="left") for cuts, column in zip(edges, data.T, strict=True)])
 
 
-def _grow(codes: Codes, gradient: Floats, curvature: Floats, shape: Shape) -> _Tree:
+def _grow(codes: Codes, gradient: Floats, curvature: Floats, shape: TreeSettings) -> _Tree:
     node = np.zeros(codes.shape[1], dtype=np.intp)
     rows = np.arange(codes.shape[1])
     features, cuts = [], []
@@ -136,7 +136,7 @@ def _histogram(
     return np.cumsum(sums[0], axis=2), np.cumsum(sums[1], axis=2)
 
 
-def _splits(histogram: tuple[Floats, Floats], shape: Shape) -> tuple[Codes, Codes]:
+def _splits(histogram: tuple[Floats, Floats], shape: TreeSettings) -> tuple[Codes, Codes]:
     """For each node the feature and the bin after which a split lowers the loss most."""
     left, left_bend = histogram
     total, bend = left[:, :, -1:], left_bend[:, :, -1:]

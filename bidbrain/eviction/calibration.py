@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bidbrain.errors import TooLittleHistory
 from bidbrain.eviction.bids import Bid
 from bidbrain.eviction.conditional import Learner, Method, boosted, fit
-from bidbrain.eviction.panel import Panel
+from bidbrain.eviction.panel import CrossingPanel
 from bidbrain.eviction.path import Floats
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import DAY, format_time
@@ -27,7 +27,7 @@ _BINS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CalibrationPlan:
     """What is learned and what is predicted at each origin; spans in microseconds."""
 
     window: int
@@ -98,7 +98,10 @@ class Calibration:
 
 
 def calibrate(
-    markets: Sequence[tuple[PriceSeries, Bid]], plan: Plan, rng: np.random.Generator, learner: Learner = boosted
+    markets: Sequence[tuple[PriceSeries, Bid]],
+    plan: CalibrationPlan,
+    rng: np.random.Generator,
+    learner: Learner = boosted,
 ) -> Calibration:
     """Scores predictions over all origins of a plan."""
     methods: dict[Method, int] = {"present": 0, "own share": 0, "pooled share": 0}
@@ -114,7 +117,11 @@ def calibrate(
 
 
 def _predicted(
-    markets: Sequence[tuple[PriceSeries, Bid]], plan: Plan, origin: int, rng: np.random.Generator, learner: Learner
+    markets: Sequence[tuple[PriceSeries, Bid]],
+    plan: CalibrationPlan,
+    origin: int,
+    rng: np.random.Generator,
+    learner: Learner,
 ) -> Iterator[tuple[Method, Predicted]]:
     """One origin's horizon, unless no market spans it. A row past the origin knows its own past, not its outcome."""
     begin, end = origin - plan.history, origin + plan.horizon + plan.window
@@ -125,7 +132,7 @@ def _predicted(
     ]
     if not spanning:
         return
-    panel = Panel(spanning, plan.window)
+    panel = CrossingPanel(spanning, plan.window)
     market, times = panel.starts_between(origin, origin + plan.horizon - 1)
     if not times.size:
         return

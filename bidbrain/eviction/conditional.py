@@ -14,16 +14,16 @@ from typing import Literal
 import numpy as np
 
 from bidbrain.eviction import boosting
-from bidbrain.eviction.panel import Panel, Rows
+from bidbrain.eviction.panel import CrossingPanel, PanelRows
 from bidbrain.eviction.path import Floats
 from pricing_data.series import Ints
 from pricing_data.units import DAY, HOUR
 
-Predictor = Callable[[Rows], Floats]
-Learner = Callable[[Rows, Floats, np.random.Generator], Predictor]
+Predictor = Callable[[PanelRows], Floats]
+Learner = Callable[[PanelRows, Floats, np.random.Generator], Predictor]
 Method = Literal["present", "own share", "pooled share"]
 
-_SHAPE = boosting.Shape()
+_SHAPE = boosting.TreeSettings()
 # More rows hardly improve the prediction, and an answer at the terminal has a second.
 _MOST_ROWS = 12_000
 # The first starts of a history have no past to be described by.
@@ -56,13 +56,13 @@ class CrossingModel:
         return max(float(np.mean(apart < _ALIKE)), 1 / self.trial.size)
 
 
-def boosted(rows: Rows, weights: Floats, rng: np.random.Generator) -> Predictor:
+def boosted(rows: PanelRows, weights: Floats, rng: np.random.Generator) -> Predictor:
     """Stochastic gradient boosting over the rows."""
     forest = boosting.fit(rows.data, rows.crossed.astype(np.float64), weights, _SHAPE, rng)
     return lambda asked: forest.probabilities(asked.data)
 
 
-def fit(panel: Panel, until: int, rng: np.random.Generator, learner: Learner = boosted) -> CrossingModel:
+def fit(panel: CrossingPanel, until: int, rng: np.random.Generator, learner: Learner = boosted) -> CrossingModel:
     """The model of everything that was known at a time: the learner's where it holds out, else the simpler share."""
     own, pooled = panel.shares(until)
     plain = CrossingModel("own share", lambda rows: own[rows.market], panel.starts_per_window, "")
@@ -92,7 +92,9 @@ def fit(panel: Panel, until: int, rng: np.random.Generator, learner: Learner = b
     return CrossingModel(best if final else "own share", final or plain.predict, inflation, told, predicted)
 
 
-def learned(panel: Panel, begin: int, until: int, rng: np.random.Generator, learner: Learner) -> Predictor | None:
+def learned(
+    panel: CrossingPanel, begin: int, until: int, rng: np.random.Generator, learner: Learner
+) -> Predictor | None:
     """What a learner makes of the starts between two times, outcomes included; None if all fared alike."""
     warm = begin + min(_WARM_UP, (until - begin) // 4)
     market, times = panel.starts_between(warm, until - panel.window)
@@ -104,7 +106,7 @@ def learned(panel: Panel, begin: int, until: int, rng: np.random.Generator, lear
     return learner(rows, weights, rng)
 
 
-def brier(predicted: Floats, rows: Rows) -> float:
+def brier(predicted: Floats, rows: PanelRows) -> float:
     """The mean squared difference of predictions and outcomes."""
     return float(np.mean((predicted - rows.crossed) ** 2)) if len(rows) else float("inf")
 
@@ -123,7 +125,7 @@ def _sample(crossed: np.typing.NDArray[np.bool_], rng: np.random.Generator) -> t
     return chosen, weights[chosen]
 
 
-def _inflation(predicted: Floats, rows: Rows, least: float) -> float:
+def _inflation(predicted: Floats, rows: PanelRows, least: float) -> float:
     """By how much the misses of a market's day vary beyond those of independent starts."""
     days = rows.times // DAY
     _, block = np.unique(rows.market * (int(days.max()) + 1) + days, return_inverse=True)

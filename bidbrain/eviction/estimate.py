@@ -17,7 +17,7 @@ from bidbrain.eviction.bids import Bid
 from bidbrain.eviction.conditional import fit
 from bidbrain.eviction.crossing import Crossing, CrossingHistory
 from bidbrain.eviction.hazard import Hazard
-from bidbrain.eviction.panel import Panel
+from bidbrain.eviction.panel import CrossingPanel
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, SECOND
 
@@ -65,7 +65,7 @@ def price_outlook(markets: list[tuple[PriceSeries, Bid]], window: int, at: int) 
     if int(bid.limits(np.array([price]))[0]) < price:
         why = f"the price stands above {bid} now, so that no start could hold it"
         return PriceOutlook(_share_only(historical, why), historical)
-    panel = Panel(_remembered(markets, window, at), window)
+    panel = CrossingPanel(_remembered(markets, window, at), window)
     model = fit(panel, at, np.random.default_rng(_SEED))
     if not historical.share and not panel.crossings(at):
         why = f"such a bid was crossed neither here nor, of late, in {len(panel.paths) - 1} other markets"

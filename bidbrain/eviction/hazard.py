@@ -55,7 +55,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RateEvidence:
     """One contribution to a rate, after weighting, and where it comes from."""
 
     source: str
@@ -70,7 +70,7 @@ class Hazard:
     ends at a fixed age (GCP's preemptible kind: 24 hours) has it as `longest_life`.
     """
 
-    prior: tuple[Piece, ...]
+    prior: tuple[RateEvidence, ...]
     observed: Exposure = NOTHING
     ages: AgeProfile = AGELESS
     longest_life: float = inf
@@ -111,7 +111,7 @@ class Hazard:
     def basis(self) -> str:
         """What the rate rests on, in words."""
         rate = self.rate[0]
-        own = (Piece("own observations", self.observed),) if self.observed.hours else ()
+        own = (RateEvidence("own observations", self.observed),) if self.observed.hours else ()
         told = "; ".join(f"{piece.source} ({piece.exposure})" for piece in self.prior + own)
         return f"hazard of {rate:.3g} evictions an hour from {told}"
 
@@ -192,7 +192,7 @@ def family_of(instance_type: str) -> str:
 # --- siblings ---
 
 
-def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[Piece]:
+def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[RateEvidence]:
     """Siblings from the nearest on, each counted once, at the nearest level it belongs to."""
     levels: tuple[tuple[str, Callable[[Market], bool]], ...] = (
         ("{} of the same type", lambda one: one.instance_type == market.instance_type),
@@ -209,7 +209,7 @@ def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[Piece]:
         left = [one for one in left if not belongs(one.market)]
         if near:
             pieces.append(
-                Piece(name.format(_counted(len({one.market for one in near}), "market")), _pooled(near, weight))
+                RateEvidence(name.format(_counted(len({one.market for one in near}), "market")), _pooled(near, weight))
             )
     return pieces
 
@@ -245,7 +245,9 @@ def _alike(siblings: Sequence[Evidence], stated: float) -> float:
 # --- published figures ---
 
 
-def _published_pieces(market: Market, published: Sequence[Interruption], watched: Sequence[Evidence]) -> list[Piece]:
+def _published_pieces(
+    market: Market, published: Sequence[Interruption], watched: Sequence[Evidence]
+) -> list[RateEvidence]:
     own = [figure for figure in published if _is_about(figure, market)]
     rates = [figure for figure in own if figure.measure == "preemption-rate"]
     bands = [figure for figure in own if figure.measure == "eviction-rate"]
@@ -269,29 +271,29 @@ def _is_about(figure: Interruption, market: Market) -> bool:
     return same and told.zone in (market.zone, "-") and (told.os == market.os or market.cloud == "azure")
 
 
-def _preemption_rate(figures: Sequence[Interruption]) -> Piece:
+def _preemption_rate(figures: Sequence[Interruption]) -> RateEvidence:
     """GCP: the share of machines preempted in a day. Of the last month the mean, because single days scatter."""
     newest = max(figure.as_of for figure in figures)
     recent = [figure for figure in figures if figure.as_of > newest - _RECENT_DAYS]
     hourly = sum(_hourly(figure.high, 24) for figure in recent) / len(recent)
     source = f"GCP's preemption rate of {_counted(len(recent), 'day')}"
     if hourly == 0:
-        return Piece(source, Exposure(_JEFFREYS, 24.0 * len(recent)))
-    return Piece(source, Exposure(PUBLISHED, PUBLISHED / hourly))
+        return RateEvidence(source, Exposure(_JEFFREYS, 24.0 * len(recent)))
+    return RateEvidence(source, Exposure(PUBLISHED, PUBLISHED / hourly))
 
 
-def _eviction_band(figure: Interruption) -> Piece:
+def _eviction_band(figure: Interruption) -> RateEvidence:
     """Azure: the share of machines evicted per hour, as a band; the Gamma has the band's mean and spread."""
     upper = figure.high if figure.high < 1 else max(_OPEN_BAND * figure.low, figure.low)
     low, high = _hourly(figure.low, 1), _hourly(upper, 1)
     mean, deviation = (low + high) / 2, (high - low) / 12**0.5
     shape = min(PUBLISHED, (mean / deviation) ** 2) if deviation else PUBLISHED
-    return Piece(
+    return RateEvidence(
         f"Azure's eviction band of {figure.low:.0%} to {figure.high:.0%} an hour", Exposure(shape, shape / mean)
     )
 
 
-def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Sequence[Evidence]) -> Piece:
+def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Sequence[Evidence]) -> RateEvidence:
     """AWS: a bucket says only which markets are interrupted more often. The scale comes from watched markets.
 
     evictions = scale x middle of the bucket x hours, one scale for all watched markets whose bucket is known. Where
@@ -304,10 +306,10 @@ def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Se
     if not weighted:
         rate = _middle(figure) / _HOURS_OF_MONTH
         label = f"{label}, at the least scale it can have because nothing watched fits it"
-        return Piece(label, Exposure(_JEFFREYS, _JEFFREYS / rate))
+        return RateEvidence(label, Exposure(_JEFFREYS, _JEFFREYS / rate))
     scale = (sum(exposure.evictions for exposure, _ in known) + _JEFFREYS) / weighted
     rate = scale * _middle(figure)
-    return Piece(
+    return RateEvidence(
         f"{label}, scaled by evidence from {_counted(len(known), 'market')}", Exposure(PUBLISHED, PUBLISHED / rate)
     )
 

@@ -1,8 +1,8 @@
-"""`Panel`: markets side by side, each with its bid, as rows that a model of price crossing learns from and answers.
+"""`CrossingPanel`: markets, each with its bid, as the rows that a model of price crossings is fitted to and predicts.
 
-A row is a start: a market and a moment. It holds what was known then and nothing later: the present of the market
-(`PricePath.features`) and how starts fared lately, its own and everybody's, over several spans. A start counts as known
-one window after it, when its outcome is.
+A row is a start: a market and a moment. It holds only what was known then: the present state of the market
+(`PricePath.features`) and how recent starts ended, in this market and in all markets, over several spans. The outcome
+of a start is known one window later.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pricing_data.units import DAY, HOUR, MINUTE
 _SPANS = (3 * HOUR, 12 * HOUR, 2 * DAY, 14 * DAY)
 _STARTS_PER_WINDOW = 6
 _FINEST, _COARSEST = 2 * MINUTE, 30 * MINUTE
-# An own share over n windows counts n against this many windows of everybody's share.
+# A market's own share over n windows has weight n against this many windows of the pooled share.
 _SHRINKAGE_WINDOWS = (2.0, 2.0, 4.0, 8.0)
 # Keeps log-odds finite: a share of 0 among thousands of starts is not a probability of 0.
 _SOFTENING = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Starts of one or many markets: what was known of each, a row of `data`, and whether its bid was crossed."""
+class PanelRows:
+    """Starts in one or more markets: the features known at each (a row of `data`), and whether the bid was crossed."""
 
     market: NDArray[np.intp]
     times: Ints
@@ -42,14 +42,16 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Starts:
-    """One market's starts at every multiple of the step: running counts of those that held the bid, and crossed."""
+    """Starts in one market at every multiple of the step: running counts of starts that held the bid, and of
+    crossings."""
 
     first: int
     held: NDArray[np.bool_]
     crossed: NDArray[np.bool_]
 
     def counts(self, origin: int, size: int) -> tuple[Ints, Ints]:
-        """Running counts over the panel's own multiples: before the n-th, so many held the bid and were crossed."""
+        """Running counts over the panel's multiples: how many starts before the n-th held the bid, and how many were
+        crossed."""
         before = self.first - origin
         held, crossed = np.zeros(size + 1, dtype=np.int64), np.zeros(size + 1, dtype=np.int64)
         held[before + 1 : before + 1 + self.held.size] = self.held
@@ -57,8 +59,8 @@ class _Starts:
         return np.cumsum(held), np.cumsum(crossed)
 
 
-class Panel:
-    """Markets with their bids, over one window."""
+class CrossingPanel:
+    """Markets with their bids, over one window length."""
 
     def __init__(self, markets: Sequence[tuple[PriceSeries, Bid]], window: int) -> None:
         self.window = window
@@ -75,11 +77,11 @@ class Panel:
 
     @property
     def starts_per_window(self) -> float:
-        """How many starts one window spans: no more than one of them is independent of the others."""
+        """Number of starts within one window; their windows overlap, so together they carry one independent outcome."""
         return max(self.window / self.step, 1.0)
 
     def starts_between(self, begin: int, end: int) -> tuple[NDArray[np.intp], Ints]:
-        """All starts in [begin, end] that held their bid and whose outcome is known: market and time."""
+        """Market and time of all starts in [begin, end] that held their bid and have a known outcome."""
         low, high = self._before(begin - 1), self._before(end)
         market, offset = np.nonzero(np.diff(self._held[:, low : high + 1], axis=1))
         return market, (self._origin + low + offset) * self.step
@@ -91,9 +93,9 @@ class Panel:
         return happened
 
     def shares(self, until: int) -> tuple[Floats, float]:
-        """The share of starts crossed, of those known by a time: each market's, and everybody's.
+        """Share of crossed starts among those known by a time: per market, and pooled over all markets.
 
-        A market without starts gets everybody's share.
+        A market without starts gets the pooled share.
         """
         known = self._before(until - self.window)
         held, crossed = self._held[:, known], self._crossed[:, known]
@@ -106,15 +108,15 @@ class Panel:
         return self._origin * self.step, (self._origin + max(known - 1, 0)) * self.step
 
     def crossings(self, until: int) -> int:
-        """How many starts known by a time were crossed, in all markets."""
+        """Number of crossed starts in all markets, of those known by a time."""
         return int(self._all_crossed[self._before(until - self.window)])
 
     def windows(self, market: int, until: int) -> float:
-        """How many windows of one market's known starts fit side by side."""
+        """Number of non-overlapping windows that a market's known starts span."""
         return float(self._held[market, self._before(until - self.window)] / self.starts_per_window)
 
-    def rows(self, market: NDArray[np.intp], times: Ints) -> Rows:
-        """What was known at starts, sorted by market. Outcomes are those of the series at hand."""
+    def rows(self, market: NDArray[np.intp], times: Ints) -> PanelRows:
+        """Features of starts, sorted by market; outcomes are those of the stored series."""
         order = np.argsort(market, kind="stable")
         market, times = market[order], times[order]
         parts, crossed = [], []
@@ -124,7 +126,7 @@ class Panel:
             parts.append(self.paths[code].features(at, limits))
             crossed.append(self.paths[code].highest_after(at, self.window) > limits)
         data = np.column_stack([np.concatenate(parts), self._past(market, times)])
-        return Rows(market, times, data, np.concatenate(crossed))
+        return PanelRows(market, times, data, np.concatenate(crossed))
 
     def _starts(self, path: PricePath, bid: Bid) -> _Starts:
         first = -(-path.series.first // self.step)
@@ -139,16 +141,16 @@ class Panel:
         return self.bids[market].limits(path.series.prices[path.index_at(times)])
 
     def _before(self, time: int) -> int:
-        """How many multiples of the step lie at or before a moment."""
+        """Number of multiples of the step at or before a moment."""
         return int(np.clip(time // self.step + 1 - self._origin, 0, self._held.shape[1] - 1))
 
     def _known(self, times: Ints) -> Ints:
-        """How many of the panel's starts have an outcome that is known at each moment."""
+        """Number of the panel's starts whose outcome is known at each moment."""
         known: Ints = np.clip((times - self.window) // self.step + 1 - self._origin, 0, self._held.shape[1] - 1)
         return known
 
     def _past(self, market: NDArray[np.intp], times: Ints) -> Floats:
-        """Log-odds of recent shares: everybody's and, shrunk towards it, the market's own, span by span."""
+        """Log-odds of recent shares per span: the pooled share, and the market's own shrunk towards it."""
         until = self._known(times)
         columns = []
         for span, windows in zip(_SPANS, _SHRINKAGE_WINDOWS, strict=True):

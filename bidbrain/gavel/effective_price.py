@@ -23,7 +23,7 @@ _RARE = 1e-15
 
 
 @dataclass(frozen=True, slots=True)
-class Evictions:
+class EvictionLoss:
     """How often a machine is taken back, and what that costs in time.
 
     A life is exponential with `per_hour` evictions. It begins with `startup_hours` without progress; then every

@@ -50,7 +50,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Estimate:
+class CompletedRow:
     """A completed row. Measured entries are as measured; `typical_error` is what the same gaps cost on the references.
 
     `closest` is the reference job whose row differs least from the completed one.
@@ -62,7 +62,7 @@ class Estimate:
     closest: int
 
 
-def estimate(references: FloatArray, measured: FloatArray) -> Estimate:
+def estimate(references: FloatArray, measured: FloatArray) -> CompletedRow:
     """Completes a new job's row from the references' rows; NaN is what was not measured, in either.
 
     The rank is the one that does best on the references themselves, each taken out in turn and seen through the same
@@ -76,7 +76,7 @@ def estimate(references: FloatArray, measured: FloatArray) -> Estimate:
     values = _model(references, rank).completed(measured)
     values[gaps] = np.clip(values[gaps], references.min(axis=0)[gaps], references.max(axis=0)[gaps])
     distances = np.sqrt(((references - values) ** 2).mean(axis=1))
-    return Estimate(values, rank, float(errors[rank]), int(distances.argmin()))
+    return CompletedRow(values, rank, float(errors[rank]), int(distances.argmin()))
 
 
 def filled(rows: FloatArray, rank: int) -> FloatArray:
@@ -166,7 +166,7 @@ def shares_of(alone: FloatArray, others_alone: FloatArray, together: FloatArray)
     return np.concatenate((own.ravel(), other.ravel()))
 
 
-def pairs_of_new(references: References, alone: FloatArray, measured: FloatArray) -> tuple[FloatArray, Estimate]:
+def pairs_of_new(references: References, alone: FloatArray, measured: FloatArray) -> tuple[FloatArray, CompletedRow]:
     """A new job's throughputs in pairs with every reference (other job, type, 2), from the few that were measured.
 
     `measured` has that shape, with NaN where nothing was; `alone` is the new job on each type, and says something too:
@@ -199,7 +199,7 @@ def pair_of_two_new(
     return np.stack((own * alone[0], other * alone[1]), axis=-1)
 
 
-def alone_of_new(references: FloatArray, measured: FloatArray) -> Estimate:
+def alone_of_new(references: FloatArray, measured: FloatArray) -> CompletedRow:
     """A new job's throughputs alone on each type, from those measured; NaN is what was not, 0 what cannot run.
 
     Rows are completed as logarithms, as they are or less their mean where the new job was measured: how fast a job is

@@ -54,7 +54,7 @@ class SolverFailed(BidBrainError):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ConstraintRows:
     """Constraints of one kind, `lower <= sum of values x <= upper` a row; `label(i)` says in words what row i is."""
 
     label: Label
@@ -72,7 +72,7 @@ class Program:
     gain: FloatArray
     lower: FloatArray
     upper: FloatArray
-    rows: tuple[Rows, ...]
+    rows: tuple[ConstraintRows, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Basis:
 
 
 @dataclass(frozen=True, slots=True)
-class Optimum:
+class LpSolution:
     """An optimal point, its value, and what one more unit of each row's bound would add."""
 
     x: FloatArray
@@ -92,14 +92,14 @@ class Optimum:
     prices: FloatArray = field(repr=False)
 
 
-def at_most(label: Label, rows: IntArray, columns: IntArray, values: FloatArray, upper: FloatArray) -> Rows:
+def at_most(label: Label, rows: IntArray, columns: IntArray, values: FloatArray, upper: FloatArray) -> ConstraintRows:
     """Rows that are bounded above."""
-    return Rows(label, rows, columns, values, np.full(len(upper), -INF), upper)
+    return ConstraintRows(label, rows, columns, values, np.full(len(upper), -INF), upper)
 
 
-def at_least(label: Label, rows: IntArray, columns: IntArray, values: FloatArray, lower: FloatArray) -> Rows:
+def at_least(label: Label, rows: IntArray, columns: IntArray, values: FloatArray, lower: FloatArray) -> ConstraintRows:
     """Rows that are bounded below."""
-    return Rows(label, rows, columns, values, lower, np.full(len(lower), INF))
+    return ConstraintRows(label, rows, columns, values, lower, np.full(len(lower), INF))
 
 
 class Solver:
@@ -124,7 +124,7 @@ class Solver:
         if basis is not None:
             self._highs.setBasis(_highs_basis(basis))
 
-    def optimum(self) -> Optimum:
+    def optimum(self) -> LpSolution:
         """The optimum of the program as it now is."""
         self._highs.run()
         for option, once, always in _WAYS_OUT:
@@ -138,7 +138,7 @@ class Solver:
         if status != HighsModelStatus.kOptimal:
             raise self._reason(status)
         solution = self._highs.getSolution()
-        return Optimum(
+        return LpSolution(
             np.array(solution.col_value), self._highs.getInfo().objective_function_value, np.array(solution.row_dual)
         )
 
@@ -231,7 +231,7 @@ class GrowingSolver:
         """Another coefficient for a column of the core."""
         self._solver.set_entry(row, int(self._place[column]), value)
 
-    def optimum(self) -> Optimum:
+    def optimum(self) -> LpSolution:
         """The optimum of the whole program."""
         while True:
             found = self._solver.optimum()
@@ -241,7 +241,7 @@ class GrowingSolver:
             if not len(wanted):
                 x = np.zeros(len(self._gain))
                 x[self._inside] = found.x
-                return Optimum(x, found.value, found.prices)
+                return LpSolution(x, found.value, found.prices)
             # The best few: most of what looks worth it now no longer does when those are in.
             most = len(found.prices)
             self._enter(wanted if len(wanted) <= most else wanted[np.argpartition(-worth[wanted], most)[:most]])

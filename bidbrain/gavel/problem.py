@@ -1,4 +1,4 @@
-"""What a policy is asked and what it answers: jobs, types of workers, and the share of time each job gets on each.
+"""Input and output of a policy: jobs, worker types, and the fraction of time that each job gets on each type.
 
 Matrices follow the paper: T[m, j] is the throughput of job m on type j, X[m, j] the fraction of wall-clock time it gets
 there (section 5.3 of the dissertation). Rows of X are the jobs in order, then the pairs in order.
@@ -20,15 +20,15 @@ ENTITY_POLICIES = ("fairness", "fifo")
 
 
 class BadProblem(BidBrainError):
-    """A problem lacks something that the policy needs, or contradicts itself."""
+    """The problem is inconsistent, or lacks an input that the policy needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Types of workers, how many there are of each (or a cloud account's quota), and what one costs an hour.
+    """Worker types, the number of workers of each (or the account's quota), and the hourly price of one.
 
-    Where placement matters, workers side by side on one server and workers apart are two types, `v100` and
-    `v100_unconsolidated`, with throughputs of their own.
+    Where placement matters, workers on one server and workers on several servers are two types, `v100` and
+    `v100_unconsolidated`, each with its own throughputs.
     """
 
     types: tuple[str, ...]
@@ -38,7 +38,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """Who jobs belong to: its weight among the entities, and what holds within it (`fairness` or `fifo`)."""
+    """An owner of jobs: its weight among the entities, and the policy within it (`fairness` or `fifo`)."""
 
     name: str
     weight: float = 1.0
@@ -46,12 +46,12 @@ class Entity:
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs:
-    """Jobs as columns, one entry a job. Throughputs are steps a second while all `scale` workers are held.
+class ClusterJobs:
+    """Jobs as columns, one entry per job. Throughputs are steps per second while all `scale` workers are held.
 
-    `steps` are those that remain; `slo_seconds` counts from the job's start of waiting, as `elapsed_seconds` does, so
-    that what is left is their difference. Infinite where there is no deadline. `isolated_seconds` is how long the steps
-    that are done would have taken under a 1/n share; where it is unknown, the time elapsed stands for it.
+    `steps` are the remaining steps; `slo_seconds` and `elapsed_seconds` both count from the job's arrival, so that
+    their difference is the time left. It is infinite without a deadline. `isolated_seconds` is how long the completed
+    steps would have taken with a 1/n share; where it is unknown, the elapsed time is used.
     """
 
     ids: tuple[str, ...]
@@ -68,7 +68,8 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Two jobs that can share a worker: their rows in `Jobs`, and the throughput of each while they do (pair, type, 2).
+    """Two jobs that can share a worker: their rows in `ClusterJobs`, and each one's throughput while they share it, as
+    an array (pair, type, 2).
 
     Both have the same scale.
     """
@@ -78,21 +79,22 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """Everything a policy may know."""
+class AllocationProblem:
+    """Everything a policy may use."""
 
     cluster: Cluster
-    jobs: Jobs
+    jobs: ClusterJobs
     pairs: Pairs | None = None
     entities: tuple[Entity, ...] = ()
     budget_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
-    """X over jobs and pairs, and what it comes to. `infeasible` says in words what could not be kept, and its cure.
+class ClusterAllocation:
+    """X over jobs and pairs, and its cost. `infeasible` names the constraint that could not be kept, and a way to fix
+    it.
 
-    `hours` (rows of X by types) and `cost_usd` are of plans that reach to the end of the work.
+    Plans that extend to the end of the work also have `hours` (rows of X by types) and `cost_usd`.
     """
 
     shares: FloatArray

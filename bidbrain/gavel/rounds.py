@@ -22,7 +22,7 @@ class DoesNotFit(BidBrainError):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class RoundCandidates:
     """What may run in a round: a row of X (a job or a pair) on a type each.
 
     `first` and `second` are the jobs of the row, the second `NOBODY` where it runs alone; `scale` the workers it holds.
@@ -33,9 +33,9 @@ class Candidates:
     type: IntArray
     scale: IntArray
 
-    def only(self, those: IntArray | np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Candidates:
+    def only(self, those: IntArray | np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> RoundCandidates:
         """Some of them."""
-        return Candidates(self.first[those], self.second[those], self.type[those], self.scale[those])
+        return RoundCandidates(self.first[those], self.second[those], self.type[those], self.scale[those])
 
 
 def priorities(share: FloatArray, received: FloatArray, type_: IntArray, of_type: FloatArray) -> FloatArray:
@@ -43,7 +43,7 @@ def priorities(share: FloatArray, received: FloatArray, type_: IntArray, of_type
     return np.asarray(share / received * of_type[type_])
 
 
-def choose(candidates: Candidates, priority: FloatArray, workers: FloatArray) -> IntArray:
+def choose(candidates: RoundCandidates, priority: FloatArray, workers: FloatArray) -> IntArray:
     """The candidates that run in the next round, by falling priority; among equals the earlier.
 
     Greedy, as Algorithm 2: what no longer fits is passed over, and so is what shares a job with one that is chosen.
@@ -65,7 +65,7 @@ def choose(candidates: Candidates, priority: FloatArray, workers: FloatArray) ->
     return np.array(chosen, dtype=np.int64)
 
 
-def _in_order(candidates: Candidates, order: IntArray) -> Iterator[tuple[int, int, int, int, int]]:
+def _in_order(candidates: RoundCandidates, order: IntArray) -> Iterator[tuple[int, int, int, int, int]]:
     """Candidates with their places, portion by portion: most often the workers are gone long before the last."""
     for begin in range(0, len(order), _PORTION):
         places = order[begin : begin + _PORTION]
@@ -75,7 +75,7 @@ def _in_order(candidates: Candidates, order: IntArray) -> Iterator[tuple[int, in
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class RoundTask:
     """What runs in a round: its key (a job's id, or both of a pair), the type of workers, and how many."""
 
     key: str
@@ -95,7 +95,7 @@ class Placement:
 
 
 def place(
-    tasks: Sequence[Task], servers: Mapping[str, Sequence[Sequence[str]]], held: Mapping[str, tuple[str, ...]]
+    tasks: Sequence[RoundTask], servers: Mapping[str, Sequence[Sequence[str]]], held: Mapping[str, tuple[str, ...]]
 ) -> Placement:
     """Workers for the tasks of a round: leases first, then big tasks before small ones, on as few servers as can be.
 
@@ -113,14 +113,16 @@ def place(
     return Placement(placed, frozenset(kept))
 
 
-def _stays(task: Task, servers: Mapping[str, Sequence[Sequence[str]]], held: Mapping[str, tuple[str, ...]]) -> bool:
+def _stays(
+    task: RoundTask, servers: Mapping[str, Sequence[Sequence[str]]], held: Mapping[str, tuple[str, ...]]
+) -> bool:
     """The same task wants as many workers of the same type as it has."""
     own = held.get(task.key, ())
     there = {worker for server in servers.get(task.type, ()) for worker in server}
     return len(own) == task.scale and there.issuperset(own)
 
 
-def _taken(task: Task, free: Sequence[list[str]]) -> tuple[str, ...]:
+def _taken(task: RoundTask, free: Sequence[list[str]]) -> tuple[str, ...]:
     """Takes the task's workers: from the fullest server that has room for all, else from the emptiest ones on."""
     if task.scale > sum(map(len, free)):
         raise DoesNotFit(

@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from bidbrain.gavel.lp import FloatArray, IntArray, Rows, at_most
-from bidbrain.gavel.problem import Problem
+from bidbrain.gavel.lp import ConstraintRows, FloatArray, IntArray, at_most
+from bidbrain.gavel.problem import AllocationProblem
 
 BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
@@ -21,13 +21,13 @@ BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 class Shares:
     """The columns of a problem: `row` and `type` of each, and the workers one unit of it holds."""
 
-    problem: Problem
+    problem: AllocationProblem
     row: IntArray
     type: IntArray
     held: FloatArray
 
     @classmethod
-    def of(cls, problem: Problem) -> Shares:
+    def of(cls, problem: AllocationProblem) -> Shares:
         """The columns of all jobs, then of all pairs that perform well."""
         row, kind = np.nonzero(runnable(problem))
         if problem.pairs is not None:
@@ -75,7 +75,7 @@ class Shares:
         np.maximum.at(paired, job, throughput if price is None else throughput / price[self.type[column]])
         return np.where(found > 0, found, paired)
 
-    def limits(self) -> tuple[Rows, ...]:
+    def limits(self) -> tuple[ConstraintRows, ...]:
         """No job runs more than all the time; no type is given more workers than it has."""
         job, column, _ = self.progress
         jobs, cluster = self.problem.jobs, self.problem.cluster
@@ -96,7 +96,7 @@ class Shares:
             ),
         )
 
-    def limits_within(self, span: int) -> tuple[Rows, ...]:
+    def limits_within(self, span: int) -> tuple[ConstraintRows, ...]:
         """The limits of time spent within a span, whose length is another column."""
         return tuple(
             replace(
@@ -120,12 +120,12 @@ class Shares:
         return np.clip(self.placed(x), 0.0, 1.0) + 0.0
 
 
-def rows_of(problem: Problem) -> int:
+def rows_of(problem: AllocationProblem) -> int:
     """How many rows X has."""
     return len(problem.jobs.ids) + (0 if problem.pairs is None else len(problem.pairs.members))
 
 
-def scale_of_rows(problem: Problem) -> FloatArray:
+def scale_of_rows(problem: AllocationProblem) -> FloatArray:
     """The workers that each row of X holds while it runs."""
     scale = problem.jobs.scale.astype(np.float64)
     if problem.pairs is None:
@@ -133,13 +133,13 @@ def scale_of_rows(problem: Problem) -> FloatArray:
     return np.concatenate([scale, scale[problem.pairs.members[:, 0]]])
 
 
-def runnable(problem: Problem) -> BoolArray:
+def runnable(problem: AllocationProblem) -> BoolArray:
     """Where a job can run alone: it makes progress there, and there are enough workers."""
     jobs = problem.jobs
     return np.asarray((jobs.throughputs > 0) & (jobs.scale[:, None] <= problem.cluster.workers))
 
 
-def runnable_pairs(problem: Problem) -> BoolArray:
+def runnable_pairs(problem: AllocationProblem) -> BoolArray:
     """Where a pair can run, both making progress."""
     if problem.pairs is None:
         return np.zeros((0, len(problem.cluster.types)), dtype=bool)
@@ -147,7 +147,7 @@ def runnable_pairs(problem: Problem) -> BoolArray:
     return np.asarray((problem.pairs.throughputs > 0).all(axis=2) & enough)
 
 
-def performing(problem: Problem) -> BoolArray:
+def performing(problem: AllocationProblem) -> BoolArray:
     """Where a pair does more than its jobs would by taking turns: their normalised throughputs exceed 1 together.
 
     A pair that does not can be left out of any program without loss: turns give both as much, on the same worker.
@@ -160,7 +160,7 @@ def performing(problem: Problem) -> BoolArray:
     return np.asarray(runnable_pairs(problem) & (ratio.sum(axis=2) > 1))
 
 
-def effective_throughput(problem: Problem, shares: FloatArray) -> FloatArray:
+def effective_throughput(problem: AllocationProblem, shares: FloatArray) -> FloatArray:
     """What each job gets done a second under X, alone and in its pairs."""
     jobs = problem.jobs
     alone = shares[: len(jobs.ids)]
@@ -171,7 +171,7 @@ def effective_throughput(problem: Problem, shares: FloatArray) -> FloatArray:
     return np.asarray(found)
 
 
-def equal_throughput(problem: Problem) -> FloatArray:
+def equal_throughput(problem: AllocationProblem) -> FloatArray:
     """throughput(m, X_equal): a job's time split over all workers of the cluster alike; zero where it runs nowhere."""
     workers = problem.cluster.workers
     total = workers.sum()
@@ -179,19 +179,19 @@ def equal_throughput(problem: Problem) -> FloatArray:
     return np.asarray(usable @ (workers / total) if total > 0 else np.zeros(len(usable)))
 
 
-def best_throughput(problem: Problem, price: FloatArray | None = None) -> FloatArray:
+def best_throughput(problem: AllocationProblem, price: FloatArray | None = None) -> FloatArray:
     """throughput(m, X_fastest): on the fastest type that a job can run on alone; with prices, the most per price."""
     usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
     return np.asarray((usable if price is None else usable / price).max(axis=1, initial=0.0))
 
 
-def nowhere(problem: Problem) -> tuple[str, ...]:
+def nowhere(problem: AllocationProblem) -> tuple[str, ...]:
     """Jobs that no type of workers can run, and what each would take."""
     stuck = np.flatnonzero(~runnable(problem).any(axis=1))
     return tuple(_why_nowhere(problem, int(m)) for m in stuck)
 
 
-def _why_nowhere(problem: Problem, m: int) -> str:
+def _why_nowhere(problem: AllocationProblem, m: int) -> str:
     jobs, cluster = problem.jobs, problem.cluster
     fitting = np.flatnonzero(jobs.throughputs[m] > 0)
     if not len(fitting):

@@ -23,7 +23,7 @@ class BadWorkload(BidBrainError):
     """Jobs that cannot be simulated as they are."""
 
 
-class Kind(NamedTuple):
+class JobKind(NamedTuple):
     """Jobs that cannot be told apart: what they train, and on how many workers at once."""
 
     name: str
@@ -38,7 +38,7 @@ class Throughputs:
     """
 
     types: tuple[str, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[JobKind, ...]
     alone: FloatArray
     together: FloatArray
 
@@ -58,7 +58,7 @@ class Throughputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class ClusterWorkload:
     """Jobs as columns, by arrival. The deadline is `slo_factor` times what the job takes alone where it is fastest.
 
     Infinite where there is none. `names` are as in the trace, or numbers.
@@ -87,7 +87,7 @@ class Workload:
         best = self.rates.max(axis=1, initial=0.0)
         return np.asarray(np.divide(self.steps, best, out=np.full(len(best), np.inf), where=best > 0))
 
-    def with_slos(self, factors: Sequence[float], rng: np.random.Generator) -> Workload:
+    def with_slos(self, factors: Sequence[float], rng: np.random.Generator) -> ClusterWorkload:
         """The same jobs, each with a deadline drawn from these multiples of its duration."""
         return replace(self, slo_factor=rng.choice(np.asarray(factors, dtype=np.float64), len(self.names)))
 
@@ -100,7 +100,7 @@ class Arrivals:
     multiple: bool = False
 
 
-def generate(throughputs: Throughputs, arrivals: Arrivals, count: int, seed: int) -> Workload:
+def generate(throughputs: Throughputs, arrivals: Arrivals, count: int, seed: int) -> ClusterWorkload:
     """Jobs as published (section 5.7.1): uniform kinds, Poisson arrivals, steps from a duration on the reference type.
 
     A longer workload of the same seed begins with the shorter one.
@@ -113,7 +113,7 @@ def generate(throughputs: Throughputs, arrivals: Arrivals, count: int, seed: int
     steps = np.maximum(np.floor(rate * _durations(lengths.random((count, 2)))), 1.0)
     names = tuple(str(number) for number in range(count))
     arrival = np.cumsum(gaps) - (gaps[0] if count else 0.0)
-    return Workload(throughputs, names, kind, steps, arrival, np.ones(count), np.full(count, np.inf))
+    return ClusterWorkload(throughputs, names, kind, steps, arrival, np.ones(count), np.full(count, np.inf))
 
 
 def _kinds(throughputs: Throughputs, scale: IntArray, uniform: FloatArray) -> IntArray:

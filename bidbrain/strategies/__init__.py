@@ -1,1 +1,1 @@
-"""Acquisition strategies, one file each, behind one protocol."""
+"""Acquisition strategies: one file each, all behind the `Strategy` protocol."""

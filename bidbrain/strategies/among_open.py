@@ -1,4 +1,4 @@
-"""`AmongOpen`: a strategy that is made for certain offers, asked about those of them that can be had at the moment."""
+"""`AmongOpen`: restricts a strategy to the offers that have capacity at the moment."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _LOOK_AGAIN = 2 * MINUTE
 
 @dataclass(frozen=True, slots=True)
 class AmongOpen:
-    """Where capacity is limited, offers that a request would not get are left out of a strategy's choice.
+    """A strategy that is rebuilt for the open offers whenever capacity is limited.
 
-    `make` gives the strategy for some of the offers. What is held is judged whether or not more of it could be had.
+    `make` builds the strategy for a subset of the offers. Machines already held are kept or returned whether or not
+    their market still has capacity.
     """
 
     make: Callable[[tuple[Offer, ...]], Strategy]
@@ -27,11 +28,11 @@ class AmongOpen:
 
     @property
     def name(self) -> str:
-        """That of the strategy."""
+        """Name of the wrapped strategy."""
         return self._among_all.name
 
     def decide(self, situation: Situation) -> Decision:
-        """As the strategy does, made for what is open; looks again soon, because more may be open then."""
+        """Asks the wrapped strategy among the open offers; decides again soon, since more may be open by then."""
         if situation.offers == self.offers:
             return self._among_all.decide(situation)
         decision = self.make(situation.offers).decide(situation)

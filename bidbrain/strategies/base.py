@@ -1,7 +1,7 @@
-"""What every acquisition strategy is asked and answers.
+"""The interface of an acquisition strategy: situation in, decision out.
 
-A strategy is a pure function of the situation: what it may know is in it, what it wants is in the decision, and the
-numbers that led there are in the decision's reason.
+A strategy is a pure function: everything it may know is in the situation, and the decision's reason contains the
+figures behind it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pricing_data.market import Market
+from pricing_data.units import NANOS_PER_DOLLAR
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A kind of machine that can be rented in a market: work per hour (nu, vCPUs by default), on-demand price."""
+    """A machine type that can be rented in a market: work per hour (nu, vCPUs by default) and on-demand price."""
 
     market: Market
     nu: float
@@ -24,16 +25,22 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Rent:
-    """Machines of one offer, bought together. Without a bid they are on-demand, and nobody takes them back."""
+    """Machines of one offer, bought together. Without a bid they are on-demand machines, which are never evicted."""
 
     offer: Offer
     machines: int
     bid: int | None
 
 
+def described(rent: Rent) -> str:
+    """A purchase as a decision's reason names it: `8 x c4.xlarge, bid $0.0299/h`."""
+    price = "on demand" if rent.bid is None else f"bid ${rent.bid / NANOS_PER_DOLLAR:.3g}/h"
+    return f"{rent.machines} x {rent.offer.market.instance_type}, {price}"
+
+
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Give an allocation back: now, or at a later moment (the end of its paid hour, until when it goes on working)."""
+    """Return an allocation now, or at a later moment (the end of its paid hour; it works until then)."""
 
     allocation: int
     at: int | None = None
@@ -41,7 +48,7 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """An allocation that is held: bought at `start`, doing work from `ready` on, to be given back at `leaves_at`."""
+    """An allocation in use: bought at `start`, working from `ready`, to be returned at `leaves_at`."""
 
     allocation: int
     rent: Rent
@@ -57,9 +64,9 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is known when a strategy is asked. `price` answers for this moment and no other.
+    """What a strategy knows when it decides. `price` answers for this moment only.
 
-    `most_nu` is how much work per hour may be rented in all; `baseline` is what the job would rent on-demand.
+    `most_nu` is the most work per hour that may be rented in total; `baseline` is what the job would rent on demand.
     """
 
     now: int
@@ -73,7 +80,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now, and when to be asked again at the latest. After an eviction a strategy is asked anyway."""
+    """What to do now, and the latest time of the next decision. A strategy is always asked again after an eviction."""
 
     actions: tuple[Rent | Return, ...] = ()
     wake_at: int | None = None
@@ -81,13 +88,13 @@ class Decision:
 
 
 class Strategy(Protocol):
-    """One way of renting."""
+    """A way of renting machines for a job."""
 
     @property
     def name(self) -> str:
-        """What it is called in scenarios and results."""
+        """Its name in scenarios and results."""
         ...
 
     def decide(self, situation: Situation, /) -> Decision:
-        """What to rent and what to give back."""
+        """Which machines to rent and which to return."""
         ...

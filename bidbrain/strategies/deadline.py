@@ -1,8 +1,8 @@
-"""`deadline`, the project's own: finishes in time for the least expected cost, online.
+"""`deadline`: finishes in time at the least expected cost, deciding online.
 
-It learns how long spells of capacity last from what the market showed so far (`deadline_spells`), plans against that
-(`deadline_plan`), and reads off the plan whether the slack it has is worth more than an on-demand machine costs. It
-sees the past only. What it needs to know of billing is the price ratio and the delay; of the market, rates of ending.
+It learns from the market's history how long spells of capacity last (`deadline_spells`), plans against that
+(`deadline_plan`), and reads off the plan whether its slack is worth more than an on-demand machine costs. It never sees
+the future. Of billing it needs the price ratio and the delay; of the market, the rates at which spells end.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bidbrain.strategies.deadline_job import CHOICES, ON_DEMAND, SPOT, WAIT, Standing, Terms, net_when_idle
+from bidbrain.strategies.deadline_job import CHOICES, ON_DEMAND, SPOT, WAIT, DeadlineState, DeadlineTerms, net_when_idle
 from bidbrain.strategies.deadline_plan import Grid, spell_chain, thresholds
-from bidbrain.strategies.deadline_spells import CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Floats, Outlook, Prior
+from bidbrain.strategies.deadline_spells import CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Floats, Prior, SpellOutlook
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, MINUTE
 
-# Ten minutes are about as often as observers look and markets change; shorter jobs are cut finer, longer ones coarser.
+# The public traces sample and change about every ten minutes; shorter jobs use finer steps, longer ones coarser steps.
 _STEP: Final = 10 * MINUTE
 _FEWEST_STEPS, _MOST_STEPS = 48, 288
-# In steps of the spot price. A plan takes estimated rates for the true ones and is too hopeful about waiting and spot;
-# decision 4 has the figures for other margins, set by set.
+# In steps of the spot price. A plan treats estimated rates as true, which makes waiting and spot look better than they
+# are; decision 4 has the figures for other margins, per trace set.
 HOPE_MARGIN: Final = 0.125
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """Why a choice was made: the slack there is against the slack from which on the cheaper way is the better one.
+class DeadlineReason:
+    """Why a choice was made: the current slack, and the slack above which the cheaper option wins.
 
-    `endings_per_hour` is how fast the present spell, up or down, is expected to end. `worth_hours` is None where the
-    safety net or a running spot machine left nothing to weigh.
+    `endings_per_hour` is the rate at which the current spell, up or down, is expected to end. `worth_hours` is None
+    where the safety net or a running spot machine decided.
     """
 
     slack_hours: float
@@ -51,26 +51,26 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineDecision:
-    """What to do for the next tick, and why."""
+    """The choice for the next tick, and the reason."""
 
     choice: str
-    reason: Reason
+    reason: DeadlineReason
 
 
 class DeadlineStrategy:
-    """Plans for one kind of job; each plan is made when a market first asks for it, and kept."""
+    """Plans for one kind of job; a plan is computed when a market first needs it, then cached."""
 
-    def __init__(self, terms: Terms, prior: Prior = PUBLIC_PRIOR, margin: float = HOPE_MARGIN) -> None:
+    def __init__(self, terms: DeadlineTerms, prior: Prior = PUBLIC_PRIOR, margin: float = HOPE_MARGIN) -> None:
         self.terms, self.prior = terms, prior
         self.step = max(-(-terms.work // _MOST_STEPS), min(_STEP, -(-terms.work // _FEWEST_STEPS)))
         steps = -(-terms.work // self.step)
-        # Slack beyond half of the work is never scarce: who has more may wait until it is down to that.
+        # Slack beyond half of the work is never scarce: a job with more may wait until it is down to that.
         self._grid = Grid(steps, steps // 2, terms.delay / self.step, terms.price_ratio, margin)
         self._numbers: dict[tuple[int, ...], int] = {}
         self._plans: NDArray[np.int16] = np.empty((0, 2, 2 * CLASSES, steps + 1), dtype=np.int16)
 
-    def plans_for(self, seen: Outlook) -> Ints:
-        """The number of the plan that fits each outlook; makes those that nobody asked for before."""
+    def plans_for(self, seen: SpellOutlook) -> Ints:
+        """The number of the plan that fits each outlook; computes missing plans."""
         wanted, which = np.unique(seen.steps, axis=0, return_inverse=True)
         made = []
         for steps in map(tuple, wanted.tolist()):
@@ -81,14 +81,14 @@ class DeadlineStrategy:
             self._plans = np.concatenate((self._plans, np.stack(made)))
         return np.array([self._numbers[tuple(steps)] for steps in wanted.tolist()])[which.ravel()]
 
-    def choose(self, standing: Standing, state: Ints, plan: Ints) -> Ints:
-        """The choice for each job, from the state of its market and the number of the plan that fits it."""
+    def choose(self, standing: DeadlineState, state: Ints, plan: Ints) -> Ints:
+        """The choice for each job, from the state of its market and its plan number."""
         enough = standing.slack >= self._worth(standing, state, plan) * self.step
         bold = np.where(standing.spot_up, SPOT, WAIT)
         return np.where((standing.machine == SPOT) | enough, bold, ON_DEMAND)
 
-    def decide(self, standing: Standing, seen: Outlook) -> DeadlineDecision:
-        """The choice for one job, with its reason; `seen` is the outlook of its market now."""
+    def decide(self, standing: DeadlineState, seen: SpellOutlook) -> DeadlineDecision:
+        """The choice for one job, with its reason; `seen` is the current outlook of its market."""
         plan, rule = self.plans_for(seen), "weighed"
         choice = int(self.choose(standing, seen.state, plan)[0])
         if net_when_idle(standing)[0]:
@@ -99,15 +99,15 @@ class DeadlineStrategy:
         side, age_class = divmod(int(seen.state[0]), CLASSES)
         rate = float(self.prior.rates(_factors(seen.steps[0]))[side, age_class])
         slack = float(standing.slack[0]) / HOUR
-        return DeadlineDecision(CHOICES[choice], Reason(slack, worth, bool(standing.spot_up[0]), rate, rule))
+        return DeadlineDecision(CHOICES[choice], DeadlineReason(slack, worth, bool(standing.spot_up[0]), rate, rule))
 
-    def _worth(self, standing: Standing, state: Ints, plan: Ints) -> Floats:
-        """The least slack, in steps, at which the cheaper way is better; between steps of work by interpolation."""
+    def _worth(self, standing: DeadlineState, state: Ints, plan: Ints) -> Floats:
+        """The least slack, in steps, at which the cheaper option is better; interpolated between steps of work."""
         work = np.minimum(standing.work_left / self.step, self._grid.work)
         low = np.minimum(work.astype(np.int64), self._grid.work - 1)
         held = (standing.machine == ON_DEMAND).astype(np.int64)
         below, above = (self._plans[plan, held, state, low + more] for more in (0, 1))
-        # A plan changes its mind somewhere between two steps of slack; half of one is the even guess.
+        # The threshold lies somewhere between two steps of slack; half a step is the unbiased guess.
         worth: Floats = below + (work - low) * (above.astype(np.float64) - below) - 0.5
         return worth
 

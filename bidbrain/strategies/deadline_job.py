@@ -1,9 +1,9 @@
-"""A job with a deadline: what it needs, where it stands, and the net that keeps it from missing.
+"""A job with a deadline: its terms, its state, and the safety net that keeps it from missing.
 
-Time is cut into ticks. At the start of each it is known whether a spot machine can be had, and one of three things is
-chosen for the whole tick: no machine, a spot machine, an on-demand machine. Whoever enters a machine (the first, after
-a change of kind, after a loss) loses the delay before work goes on. Every field of a `Standing` holds one element per
-job, so that thousands of replayed jobs are decided at once; a live job is a batch of one.
+Time is cut into ticks. At the start of each tick it is known whether spot capacity is available, and one of three
+choices holds for the whole tick: no machine, a spot machine, an on-demand machine. Entering a machine (the first one,
+after a change of kind, after an eviction) costs the delay before work continues. Every field of a `DeadlineState` has
+one element per job, so that thousands of replayed jobs are decided at once; a live job is a batch of one.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ CHOICES: Final = ("wait", "spot", "on-demand")
 
 
 class ImpossibleJob(BidBrainError):
-    """No scheme could finish the job in the time it has, or what it is asked to do makes no sense."""
+    """No strategy can finish the job in its time, or its terms are invalid."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What a job needs and what it pays: `work` and the `delay` of an entry in microseconds on a machine.
+class DeadlineTerms:
+    """What a job needs: `work` and the `delay` of entering a machine, in microseconds on one machine.
 
-    `price_ratio` is the on-demand price over the spot price; nothing else about prices matters to a choice.
+    `price_ratio` is the on-demand price over the spot price; no other property of prices affects a choice.
     """
 
     work: int
@@ -43,21 +43,23 @@ class Terms:
 
     def __post_init__(self) -> None:
         if self.work <= 0:
-            raise ImpossibleJob(f"a job of {self.work / HOUR:g} hours has no work; it needs more than 0")
+            raise ImpossibleJob(f"a job of {self.work / HOUR:g} hours has no work; it must be above 0")
         if self.delay < 0:
-            raise ImpossibleJob(f"a delay of {self.delay / HOUR:g} hours is below 0")
+            raise ImpossibleJob(f"a delay of {self.delay / HOUR:g} hours is negative")
         if not 0 < self.price_ratio < float("inf"):
-            raise ImpossibleJob(f"an on-demand price of {self.price_ratio:g} times the spot price is not above 0")
+            raise ImpossibleJob(
+                f"an on-demand price of {self.price_ratio:g} times the spot price is not positive and finite"
+            )
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where jobs stand at the start of a tick, after losses: a machine that was taken away is no longer held.
+class DeadlineState:
+    """The state of jobs at the start of a tick, after evictions: an evicted machine is no longer held.
 
-    `at` says which tick of the observed availability this is; times are microseconds.
+    `at` is the tick of the observed availability; times are in microseconds.
     """
 
-    terms: Terms
+    terms: DeadlineTerms
     tick: Ints
     elapsed: Ints
     remaining: Ints
@@ -69,44 +71,46 @@ class Standing:
 
     @property
     def slack(self) -> Ints:
-        """Time that may yet be lost: what remains beyond the work and the rest of a delay that is being paid."""
+        """Time that can still be lost: the remaining time less the work and the rest of a delay in progress."""
         return self.remaining - self.work_left - self.delay_left
 
 
-class Scheme(Protocol):
-    """One way of choosing."""
+class BatchStrategy(Protocol):
+    """A strategy that decides for a batch of jobs at once."""
 
     @property
     def name(self) -> str:
-        """What it is called in results."""
+        """Its name in results."""
         ...
 
-    def choose(self, standing: Standing, /) -> Ints:
-        """A choice for each job; the replay overrules it where the safety net holds."""
+    def choose(self, standing: DeadlineState, /) -> Ints:
+        """A choice for each job; the replay overrides it where the safety net applies."""
         ...
 
 
 class SafetyNet(Protocol):
-    """Says which jobs have to be on an on-demand machine from now on."""
+    """Decides which jobs must be on an on-demand machine from now on."""
 
-    def __call__(self, standing: Standing, /) -> Bools:
+    def __call__(self, standing: DeadlineState, /) -> Bools:
         """One answer per job."""
         ...
 
 
-def net_when_idle(standing: Standing) -> Bools:
-    """At remaining time <= work + 2 delays, rounded up to ticks, whoever is not running on spot goes on demand.
+def net_when_idle(standing: DeadlineState) -> Bools:
+    """Once the remaining time <= work + 2 delays, rounded up to ticks, a job that is not running on spot goes on
+    demand.
 
-    Why nobody misses: a job outside the net keeps, after one more tick without progress, at least its work and two
-    delays; entering spot and losing it costs at most one of them, and the other pays for the on-demand machine. A job
-    on spot loses no slack by staying, so the net may wait for its loss. Once on demand, the slack no longer changes.
+    Why no job misses: a job outside the net still has, after one more tick without progress, at least its work and two
+    delays; entering spot and being evicted costs at most one of them, and the other pays for entering the on-demand
+    machine. A job on spot loses no slack by staying, so the net may wait for its eviction. Once on demand, the slack no
+    longer changes.
     """
     caught: Bools = within_two_delays(standing) & (standing.machine != SPOT)
     return caught
 
 
-def within_two_delays(standing: Standing) -> Bools:
-    """The literal rule, which takes a job off a spot machine that still works."""
+def within_two_delays(standing: DeadlineState) -> Bools:
+    """The published rule as written, which also takes a job off a working spot machine."""
     need = standing.work_left + 2 * standing.terms.delay
     caught: Bools = standing.remaining <= -(-need // standing.tick) * standing.tick
     return caught

@@ -1,17 +1,17 @@
-"""How much slack makes it worth waiting: value iteration over work left, slack, machine and the market's state.
+"""How much slack makes waiting worthwhile: value iteration over work left, slack, machine and market state.
 
-Planned in steps of equal length. A job of w steps of work and s steps of slack has w + s steps until its deadline; each
-step either does work (w falls by one) or loses slack (s falls by one), and entering a machine loses the delay as slack
-while the machine is paid. With s < 0 everything is done on demand. So with t = w + s steps left
+The plan has steps of equal length. A job with w steps of work and s steps of slack has w + s steps until its deadline;
+each step either does work (w falls by one) or loses slack (s falls by one), and entering a machine loses the delay as
+slack while the machine is paid for. With s < 0 everything is done on demand. With t = w + s steps left,
 
     wait        E V(t-1, s-1)                    stay on a machine   price + E V(t-1, s)
     enter one   price + E V(t-1, s - delay)
 
-are the expected costs to the end of the three ways on, E over the market's next state. V takes the cheapest, under
-the rule that without a spot machine nobody may have less slack than the safety net asks for. The decision wants the
-cheaper way to be cheaper by a margin, because what is only estimated looks better than it is. More slack never makes an
-on-demand machine more attractive, so the whole policy is one number per work left, market state and machine held: the
-least slack from which on on-demand is not taken.
+are the expected costs to the end of the three options, E over the market's next state. V is the cheapest of them, under
+the rule that a job without a spot machine never has less slack than the safety net requires. The cheaper option must
+win by a margin, because estimates make it look better than it is. More slack never makes an on-demand machine more
+attractive, so the whole policy is one number per work left, market state and machine held: the least slack from which
+on-demand is not chosen.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NEVER = np.float32(1e9)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chain:
-    """The market as a Markov chain over one step: `moves[i, j]` from state i to j; `up` where spot can be had."""
+    """The market as a Markov chain over one step: `moves[i, j]` from state i to j; `up` where spot is available."""
 
     moves: Floats
     up: NDArray[np.bool_]
@@ -43,9 +43,9 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What a plan covers, in steps: work, slack and the delay of an entry; and the price ratio.
+    """Size of a plan in steps (work, slack, delay of entering a machine), and the price ratio.
 
-    `margin` is what the cheaper way has to save over on demand before it is taken, in steps of the spot price.
+    `margin` is how much the cheaper option must save over on-demand to be chosen, in steps of the spot price.
     """
 
     work: int
@@ -56,10 +56,10 @@ class Grid:
 
 
 def spell_chain(rates: Floats, step: int) -> Chain:
-    """The chain of spells that end at `rates` per hour by class of age, over `step` microseconds.
+    """The chain of spells that end at `rates` per hour by age class, over `step` microseconds.
 
-    A spell leaves its class of age with the chance that the class is wide; steps longer than a class are made of
-    shorter ones, so that no class is jumped over.
+    A spell moves to the next age class with the probability that the class width implies; steps longer than a class are
+    composed of shorter ones, so that no class is skipped.
     """
     parts = -(-step // int(np.diff(AGES).min()))
     part = step / parts
@@ -76,16 +76,17 @@ def spell_chain(rates: Floats, step: int) -> Chain:
 
 
 def thresholds(chain: Chain, grid: Grid) -> Thresholds:
-    """Least slack, in steps, from which on waiting (market down) or spot (market up) saves the margin over on demand.
+    """Least slack, in steps, from which waiting (market down) or spot (market up) saves the margin over on-demand.
 
-    By machine held (none, on-demand), market state and steps of work left; `grid.slack + 1` where none planned is.
+    By machine held (none, on-demand), market state and steps of work left; `grid.slack + 1` where no planned slack is
+    enough.
     """
     iteration = _Iteration(chain, grid)
     found: Thresholds = np.zeros((2, chain.up.size, grid.work + 1), dtype=np.int16)
     for left in range(1, grid.work + grid.slack + 1):
         on_demand_best = iteration.step(left)
         low, high = max(0, left - grid.work), min(grid.slack, left)
-        # Slack rises as work falls along one row of steps left, hence the reversal.
+        # Slack rises as work falls along a row of constant steps left, hence the reversal.
         found[:, :, left - high : left - low + 1] += on_demand_best[:, :, low : high + 1][:, :, ::-1]
     return found
 
@@ -103,7 +104,8 @@ class _Iteration:
         self._costs = np.zeros((3, chain.up.size, slack.size), dtype=np.float32)
 
     def step(self, left: int) -> NDArray[np.bool_]:
-        """Goes back to `left` steps before the deadline; where on-demand is taken, for no machine and on-demand."""
+        """Steps back to `left` steps before the deadline; returns where on-demand is chosen, for no machine and
+        on-demand."""
         delay, ratio = self._grid.delay, np.float32(self._grid.price_ratio)
         expected = np.matmul(self._moves, self._with_margin(left - 1))
         wait = np.where(self._caught, _NEVER, self._at(expected[_IDLE], 1))
@@ -118,19 +120,19 @@ class _Iteration:
         return best
 
     def _with_margin(self, left: int) -> Costs:
-        """The costs, and before them those of the slacks below 0 that a delay can lead to: all on demand."""
+        """The costs, preceded by those of the negative slacks that a delay can lead to: all on demand."""
         margin = np.arange(-self._margin, 0)
         work, ratio = left - margin, self._grid.price_ratio
         costs = np.empty((3, self._up.size, self._margin + self._grid.slack + 1), dtype=np.float32)
         costs[:, :, self._margin :] = self._costs
         costs[_OD, :, : self._margin] = ratio * work
         costs[_IDLE, :, : self._margin] = costs[_SPOT, :, : self._margin] = ratio * (work + self._grid.delay)
-        # Who holds spot when the market goes down holds nothing.
+        # A spot machine is lost when the market goes down.
         costs[_SPOT] = np.where(self._up, costs[_SPOT], costs[_IDLE])
         return costs
 
     def _at(self, expected: Costs, lost: float) -> Costs:
-        """Costs after so much slack was lost, between steps by interpolation."""
+        """Costs after losing some slack, interpolated between steps."""
         whole = int(lost)
         begin, size = self._margin - whole, self._grid.slack + 1
         nearer = expected[:, begin : begin + size]

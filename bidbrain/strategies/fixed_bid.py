@@ -1,4 +1,4 @@
-"""`fixed-bid`: as `proteus`, but always at one distance above the price."""
+"""`fixed-bid`: like `proteus`, but always bids the same amount above the price."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from bidbrain.strategies.base import Offer
 from bidbrain.strategies.odds import Odds
-from bidbrain.strategies.proteus import Application, Proteus
+from bidbrain.strategies.proteus import JobCosts, Proteus
 from pricing_data.market import Market
 from pricing_data.units import format_usd
 
 
-def fixed_bid(offers: tuple[Offer, ...], odds: Mapping[Market, Odds], application: Application, delta: int) -> Proteus:
-    """Chooses market, count and renewals by cost per work, and never the bid."""
+def fixed_bid(offers: tuple[Offer, ...], odds: Mapping[Market, Odds], application: JobCosts, delta: int) -> Proteus:
+    """Chooses market, count and renewals by cost per work, but never the bid."""
     return Proteus(offers, odds, application, deltas=(delta,), name=f"fixed-bid:{format_usd(delta)}")

@@ -1,17 +1,18 @@
-"""`lookahead`: the whole room as one allocation, at the bid that makes a unit of work cheapest when time has a price.
+"""`lookahead`: ranks bids by the expected cost of the next hour, and rents everything as one allocation.
 
     price of work = (expected dollars for the hour + (reliable machines + price of time) x expected hours alive)
-                    / expected work until the hour ends or the machines are taken
+                    / expected work until the hour ends or the machines are evicted
 
-It differs from the published strategy in what it believes about the coming hour (`lookahead_hour`), and in this:
+It differs from the published strategy in its model of the next hour (`lookahead_hour`), and in these rules:
 
-- The room is bought as one allocation. An eviction then refunds all of it, and its standstill passes while the next
-  machines start up, so that lambda costs nothing.
-- A short life costs little, so that the cheapest bids are the lowest, and slow: the price of time decides how often to
-  gamble for a refund. It is the job's own setting; it traces the frontier between cost and run time.
-- Who survives the hour needs no start-up for the next, and stands in a market that has become calm; that is credited.
-- Room that is left is filled where the work beside it is worth its price, and an eviction there stops all the rest.
-- When everything is dear, the baseline on demand is a choice like the others.
+- Everything is bought as one allocation. An eviction then refunds all of it, and its pause passes while the next
+machines start up, so that lambda costs nothing.
+- A short life costs little, so the lowest and slowest bids are the cheapest: the price of time decides how often to
+gamble for a refund. It is a setting of the job, and traces the frontier between cost and run time.
+- A machine that survives the hour needs no start-up for the next, and its market has turned out calm; both are
+  credited.
+- Remaining room is filled where the additional work is worth its price; an eviction there pauses the whole job.
+- When every bid is too expensive, the baseline on demand competes like any other choice.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from math import floor, inf
 import numpy as np
 
 from bidbrain.eviction.crossing import Floats
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
+from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, described
 from bidbrain.strategies.lookahead_hour import DISTANCES, NextHour, place_of
-from bidbrain.strategies.proteus import Application
+from bidbrain.strategies.proteus import JobCosts
 from pricing_data.market import Market
-from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_usd
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
 
 RENEW_BEFORE = 120 * SECOND
 LOOK_AGAIN = 2 * MINUTE
 SURVIVAL_CREDIT = 2.0
-"""To have survived the hour is worth so many start-ups."""
+"""Surviving the hour is worth this many start-ups."""
 FILLING_WORTH = 0.7
-"""Work beside the main allocation counts for this share: whenever that one starts anew, what runs stops it by sigma."""
+"""Work next to the main allocation counts for this share: each restart of the main allocation pauses it for sigma."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,11 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Lookahead:
-    """The project's own strategy. `usd_per_hour` is the price of the job's time."""
+    """Ranks purchases by price of work; `usd_per_hour` is the price of the job's time."""
 
     offers: tuple[Offer, ...]
     hours: Mapping[Market, NextHour]
-    application: Application
+    application: JobCosts
     usd_per_hour: float
     name: str = "lookahead"
     _nu: Floats = field(init=False, repr=False)
@@ -72,7 +73,7 @@ class Lookahead:
         object.__setattr__(self, "_nu", np.array([offer.nu for offer in self.offers], dtype=float))
 
     def decide(self, situation: Situation) -> Decision:
-        """Renewals that are due, and a purchase when most of the room is free."""
+        """Renews allocations whose hour ends, and buys when most of the room is free."""
         now = situation.now
         prices = np.array([situation.price(offer) for offer in self.offers], dtype=float)
         staying = [holding for holding in situation.holdings if holding.leaves_at is None]
@@ -82,12 +83,13 @@ class Lookahead:
         rents, reason = self._buy(situation, prices)
         looks = [_look(holding, now) for holding in staying if holding not in dropped]
         looks += [now + HOUR - RENEW_BEFORE] * bool(rents)
-        told = f"{len(ending) - len(dropped)} of {len(ending)} allocations renewed; {reason}"
-        return Decision((*returns, *rents), min(looks, default=now + LOOK_AGAIN), told)
+        if ending:
+            reason = f"renew {len(ending) - len(dropped)} of {len(ending)} allocations; {reason}"
+        return Decision((*returns, *rents), min(looks, default=now + LOOK_AGAIN), reason)
 
     def _keeps(self, holding: Holding, staying: list[Holding], situation: Situation, prices: Floats) -> bool:
-        """Whether another hour beats giving an allocation back: the largest against the best purchase in its place,
-        what runs beside it by what its work is worth."""
+        """Whether to pay for another hour. The largest allocation competes with the best purchase in its place; smaller
+        ones must be worth their price."""
         paid, alive, survival = self._expected(holding, situation)
         dollars = paid * holding.rent.machines * _price(holding.rent, situation) / NANOS_PER_DOLLAR
         held = sum(other.nu for other in staying)
@@ -100,7 +102,7 @@ class Lookahead:
         return bool(renewed <= self._best(room, situation, prices).usd_per_work)
 
     def _expected(self, holding: Holding, situation: Situation) -> tuple[float, float, float]:
-        """Of an allocation's next hour: hours billed and alive, and the chance to survive it."""
+        """An allocation's next hour: hours billed, hours alive, and the probability of surviving it."""
         bid = holding.rent.bid
         if bid is None:
             return 1.0, 1.0, 1.0
@@ -109,21 +111,20 @@ class Lookahead:
         return float(hour.paid_old[at]), float(hour.alive[at]), float(hour.survival[at])
 
     def _buy(self, situation: Situation, prices: Floats) -> tuple[list[Rent], str]:
-        """One allocation as large as there is room, and beside it what pays."""
+        """One allocation that fills the room, and smaller ones that pay next to it."""
         room = situation.most_nu - sum(holding.nu for holding in situation.holdings)
         if room <= situation.most_nu / 2:
-            return [], "the room is taken"
+            return [], "no room for more machines"
         best = self._best(room, situation, prices)
         if best.rent is None:
-            return [], "nothing can be rented"
+            return [], "no machine can be rented"
         main = best.rent
         rents = [main, *self._filling(room, main, best.usd_per_work, prices)]
-        bid = "on demand" if main.bid is None else f"under a bid of ${format_usd(main.bid)}"
-        told = f"{main.machines} machines of {main.offer.market} {bid}: ${best.usd_per_work:.6f} per unit of work"
-        return rents, f"{told}, time at ${self.usd_per_hour:.2f} an hour; {len(rents) - 1} allocations beside it"
+        expected = f"(expected ${best.usd_per_work:.3g} per unit of work)"
+        return rents, f"rent {' and '.join(map(described, rents))} {expected}"
 
     def _best(self, room: float, situation: Situation, prices: Floats) -> Best:
-        """The market and bid with the lowest price of work, or the baseline's machines on demand."""
+        """The market and bid with the lowest price of work, or the baseline on demand."""
         machines = np.floor(room / self._nu)[:, None]
         nu, dollars = machines * self._nu[:, None], machines * prices[:, None] / NANOS_PER_DOLLAR
         costs = self._price_of_work(dollars * self._paid, self._alive, nu * self._useful, nu * self._survival)
@@ -143,7 +144,7 @@ class Lookahead:
     def _price_of_work(
         self, dollars: Floats | float, alive: Floats | float, work: Floats | float, surviving_nu: Floats | float
     ) -> Floats:
-        """Dollars per unit of work; infinite where none is done."""
+        """Dollars per unit of work; infinite where no work is expected."""
         app = self.application
         time = (app.reliable_usd_per_hour + self.usd_per_hour) * np.asarray(alive)
         credited = np.asarray(work + SURVIVAL_CREDIT * app.startup_hours * np.asarray(surviving_nu))
@@ -152,7 +153,7 @@ class Lookahead:
         return cost
 
     def _filling(self, room: float, main: Rent, usd_per_work: float, prices: Floats) -> list[Rent]:
-        """Allocations in the room beside the main one, each the most valuable, while one is worth its price."""
+        """Allocations for the room next to the main one, most valuable first, as long as they are worth their price."""
         room -= main.machines * main.offer.nu
         main_nu = main.machines * main.offer.nu
         stall = (1 - self._survival) * self.application.eviction_hours * main_nu
@@ -180,6 +181,6 @@ def _hour_end(holding: Holding, now: int) -> int:
 
 
 def _look(holding: Holding, now: int) -> int:
-    """When the next hour of an allocation is to be decided."""
+    """When the next hour of an allocation is decided."""
     due = _hour_end(holding, now) - RENEW_BEFORE
     return due if due > now else due + HOUR

@@ -1,10 +1,10 @@
-"""`NextHour`: what the coming hour holds for a machine under a bid, by how far the bid lies above the price.
+"""`NextHour`: what a machine can expect of the next hour, by how far its bid is above the price.
 
-All of it comes from one thing, the survival curve S(t) over the hour: the share of past moments at which such a bid
-would have held for so long (price crossing), times the survival of what takes machines whatever they bid. The expected
-time alive is its integral, and the expected useful time its integral after the start-up. Eq. 4.2 of Harlap puts the
-median time to eviction in the place of the first and takes the start-up off; but who is taken while starting up loses
-no work by it, and bids close to the price are often taken then.
+Everything follows from the survival curve S(t) over the hour: the share of past moments from which such a bid would
+have held for t (price crossing), times the survival of capacity evictions. The expected time alive is its integral, and
+the expected useful time its integral after the start-up. Eq. 4.2 of Harlap uses the median time to eviction instead of
+the integral and subtracts the start-up; but a machine evicted while starting up loses no work by it, and bids close to
+the price are often evicted then.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from bidbrain.strategies.odds import HIGHEST_DELTA, LOWEST_DELTA
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, MINUTE
 
-# A bid at the price itself is allowed too: a machine is taken when the price is strictly above its bid.
+# A bid at the price itself is allowed too: a machine is evicted when the price is strictly above its bid.
 DISTANCES: Ints = np.append(0, np.geomspace(LOWEST_DELTA, 10 * HIGHEST_DELTA, 40).round()).astype(np.int64)
-"""Distances of a bid above the price, rising."""
+"""Distances of a bid above the price, ascending."""
 
-# Bids close to the price are mostly taken in the first minutes.
+# Bids close to the price are mostly evicted in the first minutes.
 _AGES: Ints = np.array([0, 1, 2, 3, 4, 5, 7, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60], dtype=np.int64) * MINUTE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NextHour:
-    """For each of `DISTANCES`: the chance to survive the hour, hours alive, useful hours of a machine that starts up
-    first, and the billed hours of a machine that is new and of one that has run before."""
+    """For each of `DISTANCES`: the probability of surviving the hour, hours alive, useful hours of a machine that
+    starts up first, and billed hours of a new machine and of one that has run before."""
 
     survival: Floats
     alive: Floats
@@ -41,7 +41,7 @@ class NextHour:
 
     @classmethod
     def of(cls, history: PriceSeries, billing: BillingRule, startup_hours: float, hazard: Hazard | None) -> NextHour:
-        """What held over a history, under a billing rule and, where one is known, the risk of a hazard."""
+        """The figures of a history, under a billing rule and, where one is known, a hazard of capacity evictions."""
         curve = _curve(history) * _spared(hazard)
         return cls(
             survival=curve[:, -1],
@@ -53,20 +53,20 @@ class NextHour:
 
 
 def place_of(distance: int) -> int:
-    """The largest of `DISTANCES` that is not above this one."""
+    """Index of the largest of `DISTANCES` that is not above this one."""
     return max(int(np.searchsorted(DISTANCES, distance, side="right")) - 1, 0)
 
 
 def _curve(history: PriceSeries) -> Floats:
-    """For each distance (rows) the share of starts that hold for each age."""
+    """For each distance (rows) the share of starts that hold to each age."""
     held = [1 - CrossingHistory(history, int(age)).betas(DISTANCES) for age in _AGES[1:]]
-    # Each age counts the starts whose window the history still covers, hence rises by a hair may occur.
+    # Each age counts the starts whose window the history still covers, so tiny rises can occur.
     curve: Floats = np.minimum.accumulate(np.column_stack([np.ones(DISTANCES.size), *held]), axis=1)
     return curve
 
 
 def _spared(hazard: Hazard | None) -> Floats:
-    """The share of machines that no hazard has taken by each age."""
+    """The share of machines that capacity evictions leave alive at each age."""
     risks = [0.0 if hazard is None else hazard.cumulative(0, float(age) / HOUR)[0] for age in _AGES]
     spared: Floats = np.exp(-np.array(risks))
     return spared
@@ -82,7 +82,7 @@ def _area(curve: Floats, since_hours: float) -> Floats:
 
 
 def _paid(billing: BillingRule, curve: Floats, age: int) -> Floats:
-    """Expected billed hours of the coming hour for machines of an age."""
+    """Expected billed hours of the next hour for machines of an age."""
 
     def survival(ages: Floats) -> Floats:
         return np.column_stack([np.interp(ages - age, _AGES, row) for row in curve])

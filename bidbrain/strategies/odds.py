@@ -1,4 +1,4 @@
-"""`Odds`: what a history says about bids in one market for one paid hour, ready to be asked at every decision."""
+"""`Odds`: a market's eviction probability per paid hour by bid, precomputed for use in every decision."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
 # Bid deltas between the papers' bounds, [$0.0001, $0.4] (Harlap 4.3.2).
 LOWEST_DELTA, HIGHEST_DELTA = NANOS_PER_DOLLAR // 10_000, NANOS_PER_DOLLAR * 4 // 10
-# How finely a bid's present distance from the price is told apart; further out only the tail of rare spikes is left.
+# Resolution of the distance between bid and price; beyond the furthest only rare spikes remain.
 _DISTANCES = 160
 _FURTHEST = 10 * HIGHEST_DELTA
 
 
 @dataclass(frozen=True, slots=True)
 class Odds:
-    """For rising distances of a bid above the price: the chance to be evicted within an hour, and the median share of
-    that hour which passes before it happens."""
+    """For ascending distances of a bid above the price: the probability of an eviction within an hour, and the median
+    share of that hour that passes before it."""
 
     distances: tuple[int, ...]
     betas: tuple[float, ...]
@@ -41,7 +41,7 @@ class Odds:
         )
 
     def at(self, distance: int) -> tuple[float, float]:
-        """beta and median at the largest known distance that is not above this one; above the price it is certain."""
+        """beta and median at the largest known distance not above this one; beta is 1 for a bid below the price."""
         if distance < 0:
             return 1.0, 0.0
         at = max(bisect_right(self.distances, distance) - 1, 0)

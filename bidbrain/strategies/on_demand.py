@@ -1,18 +1,22 @@
-"""`on-demand`: what the baseline does. Nothing is taken away, and everything is paid in full."""
+"""`on-demand`: the baseline itself, never evicted and always paid in full."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bidbrain.strategies.base import Decision, Situation
+from bidbrain.strategies.base import Decision, Situation, described
 
 
 @dataclass(frozen=True, slots=True)
-class OnDemand:
+class AlwaysOnDemand:
     """Rents the baseline once and keeps it."""
 
     name: str = "on-demand"
 
     def decide(self, situation: Situation) -> Decision:
-        """Rents at the start."""
-        return Decision() if situation.holdings else Decision((situation.baseline,), reason="on demand, by choice")
+        """Rents the baseline at the start, then nothing."""
+        return (
+            Decision()
+            if situation.holdings
+            else Decision((situation.baseline,), reason=f"rent {described(situation.baseline)}")
+        )

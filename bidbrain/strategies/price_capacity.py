@@ -1,14 +1,14 @@
-"""`price-capacity`: machines that are cheap and seldom taken away, spread over pools, where bids decide little.
+"""`price-capacity`: cheap machines that are rarely evicted, spread over pools; for markets where bids decide little.
 
-A pool is a market with room for more of our machines. Its price of work is what a machine is expected to cost over what
-it is expected to do, until it is taken or the job is over: Eq. 4.4 for one allocation, with the provider's own rule in
+A pool is a market with room for more of the job's machines. Its price of work is a machine's expected cost over its
+expected work, until it is evicted or the job ends: Eq. 4.4 for one allocation, with the provider's billing rule in
 place of the hourly refund of Eq. 4.1, and a survival curve in place of beta:
 
     price x (E[billed hours] + time value x E[hours alive])
-      / (nu x (E[hours alive] - start-up - P[taken] x lambda x pools))
+      / (nu x (E[hours alive] - start-up - P[evicted] x lambda x pools))
 
-Where an early eviction is a gift, the lowest bill is that of machines that never last. Hence time has a price as well.
-The more pools there are, the more often the whole job stands still for one that fell, hence the factor of lambda.
+Where an early eviction is refunded, machines that never last give the lowest bill; hence time has a price as well. With
+more pools the whole job pauses more often for an eviction in one of them, hence the factor on lambda.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ import numpy as np
 from bidbrain.billing import BillingRule, SampledSurvival, expected_seconds
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
-from bidbrain.strategies.proteus import Application
+from bidbrain.strategies.proteus import JobCosts
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
 
 POOLS = 2
 MARGIN = 0.02
-"""Pools are shared among, and kept, while their price of work is no more than this share above the lowest."""
+"""Pools share the room, and are kept, while their price of work is at most this fraction above the lowest."""
 TIME_VALUE = 1.0
-"""An hour of a machine's time is worth so many times what it is charged at."""
+"""Value of an hour of a machine's time, as a multiple of its price."""
 
 LOOK_WITH_ROOM = 2 * MINUTE
 LOOK_WHEN_FULL = 10 * MINUTE
@@ -41,7 +41,7 @@ _STEPS_PER_HOUR = 4
 
 @dataclass(frozen=True, slots=True)
 class Prospects:
-    """What is expected of a machine of some age, by horizon: hours billed, hours alive, and to be taken."""
+    """What to expect of a machine of some age, by horizon: hours billed, hours alive, and the eviction probability."""
 
     billed: tuple[float, ...]
     alive: tuple[float, ...]
@@ -49,7 +49,7 @@ class Prospects:
 
     @classmethod
     def of(cls, hazard: Hazard | None, billing: BillingRule, age: int = 0) -> Prospects:
-        """Under a billing rule, from an age in hours on. Where nothing is known of evictions none are assumed."""
+        """Under a billing rule, from an age in hours on. Without a hazard no evictions are assumed."""
         longest = age + round(_HORIZONS[-1])
         hours = np.linspace(0, longest, longest * _STEPS_PER_HOUR + 1)
         risk = np.array([0.0 if hazard is None else hazard.cumulative(0, hour)[0] for hour in hours.tolist()])
@@ -68,24 +68,24 @@ class Prospects:
 
 @dataclass(frozen=True, slots=True)
 class PriceCapacity:
-    """Fills the room from the pools with the lowest prices of work, in equal shares, under bids of on-demand.
+    """Fills the room from the pools with the lowest prices of work, in equal shares, with bids at the on-demand price.
 
-    An allocation is given up when a new one elsewhere, its start-up included, would do the rest of the work for less.
-    While no pool is open, or none beats on-demand, the baseline is rented on demand. `fresh` and `old` are what is
-    expected of new machines and of those that have run for an hour, after which no rule forgives anything.
+    An allocation is returned when a new one elsewhere, start-up included, would do the rest of the work for less. While
+    no pool is open, or none beats on-demand, the baseline is rented on demand. `fresh` and `old` are the expectations
+    for new machines and for those that have run for an hour, after which no billing rule refunds anything.
     """
 
     offers: tuple[Offer, ...]
     fresh: Mapping[Market, Prospects]
     old: Mapping[Market, Prospects]
-    application: Application
+    application: JobCosts
     pools: int = POOLS
     margin: float = MARGIN
     time_value: float = TIME_VALUE
     name: str = "price-capacity"
 
     def decide(self, situation: Situation) -> Decision:
-        """Moves what is too dear, then fills the room; on-demand machines go as soon as a pool is open."""
+        """Moves machines that are too expensive, then fills the room; on-demand machines leave once a pool is open."""
         ranked = self._ranked(situation)
         if not ranked:
             return self._without_pools(situation)
@@ -110,7 +110,7 @@ class PriceCapacity:
         return sorted((one for one in priced if one[0] < dearest), key=lambda one: (one[0], one[1].market))
 
     def price_of_work(self, offer: Offer, situation: Situation, age: int | None = None) -> float:
-        """Expected nano-dollars per unit of work, of a machine of an age, or of a new one that has to start up."""
+        """Expected nano-dollars per unit of work, for a machine of some age, or for a new one that has to start up."""
         hours_left = situation.work_left / HOUR / situation.most_nu
         i = max(bisect_right(_HORIZONS, hours_left) - 1, 0)
         known = (self.old if age is not None and age >= HOUR else self.fresh)[offer.market]
@@ -120,7 +120,7 @@ class PriceCapacity:
         return situation.price(offer) * hours / (offer.nu * useful) if useful > 0 else inf
 
     def _is_left(self, holding: Holding, best: float, situation: Situation) -> bool:
-        """On-demand machines give way to any pool, spot machines to one that is cheaper though it has to start."""
+        """On-demand machines give way to any pool; spot machines to one that is cheaper even with its start-up."""
         bearable = best * (1 + self.margin)
         age = situation.now - holding.start
         return holding.rent.bid is None or self.price_of_work(holding.rent.offer, situation, age) > bearable
@@ -128,7 +128,7 @@ class PriceCapacity:
     def _fill(
         self, ranked: list[tuple[float, Offer]], kept: list[Holding], room: float, situation: Situation
     ) -> list[Rent]:
-        """Brings each of the chosen pools to its share of all that may be rented; the cheapest take what is left."""
+        """Brings each chosen pool to its share of the room; the cheapest take the rest."""
         near = [offer for cost, offer in ranked if cost <= ranked[0][0] * (1 + self.margin)][: self.pools]
         share = situation.most_nu / len(near)
         machines = dict.fromkeys(near, 0)
@@ -145,11 +145,11 @@ class PriceCapacity:
     def _without_pools(self, situation: Situation) -> Decision:
         look = situation.now + LOOK_WITH_ROOM
         if situation.holdings:
-            return Decision(wake_at=look, reason="no pool that beats on-demand is open; what is held goes on")
-        return Decision((situation.baseline,), look, "no pool that beats on-demand is open: the baseline on demand")
+            return Decision(wake_at=look, reason="no open pool beats on-demand; keep the current machines")
+        return Decision((situation.baseline,), look, "no open pool beats on-demand; rent the baseline on demand")
 
     def _reason(self, ranked: list[tuple[float, Offer]], rents: list[Rent], leaving: list[Holding]) -> str:
         told = ", ".join(
-            f"{offer.market} at ${cost / NANOS_PER_DOLLAR:.5f} per unit of work" for cost, offer in ranked[: self.pools]
+            f"{offer.market} at ${cost / NANOS_PER_DOLLAR:.4g} per unit of work" for cost, offer in ranked[: self.pools]
         )
-        return f"cheapest of {len(ranked)} open pools: {told}; {len(rents)} bought, {len(leaving)} given up"
+        return f"cheapest of {len(ranked)} open pools: {told}; buy in {len(rents)}, return {len(leaving)} allocations"

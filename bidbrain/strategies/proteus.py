@@ -1,4 +1,4 @@
-"""`proteus`: buy what lowers the footprint's expected cost per work, keep what still does (Harlap 4.3, Eq. 4.1-4.4)."""
+"""`proteus`: buys and keeps what lowers the footprint's expected cost per work (Harlap 4.3, Eq. 4.1-4.4)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import inf, isfinite, prod
 import numpy as np
 
 from bidbrain.eviction.crossing import Floats
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
+from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, described
 from bidbrain.strategies.odds import Odds, bid_deltas
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
@@ -20,9 +20,9 @@ REQUEST_NU = 128.0
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
-    """What the job itself costs: standstills lambda and sigma, start-up of machines, all in hours, and the machines
-    that are always kept and do no work, in dollars per hour."""
+class JobCosts:
+    """The job's own costs: pauses lambda and sigma and start-up in hours, and dollars per hour for the reliable
+    machines, which do no work."""
 
     eviction_hours: float
     resize_hours: float
@@ -31,9 +31,9 @@ class Application:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """One allocation's part in Eq. 4.1 to 4.3, or those of many candidates in arrays: expected dollars, chance to
-    survive the hour, expected useful hours times work per hour, and work per hour."""
+class AllocationTerms:
+    """One allocation's terms in Eq. 4.1 to 4.3, or those of many candidates in arrays: expected dollars, probability of
+    surviving the hour, expected useful hours times work per hour, and work per hour."""
 
     cost: float | Floats
     survival: float | Floats
@@ -42,24 +42,24 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
-    """What could be bought now: `terms` has a row for each offer and a column for each bid delta."""
+class BidGrid:
+    """Possible purchases: `terms` has a row for each offer and a column for each bid delta."""
 
     machines: Floats
-    terms: Terms
+    terms: AllocationTerms
 
 
 @dataclass(frozen=True, slots=True)
 class Proteus:
-    """The published strategy. Allocations count as independent, also those in one market that fall together.
+    """The published strategy. Evictions of allocations count as independent, even within one market.
 
-    `request_nu` is how much is asked for at once; the last request takes what room is left. `deltas` are the bids
-    considered above the price.
+    `request_nu` is the size of one request; the last request takes the remaining room. `deltas` are the bids
+    considered, above the price.
     """
 
     offers: tuple[Offer, ...]
     odds: Mapping[Market, Odds]
-    application: Application
+    application: JobCosts
     request_nu: float = REQUEST_NU
     deltas: tuple[int, ...] = bid_deltas(10)
     name: str = "proteus"
@@ -72,13 +72,13 @@ class Proteus:
         table = np.array(read, dtype=float).reshape(len(self.offers), len(self.deltas), 2)
         beta, median = table[..., 0], table[..., 1]
         object.__setattr__(self, "_beta", beta)
-        # A new machine starts up first; what is left of its hour after that is useful.
+        # A new machine starts up first; the rest of its hour is useful.
         useful = 1 - beta + beta * median - self.application.startup_hours
         object.__setattr__(self, "_useful_share", np.maximum(useful, 0.0))
         object.__setattr__(self, "_nu", np.array([offer.nu for offer in self.offers], dtype=float))
 
     def decide(self, situation: Situation) -> Decision:
-        """Renewals that are due first, then purchases while they lower the cost per work."""
+        """Decides renewals that are due first, then buys while that lowers the cost per work."""
         now = situation.now
         staying = [holding for holding in situation.holdings if holding.leaves_at is None]
         prices = np.array([situation.price(offer) for offer in self.offers], dtype=float)
@@ -97,20 +97,19 @@ class Proteus:
         kept = [holding for holding in staying if holding.allocation not in leaving]
         before = self._cost_per_work(_total(list(terms.values())), changes=False)
         bought, room, after = self._buy(list(terms.values()), float(before), situation, prices)
-        held = f"{before:.6f} as held" if isfinite(before) else "nothing held"
-        reason = f"expected dollars per unit of work: {held}, {after:.6f} with {len(bought)} purchases"
+        reason = _reason(bought, float(before), after)
         return Decision((*actions, *bought), self._next_look(now, kept, bought, room), reason)
 
     def _keeps(
         self,
         holding: Holding,
-        renewed: Terms,
-        others: list[Terms],
+        renewed: AllocationTerms,
+        others: list[AllocationTerms],
         situation: Situation,
         prices: Floats,
         staying: list[Holding],
     ) -> bool:
-        """Whether another hour of an allocation beats letting it go, and swapping it for the best there is."""
+        """Whether another hour of an allocation beats returning it, and replacing it with the best purchase."""
         rest = _total(others)
         keep = self._cost_per_work(_with(rest, renewed), changes=False)
         let_go = self._cost_per_work(rest, changes=True)
@@ -119,13 +118,12 @@ class Proteus:
         return bool(keep <= min(let_go, swap))
 
     def _buy(
-        self, held: list[Terms], current: float, situation: Situation, prices: Floats
+        self, held: list[AllocationTerms], current: float, situation: Situation, prices: Floats
     ) -> tuple[list[Rent], float, float]:
-        """Purchases, each the best at its turn, until none lowers the cost per work or no room is left.
+        """Purchases, the best one each time, until none lowers the cost per work or no room remains.
 
-        Also the room that remains and the cost per work that is reached.
-
-        What leaves at the end of its hour takes room until then; its place is filled when it has gone.
+        Also returns the remaining room and the resulting cost per work. An allocation that leaves at the end of its
+        hour occupies its room until then.
         """
         total = _total(held)
         room = situation.most_nu - sum(holding.nu for holding in situation.holdings)
@@ -141,18 +139,18 @@ class Proteus:
             current = float(self._cost_per_work(total, changes=True))
             room -= machines * offer.nu
 
-    def _candidates(self, room: float, prices: Floats) -> Candidates:
-        """As many machines as a request asks for, or as there is room for."""
+    def _candidates(self, room: float, prices: Floats) -> BidGrid:
+        """As many machines as one request asks for, or as fit into the room."""
         whole = np.ceil(self.request_nu / self._nu)
         machines = np.minimum(whole, np.floor(room / self._nu))
         nu = np.maximum(machines, 0) * self._nu
         dollars = machines * prices / NANOS_PER_DOLLAR
         survival = 1 - self._beta
-        terms = Terms(survival * dollars[:, None], survival, self._useful_share * nu[:, None], nu[:, None])
-        return Candidates(machines, terms)
+        terms = AllocationTerms(survival * dollars[:, None], survival, self._useful_share * nu[:, None], nu[:, None])
+        return BidGrid(machines, terms)
 
-    def _best(self, total: Terms, candidates: Candidates) -> tuple[float, tuple[int, int] | None]:
-        """The candidate with which the footprint's cost per work is least."""
+    def _best(self, total: AllocationTerms, candidates: BidGrid) -> tuple[float, tuple[int, int] | None]:
+        """The candidate that gives the footprint the lowest cost per work."""
         costs = self._cost_per_work(_with(total, candidates.terms), changes=True)
         costs = np.where((candidates.machines > 0)[:, None], costs, inf)
         if not costs.size or not np.isfinite(costs).any():
@@ -160,19 +158,19 @@ class Proteus:
         row, column = divmod(int(np.argmin(costs)), costs.shape[1])
         return float(costs[row, column]), (row, column)
 
-    def _held(self, holding: Holding, situation: Situation, hours: float) -> Terms:
-        """The terms of an allocation for the hours left of its paid hour, at its present distance from the bid."""
+    def _held(self, holding: Holding, situation: Situation, hours: float) -> AllocationTerms:
+        """The terms of an allocation for the rest of its paid hour, at its current distance from the bid."""
         rent = holding.rent
         price = situation.price(rent.offer)
         beta, median = (0.0, 1.0) if rent.bid is None else self.odds[rent.offer.market].at(rent.bid - price)
         survival = (1 - beta) ** hours
         useful = hours * (survival + (1 - survival) * median)
-        return Terms(
+        return AllocationTerms(
             survival * rent.machines * price / NANOS_PER_DOLLAR * hours, survival, useful * holding.nu, holding.nu
         )
 
-    def _cost_per_work(self, total: Terms, *, changes: bool) -> Floats | float:
-        """Eq. 4.4; without any expected work it is infinite."""
+    def _cost_per_work(self, total: AllocationTerms, *, changes: bool) -> Floats | float:
+        """Eq. 4.4; infinite without any expected work."""
         app = self.application
         lost = (1 - total.survival) * app.eviction_hours + (app.resize_hours if changes else 0.0)
         work = np.asarray(total.useful - lost * total.nu)
@@ -195,8 +193,8 @@ def _hours_left(holding: Holding, now: int) -> float:
     return (_hour_end(holding, now) - now) / HOUR
 
 
-def _total(terms: list[Terms]) -> Terms:
-    return Terms(
+def _total(terms: list[AllocationTerms]) -> AllocationTerms:
+    return AllocationTerms(
         sum(term.cost for term in terms),
         prod(term.survival for term in terms),
         sum(term.useful for term in terms),
@@ -204,14 +202,29 @@ def _total(terms: list[Terms]) -> Terms:
     )
 
 
-def _with(total: Terms, more: Terms) -> Terms:
-    return Terms(total.cost + more.cost, total.survival * more.survival, total.useful + more.useful, total.nu + more.nu)
+def _with(total: AllocationTerms, more: AllocationTerms) -> AllocationTerms:
+    return AllocationTerms(
+        total.cost + more.cost, total.survival * more.survival, total.useful + more.useful, total.nu + more.nu
+    )
 
 
-def _at(terms: Terms, at: tuple[int, int]) -> Terms:
-    return Terms(
+def _at(terms: AllocationTerms, at: tuple[int, int]) -> AllocationTerms:
+    return AllocationTerms(
         *(
             float(np.broadcast_to(part, np.shape(terms.cost))[at])
             for part in (terms.cost, terms.survival, terms.useful, terms.nu)
         )
     )
+
+
+def _reason(bought: list[Rent], before: float, after: float) -> str:
+    if not bought:
+        return (
+            f"no purchase lowers the expected cost of ${before:.3g} per unit of work"
+            if isfinite(before)
+            else ("no machine can be rented at a finite expected cost")
+        )
+    purchases = " and ".join(map(described, bought))
+    if not isfinite(before):
+        return f"rent {purchases} (expected ${after:.3g} per unit of work)"
+    return f"buying {purchases} lowers the expected cost per unit of work from ${before:.3g} to ${after:.3g}"

@@ -1,4 +1,4 @@
-"""The registered strategies: from a name and inputs to a strategy that is ready to run."""
+"""The registered strategies: turns a name and inputs into a strategy that is ready to run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from bidbrain.strategies.lookahead import Lookahead
 from bidbrain.strategies.lookahead_hour import NextHour
 from bidbrain.strategies.names import MAY_HAVE_ARGUMENT, NAMES
 from bidbrain.strategies.odds import Odds
-from bidbrain.strategies.on_demand import OnDemand
+from bidbrain.strategies.on_demand import AlwaysOnDemand
 from bidbrain.strategies.price_capacity import POOLS, PriceCapacity, Prospects
-from bidbrain.strategies.proteus import Application, Proteus
+from bidbrain.strategies.proteus import JobCosts, Proteus
 from bidbrain.strategies.recovery import AGILE, Recovery, mean_time_to_failure, with_hazard
 from bidbrain.strategies.standard import Standard
 from bidbrain.strategies.tierml import Mttf, TierMl
@@ -48,7 +48,7 @@ class StrategySetup:
 
 
 def set_up(name: str, inputs: StrategyInputs) -> StrategySetup:
-    """Builds the strategy that `name` (with its argument) stands for."""
+    """Builds the strategy with this name (and argument)."""
     kind, _, argument = name.partition(":")
     if kind not in _MAKERS or (argument and kind not in MAY_HAVE_ARGUMENT):
         raise BadStrategy(f"{name!r} is unknown (known: {', '.join(NAMES)})")
@@ -56,7 +56,7 @@ def set_up(name: str, inputs: StrategyInputs) -> StrategySetup:
 
 
 def _on_demand(name: str, _: str, __: StrategyInputs) -> StrategySetup:
-    return StrategySetup(name, OnDemand(), AGILE, reliable=False)
+    return StrategySetup(name, AlwaysOnDemand(), AGILE, reliable=False)
 
 
 def _standard_checkpoint(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
@@ -120,7 +120,7 @@ def _lookahead(name: str, argument: str, inputs: StrategyInputs) -> StrategySetu
 
 
 def usual_price_of_time(inputs: StrategyInputs) -> float:
-    """Dollars per hour of the job, where no replay of the past says what keeps a rival's pace."""
+    """Dollars per hour of the job, for when no replay of the past sets the price of time."""
     baseline = inputs.baseline
     return USUAL_SHARE * (baseline.machines * baseline.offer.on_demand / NANOS_PER_DOLLAR)
 
@@ -160,7 +160,7 @@ def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> Strateg
 
 
 def odds_of(inputs: StrategyInputs) -> dict[Market, Odds]:
-    """What history says about bids in each market, capacity evictions included."""
+    """Eviction odds per market from history, capacity evictions included."""
     return {
         offer.market: _odds(Odds.of(inputs.histories[offer.market]), inputs.hazards[offer.market])
         for offer in inputs.offers
@@ -168,7 +168,7 @@ def odds_of(inputs: StrategyInputs) -> dict[Market, Odds]:
 
 
 def _odds(crossing: Odds, hazard: Hazard | None) -> Odds:
-    """A machine survives both causes independently; capacity evictions come half an hour in, in the median."""
+    """Both causes are independent; the median capacity eviction comes half an hour in."""
     if hazard is None:
         return crossing
     evicted = -expm1(-hazard.cumulative(0, 1)[0])
@@ -180,12 +180,12 @@ def _odds(crossing: Odds, hazard: Hazard | None) -> Odds:
     return Odds(crossing.distances, betas, medians)
 
 
-def application_of(inputs: StrategyInputs) -> Application:
-    """The job's own costs, as Proteus and its kin take them: hours of overheads, dollars of reliable machines."""
+def application_of(inputs: StrategyInputs) -> JobCosts:
+    """The job's own costs: hours of overheads, dollars per hour of reliable machines."""
     reliable = inputs.reliable
     held = reliable.machines * reliable.offer.on_demand / NANOS_PER_DOLLAR if reliable else 0.0
     overheads = inputs.overheads
-    return Application(overheads.eviction / HOUR, overheads.resize / HOUR, overheads.startup / HOUR, held)
+    return JobCosts(overheads.eviction / HOUR, overheads.resize / HOUR, overheads.startup / HOUR, held)
 
 
 _MAKERS: dict[str, Callable[[str, str, StrategyInputs], StrategySetup]] = {

@@ -1,4 +1,4 @@
-"""`standard`: the cheapest market now, under a bid of the on-demand price, until it is taken away (Harlap 4.5.2)."""
+"""`standard`: the cheapest market now, with a bid at the on-demand price, until it is evicted (Harlap 4.5.2)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from math import ceil
 
 from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation
-from pricing_data.units import HOUR, format_usd
+from pricing_data.units import HOUR
 
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """What fleets did by default: one type at a time, as many machines as match the baseline's work per hour.
+    """The usual fleet: one type at a time, with enough machines to match the baseline's work per hour.
 
-    While even the cheapest costs more per unit of work than the baseline does on demand, the baseline is rented on
-    demand, and the market looked at again every hour.
+    While even the cheapest market costs more per unit of work than the baseline does on demand, the baseline is rented
+    on demand and the market checked again every hour.
     """
 
     name: str = "standard"
@@ -30,11 +30,13 @@ class Standard:
             return Decision(rents, situation.now + HOUR, "no spot price is below on-demand per unit of work")
         machines = ceil(baseline.machines * baseline.offer.nu / cheapest.nu)
         returns = tuple(Return(holding.allocation) for holding in situation.holdings)
-        reason = f"cheapest per unit of work: {cheapest.market} at ${format_usd(situation.price(cheapest))}"
+        reason = (
+            f"cheapest per unit of work: {cheapest.market} at ${situation.price(cheapest) / NANOS_PER_DOLLAR:.3g}/h"
+        )
         return Decision((*returns, Rent(cheapest, machines, cheapest.on_demand)), reason=reason)
 
 
 def cheapest_spot(situation: Situation) -> Offer | None:
-    """The offer that costs least per unit of work, of those that do not cost more than on demand."""
+    """The offer with the lowest price per unit of work, among those at or below their on-demand price."""
     fair = [offer for offer in situation.offers if situation.price(offer) <= offer.on_demand]
     return min(fair, key=lambda offer: situation.price(offer) / offer.nu, default=None)

@@ -1,4 +1,4 @@
-"""`tierml`: hold the machine type with the longest expected time to eviction, under a bid of on-demand (TierML 3.4)."""
+"""`tierml`: holds the machine type with the longest expected time to eviction, bid at on-demand (TierML 3.4)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
 
 LONGEST = 72 * HOUR
-"""Expected times are told apart up to this; markets that rarely cross on-demand are all good enough."""
+"""Expected times above this count as equal; markets that rarely cross on-demand are all good enough."""
 
-# Starts are watched for so long; from shorter spells than LONGEST no expectation above it could be found.
+# How long each start is observed; shorter than LONGEST could not yield an expectation above it.
 _WATCHED = 10 * 24 * HOUR
 _TENTHS = 10
 _SWITCH_FACTOR = 2.0
@@ -26,13 +26,14 @@ _LOOK_EVERY = 2 * MINUTE
 
 @dataclass(frozen=True, slots=True)
 class Mttf:
-    """Mean time until the price crosses on-demand, by how many tenths of on-demand it stands at, in microseconds."""
+    """Mean time until the price crosses on-demand, in microseconds, by the price's tenth of on-demand."""
 
     by_tenth: tuple[float, ...]
 
     @classmethod
     def of(cls, history: PriceSeries, on_demand: int) -> Mttf:
-        """What a history says. A tenth in which the price never stood borrows from the next higher one that it did."""
+        """The means of a history. A tenth in which the price never was takes the value of the next higher one that it
+        was in."""
         edges = np.arange(_TENTHS + 1, dtype=np.int64) * on_demand // _TENTHS
         means = CrossingHistory(history, min(_WATCHED, (history.last - history.first) // 2)).mean_times(
             on_demand, edges
@@ -51,14 +52,14 @@ class Mttf:
 
 @dataclass(frozen=True, slots=True)
 class TierMl:
-    """Switches type when another is expected to last at least twice as long; the old machines work to the end of
-    their paid hour, where an eviction would still be a gift. While every spot price is above on-demand, on-demand."""
+    """Switches type when another is expected to last at least twice as long. The old machines work to the end of their
+    paid hour, where an eviction would still be refunded. While every spot price is above on-demand, rents on demand."""
 
     mttf: Mapping[Market, Mttf]
     name: str = "tierml"
 
     def decide(self, situation: Situation) -> Decision:
-        """Looks every two minutes."""
+        """Decides every two minutes."""
         wake_at = situation.now + _LOOK_EVERY
         current = next((holding for holding in situation.holdings if holding.leaves_at is None), None)
         best = self._longest_lasting(situation)
@@ -70,11 +71,11 @@ class TierMl:
         machines = ceil(situation.baseline.machines * situation.baseline.offer.nu / best.nu)
         leave = () if current is None else (Return(current.allocation, _paid_until(current, situation.now)),)
         hours = self._expected(situation, best) / HOUR
-        reason = f"{best.market} is expected to last {hours:.1f} hours"
+        reason = f"{best.market} is expected to last {hours:.1f} hours before an eviction"
         return Decision((*leave, Rent(best, machines, best.on_demand)), wake_at, reason)
 
     def _longest_lasting(self, situation: Situation) -> Offer | None:
-        """Of those that last equally long, the cheapest."""
+        """The cheapest of those that are expected to last equally long."""
         dearest = situation.baseline.offer.on_demand / situation.baseline.offer.nu
         fair = [
             offer
@@ -96,5 +97,5 @@ class TierMl:
 
 
 def _paid_until(holding: Holding, now: int) -> int:
-    """The end of the hour that is paid already."""
+    """The end of the hour that is already paid."""
     return holding.start + -((holding.start - now) // HOUR) * HOUR

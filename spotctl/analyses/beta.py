@@ -13,8 +13,8 @@ import numpy as np
 
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.alternatives import LEARNERS
-from bidbrain.eviction.bids import Above, Bid, Fixed
-from bidbrain.eviction.calibration import Calibration, Plan, Skill, calibrate
+from bidbrain.eviction.bids import Bid, BidAbove, FixedBid
+from bidbrain.eviction.calibration import Calibration, CalibrationPlan, Skill, calibrate
 from bidbrain.eviction.estimate import Estimate, price_outlook, together
 from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_lives, hazard_of
 from bidbrain.eviction.survival import AgeProfile, exposure_of_trace
@@ -86,11 +86,11 @@ def bid_of(asked: Question, delta: str, bid: str) -> Bid:
     if delta and bid:
         raise BadRequest("beta: --bid-delta and --bid exclude each other; give one")
     if delta:
-        return Above(_delta(delta))
+        return BidAbove(_delta(delta))
     if bid and bid != ON_DEMAND:
-        return Fixed(parse_usd(bid, "bid"))
+        return FixedBid(parse_usd(bid, "bid"))
     try:
-        return Fixed(asked.library.catalog.on_demand(asked.market, asked.at).price)
+        return FixedBid(asked.library.catalog.on_demand(asked.market, asked.at).price)
     except UnknownPrice as error:
         raise BadRequest(f"{error}; or give --bid-delta or --bid in dollars") from error
 
@@ -129,7 +129,7 @@ def curve(asked: Question, hazard: Hazard | None, step: Callable[[], None]) -> l
     deltas = dict.fromkeys(round(price * share) for share in np.geomspace(*_CURVE, CURVE_BIDS))
     answers: list[Answer] = []
     for delta in deltas:
-        found = answer(asked, Above(delta), hazard)
+        found = answer(asked, BidAbove(delta), hazard)
         answers.append(_held_below(found, answers[-1]) if answers else found)
         step()
     return answers
@@ -146,12 +146,12 @@ def _held_below(one: Answer, lower_bid: Answer) -> Answer:
     return replace(one, estimate=estimate)
 
 
-def plan(window: str, history: str, horizon: str, step: str) -> Plan:
+def plan(window: str, history: str, horizon: str, step: str) -> CalibrationPlan:
     """The plan of the options; origins are a horizon apart unless told otherwise."""
     spans = [parse_duration(text) for text in (window, history, horizon, step or horizon)]
     if spans[0] >= spans[1]:
         raise BadRequest(f"calibrate: a history of {history} does not exceed the window of {window}")
-    return Plan(*spans)
+    return CalibrationPlan(*spans)
 
 
 def bid_names(deltas: str) -> list[str]:
@@ -163,7 +163,12 @@ def bid_names(deltas: str) -> list[str]:
 
 
 def calibrations(
-    library: Library, glob: str, planned: Plan, names: Sequence[str], learned: tuple[str, int], step: Callable[[], None]
+    library: Library,
+    glob: str,
+    planned: CalibrationPlan,
+    names: Sequence[str],
+    learned: tuple[str, int],
+    step: Callable[[], None],
 ) -> dict[str, Calibration]:
     """The scores of each bid; `learned` names the learner and the seed of its chance."""
     learner, seed = learned
@@ -182,9 +187,9 @@ def calibrations(
 def priced_at(library: Library, series: Sequence[PriceSeries], delta: str) -> list[tuple[PriceSeries, Bid]]:
     """Markets with one of the bids to calibrate at; those without a known on-demand price are left out of that one."""
     if delta != ON_DEMAND:
-        return [(one, Above(_delta(delta))) for one in series]
+        return [(one, BidAbove(_delta(delta))) for one in series]
     known = [(one, _on_demand(library.catalog, one.market, one.last)) for one in series]
-    found: list[tuple[PriceSeries, Bid]] = [(one, Fixed(price)) for one, price in known if price is not None]
+    found: list[tuple[PriceSeries, Bid]] = [(one, FixedBid(price)) for one, price in known if price is not None]
     if not found:
         raise BadRequest(
             "calibrate: the on-demand price is known of none of these markets (spotctl prices import"
@@ -232,7 +237,7 @@ def _beside(
     series: PriceSeries, bid: Bid, siblings: Sequence[PriceSeries], catalog: Catalog, at: int
 ) -> Iterator[tuple[PriceSeries, Bid]]:
     """A fixed bid means, in another market, the same multiple of on-demand; of the mean price where that is unknown."""
-    if isinstance(bid, Above):
+    if isinstance(bid, BidAbove):
         yield from ((one, bid) for one in siblings)
         return
     own = _on_demand(catalog, series.market, at)
@@ -241,10 +246,10 @@ def _beside(
             continue
         theirs = _on_demand(catalog, one.market, at)
         if own and theirs:
-            yield one, Fixed(max(1, round(bid.price * theirs / own)))
+            yield one, FixedBid(max(1, round(bid.price * theirs / own)))
         elif own is None:
             means = [past.window(past.first, min(past.last, at)).time_weighted_mean() for past in (series, one)]
-            yield one, Fixed(max(1, round(bid.price * means[1] / means[0])))
+            yield one, FixedBid(max(1, round(bid.price * means[1] / means[0])))
 
 
 def _on_demand(catalog: Catalog, market: Market, at: int) -> int | None:

@@ -12,8 +12,15 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from bidbrain.backtest.deadline import DeadlineSummary, History, Jobs, Outcome, lay_out, summarise
-from bidbrain.strategies.deadline_job import Terms
+from bidbrain.backtest.deadline import (
+    AvailabilityHistory,
+    DeadlineJobs,
+    DeadlineOutcome,
+    DeadlineSummary,
+    lay_out,
+    summarise,
+)
+from bidbrain.strategies.deadline_job import DeadlineTerms
 from pricing_data.lifetimes import AvailabilityTrace
 from pricing_data.sources.observations import read_availability
 from pricing_data.units import DAY, HOUR, parse_duration
@@ -24,9 +31,9 @@ from spotctl.errors import BadRequest
 class Question:
     """What is replayed: jobs of these terms and slacks on these histories."""
 
-    terms: Terms
+    terms: DeadlineTerms
     slacks: tuple[float, ...]
-    histories: tuple[History, ...]
+    histories: tuple[AvailabilityHistory, ...]
 
 
 def question(traces: str, hours: float, slack: str, on_demand_ratio: float, delay: str) -> Question:
@@ -35,13 +42,13 @@ def question(traces: str, hours: float, slack: str, on_demand_ratio: float, dela
         raise BadRequest(f"--hours {hours:g}: a job needs more than 0 hours of work, and fewer than a century")
     if not 0 < on_demand_ratio < float("inf"):
         raise BadRequest(f"--on-demand-ratio {on_demand_ratio:g}: is not above 0 (3: on demand costs three times spot)")
-    terms = Terms(round(hours * HOUR), _delay(delay), on_demand_ratio)
+    terms = DeadlineTerms(round(hours * HOUR), _delay(delay), on_demand_ratio)
     return Question(terms, _slacks(slack), read(traces))
 
 
-def read(traces: str) -> tuple[History, ...]:
+def read(traces: str) -> tuple[AvailabilityHistory, ...]:
     """The histories in the files that fit a glob, in the order of their names."""
-    return tuple(map(History.of, recorded(traces)))
+    return tuple(map(AvailabilityHistory.of, recorded(traces)))
 
 
 def recorded(traces: str) -> tuple[AvailabilityTrace, ...]:
@@ -53,7 +60,7 @@ def recorded(traces: str) -> tuple[AvailabilityTrace, ...]:
     return tuple(map(read_availability, paths))
 
 
-def jobs_of(asked: Question, starts: int) -> Jobs:
+def jobs_of(asked: Question, starts: int) -> DeadlineJobs:
     """The jobs to replay; refused where a slack has no trace that holds a job of it."""
     jobs = lay_out(asked.histories, asked.terms, asked.slacks, starts)
     for slack in asked.slacks:
@@ -67,7 +74,7 @@ def jobs_of(asked: Question, starts: int) -> Jobs:
     return jobs
 
 
-def left_out(asked: Question, jobs: Jobs) -> list[str]:
+def left_out(asked: Question, jobs: DeadlineJobs) -> list[str]:
     """A line for each slack that some traces are too short for."""
     lines = []
     for slack in asked.slacks:
@@ -79,7 +86,7 @@ def left_out(asked: Question, jobs: Jobs) -> list[str]:
     return lines
 
 
-def summaries(jobs: Jobs, outcomes: Mapping[str, Outcome]) -> list[DeadlineSummary]:
+def summaries(jobs: DeadlineJobs, outcomes: Mapping[str, DeadlineOutcome]) -> list[DeadlineSummary]:
     """All schemes, each by slack."""
     return [one for scheme, outcome in outcomes.items() for one in summarise(jobs, scheme, outcome)]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bidbrain.gavel.effective_price import LIST_TARIFFS_2020, Evictions, Movement
-from bidbrain.gavel.pricing.analysis import JobType, Plan, Priced, priced
-from bidbrain.gavel.pricing.board import Board, Offer, board_of, left_out
+from bidbrain.gavel.effective_price import LIST_TARIFFS_2020, EvictionLoss, Movement
+from bidbrain.gavel.pricing.analysis import JobType, PriceComparison, PricedJob, priced
+from bidbrain.gavel.pricing.board import AcceleratorOffer, PriceBoard, board_of, left_out
 from bidbrain.gavel.pricing.strategies import ladder
 from bidbrain.gavel.pricing.tables import Figure, claims, speedups, spot_discounts, transfers
 from pricing_data.catalog import Catalog, InstanceType
@@ -59,10 +59,10 @@ class Terms:
 class Analysis:
     """Everything that was found; `remarks` name what could not be used, and why."""
 
-    board: Board
+    board: PriceBoard
     jobs: tuple[JobType, ...]
-    plan: Plan
-    results: tuple[Priced, ...]
+    plan: PriceComparison
+    results: tuple[PricedJob, ...]
     figures: tuple[Figure, ...]
     remarks: tuple[str, ...]
 
@@ -177,7 +177,7 @@ def _home(text: str) -> str:
     return f"{cloud}/{api_region(cloud, region)}"
 
 
-def _plan(terms: Terms, home: str) -> Plan:
+def _plan(terms: Terms, home: str) -> PriceComparison:
     try:
         days = tuple(dict.fromkeys(float(part) for part in terms.days.split(",")))
     except ValueError:
@@ -186,7 +186,7 @@ def _plan(terms: Terms, home: str) -> Plan:
     if unknown := [cloud for cloud in clouds if cloud not in CLOUDS]:
         raise BadRequest(f"--dataset-on {terms.dataset_on!r}: cloud {unknown[0]!r} is none of {', '.join(CLOUDS)}")
     movement = Movement(terms.checkpoint_gb, terms.dataset_gb, frozenset(clouds), _hours(terms.move), LIST_TARIFFS_2020)
-    return Plan(ladder(home, terms.baseline), days, terms.starts, movement)
+    return PriceComparison(ladder(home, terms.baseline), days, terms.starts, movement)
 
 
 def _hours(text: str) -> float:
@@ -211,7 +211,7 @@ def _shares(terms: Terms) -> _Shares:
         try:
             if cloud not in CLOUDS:
                 raise ValueError(cloud)
-            shares[cloud] = Evictions(float(rate), startup_hours=_hours(terms.move)).useful_share
+            shares[cloud] = EvictionLoss(float(rate), startup_hours=_hours(terms.move)).useful_share
         except ValueError:
             raise BadRequest(
                 f"--evictions {part!r}: is no cloud with evictions per machine-hour (write aws=0.04,azure=0.1)"
@@ -219,7 +219,7 @@ def _shares(terms: Terms) -> _Shares:
     return _Shares(shares)
 
 
-def _too_long(jobs: Sequence[JobType], plan: Plan, results: Sequence[Priced]) -> list[str]:
+def _too_long(jobs: Sequence[JobType], plan: PriceComparison, results: Sequence[PricedJob]) -> list[str]:
     if not results:
         raise BadRequest(f"--days: jobs as long as {min(plan.days):g} days do not end within the prices; take less")
     told = {(one.job, one.days) for one in results}
@@ -232,13 +232,13 @@ def _too_long(jobs: Sequence[JobType], plan: Plan, results: Sequence[Priced]) ->
 
 
 def _figures(
-    usable: Sequence[PriceSeries], board: Board, jobs: Sequence[JobType], plan: Plan, catalog: Catalog
+    usable: Sequence[PriceSeries], board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison, catalog: Catalog
 ) -> list[Figure]:
     """Lowest prices are those of all that is known, not only of the common span."""
     lowest = {}
     for series in usable:
         machine = catalog.instance_type(series.market.cloud, series.market.instance_type)
-        offer = Offer(series.market, str(machine.accelerator), machine.accelerators)
+        offer = AcceleratorOffer(series.market, str(machine.accelerator), machine.accelerators)
         lowest[offer] = to_usd(int(series.prices.min()))
     baseline = plan.strategies[0]
     fixed = [usd for offer, usd in lowest.items() if baseline.may_use(offer)]

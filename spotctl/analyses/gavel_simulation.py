@@ -11,11 +11,11 @@ import numpy as np
 
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.problem import Cluster
-from bidbrain.gavel.simulator.budget import FromPurse
-from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, Manner
+from bidbrain.gavel.simulator.budget import WithinBudget
+from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
 from bidbrain.gavel.simulator.queue import InOrder
-from bidbrain.gavel.simulator.scenario import Scenario, Settings, Sharing
-from bidbrain.gavel.workload import Arrivals, Kind, Throughputs, Workload, generate
+from bidbrain.gavel.simulator.scenario import Sharing, Simulation, SimulationSettings
+from bidbrain.gavel.workload import Arrivals, ClusterWorkload, JobKind, Throughputs, generate
 from spotctl.errors import BadRequest
 from spotctl.files.throughputs import read_throughputs, read_trace
 
@@ -48,7 +48,7 @@ class Options:
     budget: float | None
 
 
-def scenario(options: Options) -> tuple[Scenario, list[str]]:
+def scenario(options: Options) -> tuple[Simulation, list[str]]:
     """What is simulated, and remarks on what is not."""
     workers = _amounts("--cluster", options.cluster, "v100=8,p100=16,k80=24")
     cluster = Cluster(tuple(workers), np.array(list(workers.values())), _prices(options.prices, workers))
@@ -65,58 +65,58 @@ def scenario(options: Options) -> tuple[Scenario, list[str]]:
         workload = workload.with_slos(_factors(options.slo), rng)
     if not 0 <= options.checkpoint_seconds < options.round_seconds:
         raise BadRequest(f"--checkpoint-seconds {options.checkpoint_seconds:g}: is from 0 to less than a round")
-    settings = Settings(options.round_seconds, checkpoint_seconds=options.checkpoint_seconds)
+    settings = SimulationSettings(options.round_seconds, checkpoint_seconds=options.checkpoint_seconds)
     sharing = Sharing() if options.space_sharing else None
-    return Scenario(workload, cluster, measured, settings, sharing), remarks
+    return Simulation(workload, cluster, measured, settings, sharing), remarks
 
 
-def dispatcher(options: Options, asked: Scenario) -> Dispatcher:
+def dispatcher(options: Options, asked: Simulation) -> Dispatcher:
     """How the cluster is run."""
     if options.budget is not None and options.policy != _ON_BUDGET:
         raise BadRequest(f"--budget {options.budget:g}: only --policy {_ON_BUDGET} keeps within one")
     return _WAYS.get(options.policy, _conserving)(options, asked)
 
 
-def _conserving(options: Options, asked: Scenario) -> Dispatcher:
+def _conserving(options: Options, asked: Simulation) -> Dispatcher:
     return ByShares(asked, policy_named(options.policy, agnostic=options.agnostic))
 
 
-def _thrifty(options: Options, asked: Scenario) -> Dispatcher:
+def _thrifty(options: Options, asked: Simulation) -> Dispatcher:
     """For policies that mean it when they leave a worker idle."""
-    return _prompt(options, asked, Manner(beyond_shares=False))
+    return _prompt(options, asked, DispatchRules(beyond_shares=False))
 
 
-def _planning(options: Options, asked: Scenario) -> Dispatcher:
+def _planning(options: Options, asked: Simulation) -> Dispatcher:
     """For policies that besides look ahead to deadlines: their plan is made anew each round."""
-    return _prompt(options, asked, Manner(beyond_shares=False, periodic=True))
+    return _prompt(options, asked, DispatchRules(beyond_shares=False, periodic=True))
 
 
-def _prompt(options: Options, asked: Scenario, manner: Manner) -> Dispatcher:
+def _prompt(options: Options, asked: Simulation, manner: DispatchRules) -> Dispatcher:
     return ByShares(_at_once(asked), policy_named(options.policy, agnostic=options.agnostic), manner)
 
 
-def _at_once(asked: Scenario) -> Scenario:
+def _at_once(asked: Simulation) -> Simulation:
     """On rented machines nobody waits for the next allocation."""
     return replace(asked, settings=replace(asked.settings, allocation_seconds=0.0))
 
 
-def _budgeted(options: Options, asked: Scenario) -> Dispatcher:
+def _budgeted(options: Options, asked: Simulation) -> Dispatcher:
     if options.budget is None:
         raise BadRequest(f"--budget: is missing: {_ON_BUDGET} needs the dollars that it is to stay within")
-    return FromPurse(_at_once(asked), policy_named(_ON_BUDGET, agnostic=options.agnostic), options.budget)
+    return WithinBudget(_at_once(asked), policy_named(_ON_BUDGET, agnostic=options.agnostic), options.budget)
 
 
-def _queue(options: Options, asked: Scenario) -> Dispatcher:
+def _queue(options: Options, asked: Simulation) -> Dispatcher:
     if options.space_sharing:
         raise BadRequest("--space-sharing: jobs in a queue share no workers; take --policy fifo-preemptive")
     return InOrder(asked, np.random.default_rng([options.seed, _BLIND_STREAM]) if options.agnostic else None)
 
 
-def _fifo_preemptive(options: Options, asked: Scenario) -> Dispatcher:
+def _fifo_preemptive(options: Options, asked: Simulation) -> Dispatcher:
     return ByShares(asked, policy_named("fifo", agnostic=options.agnostic))
 
 
-_WAYS: Mapping[str, Callable[[Options, Scenario], Dispatcher]] = {
+_WAYS: Mapping[str, Callable[[Options, Simulation], Dispatcher]] = {
     "fifo": _queue,
     "fifo-preemptive": _fifo_preemptive,
     "min-cost": _thrifty,
@@ -125,7 +125,7 @@ _WAYS: Mapping[str, Callable[[Options, Scenario], Dispatcher]] = {
 }
 
 
-def _workload(options: Options, throughputs: Throughputs) -> tuple[Workload, range, list[str]]:
+def _workload(options: Options, throughputs: Throughputs) -> tuple[ClusterWorkload, range, list[str]]:
     if (options.trace is None) == (not options.arrivals):
         raise BadRequest("what is simulated: give --trace FILE.csv, or --arrivals poisson:900 with --jobs 4000:5000")
     if options.scale not in ("single", "multiple"):
@@ -143,7 +143,7 @@ def _workload(options: Options, throughputs: Throughputs) -> tuple[Workload, ran
     return generate(throughputs, arrivals, count, options.seed), measured, []
 
 
-def _left_out(unknown: Mapping[Kind, int]) -> list[str]:
+def _left_out(unknown: Mapping[JobKind, int]) -> list[str]:
     if not unknown:
         return []
     kind, jobs = max(unknown.items(), key=lambda item: item[1])

@@ -11,7 +11,7 @@ import typer
 from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
-    from bidbrain.backtest.robustness import Difference, Variant
+    from bidbrain.backtest.robustness import PairedDifference, Variant
 
 
 def compare(
@@ -60,7 +60,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _differences(
     session: Session, chosen: list[Variant], schemes: tuple[str, ...], against: str, workers: int
-) -> list[Difference]:
+) -> list[PairedDifference]:
     import numpy as np
 
     from bidbrain.backtest.robustness import differences

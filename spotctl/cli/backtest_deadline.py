@@ -11,7 +11,7 @@ import typer
 from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
-    from bidbrain.backtest.deadline import Jobs, Outcome
+    from bidbrain.backtest.deadline import DeadlineJobs, DeadlineOutcome
     from spotctl.analyses.deadline import Question
 
 
@@ -56,7 +56,7 @@ def deadline(
         session.remark(f"{len(jobs):,} jobs per strategy in {seconds:.1f} s" + (f", plots in {out}" if out else ""))
 
 
-def _replay(session: Session, asked: Question, jobs: Jobs) -> dict[str, Outcome]:
+def _replay(session: Session, asked: Question, jobs: DeadlineJobs) -> dict[str, DeadlineOutcome]:
     from bidbrain.backtest.deadline import optimal, replay
     from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
     from spotctl.cli.progress import counting

@@ -10,10 +10,10 @@ from spotctl.cli.session import Session
 
 if TYPE_CHECKING:
     from bidbrain.backtest.results import JobResult
-    from bidbrain.backtest.run import Portion
+    from bidbrain.backtest.run import BacktestPortion
 
 
-def replayed(session: Session, parts: Sequence[Portion], workers: int) -> list[list[JobResult]]:
+def replayed(session: Session, parts: Sequence[BacktestPortion], workers: int) -> list[list[JobResult]]:
     """Results of each part, in order, from `workers` processes (0: one per core)."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context

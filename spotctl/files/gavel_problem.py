@@ -1,4 +1,4 @@
-"""`PROBLEM.json`: its schema, its errors, and the `Problem` it describes."""
+"""`PROBLEM.json`: its schema, its errors, and the `AllocationProblem` it describes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from bidbrain.gavel.problem import Cluster, Entity, FloatArray, Jobs, Pairs, Problem
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, FloatArray, Pairs
 from spotctl.errors import BadRequest
 
 # Without servers of their own a job on a single worker is side by side with itself.
@@ -85,7 +85,7 @@ class ProblemFile(_Part):
     budget_usd: Positive | None = None
 
 
-def load(path: Path) -> Problem:
+def load(path: Path) -> AllocationProblem:
     """Reads a problem; whatever is wrong is named with its place in the file."""
     try:
         content = json.loads(path.read_text(), object_pairs_hook=_without_repetition, parse_constant=_refused)
@@ -103,10 +103,10 @@ def load(path: Path) -> Problem:
         raise BadRequest(f"{path}: {error}") from None
 
 
-def problem(file: ProblemFile) -> Problem:
+def problem(file: ProblemFile) -> AllocationProblem:
     """The values that a policy is given."""
     types = tuple(file.workers)
-    return Problem(
+    return AllocationProblem(
         Cluster(types, np.array(list(file.workers.values()), dtype=np.float64), _prices(file, types)),
         _jobs(file, types),
         _pairs(file, types) if file.pairs else None,
@@ -160,7 +160,7 @@ def _known(where: str, given: Iterable[str], types: Sequence[str]) -> None:
             raise _Misfit(f"{where}.{name}: no such type of workers (there are {', '.join(types)})")
 
 
-def _jobs(file: ProblemFile, types: Sequence[str]) -> Jobs:
+def _jobs(file: ProblemFile, types: Sequence[str]) -> ClusterJobs:
     parts = file.jobs
     if repeated := _repeated(part.id for part in parts):
         raise _Misfit(f"jobs: id {repeated!r} is given twice: each job needs an id of its own")
@@ -169,7 +169,7 @@ def _jobs(file: ProblemFile, types: Sequence[str]) -> Jobs:
         if part.entity is not None and part.entity not in file.entities:
             raise _Misfit(f"jobs.{i}.entity: {part.entity!r} is not in entities: add it there with its weight")
     isolated = [part.elapsed_seconds if part.isolated_seconds is None else part.isolated_seconds for part in parts]
-    return Jobs(
+    return ClusterJobs(
         ids=tuple(part.id for part in parts),
         throughputs=np.array([[_throughput(part, name) for name in types] for part in parts]).reshape(-1, len(types)),
         scale=np.array([part.scale for part in parts], dtype=np.int64),

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from bidbrain.backtest.evictions import PRICE_ALONE, ByAvailability, ByHazard, Evictions, deal
+from bidbrain.backtest.evictions import PRICE_ALONE, ByAvailability, ByHazard, EvictionModel, deal
 from bidbrain.eviction.hazard import evidence_of_lives, hazard_of
 from bidbrain.eviction.survival import AgeProfile
 from bidbrain.replay import Mortality
@@ -86,7 +86,7 @@ class Machine:
     type: InstanceType
 
 
-def evictions(scenario: Path, part: EvictionsPart, machines: Sequence[Machine], seed: int) -> tuple[Evictions, str]:
+def evictions(scenario: Path, part: EvictionsPart, machines: Sequence[Machine], seed: int) -> tuple[EvictionModel, str]:
     """The regime, and a remark about it for the person who asked."""
     if part.availability is not None:
         return _by_availability(scenario, part.availability, machines)
@@ -101,7 +101,7 @@ def found_at(scenario: Path, named: Path) -> Path:
     return named if named.exists() else scenario.parent / named
 
 
-def _by_availability(scenario: Path, part: Availability, machines: Sequence[Machine]) -> tuple[Evictions, str]:
+def _by_availability(scenario: Path, part: Availability, machines: Sequence[Machine]) -> tuple[EvictionModel, str]:
     traces = _traces(scenario, part.traces)
     chosen = {machine.market: _fitting(machine, traces, part.markets) for machine in machines}
     own = {market: fits[0] for market, fits in chosen.items() if fits}

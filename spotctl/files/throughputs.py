@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from bidbrain.gavel.workload import Kind, Throughputs, Workload
+from bidbrain.gavel.workload import ClusterWorkload, JobKind, Throughputs
 from spotctl.errors import BadRequest
 
 _ALONE = "null"
@@ -29,8 +29,8 @@ _COLUMNS = ("job_type", "total_steps", "scale_factor", "arrival_time_s")
 class Trace:
     """The jobs of a trace that can be simulated, and how many of each kind cannot: no throughput of theirs is known."""
 
-    workload: Workload
-    unknown: Mapping[Kind, int]
+    workload: ClusterWorkload
+    unknown: Mapping[JobKind, int]
 
 
 def read_throughputs(path: Path) -> Throughputs:
@@ -78,7 +78,7 @@ def read_trace(path: Path, throughputs: Throughputs, seed: int) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    kind: Kind
+    kind: JobKind
     steps: float
     arrival: float
     weight: float
@@ -92,7 +92,7 @@ class _Row:
             raise BadRequest(f"{where}: scale_factor {scale:g} is no number of workers")
         slo = _number(where, row, "slo", least=-_MOST, default=-1.0)
         return cls(
-            Kind(row["job_type"] or "", int(scale)),
+            JobKind(row["job_type"] or "", int(scale)),
             _number(where, row, "total_steps", least=1),
             _number(where, row, "arrival_time_s", least=0),
             _number(where, row, "priority_weight", least=1e-9, default=1.0),
@@ -114,8 +114,8 @@ def _of_seed(path: Path, rows: list[_Row], seed: int) -> list[_Row]:
     return found
 
 
-def _workload(throughputs: Throughputs, rows: list[_Row], kind: list[int]) -> Workload:
-    return Workload(
+def _workload(throughputs: Throughputs, rows: list[_Row], kind: list[int]) -> ClusterWorkload:
+    return ClusterWorkload(
         throughputs,
         tuple(str(number) for number in range(len(rows))),
         np.array(kind, dtype=np.int64),
@@ -139,14 +139,14 @@ def _number(where: str, row: Mapping[str, str | None], name: str, least: float, 
     return found
 
 
-def _kind(path: Path, text: str) -> Kind:
+def _kind(path: Path, text: str) -> JobKind:
     try:
         name, scale = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         name = scale = None
     if not (isinstance(name, str) and isinstance(scale, int) and scale > 0):
         raise BadRequest(f"{path}: {text[:80]!r} is no kind of job (write \"('name', workers)\")")
-    return Kind(name, scale)
+    return JobKind(name, scale)
 
 
 def _entries(where: str, entries: object) -> dict[str, Any]:

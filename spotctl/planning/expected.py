@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from bidbrain.billing import BillingRule, expected_seconds
-from bidbrain.cost import Allocation, Application, CostPerWork, Dependence, Share, evaluate
+from bidbrain.cost import Application, CostPerWork, CostShare, Dependence, FootprintAllocation, evaluate
 from bidbrain.cost.footprint import cumulative_hazard
 from bidbrain.eviction.crossing import Crossing, CrossingHistory
 from bidbrain.eviction.estimate import Estimate, together
@@ -92,8 +92,8 @@ def later_hour(parts: Sequence[Part], under: Conditions) -> CostPerWork:
     return evaluate([*held, *_reliable(under)], under.application, Dependence.BY_MARKET)
 
 
-def _new(part: Part, under: Conditions) -> Allocation:
-    return Allocation(
+def _new(part: Part, under: Conditions) -> FootprintAllocation:
+    return FootprintAllocation(
         market=part.rent.offer.market,
         machines=part.rent.machines,
         price=part.price,
@@ -106,7 +106,7 @@ def _new(part: Part, under: Conditions) -> Allocation:
     )
 
 
-def _replaced(part: Part, under: Conditions) -> Allocation:
+def _replaced(part: Part, under: Conditions) -> FootprintAllocation:
     """Whoever takes the place of an evicted machine is paid like a new one for the rest of the hour, and starts up.
 
     Of lives that end at random with rate r, each begun by a start-up s, the share exp(-r s) is work (`effective_price`
@@ -140,12 +140,12 @@ def _paid(part: Part, under: Conditions, age: int) -> float:
     return float(expected_seconds(under.billing, age, HOUR, lambda ages: np.exp(-per_hour * ages / HOUR)))
 
 
-def _reliable(under: Conditions) -> list[Allocation]:
+def _reliable(under: Conditions) -> list[FootprintAllocation]:
     rent = under.reliable
-    return [] if rent is None else [Allocation(rent.offer.market, rent.machines, rent.offer.on_demand, nu=0.0)]
+    return [] if rent is None else [FootprintAllocation(rent.offer.market, rent.machines, rent.offer.on_demand, nu=0.0)]
 
 
-def usd_per_work(share: Share) -> float:
+def usd_per_work(share: CostShare) -> float:
     """What an allocation costs for what it does; infinite where it does nothing."""
     return share.cost_usd / share.work if share.work > 0 else inf
 

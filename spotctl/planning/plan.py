@@ -8,7 +8,7 @@ from math import floor, inf
 
 import numpy as np
 
-from bidbrain.gavel.effective_price import Evictions, effective_usd_per_hour
+from bidbrain.gavel.effective_price import EvictionLoss, effective_usd_per_hour
 from bidbrain.gavel.lp import FloatArray
 from bidbrain.strategies.recovery import mean_time_to_failure
 from pricing_data.series import Ints
@@ -167,7 +167,7 @@ def _effective_spot(known: Known, row: int, listed: int) -> float:
     per_hour = HOUR / max(mean_time_to_failure(history, listed), 1.0)
     hazard = known.hazard_of(history.market)
     per_hour += 0.0 if hazard is None else hazard.rate[0]
-    share = Evictions(per_hour, startup_hours=known.overheads.startup / HOUR).useful_share
+    share = EvictionLoss(per_hour, startup_hours=known.overheads.startup / HOUR).useful_share
     usd = int(board.price[row]) / NANOS_PER_DOLLAR
     return effective_usd_per_hour(usd, share) if share > 0 else inf
 

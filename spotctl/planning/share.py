@@ -14,7 +14,7 @@ import numpy as np
 
 from bidbrain.gavel.lp import CannotHold, FloatArray, IntArray
 from bidbrain.gavel.policies import policy_named
-from bidbrain.gavel.problem import Allocation, Cluster, Jobs, Problem
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import Objective
 from spotctl.planning.errors import NotInTime, OverBudget
@@ -169,14 +169,14 @@ def _effective_objective(job: Asked) -> Objective:
 
 def _problem(
     asked: Sequence[Asked], kinds: Sequence[Kind], workers: FloatArray, usd_per_hour: FloatArray, policy: str
-) -> Problem:
+) -> AllocationProblem:
     scale = np.array([_scale(job, workers) for job in asked], dtype=np.int64)
     nu = np.stack([job.nu for job in asked])
     budget = None
     if policy == Objective.MAKESPAN_WITHIN_BUDGET:
         budget = sum(job.budget_usd or 0.0 for job in asked)
     count = len(asked)
-    jobs = Jobs(
+    jobs = ClusterJobs(
         ids=tuple(job.name for job in asked),
         throughputs=nu * scale[:, None] / 3600,
         scale=scale,
@@ -187,7 +187,7 @@ def _problem(
         arrival=np.zeros(count),
         entity=(None,) * count,
     )
-    return Problem(Cluster(tuple(map(str, kinds)), workers, usd_per_hour), jobs, budget_usd=budget)
+    return AllocationProblem(Cluster(tuple(map(str, kinds)), workers, usd_per_hour), jobs, budget_usd=budget)
 
 
 def _scale(job: Asked, workers: FloatArray) -> int:
@@ -195,7 +195,7 @@ def _scale(job: Asked, workers: FloatArray) -> int:
     return min(job.most, int(workers[job.nu > 0].max(initial=0)))
 
 
-def _time(found: Allocation, m: int) -> FloatArray:
+def _time(found: ClusterAllocation, m: int) -> FloatArray:
     time: FloatArray = found.shares[m] if found.hours is None else found.hours[m]
     return time
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.table import Table
 
-from bidbrain.backtest.robustness import Difference, Interval
+from bidbrain.backtest.robustness import PairedDifference, Interval
 
 
-def table(differences: Sequence[Difference]) -> Table:
+def table(differences: Sequence[PairedDifference]) -> Table:
     """One row per variant, strategy and job length."""
     rows = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("variant", "strategy", "hours", "jobs", "cost, points", "95%", "run time", "95%"):
@@ -25,7 +25,7 @@ def table(differences: Sequence[Difference]) -> Table:
     return rows
 
 
-def answer(differences: Sequence[Difference], wall_seconds: float) -> dict[str, Any]:
+def answer(differences: Sequence[PairedDifference], wall_seconds: float) -> dict[str, Any]:
     """The JSON of `--json`; unknown values are null."""
     rows = [
         {

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from bidbrain.backtest.engine import Run, Tenure
-from bidbrain.backtest.results import BOUND, JobResult, Summary
+from bidbrain.backtest.results import BOUND, JobResult, BacktestSummary
 from bidbrain.backtest.run import run_of
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.billing import End
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _SPOT, _ON_DEMAND, _FREE, _EVICTED = "#1f6feb", "#57606a", "#2da44e", "#1f2328"
 
 
-def write(folder: Path, scenario: Scenario, results: Sequence[JobResult], summaries: Sequence[Summary]) -> None:
+def write(folder: Path, scenario: Scenario, results: Sequence[JobResult], summaries: Sequence[BacktestSummary]) -> None:
     """Writes `jobs.csv` with a row per job, and plots of costs, run times, machine-hours and one footprint."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def write(folder: Path, scenario: Scenario, results: Sequence[JobResult], summar
         raise BadRequest(f"--out {folder}: {error.strerror or error}") from error
 
 
-def _bars(path: Path, hours: float, summaries: Sequence[Summary]) -> None:
+def _bars(path: Path, hours: float, summaries: Sequence[BacktestSummary]) -> None:
     figure = Figure(figsize=(10, 0.8 + 0.45 * len(summaries)), layout="constrained")
     cost, time = figure.subplots(1, 2, sharey=True)
     names = [one.scheme for one in summaries]
@@ -59,7 +59,7 @@ def _bars(path: Path, hours: float, summaries: Sequence[Summary]) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _breakdown(path: Path, hours: float, summaries: Sequence[Summary]) -> None:
+def _breakdown(path: Path, hours: float, summaries: Sequence[BacktestSummary]) -> None:
     rented = [one for one in summaries if one.on_demand_hours + one.spot_hours + one.free_hours > 0]
     figure = Figure(figsize=(10, 1.0 + 0.45 * len(rented)), layout="constrained")
     axes = figure.subplots()

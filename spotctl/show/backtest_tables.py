@@ -11,12 +11,12 @@ from typing import Any
 
 from rich.table import Table
 
-from bidbrain.backtest.results import JobResult, Summary, cheapest
+from bidbrain.backtest.results import JobResult, BacktestSummary, cheapest
 from bidbrain.strategies.default import default_for
 from pricing_data.units import format_time
 
 
-def table(summaries: Sequence[Summary]) -> Table:
+def table(summaries: Sequence[BacktestSummary]) -> Table:
     """One row per strategy and job length."""
     rows = Table(box=None, header_style="bold", pad_edge=False)
     for i, name in enumerate(
@@ -38,14 +38,14 @@ def table(summaries: Sequence[Summary]) -> Table:
     return rows
 
 
-def choice(summaries: Sequence[Summary], billing: str) -> str:
+def choice(summaries: Sequence[BacktestSummary], billing: str) -> str:
     """The cheapest strategy in these results, and the default under this billing rule."""
     best, default = cheapest(summaries), default_for(billing)
     first = f"cheapest strategy as fast as the baseline: {best}" if best else "no strategy is as fast as the baseline"
     return f"{first}; default for {billing} billing: {default.name} ({default.reason})"
 
 
-def answer(summaries: Sequence[Summary], billing: str, wall_seconds: float) -> dict[str, Any]:
+def answer(summaries: Sequence[BacktestSummary], billing: str, wall_seconds: float) -> dict[str, Any]:
     """The JSON of `--json`; figures are null where no job finished."""
     rows = [
         {

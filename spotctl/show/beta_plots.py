@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from bidbrain.eviction.bids import Above
+from bidbrain.eviction.bids import BidAbove
 from bidbrain.eviction.calibration import Calibration
 from pricing_data.units import NANOS_PER_DOLLAR, age, format_time
 from spotctl.analyses.beta import Answer
@@ -31,7 +31,7 @@ def draw_curve(curve: Sequence[Answer], path: Path) -> None:
     """Probability with its interval and the historical share, above the median time to eviction."""
     figure = Figure(figsize=(8, 6.5), layout="constrained")
     chances, times = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    deltas = [one.bid.delta / NANOS_PER_DOLLAR for one in curve if isinstance(one.bid, Above)]
+    deltas = [one.bid.delta / NANOS_PER_DOLLAR for one in curve if isinstance(one.bid, BidAbove)]
     estimates = [one.estimate for one in curve]
     lows, highs = [one.low for one in estimates], [one.high for one in estimates]
     chances.fill_between(deltas, lows, highs, color=_ESTIMATE, alpha=0.18, linewidth=0, label="95% interval")

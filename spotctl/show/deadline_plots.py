@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from bidbrain.backtest.deadline import DeadlineSummary, Jobs, Outcome, cost_ratios, replay
+from bidbrain.backtest.deadline import DeadlineSummary, DeadlineJobs, DeadlineOutcome, cost_ratios, replay
 from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, Bools, Scheme
+from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, Bools, BatchStrategy
 from pricing_data.units import HOUR
 from spotctl.analyses.deadline import Question
 from spotctl.errors import BadRequest
@@ -27,8 +27,8 @@ _COLORS = {"greedy": "#8c959f", "uniform-progress": "#57606a", "deadline": _SPOT
 def write(
     folder: Path,
     question: Question,
-    jobs: Jobs,
-    outcomes: Mapping[str, Outcome],
+    jobs: DeadlineJobs,
+    outcomes: Mapping[str, DeadlineOutcome],
     summaries: Sequence[DeadlineSummary],
 ) -> None:
     """Writes `cost_by_slack.png` and `one_replay.png`; creates the folder if needed."""
@@ -58,21 +58,21 @@ def _costs(summaries: Sequence[DeadlineSummary]) -> Figure:
     return figure
 
 
-def _example(jobs: Jobs, outcomes: Mapping[str, Outcome]) -> int:
+def _example(jobs: DeadlineJobs, outcomes: Mapping[str, DeadlineOutcome]) -> int:
     """The job with the median saving over uniform-progress, among those with the least slack."""
     least = np.flatnonzero(jobs.slack == jobs.slack.min())
     saved = (cost_ratios(jobs, outcomes["uniform-progress"]) - cost_ratios(jobs, outcomes["deadline"]))[least]
     return int(least[np.argsort(saved, kind="stable")[saved.size // 2]])
 
 
-def _timeline(question: Question, jobs: Jobs, job: int) -> Figure:
+def _timeline(question: Question, jobs: DeadlineJobs, job: int) -> Figure:
     one = jobs.only(job)
     figure = Figure(figsize=(10, 3.2), layout="constrained")
     axes = figure.subplots()
     hours = float(one.tick[0]) / HOUR
     _band(axes, 0, one.window(0), hours, _UP)
     names = ["spot available"]
-    schemes: tuple[Scheme, ...] = (Greedy(), UniformProgress(), Deadline(question.terms, question.histories))
+    schemes: tuple[BatchStrategy, ...] = (Greedy(), UniformProgress(), Deadline(question.terms, question.histories))
     for row, scheme in enumerate(schemes, start=1):
         course = replay(one, scheme, keep_course=True).course
         assert course is not None

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bidbrain.gavel.problem import FloatArray
-from bidbrain.gavel.simulator.engine import Outcome
+from bidbrain.gavel.simulator.engine import SimulationOutcome
 from spotctl.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _STEPS = 600
 _BINS = 8
 
 
-def write(folder: Path, outcome: Outcome) -> None:
+def write(folder: Path, outcome: SimulationOutcome) -> None:
     """Writes `jct_cdf.png`, `jct_by_load.png` and `allocation.png`; creates the folder if needed."""
     measured = np.array(outcome.scenario.measured)
     jct = (outcome.finish - outcome.scenario.workload.arrival)[measured] / _HOUR
@@ -68,7 +68,7 @@ def by_rate(jobs_per_hour: Sequence[float], hours: Mapping[str, Sequence[float]]
     return figure
 
 
-def _by_load(outcome: Outcome, measured: np.ndarray[tuple[int], np.dtype[np.int64]], jct: FloatArray) -> Figure:
+def _by_load(outcome: SimulationOutcome, measured: np.ndarray[tuple[int], np.dtype[np.int64]], jct: FloatArray) -> Figure:
     """Completion time by the number of jobs in the cluster at arrival; the line is the mean of similar jobs."""
     arrival = outcome.scenario.workload.arrival
     arrived = np.searchsorted(arrival, arrival[measured], side="right")
@@ -84,7 +84,7 @@ def _by_load(outcome: Outcome, measured: np.ndarray[tuple[int], np.dtype[np.int6
     return figure
 
 
-def _allocation(outcome: Outcome) -> Figure:
+def _allocation(outcome: SimulationOutcome) -> Figure:
     """The busy share of each type's workers over time, above the number of jobs in the cluster."""
     edges = np.linspace(outcome.round_start[0], outcome.end, min(_STEPS, len(outcome.round_start)) + 1)
     done = np.vstack([np.zeros(outcome.busy_worker_seconds.shape[1]), np.cumsum(outcome.busy_worker_seconds, axis=0)])

@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from bidbrain.gavel.pricing.analysis import Priced
+from bidbrain.gavel.pricing.analysis import PricedJob
 from bidbrain.gavel.pricing.published import LENGTH_OF_FIGURE_6_5
 from bidbrain.gavel.pricing.tables import Effective, Figure, effective_prices
 from pricing_data.units import format_time
@@ -66,7 +66,7 @@ def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         writer.writerows(rows)
 
 
-def _kinds(one: Priced) -> str:
+def _kinds(one: PricedJob) -> str:
     return ", ".join(f"{kind} {count}" for kind, count in sorted(one.offers.items(), key=lambda item: -item[1]))
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from rich.table import Table
 
-from bidbrain.gavel.simulator.engine import Outcome
-from bidbrain.gavel.simulator.results import Summary, job_results
+from bidbrain.gavel.simulator.engine import SimulationOutcome
+from bidbrain.gavel.simulator.results import SimulationSummary, job_results
 from spotctl.errors import BadRequest
 
 _UNKNOWN = "-"
 
 
-def answer(summary: Summary, wall_seconds: float) -> dict[str, Any]:
+def answer(summary: SimulationSummary, wall_seconds: float) -> dict[str, Any]:
     """The JSON of `--json`. The cost is null without prices, violations are null without deadlines."""
     return {
         "average_jct_seconds": summary.average_jct_seconds,
@@ -29,7 +29,7 @@ def answer(summary: Summary, wall_seconds: float) -> dict[str, Any]:
     }
 
 
-def table(summary: Summary) -> Table:
+def table(summary: SimulationSummary) -> Table:
     """One row per figure."""
     rows = Table(box=None, show_header=False, pad_edge=False)
     rows.add_column(no_wrap=True)
@@ -49,7 +49,7 @@ def table(summary: Summary) -> Table:
     return rows
 
 
-def write_csv(folder: Path, outcome: Outcome) -> None:
+def write_csv(folder: Path, outcome: SimulationOutcome) -> None:
     """Writes `jobs.csv` with a row per measured job; cells without a value are empty."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -9,14 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.gavel.policies.base import usd_per_hour
-from bidbrain.gavel.problem import Allocation, FloatArray, Problem
+from bidbrain.gavel.problem import ClusterAllocation, FloatArray, AllocationProblem
 from bidbrain.gavel.shares import best_throughput
 
 # Shares below this are the solver's rounding errors. Where jobs differ a lot, a real share may be very small.
 _NOTHING = 1e-12
 
 
-def answer(problem: Problem, allocation: Allocation, seconds: float) -> dict[str, Any]:
+def answer(problem: AllocationProblem, allocation: ClusterAllocation, seconds: float) -> dict[str, Any]:
     """The JSON of `--json`."""
     answer_: dict[str, Any] = {
         "status": "relaxed" if allocation.infeasible else "optimal",
@@ -34,14 +34,14 @@ def answer(problem: Problem, allocation: Allocation, seconds: float) -> dict[str
     return answer_ | ({"notes": allocation.notes} if allocation.notes else {})
 
 
-def row_names(problem: Problem) -> list[str]:
+def row_names(problem: AllocationProblem) -> list[str]:
     """The ids of the jobs, then the pairs as `a+b`."""
     ids = problem.jobs.ids
     members = [] if problem.pairs is None else problem.pairs.members.tolist()
     return [*ids, *(f"{ids[first]}+{ids[second]}" for first, second in members)]
 
 
-def _by_row(problem: Problem, matrix: FloatArray) -> dict[str, dict[str, float]]:
+def _by_row(problem: AllocationProblem, matrix: FloatArray) -> dict[str, dict[str, float]]:
     """The entries above zero by type: for every job, and for pairs that have any."""
     jobs, types = len(problem.jobs.ids), problem.cluster.types
     rows = {}
@@ -52,7 +52,7 @@ def _by_row(problem: Problem, matrix: FloatArray) -> dict[str, dict[str, float]]
     return rows
 
 
-def table(problem: Problem, allocation: Allocation) -> Table:
+def table(problem: AllocationProblem, allocation: ClusterAllocation) -> Table:
     """A row for each job, and each pair that gets time: its share of each type and the resulting throughput."""
     rows = Table(box=None, header_style="bold", pad_edge=False)
     rows.add_column("job", no_wrap=True)
@@ -77,7 +77,7 @@ def _progress(throughput: float, best: float) -> list[str]:
     return [f"{throughput:.4g}", f"{throughput / best:.0%}" if best > 0 else "-"]
 
 
-def remarks(problem: Problem, allocation: Allocation, seconds: float) -> list[str]:
+def remarks(problem: AllocationProblem, allocation: ClusterAllocation, seconds: float) -> list[str]:
     """The lines below the table."""
     lines = [f"objective {allocation.objective:.6g}, solved in {seconds * 1000:.3g} ms"]
     hourly = usd_per_hour(problem, allocation.shares)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from bidbrain.billing import BILLING_RULES, SampledSurvival, billing_rule, expected_seconds
 from bidbrain.cost import (
-    Allocation,
     Application,
     Candidates,
     Dependence,
+    FootprintAllocation,
     ImpossibleAllocation,
     beta_over,
     chance_of_eviction,
@@ -36,8 +36,8 @@ def saturating(size: Floats) -> Floats:
 
 
 @st.composite
-def allocations(draw: st.DrawFn) -> Allocation:
-    return Allocation(
+def allocations(draw: st.DrawFn) -> FootprintAllocation:
+    return FootprintAllocation(
         market=draw(st.sampled_from((A, B, C))),
         machines=draw(st.integers(1, 200)),
         price=draw(st.integers(1, 10**10)),
@@ -61,9 +61,9 @@ applications = st.builds(
 
 def test_a_footprint_solved_by_hand() -> None:
     """Three reliable machines, a half-used allocation, and a planned one that may be evicted after 20 minutes."""
-    reliable = Allocation(A, 3, parse_usd("0.2"), nu=0, left=30 * MINUTE)
-    held = Allocation(B, 10, parse_usd("0.05"), nu=8, left=30 * MINUTE, beta=0.2, eviction_after=10 * MINUTE)
-    planned = Allocation(C, 4, parse_usd("0.1"), 16, HOUR, beta=0.5, eviction_after=20 * MINUTE, planned=True)
+    reliable = FootprintAllocation(A, 3, parse_usd("0.2"), nu=0, left=30 * MINUTE)
+    held = FootprintAllocation(B, 10, parse_usd("0.05"), nu=8, left=30 * MINUTE, beta=0.2, eviction_after=10 * MINUTE)
+    planned = FootprintAllocation(C, 4, parse_usd("0.1"), 16, HOUR, beta=0.5, eviction_after=20 * MINUTE, planned=True)
     found = evaluate([reliable, held, planned], Application(0.9, 3 * MINUTE, 5 * MINUTE), APART)
 
     assert found.eviction == pytest.approx(1 - 0.8 * 0.5)
@@ -77,41 +77,45 @@ def test_a_footprint_solved_by_hand() -> None:
 
 
 def test_sigma_counts_only_when_the_footprint_changes() -> None:
-    held = Allocation(A, 1, 1000, nu=1)
+    held = FootprintAllocation(A, 1, 1000, nu=1)
     job = Application(sigma=6 * MINUTE)
     assert evaluate([held], job, APART).shares[0].useful_hours == pytest.approx(1)
     assert evaluate([held], job, APART, shrinks=True).shares[0].useful_hours == pytest.approx(0.9)
-    assert evaluate([held, Allocation(B, 1, 1, 1, planned=True)], job, APART).shares[0].useful_hours == pytest.approx(
-        0.9
-    )
+    assert evaluate([held, FootprintAllocation(B, 1, 1, 1, planned=True)], job, APART).shares[
+        0
+    ].useful_hours == pytest.approx(0.9)
 
 
 def test_a_stall_longer_than_what_is_left_undoes_no_work() -> None:
-    ending = Allocation(A, 5, 1000, nu=4, left=MINUTE, beta=1.0, eviction_after=SECOND)
+    ending = FootprintAllocation(A, 5, 1000, nu=4, left=MINUTE, beta=1.0, eviction_after=SECOND)
     assert evaluate([ending], Application(lambda_=2 * MINUTE), APART).work == 0
 
 
 def test_machines_that_start_up_are_paid_and_do_no_work() -> None:
-    new = Allocation(A, 2, parse_usd("0.5"), nu=4, beta=0.5, eviction_after=20 * MINUTE, startup=5 * MINUTE)
+    new = FootprintAllocation(A, 2, parse_usd("0.5"), nu=4, beta=0.5, eviction_after=20 * MINUTE, startup=5 * MINUTE)
     assert new.cost_usd == pytest.approx(0.5)
     assert new.expected_hours * 60 == pytest.approx(35)
-    assert Allocation(A, 2, 1, nu=4, left=MINUTE, startup=5 * MINUTE).expected_hours == 0
+    assert FootprintAllocation(A, 2, 1, nu=4, left=MINUTE, startup=5 * MINUTE).expected_hours == 0
 
 
 def test_phi_is_asked_at_the_size_of_the_whole_footprint() -> None:
-    found = evaluate([Allocation(A, 10, 1000, nu=20), Allocation(B, 75, 1000, nu=4)], Application(saturating), APART)
+    found = evaluate(
+        [FootprintAllocation(A, 10, 1000, nu=20), FootprintAllocation(B, 75, 1000, nu=4)],
+        Application(saturating),
+        APART,
+    )
     assert found.phi == pytest.approx(0.5)
     assert found.work == pytest.approx(250)
 
 
 def test_machines_that_only_cost_have_no_cost_per_work() -> None:
-    assert evaluate([Allocation(A, 3, 1000, nu=0)], Application(), APART).usd_per_work == math.inf
+    assert evaluate([FootprintAllocation(A, 3, 1000, nu=0)], Application(), APART).usd_per_work == math.inf
     assert evaluate([], Application(), APART).usd_per_work == math.inf
 
 
 def test_every_term_stands_in_the_explanation() -> None:
-    held = Allocation(A, 10, parse_usd("0.05"), nu=8, left=30 * MINUTE, beta=0.2, eviction_after=10 * MINUTE)
-    planned = Allocation(B, 4, parse_usd("0.1"), nu=16, beta=0.5, eviction_after=20 * MINUTE, planned=True)
+    held = FootprintAllocation(A, 10, parse_usd("0.05"), nu=8, left=30 * MINUTE, beta=0.2, eviction_after=10 * MINUTE)
+    planned = FootprintAllocation(B, 4, parse_usd("0.1"), nu=16, beta=0.5, eviction_after=20 * MINUTE, planned=True)
     assert str(evaluate([held, planned], Application(0.9, 3 * MINUTE, 5 * MINUTE), APART)).splitlines() == [
         "E $0.007062 per unit of work: C $0.4, W 56.64 with phi 0.9",
         "lost by each: 180.0 s to evictions (chance of any 0.6), 180.0 s to the change",
@@ -123,9 +127,9 @@ def test_every_term_stands_in_the_explanation() -> None:
 
 
 def test_allocations_of_one_market_fall_together() -> None:
-    low = Allocation(A, 1, 1, 1, HOUR, 0.4, HOUR / 2)
-    high = Allocation(A, 1, 1, 1, HOUR, 0.1, HOUR / 2)
-    other = Allocation(B, 1, 1, 1, HOUR, 0.5, HOUR / 2)
+    low = FootprintAllocation(A, 1, 1, 1, HOUR, 0.4, HOUR / 2)
+    high = FootprintAllocation(A, 1, 1, 1, HOUR, 0.1, HOUR / 2)
+    other = FootprintAllocation(B, 1, 1, 1, HOUR, 0.5, HOUR / 2)
     assert chance_of_eviction([low, high], TOGETHER) == pytest.approx(0.4)
     assert chance_of_eviction([low, high], APART) == pytest.approx(1 - 0.6 * 0.9)
     assert chance_of_eviction([low, high, other], TOGETHER) == pytest.approx(1 - 0.6 * 0.5)
@@ -133,8 +137,8 @@ def test_allocations_of_one_market_fall_together() -> None:
 
 def test_of_hours_that_end_apart_each_moment_counts_the_lowest_bid_still_running() -> None:
     """0.36 in 30 minutes at the low bid; 0.19 in an hour, so 0.1 in its second half, at the high one."""
-    low = Allocation(A, 1, 1, 1, 30 * MINUTE, 0.36, MINUTE)
-    high = Allocation(A, 1, 1, 1, HOUR, 0.19, MINUTE)
+    low = FootprintAllocation(A, 1, 1, 1, 30 * MINUTE, 0.36, MINUTE)
+    high = FootprintAllocation(A, 1, 1, 1, HOUR, 0.19, MINUTE)
     assert chance_of_eviction([low, high], TOGETHER) == pytest.approx(1 - 0.64 * 0.9)
 
 
@@ -148,7 +152,7 @@ def test_together_equals_simulated_prices_that_cross_nested_bids() -> None:
     heights = rng.random((runs, jumps)) * hazards[0]
     fallen = [((heights < hazard) & (times < left)).any(axis=1) for hazard, left in zip(hazards, hours, strict=True)]
     footprint = [
-        Allocation(A, 1, 1, 1, round(left * HOUR), float(-np.expm1(-hazard * left)), 0.0)
+        FootprintAllocation(A, 1, 1, 1, round(left * HOUR), float(-np.expm1(-hazard * left)), 0.0)
         for hazard, left in zip(hazards.tolist(), hours.tolist(), strict=True)
     ]
     simulated = float(np.any(fallen, axis=0).mean())
@@ -157,7 +161,7 @@ def test_together_equals_simulated_prices_that_cross_nested_bids() -> None:
 
 
 @given(st.lists(allocations(), max_size=6))
-def test_falling_together_lies_between_the_likeliest_and_falling_apart(footprint: list[Allocation]) -> None:
+def test_falling_together_lies_between_the_likeliest_and_falling_apart(footprint: list[FootprintAllocation]) -> None:
     together, apart = chance_of_eviction(footprint, TOGETHER), chance_of_eviction(footprint, APART)
     assert max((one.beta for one in footprint), default=0.0) <= together + 1e-9
     assert together <= apart + 1e-9
@@ -176,8 +180,8 @@ def test_cost_follows_the_rule_of_the_provider(name: str) -> None:
     """Half an hour of a first hour is left; survival falls evenly from 1 to 1/2 within it."""
     survival = SampledSurvival(np.array([0.0, 30 * MINUTE, HOUR]), np.array([1.0, 1.0, 0.5]))
     seconds = float(expected_seconds(billing_rule(name), 30 * MINUTE, 30 * MINUTE, survival))
-    one = Allocation(A, 2, parse_usd("0.3"), 4, 30 * MINUTE, 0.5, 15 * MINUTE, paid_seconds=seconds)
-    refunded = Allocation(A, 2, parse_usd("0.3"), 4, 30 * MINUTE, 0.5, 15 * MINUTE)
+    one = FootprintAllocation(A, 2, parse_usd("0.3"), 4, 30 * MINUTE, 0.5, 15 * MINUTE, paid_seconds=seconds)
+    refunded = FootprintAllocation(A, 2, parse_usd("0.3"), 4, 30 * MINUTE, 0.5, 15 * MINUTE)
     factor = {"hourly-refund": 0.5, "per-second-first-hour-free": 0.5, "per-second": 0.75, "gcp": 0.75}
     assert one.cost_usd == pytest.approx(0.3 * factor.get(name, 0.75 - 0.5 / 60))
     assert refunded.cost_usd == pytest.approx(0.3 * 0.5)
@@ -205,7 +209,7 @@ def candidates(draw: st.DrawFn) -> Candidates:
 @settings(max_examples=300)
 @given(st.lists(allocations(), max_size=5), candidates(), applications, st.sampled_from(Dependence))
 def test_many_at_once_equal_each_alone(
-    footprint: list[Allocation], offered: Candidates, job: Application, dependence: Dependence
+    footprint: list[FootprintAllocation], offered: Candidates, job: Application, dependence: Dependence
 ) -> None:
     found = with_each(footprint, offered, job, dependence)
     assert found.usd_per_work.shape == offered.shape
@@ -271,7 +275,7 @@ def test_impossible_candidates_are_refused(wrong: dict[str, object], story: str)
 )
 def test_impossible_allocations_are_refused(wrong: dict[str, object], story: str) -> None:
     with pytest.raises(ImpossibleAllocation, match=story):
-        Allocation(**{"market": A, "machines": 1, "price": 1, "nu": 1.0, **wrong})  # type: ignore[arg-type]
+        FootprintAllocation(**{"market": A, "machines": 1, "price": 1, "nu": 1.0, **wrong})  # type: ignore[arg-type]
 
 
 def test_impossible_jobs_are_refused() -> None:
@@ -279,11 +283,11 @@ def test_impossible_jobs_are_refused() -> None:
         Application(sigma=-1)
     for phi in (0.0, -0.5, math.nan, lambda size: size * 0):
         with pytest.raises(ImpossibleAllocation, match="must be above 0"):
-            evaluate([Allocation(A, 1, 1, 1)], Application(phi=phi), APART)
+            evaluate([FootprintAllocation(A, 1, 1, 1)], Application(phi=phi), APART)
 
 
 def test_the_market_that_is_held_is_found_in_whatever_row() -> None:
-    held = Allocation(B, 1, 1, 1, HOUR, 0.5, MINUTE)
+    held = FootprintAllocation(B, 1, 1, 1, HOUR, 0.5, MINUTE)
     names = tuple(market(f"{letter}.large") for letter in "cab")
     beta = np.full((3, 1), 0.3)
     each = Candidates(
@@ -299,6 +303,7 @@ def test_the_market_that_is_held_is_found_in_whatever_row() -> None:
 
 def test_markets_are_told_apart_by_more_than_their_type() -> None:
     zones = [
-        Allocation(Market.parse(f"aws/us-east-1/us-east-1{z}/c4.xlarge"), 1, 1, 1, HOUR, 0.5, MINUTE) for z in "ab"
+        FootprintAllocation(Market.parse(f"aws/us-east-1/us-east-1{z}/c4.xlarge"), 1, 1, 1, HOUR, 0.5, MINUTE)
+        for z in "ab"
     ]
     assert chance_of_eviction(zones, TOGETHER) == pytest.approx(0.75)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidbrain.eviction.bids import Above, Fixed
+from bidbrain.eviction.bids import BidAbove, FixedBid
 from bidbrain.eviction.crossing import CrossingHistory
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, format_time, format_usd
@@ -205,8 +205,8 @@ def test_a_fixed_bid_means_the_same_multiple_of_on_demand_elsewhere(tmp_path: Pa
     assert spotctl("prices", "import", "--on-demand", tmp_path / "list.csv").code == 0
     library = wiring.library(config.load(os.environ, None))
     asked = beta.question(library, MARKET, "1h", "")
-    assert asked.markets_at(Fixed(30_000_000)) == [
-        (asked.series, Fixed(30_000_000)),
-        (asked.siblings[0], Fixed(75_000_000)),
+    assert asked.markets_at(FixedBid(30_000_000)) == [
+        (asked.series, FixedBid(30_000_000)),
+        (asked.siblings[0], FixedBid(75_000_000)),
     ]
-    assert asked.markets_at(Above(1_000))[1] == (asked.siblings[0], Above(1_000))
+    assert asked.markets_at(BidAbove(1_000))[1] == (asked.siblings[0], BidAbove(1_000))

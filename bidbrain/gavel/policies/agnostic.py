@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.gavel.policies.base import Policy, Warm, allocation
-from bidbrain.gavel.problem import Allocation, Cluster, FloatArray, Jobs, Pairs, Problem
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, FloatArray, Pairs
 from bidbrain.gavel.shares import equal_throughput, nowhere, runnable, runnable_pairs
 
 
@@ -20,7 +20,7 @@ class Agnostic:
 
     policy: Policy
 
-    def allocate(self, problem: Problem, warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is what the policy believes; throughputs and costs are what comes of it."""
         workers = problem.cluster.workers
         total = workers.sum()
@@ -35,12 +35,12 @@ class Agnostic:
         return replace(found, hours=hours, cost_usd=believed.cost_usd)
 
 
-def _alike(problem: Problem, part: FloatArray) -> Problem:
+def _alike(problem: AllocationProblem, part: FloatArray) -> AllocationProblem:
     cluster, jobs, pairs = problem.cluster, problem.jobs, problem.pairs
     # Without any workers a price is paid by nobody, and still is a price.
     shared = part if part.any() else np.full(len(part), 1 / len(part))
     price = None if cluster.usd_per_hour is None else np.array([cluster.usd_per_hour @ shared])
-    blind: Jobs = replace(jobs, throughputs=equal_throughput(problem)[:, None])
+    blind: ClusterJobs = replace(jobs, throughputs=equal_throughput(problem)[:, None])
     return replace(
         problem,
         cluster=Cluster(("any",), np.array([cluster.workers.sum()]), price),
@@ -49,6 +49,6 @@ def _alike(problem: Problem, part: FloatArray) -> Problem:
     )
 
 
-def _alike_pairs(problem: Problem, pairs: Pairs, part: FloatArray) -> FloatArray:
+def _alike_pairs(problem: AllocationProblem, pairs: Pairs, part: FloatArray) -> FloatArray:
     usable = np.where(runnable_pairs(problem)[:, :, None], pairs.throughputs, 0.0)
     return np.asarray(np.einsum("pji,j->pi", usable, part)[:, None])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.gavel.policies.base import Warm, allocation, require_steps
-from bidbrain.gavel.problem import Allocation, BadProblem, FloatArray, IntArray, Problem
+from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation, FloatArray, IntArray
 from bidbrain.gavel.shares import rows_of, runnable
 
 # Stands for "cannot run there" in a matching, which knows no infinity: more than all that can run there take together.
@@ -22,7 +22,7 @@ class AlloX:
     (type, k) of least weight has the least sum. Who is first in a queue runs, all of the time, and nobody else.
     """
 
-    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the average completion time in seconds, over the jobs that run anywhere."""
         require_steps(problem, "allox")
         jobs = problem.jobs

@@ -8,7 +8,7 @@ import numpy as np
 
 from bidbrain.errors import BidBrainError
 from bidbrain.gavel.lp import FloatArray
-from bidbrain.gavel.problem import Allocation, BadProblem, Problem
+from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation
 from bidbrain.gavel.shares import effective_throughput, nowhere, runnable, scale_of_rows
 
 Kept = TypeVar("Kept")
@@ -39,26 +39,26 @@ class Warm:
 class Policy(Protocol):
     """One way of dividing a cluster among jobs."""
 
-    def allocate(self, problem: Problem, warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The shares of time that are best by this policy, and what it could not keep."""
         ...
 
 
 def allocation(
-    problem: Problem,
+    problem: AllocationProblem,
     shares: FloatArray,
     objective: float,
     infeasible: tuple[str, ...] = (),
     notes: dict[str, float] | None = None,
-) -> Allocation:
+) -> ClusterAllocation:
     """An allocation and what it comes to; jobs that run nowhere are named."""
     stuck = () if runnable(problem).any(axis=1).all() else nowhere(problem)
-    return Allocation(
+    return ClusterAllocation(
         shares, effective_throughput(problem, shares), objective, (*stuck, *infeasible), notes=notes or {}
     )
 
 
-def require_steps(problem: Problem, policy: str) -> None:
+def require_steps(problem: AllocationProblem, policy: str) -> None:
     """Refuses a problem in which the steps of some job are unknown."""
     unknown = np.flatnonzero(~np.isfinite(problem.jobs.steps))
     if len(unknown):
@@ -66,7 +66,7 @@ def require_steps(problem: Problem, policy: str) -> None:
         raise BadProblem(f"job {name!r}: steps: are missing: {policy} needs the steps that remain of every job")
 
 
-def require_prices(problem: Problem, policy: str) -> FloatArray:
+def require_prices(problem: AllocationProblem, policy: str) -> FloatArray:
     """The prices of all types."""
     price = problem.cluster.usd_per_hour
     if price is None:
@@ -78,7 +78,7 @@ def require_prices(problem: Problem, policy: str) -> FloatArray:
     return price
 
 
-def usd_per_hour(problem: Problem, shares: FloatArray) -> float | None:
+def usd_per_hour(problem: AllocationProblem, shares: FloatArray) -> float | None:
     """What the workers held under X cost an hour; unknown without prices."""
     if problem.cluster.usd_per_hour is None:
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.gavel.policies.base import Warm, allocation
-from bidbrain.gavel.problem import Allocation, FloatArray, Problem
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
 from bidbrain.gavel.shares import equal_throughput, rows_of, runnable
 
 
@@ -15,7 +15,7 @@ from bidbrain.gavel.shares import equal_throughput, rows_of, runnable
 class Isolated:
     """`isolated`: every job has 1/n of each type for itself, and nobody uses what another leaves (section 5.4.1)."""
 
-    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the least normalised throughput, as in max-min fairness."""
         return _of_jobs(problem, isolated_shares(problem))
 
@@ -24,7 +24,7 @@ class Isolated:
 class Proportional:
     """`proportional`: a job's time falls on the types as workers do; worker-time goes by weight, none is left over."""
 
-    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the least normalised throughput, as in max-min fairness."""
         workers, jobs = problem.cluster.workers, problem.jobs
         total = workers.sum()
@@ -34,14 +34,14 @@ class Proportional:
         return _of_jobs(problem, time[:, None] * (workers / total) * runnable(problem))
 
 
-def isolated_shares(problem: Problem) -> FloatArray:
+def isolated_shares(problem: AllocationProblem) -> FloatArray:
     """X_isolated of the jobs: 1/n of each type's workers, over the workers that a job holds at once."""
     jobs = problem.jobs
     part = problem.cluster.workers / max(1, len(jobs.ids)) / jobs.scale[:, None] * runnable(problem)
     return np.asarray(part / np.maximum(1.0, part.sum(axis=1, keepdims=True)))
 
 
-def _of_jobs(problem: Problem, shares: FloatArray) -> Allocation:
+def _of_jobs(problem: AllocationProblem, shares: FloatArray) -> ClusterAllocation:
     every = np.zeros((rows_of(problem), shares.shape[1]))
     every[: len(shares)] = shares
     found = allocation(problem, every, 0.0)

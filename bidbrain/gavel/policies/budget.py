@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bidbrain.gavel.lp import INF, CannotHold, FloatArray, IntArray, Program, Rows, Solver, at_least, at_most
+from bidbrain.gavel.lp import INF, CannotHold, ConstraintRows, FloatArray, IntArray, Program, Solver, at_least, at_most
 from bidbrain.gavel.policies.base import Warm, allocation, require_prices, require_steps
-from bidbrain.gavel.problem import Allocation, BadProblem, Problem
+from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation
 from bidbrain.gavel.shares import Shares, best_throughput
 
 
@@ -30,7 +30,7 @@ class MakespanWithinBudget:
     In X the program is not linear, and the paper bisects M; in hours H = M X it is: one program, M among its columns.
     """
 
-    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the makespan in seconds; hours and their cost come with it."""
         require_steps(problem, "makespan-within-budget")
         price = require_prices(problem, "makespan-within-budget")
@@ -84,7 +84,7 @@ class _Batch:
         work = (row, column, pace * seconds[column])
         return cls(columns, jobs, longest, work, seconds, columns.held * price[columns.type] * seconds / 3600)
 
-    def rows(self) -> Rows:
+    def rows(self) -> ConstraintRows:
         """All work is done."""
         ids = self.columns.problem.jobs.ids
         return at_least(lambda i: f"job {ids[self.jobs[i]]!r}: all its steps", *self.work, np.ones(len(self.jobs)))

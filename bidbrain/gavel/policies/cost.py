@@ -8,7 +8,7 @@ import numpy as np
 
 from bidbrain.gavel.policies.base import Warm, allocation, require_prices
 from bidbrain.gavel.policies.linear import most_worth, normalised_worth
-from bidbrain.gavel.problem import Allocation, FloatArray, Problem
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
 from bidbrain.gavel.shares import Shares, effective_throughput, scale_of_rows
 
 
@@ -20,7 +20,7 @@ class MinCost:
     gives each job a little of its cheapest type.
     """
 
-    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is that sum; a note has the paper's, in steps per dollar."""
         price = require_prices(problem, "min-cost")
         columns = Shares.of(problem)
@@ -29,7 +29,7 @@ class MinCost:
         return allocation(problem, found.shares, found.value, notes={"sum_of_steps_per_dollar": per_dollar})
 
 
-def _steps_per_dollar(problem: Problem, shares: FloatArray, price: FloatArray) -> float:
+def _steps_per_dollar(problem: AllocationProblem, shares: FloatArray, price: FloatArray) -> float:
     """sum_m throughput(m, X) / cost(m, X) over the jobs that get time; what a pair costs, its two jobs share alike."""
     jobs = len(problem.jobs.ids)
     hourly = (scale_of_rows(problem)[:, None] * shares) @ price

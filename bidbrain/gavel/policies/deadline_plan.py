@@ -44,7 +44,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DeadlinePlan:
     """Seconds of each job on each type, the rates (X) to begin with, and what it costs."""
 
     seconds: FloatArray
@@ -82,7 +82,7 @@ class TooMany(CannotHold):
         self.done = done
 
 
-def cheapest(batch: Batch) -> Plan:
+def cheapest(batch: Batch) -> DeadlinePlan:
     """The plan of least cost. Refuses (`TooMany`) where not all deadlines can be kept."""
     ends = np.array([batch.left.max()])
     while True:
@@ -154,13 +154,13 @@ def _held(batch: Batch, ends: FloatArray, columns: _Columns, rates: FloatArray) 
     return np.asarray(held.reshape(len(ends), len(batch.types)))
 
 
-def _plan(batch: Batch, columns: _Columns, x: FloatArray, rates: FloatArray) -> Plan:
+def _plan(batch: Batch, columns: _Columns, x: FloatArray, rates: FloatArray) -> DeadlinePlan:
     seconds, opening = np.zeros(batch.alone.shape), np.zeros(batch.alone.shape)
     np.add.at(seconds, (columns.job, columns.type), x * columns.alone)
     first = columns.interval == 0
     np.add.at(opening, (columns.job[first], columns.type[first]), rates[first])
     usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
-    return Plan(seconds, np.clip(opening, 0.0, 1.0), usd)
+    return DeadlinePlan(seconds, np.clip(opening, 0.0, 1.0), usd)
 
 
 def _cuts(

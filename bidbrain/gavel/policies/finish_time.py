@@ -10,7 +10,7 @@ from bidbrain.gavel.lp import SolverFailed
 from bidbrain.gavel.policies.base import Warm, allocation, require_steps
 from bidbrain.gavel.policies.baselines import isolated_shares
 from bidbrain.gavel.policies.least import Lifted, lift_least
-from bidbrain.gavel.problem import Allocation, FloatArray, IntArray, Problem
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray, IntArray
 from bidbrain.gavel.shares import best_throughput
 
 _REACHED, _NO_FARTHER = 1 - 1e-9, 1 + 1e-10
@@ -25,7 +25,7 @@ class FinishTimeFairness:
     least rho from below where it is out of reach; the bound is the next rho (Newton's method, from below).
     """
 
-    def allocate(self, problem: Problem, warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the largest rho, over the jobs that run anywhere."""
         require_steps(problem, "finish-time-fairness")
         race = _Race.of(problem)
@@ -52,7 +52,7 @@ class _Race:
     soonest: FloatArray
 
     @classmethod
-    def of(cls, problem: Problem) -> _Race:
+    def of(cls, problem: AllocationProblem) -> _Race:
         best, jobs = best_throughput(problem), problem.jobs
         runs = np.flatnonzero((best > 0) & (jobs.steps > 0))
         alone = (jobs.throughputs * isolated_shares(problem)).sum(axis=1)[runs]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.gavel.lp import INF, FloatArray, GrowingSolver, IntArray, Program, Rows, at_least
+from bidbrain.gavel.lp import INF, ConstraintRows, FloatArray, GrowingSolver, IntArray, Program, at_least
 from bidbrain.gavel.policies.base import Warm, allocation
 from bidbrain.gavel.policies.paired import progress_rows
-from bidbrain.gavel.problem import ENTITY_POLICIES, Allocation, BadProblem, Entity, Problem
+from bidbrain.gavel.problem import ENTITY_POLICIES, AllocationProblem, BadProblem, ClusterAllocation, Entity
 from bidbrain.gavel.shares import BoolArray, Shares, equal_throughput
 
 # The part of a rise that a job's row must be charged with to be a bottleneck; less is rounding.
@@ -29,7 +29,7 @@ class Hierarchical:
     those of one more, of weight 1; without any entities this is water filling by the jobs' own weights.
     """
 
-    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the level of the first rise, which is what max-min fairness maximises."""
         columns, equal = Shares.of(problem), equal_throughput(problem)
         jobs = np.flatnonzero(equal > 0)
@@ -69,7 +69,7 @@ class _Queue:
         return self.entity.weight / float(self.weight[rising].sum()) if len(rising) else 0.0
 
 
-def _queues(problem: Problem, jobs: IntArray, unit: FloatArray) -> list[_Queue]:
+def _queues(problem: AllocationProblem, jobs: IntArray, unit: FloatArray) -> list[_Queue]:
     known = {entity.name: entity for entity in problem.entities}
     members: dict[str | None, list[int]] = {}
     for row, m in enumerate(jobs.tolist()):
@@ -112,7 +112,7 @@ class _Water:
         program = Program(gain, np.zeros(len(gain)), np.full(len(gain), INF), (*rows, self._level_rows()))
         self._solver = GrowingSolver(program, np.append(np.arange(columns.alone), np.arange(self._level, self._z + 1)))
 
-    def _level_rows(self) -> Rows:
+    def _level_rows(self) -> ConstraintRows:
         entities = np.arange(len(self._queues))
         columns = np.concatenate([self._level + entities, np.full(len(entities), self._z)])
         values = np.concatenate([np.ones(len(entities)), np.full(len(entities), -1.0)])

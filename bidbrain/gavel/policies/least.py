@@ -11,7 +11,7 @@ from bidbrain.gavel.policies.base import Warm
 from bidbrain.gavel.policies.kept_levels import KeptLevels
 from bidbrain.gavel.policies.levels import KEPT
 from bidbrain.gavel.policies.paired import lift_paired
-from bidbrain.gavel.problem import Problem
+from bidbrain.gavel.problem import AllocationProblem
 from bidbrain.gavel.shares import Shares, effective_throughput, runnable
 
 
@@ -28,7 +28,7 @@ class Lifted:
     prices: FloatArray
 
 
-def lift_least(problem: Problem, need: FloatArray, warm: Warm | None = None) -> Lifted:
+def lift_least(problem: AllocationProblem, need: FloatArray, warm: Warm | None = None) -> Lifted:
     """Maximises min_m throughput(m, X) / need_m over the jobs that need something and run somewhere.
 
     That optimum is rarely unique: what its bottleneck leaves over is then given out for the most normalised throughput,

@@ -17,10 +17,10 @@ from bidbrain.gavel.lp import (
     BASIC,
     INF,
     Basis,
+    ConstraintRows,
     FloatArray,
     IntArray,
     Program,
-    Rows,
     Solver,
     at_most,
 )
@@ -76,7 +76,7 @@ class Levels:
         cell = np.arange(groups * types)
         group, every = cell // types, np.arange(groups)
         lifted = self.lifted()
-        level = Rows(
+        level = ConstraintRows(
             lambda g: f"group {g} of jobs: its level",
             np.concatenate([group, every]),
             np.concatenate([cell, np.full(groups, self.z)]),

@@ -8,7 +8,7 @@ import numpy as np
 
 from bidbrain.gavel.lp import INF, FloatArray, GrowingSolver, Program
 from bidbrain.gavel.policies.base import Warm, allocation
-from bidbrain.gavel.problem import Allocation, Problem
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 from bidbrain.gavel.shares import Shares
 
 
@@ -52,7 +52,7 @@ def normalised_worth(
 class MaxThroughput:
     """`max-throughput`: maximises sum_m throughput(m, X) / throughput(m, X_fastest) (sections 5.3.1, 6.4.1)."""
 
-    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the sum of normalised throughputs. Weights are of fairness and play no part."""
         columns = Shares.of(problem)
         found = most_worth(columns, normalised_worth(columns))

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from bidbrain.gavel.policies.base import Warm, allocation, require_steps
 from bidbrain.gavel.policies.least import lift_least
-from bidbrain.gavel.problem import Allocation, Problem
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 
 
 @dataclass(frozen=True, slots=True)
 class Makespan:
     """Minimises max_m steps_m / throughput(m, X): the same program, with steps for what each job needs."""
 
-    def allocate(self, problem: Problem, warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the makespan in seconds, over the jobs that run anywhere."""
         require_steps(problem, "makespan")
         found = lift_least(problem, problem.jobs.steps, warm)

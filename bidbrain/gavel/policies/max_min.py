@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bidbrain.gavel.policies.base import Warm, allocation
 from bidbrain.gavel.policies.least import lift_least
-from bidbrain.gavel.problem import Allocation, Problem
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 from bidbrain.gavel.shares import equal_throughput
 
 
@@ -14,7 +14,7 @@ from bidbrain.gavel.shares import equal_throughput
 class MaxMinFairness:
     """Maximises min_m scale_m / w_m throughput(m, X) / throughput(m, X_equal)."""
 
-    def allocate(self, problem: Problem, warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is that minimum, over the jobs that run anywhere."""
         jobs = problem.jobs
         found = lift_least(problem, jobs.weight * equal_throughput(problem) / jobs.scale, warm)

@@ -9,7 +9,7 @@ import numpy as np
 from bidbrain.gavel.lp import FloatArray
 from bidbrain.gavel.policies.base import Warm, allocation, require_steps
 from bidbrain.gavel.policies.linear import most_worth, normalised_worth
-from bidbrain.gavel.problem import Allocation, Problem
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 from bidbrain.gavel.shares import Shares, best_throughput
 
 
@@ -17,7 +17,7 @@ from bidbrain.gavel.shares import Shares, best_throughput
 class Fifo:
     """Maximises sum_m (M - m) throughput(m, X) / throughput(m, X_fastest), m by arrival."""
 
-    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """Jobs that arrive together are in the order in which they are given."""
         columns = Shares.of(problem)
         found = most_worth(columns, normalised_worth(columns, weight=_precedence(problem.jobs.arrival)))
@@ -31,7 +31,7 @@ class ShortestJobFirst:
     The paper's objective says nothing of the others; they follow as in `fifo`, by how soon they could end.
     """
 
-    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the duration of the shortest job in seconds."""
         require_steps(problem, "shortest-job-first")
         best = best_throughput(problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bidbrain.gavel.lp import INF, FloatArray, GrowingSolver, IntArray, Program, Rows
+from bidbrain.gavel.lp import INF, ConstraintRows, FloatArray, GrowingSolver, IntArray, Program
 from bidbrain.gavel.policies.levels import KEPT
 from bidbrain.gavel.shares import Shares
 
@@ -26,14 +26,16 @@ def lift_paired(columns: Shares, best: FloatArray, relative: FloatArray) -> tupl
     return first.value, columns.matrix(solver.optimum().x), prices
 
 
-def progress_rows(columns: Shares, best: FloatArray, jobs: IntArray, levels: FloatArray, level: IntArray) -> Rows:
+def progress_rows(
+    columns: Shares, best: FloatArray, jobs: IntArray, levels: FloatArray, level: IntArray
+) -> ConstraintRows:
     """A row for each of some jobs: `throughput / best >= levels x[level]`."""
     job, column, throughput = columns.progress
     row = np.full(len(best), -1)
     row[jobs] = np.arange(len(jobs))
     counted = row[job] >= 0
     ids = columns.problem.jobs.ids
-    return Rows(
+    return ConstraintRows(
         lambda i: f"job {ids[jobs[i]]!r}: its level",
         np.concatenate([row[job[counted]], np.arange(len(jobs))]),
         np.concatenate([column[counted], level]),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.gavel.policies.base import Warm, allocation
-from bidbrain.gavel.problem import Allocation, BadProblem, FloatArray, Problem
+from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation, FloatArray
 from bidbrain.gavel.shares import equal_throughput, performing, rows_of, runnable
 
 
@@ -22,7 +22,7 @@ class RandomPacking:
     seed: int = 0
     rounds: int = 64
 
-    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the least weighted normalised throughput, as in max-min fairness."""
         if self.rounds < 1:
             raise BadProblem(f"random-packing: rounds {self.rounds}: draw at least one")
@@ -42,7 +42,7 @@ class RandomPacking:
 class _Round:
     """What does not change from round to round: where jobs fit, and whom they can join."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: AllocationProblem) -> None:
         self._jobs, self._workers = len(problem.jobs.ids), problem.cluster.workers
         self._scale, self._can = problem.jobs.scale, runnable(problem)
         self._partners: dict[tuple[int, int], list[tuple[int, int]]] = {}

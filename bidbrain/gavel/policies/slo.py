@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.gavel.policies.base import Warm, allocation, require_prices, require_steps
-from bidbrain.gavel.policies.deadline_plan import Batch, Plan, TooMany, cheapest
+from bidbrain.gavel.policies.deadline_plan import Batch, DeadlinePlan, TooMany, cheapest
 from bidbrain.gavel.policies.linear import most_worth, normalised_worth
-from bidbrain.gavel.problem import Allocation, Cluster, FloatArray, IntArray, Problem
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, FloatArray, IntArray
 from bidbrain.gavel.shares import Shares, rows_of, runnable
 
 # What counts as done: more than the solver's tolerance away from it, less than a step.
@@ -25,7 +25,7 @@ class MinCostSlo:
     with whom matters to a rate, and deadlines are kept by hours.
     """
 
-    def allocate(self, problem: Problem, _warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective and `cost_usd` are dollars to the end of all work; X is how the plan begins."""
         require_steps(problem, "min-cost-slo")
         batch = _batch(problem, require_prices(problem, "min-cost-slo"))
@@ -48,7 +48,7 @@ class MinCostSlo:
         return replace(allocation(problem, shares, usd, tuple(said)), hours=hours, cost_usd=usd)
 
 
-def _batch(problem: Problem, price: FloatArray) -> Batch:
+def _batch(problem: AllocationProblem, price: FloatArray) -> Batch:
     jobs, cluster = problem.jobs, problem.cluster
     alone = np.full(jobs.throughputs.shape, np.inf)
     np.divide(jobs.steps[:, None], jobs.throughputs, out=alone, where=runnable(problem))
@@ -61,7 +61,7 @@ def _part(batch: Batch, of: IntArray) -> Batch:
     return replace(batch, names=names, left=batch.left[of], alone=batch.alone[of], scale=batch.scale[of])
 
 
-def _kept(batch: Batch, hurried: IntArray) -> tuple[IntArray, Plan | None, list[str]]:
+def _kept(batch: Batch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | None, list[str]]:
     """The jobs whose deadlines can be kept together, their plan, and what the others would take."""
     plan, lacking = None, np.zeros(len(batch.left))
     kept = hurried
@@ -85,7 +85,7 @@ def _kept(batch: Batch, hurried: IntArray) -> tuple[IntArray, Plan | None, list[
     return kept, plan, said
 
 
-def _late(problem: Problem, m: int, soonest: float) -> str:
+def _late(problem: AllocationProblem, m: int, soonest: float) -> str:
     jobs = problem.jobs
     left, elapsed = jobs.slo_seconds[m] - jobs.elapsed_seconds[m], jobs.elapsed_seconds[m]
     return (
@@ -104,7 +104,7 @@ def _crowded_out(batch: Batch, m: int, done: float) -> str:
     )
 
 
-def _in_what_is_free(problem: Problem, shares: FloatArray, unhurried: IntArray) -> FloatArray:
+def _in_what_is_free(problem: AllocationProblem, shares: FloatArray, unhurried: IntArray) -> FloatArray:
     """X of the jobs without deadlines: where they are cheapest, in the workers that the others leave."""
     jobs, cluster = problem.jobs, problem.cluster
     used = (jobs.scale[:, None] * shares[: len(jobs.ids)]).sum(axis=0)

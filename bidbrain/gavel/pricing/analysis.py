@@ -10,8 +10,8 @@ import numpy as np
 
 from bidbrain.errors import BidBrainError
 from bidbrain.gavel.effective_price import Movement
-from bidbrain.gavel.pricing.board import Board
-from bidbrain.gavel.pricing.strategies import Course, Runs, Strategy, follow, stay
+from bidbrain.gavel.pricing.board import PriceBoard
+from bidbrain.gavel.pricing.strategies import PlacementRule, TrainingCost, TrainingJobs, follow, stay
 from bidbrain.gavel.problem import FloatArray
 
 
@@ -32,7 +32,7 @@ class JobType:
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedJob:
     """One strategy for one job type and length: means over `jobs` starts, per accelerator.
 
     `days` is the job's length on the baseline accelerator, `hours` how long it took here, `reduction` how many times as
@@ -54,10 +54,10 @@ class Priced:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PriceComparison:
     """What is compared: lengths in days on the baseline accelerator, and how many starts of each, evenly spread."""
 
-    strategies: tuple[Strategy, ...]
+    strategies: tuple[PlacementRule, ...]
     days: tuple[float, ...]
     starts: int
     movement: Movement
@@ -67,7 +67,7 @@ class Plan:
             raise NoOffer(f"lengths {self.days} from {self.starts} starts: give days above 0 and at least one start")
 
 
-def priced(board: Board, jobs: Sequence[JobType], plan: Plan) -> list[Priced]:
+def priced(board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison) -> list[PricedJob]:
     """Every strategy from the same starts. A type and length that never ends within the board is not among the answers.
 
     The first strategy's accelerator is the baseline that lengths are counted in and costs are compared with.
@@ -80,7 +80,12 @@ def priced(board: Board, jobs: Sequence[JobType], plan: Plan) -> list[Priced]:
     start = np.concatenate([np.linspace(0.0, max(0.0, until), plan.starts) for until in latest])
     owner = np.repeat([job for job, _ in cases], plan.starts)
     courses = [
-        _course(board, strategy, Runs(start, np.repeat(work, plan.starts), rates[strategy.name][owner]), plan.movement)
+        _course(
+            board,
+            strategy,
+            TrainingJobs(start, np.repeat(work, plan.starts), rates[strategy.name][owner]),
+            plan.movement,
+        )
         for strategy in plan.strategies
     ]
     answers = []
@@ -97,7 +102,7 @@ def priced(board: Board, jobs: Sequence[JobType], plan: Plan) -> list[Priced]:
     return answers
 
 
-def _rates(board: Board, strategy: Strategy, jobs: Sequence[JobType]) -> FloatArray:
+def _rates(board: PriceBoard, strategy: PlacementRule, jobs: Sequence[JobType]) -> FloatArray:
     """Of each job type on each offer that the strategy chooses from; 0 on the others."""
     rates = np.array(
         [
@@ -115,7 +120,7 @@ def _rates(board: Board, strategy: Strategy, jobs: Sequence[JobType]) -> FloatAr
     return rates
 
 
-def _course(board: Board, strategy: Strategy, runs: Runs, movement: Movement) -> Course:
+def _course(board: PriceBoard, strategy: PlacementRule, runs: TrainingJobs, movement: Movement) -> TrainingCost:
     if strategy.dataset_everywhere:
         movement = replace(movement, dataset_gb=0.0)
     return (follow if strategy.moves else stay)(board, runs, movement)
@@ -130,17 +135,25 @@ def _fitting(costs: Sequence[FloatArray]) -> int:
     return int(late.argmax()) if late.any() else late.size
 
 
-def _only(course: Course, part: slice) -> Course:
-    return Course(course.usd[part], course.moved_usd[part], course.stop[part], course.moves[part], course.first[part])
+def _only(course: TrainingCost, part: slice) -> TrainingCost:
+    return TrainingCost(
+        course.usd[part], course.moved_usd[part], course.stop[part], course.moves[part], course.first[part]
+    )
 
 
 def _summary(
-    board: Board, job: JobType, days: float, strategy: Strategy, course: Course, start: FloatArray, base: float
-) -> Priced:
+    board: PriceBoard,
+    job: JobType,
+    days: float,
+    strategy: PlacementRule,
+    course: TrainingCost,
+    start: FloatArray,
+    base: float,
+) -> PricedJob:
     machines = [board.offers[first] for first in course.first]
     kinds = [f"{one.market.cloud} {one.accelerators}x{one.accelerator}" for one in machines]
     usd = float(course.usd.mean())
-    return Priced(
+    return PricedJob(
         job=job.name,
         days=days,
         strategy=strategy.name,

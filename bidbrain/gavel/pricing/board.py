@@ -1,4 +1,4 @@
-"""`Board`: the prices of all offers side by side over the span that they share, per accelerator and hour."""
+"""`PriceBoard`: the prices of all offers side by side over the span that they share, per accelerator and hour."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_time
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class AcceleratorOffer:
     """A market of machines with accelerators. What one accelerator of several costs is its share of the machine.
 
     That holds for a job that uses them all, or where other jobs take the rest (Figure 6.4). `useful_share` is the share
@@ -33,10 +33,10 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Board:
+class PriceBoard:
     """From `hours[i]` after `begin` on, an accelerator-hour of offer `o` costs `usd[o, i]`, until `end`."""
 
-    offers: tuple[Offer, ...]
+    offers: tuple[AcceleratorOffer, ...]
     begin: int
     end: int
     hours: FloatArray
@@ -75,7 +75,7 @@ def board_of(
     histories: Sequence[PriceSeries],
     machine: Callable[[Market], InstanceType],
     useful_share: Callable[[Market], float] = lambda _: 1.0,
-) -> Board:
+) -> PriceBoard:
     """The board of the markets that are known over a common span; `machine` says what each market sells.
 
     Of all spans that every cloud is known in, it is the one in which (markets known throughout) x time is largest:
@@ -96,18 +96,18 @@ def board_of(
             for window, offer in zip(windows, offers, strict=True)
         ]
     )
-    return Board(offers, begin, end, (moments - begin) / HOUR, usd)
+    return PriceBoard(offers, begin, end, (moments - begin) / HOUR, usd)
 
 
-def left_out(histories: Sequence[PriceSeries], board: Board) -> list[Market]:
+def left_out(histories: Sequence[PriceSeries], board: PriceBoard) -> list[Market]:
     """The markets whose history does not cover the board."""
     held = {offer.market for offer in board.offers}
     return [series.market for series in histories if series.market not in held]
 
 
-def _offer(machine: InstanceType, market: Market, useful_share: float) -> Offer:
+def _offer(machine: InstanceType, market: Market, useful_share: float) -> AcceleratorOffer:
     assert machine.accelerator is not None
-    return Offer(market, machine.accelerator, machine.accelerators, useful_share)
+    return AcceleratorOffer(market, machine.accelerator, machine.accelerators, useful_share)
 
 
 def _common_span(histories: Sequence[PriceSeries]) -> tuple[int, int]:

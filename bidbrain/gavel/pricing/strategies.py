@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bidbrain.gavel.effective_price import Movement
-from bidbrain.gavel.pricing.board import Board, Offer
+from bidbrain.gavel.pricing.board import AcceleratorOffer, PriceBoard
 from bidbrain.gavel.problem import FloatArray, IntArray
 
 Bools = npt.NDArray[np.bool_]
@@ -21,7 +21,7 @@ _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Strategy:
+class PlacementRule:
     """What a job may be run on, and whether it moves once it runs.
 
     `home` is a cloud and region (`aws/us-east-1`), `baseline` the accelerator of the fixed type; empty means any.
@@ -35,7 +35,7 @@ class Strategy:
     moves: bool = False
     dataset_everywhere: bool = True
 
-    def may_use(self, offer: Offer) -> bool:
+    def may_use(self, offer: AcceleratorOffer) -> bool:
         """Whether an offer is among those it chooses from."""
         place = f"{offer.market.cloud}/{offer.market.region}"
         return (
@@ -45,20 +45,20 @@ class Strategy:
         )
 
 
-def ladder(home: str, baseline: str) -> tuple[Strategy, ...]:
+def ladder(home: str, baseline: str) -> tuple[PlacementRule, ...]:
     """The strategies of Figure 6.5, each with one freedom more; the last pays for its dataset once per cloud."""
     return (
-        Strategy("fixed-type", accelerator=baseline, home=home, single=True),
-        Strategy("best-type", home=home, single=True),
-        Strategy("multi-gpu", home=home),
-        Strategy("multi-cloud"),
-        Strategy("dynamic", moves=True),
-        Strategy("dynamic+data", moves=True, dataset_everywhere=False),
+        PlacementRule("fixed-type", accelerator=baseline, home=home, single=True),
+        PlacementRule("best-type", home=home, single=True),
+        PlacementRule("multi-gpu", home=home),
+        PlacementRule("multi-cloud"),
+        PlacementRule("dynamic", moves=True),
+        PlacementRule("dynamic+data", moves=True, dataset_everywhere=False),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class TrainingJobs:
     """Jobs: when each starts (hours since the board begins), its work, and its rate on each offer (run, offer).
 
     Work is in steps, rates in steps an hour, or both in any other unit. A rate of 0 means that it may not run there.
@@ -76,7 +76,7 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class TrainingCost:
     """How jobs went: dollars (of which `moved_usd` for data), when they ended, how often they moved, where they began.
 
     `usd` and `stop` are NaN where a job would have run beyond the end of the prices.
@@ -89,7 +89,7 @@ class Course:
     first: IntArray
 
 
-def stay(board: Board, runs: Runs, movement: Movement) -> Course:
+def stay(board: PriceBoard, runs: TrainingJobs, movement: Movement) -> TrainingCost:
     """Each job on the offer that is cheapest for it at its start, to the end.
 
     What is cheapest is judged as if the price at the start held.
@@ -101,10 +101,10 @@ def stay(board: Board, runs: Runs, movement: Movement) -> Course:
     late = stop > board.span * (1 + _ROUNDING)
     usd = board.paid(first, runs.start, np.minimum(stop, board.span)) + data[first]
     usd[late], stop[late] = np.nan, np.nan
-    return Course(usd, data[first], stop, np.zeros(first.size, dtype=np.int64), first)
+    return TrainingCost(usd, data[first], stop, np.zeros(first.size, dtype=np.int64), first)
 
 
-def follow(board: Board, runs: Runs, movement: Movement) -> Course:
+def follow(board: PriceBoard, runs: TrainingJobs, movement: Movement) -> TrainingCost:
     """Each job on the offer that is cheapest for what is left of it, looked at whenever a price changes.
 
     It moves where the rest, the checkpoint, the time to move and the dataset (once per cloud) cost less there than the
@@ -116,7 +116,7 @@ def follow(board: Board, runs: Runs, movement: Movement) -> Course:
 class _Walk:
     """The jobs of `follow` from one price change to the next, all at once."""
 
-    def __init__(self, board: Board, runs: Runs, movement: Movement) -> None:
+    def __init__(self, board: PriceBoard, runs: TrainingJobs, movement: Movement) -> None:
         # Offers that are out of the question for all would only be carried along.
         self.index = np.flatnonzero((runs.rates > 0).any(axis=0))
         self.pace = runs.hours_per_step[:, self.index]
@@ -136,7 +136,7 @@ class _Walk:
         self.first = np.zeros(count, dtype=np.int64)
         self.stop = np.full(count, np.nan)
 
-    def to_the_end(self) -> Course:
+    def to_the_end(self) -> TrainingCost:
         edges = np.append(self.board.hours, self.board.span)
         prices = self.board.usd[self.index]
         steps = np.diff(prices, axis=1, prepend=prices[:, :1])
@@ -146,7 +146,7 @@ class _Walk:
                 self._look(here, prices[:, moment], steps[:, moment])
                 self._run(here, prices[:, moment], edges[moment], edges[moment + 1])
         usd = np.where(np.isnan(self.stop), np.nan, self.usd)
-        return Course(usd, self.moved, self.stop, self.moves, self.index[self.first])
+        return TrainingCost(usd, self.moved, self.stop, self.moves, self.index[self.first])
 
     def _look(self, jobs: IntArray, usd_per_hour: FloatArray, steps: FloatArray) -> None:
         """Whoever must looks at every offer, all others at those that became cheaper.
@@ -205,7 +205,7 @@ class _Walk:
         self.stop[jobs[done]] = (start + spent)[done]
 
 
-def _checkpoint_costs(offers: list[Offer], movement: Movement) -> FloatArray:
+def _checkpoint_costs(offers: list[AcceleratorOffer], movement: Movement) -> FloatArray:
     """What a checkpoint costs from each offer to each; many offers are in one place."""
     places = {(one.market.cloud, one.market.region, one.market.zone): one.market for one in offers}
     markets = list(places.values())

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 
 from bidbrain.gavel.effective_price import EgressTariff, Movement, effective_usd_per_hour
-from bidbrain.gavel.pricing.analysis import JobType, Priced
-from bidbrain.gavel.pricing.board import Board, Offer
+from bidbrain.gavel.pricing.analysis import JobType, PricedJob
+from bidbrain.gavel.pricing.board import AcceleratorOffer, PriceBoard
 from bidbrain.gavel.pricing.published import (
     BEST_DYNAMIC_REDUCTION,
     BEST_REDUCTION,
@@ -40,11 +40,13 @@ class Figure:
     case: str = ""
 
 
-def _sells(kind: str, offer: Offer) -> bool:
+def _sells(kind: str, offer: AcceleratorOffer) -> bool:
     return offer.accelerator.lower() == kind
 
 
-def spot_discounts(lowest: Mapping[Offer, float], on_demand_usd: Callable[[Market], float | None]) -> list[Figure]:
+def spot_discounts(
+    lowest: Mapping[AcceleratorOffer, float], on_demand_usd: Callable[[Market], float | None]
+) -> list[Figure]:
     """Table 6.3: in each region, on-demand over the lowest spot price ever of a machine with one accelerator.
 
     `on_demand_usd` gives a market's list price, or None where it is not known.
@@ -62,7 +64,7 @@ def spot_discounts(lowest: Mapping[Offer, float], on_demand_usd: Callable[[Marke
     ]
 
 
-def mean_usd(board: Board, chosen: Callable[[Offer], bool]) -> float | None:
+def mean_usd(board: PriceBoard, chosen: Callable[[AcceleratorOffer], bool]) -> float | None:
     """What an accelerator-hour cost over time where it was cheapest of the chosen offers; None where there are none."""
     among = np.array([chosen(offer) for offer in board.offers])
     if not among.any():
@@ -87,12 +89,12 @@ class Effective:
     hours: float
 
 
-def effective_prices(board: Board, movement: Movement, hours: float) -> list[Effective]:
+def effective_prices(board: PriceBoard, movement: Movement, hours: float) -> list[Effective]:
     """By cloud and accelerator, where it was cheapest."""
     found = []
     for cloud, kind in sorted({(offer.market.cloud, offer.accelerator) for offer in board.offers}):
 
-        def of_kind(offer: Offer, cloud: str = cloud, kind: str = kind) -> bool:
+        def of_kind(offer: AcceleratorOffer, cloud: str = cloud, kind: str = kind) -> bool:
             return (offer.market.cloud, offer.accelerator) == (cloud, kind)
 
         usd = mean_usd(board, of_kind)
@@ -103,7 +105,7 @@ def effective_prices(board: Board, movement: Movement, hours: float) -> list[Eff
     return found
 
 
-def speedups(jobs: Sequence[JobType], board: Board) -> list[Figure]:
+def speedups(jobs: Sequence[JobType], board: PriceBoard) -> list[Figure]:
     """Table 6.1: throughput over the K80's, and the same per dollar where an accelerator was cheapest on the board.
 
     The paper's dollars are Google's on-demand prices.
@@ -140,7 +142,7 @@ def transfers(v100_usd_per_hour: float, tariff: EgressTariff) -> list[Figure]:
     return figures
 
 
-def claims(found: Sequence[Priced]) -> list[Figure]:
+def claims(found: Sequence[PricedJob]) -> list[Figure]:
     """The text's own sums: largest reductions over the models of Table 6.1, and how often a job moved."""
     models = [one for one in found if one.job.startswith(tuple(SPEEDUPS))]
     by_case = {(one.job, one.days, one.strategy): one for one in models}

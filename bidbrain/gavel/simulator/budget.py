@@ -8,17 +8,17 @@ import numpy as np
 
 from bidbrain.gavel.policies.base import Policy, Warm
 from bidbrain.gavel.policies.budget import TooDear
-from bidbrain.gavel.problem import Allocation, FloatArray, IntArray, Problem
-from bidbrain.gavel.rounds import Candidates
-from bidbrain.gavel.simulator.dispatch import ByShares, Manner, State
-from bidbrain.gavel.simulator.scenario import Scenario
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray, IntArray
+from bidbrain.gavel.rounds import RoundCandidates
+from bidbrain.gavel.simulator.dispatch import ByShares, DispatchRules, State
+from bidbrain.gavel.simulator.scenario import Simulation
 
 # What the least that jobs cost is exceeded by, so that rounding does not make it too little.
 _LEAST = 1 + 1e-6
 _NOTHING = 1e-9
 
 
-class FromPurse:
+class WithinBudget:
     """Runs a cluster by `makespan-within-budget`; each allocation is given what is left of the dollars.
 
     A round may spend more than its part of the plan, by less than what a round of the whole cluster costs: so much is
@@ -26,14 +26,14 @@ class FromPurse:
     done for the least that they cost. A budget that does not pay for those that are there first is refused.
     """
 
-    def __init__(self, scenario: Scenario, policy: Policy, budget_usd: float) -> None:
+    def __init__(self, scenario: Simulation, policy: Policy, budget_usd: float) -> None:
         self._policy, self._left = policy, budget_usd
         price = scenario.cluster.usd_per_hour
         self._usd_per_second = np.zeros(len(scenario.cluster.types)) if price is None else price / 3600
         self._kept = float(self._usd_per_second @ scenario.cluster.workers) * scenario.settings.round_seconds
         # As policies that mean it when they leave a worker idle.
-        self._shares = ByShares(scenario, self, Manner(beyond_shares=False))
-        self._running: Candidates | None = None
+        self._shares = ByShares(scenario, self, DispatchRules(beyond_shares=False))
+        self._running: RoundCandidates | None = None
 
     @property
     def allocations(self) -> int:
@@ -45,7 +45,7 @@ class FromPurse:
         """After how many seconds it may decide anew although nobody came or went."""
         return self._shares.patience
 
-    def allocate(self, problem: Problem, warm: Warm | None = None, /) -> Allocation:
+    def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The policy's shares under what is left, or for the least that all jobs cost."""
         try:
             return self._within(problem, self._left - self._kept, warm)
@@ -54,10 +54,10 @@ class FromPurse:
                 return self._within(problem, self._left, warm)
             return self._within(problem, error.least_usd * _LEAST, warm)
 
-    def _within(self, problem: Problem, usd: float, warm: Warm | None) -> Allocation:
+    def _within(self, problem: AllocationProblem, usd: float, warm: Warm | None) -> ClusterAllocation:
         return self._policy.allocate(replace(problem, budget_usd=max(usd, _NOTHING)), warm)
 
-    def dispatch(self, state: State) -> Candidates:
+    def dispatch(self, state: State) -> RoundCandidates:
         """Who runs in the round that begins now."""
         self._running = self._shares.dispatch(state)
         return self._running

@@ -8,10 +8,10 @@ from typing import Protocol
 import numpy as np
 
 from bidbrain.gavel.policies.base import Policy, Warm
-from bidbrain.gavel.problem import FloatArray, IntArray, Jobs, Pairs, Problem
-from bidbrain.gavel.rounds import NOBODY, Candidates, choose, priorities
+from bidbrain.gavel.problem import AllocationProblem, ClusterJobs, FloatArray, IntArray, Pairs
+from bidbrain.gavel.rounds import NOBODY, RoundCandidates, choose, priorities
 from bidbrain.gavel.simulator.pairs import good_pairs
-from bidbrain.gavel.simulator.scenario import Scenario
+from bidbrain.gavel.simulator.scenario import Simulation
 
 BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 # Below, a share is what rounding left of zero.
@@ -44,7 +44,7 @@ class Dispatcher(Protocol):
         """After how many seconds it may decide anew although nobody came or went."""
         ...
 
-    def dispatch(self, state: State) -> Candidates:
+    def dispatch(self, state: State) -> RoundCandidates:
         """Who runs in the round that begins now; nobody where nobody can."""
         ...
 
@@ -54,7 +54,7 @@ class Dispatcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class DispatchRules:
     """How shares are taken.
 
     `beyond_shares`: workers that remain go to jobs that have no share of that type but one of another, those first who
@@ -69,10 +69,10 @@ class Manner:
 class ByShares:
     """Gavel's own: X by a policy, realised by priorities. A job that the policy gives nothing anywhere does not run."""
 
-    def __init__(self, scenario: Scenario, policy: Policy, manner: Manner | None = None) -> None:
+    def __init__(self, scenario: Simulation, policy: Policy, manner: DispatchRules | None = None) -> None:
         workload, settings = scenario.workload, scenario.settings
         self._scenario, self._policy, self._warm = scenario, policy, Warm()
-        self._manner = manner or Manner()
+        self._manner = manner or DispatchRules()
         self._rates, self._scale = workload.rates, workload.scale
         self._best = np.where(self._scale[:, None] <= scenario.cluster.workers, self._rates, 0.0).max(axis=1)
         self._slo_seconds = workload.slo_factor * workload.alone_seconds()
@@ -88,7 +88,7 @@ class ByShares:
         again = max(settings.allocation_seconds, settings.round_seconds)
         self.patience = again if self._manner.periodic else np.inf
 
-    def dispatch(self, state: State) -> Candidates:
+    def dispatch(self, state: State) -> RoundCandidates:
         """Allocates anew where that is due, and chooses; where nobody could run, an allocation is always due."""
         self._stale |= state.changed or self._manner.periodic
         if not state.active.size:
@@ -109,7 +109,7 @@ class ByShares:
             among = self._grant.candidates
             self._grant.keep(~(self._gone[among.first] | self._gone[among.second]))
 
-    def _choose(self) -> Candidates:
+    def _choose(self) -> RoundCandidates:
         grant = self._grant
         # Of a type that idles by intention little is given in all, and its part of that is no measure of a job's time.
         of_type = grant.of_type if self._manner.beyond_shares else np.ones(len(grant.of_type))
@@ -133,10 +133,10 @@ class ByShares:
         first, type_ = grant.candidates.first[alone], grant.candidates.type[alone]
         self._owed[first, type_] += grant.share[alone] * elapsed - (grant.received[alone] - grant.start[alone])
 
-    def _problem(self, state: State) -> Problem:
+    def _problem(self, state: State) -> AllocationProblem:
         active, workload = state.active, self._scenario.workload
         elapsed = state.now - workload.arrival[active]
-        jobs = Jobs(
+        jobs = ClusterJobs(
             tuple(workload.names[m] for m in active.tolist()),
             self._rates[active],
             self._scale[active],
@@ -149,7 +149,7 @@ class ByShares:
         )
         sharing = self._scenario.sharing
         pairs = None if sharing is None else good_pairs(workload.throughputs, workload.kind[active], sharing)
-        return Problem(self._scenario.cluster, jobs, pairs)
+        return AllocationProblem(self._scenario.cluster, jobs, pairs)
 
     def _margin(self, active: IntArray, elapsed: FloatArray, steps_left: FloatArray) -> FloatArray:
         """How much earlier than its deadline a job is to be done: rounds end a plan in fractions late, by two at most.
@@ -177,7 +177,7 @@ class ByShares:
         # Allocations are short: were debts forgotten with them, jobs of many workers and small shares would starve.
         start = np.maximum(self._head_start - owed[order], _TRACE * self._head_start)
         of_type = np.bincount(type_, start, len(self._scenario.cluster.types)).astype(np.float64)
-        among = Candidates(first[row], second[row], type_, scale[row])
+        among = RoundCandidates(first[row], second[row], type_, scale[row])
         return _Grant(among, shares[row, type_], start, start.copy(), of_type)
 
 
@@ -188,7 +188,7 @@ class _Grant:
     `start` is what it counts as having received when the allocation began.
     """
 
-    candidates: Candidates
+    candidates: RoundCandidates
     share: FloatArray
     start: FloatArray
     received: FloatArray
@@ -198,7 +198,9 @@ class _Grant:
     def nothing(cls, types: int) -> _Grant:
         """Before there is one."""
         nobody = np.zeros(0, dtype=np.int64)
-        return cls(Candidates(nobody, nobody, nobody, nobody), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(types))
+        return cls(
+            RoundCandidates(nobody, nobody, nobody, nobody), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(types)
+        )
 
     def book(self, chosen: IntArray, seconds: FloatArray) -> None:
         """Time that candidates have had."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from bidbrain.errors import BidBrainError
 from bidbrain.gavel.problem import FloatArray, IntArray
-from bidbrain.gavel.rounds import NOBODY, Candidates
+from bidbrain.gavel.rounds import NOBODY, RoundCandidates
 from bidbrain.gavel.simulator.dispatch import Dispatcher, State
-from bidbrain.gavel.simulator.scenario import Scenario
+from bidbrain.gavel.simulator.scenario import Simulation
 
 Progress = Callable[[int], None]
 # So often may nobody run although a dispatcher is asked again; by then it will not change its mind.
@@ -23,13 +23,13 @@ class Stalled(BidBrainError):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationOutcome:
     """What became of each job, and of each round. `finish` is infinite where a job was not done at the end.
 
     `held_seconds` is the time a job held its workers, by type; where two share workers, each is counted half of it.
     """
 
-    scenario: Scenario
+    scenario: Simulation
     finish: FloatArray
     held_seconds: FloatArray
     moves: IntArray
@@ -44,7 +44,7 @@ class Outcome:
         return float(self.round_end[-1])
 
 
-def simulate(scenario: Scenario, dispatcher: Dispatcher, progress: Progress | None = None) -> Outcome:
+def simulate(scenario: Simulation, dispatcher: Dispatcher, progress: Progress | None = None) -> SimulationOutcome:
     """Plays a workload until all measured jobs are done; `progress` hears how many up to the last of them are."""
     run = _Run(scenario, dispatcher)
     while run.waiting:
@@ -57,7 +57,7 @@ def simulate(scenario: Scenario, dispatcher: Dispatcher, progress: Progress | No
 class _Run:
     """The state of a simulation between two rounds."""
 
-    def __init__(self, scenario: Scenario, dispatcher: Dispatcher) -> None:
+    def __init__(self, scenario: Simulation, dispatcher: Dispatcher) -> None:
         workload = scenario.workload
         jobs, types = workload.rates.shape
         self._scenario, self._dispatcher = scenario, dispatcher
@@ -87,10 +87,10 @@ class _Run:
         else:
             self._skip()
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SimulationOutcome:
         """What there is to report."""
         start, end = np.array(self._rounds).T
-        return Outcome(
+        return SimulationOutcome(
             self._scenario,
             self._finish,
             self._held,
@@ -122,7 +122,7 @@ class _Run:
             )
         self._now = until
 
-    def _play(self, chosen: Candidates) -> None:
+    def _play(self, chosen: RoundCandidates) -> None:
         """One round: each job does whole steps for its length; it lasts until the last of them is done."""
         paired = np.flatnonzero(chosen.second != NOBODY)
         seat = np.concatenate([np.arange(len(chosen.first)), paired])
@@ -144,7 +144,7 @@ class _Run:
         self._held[job, type_] += (of_seat / sharing)[seat]
         self._close(chosen, of_seat, job[done])
 
-    def _rate(self, chosen: Candidates, paired: IntArray) -> FloatArray:
+    def _rate(self, chosen: RoundCandidates, paired: IntArray) -> FloatArray:
         """Steps a second: of all who are named first, then of the partners."""
         rate = self._rates[chosen.first, chosen.type]
         if not paired.size:
@@ -167,7 +167,7 @@ class _Run:
         self._last_round[job], self._last_type[job], self._last_mate[job] = number, type_, mate
         return np.asarray(moved * self._scenario.settings.checkpoint_seconds)
 
-    def _close(self, chosen: Candidates, seconds: FloatArray, finished: IntArray) -> None:
+    def _close(self, chosen: RoundCandidates, seconds: FloatArray, finished: IntArray) -> None:
         start, self._now, self._idle = self._now, self._now + float(seconds.max()), 0
         self._rounds.append((start, self._now))
         self._busy.append(np.bincount(chosen.type, seconds * chosen.scale, self._held.shape[1]).astype(np.float64))

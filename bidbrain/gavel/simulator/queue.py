@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from bidbrain.gavel.problem import FloatArray, IntArray
-from bidbrain.gavel.rounds import NOBODY, Candidates
+from bidbrain.gavel.rounds import NOBODY, RoundCandidates
 from bidbrain.gavel.simulator.dispatch import State
-from bidbrain.gavel.simulator.scenario import Scenario
+from bidbrain.gavel.simulator.scenario import Simulation
 
 
 class InOrder:
@@ -16,14 +16,14 @@ class InOrder:
     Who starts is decided as often as others allocate: when jobs came or went, at most once in `allocation_seconds`.
     """
 
-    def __init__(self, scenario: Scenario, blind: np.random.Generator | None = None) -> None:
+    def __init__(self, scenario: Simulation, blind: np.random.Generator | None = None) -> None:
         self._scenario, self._blind = scenario, blind
         self._rates, self._scale = scenario.workload.rates, scenario.workload.scale
         self._type_of: dict[int, int] = {}
         self._since, self._stale = -np.inf, True
         self.allocations, self.patience = 0, np.inf
 
-    def dispatch(self, state: State) -> Candidates:
+    def dispatch(self, state: State) -> RoundCandidates:
         """All that have started; before that, those start who are next."""
         self._stale |= state.changed
         waited = state.now - self._since >= self._scenario.settings.allocation_seconds
@@ -33,7 +33,7 @@ class InOrder:
             self._start(state.active)
         jobs = np.fromiter(self._type_of, np.int64, len(self._type_of))
         types = np.fromiter(self._type_of.values(), np.int64, len(self._type_of))
-        return Candidates(jobs, np.full(len(jobs), NOBODY), types, self._scale[jobs])
+        return RoundCandidates(jobs, np.full(len(jobs), NOBODY), types, self._scale[jobs])
 
     def ran(self, _seconds: FloatArray, finished: IntArray) -> None:
         """Who is done makes room."""

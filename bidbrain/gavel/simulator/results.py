@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.gavel.problem import FloatArray
-from bidbrain.gavel.simulator.engine import Outcome
+from bidbrain.gavel.simulator.engine import SimulationOutcome
 
 HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class JobResult:
+class SimulatedJob:
     """One job that was measured. What is unknown is None: the cost without prices, `slo_met` without a deadline."""
 
     job: str
@@ -31,7 +31,7 @@ class JobResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class SimulationSummary:
     """A simulation in few numbers, over the jobs that were measured; the utilization is that of the whole cluster."""
 
     average_jct_seconds: float
@@ -44,7 +44,7 @@ class Summary:
     jobs: int
 
 
-def job_results(outcome: Outcome) -> list[JobResult]:
+def job_results(outcome: SimulationOutcome) -> list[SimulatedJob]:
     """The measured jobs, by arrival."""
     scenario = outcome.scenario
     workload, types = scenario.workload, scenario.cluster.types
@@ -55,7 +55,7 @@ def job_results(outcome: Outcome) -> list[JobResult]:
         kind = workload.throughputs.kinds[int(workload.kind[m])]
         deadline = float(slo[m]) if np.isfinite(slo[m]) else None
         found.append(
-            JobResult(
+            SimulatedJob(
                 job=workload.names[m],
                 kind=kind.name,
                 scale=kind.scale,
@@ -73,12 +73,12 @@ def job_results(outcome: Outcome) -> list[JobResult]:
     return found
 
 
-def summarise(outcome: Outcome) -> Summary:
+def summarise(outcome: SimulationOutcome) -> SimulationSummary:
     """The makespan is from the first measured arrival to the last measured finish."""
     results = job_results(outcome)
     held = [result.slo_met for result in results if result.slo_met is not None]
     costs = [result.cost_usd for result in results if result.cost_usd is not None]
-    return Summary(
+    return SimulationSummary(
         average_jct_seconds=float(np.mean([result.jct_seconds for result in results])),
         makespan_seconds=max(result.finish_seconds for result in results) - results[0].arrival_seconds,
         utilization=utilization(outcome),
@@ -90,13 +90,13 @@ def summarise(outcome: Outcome) -> Summary:
     )
 
 
-def utilization(outcome: Outcome) -> float:
+def utilization(outcome: SimulationOutcome) -> float:
     """Busy worker-seconds over those there were, from the first round to the last."""
     there = outcome.scenario.cluster.workers.sum() * (outcome.end - outcome.round_start[0])
     return float(outcome.busy_worker_seconds.sum() / there)
 
 
-def finish_time_fairness(outcome: Outcome) -> FloatArray:
+def finish_time_fairness(outcome: SimulationOutcome) -> FloatArray:
     """rho: a job's time over that under its share alone, one nth of every type while n jobs are there (section 5.4.2).
 
     n is what it was in this simulation; from its end on, what it was just before. Infinite for jobs that were not done.
@@ -118,7 +118,7 @@ def finish_time_fairness(outcome: Outcome) -> FloatArray:
     return found
 
 
-def _population(outcome: Outcome) -> tuple[FloatArray, FloatArray]:
+def _population(outcome: SimulationOutcome) -> tuple[FloatArray, FloatArray]:
     """How many jobs were there, from each time before the end on at which that changed."""
     arrival = outcome.scenario.workload.arrival
     came, went = arrival[arrival < outcome.end], outcome.finish[outcome.finish < outcome.end]
@@ -128,7 +128,7 @@ def _population(outcome: Outcome) -> tuple[FloatArray, FloatArray]:
     return events[order], there
 
 
-def _costs(outcome: Outcome) -> FloatArray | None:
+def _costs(outcome: SimulationOutcome) -> FloatArray | None:
     """What each job's workers cost while it held them."""
     usd_per_hour = outcome.scenario.cluster.usd_per_hour
     if usd_per_hour is None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bidbrain.gavel.problem import Cluster
-from bidbrain.gavel.workload import BadWorkload, Workload
+from bidbrain.gavel.workload import BadWorkload, ClusterWorkload
 
 _MOST_ROUNDS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SimulationSettings:
     """How a cluster is run. Allocations are computed when jobs come or go, at most once in `allocation_seconds`.
 
     The published simulator's values: rounds of six minutes, at least 1,920 s between allocations, moving is free.
@@ -36,13 +36,13 @@ class Sharing:
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class Simulation:
     """A workload on a cluster. It ends when the measured jobs are done; the others keep the cluster busy until then."""
 
-    workload: Workload
+    workload: ClusterWorkload
     cluster: Cluster
     measured: range
-    settings: Settings = field(default_factory=Settings)
+    settings: SimulationSettings = field(default_factory=SimulationSettings)
     sharing: Sharing | None = None
 
     def __post_init__(self) -> None:

@@ -7,25 +7,25 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from bidbrain.backtest.deadline import History, Jobs, lay_out
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Terms
+from bidbrain.backtest.deadline import AvailabilityHistory, DeadlineJobs, lay_out
+from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, DeadlineTerms
 
 TICK = 10
 
 
-def history(pattern: str, tick: int = TICK) -> History:
+def history(pattern: str, tick: int = TICK) -> AvailabilityHistory:
     """`1` where spot can be had, `0` where not; anything else is only there to be read."""
-    return History("drawn", tick, np.array([sign == "1" for sign in pattern if sign in "01"]))
+    return AvailabilityHistory("drawn", tick, np.array([sign == "1" for sign in pattern if sign in "01"]))
 
 
-def one_job(pattern: str, work: int, delay: int, ratio: float = 3.0) -> Jobs:
+def one_job(pattern: str, work: int, delay: int, ratio: float = 3.0) -> DeadlineJobs:
     """A job that has the whole pattern until its deadline."""
     drawn = history(pattern)
-    terms = Terms(work, delay, ratio)
+    terms = DeadlineTerms(work, delay, ratio)
     return lay_out([drawn], terms, [drawn.up.size * TICK / work], 1)
 
 
-def bill(choices: Sequence[int], up: Sequence[bool], tick: int, terms: Terms) -> tuple[float, bool]:
+def bill(choices: Sequence[int], up: Sequence[bool], tick: int, terms: DeadlineTerms) -> tuple[float, bool]:
     """Cost of a schedule in spot ticks and whether it did the work: the rules once more, a tick at a time."""
     held, owed, done, cost = WAIT, 0, 0, 0.0
     for choice, available in zip(choices, up, strict=True):

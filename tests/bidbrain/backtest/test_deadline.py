@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from bidbrain.backtest.deadline import (
     NOT_RUNNING,
+    AvailabilityHistory,
+    DeadlineJobs,
     DeadlineSummary,
-    History,
-    Jobs,
     cost_ratios,
     lay_out,
     replay,
@@ -22,11 +22,11 @@ from bidbrain.strategies.deadline_job import (
     ON_DEMAND,
     SPOT,
     WAIT,
+    BatchStrategy,
     Bools,
+    DeadlineState,
+    DeadlineTerms,
     ImpossibleJob,
-    Scheme,
-    Standing,
-    Terms,
     within_two_delays,
 )
 from pricing_data.lifetimes import AvailabilityTrace
@@ -37,7 +37,7 @@ from tests.bidbrain.backtest.deadlines import TICK, bill, history, one_job, patt
 _SIGNS = {WAIT: ".", SPOT: "s", ON_DEMAND: "D", NOT_RUNNING: " "}
 
 
-def drawn(jobs: Jobs, scheme: Scheme) -> str:
+def drawn(jobs: DeadlineJobs, scheme: BatchStrategy) -> str:
     course = replay(jobs, scheme, keep_course=True).course
     assert course is not None
     return "".join(_SIGNS[int(choice)] for choice in course[0]).rstrip()
@@ -83,12 +83,12 @@ class _Scripted:
     def __init__(self, choices: list[int]) -> None:
         self._choices = choices
 
-    def choose(self, standing: Standing) -> Ints:
+    def choose(self, standing: DeadlineState) -> Ints:
         choice = self._choices[int(standing.at[0])]
         return np.array([choice if choice != SPOT or standing.spot_up[0] else ON_DEMAND])
 
 
-def _no_net(standing: Standing) -> Bools:
+def _no_net(standing: DeadlineState) -> Bools:
     return np.zeros(standing.machine.size, dtype=np.bool_)
 
 
@@ -97,8 +97,8 @@ def test_any_schedule_is_billed_by_the_rules(
     up: Bools, work: int, delay: int, ratio: float, data: st.DataObject
 ) -> None:
     assume(up.size * TICK >= work + delay)
-    terms = Terms(work, delay, ratio)
-    jobs = lay_out([History("one", TICK, up)], terms, [up.size * TICK / work], 1)
+    terms = DeadlineTerms(work, delay, ratio)
+    jobs = lay_out([AvailabilityHistory("one", TICK, up)], terms, [up.size * TICK / work], 1)
     script = _Scripted(data.draw(st.lists(st.integers(0, 2), min_size=up.size, max_size=up.size)))
     outcome = replay(jobs, script, _no_net, keep_course=True)
     assert outcome.course is not None
@@ -134,13 +134,13 @@ def test_uniform_progress_returns_to_spot_only_two_delays_ahead() -> None:
 def test_decisions_do_not_look_ahead(up: Bools, work: int, delay: int, ratio: float, data: st.DataObject) -> None:
     ticks = max(1, up.size * 2 // 3)
     assume(ticks * TICK >= work + delay)
-    terms = Terms(work, delay, ratio)
+    terms = DeadlineTerms(work, delay, ratio)
     seen = data.draw(st.integers(0, up.size - 1))
     altered = np.concatenate((up[: seen + 1], data.draw(st.booleans()) ^ up[seen + 1 :]))
     for make in (lambda _: Greedy(), lambda _: UniformProgress(), lambda one: Deadline(terms, [one])):
         courses = []
         for availability in (up, altered):
-            one = History("one", TICK, availability)
+            one = AvailabilityHistory("one", TICK, availability)
             jobs = lay_out([one], terms, [ticks * TICK / work], 3)
             courses.append((jobs, replay(jobs, make(one), keep_course=True).course))
         (jobs, first), (_, second) = courses
@@ -154,21 +154,21 @@ def test_decisions_do_not_look_ahead(up: Bools, work: int, delay: int, ratio: fl
 @settings(max_examples=100)
 @given(patterns, st.sampled_from([1.0, 1.05, 1.2, 1.6, 2.5]), st.integers(1, 300), st.integers(0, 60), ratios)
 def test_nobody_misses(up: Bools, slack: float, work: int, delay: int, ratio: float) -> None:
-    terms = Terms(work, delay, ratio)
-    one = History("one", TICK, np.tile(up, 8))
+    terms = DeadlineTerms(work, delay, ratio)
+    one = AvailabilityHistory("one", TICK, np.tile(up, 8))
     try:
         jobs = lay_out([one], terms, [slack], 7)
     except ImpossibleJob:
         assert round(slack * work) // TICK * TICK < work + delay
         return
-    schemes: list[Scheme] = [Greedy(), UniformProgress(), UniformProgress(0), Deadline(terms, [one])]
+    schemes: list[BatchStrategy] = [Greedy(), UniformProgress(), UniformProgress(0), Deadline(terms, [one])]
     for scheme in schemes:
         assert not replay(jobs, scheme).missed.any(), scheme.name
         assert not replay(jobs, scheme, within_two_delays).missed.any(), scheme.name
 
 
 def test_jobs_start_evenly_and_only_where_they_fit() -> None:
-    terms = Terms(20, 1, 3.0)
+    terms = DeadlineTerms(20, 1, 3.0)
     jobs = lay_out([history("1" * 14), history("1" * 3), history("0" * 4)], terms, [1.5, 2.0], 3)
     assert jobs.slack.tolist() == [1.5] * 3 + [2.0] * 3 + [1.5] + [1.5] * 2 + [2.0]
     assert jobs.start.tolist() == [0, 5, 11, 0, 5, 10, 0, 0, 1, 0]
@@ -179,14 +179,20 @@ def test_jobs_start_evenly_and_only_where_they_fit() -> None:
 
 
 def test_several_machines_count_as_up_while_all_are() -> None:
-    assert History.of(AvailabilityTrace("four", 60, np.array([0, 3, 4, 4, 2]))).up.tolist() == [0, 0, 1, 1, 0]
-    assert not History.of(AvailabilityTrace("never", 60, np.array([0, 0]))).up.any()
+    assert AvailabilityHistory.of(AvailabilityTrace("four", 60, np.array([0, 3, 4, 4, 2]))).up.tolist() == [
+        0,
+        0,
+        1,
+        1,
+        0,
+    ]
+    assert not AvailabilityHistory.of(AvailabilityTrace("never", 60, np.array([0, 0]))).up.any()
 
 
 def test_a_summary_is_a_mean_over_jobs() -> None:
     minutes = MINUTE
-    terms = Terms(2 * HOUR, 0, 4.0)
-    one = History("one", 30 * minutes, np.array([True] * 4 + [False] * 8))
+    terms = DeadlineTerms(2 * HOUR, 0, 4.0)
+    one = AvailabilityHistory("one", 30 * minutes, np.array([True] * 4 + [False] * 8))
     jobs = lay_out([one], terms, [2.0], 2)
     found = summarise(jobs, "greedy", replay(jobs, Greedy()))
     # The first job has all of its work on spot, 4 ticks; the second, in the dark, all of it on demand.
@@ -204,19 +210,19 @@ def test_a_summary_is_a_mean_over_jobs() -> None:
 )
 def test_terms_that_make_no_sense_are_refused(work: int, delay: int, ratio: float, message: str) -> None:
     with pytest.raises(ImpossibleJob, match=message):
-        Terms(work * HOUR, delay * HOUR, ratio)
+        DeadlineTerms(work * HOUR, delay * HOUR, ratio)
 
 
 def test_a_slack_that_does_not_pay_the_delay_is_refused() -> None:
     with pytest.raises(ImpossibleJob, match=r"take at least 1\.1000"):
-        lay_out([history("1" * 50)], Terms(100, 10, 3.0), [1.05], 3)
-    assert len(lay_out([history("1" * 50)], Terms(100, 10, 3.0), [1.1], 3)) == 3
+        lay_out([history("1" * 50)], DeadlineTerms(100, 10, 3.0), [1.05], 3)
+    assert len(lay_out([history("1" * 50)], DeadlineTerms(100, 10, 3.0), [1.1], 3)) == 3
 
 
 class _Impossible:
     name = "impossible"
 
-    def choose(self, standing: Standing) -> Ints:
+    def choose(self, standing: DeadlineState) -> Ints:
         return np.full(standing.machine.size, SPOT)
 
 

@@ -8,13 +8,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bidbrain.backtest.deadline import cost_ratios, lay_out, optimal, replay
-from bidbrain.backtest.deadline_optimum import Optimum, cheapest
+from bidbrain.backtest.deadline_optimum import CheapestSchedule, cheapest
 from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Bools, ImpossibleJob, Scheme, Terms
+from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, BatchStrategy, Bools, DeadlineTerms, ImpossibleJob
 from tests.bidbrain.backtest.deadlines import TICK, bill, history, patterns, ratios
 
 
-def least_cost(up: Bools, tick: int, terms: Terms) -> float:
+def least_cost(up: Bools, tick: int, terms: DeadlineTerms) -> float:
     """By trying every schedule, tick by tick; a machine that was lost has to be entered again."""
     best = float("inf")
 
@@ -49,7 +49,7 @@ def least_cost(up: Bools, tick: int, terms: Terms) -> float:
     ratios,
 )
 def test_the_optimum_is_the_cheapest_of_all_schedules(up: Bools, work: int, delay: int, ratio: float) -> None:
-    terms = Terms(work, delay, ratio)
+    terms = DeadlineTerms(work, delay, ratio)
     expected = least_cost(up, TICK, terms)
     if expected == float("inf"):
         with pytest.raises(ImpossibleJob):
@@ -64,12 +64,12 @@ def test_the_optimum_is_the_cheapest_of_all_schedules(up: Bools, work: int, dela
 def test_no_scheme_beats_the_optimum_and_none_misses(up: Bools, load: float, delay: int, ratio: float) -> None:
     work = max(1, int(up.size * TICK * load))
     assume(up.size * TICK >= work + delay)
-    terms, drawn = Terms(work, delay, ratio), history("".join("01"[int(one)] for one in up))
+    terms, drawn = DeadlineTerms(work, delay, ratio), history("".join("01"[int(one)] for one in up))
     jobs = lay_out([drawn], terms, [up.size * TICK / work], 1)
     assume(len(jobs) == 1)
     assume(jobs.ticks[0] == up.size)
     best = cost_ratios(jobs, optimal(jobs))
-    schemes: list[Scheme] = [Greedy(), UniformProgress(), Deadline(terms, [drawn])]
+    schemes: list[BatchStrategy] = [Greedy(), UniformProgress(), Deadline(terms, [drawn])]
     for scheme in schemes:
         outcome = replay(jobs, scheme, keep_course=True)
         assert not outcome.missed.any(), scheme.name
@@ -83,16 +83,16 @@ def test_no_scheme_beats_the_optimum_and_none_misses(up: Bools, load: float, del
 def test_solved_by_hand() -> None:
     # Work 60 and delay 10 in ticks of 10. The long spell of 5 ticks gives 40, the short one of 3 gives 20: 8 ticks.
     up = np.array([1, 1, 1, 1, 1, 0, 1, 1, 1, 0], dtype=bool)
-    assert cheapest(up, 10, Terms(60, 10, 3.0)) == Optimum(8, 0)
+    assert cheapest(up, 10, DeadlineTerms(60, 10, 3.0)) == CheapestSchedule(8, 0)
     # With 70 there are 9 ticks to hold, of which two, the entry and the work, on demand: in the last one alone an entry
     # does no work. The gap between the spells is only one long, so on demand has to take the last up tick, too.
-    assert cheapest(up, 10, Terms(70, 10, 3.0)).on_demand_ticks > 0
-    assert cheapest(up, 10, Terms(70, 10, 3.0)) == _by_trying(up, Terms(70, 10, 3.0))
+    assert cheapest(up, 10, DeadlineTerms(70, 10, 3.0)).on_demand_ticks > 0
+    assert cheapest(up, 10, DeadlineTerms(70, 10, 3.0)) == _by_trying(up, DeadlineTerms(70, 10, 3.0))
     # On demand that costs no more than spot is never left.
-    assert cheapest(up, 10, Terms(60, 10, 1.0)) == Optimum(0, 7)
+    assert cheapest(up, 10, DeadlineTerms(60, 10, 1.0)) == CheapestSchedule(0, 7)
 
 
-def _by_trying(up: Bools, terms: Terms) -> Optimum:
+def _by_trying(up: Bools, terms: DeadlineTerms) -> CheapestSchedule:
     cost = least_cost(up, 10, terms)
     found = cheapest(up, 10, terms)
     assert found.spot_ticks + terms.price_ratio * found.on_demand_ticks == cost
@@ -103,7 +103,7 @@ def test_long_windows_take_wider_numbers_and_agree() -> None:
     """The same shape ten times finer is ten times the ticks; its tables need more than 16 bits."""
     coarse = np.repeat(np.array([1, 0, 1, 0, 1, 0], dtype=bool), [300, 200, 500, 400, 300, 100])
     fine = np.repeat(coarse, 10)
-    terms = Terms(1_200 * 100, 100, 3.0)
+    terms = DeadlineTerms(1_200 * 100, 100, 3.0)
     small, large = cheapest(coarse, 100, terms), cheapest(fine, 10, terms)
     assert fine.size > 1 << 14
     assert (large.spot_ticks, large.on_demand_ticks) == (10 * small.spot_ticks, 10 * small.on_demand_ticks)

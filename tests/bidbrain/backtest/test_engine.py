@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from bidbrain.backtest.engine import Job, Run, run_job
+from bidbrain.backtest.engine import ReplayedJob, Run, run_job
 from bidbrain.billing import End
 from bidbrain.replay import MarketReplay
 from bidbrain.strategies.base import Decision, Rent, Return, Situation, Strategy
 from bidbrain.strategies.odds import Odds
-from bidbrain.strategies.proteus import Application, Proteus
+from bidbrain.strategies.proteus import JobCosts, Proteus
 from bidbrain.strategies.recovery import AGILE, Recovery
 from bidbrain.strategies.standard import Standard
 from bidbrain.strategies.tierml import Mttf, TierMl
@@ -108,11 +108,11 @@ def changed_after(series: PriceSeries, moment: int, seed: int) -> PriceSeries:
     return PriceSeries(series.market, series.times.copy(), prices)
 
 
-def strategies(histories: list[PriceSeries], work: Job) -> list[Strategy]:
+def strategies(histories: list[PriceSeries], work: ReplayedJob) -> list[Strategy]:
     learnt = [series.window(series.first, series.first + 30 * HOUR) for series in histories]
     odds = {series.market: Odds.of(series) for series in learnt}
     mttf = {series.market: Mttf.of(series, 1000) for series in learnt}
-    return [Standard(), TierMl(mttf), Proteus(work.offers, odds, Application(1 / 60, 1 / 120, 1 / 12, 0.1)), Whims(5)]
+    return [Standard(), TierMl(mttf), Proteus(work.offers, odds, JobCosts(1 / 60, 1 / 120, 1 / 12, 0.1)), Whims(5)]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bidbrain.backtest.results import JobResult, Summary, cheapest
+from bidbrain.backtest.results import BacktestSummary, JobResult, cheapest
 from bidbrain.backtest.robustness import OVERHEADS, block_bootstrap, differences, variants
 from bidbrain.backtest.run import backtest
 from bidbrain.backtest.scenario import BadScenario
@@ -107,8 +107,8 @@ def test_a_scheme_differs_from_another_by_the_difference_of_their_means() -> Non
     assert found.cost.mean == pytest.approx(mean["standard+agileml"] - mean["proteus"])
 
 
-def summary(scheme: str, cost: float, runtime: float, unfinished: int = 0) -> Summary:
-    return Summary(scheme, 2.0, 10, cost, cost, cost, runtime, 0.0, 0.0, unfinished, 0.0, 1.0, 0.0)
+def summary(scheme: str, cost: float, runtime: float, unfinished: int = 0) -> BacktestSummary:
+    return BacktestSummary(scheme, 2.0, 10, cost, cost, cost, runtime, 0.0, 0.0, unfinished, 0.0, 1.0, 0.0)
 
 
 def test_the_default_is_the_cheapest_that_finishes_everything_in_the_baselines_time() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bidbrain.backtest.engine import Run, Tenure, run_job
-from bidbrain.backtest.evictions import ByAvailability, ByHazard, Evictions
+from bidbrain.backtest.evictions import ByAvailability, ByHazard, EvictionModel
 from bidbrain.backtest.run import backtest, run_of
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.backtest.setup import set_up_in
@@ -44,7 +44,7 @@ def by_hazard(seed: int) -> ByHazard:
     return ByHazard({MARKETS[0]: Mortality(0.4), MARKETS[1]: Mortality(0.1)}, seed)
 
 
-REGIMES: list[Callable[[int], Evictions]] = [by_availability, by_hazard]
+REGIMES: list[Callable[[int], EvictionModel]] = [by_availability, by_hazard]
 
 
 # --- what is granted and taken ---
@@ -190,7 +190,7 @@ def price_at(tenure: Tenure, histories: dict[object, PriceSeries], second: int) 
 
 @pytest.mark.parametrize("rule", BILLING_RULES)
 @pytest.mark.parametrize("regime", REGIMES)
-def test_what_is_paid_is_what_the_seconds_cost(rule: str, regime: Callable[[int], Evictions]) -> None:
+def test_what_is_paid_is_what_the_seconds_cost(rule: str, regime: Callable[[int], EvictionModel]) -> None:
     known = scenario(billing=billing_rule(rule), evictions=regime(3), starts=2, hours=(3.0,))
     histories: dict[object, PriceSeries] = {one.market: one for one in HISTORIES}
     for result in backtest(known, ["standard+agileml", "proteus", "price-capacity"]):
@@ -204,7 +204,7 @@ def test_what_is_paid_is_what_the_seconds_cost(rule: str, regime: Callable[[int]
 
 
 @pytest.mark.parametrize("regime", REGIMES)
-def test_refunds_added_back_no_scheme_is_below_the_bound(regime: Callable[[int], Evictions]) -> None:
+def test_refunds_added_back_no_scheme_is_below_the_bound(regime: Callable[[int], EvictionModel]) -> None:
     for rule in BILLING_RULES:
         known = scenario(billing=billing_rule(rule), evictions=regime(5), starts=3)
         results = backtest(known, [*SCHEMES, "bound"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bidbrain.backtest.engine import Job
+from bidbrain.backtest.engine import ReplayedJob
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -30,6 +30,6 @@ def offer(series: PriceSeries, nu: float = 4.0) -> Offer:
     return Offer(series.market, nu, ON_DEMAND)
 
 
-def job(offers: tuple[Offer, ...], hours: float = 3.0, start: int = START + 30 * HOUR) -> Job:
+def job(offers: tuple[Offer, ...], hours: float = 3.0, start: int = START + 30 * HOUR) -> ReplayedJob:
     work = BASELINE.machines * BASELINE.offer.nu * hours * HOUR
-    return Job(start, work, start + int(3 * hours * HOUR), offers, BASELINE, most_nu=48.0)
+    return ReplayedJob(start, work, start + int(3 * hours * HOUR), offers, BASELINE, most_nu=48.0)

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.eviction.boosting import Shape, fit, logistic
+from bidbrain.eviction.boosting import TreeSettings, fit, logistic
 
-WHOLE = Shape(trees=1, depth=1, rate=1.0, ridge=1e-9, leaf_curvature=0.0, rows=1.0, features=1.0)
+WHOLE = TreeSettings(trees=1, depth=1, rate=1.0, ridge=1e-9, leaf_curvature=0.0, rows=1.0, features=1.0)
 
 
 def test_one_stump_is_the_newton_step_of_the_best_split() -> None:
@@ -46,7 +46,7 @@ def test_it_learns_what_only_two_features_together_tell() -> None:
     data = rng.uniform(-1, 1, (4000, 3))
     truth = np.where(data[:, 0] * data[:, 1] > 0, 0.8, 0.2)
     outcomes = (rng.random(4000) < truth).astype(float)
-    forest = fit(data, outcomes, np.ones(4000), Shape(trees=80, ridge=5.0, leaf_curvature=2.0), rng)
+    forest = fit(data, outcomes, np.ones(4000), TreeSettings(trees=80, ridge=5.0, leaf_curvature=2.0), rng)
     asked = np.array([[0.5, 0.5, 0], [-0.5, -0.5, 0], [0.5, -0.5, 0], [-0.5, 0.5, 0]])
     np.testing.assert_allclose(forest.probabilities(asked), [0.8, 0.8, 0.2, 0.2], atol=0.1)
 
@@ -54,14 +54,14 @@ def test_it_learns_what_only_two_features_together_tell() -> None:
 def test_the_same_generator_gives_the_same_forest() -> None:
     rng = np.random.default_rng(3)
     data, outcomes = rng.random((500, 4)), (rng.random(500) < 0.3).astype(float)
-    once, twice = (fit(data, outcomes, np.ones(500), Shape(), np.random.default_rng(9)) for _ in range(2))
+    once, twice = (fit(data, outcomes, np.ones(500), TreeSettings(), np.random.default_rng(9)) for _ in range(2))
     np.testing.assert_array_equal(once.probabilities(data), twice.probabilities(data))
 
 
 def test_where_nothing_can_be_told_the_mean_is() -> None:
     """Features without contrast, and rows fewer than a leaf needs."""
     outcomes = np.array([0.0, 1.0, 1.0, 1.0])
-    forest = fit(np.ones((4, 2)), outcomes, np.ones(4), Shape(), np.random.default_rng(0))
+    forest = fit(np.ones((4, 2)), outcomes, np.ones(4), TreeSettings(), np.random.default_rng(0))
     assert forest.probabilities(np.array([[1.0, 1.0], [7.0, 0.0]])) == pytest.approx([0.75, 0.75], abs=0.01)
 
 

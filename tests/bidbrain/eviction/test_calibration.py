@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bidbrain.errors import TooLittleHistory
-from bidbrain.eviction.bids import Above, Bid, Fixed
-from bidbrain.eviction.calibration import Plan, Predicted, calibrate, score
+from bidbrain.eviction.bids import Bid, BidAbove, FixedBid
+from bidbrain.eviction.calibration import CalibrationPlan, Predicted, calibrate, score
 from pricing_data.catalog import Catalog
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.series import PriceSeries
@@ -16,12 +16,12 @@ from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, parse_usd
 from tests.bidbrain.eviction.worlds import START, flat, memoryless, moody
 
-WEEK = Plan(HOUR, 7 * DAY, 2 * DAY, 2 * DAY)
+WEEK = CalibrationPlan(HOUR, 7 * DAY, 2 * DAY, 2 * DAY)
 
 
 def moody_markets(days: int = 16) -> list[tuple[PriceSeries, Bid]]:
     rng = np.random.default_rng(4)
-    return [(moody(rng, f"t{i}.large", days), Above(10_000)) for i in range(6)]
+    return [(moody(rng, f"t{i}.large", days), BidAbove(10_000)) for i in range(6)]
 
 
 def test_scores_are_mean_squared_differences() -> None:
@@ -69,7 +69,7 @@ def test_on_a_world_with_moods_the_model_beats_both_shares() -> None:
 
 def test_on_a_world_of_chance_it_does_not_claim_to() -> None:
     rng = np.random.default_rng(3)
-    markets: list[tuple[PriceSeries, Bid]] = [(memoryless(rng, f"t{i}.large", 16), Above(10_000)) for i in range(6)]
+    markets: list[tuple[PriceSeries, Bid]] = [(memoryless(rng, f"t{i}.large", 16), BidAbove(10_000)) for i in range(6)]
     found = calibrate(markets, WEEK, np.random.default_rng(1))
     assert not found.beats_both
     assert found.brier < 1.02 * min(found.brier_own, found.brier_pooled)
@@ -84,13 +84,13 @@ def test_what_comes_after_the_last_horizon_changes_nothing() -> None:
 
 
 def test_without_crossings_there_is_nothing_to_be_better_at() -> None:
-    found = calibrate([(flat("t.large", 12), Above(0))], WEEK, np.random.default_rng(1))
+    found = calibrate([(flat("t.large", 12), BidAbove(0))], WEEK, np.random.default_rng(1))
     assert (found.brier, found.brier_own, found.against_own.skill, found.beats_both) == (0, 0, 0, False)
 
 
 def test_a_history_that_cannot_hold_the_plan_is_refused() -> None:
     with pytest.raises(TooLittleHistory, match="does not hold 7 days of history and 2 days to predict"):
-        calibrate([(flat("t.large", 5), Above(0))], WEEK, np.random.default_rng(1))
+        calibrate([(flat("t.large", 5), BidAbove(0))], WEEK, np.random.default_rng(1))
 
 
 def test_on_the_market_of_2016_it_beats_both_shares(shared_data: Path) -> None:
@@ -101,9 +101,9 @@ def test_on_the_market_of_2016_it_beats_both_shares(shared_data: Path) -> None:
     )
     lists = FetchedRows.joined(part.fetched for part in read(prices / "aws_on_demand_linux.csv.gz"))
     catalog = Catalog((), lists.on_demand)
-    for bid, floor in ((Above(parse_usd("0.001")), 0.08), (Above(parse_usd("0.01")), 0.05), (None, 0.03)):
-        markets = [(one, bid or Fixed(catalog.on_demand(one.market, one.first).price)) for one in table]
-        found = calibrate(markets, Plan(HOUR, 14 * DAY, 2 * DAY, 6 * DAY), np.random.default_rng(0))
+    for bid, floor in ((BidAbove(parse_usd("0.001")), 0.08), (BidAbove(parse_usd("0.01")), 0.05), (None, 0.03)):
+        markets = [(one, bid or FixedBid(catalog.on_demand(one.market, one.first).price)) for one in table]
+        found = calibrate(markets, CalibrationPlan(HOUR, 14 * DAY, 2 * DAY, 6 * DAY), np.random.default_rng(0))
         assert found.against_own.skill > floor, bid
         assert found.against_pooled.skill > floor, bid
         if bid:
@@ -119,8 +119,8 @@ def test_the_baselines_know_only_what_came_before_the_origin() -> None:
         [*a[: days * 24].tolist(), *b.tolist()] for a, b in ((calm.times, later.times), (calm.prices, later.prices))
     )
     series = PriceSeries(calm.market, np.array(times), np.array(prices))
-    plan = Plan(HOUR, 7 * DAY, 2 * DAY, 30 * DAY)
-    found = calibrate([(series, Above(0))], plan, np.random.default_rng(1))
+    plan = CalibrationPlan(HOUR, 7 * DAY, 2 * DAY, 30 * DAY)
+    found = calibrate([(series, BidAbove(0))], plan, np.random.default_rng(1))
     assert found.origins == 1
     assert found.crossed > 0.05
     assert found.brier_own == found.brier_pooled == pytest.approx(found.crossed)

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from bidbrain.eviction.alternatives import LEARNERS
-from bidbrain.eviction.bids import Above, Fixed
+from bidbrain.eviction.bids import BidAbove, FixedBid
 from bidbrain.eviction.conditional import brier, fit
-from bidbrain.eviction.panel import Panel
+from bidbrain.eviction.panel import CrossingPanel
 from pricing_data.units import DAY, HOUR, MINUTE
 from tests.bidbrain.eviction.worlds import START, flat, memoryless, moody
 
 
-def moody_panel(days: int = 12) -> Panel:
+def moody_panel(days: int = 12) -> CrossingPanel:
     rng = np.random.default_rng(4)
-    return Panel([(moody(rng, f"t{i}.large", days), Above(10_000)) for i in range(8)], HOUR)
+    return CrossingPanel([(moody(rng, f"t{i}.large", days), BidAbove(10_000)) for i in range(8)], HOUR)
 
 
 def test_where_the_present_tells_the_future_it_is_used_and_better() -> None:
@@ -30,7 +30,7 @@ def test_the_model_knows_nothing_of_what_came_after() -> None:
     """Fitted at a time, it is the same whether the series end there or go on."""
     until = START + 6 * DAY
     whole = moody_panel()
-    cut = Panel(
+    cut = CrossingPanel(
         [(path.series.window(START, until), bid) for path, bid in zip(whole.paths, whole.bids, strict=True)], HOUR
     )
     asked = whole.rows(np.arange(8), np.full(8, until))
@@ -39,7 +39,7 @@ def test_the_model_knows_nothing_of_what_came_after() -> None:
 
 
 def test_markets_that_hardly_cross_are_not_learned_from() -> None:
-    panel = Panel([(flat(f"t{i}.large", 10), Above(0)) for i in range(3)], HOUR)
+    panel = CrossingPanel([(flat(f"t{i}.large", 10), BidAbove(0)) for i in range(3)], HOUR)
     model = fit(panel, START + 9 * DAY, np.random.default_rng(0))
     assert (model.method, model.reason) == ("own share", "too few crossings in these markets to learn from")
     assert model.predict(panel.rows(np.array([1]), np.array([START + 9 * DAY]))) == pytest.approx([0.0])
@@ -48,7 +48,7 @@ def test_markets_that_hardly_cross_are_not_learned_from() -> None:
 def test_where_the_present_tells_nothing_little_is_lost() -> None:
     """Spikes at random: whatever is chosen predicts about as well as the truth, which is the pooled share."""
     rng = np.random.default_rng(8)
-    panel = Panel([(memoryless(rng, f"t{i}.large", 12), Above(10_000)) for i in range(8)], HOUR)
+    panel = CrossingPanel([(memoryless(rng, f"t{i}.large", 12), BidAbove(10_000)) for i in range(8)], HOUR)
     until = START + 9 * DAY
     model = fit(panel, until, rng)
     rows = panel.rows(*panel.starts_between(until, until + 3 * DAY))
@@ -58,7 +58,7 @@ def test_where_the_present_tells_nothing_little_is_lost() -> None:
 
 def test_a_bid_that_is_always_or_never_crossed_is_answered_by_the_share() -> None:
     rng = np.random.default_rng(6)
-    always = Panel([(moody(rng, "t.large", 8), Fixed(2_000_000))], HOUR)
+    always = CrossingPanel([(moody(rng, "t.large", 8), FixedBid(2_000_000))], HOUR)
     assert fit(always, START + 7 * DAY, rng).method == "own share"
 
 
@@ -76,7 +76,7 @@ def test_every_learner_predicts_probabilities(name: str) -> None:
 def test_rare_crossings_are_all_learned_from_and_weighed_as_rare() -> None:
     """More starts than a model takes in, so that half of those taken are crossings: predictions still average right."""
     rng = np.random.default_rng(14)
-    panel = Panel([(moody(rng, f"t{i}.large", 16), Above(10_000)) for i in range(16)], 10 * MINUTE)
+    panel = CrossingPanel([(moody(rng, f"t{i}.large", 16), BidAbove(10_000)) for i in range(16)], 10 * MINUTE)
     until = START + 12 * DAY
     assert panel.starts_between(START, until)[1].size > 50_000
     predictor = fit(panel, until, rng).predict

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bidbrain.errors import TooLittleHistory
-from bidbrain.eviction.bids import Above, Bid, Fixed
+from bidbrain.eviction.bids import Bid, BidAbove, FixedBid
 from bidbrain.eviction.crossing import CrossingHistory
 from bidbrain.eviction.estimate import NO_HAZARD, Estimate, price_outlook, together
-from bidbrain.eviction.hazard import Hazard, Piece
+from bidbrain.eviction.hazard import Hazard, RateEvidence
 from bidbrain.eviction.survival import Exposure
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR
@@ -19,14 +19,14 @@ from tests.bidbrain.eviction.worlds import START, flat, moody
 
 
 def rated(rate: float, evictions: float = 1e9) -> Hazard:
-    return Hazard((Piece("test", Exposure(evictions, evictions / rate)),))
+    return Hazard((RateEvidence("test", Exposure(evictions, evictions / rate)),))
 
 
 def priced(probability: float, low: float, high: float, median: float | None = 1800.0) -> Estimate:
     return Estimate(probability, low, high, median, 100.0, "price")
 
 
-def moody_markets(days: int = 12, bid: Bid = Above(10_000)) -> list[tuple[PriceSeries, Bid]]:  # noqa: B008  # frozen
+def moody_markets(days: int = 12, bid: Bid = BidAbove(10_000)) -> list[tuple[PriceSeries, Bid]]:  # noqa: B008  # frozen
     rng = np.random.default_rng(4)
     return [(moody(rng, f"t{i}.large", days), bid) for i in range(8)]
 
@@ -108,7 +108,7 @@ def test_the_historical_share_is_the_exact_one_up_to_then() -> None:
 
 
 def test_what_never_happens_anywhere_has_probability_zero_and_a_bound() -> None:
-    markets: list[tuple[PriceSeries, Bid]] = [(flat(f"t{i}.large", 10), Fixed(2_000_000)) for i in range(3)]
+    markets: list[tuple[PriceSeries, Bid]] = [(flat(f"t{i}.large", 10), FixedBid(2_000_000)) for i in range(3)]
     estimate = price_outlook(markets, HOUR, START + 9 * DAY).estimate
     assert (estimate.probability, estimate.low, estimate.median_seconds_to_eviction) == (0.0, 0.0, None)
     assert 0 < estimate.high < 0.03
@@ -117,7 +117,7 @@ def test_what_never_happens_anywhere_has_probability_zero_and_a_bound() -> None:
 
 
 def test_a_bid_below_the_price_is_answered_from_the_starts_that_could_hold_it() -> None:
-    markets = moody_markets(bid=Fixed(1_020_000))
+    markets = moody_markets(bid=FixedBid(1_020_000))
     series = markets[0][0]
     spike = int(series.times[np.flatnonzero(series.prices > 1_040_000)[-1]])
     outlook = price_outlook(markets, HOUR, spike)

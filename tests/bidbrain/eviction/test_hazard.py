@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import gamma
 
-from bidbrain.eviction.hazard import PUBLISHED, Evidence, Hazard, Piece, evidence_of_lives, family_of, hazard_of
+from bidbrain.eviction.hazard import PUBLISHED, Evidence, Hazard, RateEvidence, evidence_of_lives, family_of, hazard_of
 from bidbrain.eviction.survival import AgeProfile, Exposure
 from pricing_data.interruptions import Interruption, Measure
 from pricing_data.lifetimes import Lifetime
@@ -49,7 +49,7 @@ def test_own_observations_are_a_gamma_posterior() -> None:
 def test_survival_averages_over_what_the_rate_may_be(evictions: float, hours: float, window: float) -> None:
     """Against a mean over the Gamma of the rate, at 20,000 even quantiles."""
     rates = gamma.ppf((np.arange(20_000) + 0.5) / 20_000, evictions, scale=1 / hours)
-    middle, low, high = Hazard((Piece("test", Exposure(evictions, hours)),)).cumulative(0, window)
+    middle, low, high = Hazard((RateEvidence("test", Exposure(evictions, hours)),)).cumulative(0, window)
     assert exp(-middle) == pytest.approx(float(np.mean(np.exp(-rates * window))), abs=1e-4)
     assert exp(-high) <= exp(-middle) <= exp(-low)
 
@@ -77,7 +77,7 @@ def test_own_observations_overrule_everything_in_time() -> None:
 @pytest.mark.parametrize("prior_rate", [1e-4, 1e-2, 1.0, 20.0])
 def test_a_prior_that_is_orders_of_magnitude_off_gives_way_to_observations(prior_rate: float) -> None:
     """300 evictions in 1000 hours leave no doubt, whatever was thought before."""
-    hazard = Hazard((Piece("wrong", Exposure(4, 4 / prior_rate)),), Exposure(300, 1000))
+    hazard = Hazard((RateEvidence("wrong", Exposure(4, 4 / prior_rate)),), Exposure(300, 1000))
     rate, low, high = hazard.rate
     assert rate == pytest.approx(0.3, rel=0.05)
     assert low < 0.3 < high
@@ -85,7 +85,7 @@ def test_a_prior_that_is_orders_of_magnitude_off_gives_way_to_observations(prior
 
 def test_a_prior_that_observations_do_not_contradict_is_kept_whole() -> None:
     """Gamma-Poisson: 4 evictions in 400 hours thought, none in 50 seen, make 4 in 450."""
-    hazard = Hazard((Piece("right", Exposure(4, 400)),), Exposure(0, 50))
+    hazard = Hazard((RateEvidence("right", Exposure(4, 400)),), Exposure(0, 50))
     assert hazard.rate[0] == pytest.approx(4 / 450)
     assert hazard.rate[1:] == pytest.approx(tuple(gamma.interval(0.95, 4, scale=1 / 450)))
 
@@ -107,7 +107,7 @@ def test_near_siblings_count_more_than_far_ones() -> None:
 
 def test_pieces_are_averaged_as_orders_of_magnitude_and_weaken_when_they_disagree() -> None:
     """Hand-solved: 4 evictions say 0.1 and 4 say 0.025 an hour; together 0.05, worth less than either."""
-    pieces = (Piece("a", Exposure(4, 40)), Piece("b", Exposure(4, 160)))
+    pieces = (RateEvidence("a", Exposure(4, 40)), RateEvidence("b", Exposure(4, 160)))
     hazard = Hazard(pieces)
     assert hazard.rate[0] == pytest.approx(0.05)
     shape = hazard.rate[0] * hazard.effective_hours
@@ -185,13 +185,13 @@ def test_amazons_buckets_order_and_observations_scale_them() -> None:
 
 
 def test_a_kind_that_ends_at_an_age_does_not_survive_it() -> None:
-    hazard = Hazard((Piece("test", Exposure(1, 100)),), longest_life=24)
+    hazard = Hazard((RateEvidence("test", Exposure(1, 100)),), longest_life=24)
     assert hazard.cumulative(0, 24)[0] < inf
     assert hazard.cumulative(23.5, 1) == (inf, inf, inf)
 
 
 def test_age_changes_the_risk() -> None:
-    hazard = Hazard((Piece("test", Exposure(10, 100)),), ages=AgeProfile((0.0, 1.0), (3.0, 0.5)))
+    hazard = Hazard((RateEvidence("test", Exposure(10, 100)),), ages=AgeProfile((0.0, 1.0), (3.0, 0.5)))
     assert hazard.cumulative(0, 1)[0] > 5 * hazard.cumulative(1, 1)[0]
 
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidbrain.eviction.bids import Above, BadBid, Bid, Fixed
+from bidbrain.eviction.bids import BadBid, Bid, BidAbove, FixedBid
 from bidbrain.eviction.crossing import CrossingHistory
-from bidbrain.eviction.panel import Panel
+from bidbrain.eviction.panel import CrossingPanel
 from bidbrain.eviction.path import FEATURES, PricePath
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
@@ -15,7 +15,7 @@ from tests.bidbrain.eviction.worlds import START, moody
 from tests.pricing_data.histories import market
 
 minutes = st.dictionaries(st.integers(0, 600), st.integers(1, 6), min_size=3, max_size=40)
-bids = st.one_of(st.integers(0, 4).map(Above), st.integers(1, 6).map(Fixed))
+bids = st.one_of(st.integers(0, 4).map(BidAbove), st.integers(1, 6).map(FixedBid))
 
 
 def in_minutes(shape: dict[int, int], name: str = "c4.xlarge") -> PriceSeries:
@@ -27,7 +27,7 @@ def in_minutes(shape: dict[int, int], name: str = "c4.xlarge") -> PriceSeries:
 def is_crossed(known: PriceSeries, bid: Bid, start: int, window: int) -> bool | None:
     """The definition, event by event; None where the start cannot hold the bid."""
     price = known.price_at(start)
-    limit = price + bid.delta if isinstance(bid, Above) else bid.price
+    limit = price + bid.delta if isinstance(bid, BidAbove) else bid.price
     if price > limit:
         return None
     events = zip(known.times.tolist(), known.prices.tolist(), strict=True)
@@ -41,7 +41,7 @@ def test_starts_outcomes_and_shares_are_those_of_the_definition(
     histories, window = [in_minutes(one), in_minutes(other, "m4.large")], width * MINUTE
     if any(known.last - known.first <= window for known in histories):
         return
-    panel = Panel([(known, bid) for known in histories], window)
+    panel = CrossingPanel([(known, bid) for known in histories], window)
     expected = {
         (code, start): outcome
         for code, known in enumerate(histories)
@@ -61,7 +61,7 @@ def test_starts_outcomes_and_shares_are_those_of_the_definition(
 
 def test_shares_over_starts_approach_the_exact_share() -> None:
     known = moody(np.random.default_rng(1), "c4.xlarge", 20)
-    panel = Panel([(known, Above(10_000))], HOUR)
+    panel = CrossingPanel([(known, BidAbove(10_000))], HOUR)
     exact = CrossingHistory(known, HOUR).at_delta(10_000).share
     assert panel.shares(known.last)[0][0] == pytest.approx(exact, abs=0.01)
 
@@ -80,7 +80,7 @@ def test_what_is_known_at_a_start_does_not_depend_on_what_comes_later(
     )
     code, at = np.array([0]), np.array([now])
     rows = [
-        Panel([(in_minutes(future), bid), (in_minutes({0: 2, 700: 2}, "m4.large"), bid)], 20 * MINUTE)
+        CrossingPanel([(in_minutes(future), bid), (in_minutes({0: 2, 700: 2}, "m4.large"), bid)], 20 * MINUTE)
         for future in futures
     ]
     first, second = (panel.rows(code, at).data for panel in rows)
@@ -106,6 +106,6 @@ def test_features_describe_the_present() -> None:
 
 def test_a_bid_that_cannot_be_is_refused() -> None:
     with pytest.raises(BadBid, match="negative"):
-        Above(-1)
+        BidAbove(-1)
     with pytest.raises(BadBid, match="not above 0"):
-        Fixed(0)
+        FixedBid(0)

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bidbrain.gavel.policies.base import Policy, Warm
-from bidbrain.gavel.problem import Allocation, Cluster, FloatArray, Jobs, Problem
-from bidbrain.gavel.simulator.dispatch import Manner
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, FloatArray
+from bidbrain.gavel.simulator.dispatch import DispatchRules
 from bidbrain.gavel.simulator.pairs import good_pairs
-from bidbrain.gavel.simulator.scenario import Scenario, Settings, Sharing
-from bidbrain.gavel.workload import Kind, Throughputs, Workload
+from bidbrain.gavel.simulator.scenario import Sharing, Simulation, SimulationSettings
+from bidbrain.gavel.workload import ClusterWorkload, JobKind, Throughputs
 
 
 def workload(
@@ -21,12 +21,12 @@ def workload(
     steps: Sequence[float],
     scale: Sequence[int] | None = None,
     arrival: Sequence[float] | None = None,
-) -> Workload:
+) -> ClusterWorkload:
     """A kind for each job, types named by letters, nobody shares."""
     jobs, types = len(rates), len(rates[0])
-    kinds = tuple(Kind(f"kind {m}", (scale or [1] * jobs)[m]) for m in range(jobs))
+    kinds = tuple(JobKind(f"kind {m}", (scale or [1] * jobs)[m]) for m in range(jobs))
     table = Throughputs(tuple("abcdef"[:types]), kinds, np.array(rates, dtype=float), np.zeros((jobs, jobs, types, 2)))
-    return Workload(
+    return ClusterWorkload(
         table,
         tuple(str(m) for m in range(jobs)),
         np.arange(jobs),
@@ -37,13 +37,13 @@ def workload(
     )
 
 
-def scenario(work: Workload, workers: Sequence[float], settings: Settings | None = None) -> Scenario:
+def scenario(work: ClusterWorkload, workers: Sequence[float], settings: SimulationSettings | None = None) -> Simulation:
     """All jobs are measured."""
     cluster = Cluster(work.throughputs.types, np.array(workers, dtype=float))
-    return Scenario(work, cluster, range(len(work.names)), settings or Settings())
+    return Simulation(work, cluster, range(len(work.names)), settings or SimulationSettings())
 
 
-def random_scenario(seed: int, *, sharing: bool) -> Scenario:
+def random_scenario(seed: int, *, sharing: bool) -> Simulation:
     """Up to a dozen jobs of few kinds on two or three types; every job fits somewhere."""
     rng = np.random.default_rng(seed)
     types, kinds, jobs = int(rng.integers(1, 4)), int(rng.integers(2, 6)), int(rng.integers(2, 13))
@@ -58,10 +58,10 @@ def random_scenario(seed: int, *, sharing: bool) -> Scenario:
             if scales[a] == scales[b]:
                 together[a, b, :, 0] = alone[a] * rng.uniform(0.3, 1.0)
                 together[a, b, :, 1] = alone[b] * rng.uniform(0.3, 1.0)
-    names = tuple(Kind(f"kind {k}", int(scale)) for k, scale in enumerate(scales))
+    names = tuple(JobKind(f"kind {k}", int(scale)) for k, scale in enumerate(scales))
     kind = rng.integers(0, kinds, jobs)
     arrival = np.sort(rng.choice([0.0, 1.0], jobs) * rng.integers(0, 20_000, jobs)).astype(float)
-    work = Workload(
+    work = ClusterWorkload(
         Throughputs(tuple("abc"[:types]), names, alone, together),
         tuple(str(m) for m in range(jobs)),
         kind,
@@ -71,22 +71,24 @@ def random_scenario(seed: int, *, sharing: bool) -> Scenario:
         rng.choice([1.5, 4.0, np.inf], jobs),
     )
     first, last = sorted(rng.choice(jobs + 1, 2, replace=False).tolist())
-    settings = Settings(float(rng.choice([60, 360])), float(rng.choice([0, 360, 1920])), float(rng.choice([0, 5])))
+    settings = SimulationSettings(
+        float(rng.choice([60, 360])), float(rng.choice([0, 360, 1920])), float(rng.choice([0, 5]))
+    )
     cluster = Cluster(work.throughputs.types, workers, rng.uniform(0.1, 3.0, types))
-    return Scenario(work, cluster, range(first, last), settings, Sharing(1.0, 2) if sharing else None)
+    return Simulation(work, cluster, range(first, last), settings, Sharing(1.0, 2) if sharing else None)
 
 
 @dataclass(frozen=True)
 class Whim:
     """Shares out of the air, the same for the same jobs; some have none anywhere as long as others have."""
 
-    def allocate(self, problem: Problem, _warm: Warm | None = None) -> Allocation:
+    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None) -> ClusterAllocation:
         """Neither sums to one nor fits the cluster: the mechanism has to live with it."""
         rows = len(problem.jobs.ids) + (0 if problem.pairs is None else len(problem.pairs.members))
         rng = np.random.default_rng([int(name) for name in problem.jobs.ids])
         shares = rng.choice([0.0, 0.25, 0.5, 1.0, rng.random()], (rows, len(problem.cluster.types)))
         shares[0] = 0.5
-        return Allocation(shares, np.zeros(len(problem.jobs.ids)), 0.0)
+        return ClusterAllocation(shares, np.zeros(len(problem.jobs.ids)), 0.0)
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,9 @@ class Fixed:
 
     shares: Mapping[str, Sequence[float]]
 
-    def allocate(self, problem: Problem, _warm: Warm | None = None) -> Allocation:
+    def allocate(self, problem: AllocationProblem, _warm: Warm | None = None) -> ClusterAllocation:
         """By the jobs' names."""
-        return Allocation(np.array([self.shares[name] for name in problem.jobs.ids]), np.zeros(0), 0.0)
+        return ClusterAllocation(np.array([self.shares[name] for name in problem.jobs.ids]), np.zeros(0), 0.0)
 
 
 @dataclass
@@ -112,7 +114,7 @@ class Slow:
     allocations: int = 0
 
 
-def play_slowly(asked: Scenario, policy: Policy, manner: Manner) -> Slow:
+def play_slowly(asked: Simulation, policy: Policy, manner: DispatchRules) -> Slow:
     """The semantics of the mechanism without an array: every worker has a name, every round is played."""
     return _Slow(asked, policy, manner).play()
 
@@ -121,7 +123,7 @@ Row = tuple[int, ...]
 
 
 class _Slow:
-    def __init__(self, asked: Scenario, policy: Policy, manner: Manner) -> None:
+    def __init__(self, asked: Simulation, policy: Policy, manner: DispatchRules) -> None:
         self.asked, self.policy, self.manner, self.warm = asked, policy, manner, Warm()
         work = asked.workload
         self.types = range(len(work.throughputs.types))
@@ -193,10 +195,10 @@ class _Slow:
         self.since, self.stale = self.now, False
         self.found.allocations += 1
 
-    def _problem(self) -> Problem:
+    def _problem(self) -> AllocationProblem:
         work, there = self.asked.workload, np.array(self.there)
         slo = work.slo_factor * work.alone_seconds()
-        jobs = Jobs(
+        jobs = ClusterJobs(
             tuple(work.names[m] for m in self.there),
             work.rates[there],
             work.scale[there],
@@ -209,7 +211,7 @@ class _Slow:
         )
         sharing = self.asked.sharing
         pairs = None if sharing is None else good_pairs(work.throughputs, work.kind[there], sharing)
-        return Problem(self.asked.cluster, jobs, pairs)
+        return AllocationProblem(self.asked.cluster, jobs, pairs)
 
     def _rates(self, row: Row, j: int) -> list[float]:
         kind, table = self.asked.workload.kind, self.asked.workload.throughputs
@@ -289,7 +291,7 @@ class _Slow:
         return moved
 
 
-def integrated_fairness(asked: Scenario, finish: FloatArray, end: float, step: float) -> list[float]:
+def integrated_fairness(asked: Simulation, finish: FloatArray, end: float, step: float) -> list[float]:
     """rho of each measured job by walking through time with its share of the cluster."""
     work, workers = asked.workload, asked.cluster.workers
     arrival = work.arrival

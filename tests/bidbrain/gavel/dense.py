@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import linprog
 
-from bidbrain.gavel.problem import FloatArray, Problem
+from bidbrain.gavel.problem import AllocationProblem, FloatArray
 
 
 class Dense:
     """X flat (rows by types), then further variables."""
 
-    def __init__(self, problem: Problem, extra: int = 0) -> None:
+    def __init__(self, problem: AllocationProblem, extra: int = 0) -> None:
         jobs, cluster = problem.jobs, problem.cluster
         self.m, self.n = jobs.throughputs.shape
         rows = self.m if problem.pairs is None else self.m + len(problem.pairs.members)
@@ -77,7 +77,7 @@ class Dense:
         return float(found / unit)
 
 
-def equal_share(problem: Problem) -> FloatArray:
+def equal_share(problem: AllocationProblem) -> FloatArray:
     """throughput(m, X_equal), a job counted only where it fits."""
     jobs, workers = problem.jobs, problem.cluster.workers
     found = np.zeros(len(jobs.ids))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bidbrain.gavel.pricing.board import Board, board_of
+from bidbrain.gavel.pricing.board import PriceBoard, board_of
 from pricing_data.catalog import InstanceType
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -36,6 +36,6 @@ def histories(rng: np.random.Generator, seconds: int, markets: int = 6, changes:
     return found
 
 
-def board(rng: np.random.Generator, seconds: int, markets: int = 6) -> Board:
+def board(rng: np.random.Generator, seconds: int, markets: int = 6) -> PriceBoard:
     """The board of random markets."""
     return board_of(histories(rng, seconds, markets), machine)

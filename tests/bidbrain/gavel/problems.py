@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from bidbrain.gavel.problem import Allocation, Cluster, FloatArray, Jobs, Pairs, Problem
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, FloatArray, Pairs
 from bidbrain.gavel.shares import scale_of_rows
 
 
@@ -17,8 +17,8 @@ def problem(
     *,
     prices: npt.ArrayLike | None = None,
     **columns: npt.ArrayLike,
-) -> Problem:
-    """Jobs j0, j1, ... on types t0, t1, ...; columns of `Jobs` as given, or else what a plain job has."""
+) -> AllocationProblem:
+    """Jobs j0, j1, ... on types t0, t1, ...; columns of `ClusterJobs` as given, or else what a plain job has."""
     t = np.asarray(throughputs, dtype=np.float64)
     count, kinds = t.shape
     given = {name: np.asarray(value) for name, value in columns.items()}
@@ -26,13 +26,13 @@ def problem(
     def column(name: str, default: float) -> FloatArray:
         return np.asarray(given.get(name, np.full(count, default)), dtype=np.float64)
 
-    return Problem(
+    return AllocationProblem(
         Cluster(
             tuple(f"t{j}" for j in range(kinds)),
             np.asarray(workers, dtype=np.float64),
             None if prices is None else np.asarray(prices, dtype=np.float64),
         ),
-        Jobs(
+        ClusterJobs(
             ids=tuple(f"j{m}" for m in range(count)),
             throughputs=t,
             scale=np.asarray(given.get("scale", np.ones(count)), dtype=np.int64),
@@ -46,14 +46,14 @@ def problem(
     )
 
 
-def of_entities(asked: Problem, *names: str | None) -> Problem:
+def of_entities(asked: AllocationProblem, *names: str | None) -> AllocationProblem:
     """The same, with the entity of each job."""
     return replace(asked, jobs=replace(asked.jobs, entity=names))
 
 
 def random_problem(
     rng: np.random.Generator, *, holes: float = 0.15, spread: float = 3.0, most_jobs: int = 9
-) -> Problem:
+) -> AllocationProblem:
     """A few jobs, some of which cannot run everywhere, some of which are alike, on one to four types."""
     count, kinds = int(rng.integers(1, most_jobs)), int(rng.integers(1, 5))
     t = 10 ** rng.uniform(-spread / 2, spread / 2, (count, kinds)) * (rng.random((count, kinds)) >= holes)
@@ -71,7 +71,7 @@ def random_problem(
     )
 
 
-def with_pairs(asked: Problem, rng: np.random.Generator) -> Problem:
+def with_pairs(asked: AllocationProblem, rng: np.random.Generator) -> AllocationProblem:
     """All pairs of jobs of one scale, each with a random slowdown of both."""
     scale, t = asked.jobs.scale, asked.jobs.throughputs
     members = [(a, b) for a in range(len(scale)) for b in range(a) if scale[a] == scale[b]]
@@ -82,7 +82,7 @@ def with_pairs(asked: Problem, rng: np.random.Generator) -> Problem:
     return replace(asked, pairs=Pairs(rows, slowed))
 
 
-def assert_valid(asked: Problem, found: Allocation) -> None:
+def assert_valid(asked: AllocationProblem, found: ClusterAllocation) -> None:
     """Equations 5.1-5.3, with pairs."""
     x, jobs = found.shares, len(asked.jobs.ids)
     assert np.isfinite(x).all()

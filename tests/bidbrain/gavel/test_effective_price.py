@@ -11,7 +11,7 @@ from bidbrain.gavel.effective_price import (
     LIST_TARIFFS_2020,
     BadEffectivePrice,
     EgressTariff,
-    Evictions,
+    EvictionLoss,
     Movement,
     effective_usd_per_hour,
 )
@@ -20,7 +20,7 @@ from pricing_data.market import Market
 HOURS = st.floats(0.0, 2.0)
 
 
-def work_of_a_life(life: float, evictions: Evictions) -> float:
+def work_of_a_life(life: float, evictions: EvictionLoss) -> float:
     """What of one life lasts, step by step."""
     left = life - evictions.startup_hours
     if evictions.warned:
@@ -37,16 +37,16 @@ def work_of_a_life(life: float, evictions: Evictions) -> float:
 def test_the_useful_share_is_that_of_many_lives(
     rate: float, startup: float, every: float, writing: float, *, warned: bool
 ) -> None:
-    evictions = Evictions(rate, startup, every, writing, warned)
+    evictions = EvictionLoss(rate, startup, every, writing, warned)
     lives = -np.log1p(-(np.arange(20_000) + 0.5) / 20_000) / rate
     worked = sum(work_of_a_life(float(life), evictions) for life in lives)
     assert evictions.useful_share == pytest.approx(worked / lives.sum(), rel=5e-3)
 
 
 def test_without_evictions_only_the_writing_is_lost() -> None:
-    assert Evictions(0.0, 1.0, 0.25, 0.05, warned=False).useful_share == pytest.approx(0.25 / 0.3)
-    assert Evictions(0.0, 1.0).useful_share == 1.0
-    rare = Evictions(1e-9, 1.0, 0.25, 0.05, warned=False).useful_share
+    assert EvictionLoss(0.0, 1.0, 0.25, 0.05, warned=False).useful_share == pytest.approx(0.25 / 0.3)
+    assert EvictionLoss(0.0, 1.0).useful_share == 1.0
+    rare = EvictionLoss(1e-9, 1.0, 0.25, 0.05, warned=False).useful_share
     assert rare == pytest.approx(0.25 / 0.3, rel=1e-6)
 
 
@@ -54,8 +54,8 @@ def test_without_evictions_only_the_writing_is_lost() -> None:
 def test_a_share_is_a_share_and_falls_with_evictions(
     rate: float, startup: float, every: float, writing: float, warned: bool
 ) -> None:
-    share = Evictions(rate, startup, every, writing, warned).useful_share
-    more = Evictions(rate + 0.1, startup, every, writing, warned).useful_share
+    share = EvictionLoss(rate, startup, every, writing, warned).useful_share
+    more = EvictionLoss(rate + 0.1, startup, every, writing, warned).useful_share
     assert 0 <= more <= share <= 1
 
 
@@ -100,9 +100,9 @@ def test_an_effective_price_counts_what_is_lost_and_what_is_moved() -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        lambda: Evictions(-1.0),
-        lambda: Evictions(float("nan")),
-        lambda: Evictions(1.0, checkpoint_every_hours=0.0),
+        lambda: EvictionLoss(-1.0),
+        lambda: EvictionLoss(float("nan")),
+        lambda: EvictionLoss(1.0, checkpoint_every_hours=0.0),
         lambda: Movement(1.0, -1.0, frozenset({"aws"}), 0.0, LIST_TARIFFS_2020),
         lambda: Movement(1.0, 1.0, frozenset(), 0.0, LIST_TARIFFS_2020),
         lambda: effective_usd_per_hour(1.0, 1.0, 1.0, 0.0),

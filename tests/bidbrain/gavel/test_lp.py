@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bidbrain.gavel.lp import INF, CannotHold, GrowingSolver, Program, Rows, Solver, at_least, at_most
+from bidbrain.gavel.lp import INF, CannotHold, ConstraintRows, GrowingSolver, Program, Solver, at_least, at_most
 
 
-def rows(kind: str, matrix: list[list[float]], bounds: list[float]) -> Rows:
+def rows(kind: str, matrix: list[list[float]], bounds: list[float]) -> ConstraintRows:
     dense = np.array(matrix)
     row, column = np.nonzero(dense)
     make = at_most if kind == "cap" else at_least
     return make(lambda i: f"{kind} {i}", row, column, dense[row, column], np.array(bounds))
 
 
-def program(gain: list[float], *kinds: Rows) -> Program:
+def program(gain: list[float], *kinds: ConstraintRows) -> Program:
     return Program(np.array(gain), np.zeros(len(gain)), np.full(len(gain), INF), kinds)
 
 

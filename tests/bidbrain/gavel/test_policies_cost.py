@@ -14,7 +14,7 @@ from bidbrain.gavel.policies.budget import MakespanWithinBudget
 from bidbrain.gavel.policies.cost import MinCost
 from bidbrain.gavel.policies.linear import MaxThroughput
 from bidbrain.gavel.policies.slo import MinCostSlo
-from bidbrain.gavel.problem import BadProblem, FloatArray, Problem
+from bidbrain.gavel.problem import AllocationProblem, BadProblem, FloatArray
 from tests.bidbrain.gavel.dense import Dense
 from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
 
@@ -47,7 +47,7 @@ def test_each_job_gets_time_where_it_is_cheapest_for_it() -> None:
     assert found.notes["sum_of_steps_per_dollar"] == pytest.approx(3600 * (40 / 2 + 60))
 
 
-def hurried(rng: np.random.Generator) -> Problem:
+def hurried(rng: np.random.Generator) -> AllocationProblem:
     """Jobs with deadlines, tight and loose, on few workers."""
     count = int(rng.integers(1, 8))
     t = 10 ** rng.uniform(-1, 1, (count, 3)) * (rng.random((count, 3)) > 0.1)
@@ -64,7 +64,7 @@ def hurried(rng: np.random.Generator) -> Problem:
     )
 
 
-def over_all_intervals(asked: Problem, jobs: list[int]) -> float | None:
+def over_all_intervals(asked: AllocationProblem, jobs: list[int]) -> float | None:
     """The least dollars, a variable for each (job, type, interval between deadlines); None if not all can be kept."""
     left = (asked.jobs.slo_seconds - asked.jobs.elapsed_seconds)[jobs]
     ends = np.unique(left)

@@ -9,7 +9,7 @@ import pytest
 
 from bidbrain.gavel.policies.hierarchical import Hierarchical
 from bidbrain.gavel.policies.max_min import MaxMinFairness
-from bidbrain.gavel.problem import BadProblem, Entity, FloatArray, Problem
+from bidbrain.gavel.problem import AllocationProblem, BadProblem, Entity, FloatArray
 from tests.bidbrain.gavel.dense import Dense, equal_share
 from tests.bidbrain.gavel.problems import assert_valid, of_entities, problem, random_problem, with_pairs
 
@@ -42,7 +42,7 @@ def test_what_one_entity_cannot_use_goes_to_the_others() -> None:
     assert found.shares.sum() == pytest.approx(3.0, abs=1e-6)
 
 
-def lexicographic(asked: Problem, weight: FloatArray) -> FloatArray:
+def lexicographic(asked: AllocationProblem, weight: FloatArray) -> FloatArray:
     """Weighted lexicographic max-min of scale throughput / equal, by fixing in turn whoever cannot have more.
 
     Whether one can have more is asked of each job alone, by a program of its own.

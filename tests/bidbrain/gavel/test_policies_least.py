@@ -12,7 +12,7 @@ from bidbrain.gavel.policies.baselines import isolated_shares
 from bidbrain.gavel.policies.finish_time import FinishTimeFairness
 from bidbrain.gavel.policies.makespan import Makespan
 from bidbrain.gavel.policies.max_min import MaxMinFairness
-from bidbrain.gavel.problem import BadProblem, Problem
+from bidbrain.gavel.problem import AllocationProblem, BadProblem
 from tests.bidbrain.gavel.dense import Dense, equal_share
 from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
 
@@ -183,7 +183,7 @@ def test_agnostic_policies_see_neither_type_nor_speed() -> None:
 
 def test_time_since_the_start_counts_for_finish_times() -> None:
     base = problem([[1], [1]], [1], steps=[100, 100])
-    late: Problem = replace(
+    late: AllocationProblem = replace(
         base, jobs=replace(base.jobs, elapsed_seconds=np.array([200.0, 0]), isolated_seconds=np.zeros(2))
     )
     found = FinishTimeFairness().allocate(late)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.gavel.effective_price import LIST_TARIFFS_2020, Movement
-from bidbrain.gavel.pricing.board import Board, board_of
-from bidbrain.gavel.pricing.strategies import Runs, Strategy, follow, ladder, stay
+from bidbrain.gavel.pricing.board import PriceBoard, board_of
+from bidbrain.gavel.pricing.strategies import PlacementRule, TrainingJobs, follow, ladder, stay
 from tests.bidbrain.gavel.markets import board, machine
 from tests.bidbrain.gavel.test_pricing_board import series
 
@@ -26,7 +26,7 @@ class Walked:
     stop: float | None = None
 
 
-def walk(on: Board, start: int, work: float, rates: list[float], movement: Movement, *, moves: bool) -> Walked:
+def walk(on: PriceBoard, start: int, work: float, rates: list[float], movement: Movement, *, moves: bool) -> Walked:
     """One job, one second after the other; rates and prices are per hour."""
     result, at, held, busy = Walked(), -1, set(movement.dataset_on), 0
     changes = {round(hour * 3600) for hour in on.hours}
@@ -79,7 +79,7 @@ def test_every_course_is_that_of_the_walk(seed: int, moves: bool, elsewhere: boo
     rates = rng.uniform(0.5, 5.0, size=(4, len(on.offers))) * (rng.random((4, len(on.offers))) < 0.8)
     rates[:, 0] = 1.0
     start = rng.integers(0, SECONDS // 2, size=4)
-    runs = Runs(start / 3600, rng.uniform(0.01, 0.8, size=4), rates)
+    runs = TrainingJobs(start / 3600, rng.uniform(0.01, 0.8, size=4), rates)
     course = (follow if moves else stay)(on, runs, movement)
     for job in range(4):
         expected = walk(on, int(start[job]), runs.work[job], rates[job].tolist(), movement, moves=moves)
@@ -96,14 +96,14 @@ def test_every_course_is_that_of_the_walk(seed: int, moves: bool, elsewhere: boo
 FREE = Movement(0.0, 0.0, frozenset({"aws"}), 0.0, LIST_TARIFFS_2020)
 
 
-def two_markets() -> Board:
+def two_markets() -> PriceBoard:
     """Amazon at 2 then 6 dollars, Azure at 3; an hour of work at rate 1 takes an hour."""
     amazon = series("aws/r/a/V100x1", [0, 2, 20], [2, 6, 6])
     return board_of([amazon, series("azure/s/-/V100x1", [0, 20], [3, 3])], machine)
 
 
-def one_run(work: float) -> Runs:
-    return Runs(np.zeros(1), np.array([work]), np.ones((1, 2)))
+def one_run(work: float) -> TrainingJobs:
+    return TrainingJobs(np.zeros(1), np.array([work]), np.ones((1, 2)))
 
 
 def test_a_job_moves_when_that_saves_more_than_it_costs() -> None:
@@ -126,7 +126,7 @@ def test_a_job_on_its_way_counts_what_is_left_of_the_move() -> None:
     azure = series("azure/s/-/V100x1", [0, 20], [3, 3])
     later = series("azure/t/-/V100x1", [0, 2.5, 20], [9, 2.5, 2.5])
     on = board_of([amazon, azure, later], machine)
-    run = Runs(np.zeros(1), np.array([5.0]), np.ones((1, 3)))
+    run = TrainingJobs(np.zeros(1), np.array([5.0]), np.ones((1, 3)))
     # At 2.5 h half of the move is left: 3.5 h at 3 dollars cost more than 4 h at 2.5.
     course = follow(on, run, replace(FREE, hours=1.0))
     assert course.moves.tolist() == [2]
@@ -164,4 +164,4 @@ def test_each_strategy_may_use_what_its_name_says() -> None:
         "dynamic+data": "xxxxx",
     }
     assert [strategy.name for strategy in ladder("h", "V100") if strategy.moves] == ["dynamic", "dynamic+data"]
-    assert not Strategy("s", home="aws/eu").may_use(on.offers[0])
+    assert not PlacementRule("s", home="aws/eu").may_use(on.offers[0])

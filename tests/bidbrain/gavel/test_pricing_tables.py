@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from bidbrain.gavel.effective_price import LIST_TARIFFS_2020, Movement
-from bidbrain.gavel.pricing.analysis import JobType, Priced
-from bidbrain.gavel.pricing.board import Board, Offer, board_of
+from bidbrain.gavel.pricing.analysis import JobType, PricedJob
+from bidbrain.gavel.pricing.board import AcceleratorOffer, PriceBoard, board_of
 from bidbrain.gavel.pricing.tables import claims, effective_prices, mean_usd, speedups, spot_discounts, transfers
 from pricing_data.market import Market
 from tests.bidbrain.gavel.markets import machine
 from tests.bidbrain.gavel.test_pricing_board import series
 
 
-def board() -> Board:
+def board() -> PriceBoard:
     return board_of(
         [
             series("aws/us-east-1/a/V100x1", [0, 5, 10], [3, 1, 1]),
@@ -57,8 +57,8 @@ def test_speedups_are_over_the_k80_and_per_dollar_beside_their_model() -> None:
 
 def test_a_discount_is_the_best_of_a_region_on_machines_with_one_accelerator() -> None:
     markets = [Market.parse(f"aws/us-east-1/{zone}/V100x{count}") for zone, count in (("a", 1), ("b", 1), ("c", 4))]
-    offers = [Offer(market, "V100", count) for market, count in zip(markets, (1, 1, 4), strict=True)]
-    unlisted = Offer(Market.parse("gcp/r/-/V100x1"), "V100", 1)
+    offers = [AcceleratorOffer(market, "V100", count) for market, count in zip(markets, (1, 1, 4), strict=True)]
+    unlisted = AcceleratorOffer(Market.parse("gcp/r/-/V100x1"), "V100", 1)
     found = spot_discounts(
         dict(zip([*offers, unlisted], (1.0, 2.0, 0.1, 0.5), strict=True)),
         lambda market: None if market.cloud == "gcp" else 4.0,
@@ -82,8 +82,8 @@ def test_effective_prices_count_evictions_and_the_dataset() -> None:
 
 
 def test_claims_are_about_the_models_of_the_paper() -> None:
-    def one(job: str, days: float, strategy: str, usd: float, moves: int = 0) -> Priced:
-        return Priced(job, days, strategy, 5, usd, 12 / usd, 96, moves, moves, 0.0, {})
+    def one(job: str, days: float, strategy: str, usd: float, moves: int = 0) -> PricedJob:
+        return PricedJob(job, days, strategy, 5, usd, 12 / usd, 96, moves, moves, 0.0, {})
 
     found = claims(
         [

@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bidbrain.gavel.problem import FloatArray
-from bidbrain.gavel.rounds import NOBODY, Candidates, DoesNotFit, Task, choose, place, priorities
+from bidbrain.gavel.rounds import NOBODY, DoesNotFit, RoundCandidates, RoundTask, choose, place, priorities
 
 
-def candidates(*rows: tuple[int, int, int, int]) -> Candidates:
+def candidates(*rows: tuple[int, int, int, int]) -> RoundCandidates:
     """(first, second, type, scale) each."""
-    return Candidates(*(np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)))
+    return RoundCandidates(*(np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)))
 
 
 def test_the_share_of_figure_5_5_is_realised_round_by_round() -> None:
     """X_example of section 5.3.1 on one worker of each of three types: times approach it, whatever was first."""
     x = np.array([[0.6, 0.4, 0.0], [0.2, 0.6, 0.2], [0.2, 0.0, 0.8]])
     row, type_ = (np.asarray(part) for part in np.nonzero(x))
-    among = Candidates(row, np.full(len(row), NOBODY), type_, np.ones(len(row), dtype=np.int64))
+    among = RoundCandidates(row, np.full(len(row), NOBODY), type_, np.ones(len(row), dtype=np.int64))
     received = np.full(len(row), 0.5)
     for _ in range(1000):
         of_type = np.bincount(type_, received, 3).astype(np.float64)
@@ -48,7 +48,7 @@ def test_among_equals_the_earlier_runs() -> None:
 
 
 @st.composite
-def choices(draw: st.DrawFn) -> tuple[Candidates, FloatArray, FloatArray]:
+def choices(draw: st.DrawFn) -> tuple[RoundCandidates, FloatArray, FloatArray]:
     types = draw(st.integers(1, 3))
     jobs = st.integers(0, 5)
     rows = draw(
@@ -67,7 +67,7 @@ def choices(draw: st.DrawFn) -> tuple[Candidates, FloatArray, FloatArray]:
 
 @given(choices())
 def test_whoever_is_left_out_was_in_conflict_with_or_had_no_room_beside_those_before(
-    asked: tuple[Candidates, FloatArray, FloatArray],
+    asked: tuple[RoundCandidates, FloatArray, FloatArray],
 ) -> None:
     among, priority, workers = asked
     chosen = choose(among, priority, workers).tolist()
@@ -85,7 +85,12 @@ SERVERS = {"v": [["v0", "v1", "v2", "v3"], ["v4", "v5", "v6", "v7"]], "k": [["k0
 
 def test_who_stays_keeps_its_workers_and_the_big_come_before_the_small() -> None:
     held = {"old": ("v1", "v5"), "gone": ("v0",), "other type": ("k0",)}
-    tasks = [Task("small", "v", 1), Task("old", "v", 2), Task("other type", "v", 1), Task("big", "v", 3)]
+    tasks = [
+        RoundTask("small", "v", 1),
+        RoundTask("old", "v", 2),
+        RoundTask("other type", "v", 1),
+        RoundTask("big", "v", 3),
+    ]
     placed = place(tasks, SERVERS, held)
     assert placed.renewed == {"old"}
     assert placed.workers["old"] == ("v1", "v5")
@@ -95,19 +100,19 @@ def test_who_stays_keeps_its_workers_and_the_big_come_before_the_small() -> None
 
 def test_a_task_takes_the_fullest_server_that_has_room_and_else_as_few_as_it_can() -> None:
     held = {"a": ("v0",)}
-    assert place([Task("a", "v", 1), Task("b", "v", 3)], SERVERS, held).workers["b"] == ("v1", "v2", "v3")
-    across = place([Task("a", "v", 1), Task("b", "v", 6)], SERVERS, held).workers["b"]
+    assert place([RoundTask("a", "v", 1), RoundTask("b", "v", 3)], SERVERS, held).workers["b"] == ("v1", "v2", "v3")
+    across = place([RoundTask("a", "v", 1), RoundTask("b", "v", 6)], SERVERS, held).workers["b"]
     assert set(across) == {"v4", "v5", "v6", "v7", "v1", "v2"}
 
 
 def test_a_task_that_wants_more_workers_than_before_moves() -> None:
-    placed = place([Task("a", "k", 2)], SERVERS, {"a": ("k0",)})
+    placed = place([RoundTask("a", "k", 2)], SERVERS, {"a": ("k0",)})
     assert (placed.workers["a"], placed.renewed) == (("k0", "k1"), frozenset())
 
 
 def test_more_tasks_than_workers_are_named() -> None:
     with pytest.raises(DoesNotFit, match="'b' takes 2 workers of 'k' and 1 are free"):
-        place([Task("a", "k", 1), Task("b", "k", 2)], SERVERS, {"a": ("k1",)})
+        place([RoundTask("a", "k", 1), RoundTask("b", "k", 2)], SERVERS, {"a": ("k1",)})
 
 
 @given(st.data())
@@ -118,7 +123,7 @@ def test_a_placement_is_one_worker_for_one_task_and_renews_whoever_stays(data: s
         tasks, room = [], 8
         for number, size in enumerate(sizes):
             if size <= room:
-                tasks.append(Task(str(number), "v", size))
+                tasks.append(RoundTask(str(number), "v", size))
                 room -= size
         placed = place(tasks, SERVERS, held)
         workers = [worker for own in placed.workers.values() for worker in own]

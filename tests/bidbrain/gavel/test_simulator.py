@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.policies.base import Policy, Warm
-from bidbrain.gavel.problem import Allocation, Cluster, FloatArray, IntArray, Problem
-from bidbrain.gavel.rounds import Candidates
-from bidbrain.gavel.simulator.dispatch import ByShares, Manner, State
-from bidbrain.gavel.simulator.engine import Outcome, Stalled, simulate
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, FloatArray, IntArray
+from bidbrain.gavel.rounds import RoundCandidates
+from bidbrain.gavel.simulator.dispatch import ByShares, DispatchRules, State
+from bidbrain.gavel.simulator.engine import SimulationOutcome, Stalled, simulate
 from bidbrain.gavel.simulator.queue import InOrder
 from bidbrain.gavel.simulator.results import finish_time_fairness, job_results, summarise, utilization
-from bidbrain.gavel.simulator.scenario import Scenario, Settings, Sharing
+from bidbrain.gavel.simulator.scenario import Sharing, Simulation, SimulationSettings
 from bidbrain.gavel.workload import BadWorkload
 from spotctl.files.throughputs import read_throughputs, read_trace
 from tests.bidbrain.gavel.clusters import (
@@ -34,7 +34,7 @@ from tests.bidbrain.gavel.clusters import (
 ROUND = 360.0
 
 
-def play(asked: Scenario, policy: str = "max-min-fairness", manner: Manner | None = None) -> Outcome:
+def play(asked: Simulation, policy: str = "max-min-fairness", manner: DispatchRules | None = None) -> SimulationOutcome:
     return simulate(asked, ByShares(asked, policy_named(policy), manner))
 
 
@@ -60,18 +60,20 @@ def test_two_jobs_on_one_worker_take_turns() -> None:
 
 def test_moving_costs_the_time_of_a_checkpoint() -> None:
     """The same two jobs, 10 seconds at each return: 350 steps in those rounds, and the last ones in one more round."""
-    asked = scenario(workload([[1.0], [1.0]], [720, 720]), [1], Settings(checkpoint_seconds=10))
+    asked = scenario(workload([[1.0], [1.0]], [720, 720]), [1], SimulationSettings(checkpoint_seconds=10))
     outcome = play(asked)
     # Rounds: 0, 1, 0 after a move, 1 after a move, then the last 10 steps of each, the second's after 10 seconds more.
     assert sorted(outcome.finish.tolist()) == [4 * ROUND + 20, 4 * ROUND + 40]
-    assert play(scenario(workload([[1.0]], [720]), [1], Settings(checkpoint_seconds=10))).finish.tolist() == [720]
+    assert play(scenario(workload([[1.0]], [720]), [1], SimulationSettings(checkpoint_seconds=10))).finish.tolist() == [
+        720
+    ]
 
 
 def test_a_new_job_waits_for_the_next_allocation_but_not_on_an_idle_cluster() -> None:
     asked = scenario(workload([[1.0], [1.0], [1.0]], [3600, 360, 360], arrival=[0, 100, 9000]), [3])
     # Allocated at 0, 2160 (the first round's end from 1920 on), and at 9000, where nobody else was.
     assert play(asked).finish.tolist() == [3600, 2520, 9360]
-    eager = replace(asked, settings=Settings(allocation_seconds=0))
+    eager = replace(asked, settings=SimulationSettings(allocation_seconds=0))
     assert play(eager).finish.tolist() == [3600, 720, 9360]
 
 
@@ -87,7 +89,7 @@ def test_a_job_of_many_workers_does_not_starve_when_allocations_are_short() -> N
 def test_a_queue_starts_in_order_and_runs_to_the_end() -> None:
     """The job of two workers waits for both, and the third behind it although it would fit."""
     rates, steps = [[1.0, 2.0], [1.0, 2.0], [1.0, 1.0]], [7200, 7200, 360]
-    asked = scenario(workload(rates, steps, scale=[1, 2, 1]), [1, 2], Settings(allocation_seconds=0))
+    asked = scenario(workload(rates, steps, scale=[1, 2, 1]), [1, 2], SimulationSettings(allocation_seconds=0))
     outcome = simulate(asked, InOrder(asked))
     assert outcome.finish.tolist() == [3600, 7200, 3960]
     assert outcome.moves.tolist() == [0, 0, 0]
@@ -107,7 +109,7 @@ def test_workers_beyond_shares_are_used_or_left_as_the_manner_says() -> None:
     fixed = Fixed({"0": [1.0, 0.0], "1": [0.5, 0.0]})
     lively = simulate(asked, ByShares(asked, fixed))
     assert (lively.finish.tolist(), lively.held_seconds[:, 1].sum()) == ([720, 720], 720)
-    thrifty = simulate(asked, ByShares(asked, fixed, Manner(beyond_shares=False)))
+    thrifty = simulate(asked, ByShares(asked, fixed, DispatchRules(beyond_shares=False)))
     assert (thrifty.finish.max(), thrifty.held_seconds[:, 1].sum()) == (1440, 0)
 
 
@@ -125,7 +127,7 @@ def test_a_policy_sees_deadlines_two_rounds_early_or_as_much_as_a_job_has_in_han
     seen = []
 
     class Seeing(Fixed):
-        def allocate(self, problem: Problem, _warm: Warm | None = None) -> Allocation:
+        def allocate(self, problem: AllocationProblem, _warm: Warm | None = None) -> ClusterAllocation:
             seen.append(problem.jobs.slo_seconds.tolist())
             return super().allocate(problem)
 
@@ -141,13 +143,13 @@ def test_deadlines_that_can_be_kept_are_kept_at_less_than_the_price_of_speed() -
     work = workload([[1.0, 3.0]] * 12, rng.integers(4_000, 40_000, 12).tolist(), arrival=[1800 * m for m in range(12)])
     work = replace(work, slo_factor=rng.choice([1.3, 2.0, 10.0], 12))
     cluster = Cluster(("a", "b"), np.array([12.0, 12.0]), np.array([0.1, 1.0]))
-    asked = Scenario(work, cluster, range(12), Settings(allocation_seconds=0))
+    asked = Simulation(work, cluster, range(12), SimulationSettings(allocation_seconds=0))
     found = {
         name: summarise(simulate(asked, ByShares(asked, policy_named(name), manner)))
         for name, manner in (
-            ("max-throughput", Manner()),
-            ("min-cost", Manner(beyond_shares=False)),
-            ("min-cost-slo", Manner(beyond_shares=False, periodic=True)),
+            ("max-throughput", DispatchRules()),
+            ("min-cost", DispatchRules(beyond_shares=False)),
+            ("min-cost-slo", DispatchRules(beyond_shares=False, periodic=True)),
         )
     }
     violations = {name: one.slo_violations for name, one in found.items()}
@@ -161,7 +163,7 @@ def test_deadlines_that_can_be_kept_are_kept_at_less_than_the_price_of_speed() -
 def test_a_plan_ahead_is_made_anew_when_nobody_comes_or_goes() -> None:
     asked = scenario(workload([[1.0]], [7200]), [1])
     plain = simulate(asked, ByShares(asked, Fixed({"0": [1.0]})))
-    periodic = simulate(asked, ByShares(asked, Fixed({"0": [1.0]}), Manner(periodic=True)))
+    periodic = simulate(asked, ByShares(asked, Fixed({"0": [1.0]}), DispatchRules(periodic=True)))
     assert (plain.allocations, periodic.allocations) == (1, 4)
 
 
@@ -170,17 +172,17 @@ def test_a_plan_ahead_is_made_anew_when_nobody_comes_or_goes() -> None:
 @given(seed=st.integers(0, 10**6), beyond=st.booleans(), periodic=st.booleans())
 def test_fast_and_slow_simulation_agree_exactly(sharing: bool, seed: int, beyond: bool, periodic: bool) -> None:
     asked = random_scenario(seed, sharing=sharing)
-    agree(asked, Whim(), Manner(beyond, periodic))
+    agree(asked, Whim(), DispatchRules(beyond, periodic))
 
 
 @pytest.mark.parametrize("policy", ["max-min-fairness", "makespan", "max-throughput"])
 @settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), agnostic=st.booleans())
 def test_fast_and_slow_simulation_agree_exactly_under_policies(policy: str, seed: int, agnostic: bool) -> None:
-    agree(random_scenario(seed, sharing=False), policy_named(policy, agnostic=agnostic), Manner())
+    agree(random_scenario(seed, sharing=False), policy_named(policy, agnostic=agnostic), DispatchRules())
 
 
-def agree(asked: Scenario, policy: Policy, manner: Manner) -> None:
+def agree(asked: Simulation, policy: Policy, manner: DispatchRules) -> None:
     fast = simulate(asked, ByShares(asked, policy, manner))
     slow = play_slowly(asked, policy, manner)
     assert (len(fast.round_start), fast.allocations) == (slow.rounds, slow.allocations)
@@ -195,7 +197,7 @@ def agree(asked: Scenario, policy: Policy, manner: Manner) -> None:
 class Watched:
     """A dispatcher whose every decision is checked."""
 
-    def __init__(self, inner: ByShares | InOrder, asked: Scenario) -> None:
+    def __init__(self, inner: ByShares | InOrder, asked: Simulation) -> None:
         self.inner, self.asked = inner, asked
         self.patience = inner.patience
 
@@ -203,7 +205,7 @@ class Watched:
     def allocations(self) -> int:
         return self.inner.allocations
 
-    def dispatch(self, state: State) -> Candidates:
+    def dispatch(self, state: State) -> RoundCandidates:
         chosen = self.inner.dispatch(state)
         held = np.bincount(chosen.type, chosen.scale, len(self.asked.cluster.types))
         assert (held <= self.asked.cluster.workers).all()
@@ -262,7 +264,7 @@ def test_results_of_each_job_and_in_sum() -> None:
     work = workload([[1.0, 2.0], [1.0, 0.0]], [3600, 7200], scale=[1, 2], arrival=[0, 3600])
     work = replace(work, slo_factor=np.array([1.5, np.inf]))
     cluster = Cluster(("a", "b"), np.array([2.0, 1.0]), np.array([0.5, 3.0]))
-    asked = Scenario(work, cluster, range(2))
+    asked = Simulation(work, cluster, range(2))
     outcome = play(asked)
     first, second = job_results(outcome)
     assert (first.jct_seconds, first.slo_seconds, first.slo_met, first.moves) == (1800, 2700, True, 0)
@@ -297,7 +299,7 @@ def test_what_cannot_be_simulated_is_said() -> None:
 
 def test_a_policy_that_gives_nobody_time_is_named_and_does_not_hang() -> None:
     asked = scenario(workload([[1.0], [1.0]], [10, 10]), [2])
-    for manner in (Manner(), Manner(periodic=True)):
+    for manner in (DispatchRules(), DispatchRules(periodic=True)):
         with pytest.raises(Stalled, match="job 0 and 1 more are given no time"):
             simulate(asked, ByShares(asked, Fixed({"0": [0.0], "1": [0.0]}), manner))
 

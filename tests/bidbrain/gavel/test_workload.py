@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bidbrain.gavel.workload import Arrivals, BadWorkload, Kind, Throughputs, generate
+from bidbrain.gavel.workload import Arrivals, BadWorkload, JobKind, Throughputs, generate
 
 
 def table() -> Throughputs:
     """Five kinds; the second type is the fastest one, and the last kind cannot run there."""
-    kinds = (Kind("x", 1), Kind("y", 1), Kind("x", 2), Kind("x", 4), Kind("x", 8), Kind("z", 1))
+    kinds = (JobKind("x", 1), JobKind("y", 1), JobKind("x", 2), JobKind("x", 4), JobKind("x", 8), JobKind("z", 1))
     alone = np.array([[1.0, 4.0], [3.0, 5.0], [2.0, 7.0], [3.0, 13.0], [4.0, 25.0], [9.0, 0.0]])
     return Throughputs(("slow", "fast"), kinds, alone, np.zeros((6, 6, 2, 2)))
 
@@ -63,7 +63,7 @@ def test_deadlines_are_multiples_of_the_fastest_type() -> None:
 def test_what_was_not_measured_is_said() -> None:
     with pytest.raises(BadWorkload, match=r"no throughput was measured on 'a100' \(measured: slow, fast\)"):
         table().on(["fast", "a100"])
-    small = Throughputs(("v",), (Kind("x", 1),), np.ones((1, 1)), np.zeros((1, 1, 1, 2)))
+    small = Throughputs(("v",), (JobKind("x", 1),), np.ones((1, 1)), np.zeros((1, 1, 1, 2)))
     with pytest.raises(BadWorkload, match="no kind of job was measured on 2 workers"):
         generate(small, Arrivals(1, multiple=True), 100, seed=0)
     assert table().on(["fast"]).alone[:, 0].tolist() == [4, 5, 7, 13, 25, 0]

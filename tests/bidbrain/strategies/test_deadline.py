@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidbrain.strategies.deadline import HOPE_MARGIN, DeadlineStrategy
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Bools, Standing, Terms
+from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, WAIT, Bools, DeadlineState, DeadlineTerms
 from bidbrain.strategies.deadline_plan import NET_DELAYS, Chain, Grid, spell_chain, thresholds
 from bidbrain.strategies.deadline_spells import (
     AGES,
     CLASSES,
     HALF_LIFE,
     PUBLIC_PRIOR,
-    Outlook,
     Prior,
+    SpellOutlook,
     fit_prior,
     outlook,
 )
@@ -165,10 +165,12 @@ def test_a_plan_is_the_policy_of_least_expected_cost_but_for_its_margin(
         assert (at_slack < worth) == (on_demand < bold + margin), (held, state, work, at_slack)
 
 
-def standing(terms: Terms, slack: int, machine: int, *, up: bool, work_left: int | None = None) -> Standing:
+def standing(
+    terms: DeadlineTerms, slack: int, machine: int, *, up: bool, work_left: int | None = None
+) -> DeadlineState:
     work = terms.work if work_left is None else work_left
     tick = np.array([MINUTE])
-    return Standing(
+    return DeadlineState(
         terms=terms,
         tick=tick,
         elapsed=np.array([0]),
@@ -181,7 +183,7 @@ def standing(terms: Terms, slack: int, machine: int, *, up: bool, work_left: int
     )
 
 
-TERMS = Terms(48 * HOUR, 12 * MINUTE, 3.0)
+TERMS = DeadlineTerms(48 * HOUR, 12 * MINUTE, 3.0)
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +215,7 @@ def test_capacity_that_just_went_is_waited_for_and_what_stays_away_is_not(strate
     """Endings become rare with age, so the same six hours of slack are worth a wait at first, and no longer later."""
     unbiased = np.zeros((1, 4), dtype=np.int64)
     choices = [
-        strategy.decide(standing(TERMS, 6 * HOUR, WAIT, up=False), Outlook(np.array([age]), unbiased)).choice
+        strategy.decide(standing(TERMS, 6 * HOUR, WAIT, up=False), SpellOutlook(np.array([age]), unbiased)).choice
         for age in range(CLASSES)
     ]
     assert choices[:2] == ["wait", "wait"]
@@ -224,7 +226,9 @@ def test_spot_is_entered_again_when_it_has_lasted(strategy: DeadlineStrategy) ->
     """From an on-demand machine: a young up spell may be gone before the delays are paid back."""
     unbiased = np.zeros((1, 4), dtype=np.int64)
     choices = [
-        strategy.decide(standing(TERMS, 2 * HOUR, ON_DEMAND, up=True), Outlook(np.array([CLASSES + age]), unbiased))
+        strategy.decide(
+            standing(TERMS, 2 * HOUR, ON_DEMAND, up=True), SpellOutlook(np.array([CLASSES + age]), unbiased)
+        )
         for age in range(CLASSES)
     ]
     assert choices[0].choice == "on-demand"
@@ -232,7 +236,7 @@ def test_spot_is_entered_again_when_it_has_lasted(strategy: DeadlineStrategy) ->
 
 
 def test_spot_as_dear_as_on_demand_is_not_worth_a_wait() -> None:
-    terms = Terms(48 * HOUR, 12 * MINUTE, 1.0)
+    terms = DeadlineTerms(48 * HOUR, 12 * MINUTE, 1.0)
     lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR).last()
     decided = DeadlineStrategy(terms).decide(standing(terms, 20 * HOUR, WAIT, up=False), lost)
     assert decided.choice == "on-demand"
@@ -257,7 +261,7 @@ def test_the_margin_moves_the_price_of_a_wait(strategy: DeadlineStrategy) -> Non
 
 @pytest.mark.parametrize("hours", [0.1, 0.5, 480])
 def test_jobs_of_any_length_are_planned(hours: float) -> None:
-    terms = Terms(round(hours * HOUR), round(hours * HOUR / 100), 3.0)
+    terms = DeadlineTerms(round(hours * HOUR), round(hours * HOUR / 100), 3.0)
     strategy = DeadlineStrategy(terms)
     up = outlook(np.array([True] * 3), 10 * MINUTE, PUBLIC_PRIOR).last()
     decided = strategy.decide(standing(terms, terms.work, WAIT, up=True), up)
@@ -272,9 +276,9 @@ def test_a_batch_decides_as_each_would_alone(strategy: DeadlineStrategy) -> None
     work = rng.integers(1, TERMS.work, 40)
     machine = np.where(up, rng.integers(0, 3, 40), rng.choice([WAIT, ON_DEMAND], 40))
     same = np.zeros(40, dtype=np.int64)
-    together = Standing(TERMS, same + MINUTE, same, work + slack, work, same, machine, up, same)
+    together = DeadlineState(TERMS, same + MINUTE, same, work + slack, work, same, machine, up, same)
     chosen = strategy.choose(together, seen.state, strategy.plans_for(seen))
     for i in range(40):
         alone = standing(TERMS, int(slack[i]), int(machine[i]), up=bool(up[i]), work_left=int(work[i]))
-        one = Outlook(seen.state[i : i + 1], seen.steps[i : i + 1])
+        one = SpellOutlook(seen.state[i : i + 1], seen.steps[i : i + 1])
         assert strategy.choose(alone, one.state, strategy.plans_for(one))[0] == chosen[i]

@@ -16,7 +16,7 @@ from bidbrain.replay import MarketReplay
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy
 from bidbrain.strategies.lookahead import FILLING_WORTH, RENEW_BEFORE, SURVIVAL_CREDIT, Lookahead
 from bidbrain.strategies.lookahead_hour import DISTANCES, NextHour
-from bidbrain.strategies.proteus import Application
+from bidbrain.strategies.proteus import JobCosts
 from bidbrain.strategies.recovery import AGILE
 from bidbrain.values import Overheads
 from pricing_data.series import PriceSeries
@@ -27,7 +27,7 @@ from tests.pricing_data.histories import START, market
 PRICE = 20_000_000
 BASELINE = Rent(Offer(market("base", "-"), 8.0, 40 * PRICE), 64, None)
 OFFERS = (Offer(market("a.large"), 8.0, 10 * PRICE), Offer(market("b.large"), 40.0, 40 * PRICE))
-APPLICATION = Application(1 / 60, 1 / 120, 1 / 12, 0.6)
+APPLICATION = JobCosts(1 / 60, 1 / 120, 1 / 12, 0.6)
 ROOM = 756.0
 
 
@@ -90,7 +90,7 @@ def test_it_buys_the_candidate_with_the_lowest_price_of_work(
     least = min(cost for cost, _ in candidates)
     main = rents(decision)[0]
     assert main in [rent for cost, rent in candidates if cost <= least * (1 + 1e-12)]
-    assert f"${least:.6f} per unit of work" in decision.reason
+    assert f"(expected ${least:.3g} per unit of work)" in decision.reason
 
 
 def test_the_whole_room_is_one_allocation_and_it_wakes_before_the_hour_ends() -> None:
@@ -196,7 +196,7 @@ def made_for(histories: tuple[PriceSeries, ...], usd_per_hour: float) -> Lookahe
         series.market: NextHour.of(series.window(START, START + 30 * HOUR), billing_rule("hourly-refund"), 1 / 12, None)
         for series in histories
     }
-    return Lookahead(offers, hours, Application(1 / 60, 1 / 120, 1 / 12, 1e-7), usd_per_hour)
+    return Lookahead(offers, hours, JobCosts(1 / 60, 1 / 120, 1 / 12, 1e-7), usd_per_hour)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -15,7 +15,7 @@ from bidbrain.eviction.survival import AgeProfile, Exposure
 from bidbrain.strategies.among_open import AmongOpen
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from bidbrain.strategies.price_capacity import LOOK_WHEN_FULL, LOOK_WITH_ROOM, PriceCapacity, Prospects
-from bidbrain.strategies.proteus import Application
+from bidbrain.strategies.proteus import JobCosts
 from pricing_data.units import HOUR, MINUTE
 from tests.pricing_data.histories import START, market
 
@@ -23,7 +23,7 @@ NU, ON_DEMAND = 4.0, 1000
 OFFERS = tuple(Offer(market(f"{name}.large"), NU, ON_DEMAND) for name in "abcd")
 A, B, C, D = OFFERS
 BASELINE = Rent(Offer(market("base", "-"), 8.0, 2000), 4, None)
-APPLICATION = Application(eviction_hours=1 / 60, resize_hours=1 / 120, startup_hours=1 / 12, reliable_usd_per_hour=0.1)
+APPLICATION = JobCosts(eviction_hours=1 / 60, resize_hours=1 / 120, startup_hours=1 / 12, reliable_usd_per_hour=0.1)
 PER_SECOND, FIRST_FREE = billing_rule("per-second"), billing_rule("per-second-first-hour-free")
 
 

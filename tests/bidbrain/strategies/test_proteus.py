@@ -10,7 +10,7 @@ from bidbrain.cost import Dependence
 from bidbrain.strategies.base import Holding, Offer, Rent, Return, Situation
 from bidbrain.strategies.fixed_bid import fixed_bid
 from bidbrain.strategies.odds import HIGHEST_DELTA, LOWEST_DELTA, Odds, bid_deltas
-from bidbrain.strategies.proteus import Application, Proteus, Terms, _total
+from bidbrain.strategies.proteus import AllocationTerms, JobCosts, Proteus, _total
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
 from tests.bidbrain.backtest.worlds import BASELINE, offer, restless
@@ -23,7 +23,7 @@ ODDS = {
     OFFERS[0].market: Odds((LOWEST_DELTA, 100 * LOWEST_DELTA), (0.5, 0.1), (0.5, 0.6)),
     OFFERS[1].market: Odds((LOWEST_DELTA,), (0.0,), (1.0,)),
 }
-APPLICATION = Application(1 / 60, 1 / 120, 1 / 12, 0.6)
+APPLICATION = JobCosts(1 / 60, 1 / 120, 1 / 12, 0.6)
 PROTEUS = Proteus(OFFERS, ODDS, APPLICATION)
 
 
@@ -47,14 +47,14 @@ def test_the_cost_per_work_is_that_of_the_equations(rows: list[tuple[float, floa
         survival = (1 - beta) ** hours
         useful = hours * (survival + (1 - survival) * median)
         dollars = survival * machines * price / NANOS_PER_DOLLAR * hours
-        terms.append(Terms(dollars, survival, useful * machines * 8.0, machines * 8.0))
+        terms.append(AllocationTerms(dollars, survival, useful * machines * 8.0, machines * 8.0))
         span = round(hours * HOUR)
         allocations.append(
-            cost.Allocation(
+            cost.FootprintAllocation(
                 market(), machines, price, 8.0, left=span, beta=1 - survival, eviction_after=median * span, planned=True
             )
         )
-    reliable = cost.Allocation(Market("aws", "us-east-1", NO_ZONE, "r"), 1, int(0.6 * NANOS_PER_DOLLAR), 0.0)
+    reliable = cost.FootprintAllocation(Market("aws", "us-east-1", NO_ZONE, "r"), 1, int(0.6 * NANOS_PER_DOLLAR), 0.0)
     stalls = cost.Application(1.0, sigma=HOUR // 120, lambda_=HOUR // 60)
     expected = cost.evaluate([*allocations, reliable], stalls, Dependence.INDEPENDENT)
     assert PROTEUS._cost_per_work(_total(terms), changes=True) == pytest.approx(expected.usd_per_work, rel=1e-6)

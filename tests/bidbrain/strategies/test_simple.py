@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bidbrain.strategies.base import Holding, Offer, Rent, Return, Situation
-from bidbrain.strategies.on_demand import OnDemand
+from bidbrain.strategies.on_demand import AlwaysOnDemand
 from bidbrain.strategies.standard import Standard
 from bidbrain.strategies.tierml import LONGEST, Mttf, TierMl
 from pricing_data.units import HOUR, MINUTE
@@ -25,8 +25,8 @@ def held(rent: Rent, start: int = START) -> Holding:
 
 
 def test_on_demand_rents_once() -> None:
-    assert OnDemand().decide(situation((100, 100))).actions == (BASELINE,)
-    assert OnDemand().decide(situation((100, 100), held(BASELINE))).actions == ()
+    assert AlwaysOnDemand().decide(situation((100, 100))).actions == (BASELINE,)
+    assert AlwaysOnDemand().decide(situation((100, 100), held(BASELINE))).actions == ()
 
 
 def test_standard_takes_the_cheapest_per_work_and_bids_on_demand() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.backtest.engine import Job, run_job
+from bidbrain.backtest.engine import ReplayedJob, run_job
 from bidbrain.billing import End
 from bidbrain.replay import Capacity, DrawnLives, MarketReplay, Mortality
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation
@@ -77,7 +77,7 @@ def test_machines_meet_what_the_backtest_foretells(
     lives = None if seed is None else DrawnLives({CALM: Mortality(2.0)}, seed)
     orders = sorted(set(orders), key=lambda one: one[0])
     offer = Offer(CALM, 1.0, 10)
-    job = Job(BEGIN, 1e18, series.last, (offer,), Rent(offer, 1, None), 1e9)
+    job = ReplayedJob(BEGIN, 1e18, series.last, (offer,), Rent(offer, 1, None), 1e9)
     run = run_job(job, Buys(list(orders)), MarketReplay([series], limits, lives), Overheads(0, 0, 0))
     foretold = sorted(
         (one.start, one.end, one.ended is End.EVICTED or one.end == series.last)

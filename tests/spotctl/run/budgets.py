@@ -20,7 +20,7 @@ import numpy as np
 
 from bidbrain.billing import BillingRule, End, Life, billing_rule
 from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation, Strategy
-from bidbrain.strategies.on_demand import OnDemand
+from bidbrain.strategies.on_demand import AlwaysOnDemand
 from bidbrain.strategies.standard import Standard
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -165,7 +165,7 @@ def _history(zone: str, draw: random.Random) -> PriceSeries:
 
 
 def _strategy(draw: random.Random) -> Strategy:
-    strategies: list[Strategy] = [Standard(), OnDemand(), Reckless(draw), Reckless(draw)]
+    strategies: list[Strategy] = [Standard(), AlwaysOnDemand(), Reckless(draw), Reckless(draw)]
     return draw.choice(strategies)
 
 
