@@ -1,1 +1,1 @@
-"""What strategies would have paid: a market's past replayed, jobs at random moments, results and bounds."""
+"""Backtests: what strategies would have paid for jobs at random moments of a recorded market, and lower bounds."""

@@ -1,16 +1,17 @@
-"""`bound`: what a job costs at least for somebody who knows the future but gets no refunds.
+"""`bound`: the least that a job can cost with perfect foresight but without refunds.
 
 With refunds perfect foresight costs nothing, because every hour could be one that ends in an eviction; so the bound is
-held against a scheme's cost with its refunds added back. It is a lower bound, and need not be attained:
+compared with a strategy's cost with its refunds added back. It is a lower bound, and may not be attainable:
 
 - Work done at a moment was paid at the price of the start of some hour that contains it, so its unit price is at least
-  the lowest of the hour before, of the cheapest market, or of the baseline on demand.
-- Nothing works in a market that has no machines at the moment.
+the lowest of the hour before, of the cheapest market, or of the baseline on demand.
+- No work is done in a market that has no machines at the moment.
 - At most `most_nu` works at once, from one start-up after the beginning on. The cheapest moments are filled first.
 - To finish by T some moment needs at least work / (T - start-up) machines' worth, and all of them are paid while they
-  start up.
-It is minimised over the moment T of the end, up to twice the baseline's time. Machines that serve and do no work, which
-not every scheme holds, are not in it.
+start up.
+
+It is minimised over the end T, up to twice the baseline's time. It leaves out the reliable machines, which do no work
+and which not every strategy holds.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from pricing_data.units import HOUR
 
 _CELLS = 48
 LONGEST_RATIO = 2.0
-"""A job may take at most so many times as long as on its baseline."""
+"""Longest run time considered, as a multiple of the baseline's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The least cost, in nano-dollars per hour times microseconds, and the end by which it is reached."""
+    """The least cost, in nano-dollars per hour times microseconds, and the end at which it is reached."""
 
     cost: float
     end: int
@@ -51,7 +52,7 @@ class UnitPrices:
     def of(
         cls, histories: Sequence[PriceSeries], offers: Sequence[Offer], baseline: Offer, market: MarketReplay
     ) -> UnitPrices:
-        """Of a zone's markets, while they have machines, and the baseline on demand."""
+        """Unit prices of a zone: its markets while they have machines, and the baseline on demand."""
         nu_of = {offer.market: offer.nu for offer in offers}
         steps = [
             (_where_open(*_lowest_of_last_hour(series), market.openings(series.market)), nu_of[series.market])
@@ -74,7 +75,7 @@ class UnitPrices:
 
 
 def least_cost(job: ReplayedJob, unit: UnitPrices, startup: int, baseline_time: int) -> Bound:
-    """The bound of one job; who ends between two moments of the grid has no more choice than by the later one."""
+    """The bound of one job. An end between two grid moments is bounded by the later one, which only adds choices."""
     soonest = startup + job.work / job.most_nu
     ends = np.linspace(soonest, LONGEST_RATIO * baseline_time, _CELLS + 1)
     costs = []
@@ -89,7 +90,7 @@ def least_cost(job: ReplayedJob, unit: UnitPrices, startup: int, baseline_time: 
 
 
 def _cheapest_work(lengths: Floats, prices: Floats, work: float, most_nu: float) -> float:
-    """Fills the cheapest moments with as much work as can be done in them, until all is done."""
+    """Cost of the work when the cheapest moments are filled first."""
     order = np.argsort(prices)
     done = np.cumsum(lengths[order] * most_nu)
     used = np.diff(np.minimum(done, work), prepend=0.0)

@@ -1,9 +1,9 @@
-"""Jobs with a deadline replayed over availability traces, tick by tick, all of them at once.
+"""Replay of jobs with a deadline over availability traces, tick by tick, for all jobs at once.
 
-The rules, the same for every scheme: a choice holds for a whole tick and the tick is billed whole; entering a machine
-loses the delay, counted in time and not in ticks; a spot machine is gone as soon as a tick shows spot down; the safety
-net overrules. A job ends with the tick in which its work is done, and misses if that tick never came. Cost is given as
-a share of what the same job costs on demand only: one entry, then work to the end.
+The rules are the same for every strategy: a choice holds for a whole tick and the tick is billed whole; entering a
+machine costs the delay, counted in time and not in ticks; a spot machine is evicted as soon as a tick shows spot down;
+the safety net overrides the strategy. A job ends with the tick in which its work is done, and misses if there is no
+such tick. Cost is given as a share of the same job's cost on demand only: one entry, then work to the end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NOT_RUNNING = -1
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityHistory:
-    """Whether spot could be had at each tick of a trace; ticks are `gap` microseconds apart."""
+    """Whether spot was available at each tick of a trace; ticks are `gap` microseconds apart."""
 
     name: str
     gap: int
@@ -46,15 +46,15 @@ class AvailabilityHistory:
 
     @classmethod
     def of(cls, trace: AvailabilityTrace) -> AvailabilityHistory:
-        """A trace of several machines counts as up while all that were wanted are up: the job needs its size."""
+        """A trace of several machines counts as up only while all of them are, since the job needs its full size."""
         return cls(trace.name, trace.gap_seconds * SECOND, trace.up >= max(trace.wanted, 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeadlineJobs:
-    """Jobs on histories: by job its history, slack, first tick there, and ticks until the deadline.
+    """Jobs on histories: per job its history, slack, first tick there, and ticks until the deadline.
 
-    `up` is all histories one after the other, and `offset` where each begins in it.
+    `up` holds all histories one after another, and `offset` where each begins in it.
     """
 
     terms: DeadlineTerms
@@ -70,7 +70,7 @@ class DeadlineJobs:
         return int(self.start.size)
 
     def only(self, job: int) -> DeadlineJobs:
-        """One of them."""
+        """A single job as a batch of one."""
         one = slice(job, job + 1)
         return replace(
             self,
@@ -82,16 +82,16 @@ class DeadlineJobs:
         )
 
     def window(self, job: int) -> Bools:
-        """The availability that a job met until its deadline."""
+        """The availability during a job, from its start to its deadline."""
         first = self.offset[self.history[job]] + self.start[job]
         return self.up[first : first + self.ticks[job]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeadlineOutcome:
-    """What became of each job: ticks billed by kind of machine, and whether it missed.
+    """Result per job: ticks billed by kind of machine, and whether it missed.
 
-    `course` has what each job held at each tick, NOT_RUNNING after its end; None where nobody asked for it.
+    `course` has what each job held at each tick, NOT_RUNNING after its end; it is None unless requested.
     """
 
     spot_ticks: Ints
@@ -102,7 +102,8 @@ class DeadlineOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineSummary:
-    """A scheme over all jobs of one slack: mean share of the on-demand cost, mean machine-hours, jobs that missed."""
+    """A strategy over all jobs of one slack: mean share of the on-demand cost, mean machine-hours, number of missed
+    jobs."""
 
     scheme: str
     slack: float
@@ -116,7 +117,7 @@ class DeadlineSummary:
 def lay_out(
     histories: Sequence[AvailabilityHistory], terms: DeadlineTerms, slacks: Sequence[float], starts: int
 ) -> DeadlineJobs:
-    """Jobs at `starts` moments of each history, evenly from its beginning to the last that leaves room.
+    """Jobs at `starts` moments of each history, spread evenly up to the last moment that leaves enough room.
 
     Histories too short for a slack have no jobs of it.
     """
@@ -136,22 +137,22 @@ def lay_out(
 
 
 def ticks_until_deadline(terms: DeadlineTerms, slack: float, gap: int) -> int:
-    """Whole ticks in slack x work; refused where not even on-demand from the first tick on would be in time."""
+    """Whole ticks in slack x work; refused if even on-demand from the first tick would miss."""
     ticks = round(slack * terms.work) // gap
     needed = -(-(terms.work + terms.delay) // gap)
     if ticks < needed:
         raise ImpossibleJob(
-            f"slack {slack:g} is too small: {max(ticks, 0)} ticks of {gap / SECOND:g} s do not hold"
+            f"slack {slack:g} is too small: {max(ticks, 0)} ticks of {gap / SECOND:g} s cannot hold"
             f" {terms.work / HOUR:g} hours of work and the delay of {terms.delay / HOUR:g} hours on entering a machine;"
-            f" take at least {needed * gap / terms.work:.4f}"
+            f" use at least {needed * gap / terms.work:.4f}"
         )
     return ticks
 
 
 def replay(
-    jobs: DeadlineJobs, scheme: BatchStrategy, net: SafetyNet = net_when_idle, *, keep_course: bool = False
+    jobs: DeadlineJobs, strategy: BatchStrategy, net: SafetyNet = net_when_idle, *, keep_course: bool = False
 ) -> DeadlineOutcome:
-    """Every job under a scheme."""
+    """Replays every job under a strategy."""
     size = len(jobs)
     work_left, delay_left = np.full(size, jobs.terms.work), np.zeros(size, dtype=np.int64)
     machine = np.full(size, WAIT)
@@ -163,10 +164,10 @@ def replay(
         running = running[(work_left[running] > 0) & (passed < jobs.ticks[running])]
         if not running.size:
             break
-        now = _standing(jobs, running, passed, work_left, delay_left, machine)
-        choice = np.where(net(now), ON_DEMAND, scheme.choose(now))
+        now = _state(jobs, running, passed, work_left, delay_left, machine)
+        choice = np.where(net(now), ON_DEMAND, strategy.choose(now))
         if ((choice == SPOT) & ~now.spot_up).any():
-            raise ValueError(f"{scheme.name} chose a spot machine where there was none")
+            raise ValueError(f"{strategy.name} chose a spot machine while none was available")
         delay = np.where(choice == now.machine, now.delay_left, jobs.terms.delay)
         lost = np.minimum(delay, now.tick)
         work_left[running] -= np.where(choice == WAIT, 0, now.tick - lost)
@@ -178,7 +179,7 @@ def replay(
     return DeadlineOutcome(billed[SPOT], billed[ON_DEMAND], work_left > 0, course)
 
 
-def _standing(
+def _state(
     jobs: DeadlineJobs, running: Ints, passed: int, work_left: Ints, delay_left: Ints, machine: Ints
 ) -> DeadlineState:
     tick = jobs.tick[running]
@@ -199,7 +200,7 @@ def _standing(
 
 
 def optimal(jobs: DeadlineJobs, on_job: Callable[[], None] = lambda: None) -> DeadlineOutcome:
-    """What perfect foresight would have paid, job by job."""
+    """The cost with perfect foresight, job by job."""
     best: list[CheapestSchedule] = []
     for job in range(len(jobs)):
         best.append(cheapest(jobs.window(job), int(jobs.tick[job]), jobs.terms))
@@ -211,7 +212,7 @@ def optimal(jobs: DeadlineJobs, on_job: Callable[[], None] = lambda: None) -> De
 
 
 def cost_ratios(jobs: DeadlineJobs, outcome: DeadlineOutcome) -> Floats:
-    """Each job's cost as a share of what it costs on demand only."""
+    """Each job's cost as a share of its cost on demand only."""
     ratio = jobs.terms.price_ratio
     on_demand_only = ratio * -(-(jobs.terms.work + jobs.terms.delay) // jobs.tick)
     shares: Floats = (outcome.spot_ticks + ratio * outcome.on_demand_ticks) / on_demand_only

@@ -1,4 +1,4 @@
-"""The schemes of the deadline replay that choose online."""
+"""The online strategies of the deadline replay."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from pricing_data.series import Ints
 
 
 class Greedy:
-    """Spot while there is any; otherwise waits until the safety net sends it on demand."""
+    """Spot while available; otherwise waits until the safety net sends the job on demand."""
 
     name = "greedy"
 
-    def choose(self, standing: DeadlineState) -> Ints:
-        """Spot or nothing."""
-        return np.where(standing.spot_up, SPOT, WAIT)
+    def choose(self, state: DeadlineState) -> Ints:
+        """Spot if available, else nothing."""
+        return np.where(state.spot_up, SPOT, WAIT)
 
 
 class UniformProgress:
-    """Keeps to the line from no progress at the start to all of it at the deadline.
+    """Keeps progress at or above the straight line from the start to the deadline.
 
-    Spot while available. On its loss it waits where progress is on or ahead of the line, else goes on demand, and stays
-    there until progress is ahead of where the line will be in `look_ahead` delays and spot is available.
+    Spot while available. After an eviction it waits if progress is on or ahead of the line, else goes on demand, and
+    stays there until spot is available and progress is ahead of where the line will be in `look_ahead` delays.
     """
 
     name = "uniform-progress"
@@ -35,23 +35,23 @@ class UniformProgress:
     def __init__(self, look_ahead: int = 2) -> None:
         self._look_ahead = look_ahead
 
-    def choose(self, standing: DeadlineState) -> Ints:
-        """By comparing the share of the work that is done with the share of the time that is gone."""
-        span = standing.elapsed + standing.remaining
-        progress = 1 - standing.work_left / standing.terms.work
-        ahead = progress >= standing.elapsed / span
-        later = standing.elapsed + self._look_ahead * standing.terms.delay
-        leaves = standing.spot_up & (progress >= later / span)
+    def choose(self, state: DeadlineState) -> Ints:
+        """Compares the completed share of the work with the elapsed share of the time."""
+        span = state.elapsed + state.remaining
+        progress = 1 - state.work_left / state.terms.work
+        ahead = progress >= state.elapsed / span
+        later = state.elapsed + self._look_ahead * state.terms.delay
+        leaves = state.spot_up & (progress >= later / span)
         without_machine = np.where(ahead, WAIT, ON_DEMAND)
         return np.where(
-            standing.machine == ON_DEMAND,
+            state.machine == ON_DEMAND,
             np.where(leaves, SPOT, ON_DEMAND),
-            np.where(standing.spot_up, SPOT, without_machine),
+            np.where(state.spot_up, SPOT, without_machine),
         )
 
 
 class Deadline:
-    """The project's own strategy, told at each tick what its history showed until then."""
+    """The `deadline` strategy, which sees its history up to the current tick."""
 
     name = "deadline"
 
@@ -67,10 +67,10 @@ class Deadline:
         self._state = np.concatenate([one.state for one in seen])
         self._plan = np.concatenate([self._strategy.plans_for(one) for one in seen])
 
-    def choose(self, standing: DeadlineState) -> Ints:
-        """What the strategy chooses at each job's tick of its history."""
-        return self._strategy.choose(standing, self._state[standing.at], self._plan[standing.at])
+    def choose(self, state: DeadlineState) -> Ints:
+        """The strategy's choice at each job's tick of its history."""
+        return self._strategy.choose(state, self._state[state.at], self._plan[state.at])
 
     def _learnt(self, seen: SpellOutlook) -> SpellOutlook:
-        """What is taken from an outlook: all of it."""
+        """The part of an outlook that the strategy uses: all of it."""
         return seen

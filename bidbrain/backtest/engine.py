@@ -1,10 +1,10 @@
-"""One job replayed under one strategy: what was rented when, what was taken away, and when the work was done.
+"""Replay of one job under one strategy: what was rented when, what was evicted, and when the work was done.
 
-The engine alone knows the future. It asks the strategy at the start, whenever the strategy wanted to be asked, and
-after every eviction or return; in between it adds up work. What it gives back is enough to recompute work and cost.
+Only the engine knows the future. It asks the strategy at the start, at the times the strategy chose, and after every
+eviction or return; in between it adds up work. From its result, work and cost can be recomputed.
 
-Where the market's capacity is limited, a strategy is offered what a request would get at that moment, and is granted no
-more; when more is held than there is, what was granted last goes first, machine by machine.
+Where the market's capacity is limited, a strategy is offered only what a request would get at that moment. When more
+machines are held than there are, those granted last are evicted first, machine by machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pricing_data.market import Market
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """Machines of an allocation that went together, from their first to their last moment."""
+    """Machines of one allocation that ended together, from start to end."""
 
     rent: Rent
     start: int
@@ -33,13 +33,13 @@ class Tenure:
 
     @property
     def life(self) -> Life:
-        """What billing needs to know of each of its machines."""
+        """The life of each of its machines, for billing."""
         return Life(self.start, self.end, self.ended)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedJob:
-    """Work to be done (nu x microseconds), from a start, until it is done or the limit is reached."""
+    """A job to replay: work (nu x microseconds) from a start until it is done or the limit is reached."""
 
     start: int
     work: float
@@ -51,7 +51,7 @@ class ReplayedJob:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What happened to a job. `end` is None if it was not finished by its limit."""
+    """A replayed job. `end` is None if it was not finished by its limit."""
 
     job: ReplayedJob
     end: int | None
@@ -59,14 +59,14 @@ class Run:
 
     @property
     def evictions(self) -> int:
-        """How often machines were taken away; those of an allocation that went together count once."""
+        """Number of evictions; machines of one allocation that are evicted together count once."""
         return sum(tenure.ended is End.EVICTED for tenure in self.tenures)
 
 
 def run_job(
     job: ReplayedJob, strategy: Strategy, market: MarketReplay, overheads: Overheads, recovery: Recovery = AGILE
 ) -> Run:
-    """Replays a job from its start to its end."""
+    """Replays a job from start to end."""
     state = _State(job, market, overheads, recovery, now=job.start, work_left=job.work)
     while True:
         decision = strategy.decide(state.situation())
@@ -84,7 +84,7 @@ def _after(wake_at: int | None, now: int) -> float:
 
 @dataclass(slots=True)
 class _Held:
-    """An allocation with what only the engine knows. `running_since` is where its checkpoints begin."""
+    """An allocation with what only the engine knows. `running_since` is where its checkpoint intervals begin."""
 
     holding: Holding
     evicted_at: float
@@ -132,7 +132,7 @@ class _State:
                 held.holding = replace(held.holding, leaves_at=action.at)
 
     def next_loss(self) -> float:
-        """When the next machines go: taken away, or given back as planned."""
+        """When the next machines end: by eviction, or by a planned return."""
         moments = [held.gone_at for held in self.held.values()]
         if self.market.limited:
             short = (self.market.short_from(*spot, self.now) for spot in self._spot_machines().items())
@@ -140,7 +140,7 @@ class _State:
         return min(moments, default=inf)
 
     def advance(self, until: float) -> bool:
-        """Works until a moment, or until the work is done: then True, and `now` is that moment."""
+        """Works until a moment or until the work is done; True in the latter case, with `now` at that moment."""
         while self.now < until:
             working = self.now >= self.standstill_until
             ready = [held.holding for held in self.held.values() if held.holding.ready <= self.now]
@@ -157,7 +157,7 @@ class _State:
         return False
 
     def lose(self) -> None:
-        """Ends what is due at this moment; taken away comes before given back, because it costs nothing."""
+        """Ends what is due now; evictions come before returns, because they may be refunded."""
         if self.market.limited:
             for market, machines in self._spot_machines().items():
                 self._take(market, machines - self.market.capacity(market, self.now))
@@ -183,7 +183,7 @@ class _State:
         self.bought += 1
 
     def _granted(self, wanted: Rent) -> Rent:
-        """As many of the machines as there are; on demand there are enough."""
+        """As many of the machines as there are; on-demand capacity is unlimited."""
         if wanted.bid is None or not self.market.limited:
             return wanted
         room = self._room(wanted.offer.market)
@@ -206,7 +206,7 @@ class _State:
         return machines
 
     def _take(self, market: Market, excess: float) -> None:
-        """Takes so many machines of a market, those that were granted last."""
+        """Evicts `excess` machines of a market, those granted last first."""
         for held in sorted(self.held.values(), key=lambda one: -one.holding.allocation):
             rent = held.holding.rent
             if excess <= 0:
@@ -217,7 +217,7 @@ class _State:
                 excess -= taken
 
     def _evict(self, held: _Held, machines: int) -> None:
-        """Takes machines of an allocation; all that did not go with them go back to the last checkpoint."""
+        """Evicts machines of an allocation; its remaining machines go back to the last checkpoint."""
         holding = held.holding
         lost = self.recovery.lost_time(holding.rent, held.running_since, self.now)
         self.work_left += lost * holding.nu * self.recovery.speed

@@ -1,7 +1,7 @@
-"""What takes machines away in a scenario besides their bid, and what of it could be seen in the training span.
+"""Eviction models of a scenario, and what the training span shows of them.
 
-Each regime gives two things: the replay of the test span, which the engine alone knows, and the evidence of the
-training span, which is all that a scheme may learn a hazard from. Bids are crossed in every regime.
+A model gives the replay of the test span, which only the engine sees, and the evidence of the training span, from which
+strategies learn a hazard. In every model a price above the bid evicts as well.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import SECOND, Span
 
-# Ages in hours from which on risk is told apart, each leaning on the mean rate as if one eviction said so.
+# Age bands in hours with their own risk; each is shrunk towards the mean rate with the weight of one eviction.
 _AGE_BANDS = (0.0, 0.25, 1.0, 3.0, 12.0)
 _AGE_WEIGHT = 1.0
-# Of so many starts lives are read off a trace; more would say nothing new.
+# Most starts at which lives are read off a trace; more would add no information.
 _STARTS = 400
 
 
 class BadEvictions(BidBrainError):
-    """Evictions that cannot be replayed; the message says why."""
+    """An eviction model that cannot be replayed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """What is learnt from, and after it what is replayed."""
+    """The span to learn from, and the later span to replay."""
 
     train: Span
     test: Span
@@ -43,31 +43,31 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class EvictionEvidence:
-    """What a training span showed about evictions at other times than price crossings."""
+    """What a training span showed about evictions that no price crossing explains."""
 
     evidence: tuple[Evidence, ...] = ()
     ages: Mapping[Market, AgeProfile] = field(default_factory=dict)
 
     def hazard(self, market: Market) -> Hazard | None:
-        """How often a market's machines are taken; None if nothing bears on it."""
+        """Capacity-eviction rate of a market; None without any evidence."""
         return hazard_of(market, self.evidence, (), self.ages.get(market, AGELESS))
 
 
 class EvictionModel(Protocol):
-    """What takes machines away."""
+    """A cause of evictions."""
 
     def replay(self, histories: Iterable[PriceSeries], room: Mapping[Market, int], spans: Spans) -> MarketReplay:
-        """The market of the test span; `room` is how many machines of each market could be wanted at most."""
+        """The market of the test span; `room` is the most machines of each market that the job could use."""
         ...
 
     def learnt(self, spans: Spans) -> EvictionEvidence:
-        """What was seen of it in the training span."""
+        """Evidence from the training span."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ByPrice:
-    """Nothing but a price above the bid takes a machine: AWS until 2017."""
+    """Only a price above the bid evicts a machine: AWS until 2017."""
 
     def replay(
         self,
@@ -75,11 +75,11 @@ class ByPrice:
         room: Mapping[Market, int],  # noqa: ARG002 - the protocol's question
         spans: Spans,  # noqa: ARG002 - the protocol's question
     ) -> MarketReplay:
-        """Prices alone."""
+        """Replays prices alone."""
         return MarketReplay(histories)
 
     def learnt(self, spans: Spans) -> EvictionEvidence:  # noqa: ARG002 - the protocol's question
-        """Nothing: prices are learnt from elsewhere."""
+        """No evidence: the strategies learn from prices directly."""
         return EvictionEvidence()
 
 
@@ -90,9 +90,9 @@ PRICE_ALONE = ByPrice()
 class ByAvailability:
     """Markets have the capacity that traces show: n of N machines up is the share n / N of `machines`.
 
-    `machines` is what a market has when its trace is fully up; None: as many as the job could want. Traces are played
-    from the start of training on. One that is too short for that is cut in proportion to the two spans, and each part
-    repeated within its own span, so that what is replayed was never learnt from.
+    `machines` is a market's capacity when its trace is fully up; None means as many as the job could use. Traces are
+    played from the start of training. A trace that is too short for that is cut in proportion to the two spans, and
+    each part is repeated within its own span, so that the test never replays what was learnt from.
     """
 
     traces: Mapping[Market, AvailabilityTrace]
@@ -101,10 +101,10 @@ class ByAvailability:
     def __post_init__(self) -> None:
         for market, trace in self.traces.items():
             if len(trace) < 2:
-                raise BadEvictions(f"availability of {market}: trace {trace.name} has one tick; it needs two")
+                raise BadEvictions(f"availability of {market}: trace {trace.name} has one tick; it needs at least two")
 
     def replay(self, histories: Iterable[PriceSeries], room: Mapping[Market, int], spans: Spans) -> MarketReplay:
-        """Prices, and the capacity of each market that has a trace."""
+        """Replays prices, and the capacity of each market that has a trace."""
         known = list(histories)
         capacities = {
             series.market: _capacity(self.traces[series.market], self.machines or room[series.market], spans)
@@ -114,7 +114,7 @@ class ByAvailability:
         return MarketReplay(known, capacities)
 
     def learnt(self, spans: Spans) -> EvictionEvidence:
-        """What machines would have lived through that were bought at any time of the training span."""
+        """Lives of machines bought at any time of the training span."""
         seen = {market: _watched(market, trace, _divided(trace, spans)[0]) for market, trace in self.traces.items()}
         evidence = tuple(Evidence(market, exposure) for market, (exposure, _) in seen.items())
         return EvictionEvidence(evidence, {market: ages for market, (_, ages) in seen.items()})
@@ -122,7 +122,7 @@ class ByAvailability:
 
 @dataclass(frozen=True, slots=True)
 class ByHazard:
-    """Machines live as long as drawn from a hazard, the same for all that start together in one market."""
+    """Machines live as long as drawn from a hazard; all that start together in one market share the draw."""
 
     mortality: Mapping[Market, Mortality]
     seed: int
@@ -133,11 +133,11 @@ class ByHazard:
         room: Mapping[Market, int],  # noqa: ARG002 - the protocol's question
         spans: Spans,  # noqa: ARG002 - the protocol's question
     ) -> MarketReplay:
-        """Prices, and drawn lives."""
+        """Replays prices, and drawn lives."""
         return MarketReplay(histories, lives=DrawnLives(self.mortality, self.seed))
 
     def learnt(self, spans: Spans) -> EvictionEvidence:
-        """As if one machine had been kept in each market throughout training, and replaced whenever it was taken."""
+        """Evidence of one machine per market that runs throughout training and is replaced after each eviction."""
         lives = DrawnLives(self.mortality, self.seed)
         seen = {market: list(_kept_up(market, lives, spans.train)) for market in self.mortality}
         evidence = tuple(Evidence(market, exposure_of_lives(known)) for market, known in seen.items())
@@ -146,12 +146,13 @@ class ByHazard:
 
 
 def deal(markets: Sequence[Market], traces: Sequence[AvailabilityTrace]) -> dict[Market, AvailabilityTrace]:
-    """Traces of other places dealt out in turn; neighbours, who could stand in for each other, get different ones."""
+    """Assigns traces of other places in turn; neighbouring markets, which could replace each other, get different
+    ones."""
     return {market: traces[i % len(traces)] for i, market in enumerate(sorted(markets))}
 
 
 def _divided(trace: AvailabilityTrace, spans: Spans) -> tuple[Ints, Ints, int]:
-    """The ticks of training, those of testing, and when the first of these is."""
+    """The ticks of training, those of testing, and the time of the first of these."""
     train, test = spans.train, spans.test
     gap = trace.gap_seconds * SECOND
     if len(trace) * gap >= test.end - train.start:
@@ -165,9 +166,9 @@ def _divided(trace: AvailabilityTrace, spans: Spans) -> tuple[Ints, Ints, int]:
 def _watched(market: Market, trace: AvailabilityTrace, up: Ints) -> tuple[Exposure, AgeProfile]:
     """Lives that begin at any tick at which a machine is up, and end where it goes down.
 
-    Who buys at a random moment finds mostly spells that last, so that these machines live longer than spells do on
-    average, and the risk is highest when they are young. All lives of a spell end in one eviction, and machines of one
-    trace mostly go together, so that the lives count for no more than the spells of one machine.
+    A purchase at a random moment mostly falls into a long spell, so these machines live longer than an average spell,
+    and their risk is highest when they are young. All lives of a spell end in the same eviction, and the machines of
+    one trace mostly go together, so the lives count for no more than the spells of one machine.
     """
     lives = [
         Lifetime(market.cloud, market.zone, market.instance_type, 0, ticks * trace.gap_seconds, ended)
@@ -183,7 +184,7 @@ def _watched(market: Market, trace: AvailabilityTrace, up: Ints) -> tuple[Exposu
 
 
 def _lives_of(up: Bools) -> Iterable[tuple[int, bool]]:
-    """How many ticks a machine bought at each of at most so many ticks lives, and whether it was taken then."""
+    """For machines bought at up to `_STARTS` ticks: how many ticks each lives, and whether an eviction ended it."""
     starts = np.flatnonzero(up)
     downs = np.flatnonzero(~up)
     for start in starts[:: max(1, -(-starts.size // _STARTS))].tolist():

@@ -1,6 +1,6 @@
-"""The price of time at which one strategy is as fast as another: found by replaying the training span.
+"""The price of time at which one strategy is as fast as another, found by replaying the training span.
 
-Only what may be learnt from is replayed, so that a scheme whose pace is set like this looks at nothing of the test.
+Only the training span is replayed, so that a strategy whose pace is set like this sees nothing of the test.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bidbrain.strategies.recovery import AGILE
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
 MARGIN = 0.005
-"""By how much of its run time a strategy shall be faster in training: a later span differs a little."""
+"""Fraction of run time by which the strategy must be faster in training, since a later span differs a little."""
 DEAREST_SHARE = 2.0
 _STARTS = 24
 _HALVINGS = 8
@@ -28,7 +28,7 @@ _HALVINGS = 8
 def price_of_time(
     scenario: Scenario, offers: tuple[Offer, ...], make: Callable[[float], Strategy], rival: Strategy
 ) -> float | None:
-    """Dollars per hour: the lowest at which a strategy is no slower than its rival over jobs of the training span.
+    """The lowest price of time, in dollars per hour, at which a strategy is no slower than its rival in training.
 
     None where the training span cannot be replayed: because capacity evicts too, or because it is too short for a job.
     """

@@ -1,4 +1,4 @@
-"""What a backtest found: one row per job, and summaries per scheme and length of job."""
+"""Results of a backtest: one row per job, and summaries per strategy and job length."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 
 BOUND = "bound"
-"""Names the clairvoyant lower bound, which is listed among the strategies of a scenario: see `backtest.bound`."""
+"""Name of the clairvoyant lower bound, which scenarios list among the strategies: see `backtest.bound`."""
 
 SLOWEST_RATIO = 1.0
 """The default strategy must not take longer than the on-demand baseline."""
@@ -17,9 +17,9 @@ SLOWEST_RATIO = 1.0
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """One job under one scheme. Amounts in dollars; hours of machines by what became of them.
+    """One job under one strategy: amounts in dollars, and machine-hours on demand, paid on spot, and free on spot.
 
-    `cost` and `refunds` are None where the job was not finished by its limit.
+    `scheme` is the strategy's name. `cost` and `refunds` go up to the limit if the job was not finished by then.
     """
 
     scheme: str
@@ -39,7 +39,7 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class BacktestSummary:
-    """A scheme over all jobs of one length: costs as percent of on-demand, run time as a share of the baseline's."""
+    """A strategy over all jobs of one length: costs as percent of on-demand, run time as a share of the baseline's."""
 
     scheme: str
     hours: float
@@ -57,7 +57,7 @@ class BacktestSummary:
 
 
 def summarise(results: Iterable[JobResult]) -> list[BacktestSummary]:
-    """One summary for each scheme and length, in the order of their first appearance."""
+    """One summary per strategy and length, in order of first appearance."""
     groups: dict[tuple[str, float], list[JobResult]] = {}
     for result in results:
         groups.setdefault((result.scheme, result.hours), []).append(result)

@@ -1,6 +1,6 @@
-"""How far a comparison of schemes holds: in other windows of the history, and with other overheads.
+"""How robust a comparison of strategies is: in other windows of the history, and with other overheads.
 
-A variant is the scenario with one thing changed. In each, schemes meet the same jobs at the same prices, so that they
+A variant is the scenario with one change. In each variant all strategies get the same jobs at the same prices, so they
 are compared job by job; jobs of the same days share their market and are resampled together.
 """
 
@@ -18,7 +18,7 @@ from bidbrain.eviction.crossing import Floats
 from pricing_data.units import DAY, HOUR, Span, format_time
 
 OVERHEADS = ("lambda", "startup", "sigma")
-"""What may be varied: the standstill after an eviction, starting up, the standstill at joins and leaves."""
+"""Overheads that can be varied: the pause after an eviction, start-up, and the pause at joins and returns."""
 
 _RESAMPLES = 2000
 _FEWEST_BLOCKS = 3
@@ -26,7 +26,7 @@ _FEWEST_BLOCKS = 3
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A scenario with something changed, and what."""
+    """A scenario with one change, and the change's name."""
 
     name: str
     scenario: Scenario
@@ -43,8 +43,8 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class PairedDifference:
-    """A scheme less another over the jobs that both finished: points of cost as percent of on-demand, and run time as a
-    share of the baseline's. `unpaired` jobs were left unfinished by either."""
+    """A strategy minus another over the jobs that both finished: points of cost as percent of on-demand, and run time
+    as a share of the baseline's. `unpaired` counts the jobs that either left unfinished."""
 
     variant: str
     scheme: str
@@ -57,10 +57,10 @@ class PairedDifference:
 
 
 def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Variant]:
-    """The scenario as it is, other windows of its history, and the named overheads doubled and halved."""
+    """The original scenario, other windows of its history, and the named overheads doubled and halved."""
     unknown = [name for name in varied if name not in OVERHEADS]
     if unknown:
-        raise BadScenario(f"vary: {unknown[0]!r} is none of {', '.join(OVERHEADS)}")
+        raise BadScenario(f"vary: {unknown[0]!r} is unknown (known: {', '.join(OVERHEADS)})")
     found = [Variant("as it is", scenario), *_windows(scenario, cuts)]
     for name in varied:
         found += [Variant(f"{name} x {factor:g}", _varied(scenario, name, factor)) for factor in (0.5, 2.0)]
@@ -68,8 +68,8 @@ def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Varia
 
 
 def _windows(scenario: Scenario, cuts: int) -> list[Variant]:
-    """Tests side by side, each after all that it learns from: the history in cuts + 1 parts, of which the first is
-    never tested."""
+    """Consecutive tests, each after all that it learns from: the history in cuts + 1 parts, of which the first only
+    trains."""
     begin, end = scenario.train.start, scenario.test.end
     edges = [begin + (end - begin) * part // (cuts + 1) for part in range(cuts + 2)]
     found = []
@@ -78,7 +78,7 @@ def _windows(scenario: Scenario, cuts: int) -> list[Variant]:
         try:
             found.append(Variant(name, replace(scenario, train=Span(begin, cut), test=Span(cut, after))))
         except BadScenario as error:
-            raise BadScenario(f"cuts: with {cuts}, {name}: {error}; take fewer cuts or shorter jobs") from None
+            raise BadScenario(f"cuts: with {cuts}, {name}: {error}; use fewer cuts or shorter jobs") from None
     return found
 
 
@@ -95,7 +95,7 @@ def _varied(scenario: Scenario, name: str, factor: float) -> Scenario:
 def differences(
     variant: str, results: Iterable[JobResult], against: str, rng: np.random.Generator
 ) -> list[PairedDifference]:
-    """Every other scheme less one, by length of job."""
+    """Every other strategy minus `against`, by job length."""
     groups: dict[tuple[str, float], dict[tuple[str, int], JobResult]] = {}
     for one in results:
         groups.setdefault((one.scheme, one.hours), {})[one.zone, one.start] = one
@@ -129,7 +129,7 @@ def _difference(
 
 
 def _blocks(starts: Sequence[int], hours: float) -> np.typing.NDArray[np.int64]:
-    """Which stretch of time a job belongs to: whole days, at least twice as long as the job."""
+    """The block of time that a job belongs to: whole days, at least twice as long as the job."""
     days = max(1, int(np.ceil(2 * hours * HOUR / DAY)))
     return np.array(starts, dtype=np.int64) // (days * DAY)
 

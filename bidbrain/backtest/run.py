@@ -1,4 +1,4 @@
-"""A scenario replayed under schemes: jobs at random moments, each settled by the scenario's billing rule."""
+"""Replays a scenario under strategies: jobs at random moments, billed by the scenario's billing rule."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
 
 @dataclass(frozen=True, slots=True)
 class BacktestPortion:
-    """A part of a backtest that can run by itself: one scheme in one zone."""
+    """An independent part of a backtest: one strategy in one zone."""
 
     scenario: Scenario
     scheme: str
@@ -32,7 +32,7 @@ class BacktestPortion:
 
 
 def portions(scenario: Scenario, schemes: Sequence[str]) -> list[BacktestPortion]:
-    """All parts of a backtest; each carries only the histories of its zone."""
+    """All parts of a backtest: each strategy in each zone."""
     unknown = [name for name in schemes if name != BOUND and not known(name)]
     if unknown:
         raise BadScenario(f"schemes: {unknown[0]!r} is unknown")
@@ -40,7 +40,7 @@ def portions(scenario: Scenario, schemes: Sequence[str]) -> list[BacktestPortion
 
 
 def run_portion(portion: BacktestPortion) -> list[JobResult]:
-    """The jobs of one scheme in one zone."""
+    """The jobs of one strategy in one zone."""
     scenario, zone = portion.scenario, portion.zone
     if portion.scheme == BOUND:
         histories = list(scenario.histories_in(zone).values())
@@ -51,14 +51,14 @@ def run_portion(portion: BacktestPortion) -> list[JobResult]:
 
 
 def run_strategy(scenario: Scenario, zone: str, chosen: StrategySetup) -> list[JobResult]:
-    """The jobs of a zone under a scheme, known by name or not."""
+    """The jobs of a zone under a strategy, registered or not."""
     histories = scenario.histories_in(zone)
     market = scenario.replay_in(zone)
     return [_replayed(scenario, zone, hours, job, chosen, market, histories) for hours, job in _jobs(scenario, zone)]
 
 
 def run_of(scenario: Scenario, name: str, zone: str, hours: float, start: int) -> Run:
-    """One of the jobs once more, with all that was rented for it."""
+    """Replays one of the jobs again, with everything that was rented for it."""
     chosen = set_up_in(scenario, name, zone)
     job = next(job for length, job in _jobs(scenario, zone) if (length, job.start) == (hours, start))
     return run_job(job, chosen.strategy, scenario.replay_in(zone), scenario.overheads, chosen.recovery)
@@ -67,12 +67,12 @@ def run_of(scenario: Scenario, name: str, zone: str, hours: float, start: int) -
 def backtest(
     scenario: Scenario, schemes: Sequence[str], map_: Callable[..., Iterable[list[JobResult]]] = map
 ) -> list[JobResult]:
-    """Every job under every scheme; `map_` may spread the portions over processes."""
+    """Every job under every strategy; `map_` may spread the portions over processes."""
     return [result for results in map_(run_portion, portions(scenario, schemes)) for result in results]
 
 
 def _jobs(scenario: Scenario, zone: str) -> Iterator[tuple[float, ReplayedJob]]:
-    """The same jobs for every scheme."""
+    """The same jobs for every strategy."""
     baseline = scenario.baseline
     for hours in scenario.hours:
         chance = np.random.default_rng([scenario.seed, scenario.zones.index(zone), int(hours * 3600)])
@@ -124,19 +124,19 @@ def _replayed(
 
 
 def _bill(scenario: Scenario, tenure: Tenure, histories: Mapping[Market, PriceSeries]) -> Bill:
-    """What is paid for one machine of an allocation."""
+    """The bill of one machine of an allocation."""
     rent = tenure.rent
     prices: Prices = rent.offer.on_demand if rent.bid is None else histories[rent.offer.market]
     return scenario.billing.bill(tenure.life, prices)
 
 
 def _given(bill: Bill) -> float:
-    """Dollars that the time used would have cost, had all of it been paid."""
+    """Dollars saved by refunds and unbilled time: the used time at full price, minus what was paid."""
     return usd(sum(charge.price * max(_used(charge) - _paid(charge), 0) // SECOND for charge in bill.charges))
 
 
 def _machine_hours(bills: list[tuple[Tenure, Bill]]) -> tuple[float, float, float]:
-    """Machine-hours on demand, paid on the spot market, and used there without being paid."""
+    """Machine-hours on demand, paid on the spot market, and used there without payment."""
     on_demand = paid = free = 0.0
     for tenure, bill in bills:
         machines = tenure.rent.machines / HOUR

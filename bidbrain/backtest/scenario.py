@@ -1,4 +1,4 @@
-"""`Scenario`: everything that a backtest depends on, as values."""
+"""`Scenario`: everything that a backtest depends on."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from pricing_data.units import HOUR, Span, format_time
 
 
 class BadScenario(BidBrainError):
-    """A scenario that cannot be replayed; the message says which part of it, and why."""
+    """A scenario that cannot be replayed; the message names the part and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Markets with their whole histories, the part that may be learnt from, the part that is replayed, and the jobs.
+    """Markets with their histories, the training span to learn from, the test span to replay, and the jobs.
 
     A job of h hours is what the baseline does on demand in that time. It runs in one zone; `starts` of them begin at
-    random moments per zone and length; with `zones_together` it may use all zones of the region, which then count as
-    one. `reliable` machines are held from start to end by schemes that recover through them. Work is nu (vCPUs by
+    random moments per zone and length. With `zones_together` a job may use all zones of the region, which then count as
+    one. `reliable` machines are held from start to end by strategies that recover through them. Work is nu (vCPUs by
     default) times time.
     """
 
@@ -51,11 +51,11 @@ class Scenario:
 
     def __post_init__(self) -> None:
         if not self.offers:
-            raise BadScenario("markets: none of the price histories is of a wanted type")
+            raise BadScenario("markets: no price history is of a requested type")
         if self.train.end > self.test.start:
             raise BadScenario(
                 f"train ends at {format_time(self.train.end)}, after test begins at {format_time(self.test.start)}:"
-                " what is replayed must not be learnt from"
+                " the two spans must not overlap"
             )
         for name, span in (("train", self.train), ("test", self.test)):
             if span.end <= span.start:
@@ -68,40 +68,40 @@ class Scenario:
             if hours <= 0 or self.latest_start(hours) <= self.test.start:
                 raise BadScenario(
                     f"job: three times {hours:g} hours do not fit between {format_time(self.test.start)} and"
-                    f" {format_time(self.test.end)}, so that a job might not finish"
+                    f" {format_time(self.test.end)}, so a job might not finish"
                 )
         for series in self.histories:
             self._require_covered(series)
 
     def latest_start(self, hours: float) -> int:
-        """The last moment at which a job may begin."""
+        """The last moment at which a job may start."""
         return self.test.end - int(3 * hours * HOUR)
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """Where jobs run, one of these each; a region's name where a job may use all of its zones."""
+        """The zones that jobs run in; with `zones_together`, the regions."""
         return tuple(sorted({self._place(offer.market) for offer in self.offers}))
 
     def offers_in(self, zone: str) -> tuple[Offer, ...]:
-        """What can be rented in a zone."""
+        """Offers that can be rented in a zone."""
         return tuple(offer for offer in self.offers if self._place(offer.market) == zone)
 
     def histories_in(self, zone: str) -> dict[Market, PriceSeries]:
-        """What the markets of a zone did."""
+        """Price histories of the markets in a zone."""
         return {series.market: series for series in self.histories if self._place(series.market) == zone}
 
     def replay_in(self, zone: str) -> MarketReplay:
-        """What happens in a zone; only the engine may ask it about the future."""
+        """The market of a zone during the test; only the engine may ask it about the future."""
         room = {offer.market: ceil(self.most_nu / offer.nu) for offer in self.offers_in(zone)}
         return self.evictions.replay(self.histories_in(zone).values(), room, self._spans)
 
     def hazards(self, markets: Iterable[Market]) -> dict[Market, Hazard | None]:
-        """How often each market's machines were taken whatever the price, as far as training showed it."""
+        """Capacity-eviction hazard of each market, from the training span."""
         learnt = self.evictions.learnt(self._spans)
         return {market: learnt.hazard(market) for market in markets}
 
     def learnt(self, market: Market) -> PriceSeries:
-        """The part of a history that may be learnt from."""
+        """The part of a history that strategies may learn from."""
         series = next(series for series in self.histories if series.market == market)
         return series.window(max(series.first, self.train.start), min(series.last, self.train.end))
 
@@ -113,9 +113,9 @@ class Scenario:
         return market.region if self.zones_together else market.zone
 
     def _require_covered(self, series: PriceSeries) -> None:
-        # Histories begin with the first row of a download, which may be some hours after the span that it stands for.
+        # A history begins with the first row of a download, up to some hours after the span's nominal start.
         if series.first > self.train.end or series.first > self.test.start or series.last < self.test.end - HOUR:
             raise BadScenario(
-                f"prices: {series.market} is known from {format_time(series.first)} to {format_time(series.last)},"
+                f"prices: {series.market} has prices from {format_time(series.first)} to {format_time(series.last)},"
                 f" which does not cover the test from {format_time(self.test.start)} to {format_time(self.test.end)}"
             )

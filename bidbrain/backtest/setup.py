@@ -1,4 +1,4 @@
-"""Strategies set up from what a scenario's training span shows."""
+"""Sets up strategies from a scenario's training span."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bidbrain.strategies.registry import BadStrategy, StrategySetup, set_up
 
 
 def inputs_of(scenario: Scenario, zone: str) -> StrategyInputs:
-    """What a strategy may learn for the offers of a zone."""
+    """What a strategy may know about the offers of a zone."""
     offers = scenario.offers_in(zone)
     return StrategyInputs(
         offers=offers,
@@ -27,7 +27,7 @@ def inputs_of(scenario: Scenario, zone: str) -> StrategyInputs:
 
 
 def set_up_in(scenario: Scenario, name: str, zone: str) -> StrategySetup:
-    """The strategy of a name, for the offers of a zone."""
+    """Builds the strategy with this name for the offers of a zone."""
     try:
         return set_up(name, inputs_of(scenario, zone))
     except BadStrategy as error:

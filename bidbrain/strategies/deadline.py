@@ -81,31 +81,31 @@ class DeadlineStrategy:
             self._plans = np.concatenate((self._plans, np.stack(made)))
         return np.array([self._numbers[tuple(steps)] for steps in wanted.tolist()])[which.ravel()]
 
-    def choose(self, standing: DeadlineState, state: Ints, plan: Ints) -> Ints:
+    def choose(self, job: DeadlineState, state: Ints, plan: Ints) -> Ints:
         """The choice for each job, from the state of its market and its plan number."""
-        enough = standing.slack >= self._worth(standing, state, plan) * self.step
-        bold = np.where(standing.spot_up, SPOT, WAIT)
-        return np.where((standing.machine == SPOT) | enough, bold, ON_DEMAND)
+        enough = job.slack >= self._worth(job, state, plan) * self.step
+        bold = np.where(job.spot_up, SPOT, WAIT)
+        return np.where((job.machine == SPOT) | enough, bold, ON_DEMAND)
 
-    def decide(self, standing: DeadlineState, seen: SpellOutlook) -> DeadlineDecision:
+    def decide(self, job: DeadlineState, seen: SpellOutlook) -> DeadlineDecision:
         """The choice for one job, with its reason; `seen` is the current outlook of its market."""
         plan, rule = self.plans_for(seen), "weighed"
-        choice = int(self.choose(standing, seen.state, plan)[0])
-        if net_when_idle(standing)[0]:
+        choice = int(self.choose(job, seen.state, plan)[0])
+        if net_when_idle(job)[0]:
             choice, rule = ON_DEMAND, "safety net"
-        elif standing.machine[0] == SPOT:
+        elif job.machine[0] == SPOT:
             rule = "spot runs"
-        worth = float(self._worth(standing, seen.state, plan)[0]) * self.step / HOUR if rule == "weighed" else None
+        worth = float(self._worth(job, seen.state, plan)[0]) * self.step / HOUR if rule == "weighed" else None
         side, age_class = divmod(int(seen.state[0]), CLASSES)
         rate = float(self.prior.rates(_factors(seen.steps[0]))[side, age_class])
-        slack = float(standing.slack[0]) / HOUR
-        return DeadlineDecision(CHOICES[choice], DeadlineReason(slack, worth, bool(standing.spot_up[0]), rate, rule))
+        slack = float(job.slack[0]) / HOUR
+        return DeadlineDecision(CHOICES[choice], DeadlineReason(slack, worth, bool(job.spot_up[0]), rate, rule))
 
-    def _worth(self, standing: DeadlineState, state: Ints, plan: Ints) -> Floats:
+    def _worth(self, job: DeadlineState, state: Ints, plan: Ints) -> Floats:
         """The least slack, in steps, at which the cheaper option is better; interpolated between steps of work."""
-        work = np.minimum(standing.work_left / self.step, self._grid.work)
+        work = np.minimum(job.work_left / self.step, self._grid.work)
         low = np.minimum(work.astype(np.int64), self._grid.work - 1)
-        held = (standing.machine == ON_DEMAND).astype(np.int64)
+        held = (job.machine == ON_DEMAND).astype(np.int64)
         below, above = (self._plans[plan, held, state, low + more] for more in (0, 1))
         # The threshold lies somewhere between two steps of slack; half a step is the unbiased guess.
         worth: Floats = below + (work - low) * (above.astype(np.float64) - below) - 0.5

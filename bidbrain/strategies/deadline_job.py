@@ -83,7 +83,7 @@ class BatchStrategy(Protocol):
         """Its name in results."""
         ...
 
-    def choose(self, standing: DeadlineState, /) -> Ints:
+    def choose(self, state: DeadlineState, /) -> Ints:
         """A choice for each job; the replay overrides it where the safety net applies."""
         ...
 
@@ -91,12 +91,12 @@ class BatchStrategy(Protocol):
 class SafetyNet(Protocol):
     """Decides which jobs must be on an on-demand machine from now on."""
 
-    def __call__(self, standing: DeadlineState, /) -> Bools:
+    def __call__(self, state: DeadlineState, /) -> Bools:
         """One answer per job."""
         ...
 
 
-def net_when_idle(standing: DeadlineState) -> Bools:
+def net_when_idle(state: DeadlineState) -> Bools:
     """Once the remaining time <= work + 2 delays, rounded up to ticks, a job that is not running on spot goes on
     demand.
 
@@ -105,12 +105,12 @@ def net_when_idle(standing: DeadlineState) -> Bools:
     machine. A job on spot loses no slack by staying, so the net may wait for its eviction. Once on demand, the slack no
     longer changes.
     """
-    caught: Bools = within_two_delays(standing) & (standing.machine != SPOT)
+    caught: Bools = within_two_delays(state) & (state.machine != SPOT)
     return caught
 
 
-def within_two_delays(standing: DeadlineState) -> Bools:
+def within_two_delays(state: DeadlineState) -> Bools:
     """The published rule as written, which also takes a job off a working spot machine."""
-    need = standing.work_left + 2 * standing.terms.delay
-    caught: Bools = standing.remaining <= -(-need // standing.tick) * standing.tick
+    need = state.work_left + 2 * state.terms.delay
+    caught: Bools = state.remaining <= -(-need // state.tick) * state.tick
     return caught

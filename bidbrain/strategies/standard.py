@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation
-from pricing_data.units import HOUR
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
 
 @dataclass(frozen=True, slots=True)
