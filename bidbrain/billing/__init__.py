@@ -1,8 +1,8 @@
-"""Billing: what a machine's life costs, what it will cost, and when leaving it is cheapest, rule by rule.
+"""Billing rules: what a machine's life cost, and what it is expected to cost.
 
-`bill` turns a life (start, end, who ended it) and a market's prices into rows that sum to what is paid, `rules` are the
-providers' ways of doing so, `outlook` is what is expected of a life that goes on. Amounts are integers of
-nano-dollar-seconds: nano-dollars per hour times billed seconds. `usd` rounds them, once, when they are shown.
+`bill` turns a life (start, end, how it ended) and a market's prices into rows that sum to the amount paid, `rules`
+implements the providers' rules, `outlook` gives the expected cost of a life that continues. Amounts are integers of
+nano-dollar-seconds: nano-dollars per hour times billed seconds. `usd` rounds them once, for display.
 """
 
 from bidbrain.billing.bill import Bill, Charge, End, ImpossibleLife, Life, Prices, usd

@@ -1,4 +1,4 @@
-"""A machine's life and the rows of its bill, and what every billing rule reads from a market's prices."""
+"""A machine's life and the rows of its bill, and the price lookups that every billing rule needs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ Prices = PriceSeries | int
 
 
 class ImpossibleLife(BidBrainError, ValueError):
-    """A machine's life that cannot have been, or a future that cannot come."""
+    """A machine's life or planned future that contradicts itself."""
 
 
 class End(Enum):
-    """Who ended a machine's life."""
+    """How a machine's life ended."""
 
     EVICTED = "evicted"
-    """The provider took it back."""
+    """The provider evicted it."""
     LEFT = "left"
-    """Its user let it go, and pays whatever the rule makes of a time that was begun."""
+    """Its user returned it, and pays for the started billing unit as the rule says."""
     HANDED_ON = "handed on"
-    """The job that used it is over and others go on using it: the job pays the seconds it used, pro rata, with no hour,
-    minute or minimum rounded up, and no later refund reaches it. Harlap 4.5.2 compares jobs so; no cloud bills so."""
+    """The job that used it is over and other jobs keep using it: the job pays the seconds it used, pro rata, without
+    rounding up to an hour, minute or minimum, and gets no later refund. Harlap 4.5.2 compares jobs like this; no cloud
+    bills it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ class Life:
 class Charge:
     """One row of a bill: the part [begin, end) of a life, its price, and the seconds billed for it.
 
-    Billed seconds differ from the length where a rule bills begun hours, full minutes or a minimum. A refunded row
-    shows what was charged and given back.
+    Billed seconds differ from the length where a rule bills started hours, full minutes or a minimum. A refunded row
+    shows what was charged and refunded.
     """
 
     begin: int
@@ -60,7 +61,7 @@ class Charge:
 
     @property
     def amount(self) -> int:
-        """What is paid in the end, in nano-dollar-seconds."""
+        """Amount paid after refunds, in nano-dollar-seconds."""
         return 0 if self.refunded else self.price * self.seconds
 
 
@@ -72,22 +73,17 @@ class Bill:
 
     @property
     def amount(self) -> int:
-        """What is paid, in nano-dollar-seconds."""
+        """Amount paid, in nano-dollar-seconds."""
         return sum(charge.amount for charge in self.charges)
-
-    @property
-    def refund(self) -> int:
-        """What was charged and given back, in nano-dollar-seconds."""
-        return sum(charge.price * charge.seconds for charge in self.charges if charge.refunded)
 
 
 def usd(amount: float) -> float:
-    """Dollars of nano-dollar-seconds, for showing."""
+    """Converts nano-dollar-seconds to dollars, for display."""
     return amount / (3600 * NANOS_PER_DOLLAR)
 
 
 def hours(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
-    """When the hours of a life began, and the price at each beginning."""
+    """Start of each hour of a life, and the price at that moment."""
     begins = np.arange(life.start, life.end, HOUR)
     if isinstance(prices, int):
         return begins.tolist(), [_checked_price(prices)] * begins.size
@@ -96,7 +92,7 @@ def hours(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
 
 
 def moments(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
-    """When a price came into force within a life, its beginning included, and which."""
+    """Price changes within a life, its start included: the times, and the prices in force from then on."""
     if isinstance(prices, int):
         return [life.start], [_checked_price(prices)]
     _require_history(life, prices)
@@ -111,7 +107,8 @@ def moments(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
 
 
 def metered(life: Life, begins: list[int], rates: list[int], seconds: int, *, refunded: bool) -> Bill:
-    """Rows of `seconds` billed seconds: each second costs what was in force when it began, the last price goes on."""
+    """Rows of `seconds` billed seconds: each second costs the price in force when it began; the last price
+    continues."""
     if life.start == life.end:
         return Bill(())
     marks = [min(begun(begin - life.start, SECOND), seconds) for begin in begins]
@@ -120,13 +117,15 @@ def metered(life: Life, begins: list[int], rates: list[int], seconds: int, *, re
 
 
 def begun(span: int, unit: int) -> int:
-    """How many units of a span have begun."""
+    """Number of units of a span that have started."""
     return -(-span // unit)
 
 
 def _checked_price(price: int) -> int:
     if price <= 0:
-        raise ImpossibleLife(f"a price of {price} nano-dollars per hour is not above 0; an unknown price is none")
+        raise ImpossibleLife(
+            f"a price of {price} nano-dollars per hour is not above 0; an unknown price must not be billed as 0"
+        )
     return price
 
 

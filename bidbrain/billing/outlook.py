@@ -1,7 +1,7 @@
-"""What a machine is expected to cost: a rule's dues under a survival curve.
+"""Expected cost of a machine: a rule's dues under a survival curve.
 
-Time that was used before counts for nothing: neither what it cost nor that a refund may return it. So does Eq. 4.1 of
-the BidBrain paper with the minutes left in a paid hour; under hourly refunds, to the end of that hour, this is Eq. 4.1.
+Time already used is left out: neither its cost nor a possible refund of it counts. Eq. 4.1 of the BidBrain paper does
+the same with the minutes left in a paid hour; under hourly refunds, to the end of that hour, this is Eq. 4.1.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from bidbrain.errors import TooLittleHistory
 from pricing_data.units import HOUR
 
 Survival = Callable[[Floats], Floats]
-"""From ages (microseconds) to the probability of not being evicted before them. An answer with a second axis is one for
-as many markets at once."""
+"""From ages (microseconds) to the probability of no eviction before them. A second axis of the answer has one value per
+market."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledSurvival:
-    """A survival curve known at some ages (microseconds, from 0 on), straight between them.
+    """A survival curve known at some ages (microseconds, from 0 on), linear between them.
 
-    Beyond the last age it is not known, and asking raises `TooLittleHistory`.
+    It is unknown beyond the last age, where a query raises `TooLittleHistory`.
     """
 
     ages: Floats
@@ -33,29 +33,29 @@ class SampledSurvival:
 
     def __post_init__(self) -> None:
         if self.ages.ndim != 1 or self.ages.shape != self.alive.shape or self.ages.size == 0 or self.ages[0] != 0:
-            raise ImpossibleLife("a survival curve needs ages from 0 on, and as many probabilities as ages")
+            raise ImpossibleLife("a survival curve needs ages from 0 on, and one probability per age")
         steps = np.diff(self.alive)
         if np.any(np.diff(self.ages) <= 0) or np.any(steps > 0) or self.alive[0] > 1 or self.alive[-1] < 0:
             raise ImpossibleLife(
-                "a survival curve's ages increase and its probabilities fall, from at most 1 to at least 0"
+                "a survival curve's ages must increase and its probabilities fall, from at most 1 to at least 0"
             )
 
     def __call__(self, ages: Floats) -> Floats:
-        """The probability of not being evicted before each age."""
+        """The probability of no eviction before each age."""
         if ages.size and float(ages.max()) > self.ages[-1]:
             raise TooLittleHistory(
                 f"survival is known to an age of {self.ages[-1] / HOUR:.1f} hours, not to"
-                f" {float(ages.max()) / HOUR:.1f}; ask about a shorter horizon or give a longer curve"
+                f" {float(ages.max()) / HOUR:.1f}; use a shorter horizon or a longer curve"
             )
         return np.interp(ages, self.ages, self.alive)
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """One machine's future, if nobody takes it: it runs at `age`, is kept for `horizon` (microseconds), and then ends.
+    """One machine's future without an eviction: it runs at `age`, is kept for `horizon` (microseconds), and then ends.
 
-    `price` is what later hours will cost, in nano-dollars per hour; `hour_price` what the rest of the running hour
-    does, where the rule has fixed it already.
+    `price` is the price of later hours, in nano-dollars per hour; `hour_price` that of the rest of the current hour,
+    where the rule has already fixed it.
     """
 
     age: int
@@ -68,11 +68,11 @@ class Outlook:
 def expected_seconds(rule: BillingRule, age: int, horizon: int, survival: Survival, ended: End = End.LEFT) -> Floats:
     """Expected billed seconds, from `age` on, of a machine that runs at `age` and is kept for `horizon`.
 
-    One number (an array without axes), or one for each market where the survival curve answers for several.
+    One number (an array without axes), or one per market if the survival curve covers several.
     """
     alive = survival(np.array([age], dtype=np.float64))[0]
     if not np.all(alive > 0):
-        raise ImpossibleLife(f"no machine survives to an age of {age / HOUR:.1f} hours, so none runs at it")
+        raise ImpossibleLife(f"no machine survives to an age of {age / HOUR:.1f} hours, so its future is undefined")
     dues = rule.dues(age, horizon, ended)
     return np.asarray(dues.seconds @ survival(dues.ages) / alive, dtype=np.float64)
 
@@ -85,6 +85,6 @@ def expected_cost(rule: BillingRule, outlook: Outlook, survival: Survival) -> fl
     rest_of_hour = HOUR - outlook.age % HOUR
     if outlook.horizon <= rest_of_hour:
         return whole * outlook.hour_price
-    # At the end of an hour, leaving, handing on and going on have cost the same.
+    # At the end of an hour, returning, handing on and continuing have cost the same.
     this_hour = float(expected_seconds(rule, outlook.age, rest_of_hour, survival))
     return this_hour * outlook.hour_price + (whole - this_hour) * outlook.price

@@ -1,15 +1,15 @@
 """The billing rules, by name.
 
-What every rule shares, so that no edge is left open:
+All rules share these conventions for edge cases:
 
-- A life is half-open, [start, end): it is not billed for the moment of its end. A life of no length costs nothing.
-- A second, or an hour, is billed once it has begun; second number i costs the price in force when it began.
+- A life is half-open, [start, end): the moment of its end is not billed. A life of no length costs nothing.
+- A second, or an hour, is billed once it has started; second number i costs the price in force when it started.
 - An eviction exactly at the end of an hour (or of a free span) comes after it: that time is complete and is paid.
-- A life must lie within the price history. What a machine cost outside is not known, and nothing is guessed.
+- A life must lie within the price history; costs outside it are unknown and never guessed.
 
-What a machine will cost is linear in its survival: each stretch of future time is paid if the machine still runs at
-one certain age, and is free or never billed otherwise. A rule lists those ages and seconds (`Dues`); their product with
-any survival curve is the expectation.
+A machine's future cost is linear in its survival: each stretch of future time is paid if the machine still runs at one
+certain age, and is free or never billed otherwise. A rule lists those ages and seconds (`Dues`); their product with any
+survival curve is the expectation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bidbrain.billing.bill import Bill, Charge, End, ImpossibleLife, Life, Prices, begun, hours, metered, moments
 from bidbrain.errors import BidBrainError
-from pricing_data.units import HOUR, MINUTE, SECOND, format_time
+from pricing_data.units import HOUR, MINUTE, SECOND
 
 Floats = NDArray[np.float64]
 
@@ -40,40 +40,36 @@ class Dues:
 
 
 class BillingRule(Protocol):
-    """How a provider bills. Rules hold no state; one serves any number of machines."""
+    """How a provider bills. Rules are stateless; one instance serves any number of machines."""
 
     @property
     def name(self) -> str:
-        """What the rule is called in scenarios and in `billing_rule`."""
+        """Its name in scenarios and in `billing_rule`."""
         ...
 
     def bill(self, life: Life, prices: Prices) -> Bill:
-        """The bill of one machine; `TooLittleHistory` where the prices do not cover its life."""
+        """The bill of one machine; raises `TooLittleHistory` where the prices do not cover its life."""
         ...
 
     def dues(self, age: int, horizon: int, ended: End) -> Dues:
-        """What falls due for the time from `age` on, if the machine is kept for `horizon` and then ends as told.
+        """Dues from `age` on, if the machine is kept for `horizon` and then ends as `ended` says.
 
-        `ended` is `LEFT` or `HANDED_ON`; that the provider may end it before is what the survival curve is for.
+        `ended` is `LEFT` or `HANDED_ON`; earlier evictions come from the survival curve.
         """
-        ...
-
-    def next_decision(self, start: int, now: int) -> int | None:
-        """The end of the hour that runs at `now`, if what is paid changes with it; None if all moments are alike."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class HourlyRefund:
-    """AWS until 2017: each begun hour costs the price at its start; the hour in which the provider evicts is free.
+    """AWS until 2017: each started hour costs the price at its start; the hour of an eviction is free.
 
-    AWS still bills machines that run SUSE Linux so.
+    AWS still bills machines that run SUSE Linux this way.
     """
 
     name: str = "hourly-refund"
 
     def bill(self, life: Life, prices: Prices) -> Bill:
-        """One row an hour; see `BillingRule`."""
+        """One row per hour."""
         begins, rates = hours(life, prices)
         ends = [*begins[1:], life.end]
         rows = [Charge(*row, HOUR // SECOND) for row in zip(begins, ends, rates, strict=False)]
@@ -89,17 +85,13 @@ class HourlyRefund:
         billed_to = np.minimum(ends, end) if ended is End.HANDED_ON else ends
         return _dues(np.minimum(ends, end), billed_to - np.maximum(begins, age))
 
-    def next_decision(self, start: int, now: int) -> int | None:
-        """The end of the paid hour."""
-        return _end_of_hour(start, now)
-
 
 @dataclass(frozen=True, slots=True)
 class PerSecond:
-    """Each begun second, `minimum` at least; nothing at all if the provider evicts before the age `free_until`.
+    """Each started second, at least `minimum`; nothing if the provider evicts before the age `free_until`.
 
-    With `hourly_price` the price is fixed at the start of each hour of the life, otherwise it is that of the moment.
-    What is missing to the minimum costs the last price. Spans are in microseconds.
+    With `hourly_price` the price is fixed at the start of each hour of the life, otherwise it is the current one. Time
+    missing to the minimum costs the last price. Spans are in microseconds.
     """
 
     name: str
@@ -108,7 +100,7 @@ class PerSecond:
     hourly_price: bool = False
 
     def bill(self, life: Life, prices: Prices) -> Bill:
-        """One row for each price; see `BillingRule`."""
+        """One row per price."""
         begins, rates = hours(life, prices) if self.hourly_price else moments(life, prices)
         lived = life.end - life.start
         least = 0 if life.ended is End.HANDED_ON else self.minimum
@@ -117,7 +109,8 @@ class PerSecond:
         return metered(life, begins, rates, seconds, refunded=free)
 
     def dues(self, age: int, horizon: int, ended: End) -> Dues:
-        """Who outlives the free span owes it, and the minimum; then time as it runs; the end settles the rest."""
+        """A machine that outlives the free span owes it, and the minimum; then time as it runs; the end settles the
+        rest."""
         end = _checked_end(age, horizon, ended)
         if end == 0:
             return _dues([], [])
@@ -129,35 +122,27 @@ class PerSecond:
         ages, spans = _while_running(sure_until, end)
         return _dues([paid_from, *ages, end], [sure_until - age, *spans, at_end - (least - age)])
 
-    def next_decision(self, start: int, now: int) -> int | None:
-        """The end of the hour where the price is fixed for an hour; otherwise every moment is like the next."""
-        return _end_of_hour(start, now) if self.hourly_price else None
-
 
 @dataclass(frozen=True, slots=True)
 class FullMinutes:
-    """Each minute that was completed, at the prices of its seconds; the seconds of one begun are free. No refunds."""
+    """Each completed minute, at the prices of its seconds; a started minute is free. No refunds."""
 
     name: str
 
     def bill(self, life: Life, prices: Prices) -> Bill:
-        """One row for each price; see `BillingRule`."""
+        """One row per price."""
         begins, rates = moments(life, prices)
         lived = life.end - life.start
         seconds = begun(lived, SECOND) if life.ended is End.HANDED_ON else lived // MINUTE * 60
         return metered(life, begins, rates, seconds, refunded=False)
 
     def dues(self, age: int, horizon: int, ended: End) -> Dues:
-        """A minute is paid by those who live to its end."""
+        """A minute is paid by machines that live to its end."""
         end = _checked_end(age, horizon, ended)
         last = end if ended is End.HANDED_ON else end // MINUTE * MINUTE
         begins = np.arange(age // MINUTE * MINUTE, last, MINUTE)
         ends = np.minimum(begins + MINUTE, last)
         return _dues(ends, ends - np.maximum(begins, age))
-
-    def next_decision(self, start: int, now: int) -> int | None:  # noqa: ARG002 - the protocol's question
-        """None: a minute is too short to wait for."""
-        return None
 
 
 _RULES: dict[str, BillingRule] = {
@@ -165,11 +150,11 @@ _RULES: dict[str, BillingRule] = {
     for rule in (
         HourlyRefund(),
         PerSecond("per-second"),
-        # Linux machines: free when interrupted in the first hour, else the seconds used, with a minimum of a minute.
+        # Linux machines: free if interrupted in the first hour, else the seconds used, with a minimum of a minute.
         PerSecond("per-second-first-hour-free", free_until=HOUR, hourly_price=True),
         PerSecond("gcp", free_until=MINUTE),
-        # Assumed for Azure: Microsoft answers that 6 minutes and 45 seconds are billed as 6 minutes, and documents no
-        # refund for an eviction and no fixed price: a machine costs what its market costs at the moment.
+        # Assumed for Azure: Microsoft states that 6 minutes and 45 seconds are billed as 6 minutes, and documents no
+        # refund for an eviction and no fixed price: a machine costs its market's current price.
         FullMinutes("azure"),
     )
 }
@@ -191,7 +176,7 @@ def rule_of_cloud(cloud: str) -> BillingRule:
 
 
 def billing_rule(name: str) -> BillingRule:
-    """The rule of a name.
+    """The rule with this name.
 
     >>> billing_rule("gcp").name
     'gcp'
@@ -199,16 +184,16 @@ def billing_rule(name: str) -> BillingRule:
     try:
         return _RULES[name]
     except KeyError:
-        raise UnknownBillingRule(f"billing rule {name!r} is none of {', '.join(BILLING_RULES)}") from None
+        raise UnknownBillingRule(f"billing rule {name!r} is unknown (known: {', '.join(BILLING_RULES)})") from None
 
 
 def cost_so_far(rule: BillingRule, start: int, now: int, prices: Prices) -> int:
-    """What is owed for a machine that runs, in nano-dollar-seconds: its bill if the user left now."""
+    """Amount owed for a running machine, in nano-dollar-seconds: its bill if the user returned it now."""
     return rule.bill(Life(start, now, End.LEFT), prices).amount
 
 
 def _unfinished(hour: Charge, ended: End) -> Charge:
-    """The last hour of a life, which did not come to its end."""
+    """The last, incomplete hour of a life."""
     match ended:
         case End.EVICTED:
             return Charge(hour.begin, hour.end, hour.price, hour.seconds, refunded=True)
@@ -216,12 +201,6 @@ def _unfinished(hour: Charge, ended: End) -> Charge:
             return Charge(hour.begin, hour.end, hour.price, begun(hour.end - hour.begin, SECOND))
         case End.LEFT:
             return hour
-
-
-def _end_of_hour(start: int, now: int) -> int:
-    if now < start:
-        raise ImpossibleLife(f"a machine granted at {format_time(start)} does not run at {format_time(now)}")
-    return start + ((now - start) // HOUR + 1) * HOUR
 
 
 def _checked_end(age: int, horizon: int, ended: End) -> int:

@@ -1,7 +1,6 @@
-"""Cost per work (Harlap, Eq. 4.1-4.4): of one footprint with its reasons, and with each of many candidates.
+"""Cost per work (Harlap, Eq. 4.1-4.4): of one footprint with its terms, and with each of many candidates.
 
-`footprint` is the plain form that explains itself, `candidates` the same over arrays for a decision among many. A test
-holds one against the other.
+`footprint` computes one footprint and explains it, `candidates` does the same over arrays. A test compares the two.
 """
 
 from bidbrain.cost.candidates import Candidates, Outcomes, with_each

@@ -1,7 +1,7 @@
-"""The cost per work of a footprint with each of many candidates: the same equations, over arrays.
+"""The cost per work of a footprint with each of many candidates: the equations of `footprint` over arrays.
 
-A decision weighs every market at every bid delta in several counts. What does not depend on one of these is given with
-length 1 along it and is computed once.
+A decision compares every market at every bid delta in several counts. Inputs that do not depend on one of these have
+length 1 along it and are computed once.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """Allocations that could be bought: the fields of `FootprintAllocation`, as arrays.
+    """Possible purchases: the fields of `FootprintAllocation`, as arrays.
 
-    All arrays have as many axes, of which the first is the markets', and broadcast against each other: prices of shape
-    (markets, 1, 1), betas of (markets, deltas, 1) and machines of (markets, 1, counts) make markets x deltas x counts.
-    `eviction_after` may be anything where `beta` is 0. `startup` is the same for all.
+    All arrays have the same number of axes, the first one for markets, and broadcast against each other: prices of
+    shape (markets, 1, 1), betas of (markets, deltas, 1) and machines of (markets, 1, counts) make markets x deltas x
+    counts. `eviction_after` is ignored where `beta` is 0. `startup` is the same for all.
     """
 
     markets: tuple[Market, ...]
@@ -55,10 +55,10 @@ class Candidates:
         if len({array.ndim for array in arrays}) != 1 or self.shape[:1] != (len(self.markets),):
             raise ImpossibleAllocation(
                 f"candidates of {len(self.markets)} markets have arrays of shapes"
-                f" {', '.join(str(array.shape) for array in arrays)}: give all of them as many axes, markets first"
+                f" {', '.join(str(array.shape) for array in arrays)}: all need the same number of axes, markets first"
             )
         if not all(np.all(array > 0) for array in (self.machines, self.price, self.left)) or np.any(self.nu < 0):
-            raise ImpossibleAllocation("candidates have machines, prices and times left above 0, and nu not below 0")
+            raise ImpossibleAllocation("candidates need machines, prices and times left above 0, and nu not below 0")
         if self.startup < 0:
             raise ImpossibleAllocation(f"candidates start up in {self.startup} microseconds, which is below 0")
         if not np.all((self.beta >= 0) & (self.beta <= 1)):
@@ -66,11 +66,11 @@ class Candidates:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many candidates there are, along each axis."""
+        """Number of candidates along each axis."""
         return np.broadcast_shapes(*(getattr(self, name).shape for name in _FIELDS))
 
     def allocation(self, index: Sequence[int]) -> FootprintAllocation:
-        """One candidate as a planned allocation, to be bought or explained."""
+        """One candidate as a planned allocation."""
 
         def at(array: Ints | Floats) -> float:
             return np.broadcast_to(array, self.shape)[tuple(index)].item()  # type: ignore[no-any-return]
@@ -95,14 +95,14 @@ _FIELDS = ("machines", "price", "nu", "left", "beta", "eviction_after")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """C, W and E of the footprint with each candidate, of the candidates' shape."""
+    """C, W and E of the footprint with each candidate, in the candidates' shape."""
 
     cost_usd: Floats
     work: Floats
     usd_per_work: Floats
 
     def best(self) -> tuple[int, ...] | None:
-        """Where E is smallest; None if no candidate does any work."""
+        """Index of the smallest E; None if no candidate does any work."""
         at = int(np.argmin(self.usd_per_work))
         index = tuple(int(i) for i in np.unravel_index(at, self.usd_per_work.shape))
         return index if np.isfinite(self.usd_per_work[index]) else None
@@ -111,10 +111,10 @@ class Outcomes:
 def with_each(
     footprint: Sequence[FootprintAllocation], candidates: Candidates, application: Application, dependence: Dependence
 ) -> Outcomes:
-    """What `evaluate` gives for the footprint and one candidate more, for each of them."""
+    """Evaluates the footprint with one more candidate, for each candidate."""
     eviction = _eviction_with_each(footprint, candidates, dependence)
     lost = eviction * (application.lambda_ / HOUR) + application.sigma / HOUR
-    # Where nobody is evicted there is no time to eviction to weigh.
+    # Where beta is 0 the time to eviction does not matter.
     after = np.where(candidates.beta > 0, np.minimum(candidates.eviction_after, candidates.left), 0)
     runs = candidates.left * (1 - candidates.beta) + after * candidates.beta
     omega = np.maximum(runs - candidates.startup, 0) / HOUR
@@ -132,7 +132,7 @@ def with_each(
 
 
 def _work_of_held(footprint: Sequence[FootprintAllocation], lost: Floats) -> Floats:
-    """What the machines held do if each loses `lost` hours: straight between the moments at which one has none left."""
+    """Work of the held machines if each loses `lost` hours: linear between the points at which one has none left."""
     omega = np.array([one.expected_hours for one in footprint])
     rate = np.array([one.rate for one in footprint])
     bends = np.unique(np.append(omega, 0.0))
@@ -143,7 +143,8 @@ def _work_of_held(footprint: Sequence[FootprintAllocation], lost: Floats) -> Flo
 def _eviction_with_each(
     footprint: Sequence[FootprintAllocation], candidates: Candidates, dependence: Dependence
 ) -> Floats:
-    """The chance of any eviction with each candidate; only in its own market does a candidate fall with others."""
+    """The probability of any eviction with each candidate; only in its own market is a candidate evicted with
+    others."""
     beta, left = np.broadcast_arrays(candidates.beta, candidates.left)
     held = 1 - chance_of_eviction(footprint, dependence)
     eviction: Floats = 1 - held * (1 - beta)
@@ -161,7 +162,7 @@ def _eviction_with_each(
 
 
 def _hazard_together(held: Sequence[FootprintAllocation], beta: Floats, left: Ints) -> Floats:
-    """The cumulative hazard of allocations that fall together, each candidate among them in its turn."""
+    """The cumulative hazard of allocations that are evicted together, with each candidate in turn."""
     hazard = cumulative_hazard(beta) / left
     steps = largest_hazards(held)
     total = hazard * np.maximum(left - steps[-1][1], 0)

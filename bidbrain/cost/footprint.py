@@ -1,11 +1,11 @@
 """Cost per work of a set of allocations, each term visible (Harlap 4.3.1-4.3.2, Eq. 4.1-4.4).
 
-    C   = sum (1 - beta_i) P_i k_i t_i            4.1, or what another billing rule expects to be paid
-    dt_i = omega_i - P(any eviction) lambda - sigma    4.2, never below 0: a stall does not undo work
+    C   = sum (1 - beta_i) P_i k_i t_i            4.1, or the expected payment under another billing rule
+    dt_i = omega_i - P(any eviction) lambda - sigma    4.2, never below 0: a pause does not undo work
     W   = phi sum k_i dt_i nu_i                   4.3
     E   = C / W                                   4.4
 
-omega_i is the time left in the paid hour, or until an eviction where one comes first: left (1 - beta) + eviction beta,
+omega_i is the time left in the paid hour, or until an eviction if one comes first: left (1 - beta) + eviction beta,
 less the start-up of machines that are new.
 """
 
@@ -28,37 +28,37 @@ from pricing_data.units import HOUR, MINUTE, SECOND, format_usd
 Floats = NDArray[np.float64]
 Phi = float | Callable[[Floats], Floats]
 """How well the job scales: a constant, or a function of the footprint's size, which is the work that its machines would
-do in an hour if nothing were lost (the sum of k nu, so vCPUs where nu is vCPUs)."""
+do in an hour without losses (the sum of k nu, so vCPUs where nu is vCPUs)."""
 
-# The largest probability below 1 that floating point has: a certain eviction stays finite as a hazard.
+# The largest floating-point probability below 1: keeps the hazard of a certain eviction finite.
 _ALMOST_SURE = float(np.nextafter(1.0, 0.0))
 
 
 class ImpossibleAllocation(BidBrainError, ValueError):
-    """A figure about an allocation or a job that cannot be: a probability above 1, no machines, a price of 0."""
+    """An invalid figure of an allocation or a job: a probability above 1, no machines, a price of 0."""
 
 
 class Dependence(Enum):
-    """How evictions of several allocations go together."""
+    """How evictions of several allocations depend on each other."""
 
     INDEPENDENT = "independent"
-    """Each falls by itself: 1 - prod(1 - beta_j), as in Eq. 4.2."""
+    """Allocations are evicted independently: 1 - prod(1 - beta_j), as in Eq. 4.2."""
     BY_MARKET = "by market"
-    """Those of one market fall together, since one price decides: whenever a higher bid falls, a lower one has fallen.
-    With the same time left the chance that any falls is that of the lowest bid. Where times differ, each moment counts
-    the largest hazard of those whose hour still runs, taking a hazard as constant over its own time left (a single beta
-    says nothing finer). Markets stay independent of each other."""
+    """Allocations of one market are evicted together, since one price decides: an eviction at a higher bid implies one
+    at a lower bid. With the same time left the probability of any eviction is that of the lowest bid. Where times
+    differ, each moment counts the largest hazard of those whose hour still runs, with hazards constant over their own
+    time left (a single beta says nothing finer). Markets stay independent of each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class FootprintAllocation:
-    """k machines of one market, bought together (or planned to be), with what is left of their paid hour.
+    """k machines of one market, bought together (or planned to be), with the rest of their paid hour.
 
-    `beta` is the probability of an eviction within `left`, and `eviction_after` the expected time until it, given that
-    it comes; both spans are microseconds. `paid_seconds` are the billed seconds that a machine's rule expects
+    `beta` is the probability of an eviction within `left`, and `eviction_after` the expected time until it, if it
+    comes; both spans are in microseconds. `paid_seconds` are the expected billed seconds of a machine
     (`billing.expected_seconds`); without them hourly refunds hold, Eq. 4.1. While a machine starts up, the first
-    `startup` of the time left, it is paid and does no work. Reliable machines that only serve are allocations of `nu` 0
-    and `beta` 0: they cost and do no work at all.
+    `startup` of the time left, it is paid and does no work. Reliable machines are allocations of `nu` 0 and `beta` 0:
+    they cost and do no work.
     """
 
     market: Market
@@ -76,16 +76,16 @@ class FootprintAllocation:
         if self.machines <= 0 or self.price <= 0 or self.left <= 0 or self.nu < 0 or self.startup < 0:
             raise ImpossibleAllocation(
                 f"{self.market}: {self.machines} machines at {self.price} nano-dollars, {self.left} microseconds left,"
-                f" nu {self.nu:g}, start-up {self.startup}: the first three are above 0, the others not below"
+                f" nu {self.nu:g}, start-up {self.startup}: the first three must be above 0, the others not below"
             )
         if not 0 <= self.beta <= 1:
             raise ImpossibleAllocation(f"{self.market}: beta {self.beta:g} is not a probability")
         if self.beta > 0 and self.eviction_after is None:
-            raise ImpossibleAllocation(f"{self.market}: beta {self.beta:g} needs a time to eviction beside it")
+            raise ImpossibleAllocation(f"{self.market}: beta {self.beta:g} needs a time to eviction")
 
     @property
     def expected_hours(self) -> float:
-        """omega: how long it is expected to run within the time left, once started up."""
+        """omega: expected hours that it runs within the time left, once started up."""
         if self.eviction_after is None:
             runs = float(self.left)
         else:
@@ -100,15 +100,15 @@ class FootprintAllocation:
 
     @property
     def rate(self) -> float:
-        """k nu: the work of an hour in which nothing is lost."""
+        """k nu: the work of an hour without losses."""
         return self.machines * self.nu
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What a job loses by not being alone and undisturbed: phi, and the stalls sigma and lambda in microseconds.
+    """What scaling and pauses cost the job: phi, and the pauses sigma and lambda in microseconds.
 
-    The defaults are assumptions until a run's own log gives better ones: perfect scaling, half a minute lost by a
+    The defaults are assumptions until a run's own log gives better values: perfect scaling, half a minute lost by a
     resize, a minute by an eviction.
     """
 
@@ -118,7 +118,9 @@ class Application:
 
     def __post_init__(self) -> None:
         if self.sigma < 0 or self.lambda_ < 0:
-            raise ImpossibleAllocation(f"stalls of {self.sigma} and {self.lambda_} microseconds: neither is below 0")
+            raise ImpossibleAllocation(
+                f"pauses of {self.sigma} and {self.lambda_} microseconds: neither may be below 0"
+            )
 
     def scaling(self, size: Floats) -> Floats:
         """phi at one or many sizes."""
@@ -138,7 +140,7 @@ class CostShare:
     work: float
 
     def __str__(self) -> str:
-        """Its terms in one line."""
+        """All its terms on one line."""
         one = self.allocation
         return (
             f"{one.market}: {one.machines} {'planned' if one.planned else 'held'} at ${format_usd(one.price)}/h,"
@@ -150,7 +152,7 @@ class CostShare:
 
 @dataclass(frozen=True, slots=True)
 class CostPerWork:
-    """E of a footprint and everything it was made of. `stall_hours` is P(any eviction) lambda, `resize_hours` sigma."""
+    """E of a footprint and its terms. `stall_hours` is P(any eviction) lambda, `resize_hours` sigma."""
 
     shares: tuple[CostShare, ...]
     eviction: float
@@ -174,12 +176,12 @@ class CostPerWork:
         return self.cost_usd / self.work if self.work > 0 else math.inf
 
     def explain(self) -> str:
-        """The terms, one line each."""
+        """The terms, one per line."""
         return "\n".join(
             (
                 f"E ${self.usd_per_work:.4g} per unit of work: C ${self.cost_usd:.4g}, W {self.work:.4g}"
                 f" with phi {self.phi:.4g}",
-                f"lost by each: {self.stall_hours * 3600:.1f} s to evictions (chance of any {self.eviction:.4g}),"
+                f"lost by each: {self.stall_hours * 3600:.1f} s to evictions (probability of any {self.eviction:.4g}),"
                 f" {self.resize_hours * 3600:.1f} s to the change",
                 *map(str, self.shares),
             )
@@ -194,7 +196,7 @@ def evaluate(
 ) -> CostPerWork:
     """Cost per work of a footprint.
 
-    sigma counts where it changes: an allocation is planned, or others are let go (`shrinks`).
+    sigma counts if the footprint changes: an allocation is planned, or others are returned (`shrinks`).
     """
     eviction = chance_of_eviction(footprint, dependence)
     stall = eviction * application.lambda_ / HOUR
@@ -225,7 +227,8 @@ def chance_of_eviction(footprint: Iterable[FootprintAllocation], dependence: Dep
 
 
 def largest_hazards(together: Iterable[FootprintAllocation]) -> list[tuple[int, int, float]]:
-    """Of allocations that fall together: from when to when (microseconds) which is the largest hazard still running."""
+    """For allocations that are evicted together: spans of time (microseconds) with the largest hazard still running in
+    each."""
     ordered = [(one.left, float(cumulative_hazard(np.float64(one.beta))) / one.left) for one in together]
     ends = sorted({0, *(left for left, _ in ordered)})
     return [(since, until, max(hazard for left, hazard in ordered if left >= until)) for since, until in pairwise(ends)]
@@ -237,7 +240,7 @@ def cumulative_hazard(beta: Floats | np.float64) -> Floats:
 
 
 def beta_over(beta: float, part: float) -> float:
-    """The probability of an eviction within a part of the span that `beta` is of, if its hazard is constant.
+    """The eviction probability within a part of beta's span, for a constant hazard.
 
     >>> round(beta_over(0.36, 0.5), 12)
     0.2

@@ -1,1 +1,1 @@
-"""How likely an eviction is, from what the market did."""
+"""Eviction probability: estimated from price histories, lifetimes, availability traces and published figures."""

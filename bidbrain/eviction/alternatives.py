@@ -1,6 +1,6 @@
-"""Learners that were tried and lost to `conditional.boosted`, kept so that the comparison can be repeated.
+"""Learners that lost to `conditional.boosted`, kept so that the comparison can be repeated.
 
-`spotctl beta calibrate --learner NAME` scores them; docs/decisions/0003-eviction-estimates.md says what came out.
+`spotctl beta calibrate --learner NAME` scores them; docs/decisions/0003-eviction-estimates.md has the results.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def _trees(shape: boosting.TreeSettings) -> Learner:
 
 
 def recent_share(_rows: PanelRows, _weights: Floats, _rng: np.random.Generator) -> Predictor:
-    """The market's share of the last two weeks, shrunk towards everybody's; nothing is learned."""
+    """The market's share of the last two weeks, shrunk towards the pooled share; nothing is fitted."""
     return lambda asked: logistic(asked.data[:, -1])
 
 
 def logistic_regression(rows: PanelRows, weights: Floats, _rng: np.random.Generator) -> Predictor:
-    """Logistic regression with a ridge over piecewise linear functions of each feature."""
+    """Ridge-penalised logistic regression over piecewise linear functions of each feature."""
     knots = np.quantile(rows.data, np.linspace(0, 1, _HINGES + 2)[1:-1], axis=0)
     low, high = np.quantile(rows.data, (0.005, 0.995), axis=0)
 
@@ -55,7 +55,7 @@ def logistic_regression(rows: PanelRows, weights: Floats, _rng: np.random.Genera
 
 
 def _newton(design: Floats, outcomes: Floats, weights: Floats) -> Floats:
-    """The coefficients with the best penalised likelihood; steps are halved until they improve it."""
+    """Coefficients of the maximum penalised likelihood; steps are halved until they improve it."""
     penalty = np.full(design.shape[1], _RIDGE)
     penalty[0] = 0.0
     mean = np.average(outcomes, weights=weights)

@@ -1,4 +1,4 @@
-"""How a bid is put: above the price at the start, or as a price of its own."""
+"""The two kinds of bids: relative to the price at the start, or absolute."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from pricing_data.units import format_usd
 
 
 class BadBid(BidBrainError):
-    """A bid that no market could be asked about."""
+    """A bid that is negative or zero where it must not be."""
 
 
 @dataclass(frozen=True, slots=True)
 class BidAbove:
-    """A bid of `delta` nano-dollars above the price at the start; every start can hold it."""
+    """A bid of `delta` nano-dollars above the price at the start; every start holds it."""
 
     delta: int
 
     def __post_init__(self) -> None:
         if self.delta < 0:
             raise BadBid(
-                f"bid delta of {self.delta / 1e9:g} US dollars is negative; a bid below the price holds nothing"
+                f"bid delta of {self.delta / 1e9:g} US dollars is negative; a bid below the price gets no machine"
             )
 
     def limits(self, held: Ints) -> Ints:
-        """The bids of starts at these prices."""
+        """Absolute bids of starts at these prices."""
         return held + self.delta
 
     def crossing(self, history: CrossingHistory) -> Crossing:
-        """What the bid would have met in a history."""
+        """Eviction statistics of the bid over a history."""
         return history.at_delta(self.delta)
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class BidAbove:
 
 @dataclass(frozen=True, slots=True)
 class FixedBid:
-    """A bid of `price` nano-dollars an hour; only starts whose price is not above it can hold it."""
+    """A bid of `price` nano-dollars per hour; only starts at or below that price hold it."""
 
     price: int
 
@@ -51,11 +51,11 @@ class FixedBid:
             raise BadBid(f"bid of {self.price / 1e9:g} US dollars an hour is not above 0")
 
     def limits(self, held: Ints) -> Ints:
-        """The bids of starts at these prices."""
+        """Absolute bids of starts at these prices."""
         return np.full_like(held, self.price)
 
     def crossing(self, history: CrossingHistory) -> Crossing:
-        """What the bid would have met in a history."""
+        """Eviction statistics of the bid over a history."""
         return history.at_bid(self.price)
 
     def __str__(self) -> str:

@@ -1,8 +1,9 @@
-"""Gradient-boosted decision trees for a probability, over binned features: small, and repeatable from a generator.
+"""Gradient-boosted decision trees for a probability, over binned features; deterministic for a given generator.
 
 Newton boosting on the logistic loss, each tree grown on a random half of the rows and of the features (Friedman,
 Stochastic gradient boosting, 2002). All nodes of a level split at once, each on its own feature and bin, found from one
-histogram of gradients and curvatures per feature; a node where no split helps passes everything to its left.
+histogram of gradients and curvatures per feature; a node where no split helps sends all its rows left.
+docs/decisions/0011-boosted-trees.md compares it with scikit-learn.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _LEAST_CURVATURE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class TreeSettings:
-    """How much the trees may say.
+    """Size and regularisation of the trees.
 
-    `ridge`, above 0, pulls leaves to 0; a leaf carries a curvature of `leaf_curvature` at least; `rows` and `features`
-    are the shares of them that each tree sees.
+    `ridge`, above 0, shrinks leaves to 0; each leaf has at least the curvature `leaf_curvature`; `rows` and `features`
+    are the fractions of them that each tree sees.
     """
 
     trees: int = 40
@@ -38,14 +39,14 @@ class TreeSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """A full tree: `features[l][k]` and `cuts[l][k]` say how node k of level l splits; right is above the cut."""
+    """A full tree: `features[l][k]` and `cuts[l][k]` define the split of node k of level l; right is above the cut."""
 
     features: tuple[Codes, ...]
     cuts: tuple[Codes, ...]
     leaves: Floats
 
     def values(self, codes: Codes) -> Floats:
-        """The leaf of each row; `codes` has one row per feature, so that a column of data lies together."""
+        """The leaf of each row; `codes` has one row per feature, so that a data column is contiguous."""
         node, rows = np.zeros(codes.shape[1], dtype=np.intp), np.arange(codes.shape[1])
         for feature, cut in zip(self.features, self.cuts, strict=True):
             node = 2 * node + (codes[feature[node], rows] > cut[node])
@@ -54,7 +55,7 @@ class _Tree:
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Trees, each over features of its own, that correct common log-odds."""
+    """Trees, each over its own features, that add up to corrections of common log-odds."""
 
     base: float
     edges: tuple[Floats, ...]
@@ -70,20 +71,20 @@ class Forest:
 
 
 def logistic(odds: Floats) -> Floats:
-    """The probability of log-odds."""
+    """Converts log-odds to a probability."""
     probability: Floats = 1 / (1 + np.exp(-odds))
     return probability
 
 
 def log_odds(probability: Floats) -> Floats:
-    """The log-odds of a probability, finite at 0 and 1."""
+    """Converts a probability to log-odds, finite at 0 and 1."""
     inside = np.clip(probability, _LEAST_CURVATURE, 1 - _LEAST_CURVATURE)
     odds: Floats = np.log(inside / (1 - inside))
     return odds
 
 
 def fit(data: Floats, outcomes: Floats, weights: Floats, shape: TreeSettings, rng: np.random.Generator) -> Forest:
-    """Trees that tell the rows whose outcome is 1 from those where it is 0; both have to occur."""
+    """Fits trees to outcomes of 0 and 1; both must occur."""
     edges = _edges(data, shape.bins)
     codes = _binned(data, edges)
     mean = np.average(outcomes, weights=weights)
@@ -127,7 +128,7 @@ def _grow(codes: Codes, gradient: Floats, curvature: Floats, shape: TreeSettings
 def _histogram(
     codes: Codes, node: Codes, nodes: int, gradient: Floats, curvature: Floats, bins: int
 ) -> tuple[Floats, Floats]:
-    """Sums of gradients and of curvatures at or below each bin, as (feature, node, bin)."""
+    """Cumulative sums over bins of gradients and of curvatures, as (feature, node, bin)."""
     base, size = node * bins, nodes * bins
     sums = [
         [np.bincount(base + column, weights, size).reshape(nodes, bins) for column in codes]
@@ -137,7 +138,7 @@ def _histogram(
 
 
 def _splits(histogram: tuple[Floats, Floats], shape: TreeSettings) -> tuple[Codes, Codes]:
-    """For each node the feature and the bin after which a split lowers the loss most."""
+    """For each node the feature, and the bin after which a split lowers the loss most."""
     left, left_bend = histogram
     total, bend = left[:, :, -1:], left_bend[:, :, -1:]
     right, right_bend = total - left, bend - left_bend

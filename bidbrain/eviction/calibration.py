@@ -1,8 +1,8 @@
-"""How good estimates were: from rolling origins, predictions of later starts beside the two plain shares.
+"""Calibration of eviction estimates: walk-forward predictions of later starts, compared with two plain shares.
 
-At each origin everything is learned from the history before it; the starts of the horizon after it are then predicted
-and compared with what came (Brier score: the mean squared difference). Starts of one day share its weather, in all
-markets together, so intervals come from resampling whole days, for both sides of a comparison alike (paired).
+At each origin the model is fitted to the history before it; the starts of the following horizon are then predicted and
+compared with their outcomes (Brier score: the mean squared difference). Starts of one day are correlated across all
+markets, so intervals come from resampling whole days, for both sides of a comparison alike (paired).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BINS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0
 
 @dataclass(frozen=True, slots=True)
 class CalibrationPlan:
-    """What is learned and what is predicted at each origin; spans in microseconds."""
+    """What is learned and predicted at each origin; spans in microseconds."""
 
     window: int
     history: int
@@ -36,20 +36,20 @@ class CalibrationPlan:
     step: int
 
     def origins(self, markets: Sequence[tuple[PriceSeries, Bid]]) -> list[int]:
-        """The origins that have the whole history before them and the whole horizon, with its outcomes, after them."""
+        """Origins with the whole history before them and the whole horizon, with its outcomes, after them."""
         first = min(series.first for series, _ in markets)
         last = max(series.last for series, _ in markets)
         found = list(range(first + self.history, last - self.window - self.horizon + 1, self.step))
         if not found:
             raise TooLittleHistory(
-                f"calibrate: {format_time(first)} to {format_time(last)} does not hold {self.history / DAY:g} days of"
-                f" history and {self.horizon / DAY:g} days to predict; ask for less, or import a longer history"
+                f"calibrate: {format_time(first)} to {format_time(last)} cannot hold {self.history / DAY:g} days of"
+                f" history and {self.horizon / DAY:g} days to predict; use shorter spans, or import a longer history"
             )
         return found
 
 
 class Predicted(NamedTuple):
-    """The starts of horizons: when, what was predicted by the model and by both plain shares, and what came."""
+    """Predicted starts: their times, the predictions of the model and of both plain shares, and the outcomes."""
 
     times: Ints
     model: Floats
@@ -59,7 +59,7 @@ class Predicted(NamedTuple):
 
 
 class Skill(NamedTuple):
-    """By how much a Brier score lies below a baseline's, as a share of it, with its 95% interval."""
+    """Relative improvement of a Brier score over a baseline's, with its 95% interval."""
 
     skill: float
     low: float
@@ -67,7 +67,7 @@ class Skill(NamedTuple):
 
 
 class Bin(NamedTuple):
-    """Starts whose prediction lay in a band: how many, the mean prediction, and the share that was crossed."""
+    """Starts whose prediction is in a band: their number, mean prediction, and share of crossings."""
 
     low: float
     high: float
@@ -78,7 +78,7 @@ class Bin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Scores over all origins. `methods` counts what the model relied on, origin by origin."""
+    """Scores over all origins. `methods` counts the method that the model used, origin by origin."""
 
     origins: int
     starts: int
@@ -93,7 +93,7 @@ class Calibration:
 
     @property
     def beats_both(self) -> bool:
-        """Whether both intervals exclude 0 on the good side."""
+        """Whether the model beats both baselines: both intervals are above 0."""
         return self.against_own.low > 0 and self.against_pooled.low > 0
 
 
@@ -111,7 +111,7 @@ def calibrate(
             methods[method] += 1
             parts.append(part)
     if not parts:
-        raise TooLittleHistory("calibrate: at no origin is there a market with history before it and starts after it")
+        raise TooLittleHistory("calibrate: no origin has a market with history before it and starts after it")
     joined = Predicted(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     return score(joined, methods, len(parts), rng)
 
@@ -123,7 +123,7 @@ def _predicted(
     rng: np.random.Generator,
     learner: Learner,
 ) -> Iterator[tuple[Method, Predicted]]:
-    """One origin's horizon, unless no market spans it. A row past the origin knows its own past, not its outcome."""
+    """One origin's horizon, if any market spans it. Rows after the origin know their own past, but no outcome."""
     begin, end = origin - plan.history, origin + plan.horizon + plan.window
     spanning = [
         (series.window(max(series.first, begin), min(series.last, end)), bid)
@@ -144,7 +144,7 @@ def _predicted(
 
 
 def score(starts: Predicted, methods: dict[Method, int], origins: int, rng: np.random.Generator) -> Calibration:
-    """The scores of predictions, with intervals over resampled days."""
+    """Scores of predictions, with intervals over resampled days."""
     model, own, pooled = ((side - starts.crossed) ** 2 for side in (starts.model, starts.own, starts.pooled))
     _, day = np.unique(starts.times // DAY, return_inverse=True)
     drawn = rng.integers(0, day.max() + 1, (_RESAMPLES, int(day.max()) + 1))
@@ -165,7 +165,7 @@ def score(starts: Predicted, methods: dict[Method, int], origins: int, rng: np.r
 def _skill(model: Floats, baseline: Floats, day: Ints, drawn: Ints) -> Skill:
     """1 - Brier / Brier of the baseline, and its percentile interval over resampled days."""
     if not baseline.any():
-        # Nobody was ever wrong: there is nothing to be better at.
+        # The baseline was never wrong, so there is nothing to improve.
         return Skill(0.0, 0.0, 0.0)
     ours, theirs = np.bincount(day, model), np.bincount(day, baseline)
     base = theirs[drawn].sum(axis=1)

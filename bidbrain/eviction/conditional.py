@@ -1,8 +1,8 @@
-"""The probability that a bid is crossed given the present: learned over many markets, used only where it proved better.
+"""Conditional crossing probability given the present: fitted over many markets, used only where it proved better.
 
-A learner turns rows of the past into a predictor of rows. `boosted`, the one in use, was chosen over rolling origins
-(docs/decisions/0003-eviction-estimates.md). Before it is believed, it has to predict the last quarter of the history
-from the first three better than both plain shares do, the market's own and everybody's.
+A learner turns rows of the past into a predictor of rows. `boosted` was chosen in a walk-forward comparison
+(docs/decisions/0003-eviction-estimates.md). The predictor is used only if, fitted to the first three quarters of the
+history, it predicts the last quarter better than both plain shares do, the market's own and the pooled one.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ Learner = Callable[[PanelRows, Floats, np.random.Generator], Predictor]
 Method = Literal["present", "own share", "pooled share"]
 
 _SHAPE = boosting.TreeSettings()
-# More rows hardly improve the prediction, and an answer at the terminal has a second.
+# More rows hardly improve the prediction, and an answer at the terminal may take a second.
 _MOST_ROWS = 12_000
-# The first starts of a history have no past to be described by.
+# The first starts of a history have too little past for their features.
 _WARM_UP = 12 * HOUR
 _HELD_OUT = 0.25
-# Fewer crossings than fill this many windows teach nothing about when crossings come.
+# With fewer crossings than fill this many windows, a model of when they come is not fitted.
 _LEAST_CROSSED_WINDOWS = 20
-# Log-odds: 0.5 and 0.62 are alike, or 0.05 and 0.08.
+# Predictions within this distance in log-odds count as alike: 0.5 and 0.62, or 0.05 and 0.08.
 _ALIKE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class CrossingModel:
-    """A predictor and why it is used.
+    """A predictor and the reason for using it.
 
-    `inflation` is how many starts tell as much as one that is independent, `trial` what was predicted of held-out ones.
+    `inflation` is the number of starts that carry as much information as one independent start, `trial` the predictions
+    of held-out starts.
     """
 
     method: Method
@@ -49,7 +50,7 @@ class CrossingModel:
     trial: Floats | None = None
 
     def share_alike(self, probability: float) -> float:
-        """The share of starts that were predicted about the same: only they can tell how good such a prediction is."""
+        """Share of starts with about the same prediction: only their outcomes say how good such a prediction is."""
         if self.method != "present" or self.trial is None:
             return 1.0
         apart = np.abs(boosting.log_odds(self.trial) - boosting.log_odds(np.array([probability])))
@@ -63,16 +64,17 @@ def boosted(rows: PanelRows, weights: Floats, rng: np.random.Generator) -> Predi
 
 
 def fit(panel: CrossingPanel, until: int, rng: np.random.Generator, learner: Learner = boosted) -> CrossingModel:
-    """The model of everything that was known at a time: the learner's where it holds out, else the simpler share."""
+    """The model of everything known at a time: the learner's if it wins on held-out starts, else the better plain
+    share."""
     own, pooled = panel.shares(until)
     plain = CrossingModel("own share", lambda rows: own[rows.market], panel.starts_per_window, "")
     if panel.crossings(until) < _LEAST_CROSSED_WINDOWS * panel.starts_per_window:
-        return _because(plain, "too few crossings in these markets to learn from")
+        return _because(plain, "too few crossings in these markets to fit a model")
     begin, end = panel.span_known(until)
     split = int(end - _HELD_OUT * (end - begin))
     trial = learned(panel, begin, split, rng, learner)
     if trial is None:
-        return _because(plain, "too short a history to learn from")
+        return _because(plain, "the history is too short to fit a model")
     market, times = panel.starts_between(split, end)
     rows = panel.rows(market, times)
     then_own, then_pooled = panel.shares(split)
@@ -84,8 +86,10 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator, learner: Lea
     }
     inflation = _inflation(predicted, rows, panel.starts_per_window)
     best = min(scores, key=lambda method: scores[method])
-    told = f"its last quarter was predicted with a Brier score of {scores['present']:.4f} from the present"
-    told += f", {scores['own share']:.4f} from each market's own share, {scores['pooled share']:.4f} from the pooled"
+    told = f"Brier score on the last quarter: {scores['present']:.4f} given the present"
+    told += (
+        f", {scores['own share']:.4f} with each market's own share, {scores['pooled share']:.4f} with the pooled share"
+    )
     if best == "pooled share":
         return CrossingModel(best, lambda rows: np.full(len(rows), pooled), inflation, told)
     final = learned(panel, begin, until, rng, learner) if best == "present" else None
@@ -95,7 +99,7 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator, learner: Lea
 def learned(
     panel: CrossingPanel, begin: int, until: int, rng: np.random.Generator, learner: Learner
 ) -> Predictor | None:
-    """What a learner makes of the starts between two times, outcomes included; None if all fared alike."""
+    """Fits a learner to the starts between two times, outcomes included; None if all outcomes are the same."""
     warm = begin + min(_WARM_UP, (until - begin) // 4)
     market, times = panel.starts_between(warm, until - panel.window)
     crossed = panel.crossed(market, times)
@@ -116,7 +120,7 @@ def _because(model: CrossingModel, reason: str) -> CrossingModel:
 
 
 def _sample(crossed: np.typing.NDArray[np.bool_], rng: np.random.Generator) -> tuple[Ints, Floats]:
-    """Rows to learn from: where crossings are rare all of them, and others enough; weights restore the proportion."""
+    """Rows to fit: all crossings where they are rare, and a sample of the rest; weights restore the proportion."""
     yes, no = np.flatnonzero(crossed), np.flatnonzero(~crossed)
     some_yes = rng.permutation(yes)[: _MOST_ROWS // 2]
     some_no = rng.permutation(no)[: _MOST_ROWS - some_yes.size]
@@ -126,7 +130,7 @@ def _sample(crossed: np.typing.NDArray[np.bool_], rng: np.random.Generator) -> t
 
 
 def _inflation(predicted: Floats, rows: PanelRows, least: float) -> float:
-    """By how much the misses of a market's day vary beyond those of independent starts."""
+    """Variance of a market-day's errors relative to that of independent starts."""
     days = rows.times // DAY
     _, block = np.unique(rows.market * (int(days.max()) + 1) + days, return_inverse=True)
     missed = np.bincount(block, predicted - rows.crossed)

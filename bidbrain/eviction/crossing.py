@@ -5,9 +5,9 @@ price is strictly above it. beta(d, w) is the share of start times, uniform over
 evicted within (t, t + w] (Harlap 4.3.1: the historical probability of being evicted within the hour). Prices compare as
 integers of nano-dollars; between events nothing changes, so every share is a sum of lengths and nothing is sampled.
 
-What makes it fast: within one *piece* of start times neither the price at the start nor the events inside the window
-change, so all of its starts see the same highest price. A history of n events has at most 2n pieces. Sorted by how far
-that highest price lies above the start, they answer every delta by one binary search.
+It is fast because within one *piece* of start times neither the price at the start nor the events inside the window
+change, so that all its starts see the same highest price. A history of n events has at most 2n pieces. Sorted by how
+far that highest price is above the start, they answer every delta with one binary search.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """What a bid would have met: the share of starts that were evicted, and the median time until it happened.
+    """Outcome of a bid over a history: the share of starts that were evicted, and the median time to eviction.
 
-    `median_time` is over the starts that were evicted, in microseconds; None if none was. `starts` is how much time
-    the starts cover, in microseconds, and `windows` how many windows fit into it without overlapping: starts closer
-    together see the same events, so no more of them are independent.
+    `median_time` is over the evicted starts, in microseconds; None if there are none. `starts` is the total length of
+    start times, in microseconds, and `windows` the number of windows that fit into it without overlapping: overlapping
+    windows see the same events, so no more of them are independent.
     """
 
     share: float
@@ -41,13 +41,13 @@ class Crossing:
 
 
 class CrossingHistory:
-    """All starts of one market's history, looked at over one window."""
+    """All starts of one market's history, over one window length."""
 
     def __init__(self, series: PriceSeries, window: int) -> None:
         if series.last - series.first <= window:
             raise TooLittleHistory(
                 f"{series.market}: {(series.last - series.first) / HOUR:.1f} hours of history do not exceed the window"
-                f" of {window / HOUR:.1f} hours; import a longer history or ask about a shorter window"
+                f" of {window / HOUR:.1f} hours; import a longer history or use a shorter window"
             )
         self.series, self.window = series, window
         edges = _edges(series, window)
@@ -59,18 +59,18 @@ class CrossingHistory:
         self._top = self._highest()
 
     def betas(self, deltas: Ints) -> Floats:
-        """beta for each bid delta (nano-dollars), in the time of sorting once and one binary search each."""
+        """beta for each bid delta (nano-dollars); sorts once, then one binary search per delta."""
         rises, time_up_to = self._by_rise
         evicted = time_up_to[-1] - time_up_to[np.searchsorted(rises, deltas, side="right")]
         betas: Floats = evicted / time_up_to[-1]
         return betas
 
     def at_delta(self, delta: int) -> Crossing:
-        """What a bid of `delta` above the price at the start would have met."""
+        """Outcome of a bid of `delta` above the price at the start."""
         return self._crossing(self._held + delta, np.ones(self._held.size, dtype=bool))
 
     def at_bid(self, bid: int) -> Crossing:
-        """What an absolute bid would have met, over the starts at which the price was not above it."""
+        """Outcome of an absolute bid, over the starts with a price at or below it."""
         held = self._held <= bid
         if not held.any():
             raise TooLittleHistory(
@@ -81,13 +81,13 @@ class CrossingHistory:
     def mean_times(self, bid: int, edges: Ints) -> list[float | None]:
         """Mean time to eviction at an absolute bid by the price at the start, `edges[i] <= price < edges[i + 1]`.
 
-        The last class includes its upper edge. A start that is not evicted counts with the whole window; None where
-        the price never stood.
+        The last class includes its upper edge. A start without eviction counts with the whole window; None where the
+        price never was.
         """
         lived = np.full(self._held.size, float(self.window))
         evicted = self._top > bid
         crossed = self.series.times[self._first_above(self._at[evicted] + 1, np.full(int(evicted.sum()), bid))]
-        # Starts are spread evenly over their piece, so that its mean is that of its middle.
+        # Starts are spread evenly over their piece, so their mean is that of its middle.
         lived[evicted] = crossed - self._begin[evicted] - self._length[evicted] / 2
         classes = np.searchsorted(edges[:-1], self._held, side="right") - 1
         classes[self._held > edges[-1]] = -1
@@ -95,13 +95,13 @@ class CrossingHistory:
 
     @cached_property
     def _by_rise(self) -> tuple[Ints, Ints]:
-        """The pieces' rises in order, and how much start time has at most each."""
+        """The pieces' rises in ascending order, and how much start time has at most each."""
         rises = self._top - self._held
         order = np.argsort(rises, kind="stable")
         return rises[order], np.concatenate(([0], np.cumsum(self._length[order])))
 
     def _highest(self) -> Ints:
-        """For each piece the highest price that its window brings; 0, which evicts nobody, where it brings none."""
+        """For each piece the highest price within its window; 0, which evicts no bid, where there is none."""
         first, count = self._at + 1, self._end - self._at - 1
         level = np.frexp(np.maximum(count, 1))[1] - 1
         left = self._maxima[level, np.minimum(first, self.series.prices.size - 1)]
@@ -140,9 +140,9 @@ def _mean(values: Floats, weights: Ints, chosen: NDArray[np.bool_]) -> float | N
 
 
 def _edges(series: PriceSeries, window: int) -> Ints:
-    """Where pieces begin and end: an event at the start of the window, or one that enters it at its end."""
+    """Boundaries of pieces: an event at the start of the window, or one that enters it at its end."""
     first, last = series.first, series.last - window
-    # Sorting by hand: numpy's unique hashes, which takes longer than all the rest.
+    # Sorted directly, because numpy's unique uses hashing, which takes longer than everything else here.
     edges = np.sort(np.concatenate(([first, last], series.times, series.times - window)))
     edges = edges[np.append(True, np.diff(edges) > 0)]
     inside: Ints = edges[(edges >= first) & (edges <= last)]

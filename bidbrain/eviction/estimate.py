@@ -1,8 +1,8 @@
-"""`Estimate`: the probability to be evicted, from price crossing and hazard together.
+"""`Estimate`: the eviction probability from price crossing and capacity hazard together.
 
-A machine survives if neither its bid is crossed nor the cloud takes it back, so survival is the product of both. How
-far each may be off is known on the scale of -log(survival), where the product is a sum: there the two distances to an
-end of the interval add as independent errors do.
+A machine survives if neither its bid is crossed nor the cloud reclaims it, so survival is the product of both. On the
+scale of -log(survival) the product is a sum: there the distances to the ends of both intervals add as independent
+errors do.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, SECOND
 
 MEMORY = 28 * DAY
-"""How much of each history the conditional estimate learns from: markets forget."""
+"""Length of history that the conditional estimate uses, since markets change."""
 
 _SEED = 2016
 _MEDIAN_GRID = 129
-NO_HAZARD = "nothing is known of evictions at other times than price crossings, and none is assumed"
+NO_HAZARD = "No capacity-eviction data: only price-driven evictions are modeled, so the real rate may be higher."
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The probability to be evicted within the window, with a 95% interval.
+    """The probability of an eviction within the window, with a 95% interval.
 
-    `median_seconds_to_eviction` is over the evicted; None where there are none. `observations` is how many independent
-    windows of watching the weaker part of the estimate is worth.
+    `median_seconds_to_eviction` is over evicted machines; None if there are none. `observations` is the number of
+    independent windows that the weaker part of the estimate rests on.
     """
 
     probability: float
@@ -47,7 +47,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class PriceOutlook:
-    """The price's part of an estimate, and the plain share of the history that it goes beyond."""
+    """The price's part of an estimate, and the plain historical share that it improves on."""
 
     estimate: Estimate
     historical: Crossing
@@ -56,19 +56,21 @@ class PriceOutlook:
 def price_outlook(markets: list[tuple[PriceSeries, Bid]], window: int, at: int) -> PriceOutlook:
     """The probability that the first market's bid is crossed within (at, at + window], from all markets up to `at`.
 
-    The other markets say how crossings announce themselves, and what to expect where the first has shown too little.
+    The other markets show what precedes crossings, and what to expect where the first has too little history.
     """
     series, bid = markets[0]
     known = series.window(series.first, at)
     historical = bid.crossing(CrossingHistory(known, window))
     price = known.price_at(at)
     if int(bid.limits(np.array([price]))[0]) < price:
-        why = f"the price stands above {bid} now, so that no start could hold it"
+        why = f"the price is above {bid} now, so no machine could be started"
         return PriceOutlook(_share_only(historical, why), historical)
     panel = CrossingPanel(_remembered(markets, window, at), window)
     model = fit(panel, at, np.random.default_rng(_SEED))
     if not historical.share and not panel.crossings(at):
-        why = f"such a bid was crossed neither here nor, of late, in {len(panel.paths) - 1} other markets"
+        why = (
+            f"in this history and, lately, in {len(panel.paths) - 1} other markets the price never rose above this bid"
+        )
         return PriceOutlook(_share_only(historical, why), historical)
     rows = panel.rows(np.array([0]), np.array([at]))
     probability = historical.share if model.method == "own share" else float(model.predict(rows)[0])
@@ -78,7 +80,8 @@ def price_outlook(markets: list[tuple[PriceSeries, Bid]], window: int, at: int) 
 
 
 def together(price: Estimate, hazard: Hazard | None, window: int, age_hours: float = 0.0) -> Estimate:
-    """Price crossing and hazard as one: the probability that either evicts a machine of an age within the window."""
+    """Price crossing and hazard combined: the probability that either evicts a machine of this age within the
+    window."""
     if hazard is None:
         return replace(price, basis=f"{price.basis}; {NO_HAZARD}")
     hours = window / HOUR
@@ -99,14 +102,14 @@ def together(price: Estimate, hazard: Hazard | None, window: int, age_hours: flo
 
 
 _METHODS = {
-    "present": "price crossing given the present, learned from {markets} markets",
+    "present": "price crossing given the present, fitted to {markets} markets",
     "own share": "the share of this market's own history, because nothing predicted better",
-    "pooled share": "the common share of {markets} markets, because nothing predicted better",
+    "pooled share": "the pooled share of {markets} markets, because nothing predicted better",
 }
 
 
 def _remembered(markets: list[tuple[PriceSeries, Bid]], window: int, at: int) -> list[tuple[PriceSeries, Bid]]:
-    """The last part of every history, nothing later than `at`; markets too short to have a start are left out."""
+    """The last part of every history up to `at`; leaves out markets too short to have a start."""
     begin = at - max(MEMORY, 4 * window)
     return [
         (series.window(max(series.first, begin), min(series.last, at)), bid)
@@ -120,7 +123,7 @@ def _share_only(historical: Crossing, why: str) -> Estimate:
 
 
 def _estimate(probability: float, windows: float, historical: Crossing, basis: str) -> Estimate:
-    """With the interval that so many independent windows leave (Jeffreys' for a share)."""
+    """The estimate with the interval of a share over that many independent windows (Jeffreys)."""
     hits, misses = probability * windows, (1 - probability) * windows
     low = float(betaincinv(hits + 0.5, misses + 0.5, 0.025)) if hits else 0.0
     high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975)) if misses else 1.0
@@ -133,9 +136,9 @@ def _cumulative(probability: float) -> float:
 
 
 def _median_seconds(price: Estimate, hazard: Hazard, age: float, hours: float) -> float | None:
-    """By when half of those evicted within the window are: crossings as known, the hazard as it builds up.
+    """When half of the evictions within the window have happened: crossings as known, the hazard as it accumulates.
 
-    Of the crossings only the median is known; between it and the ends of the window they are taken as even.
+    Only the median of the crossings is known; on either side of it they are assumed to be uniform.
     """
     at = np.linspace(0, hours, _MEDIAN_GRID)
     middle = (price.median_seconds_to_eviction or hours * 1800) / 3600

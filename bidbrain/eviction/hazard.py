@@ -1,16 +1,16 @@
-"""Hazard: how often a cloud takes a machine back whatever the price, from all that is known about it.
+"""Hazard: how often a cloud reclaims a machine regardless of the price, from all available evidence.
 
-A market's evictions are taken as Poisson with a rate per machine-hour, and the rate as Gamma(evictions, hours): the
-conjugate prior, to which the market's own evictions and hours are added. What is known from elsewhere makes the prior;
-it counts for less, by weights stated here and repeated in the basis of every estimate:
+A market's evictions are modelled as Poisson with a rate per machine-hour, and the rate as Gamma(evictions, hours): the
+conjugate prior, to which the market's own evictions and hours are added. Evidence from elsewhere makes the prior, with
+limited weights that the basis of every estimate repeats:
 
 - a published figure, however long its history, counts as at most `PUBLISHED` evictions;
-- what siblings went through (same type, then same family and region, then the cloud) counts as at most so many
-  evictions as siblings are alike: estimated from how much their rates differ, else `SIBLINGS`.
+- evidence from siblings (same type, then same family and region, then the cloud) counts as at most as many evictions as
+their similarity supports: estimated from how much their rates differ, else `SIBLINGS`.
 
-Several such pieces are averaged on the scale of the logarithm, each by its evictions: added like observations, the
-one that says the rarest evictions would outweigh all, because rare evictions come with many hours. Where pieces
-contradict each other the prior is the weaker for it, and so it is where the market's own observations contradict it.
+Several pieces of evidence are averaged on the log scale, weighted by their evictions: added like observations, the one
+with the rarest evictions would outweigh all others, because rare evictions come with many hours. The prior is weaker
+where the pieces contradict each other, and where the market's own observations contradict it.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from pricing_data.units import DAY
 
 PUBLISHED = 4.0
 SIBLINGS = (4.0, 2.0, 1.0)
-"""Of the same type; of the same family and region; of the same cloud."""
+"""Same type; same family and region; same cloud."""
 _ALIKE_AT_MOST = 20.0
 _SIBLINGS_TO_COMPARE = 4
-# Jeffreys' prior of a Poisson rate: half an eviction seen in no time.
+# Jeffreys' prior of a Poisson rate: half an eviction in no time.
 _JEFFREYS = 0.5
 _RECENT_DAYS = 30 * DAY
 _HOURS_OF_MONTH = 730.0
-# A band without an upper end (Azure's 20+) is taken to reach this multiple of its lower end.
+# A band without an upper end (Azure's 20+) is assumed to reach this multiple of its lower end.
 _OPEN_BAND = 2.0
 
 
-# A prior is believed while the logarithm of how likely it makes the observations is no further below the best.
+# Largest loss in log-likelihood of the observations for which a prior keeps its weight.
 _CONTRADICTION = 2.0
 _BELIEFS = np.geomspace(1e-6, 1.0, 241)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was watched in one market."""
+    """Evictions and machine-hours observed in one market."""
 
     market: Market
     exposure: Exposure
@@ -56,7 +56,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class RateEvidence:
-    """One contribution to a rate, after weighting, and where it comes from."""
+    """One contribution to a rate, after weighting, and its source."""
 
     source: str
     exposure: Exposure
@@ -64,10 +64,10 @@ class RateEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """A rate of eviction per machine-hour as Gamma(evictions, hours), and how it varies with a machine's age.
+    """An eviction rate per machine-hour as Gamma(evictions, hours), and how it varies with a machine's age.
 
-    `prior` is what is known from elsewhere, `observed` what was seen in the market itself. A machine of a kind that
-    ends at a fixed age (GCP's preemptible kind: 24 hours) has it as `longest_life`.
+    `prior` is evidence from elsewhere, `observed` evidence from the market itself. `longest_life` is the age at which
+    the cloud ends every machine of the kind (GCP's preemptible machines: 24 hours), if there is one.
     """
 
     prior: tuple[RateEvidence, ...]
@@ -78,12 +78,12 @@ class Hazard:
     @property
     def _total(self) -> Exposure:
         total = _believed(_pool([piece.exposure for piece in self.prior]), self.observed) + self.observed
-        # With hardly an eviction, seen or assumed, the rate is known to be low and not to be 0.
+        # With hardly any eviction, observed or assumed, the rate is known to be low, but not to be 0.
         return Exposure(max(total.evictions, _JEFFREYS), total.hours)
 
     @property
     def effective_hours(self) -> float:
-        """How many machine-hours of watching the estimate is worth."""
+        """Number of observed machine-hours that the estimate is equivalent to."""
         return self._total.hours
 
     @property
@@ -94,10 +94,10 @@ class Hazard:
         return shape / hours, low, high
 
     def cumulative(self, age: float, hours: float) -> tuple[float, float, float]:
-        """-log of the probability to survive `hours` more from an age on, and its interval.
+        """-log of the probability of surviving `hours` more from an age on, and its interval.
 
-        The first averages survival over what the rate may be. Far out that is carried by the smallest rates, and the
-        interval reaches to it.
+        The mean averages survival over the rate's distribution. Far out it is dominated by the smallest rates, and the
+        interval is widened to include it.
         """
         if age + hours > self.longest_life:
             return inf, inf, inf
@@ -109,17 +109,17 @@ class Hazard:
 
     @property
     def basis(self) -> str:
-        """What the rate rests on, in words."""
+        """The evidence behind the rate, in words."""
         rate = self.rate[0]
         own = (RateEvidence("own observations", self.observed),) if self.observed.hours else ()
         told = "; ".join(f"{piece.source} ({piece.exposure})" for piece in self.prior + own)
-        return f"hazard of {rate:.3g} evictions an hour from {told}"
+        return f"capacity evictions: {rate:.3g} per hour, from {told}"
 
 
 def hazard_of(
     market: Market, evidence: Iterable[Evidence], published: Sequence[Interruption], ages: AgeProfile = AGELESS
 ) -> Hazard | None:
-    """The hazard of a market from what was watched anywhere and what is published; None if nothing bears on it."""
+    """The hazard of a market from observations anywhere and published figures; None without any evidence."""
     watched = [one for one in evidence if one.exposure.hours > 0]
     own = sum((one.exposure for one in watched if one.market == market), NOTHING)
     pieces = [*_published_pieces(market, published, watched), *_sibling_pieces(market, watched)]
@@ -127,9 +127,9 @@ def hazard_of(
 
 
 def _pool(pieces: Sequence[Exposure]) -> Exposure:
-    """Several opinions of a rate as one: the mean of their logarithms, each weighted by its evictions.
+    """Combines several estimates of a rate: the mean of their logarithms, each weighted by its evictions.
 
-    The logarithm of a Gamma rate of shape a varies by about 1/a; to that the variance between the opinions adds.
+    The logarithm of a Gamma rate of shape a has a variance of about 1/a; the variance between the estimates is added.
     """
     if not pieces:
         return NOTHING
@@ -142,10 +142,10 @@ def _pool(pieces: Sequence[Exposure]) -> Exposure:
 
 
 def _believed(prior: Exposure, observed: Exposure) -> Exposure:
-    """As much of a prior as the observations do not contradict.
+    """The part of a prior that the observations do not contradict.
 
-    Scaled by w, Gamma(a, b) keeps its mean and makes n evictions in h hours as likely as a negative binomial of shape
-    w a. The largest w is taken that does not fall short of the best.
+    Scaled by w, Gamma(a, b) keeps its mean and makes n evictions in h hours as likely as a negative binomial of shape w
+    a. Uses the largest w that is not worse than the best.
     """
     if not prior.evictions or not observed.hours:
         return prior
@@ -156,7 +156,7 @@ def _believed(prior: Exposure, observed: Exposure) -> Exposure:
 
 
 def evidence_of_lives(lives: Iterable[Lifetime]) -> list[Evidence]:
-    """What lives say about the markets they were lived in."""
+    """Groups lives by market into evidence."""
     by_market: dict[Market, list[Lifetime]] = {}
     for life in lives:
         region = _region_of(life.cloud, life.zone)
@@ -193,7 +193,7 @@ def family_of(instance_type: str) -> str:
 
 
 def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[RateEvidence]:
-    """Siblings from the nearest on, each counted once, at the nearest level it belongs to."""
+    """Siblings from the nearest level on, each counted once, at the nearest level it belongs to."""
     levels: tuple[tuple[str, Callable[[Market], bool]], ...] = (
         ("{} of the same type", lambda one: one.instance_type == market.instance_type),
         (
@@ -215,18 +215,18 @@ def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[RateEvi
 
 
 def _pooled(siblings: Sequence[Evidence], stated: float) -> Exposure:
-    """The siblings' common rate, counting as many evictions as they are alike."""
+    """The siblings' common rate, with the weight in evictions that their similarity supports."""
     total = sum((one.exposure for one in siblings), NOTHING)
     weight = _alike(siblings, stated)
-    # With no eviction at all a rate is still known to be low: half an eviction stands in for none.
+    # With no eviction at all the rate is still known to be low: half an eviction is assumed.
     total = total if total.evictions else Exposure(_JEFFREYS, total.hours)
     return total.scaled(min(1.0, weight / total.evictions))
 
 
 def _alike(siblings: Sequence[Evidence], stated: float) -> float:
-    """The shape of the Gamma that siblings' rates are drawn from, by moments (empirical Bayes); stated if few.
+    """Shape of the Gamma distribution of siblings' rates, by moments (empirical Bayes); `stated` if there are few.
 
-    With a common rate r, counts n_i of exposures h_i scatter by r h_i, and by (r h_i)^2 / shape more if rates differ.
+    With a common rate r, counts n_i of exposures h_i have variance r h_i, plus (r h_i)^2 / shape if rates differ.
     """
     by_market: dict[Market, Exposure] = {}
     for one in siblings:
@@ -267,12 +267,12 @@ def _is_about(figure: Interruption, market: Market) -> bool:
     """Figures are published for a zone, or for a region as a whole (zone `-`)."""
     told = figure.market
     same = (told.cloud, told.region, told.instance_type) == (market.cloud, market.region, market.instance_type)
-    # Azure tells no operating systems apart, and its figures stand at the Linux market.
+    # Azure does not distinguish operating systems; its figures are stored under the Linux market.
     return same and told.zone in (market.zone, "-") and (told.os == market.os or market.cloud == "azure")
 
 
 def _preemption_rate(figures: Sequence[Interruption]) -> RateEvidence:
-    """GCP: the share of machines preempted in a day. Of the last month the mean, because single days scatter."""
+    """GCP: the daily share of preempted machines, averaged over the last month because single days scatter."""
     newest = max(figure.as_of for figure in figures)
     recent = [figure for figure in figures if figure.as_of > newest - _RECENT_DAYS]
     hourly = sum(_hourly(figure.high, 24) for figure in recent) / len(recent)
@@ -289,23 +289,23 @@ def _eviction_band(figure: Interruption) -> RateEvidence:
     mean, deviation = (low + high) / 2, (high - low) / 12**0.5
     shape = min(PUBLISHED, (mean / deviation) ** 2) if deviation else PUBLISHED
     return RateEvidence(
-        f"Azure's eviction band of {figure.low:.0%} to {figure.high:.0%} an hour", Exposure(shape, shape / mean)
+        f"Azure's eviction band of {figure.low:.0%} to {figure.high:.0%} per hour", Exposure(shape, shape / mean)
     )
 
 
 def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Sequence[Evidence]) -> RateEvidence:
-    """AWS: a bucket says only which markets are interrupted more often. The scale comes from watched markets.
+    """AWS: a bucket only says which markets are interrupted more often. The scale comes from observed markets.
 
-    evictions = scale x middle of the bucket x hours, one scale for all watched markets whose bucket is known. Where
-    none is, the scale is that of machines that ran all month: the least it can be, and it counts as half an eviction.
+    evictions = scale x middle of the bucket x hours, with one scale for all observed markets whose bucket is known.
+    Without any, the scale assumes machines that ran all month: its lower bound, counted as half an eviction.
     """
     newest = {_place(one.market): one for one in sorted(published) if one.measure == "monthly-bucket"}
     known = [(one.exposure, newest[_place(one.market)]) for one in watched if _place(one.market) in newest]
     weighted = sum(exposure.hours * _middle(bucket) for exposure, bucket in known)
-    label = f"AWS Spot Advisor's bucket of {figure.low:.0%} to {figure.high:.0%} a month"
+    label = f"AWS Spot Advisor's bucket of {figure.low:.0%} to {figure.high:.0%} per month"
     if not weighted:
         rate = _middle(figure) / _HOURS_OF_MONTH
-        label = f"{label}, at the least scale it can have because nothing watched fits it"
+        label = f"{label}, at its lowest possible scale because no observed market has a bucket"
         return RateEvidence(label, Exposure(_JEFFREYS, _JEFFREYS / rate))
     scale = (sum(exposure.evictions for exposure, _ in known) + _JEFFREYS) / weighted
     rate = scale * _middle(figure)
@@ -315,7 +315,7 @@ def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Se
 
 
 def _place(market: Market) -> tuple[str, str, str, str]:
-    """What the Advisor tells apart: no zones."""
+    """What the Advisor distinguishes; it has no zones."""
     return market.cloud, market.region, market.instance_type, market.os
 
 
@@ -324,7 +324,7 @@ def _middle(bucket: Interruption) -> float:
 
 
 def _hourly(share: float, hours: float) -> float:
-    """The rate per hour that evicts a share of machines within so many hours."""
+    """The hourly rate that evicts this share of machines within `hours`."""
     return -log(1 - min(share, 0.999)) / hours
 
 

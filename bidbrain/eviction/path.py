@@ -1,4 +1,4 @@
-"""`PricePath`: a market's history prepared for questions about many moments, each answered from its past alone."""
+"""`PricePath`: a market's history indexed for features of many moments, each computed from its past alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pricing_data.units import DAY, HOUR, MINUTE
 Floats = NDArray[np.float64]
 
 _LOOKBACKS = (HOUR, 6 * HOUR, DAY, 7 * DAY)
-# Prices that have not moved have no volatility to divide by; a hundredth of a percent an hour is as good as still.
+# Floor of the volatility that distances are divided by; a hundredth of a percent per hour counts as still.
 _STILL = 1e-4
 _CLIP = 3.0
 
@@ -25,11 +25,11 @@ FEATURES = (
     *("place in range of 24 h", "place in range of 7 d", "price over mean of 24 h", "price over mean of 7 d"),
     *("time since last move", "direction of last move", "hour of day, sine", "hour of day, cosine", "price"),
 )
-"""What `PricePath.features` gives, column by column."""
+"""The columns of `PricePath.features`."""
 
 
 class PricePath:
-    """Range extremes, counts and sums over a series. Moments lie within its span; what comes later is never read."""
+    """Range extremes, counts and sums over a series. Moments lie within its span; later events are never read."""
 
     def __init__(self, series: PriceSeries) -> None:
         self.series = series
@@ -46,7 +46,7 @@ class PricePath:
         return np.searchsorted(self.series.times, times, side="right") - 1
 
     def highest_after(self, times: Ints, window: int) -> Ints:
-        """The highest price that an event in (t, t + window] brings; 0, which evicts nobody, where there is none."""
+        """The highest price of events in (t, t + window]; 0, which evicts no bid, without any."""
         begin, end = self.index_at(times) + 1, self.index_at(times + window) + 1
         highest = np.zeros(times.size, dtype=np.int64)
         some = end > begin
@@ -54,7 +54,7 @@ class PricePath:
         return highest
 
     def features(self, times: Ints, limits: Ints) -> Floats:
-        """What a moment and a bid look like, in the order of `FEATURES`; logarithms where ratios are what counts."""
+        """Features of a moment and a bid, in the order of `FEATURES`; logarithms where ratios matter."""
         at = self.index_at(times)
         price = self.series.prices[at].astype(np.float64)
         begin = {span: self._begin(times, span) for span in _LOOKBACKS}
@@ -90,7 +90,7 @@ class PricePath:
         return np.concatenate(([0.0], np.cumsum(np.log(self.series.prices[:-1]) * spent)))
 
     def _mean_log(self, times: Ints, at: Ints, span: int) -> Floats:
-        """The mean logarithm of the price over the span before each moment, weighted by time."""
+        """The time-weighted mean logarithm of the price over the span before each moment."""
         since = np.maximum(times - span, self.series.first)
         first = self.index_at(since)
         spent = np.maximum(times - since, 1) / HOUR
@@ -105,7 +105,7 @@ class PricePath:
 
 
 def _place(price: Floats, low: Ints, high: Floats) -> Floats:
-    """Where a price stands between a low (0) and a high (1); in the middle of a range that is none."""
+    """Position of a price between a low (0) and a high (1); 0.5 in an empty range."""
     place: Floats = np.where(high > low, (price - low) / np.maximum(high - low, 1.0), 0.5)
     return place
 

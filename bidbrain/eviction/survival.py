@@ -1,7 +1,7 @@
-"""How long machines live when some lives were only watched in part: Kaplan-Meier, and rates by age.
+"""Lifetimes of machines with censoring: Kaplan-Meier, and rates by age.
 
-A life that its user ended, or that still ran when the watching did, is censored: the machine lived at least so long.
-Leaving such lives out, or counting them as evictions, makes every machine look short-lived.
+A life that its user ended, or that was still running when observation ended, is censored: the machine lived at least
+that long. Leaving such lives out, or counting them as evictions, makes every machine look short-lived.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Z = 1.959963984540054
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What was watched: so many evictions in so many machine-hours. It adds up."""
+    """Observed evictions and machine-hours; both add up."""
 
     evictions: float = 0.0
     hours: float = 0.0
@@ -33,7 +33,7 @@ class Exposure:
         return Exposure(self.evictions + other.evictions, self.hours + other.hours)
 
     def scaled(self, weight: float) -> Exposure:
-        """The same rate, from so much less (or more) watching."""
+        """The same rate with `weight` times the evidence."""
         return Exposure(self.evictions * weight, self.hours * weight)
 
 
@@ -41,7 +41,7 @@ NOTHING = Exposure()
 
 
 def exposure_of_lives(lives: Iterable[Lifetime]) -> Exposure:
-    """Evictions and machine-hours of lives; a censored life adds its hours and no eviction."""
+    """Evictions and machine-hours of lives; a censored life adds hours but no eviction."""
     known = list(lives)
     return Exposure(sum(life.preempted for life in known), sum(life.seconds for life in known) / 3600)
 
@@ -69,7 +69,7 @@ class KaplanMeier:
         """The estimate from lives, censored ones included."""
         hours, ended = _columns(lives)
         if not hours.size:
-            raise TooLittleHistory("survival of machines: no life was observed; give at least one")
+            raise TooLittleHistory("survival of machines: no lifetimes given; at least one is needed")
         ages = np.unique(hours[ended])
         evicted = np.array([np.count_nonzero(ended & (hours == age)) for age in ages], dtype=np.float64)
         # A life censored at the age of an eviction was at risk of it.
@@ -82,14 +82,14 @@ class KaplanMeier:
         """The share that lives beyond an age in hours, and its interval. Beyond the longest life nothing is known."""
         if age > self.longest:
             raise TooLittleHistory(
-                f"survival at {age:g} hours: the longest of the observed lives is {self.longest:g} hours; ask for less"
+                f"survival at {age:g} hours: the longest observed life is {self.longest:g} hours; use a lower age"
             )
         i = int(np.searchsorted(self.ages, age, side="right")) - 1
         return (1.0, 1.0, 1.0) if i < 0 else (float(self.survival[i]), float(self.low[i]), float(self.high[i]))
 
     @property
     def median(self) -> float | None:
-        """The age in hours by which half are evicted; None if the lives were not watched for so long."""
+        """The age in hours by which half are evicted; None if the lives were not observed that long."""
         below = np.flatnonzero(self.survival <= 0.5)
         return float(self.ages[below[0]]) if below.size else None
 
@@ -102,14 +102,14 @@ def _greenwood(survival: Floats, evicted: Floats, at_risk: Floats) -> tuple[Floa
     spread = _Z * np.sqrt(terms) / np.abs(log)
     low[alive], high[alive] = survival[alive] ** np.exp(spread), survival[alive] ** np.exp(-spread)
     if not alive.all():
-        # All that were left were evicted: the formula has no width there, the knowledge of before has.
+        # After the last eviction the formula has no width; the previous upper bound still holds.
         high[~alive] = high[alive][-1] if alive.any() else 1.0
     return low, high
 
 
 @dataclass(frozen=True, slots=True)
 class AgeProfile:
-    """How a machine's rate of eviction changes with its age, relative to the mean rate.
+    """How a machine's eviction rate changes with its age, relative to the mean rate.
 
     From `ages[i]` hours on (the first is 0) the rate is `factors[i]` times the mean.
     """
@@ -119,19 +119,20 @@ class AgeProfile:
 
     @classmethod
     def of(cls, lives: Iterable[Lifetime], ages: tuple[float, ...], weight: float) -> AgeProfile:
-        """The profile over bands that begin at `ages`; each leans on the mean rate as if `weight` evictions said so."""
+        """The profile over bands that begin at `ages`; each is shrunk towards the mean rate with the weight of `weight`
+        evictions."""
         hours, ended = _columns(lives)
         evictions, watched = _by_band(hours, ended, np.array(ages))
         if not evictions.sum():
             return AGELESS
         mean = evictions.sum() / watched.sum()
         factors = (evictions + weight) / (watched * mean + weight)
-        # Weighted by the hours watched the factors average 1: the mean rate keeps its meaning.
+        # Weighted by observed hours the factors average 1, so that the mean rate keeps its meaning.
         factors *= watched.sum() / float(factors @ watched)
         return cls(ages, tuple(factors.tolist()))
 
     def mean_hours(self, age: float, hours: float) -> float:
-        """How many hours at the mean rate are as risky as `hours` from an age on."""
+        """The number of hours at the mean rate that are as risky as `hours` from an age on."""
         begin = np.array(self.ages)
         end = np.append(begin[1:], np.inf)
         inside = np.clip(np.minimum(end, age + hours) - np.maximum(begin, age), 0, None)
@@ -139,7 +140,7 @@ class AgeProfile:
 
 
 AGELESS = AgeProfile()
-"""A machine is as likely to be taken back at every age."""
+"""The eviction rate is the same at every age."""
 
 
 def _by_band(hours: Floats, ended: NDArray[np.bool_], ages: Floats) -> tuple[Floats, Floats]:

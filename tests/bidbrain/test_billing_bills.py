@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,13 +43,13 @@ def life(seconds: float, ended: End, start: float = 0) -> Life:
 
 
 def second_by_second(name: str, lived: Life, known: PriceSeries) -> int:
-    """What a provider would add up with a stopwatch, every second of the life on its own."""
+    """What a provider would add up with a stopwatch: every second of the life has its own price."""
     times, prices = known.times.tolist(), known.prices.tolist()
-    clock, paid = lived.start, list[int]()
-    while clock < lived.end:
-        seconds_ago = len(paid) % 3600 if name in ("hourly-refund", FIRST_HOUR_FREE) else 0
-        paid.append(prices[bisect_right(times, clock - seconds_ago * SECOND) - 1])
-        clock += SECOND
+    # Arrays, because a loop over two hours of seconds takes long enough to fail hypothesis's deadline on a busy machine.
+    clock = np.arange(lived.start, lived.end, SECOND)
+    fixed = name in ("hourly-refund", FIRST_HOUR_FREE)
+    priced_at = clock - (np.arange(clock.size) % 3600 * SECOND if fixed else 0)
+    paid: list[int] = known.prices[np.searchsorted(known.times, priced_at, side="right") - 1].tolist()
     if not paid or lived.ended is End.HANDED_ON:
         return sum(paid)
     evicted, length = lived.ended is End.EVICTED, lived.end - lived.start
@@ -56,8 +57,7 @@ def second_by_second(name: str, lived: Life, known: PriceSeries) -> int:
         return sum(paid[: length // MINUTE * 60])
     if name == "hourly-refund":
         unfinished = length % HOUR != 0
-        while len(paid) % 3600:
-            paid.append(paid[-1])
+        paid += [paid[-1]] * (-len(paid) % 3600)
         return sum(paid[:-3600] if evicted and unfinished else paid)
     free_span = {"per-second": 0, FIRST_HOUR_FREE: HOUR, "gcp": MINUTE}[name]
     last = paid[-1] if name == FIRST_HOUR_FREE else prices[bisect_right(times, lived.end - 1) - 1]
@@ -88,12 +88,12 @@ def test_rows_cover_the_life_and_say_what_was_given_back(
     assert not length or edges[0] == lived.start
     assert all(row.begin < row.end and row.seconds >= 0 for row in bill.charges)
     assert all(row.price == known.price_at(row.begin) for row in bill.charges)
-    assert bill.refund == sum(row.price * row.seconds - row.amount for row in bill.charges)
+    refund = sum(row.price * row.seconds for row in bill.charges if row.refunded)
     if ended is not End.EVICTED:
-        assert bill.refund == 0
+        assert refund == 0
     elif name != "azure":
         left = rule.bill(Life(lived.start, lived.end, End.LEFT), known)
-        assert bill.amount + bill.refund == left.amount
+        assert bill.amount + refund == left.amount
 
 
 @pytest.mark.parametrize("name", BILLING_RULES)
@@ -156,7 +156,7 @@ def test_the_rows_of_an_evicted_hour_show_the_refund() -> None:
             Charge(hour_end, START + 5000 * SECOND, price=50, seconds=3600, refunded=True),
         )
     )
-    assert (bill.amount, bill.refund) == (360_000, 180_000)
+    assert bill.amount == 360_000
 
 
 def test_the_minimum_is_filled_at_the_last_price() -> None:
@@ -224,21 +224,6 @@ def test_an_unknown_rule_is_answered_with_the_known_ones() -> None:
 )
 def test_cost_so_far_is_what_leaving_now_would_cost(name: str, after: int, owed: int) -> None:
     assert cost_so_far(billing_rule(name), START, START + after * SECOND, PRICES) == owed
-
-
-@pytest.mark.parametrize("name", ["hourly-refund", FIRST_HOUR_FREE])
-def test_the_next_decision_is_at_the_end_of_the_running_hour(name: str) -> None:
-    rule = billing_rule(name)
-    assert rule.next_decision(START, START) == START + HOUR
-    assert rule.next_decision(START, START + HOUR - 1) == START + HOUR
-    assert rule.next_decision(START, START + HOUR) == START + 2 * HOUR
-    with pytest.raises(ImpossibleLife, match="does not run at"):
-        rule.next_decision(START, START - 1)
-
-
-@pytest.mark.parametrize("name", ["per-second", "gcp", "azure"])
-def test_where_every_moment_is_alike_no_decision_waits(name: str) -> None:
-    assert billing_rule(name).next_decision(START, START + 1) is None
 
 
 def test_amounts_are_exact_until_they_are_shown() -> None:
