@@ -26,7 +26,7 @@ MEMORY = 28 * DAY
 
 _SEED = 2016
 _MEDIAN_GRID = 129
-NO_HAZARD = "No capacity-eviction data: only price-driven evictions are modeled, so the real rate may be higher."
+NO_HAZARD = "no capacity-eviction data: only price-driven evictions are modeled, so the real rate may be higher"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import numpy as np
 
 from bidbrain.billing import BillingRule, SampledSurvival, expected_seconds
 from bidbrain.eviction.hazard import Hazard
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
+from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, described
 from bidbrain.strategies.proteus import JobCosts
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
@@ -152,4 +152,6 @@ class PriceCapacity:
         told = ", ".join(
             f"{offer.market} at ${cost / NANOS_PER_DOLLAR:.4g} per unit of work" for cost, offer in ranked[: self.pools]
         )
-        return f"cheapest of {len(ranked)} open pools: {told}; buy in {len(rents)}, return {len(leaving)} allocations"
+        bought = f"rent {' and '.join(map(described, rents))}" if rents else "rent nothing more"
+        returned = f"return {len(leaving)} allocations; " if leaving else ""
+        return f"{returned}{bought}; cheapest of {len(ranked)} open pools: {told}"

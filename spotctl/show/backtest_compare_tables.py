@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from bidbrain.backtest.robustness import PairedDifference, Interval
+from bidbrain.backtest.robustness import Interval, PairedDifference
 
 
 def table(differences: Sequence[PairedDifference]) -> Table:

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from bidbrain.backtest.engine import Run, Tenure
-from bidbrain.backtest.results import BOUND, JobResult, BacktestSummary
+from bidbrain.backtest.results import BOUND, BacktestSummary, JobResult
 from bidbrain.backtest.run import run_of
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.billing import End

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
-from bidbrain.backtest.results import JobResult, BacktestSummary, cheapest
+from bidbrain.backtest.results import BacktestSummary, JobResult, cheapest
 from bidbrain.strategies.default import default_for
 from pricing_data.units import format_time
 

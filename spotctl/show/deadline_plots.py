@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from bidbrain.backtest.deadline import DeadlineSummary, DeadlineJobs, DeadlineOutcome, cost_ratios, replay
+from bidbrain.backtest.deadline import DeadlineJobs, DeadlineOutcome, DeadlineSummary, cost_ratios, replay
 from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, Bools, BatchStrategy
+from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, BatchStrategy, Bools
 from pricing_data.units import HOUR
 from spotctl.analyses.deadline import Question
 from spotctl.errors import BadRequest

@@ -68,7 +68,9 @@ def by_rate(jobs_per_hour: Sequence[float], hours: Mapping[str, Sequence[float]]
     return figure
 
 
-def _by_load(outcome: SimulationOutcome, measured: np.ndarray[tuple[int], np.dtype[np.int64]], jct: FloatArray) -> Figure:
+def _by_load(
+    outcome: SimulationOutcome, measured: np.ndarray[tuple[int], np.dtype[np.int64]], jct: FloatArray
+) -> Figure:
     """Completion time by the number of jobs in the cluster at arrival; the line is the mean of similar jobs."""
     arrival = outcome.scenario.workload.arrival
     arrived = np.searchsorted(arrival, arrival[measured], side="right")

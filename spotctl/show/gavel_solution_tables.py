@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.gavel.policies.base import usd_per_hour
-from bidbrain.gavel.problem import ClusterAllocation, FloatArray, AllocationProblem
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
 from bidbrain.gavel.shares import best_throughput
 
 # Shares below this are the solver's rounding errors. Where jobs differ a lot, a real share may be very small.

@@ -118,7 +118,7 @@ def test_every_term_stands_in_the_explanation() -> None:
     planned = FootprintAllocation(B, 4, parse_usd("0.1"), nu=16, beta=0.5, eviction_after=20 * MINUTE, planned=True)
     assert str(evaluate([held, planned], Application(0.9, 3 * MINUTE, 5 * MINUTE), APART)).splitlines() == [
         "E $0.007062 per unit of work: C $0.4, W 56.64 with phi 0.9",
-        "lost by each: 180.0 s to evictions (chance of any 0.6), 180.0 s to the change",
+        "lost by each: 180.0 s to evictions (probability of any 0.6), 180.0 s to the change",
         "aws/us-east-1/us-east-1a/a.large: 10 held at $0.05/h, 30.0 min left, beta 0.2: $0.2;"
         " runs 26.0 min, 20.0 useful, nu 8: work 24",
         "aws/us-east-1/us-east-1a/b.large: 4 planned at $0.1/h, 60.0 min left, beta 0.5: $0.2;"
@@ -245,8 +245,8 @@ def offer(**changed: object) -> Candidates:
     ("wrong", "story"),
     [
         ({"markets": (A,)}, "candidates of 1 markets have arrays of shapes"),
-        ({"nu": np.ones(2)}, "as many axes, markets first"),
-        ({"paid_seconds": np.ones((2, 1, 1))}, "as many axes, markets first"),
+        ({"nu": np.ones(2)}, "the same number of axes, markets first"),
+        ({"paid_seconds": np.ones((2, 1, 1))}, "the same number of axes, markets first"),
         ({"price": np.zeros((2, 1), dtype=np.int64)}, "prices and times left above 0"),
         ({"left": np.zeros((2, 1), dtype=np.int64)}, "prices and times left above 0"),
         ({"nu": np.full((2, 1), -1.0)}, "nu not below 0"),
@@ -279,7 +279,7 @@ def test_impossible_allocations_are_refused(wrong: dict[str, object], story: str
 
 
 def test_impossible_jobs_are_refused() -> None:
-    with pytest.raises(ImpossibleAllocation, match="neither is below 0"):
+    with pytest.raises(ImpossibleAllocation, match="neither may be below 0"):
         Application(sigma=-1)
     for phi in (0.0, -0.5, math.nan, lambda size: size * 0):
         with pytest.raises(ImpossibleAllocation, match="must be above 0"):

@@ -229,8 +229,8 @@ def test_compare_pairs_the_jobs_of_all_variants(folder: Path) -> None:
     ("options", "message"),
     [
         (("--against", "magic"), "schemes: 'magic' is unknown"),
-        (("--vary", "weather"), "vary: 'weather' is none of lambda, startup, sigma"),
-        (("--cuts", "90"), "take fewer cuts or shorter jobs"),
+        (("--vary", "weather"), "vary: 'weather' is unknown (known: lambda, startup, sigma"),
+        (("--cuts", "90"), "use fewer cuts or shorter jobs"),
     ],
 )
 def test_a_comparison_that_makes_no_sense_is_one_line(folder: Path, options: tuple[str, ...], message: str) -> None:

@@ -64,7 +64,7 @@ def test_show_answers_the_moment_beside_the_exact_share(moods: list[PriceSeries]
     assert exact.median_time is not None
     assert shown["median_seconds_to_eviction"] == pytest.approx(exact.median_time / 1e6)
     assert 0 <= shown["low"] <= shown["probability"] <= shown["high"] <= 1
-    assert "given the present, learned from 6 markets" in shown["basis"]
+    assert "given the present, fitted to 6 markets" in shown["basis"]
     assert "none is assumed" in shown["basis"]
     text = spotctl("beta", "show", MARKET, "--bid-delta", "0.00001", "--at", format_time(at)).out
     assert f"within 1 h of {format_time(at)}" in text

@@ -203,7 +203,7 @@ def test_a_summary_is_a_mean_over_jobs() -> None:
     ("work", "delay", "ratio", "message"),
     [
         (0, 1, 3.0, "has no work"),
-        (10, -1, 3.0, "below 0"),
+        (10, -1, 3.0, "is negative"),
         (10, 1, 0.0, "not above 0"),
         (10, 1, float("nan"), "not above 0"),
     ],
@@ -214,7 +214,7 @@ def test_terms_that_make_no_sense_are_refused(work: int, delay: int, ratio: floa
 
 
 def test_a_slack_that_does_not_pay_the_delay_is_refused() -> None:
-    with pytest.raises(ImpossibleJob, match=r"take at least 1\.1000"):
+    with pytest.raises(ImpossibleJob, match=r"use at least 1\.1000"):
         lay_out([history("1" * 50)], DeadlineTerms(100, 10, 3.0), [1.05], 3)
     assert len(lay_out([history("1" * 50)], DeadlineTerms(100, 10, 3.0), [1.1], 3)) == 3
 
@@ -227,5 +227,5 @@ class _Impossible:
 
 
 def test_a_scheme_that_takes_what_is_not_there_is_a_bug_and_not_a_result() -> None:
-    with pytest.raises(ValueError, match="chose a spot machine where there was none"):
+    with pytest.raises(ValueError, match="chose a spot machine while none was available"):
         replay(one_job("00000000", work=20, delay=0), _Impossible())

@@ -157,7 +157,7 @@ def test_the_price_still_evicts_whoever_bids_low() -> None:
 
 @pytest.mark.parametrize("rate", [-1.0, float("inf"), float("nan")])
 def test_a_hazard_that_is_none_is_refused(rate: float) -> None:
-    with pytest.raises(BidBrainError, match="is not at least 0 and finite"):
+    with pytest.raises(BidBrainError, match="is negative or infinite"):
         Mortality(rate)
 
 

@@ -45,9 +45,9 @@ def test_each_overhead_is_halved_and_doubled_alone() -> None:
 
 
 def test_what_cannot_be_varied_is_refused() -> None:
-    with pytest.raises(BadScenario, match="vary: 'weather' is none of lambda, startup, sigma"):
+    with pytest.raises(BadScenario, match=r"vary: 'weather' is unknown \(known: lambda, startup, sigma"):
         variants(scenario(), 0, ["weather"])
-    with pytest.raises(BadScenario, match=r"cuts: with 40, .*do not fit.*; take fewer cuts or shorter jobs"):
+    with pytest.raises(BadScenario, match=r"cuts: with 40, .*do not fit.*; use fewer cuts or shorter jobs"):
         variants(scenario(), 40, ())
 
 

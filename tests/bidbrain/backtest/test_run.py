@@ -76,7 +76,7 @@ def test_what_was_not_learnt_does_not_count() -> None:
         ({"test": Span(START + 90 * HOUR, START + 400 * HOUR)}, "does not cover the test"),
         ({"hours": (40.0,)}, "three times 40 hours do not fit"),
         ({"hours": (0.0,)}, "three times 0 hours"),
-        ({"offers": ()}, "none of the price histories"),
+        ({"offers": ()}, "no price history is of a requested type"),
         ({"starts": 0}, "starts: 0"),
         ({"baseline": Rent(BASELINE.offer, 0, None)}, "0 machines"),
     ],
@@ -115,5 +115,5 @@ def test_a_summary_counts_what_was_not_finished_apart() -> None:
 
 def test_histories_of_other_spans_are_named() -> None:
     short = PriceSeries(HISTORIES[0].market, HISTORIES[0].times[:50].copy(), HISTORIES[0].prices[:50].copy())
-    with pytest.raises(BadScenario, match=r"prices: aws/us-east-1/us-east-1a/a\.large is known from"):
+    with pytest.raises(BadScenario, match=r"prices: aws/us-east-1/us-east-1a/a\.large has prices from"):
         scenario(histories=(short, HISTORIES[1]))

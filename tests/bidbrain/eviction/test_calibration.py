@@ -89,7 +89,7 @@ def test_without_crossings_there_is_nothing_to_be_better_at() -> None:
 
 
 def test_a_history_that_cannot_hold_the_plan_is_refused() -> None:
-    with pytest.raises(TooLittleHistory, match="does not hold 7 days of history and 2 days to predict"):
+    with pytest.raises(TooLittleHistory, match="cannot hold 7 days of history and 2 days to predict"):
         calibrate([(flat("t.large", 5), BidAbove(0))], WEEK, np.random.default_rng(1))
 
 

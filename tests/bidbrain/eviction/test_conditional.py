@@ -41,7 +41,7 @@ def test_the_model_knows_nothing_of_what_came_after() -> None:
 def test_markets_that_hardly_cross_are_not_learned_from() -> None:
     panel = CrossingPanel([(flat(f"t{i}.large", 10), BidAbove(0)) for i in range(3)], HOUR)
     model = fit(panel, START + 9 * DAY, np.random.default_rng(0))
-    assert (model.method, model.reason) == ("own share", "too few crossings in these markets to learn from")
+    assert (model.method, model.reason) == ("own share", "too few crossings in these markets to fit a model")
     assert model.predict(panel.rows(np.array([1]), np.array([START + 9 * DAY]))) == pytest.approx([0.0])
 
 

@@ -37,7 +37,7 @@ def test_survival_is_the_product_of_both() -> None:
     assert both.probability == pytest.approx(1 - 0.8 * exp(-0.1), rel=1e-6)
     assert both.low == pytest.approx(both.probability, abs=1e-4)
     assert both.high == pytest.approx(both.probability, abs=1e-4)
-    assert both.basis.startswith("price; hazard of 0.1 evictions an hour from test")
+    assert both.basis.startswith("price; capacity evictions: 0.1 per hour, from test")
 
 
 def test_the_product_is_what_a_simulation_finds() -> None:
@@ -92,7 +92,7 @@ def test_the_present_moves_the_estimate() -> None:
     assert high.probability > 0.5
     assert low.probability < 0.15
     assert low.high < high.low
-    assert "given the present, learned from 8 markets" in high.basis
+    assert "given the present, fitted to 8 markets" in high.basis
 
 
 def test_the_future_of_any_market_changes_nothing() -> None:
@@ -113,7 +113,7 @@ def test_what_never_happens_anywhere_has_probability_zero_and_a_bound() -> None:
     assert (estimate.probability, estimate.low, estimate.median_seconds_to_eviction) == (0.0, 0.0, None)
     assert 0 < estimate.high < 0.03
     assert estimate.observations == pytest.approx(9 * 24 - 1)
-    assert "crossed neither here nor, of late, in 2 other markets" in estimate.basis
+    assert "in this history and, lately, in 2 other markets the price never rose above this bid" in estimate.basis
 
 
 def test_a_bid_below_the_price_is_answered_from_the_starts_that_could_hold_it() -> None:
@@ -122,7 +122,7 @@ def test_a_bid_below_the_price_is_answered_from_the_starts_that_could_hold_it() 
     spike = int(series.times[np.flatnonzero(series.prices > 1_040_000)[-1]])
     outlook = price_outlook(markets, HOUR, spike)
     assert outlook.estimate.probability == outlook.historical.share > 0
-    assert "no start could hold it" in outlook.estimate.basis
+    assert "no machine could be started" in outlook.estimate.basis
 
 
 def test_a_window_longer_than_the_history_is_refused() -> None:

@@ -43,7 +43,7 @@ def test_kaplan_meier_of_a_textbook_case() -> None:
     deviation = sqrt(1 / (5 * 4) + 1 / (3 * 2)) / abs(np.log(survival))
     assert low == pytest.approx(survival ** exp(1.959964 * deviation), rel=1e-6)
     assert high == pytest.approx(survival ** exp(-1.959964 * deviation), rel=1e-6)
-    with pytest.raises(TooLittleHistory, match="longest of the observed lives is 5 hours"):
+    with pytest.raises(TooLittleHistory, match="longest observed life is 5 hours"):
         curve.at(5.1)
 
 
@@ -62,7 +62,7 @@ def test_kaplan_meier_is_the_product_over_moments(told: list[tuple[int, bool]]) 
 
 
 def test_a_life_is_needed() -> None:
-    with pytest.raises(TooLittleHistory, match="no life was observed"):
+    with pytest.raises(TooLittleHistory, match="no lifetimes given"):
         KaplanMeier.of([])
 
 

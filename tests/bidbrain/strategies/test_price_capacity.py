@@ -138,8 +138,8 @@ def test_the_reason_names_the_pools_and_their_price_of_work() -> None:
     reason = strategy({A: 0.05, B: 0.05}, margin=1.0).decide(situation({A: 200, B: 250})).reason
     assert "a.large at $" in reason
     assert "b.large at $" in reason
-    assert "2 bought, 0 given up" in reason
-    assert "no pool" in strategy({A: 0.05}).decide(situation({})).reason
+    assert reason.startswith("rent 6 x a.large, bid $")
+    assert "no open pool beats" in strategy({A: 0.05}).decide(situation({})).reason
 
 
 class Watched:
