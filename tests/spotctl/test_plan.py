@@ -64,7 +64,7 @@ def test_a_plan_is_read_with_its_reasons(tmp_path: Path) -> None:
     for line in ("expected", "on demand", "work       2,000 clocks", "budget", "deadline", "min-cost-slo (Gavel)"):
         assert line in short.out
     assert "(synthetic)" in short.out
-    assert "more markets (--explain and --json name more)" in short.out
+    assert "more markets (--explain and --json list more)" in short.out
     for term in (
         "95%",
         "was crossed from",

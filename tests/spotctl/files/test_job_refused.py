@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -404,3 +406,20 @@ class TestApps:
         assert self.loaded(tmp_path, "trainer.py", "workdir: src\n") == ""
         assert self.loaded(tmp_path, "trainer:T", "workdir: src\n") == ""
         assert self.loaded(tmp_path, "trainer.py") != ""
+
+
+@pytest.mark.parametrize("command", [["plan"], ["launch", "--dry-run"]])
+def test_a_refused_file_costs_no_heavy_import(tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "job.yaml").write_text(TRAINING.replace("4..64", "64..4"))
+    heavy = ("numpy", "pandas", "scipy", "pyarrow", "duckdb", "matplotlib", "sqlite3", "bidbrain", "agileml.trainer")
+    script = f"""
+import sys
+from spotctl.cli.app import main
+try:
+    main({[*command, str(tmp_path / "job.yaml")]!r})
+except SystemExit as ended:
+    assert ended.code == 2, ended.code
+assert not (found := [name for name in {heavy!r} if name in sys.modules]), found
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -1,0 +1,216 @@
+"""Every key of a job file is read by something: changing it changes what its consumer does, or it is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotctl.config import Settings
+from spotctl.errors import BadRequest
+from spotctl.files.job.checks import UNSUPPORTED
+from spotctl.files.job.reader import loads
+from spotctl.files.job.schema import schema
+from spotctl.files.job.spec import Training
+from spotctl.notify import runs as notify
+from spotctl.notify.webhook import Delivery
+from spotctl.run.training_workload import training_job
+from spotctl.wiring import local_provider
+from tests.spotctl.cli import spotctl
+
+TRAINING = """\
+name: job
+kind: agileml
+app: mf
+stop: {clocks: 2000}
+throughputs: {c4.xlarge: 40}
+resources: {clouds: [local], machines: 4..16, reliable: {machines: 1, type: m3.medium}}
+"""
+COMMAND = """\
+name: job
+kind: command
+run: 'true'
+nodes: 2
+hours: 5h
+resources: {clouds: [local]}
+checkpoint: {path: ckpt, every: 15m}
+"""
+
+# By key, what `spotctl plan` is given and what it is given instead.
+PLANNED: dict[str, tuple[str, str, str]] = {
+    "name": (TRAINING, "name: job", "name: other"),
+    "kind": (TRAINING, TRAINING, COMMAND),
+    "stop.clocks": (TRAINING, "clocks: 2000", "clocks: 3000"),
+    "stop.minutes": (TRAINING, "clocks: 2000", "minutes: 90"),
+    "throughputs": (TRAINING, "c4.xlarge: 40", "c4.xlarge: 80"),
+    "resources.clouds": (TRAINING, "clouds: [local]", "clouds: [aws]"),
+    "resources.machines": (TRAINING, "4..16", "4..32"),
+    "resources.reliable.machines": (TRAINING, "machines: 1,", "machines: 2,"),
+    "resources.reliable.type": (TRAINING, "type: m3.medium", "type: c4.xlarge"),
+    "resources.types": (TRAINING, "machines: 4..16", "machines: 4..16, types: [c4.2xlarge]"),
+    "resources.types.vcpus": (TRAINING, "machines: 4..16", "machines: 4..16, types: {vcpus: 8..}"),
+    "resources.types.memory_gib": (TRAINING, "machines: 4..16", "machines: 4..16, types: {memory_gib: 30..}"),
+    "resources.types.accelerators": (TRAINING, "machines: 4..16", "machines: 4..16, types: {accelerators: K80}"),
+    "resources.regions": (TRAINING, "machines: 4..16", "machines: 4..16, regions: [sim-west]"),
+    "objective": (TRAINING, "app: mf", "app: mf\nobjective: max-throughput"),
+    "deadline": (TRAINING, "app: mf", "app: mf\ndeadline: 20m"),
+    "budget": (TRAINING, "app: mf", "app: mf\nbudget: 0.10 USD"),
+    "strategy": (TRAINING, "app: mf", "app: mf\nstrategy: on-demand"),
+    "local.start": (TRAINING, "app: mf", "app: mf\nlocal: {start: 2026-01-22T03:30:00Z}"),
+    "nodes": (COMMAND, "nodes: 2", "nodes: 3"),
+    "hours": (COMMAND, "hours: 5h", "hours: 9h"),
+    "checkpoint.every": (COMMAND, "every: 15m", "every: 2h"),
+}
+
+
+@pytest.mark.parametrize("key", PLANNED)
+def test_the_planner_reads(key: str, tmp_path: Path) -> None:
+    text, before, after = PLANNED[key]
+    assert before in text
+    answers = []
+    for number, content in enumerate((text, text.replace(before, after))):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(content)
+        ended = spotctl("plan", file, "--json")
+        answers.append((ended.code, ended.out, ended.err.replace(str(file), "")))
+    assert answers[0][0] == 0, answers[0]
+    assert answers[0] != answers[1]
+
+
+# What the training engine is given.
+TRAINED = {
+    "app": ("app: mf", "app: mlr"),
+    "args": ("app: mf", "app: mf\nargs: {rank: 3}"),
+    "stop.loss": ("clocks: 2000", "clocks: 2000, loss: 0.5"),
+    "stop.converged": ("clocks: 2000", "clocks: 2000, converged: 0.02"),
+}
+
+
+@pytest.mark.parametrize("key", TRAINED)
+def test_the_training_engine_reads(key: str) -> None:
+    def given(text: str) -> object:
+        spec = loads(text, Path("job.yaml"))
+        assert isinstance(spec.program, Training)
+        return training_job(spec, spec.program)
+
+    assert given(TRAINING) == given(TRAINING)
+    assert given(TRAINING) != given(TRAINING.replace(*TRAINED[key]))
+
+
+REPLAYED = {
+    "local.speed": "speed: 60",
+    "local.seed": "seed: 7",
+    "local.warning": "warning: 10m",
+    "local.unwarned": "unwarned: 0.9",
+}
+
+
+@pytest.mark.parametrize("key", REPLAYED)
+def test_the_local_market_reads(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    monkeypatch.setattr("spotctl.machines.local.LocalProvider", lambda _, __, settings: made.append(settings))
+    for text in (TRAINING, TRAINING, f"{TRAINING}local: {{{REPLAYED[key]}}}\n"):
+        local_provider(Settings(home=tmp_path), loads(text, tmp_path / "job.yaml"))
+    assert made[0] == made[1] != made[2]
+
+
+PROGRAM = """\
+import json, os, pathlib, sys
+found = {"run": sys.argv[1], "workdir": os.path.basename(os.getcwd()), "setup": os.path.exists("made")}
+found |= {"env": os.environ["SHARED"], "data": os.listdir(os.environ["DATA_IN"])}
+for name in ("OUTPUT_OUT", "SPOTCTL_CHECKPOINT_DIR"):
+    pathlib.Path(os.environ[name], "kept").write_text("kept")
+print(json.dumps(found))
+"""
+LAUNCHED = """\
+name: job
+kind: command
+run: python program.py {letter}
+workdir: {letter}
+setup: {setup}
+env: {{SHARED: {letter}}}
+data: {{in: in-{letter}}}
+outputs: {{out: out-{letter}}}
+checkpoint: {{path: checkpoint-{letter}}}
+tags: {{team: {letter}}}
+notify: {{webhook: "https://example.com/{letter}"}}
+resources: {{clouds: [local], types: [c4.2xlarge]}}
+local: {{speed: 600}}
+"""
+EXECUTED = ("run", "workdir", "setup", "env", "data", "outputs", "checkpoint.path", "tags", "notify.webhook")
+
+
+@pytest.mark.parametrize("letter", ["a", "b"])
+def test_a_launched_command_and_its_reports_read(letter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    webhooks: list[str] = []
+
+    def post(_notice: object, address: str, _patience: object) -> Delivery:
+        webhooks.append(address)
+        return Delivery("example.com")
+
+    monkeypatch.setattr(notify, "post", post)
+    for name in (letter, f"in-{letter}"):
+        (tmp_path / name).mkdir()
+    (tmp_path / f"in-{letter}" / letter).write_text("data")
+    (tmp_path / letter / "program.py").write_text(PROGRAM)
+    setup = "touch made" if letter == "a" else "'true'"
+    (tmp_path / "job.yaml").write_text(LAUNCHED.format(letter=letter, setup=setup))
+    ended = spotctl("launch", tmp_path / "job.yaml", "--yes")
+    assert ended.code == 0, ended.err
+    printed = next(line for line in spotctl("logs", "job").out.splitlines() if "workdir" in line)
+    found = json.loads(printed.partition(": ")[2])
+    found["outputs"] = (tmp_path / f"out-{letter}" / "kept").exists()
+    found["checkpoint.path"] = bool([*(tmp_path / f"checkpoint-{letter}").rglob("kept")])
+    found["tags"] = f"team={letter}" in spotctl("report", "cost", "--by", "tag", "--json").out
+    found["notify.webhook"] = webhooks
+    assert found == {
+        "run": letter,
+        "workdir": letter,
+        "setup": letter == "a",
+        "env": letter,
+        "data": [letter],
+        "outputs": True,
+        "checkpoint.path": True,
+        "tags": True,
+        "notify.webhook": [f"https://example.com/{letter}"],
+    }
+    assert found.keys() == {*EXECUTED}
+
+
+def test_a_launch_reads_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SET", "hidden")
+    monkeypatch.delenv("UNSET", raising=False)
+    codes = []
+    for name in ("SET", "UNSET"):
+        (tmp_path / "job.yaml").write_text(f"{TRAINING}secrets: [{name}]\n")
+        ended = spotctl("launch", tmp_path / "job.yaml", "--dry-run")
+        codes.append(ended.code)
+    assert codes[0] == 0
+    assert "UNSET" in ended.error
+
+
+def keys(part: dict[str, Any], root: dict[str, Any], above: str = "") -> Iterator[str]:
+    """The keys of a schema, those of sections below them; a list or mapping counts as one key."""
+    for name, value in part["properties"].items():
+        shapes = [value, *value.get("anyOf", ())]
+        references = [shape["$ref"].rpartition("/")[2] for shape in shapes if "$ref" in shape]
+        for reference in references:
+            yield from keys(root["$defs"][reference], root, f"{above}{name}.")
+        if not references or any(shape.get("type") == "array" for shape in shapes):
+            yield f"{above}{name}"
+
+
+def test_every_key_of_the_schema_has_a_consumer() -> None:
+    consumed = [*PLANNED, *TRAINED, *REPLAYED, *EXECUTED, "secrets"]
+    assert len(consumed) == len(set(consumed))
+    found = schema()
+    assert sorted(keys(found, found)) == sorted(consumed)
+
+
+@pytest.mark.parametrize("key", UNSUPPORTED)
+def test_a_key_that_nothing_reads_yet_is_refused(key: str) -> None:
+    with pytest.raises(BadRequest, match=f"job.yaml:7: {key}: cannot be set yet: .*; remove it"):
+        loads(f"{TRAINING}{key}: {{aws: x}}\n", Path("job.yaml"))
