@@ -32,10 +32,11 @@ from spotctl.machines.base import EndReason, Machine, Payload
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed
 from spotctl.planning.regimes import OVERHEADS
-from spotctl.run.execute import Executor, Journal, Patience
-from spotctl.run.reconcile import Pace, Terms
-from spotctl.run.service import Brief, Runner
-from spotctl.run.workload import Verdict
+from spotctl.run.environment import RunEnvironment
+from spotctl.run.execute import Journal
+from spotctl.run.reconcile import LeaseTimes, Terms
+from spotctl.run.service import Runner, RunRules
+from spotctl.run.workload import WorkReport
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import RentIntended, RunBegan
 from spotctl.runlog.outcomes import DONE
@@ -104,7 +105,7 @@ class Work:
         """None."""
         return {}
 
-    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> Verdict:  # noqa: ARG002
+    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
         """Works since the last look at the rate of the machines that were ready."""
         working = [one for one in machines if one.market in self.rates]
         before = now if self.since is None else self.since
@@ -113,7 +114,7 @@ class Work:
         rate = sum(self.rates[one.market] for one in working if one.id in here)
         self.left -= rate * max(now - max(before, self.standstill_until), 0)
         self.since, self.ready = now, here
-        return Verdict(outcome=DONE if self.left <= 0 else None, share=min(1 - self.left / self.all, 1.0))
+        return WorkReport(outcome=DONE if self.left <= 0 else None, share_done=min(1 - self.left / self.all, 1.0))
 
     def _stand_still(self, working: Sequence[Machine], here: set[str], before: int) -> None:
         ends = {one.id: one.end_reason for one in working}
@@ -157,12 +158,12 @@ def launched(given: Scenario, chosen: StrategySetup, job: ReplayedJob, market: R
     work = Work(job.work, {offer.market: offer.nu for offer in given.offers})
     terms = Terms(given.offers, given.baseline, given.most_nu, job.work, reliable if chosen.reliable else None)
     tariff = Tariff(lambda _: given.billing, lambda one, _: market.histories[one])
-    pace = Pace(startup=OVERHEADS.startup)
+    times, here = LeaseTimes(startup=OVERHEADS.startup), Path()
+    environment = RunEnvironment("run", cloud, cloud.now, times, here, here, here, here)
     with tempfile.TemporaryDirectory() as folder, EventLog(Path(folder) / "log.sqlite") as log:
         journal = Journal(log, "run", cloud.now)
         journal.write(RunBegan("job", "fake", {}, "", 0))
-        brief = Brief(lambda: (chosen.strategy, terms), tariff, pace)
-        runner = Runner(journal, cloud, Executor(journal, cloud, work, pace, Patience()), work, brief)
+        runner = Runner(journal, environment, work, RunRules(lambda: (chosen.strategy, terms), tariff))
         runner.run(lambda: cloud.advance(ROUND_SECONDS), lambda: 0)
         taken = {(m.allocation, m.ended) for m in runner.state.machines.values() if m.end_reason == EVICTED}
     known = {offer.market: offer for offer in (*given.offers, reliable.offer)}

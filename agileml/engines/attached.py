@@ -13,16 +13,14 @@ from agileml.engines.local.fork_server import Gone
 from agileml.engines.local.processes import Machines
 from agileml.errors import Unrecoverable
 from agileml.job import Job, Listener, Trained
-from agileml.params.commit import CommitRule
-from agileml.params.declarations import Declarations
-from agileml.params.layout import Layout, Params
+from agileml.params.layout import Params
 from agileml.protocol.actions import CONTROLLER
-from agileml.runtime.attach import publish
+from agileml.runtime.attach import publish, published
 from agileml.runtime.checkpoints import Checkpoints
 from agileml.runtime.controller_client import ControllerClient
+from agileml.runtime.job_shape import JobShape
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Clocks, model_of
-from agileml.trainer import initial_model, plan_of
 
 RESTARTS = 5
 """How often the controller may be started again without a clock finished in between."""
@@ -34,14 +32,13 @@ class AttachedJob:
     Whoever makes a second one from the same folder, when the first is gone, goes on with the job.
     """
 
-    def __init__(self, job: Job, folder: Path, secret: bytes, listener: Listener, last_clock: int = 0) -> None:
-        trainer = job.source.load()
-        self._plan = plan_of(trainer, trainer.shards())
-        layout = Layout.cut(initial_model(trainer, job.settings.seed), job.settings.partitions)
-        self._rule = CommitRule(layout, Declarations.of(trainer))
+    def __init__(
+        self, job: Job, shape: JobShape, folder: Path, secret: bytes, listener: Listener, last_clock: int = 0
+    ) -> None:
+        self._shape = shape
         rendezvous = FolderRendezvous(folder, secret)
-        publish(node_role(job, self._plan, layout, FolderRendezvous(folder, b"")), rendezvous.blobs)
-        self._role = controller_role(job, self._plan, layout, rendezvous)
+        publish(node_role(job, shape, FolderRendezvous(folder, b"")), rendezvous.blobs)
+        self._role = controller_role(job, shape, rendezvous)
         self._restarts = 0
         self._client = ControllerClient(rendezvous, Clocks(listener, last_clock))
         self._machines = Machines(folder)
@@ -52,7 +49,7 @@ class AttachedJob:
         for _ in self._client.listen(longest):
             self._restarts = 0
         if (result := self._client.result) is not None:
-            return trained(result, self._plan, self._rule)
+            return trained(result, self._shape)
         for gone in self._machines.gone():
             self._restart(gone)
         return None
@@ -78,18 +75,15 @@ class AttachedJob:
         self._machines.start(gone.name, self._role)
 
 
-def kept(job: Job, folder: Path) -> tuple[int, Params] | None:
-    """The newest checkpoint of a job in its folder, as its clock and the model; None before the first.
-
-    Whoever ends a job early takes away with it what was done.
-    """
-    checkpoints = Checkpoints(FolderRendezvous(folder, b"").blobs)
-    clocks = checkpoints.complete(job.settings.partitions)
+def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:
+    """The clock and the model of the newest complete checkpoint in a job's folder; None if there is none."""
+    blobs = FolderRendezvous(folder, b"").blobs
+    role, checkpoints = published(blobs), Checkpoints(blobs)
+    if role is None:
+        return None
+    partitions = role.settings.partitions
+    clocks = checkpoints.complete(partitions)
     if not clocks:
         return None
-    trainer = job.source.load()
-    rule = CommitRule(
-        Layout.cut(initial_model(trainer, job.settings.seed), job.settings.partitions), Declarations.of(trainer)
-    )
-    versions = [checkpoints.load(partition, clocks[0]) for partition in range(job.settings.partitions)]
-    return clocks[0], model_of(rule, versions)
+    versions = [checkpoints.load(partition, clocks[0]) for partition in range(partitions)]
+    return clocks[0], model_of(role.layout, versions)

@@ -19,14 +19,22 @@ def publish(role: NodeRole, blobs: BlobStore) -> None:
     blobs.put(_ROLE_BLOB, [pickle.dumps(role)])
 
 
+def published(blobs: BlobStore) -> NodeRole | None:
+    """The role of the job's nodes; None before the job has published one."""
+    try:
+        content = b"".join(blobs.get(_ROLE_BLOB))
+    except UnreadableBlob:
+        return None
+    role: NodeRole = pickle.loads(content)  # noqa: S301 - written by the job itself, in its own store
+    return role
+
+
 def join(rendezvous: Rendezvous, name: str, *, reliable: bool) -> bool:
     """Runs a node of the job until it is told to leave; False if the job did not admit it.
 
     Raises Refused if there is no job to join, or if the controller refuses this process.
     """
-    try:
-        content = b"".join(rendezvous.blobs.get(_ROLE_BLOB))
-    except UnreadableBlob as error:
-        raise Refused(f"no job to join: {error}") from error
-    role: NodeRole = pickle.loads(content)  # noqa: S301 - written by the job itself, in its own store
+    role = published(rendezvous.blobs)
+    if role is None:
+        raise Refused("no job to join: it has not published the role of its nodes, or its folder is gone")
     return NodeProcess(replace(role, name=name, reliable=reliable, rendezvous=rendezvous)).run()

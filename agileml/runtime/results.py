@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from agileml.core.events import Iteration
 from agileml.job import Counters, Listener
-from agileml.params.commit import CommitRule
-from agileml.params.layout import Params
+from agileml.params.layout import Layout, Params
 from agileml.protocol.messages import Version
 from agileml.work.covers import FINGERPRINT_MASK
 from agileml.work.plan import WorkPlan
@@ -33,11 +32,13 @@ class Clocks:
         return True
 
 
-def model_of(rule: CommitRule, versions: Sequence[Version]) -> Params:
+def model_of(layout: Layout, versions: Sequence[Version]) -> Params:
     """The named arrays of a model, from its partitions."""
-    model = rule.layout.allocate()
+    model = layout.allocate()
     for partition, version in enumerate(versions):
-        rule.layout.place(partition, rule.model(partition, version.state), model)
+        # Optimizer slots follow the segments of the model.
+        segments = len(layout.partitions[partition])
+        layout.place(partition, version.state[:segments], model)
     return model
 
 

@@ -19,7 +19,7 @@ from spotctl.cli.session import JsonOption, Session
 if TYPE_CHECKING:
     from spotctl.files.job.spec import JobSpec
     from spotctl.planning.values import JobPlan
-    from spotctl.run.runs import Watching
+    from spotctl.run.runs import RunObserver
     from spotctl.runlog.events import RunEnded
     from spotctl.runlog.state import RunState
 
@@ -63,14 +63,14 @@ def launch(
     # Imported here, so that a refused file costs none of it.
     from spotctl import wiring
     from spotctl.planning.planner import When, plan_jobs
-    from spotctl.run import concurrent_runs, runs
+    from spotctl.run import concurrent_runs, local_market, runs
     from spotctl.show import plan_tables
 
     for spec in specs:
         runs.check_launchable(spec)
     concurrent_runs.check_together(specs)
     limit = runs.parse_max_cost(max_cost)
-    when = When(time.time_ns() // 1000, runs.market_now(specs, session.settings))
+    when = When(time.time_ns() // 1000, local_market.market_now(specs, session.settings))
     plans = plan_jobs(specs, session.settings, wiring.library(session.settings), when).plans
     if dry_run and json_:
         answers = [plan_tables.answer(found) for found in plans]
@@ -121,7 +121,7 @@ def resume(context: typer.Context, job: JobArgument, json_: JsonOption = False) 
 
     session: Session = context.obj
     with _live_view(session, from_here=True) as callbacks:
-        state, ended = runs.go_on(job, session.settings, callbacks)
+        state, ended = runs.resume(job, session.settings, callbacks)
     _finish(session, state, ended, json_=json_)
 
 
@@ -166,7 +166,7 @@ def gc(
     from spotctl.run import runs
 
     session: Session = context.obj
-    provider, found = runs.unowned(session.settings)
+    provider, found = runs.orphaned_resources(session.settings)
     if json_:
         session.answer_json({"removed": yes, "resources": [{"kind": one.kind, "id": one.id} for one in found]})
     else:
@@ -211,10 +211,10 @@ def logs(
     """
     import json
 
-    from spotctl.run import runs
+    from spotctl.run.machine_output import output_lines
 
     session: Session = context.obj
-    for line in runs.output(job, session.settings, follow=follow):
+    for line in output_lines(job, session.settings, follow=follow):
         machine, _, text = line.rstrip("\n").partition(": ")
         sys.stdout.write(json.dumps({"machine": machine, "line": text}) + "\n" if json_ else line)
         sys.stdout.flush()
@@ -233,7 +233,7 @@ def _ended(session: Session, job: str) -> tuple[RunState, RunEnded]:
     from spotctl.run import runs
 
     with _live_view(session, from_here=True) as callbacks:
-        return runs.end(job, session.settings, callbacks)
+        return runs.stop(job, session.settings, callbacks)
 
 
 def _end_all(session: Session, *, json_: bool) -> None:
@@ -275,7 +275,7 @@ def _finish(session: Session, state: RunState, ended: RunEnded, *, json_: bool) 
 
 
 @contextmanager
-def _live_view(session: Session, *, from_here: bool = False) -> Iterator[Watching]:
+def _live_view(session: Session, *, from_here: bool = False) -> Iterator[RunObserver]:
     """A live view if stderr is a terminal; `from_here` leaves out events from before this call.
 
     The first Ctrl-C asks the runs to stop, a second one ends this process.
@@ -311,7 +311,7 @@ def _live_view(session: Session, *, from_here: bool = False) -> Iterator[Watchin
                 live.update(Group(*(run_tables.live(one, seconds) for one in list(seen.values()))))
 
         try:
-            yield runs.Watching(turned=turned, ended=partial(_notify, session))
+            yield runs.RunObserver(on_turn=turned, on_end=partial(_notify, session))
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -47,12 +47,12 @@ def plan(
     from pricing_data.units import HOUR, parse_duration, parse_time
     from spotctl import wiring
     from spotctl.planning.planner import When, plan_jobs
-    from spotctl.run import runs
+    from spotctl.run.local_market import market_now
     from spotctl.show import plan_tables
 
     when = When(
         time.time_ns() // 1000,
-        runs.market_now(specs, session.settings),
+        market_now(specs, session.settings),
         parse_time(at) if at else None,
         parse_duration(hours) / HOUR if hours else None,
     )

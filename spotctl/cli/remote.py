@@ -32,14 +32,14 @@ def exec_(
     from spotctl.run import remote
 
     session: Session = context.obj
-    reached = remote.reach(job, node, session.settings)
-    answered = remote.run(reached, command, keep=json_)
+    target = remote.target_of(job, node, session.settings)
+    result = remote.run(target, command, capture=json_)
     if json_:
-        told = {"machine": reached.machine, "exit_code": answered.code, "out": answered.out, "err": answered.err}
-        session.answer_json(told)
-    elif answered.err:
-        session.remark(f"spotctl: {answered.err}")
-    raise typer.Exit(answered.code)
+        answer = {"machine": target.machine, "exit_code": result.code, "out": result.out, "err": result.err}
+        session.answer_json(answer)
+    elif result.err:
+        session.remark(f"spotctl: {result.err}")
+    raise typer.Exit(result.code)
 
 
 def ssh(context: typer.Context, job: JobArgument, node: NodeOption = "", json_: JsonOption = False) -> None:
@@ -50,13 +50,11 @@ def ssh(context: typer.Context, job: JobArgument, node: NodeOption = "", json_: 
     from spotctl.run import remote
 
     session: Session = context.obj
-    reached = remote.reach(job, node, session.settings)
+    target = remote.target_of(job, node, session.settings)
     shell = os.environ.get("SHELL", "/bin/sh")
     if json_:
-        folder = reached.provider.invocation(reached.machine, [shell]).folder
-        session.answer_json({"machine": reached.machine, "shell": shell, "folder": folder})
+        folder = target.provider.invocation(target.machine, [shell]).folder
+        session.answer_json({"machine": target.machine, "shell": shell, "folder": folder})
         return
-    session.remark(
-        f"{reached.machine}: a shell on this computer; it stops when the machine is released, exit leaves it"
-    )
-    raise typer.Exit(remote.run(reached, [shell]).code)
+    session.remark(f"{target.machine}: a shell on this computer; it stops when the machine is released, exit leaves it")
+    raise typer.Exit(remote.run(target, [shell]).code)

@@ -128,7 +128,7 @@ def _runs(settings: Settings) -> Iterator[Finding]:
 
     try:
         standings = statuses(settings)
-        _, unowned = runs.unowned(settings)
+        _, unowned = runs.orphaned_resources(settings)
     except (SpotctlError, PricingDataError) as error:
         yield Finding("runs", "log", Level.FAILS, str(error), "see spotctl --debug status")
         return

@@ -34,7 +34,7 @@ from spotctl.notify.runs import secret_values
 from spotctl.notify.webhook import post
 from spotctl.paths import Paths
 from spotctl.run import runs
-from spotctl.run.runs import Ending, Watching
+from spotctl.run.runs import Ending, RunObserver
 from spotctl.runlog.errors import AlreadyRunning
 from spotctl.runlog.events import RunBegan, RunEnded, StopRequested
 from spotctl.runlog.outcomes import DONE, NO_CAPACITY
@@ -184,7 +184,7 @@ class Starter:
         if stop is None:
             self._provide(self._secrets_of_run())
         watching = self._watching(night, self._runs()[-1])
-        return self._noted(runs.go_on(self.name, self.settings, watching, stop))
+        return self._noted(runs.resume(self.name, self.settings, watching, stop))
 
     def _secrets_of_run(self) -> tuple[str, ...]:
         latest = self._runs()[-1]
@@ -223,7 +223,7 @@ class Starter:
                 f" {absent[0]}=... into {self.room.environment}"
             )
 
-    def _watching(self, night: Night, known: RunState | None = None) -> Watching:
+    def _watching(self, night: Night, known: RunState | None = None) -> RunObserver:
         """Notes what becomes of machines, and asks the run to end when its time is up or a signal came."""
         seen = [known or RunState()]
 
@@ -235,7 +235,7 @@ class Starter:
             self.diary.write(run_tables.happened(seen.pop(), state))
             seen.append(state)
 
-        return Watching(turned=turned)
+        return RunObserver(on_turn=turned)
 
     # -- the morning --------------------------------------------------------------------------------------------------
 

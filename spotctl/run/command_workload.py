@@ -1,4 +1,4 @@
-"""The work of a command job: a program that goes on from its own checkpoint, wherever its nodes are started."""
+"""The work of a command job: a program that resumes from its own checkpoint, wherever its nodes are started."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -19,124 +18,126 @@ from spotctl.agent.checkpoint_sync import latest, note_finished
 from spotctl.agent.errors import AgentError
 from spotctl.agent.task import Keeping, Task
 from spotctl.files.job.spec import Command, JobSpec, data_variable, output_variable
-from spotctl.machines.base import CloudProvider, KeepsOutput, Machine, NotPermitted, Payload, ProviderError
-from spotctl.run.gang import PREPARE, Ended, Shape, Step, rest_name, run_name, step
-from spotctl.run.workload import Verdict
+from spotctl.machines.base import Machine, NotPermitted, Payload, ProviderError
+from spotctl.planning.market_history import CHECKPOINT
+from spotctl.run.environment import RunEnvironment
+from spotctl.run.gang import PREPARE, GangShape, GangStep, next_step, rest_name, run_name
+from spotctl.run.machine_output import last_lines
+from spotctl.run.workload import WorkReport
 from spotctl.runlog import events as ev
 from spotctl.runlog.outcomes import DONE, FAILED
 from spotctl.runlog.state import RunState
 
 PAUSE = 0.1
 LOOK_SECONDS = 0.5
-"""Between looks at where checkpoints are kept."""
+"""Between looks at the folder of the checkpoints."""
 
 GRACE = 20.0
-"""Seconds for a program to write its checkpoint, and for the agent to carry it, when its machine is given back."""
+"""Seconds for a program to write its checkpoint, and for the agent to copy it, when its machine is returned."""
 
-SETUPS = 3
-"""So many machines may fail to be prepared; then it is the setup."""
+MOST_FAILED_SETUPS = 3
+"""Machines on which the setup may fail; then the job fails."""
 
-MOVES = 5
-"""So often in a row a program may end to be moved though nobody asked it to."""
+MOST_MOVES = 5
+"""How often in a row a program may exit to be moved although no eviction was announced."""
 
-MATES_SECONDS = 5.0
-"""How long a node of a gang may have failed until it is its own fault, and not that of a mate that was taken."""
+PEER_SECONDS = 5.0
+"""How long a failed node of a gang waits for the news that one of its peers was evicted."""
 
-LONGEST = HOUR
-"""A checkpoint is written so often at least, where the job leaves it to us."""
+LONGEST_INTERVAL = HOUR
+"""A checkpoint is written at least this often, unless the job says how often."""
 
 INCOMPLETE_SECONDS, INCOMPLETE = 3.0, 5 * MINUTE
-"""How long a gang is kept waiting for its last nodes: seconds at least, and so long of the market's time."""
+"""How long an incomplete gang waits for its last nodes: at least these seconds, and this long in market time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a run of a command works with.
+class CommandWorkload:
+    """Done when the program exits with status 0 on all nodes; any other status fails the job.
 
-    `life` says how long it is on average, in microseconds of the provider's clock, until one of so many machines of a
-    market is taken that were rented under a bid; `cost` is what a checkpoint is taken to cost before one was seen.
+    `mean_life` takes a market, a bid and a number of machines, and returns the expected time (microseconds of the
+    provider's clock) until the first of these machines is evicted. `checkpoint_cost` (microseconds) is assumed until
+    one was measured.
     """
 
-    run: str
-    provider: CloudProvider
-    secrets: Mapping[str, str]
-    cache: Path
-    life: Callable[[Market, int | None, int], float]
-    cost: int
-
-
-class CommandWork:
-    """Done when the program ends with status 0 on all nodes; a failure of its own is the job's."""
-
-    def __init__(self, spec: JobSpec, around: Surroundings) -> None:
+    def __init__(
+        self,
+        spec: JobSpec,
+        environment: RunEnvironment,
+        mean_life: Callable[[Market, int | None, int], float],
+        checkpoint_cost: int = CHECKPOINT.write,
+    ) -> None:
         assert isinstance(spec.program, Command)
-        self._spec, self._command, self._around = spec, spec.program, around
-        speed = around.provider.speed
-        pause = max(INCOMPLETE, round(INCOMPLETE_SECONDS * speed * SECOND))
-        self._shape = Shape(self._command.nodes, bool(spec.setup or spec.data), pause)
+        self._spec, self._command, self._environment = spec, spec.program, environment
+        self._mean_life, self._checkpoint_cost = mean_life, checkpoint_cost
+        pause = max(INCOMPLETE, round(INCOMPLETE_SECONDS * environment.provider.speed * SECOND))
+        self._shape = GangShape(self._command.nodes, bool(spec.setup or spec.data), pause)
         self._failing_since: float | None = None
         self._looked_at = 0.0
-        self._numbers: dict[int, int] = {}
+        self._newest: dict[int, int] = {}
 
     def payload(self, order: ev.RentIntended) -> Payload | None:
-        """What prepares a machine; the command comes when all nodes are there."""
+        """The setup of a machine, if the job has one; the command follows when all nodes are there."""
         if order.reliable or not self._shape.prepares:
             return None
-        task = Task(PREPARE, setup=self._spec.setup or "", environment=dict(self._spec.env), **self._files())
+        variables = dict(self._environment.variables)
+        task = Task(PREPARE, setup=self._spec.setup or "", environment=variables, **self._files())
         return self._payload(PREPARE, PREPARE, task)
 
     def secrets(self) -> Mapping[str, str]:
         """Those that the job names."""
-        return self._around.secrets
+        return self._environment.secrets
 
-    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> Verdict:
-        """Sees how nodes and their checkpoints are, and tells machines what to do."""
+    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:
+        """Looks at nodes and checkpoints, and assigns work to machines."""
         time.sleep(PAUSE)
-        kept = tuple(self._checkpointed(state))
+        checkpoints = tuple(self._new_checkpoints(state))
         if state.stopping is not None:
-            return Verdict(told=kept)
-        found = step(state, machines, self._shape, now)
-        self._tell(state, machines, found)
-        unprepared = tuple(ev.SetupFailed(one.machine, one.code, self._tail(one.machine)) for one in found.unprepared)
-        told = (*kept, *unprepared, *self._moved(state, found, now))
-        outcome, message = self._outcome(state, found, unprepared)
-        return Verdict(outcome=outcome, message=message, useless=found.useless, told=told)
+            return WorkReport(events=checkpoints)
+        step = next_step(state, machines, self._shape, now)
+        self._assign_work(state, machines, step)
+        failed_setups = tuple(
+            ev.SetupFailed(one.machine, one.code, last_lines(self._environment, one.machine)) for one in step.unprepared
+        )
+        events = (*checkpoints, *failed_setups, *self._attempt_events(state, step, now))
+        outcome, message = self._outcome(state, step, failed_setups)
+        return WorkReport(outcome=outcome, message=message, idle_machines=step.idle, events=events)
 
     def facts(self) -> Mapping[str, Any]:
-        """Where its outputs lie."""
+        """Where the job's outputs are."""
         return {"outputs": dict(self._spec.outputs)} if self._spec.outputs else {}
 
     def close(self) -> None:
-        """Nothing of it runs here."""
+        """Nothing of it runs on this computer outside of the machines."""
 
-    # -- what machines are told ---------------------------------------------------------------------------------------
+    # -- work for machines --------------------------------------------------------------------------------------------
 
-    def _tell(self, state: RunState, machines: Sequence[Machine], found: Step) -> None:
+    def _assign_work(self, state: RunState, machines: Sequence[Machine], step: GangStep) -> None:
         attempt = state.work.attempt
         if attempt is None:
             return
         addresses = {machine.id: machine.address for machine in machines}
-        if all(one in addresses for one in attempt.machines):
-            for machine in found.run:
+        if all(member in addresses for member in attempt.machines):
+            for machine in step.run:
                 self._assign(machine, self._node(state, attempt, machine, addresses))
-        for machine in found.rest:
+        for machine in step.rest:
             self._assign(machine, Payload(rest_name(attempt.attempt), ("/bin/sh", "-c", ":"), grace_seconds=0.0))
 
     def _assign(self, machine: str, payload: Payload) -> None:
         try:
-            self._around.provider.assign([machine], payload)
+            self._environment.provider.assign([machine], payload)
         except NotPermitted:
             raise
         except ProviderError:
-            # Whoever is gone will be seen to be; the others are told in the next turn.
+            # A machine that is gone shows as gone; any other is assigned its work in the next turn.
             return
 
     def _node(self, state: RunState, attempt: ev.WorkBegan, machine: str, addresses: Mapping[str, str]) -> Payload:
-        """The command on a node, with all that it has to know of the others."""
-        rank, nodes = attempt.machines.index(machine), [addresses[one] for one in attempt.machines]
-        known = {
+        """The command on one node, with what it must know of the other nodes."""
+        rank, nodes = attempt.machines.index(machine), [addresses[member] for member in attempt.machines]
+        run = self._environment.run
+        variables = {
             "SPOTCTL_JOB": self._spec.name,
-            "SPOTCTL_RUN": self._around.run,
+            "SPOTCTL_RUN": run,
             "SPOTCTL_ATTEMPT": str(attempt.attempt),
             "SPOTCTL_NODES": str(len(nodes)),
             "SPOTCTL_NODE_RANK": str(rank),
@@ -148,121 +149,113 @@ class CommandWork:
             "WORLD_SIZE": str(len(nodes)),
         }
         task = Task(
-            f"{self._around.run}.{attempt.attempt}",
+            f"{run}.{attempt.attempt}",
             rank=rank,
             run=self._command.run,
-            environment={**known, **self._spec.env},
+            environment={**variables, **self._environment.variables},
             keeping=self._keeping(state, attempt),
             **self._files(),
         )
         return self._payload(run_name(attempt.attempt), "run", task)
 
-    def _payload(self, name: str, what: str, task: Task) -> Payload:
-        # Nothing of the job's own folder stands in for a module of ours.
-        command = (sys.executable, "-P", "-m", "spotctl.agent.node", what, task.to_json())
-        return Payload(name, command, folder=str(self._spec.workdir), grace_seconds=GRACE)
+    def _payload(self, name: str, action: str, task: Task) -> Payload:
+        # -P: no file in the job's folder takes the place of one of our modules.
+        command = (sys.executable, "-P", "-m", "spotctl.agent.node", action, task.to_json())
+        return Payload(name, command, folder=str(self._environment.workdir), grace_seconds=GRACE)
 
     def _files(self) -> dict[str, Any]:
         spec = self._spec
         return {
-            "cache": str(self._around.cache),
-            "data": {data_variable(name): place for name, place in spec.data.items()},
-            "outputs": {output_variable(name): place for name, place in spec.outputs.items()},
+            "cache": str(self._environment.cache),
+            "data": {data_variable(name): path for name, path in spec.data.items()},
+            "outputs": {output_variable(name): path for name, path in spec.outputs.items()},
         }
 
     def _keeping(self, state: RunState, attempt: ev.WorkBegan) -> Keeping | None:
-        """Times of the market become seconds of the program."""
-        checkpoint, around = self._command.checkpoint, self._around
+        """How the node keeps checkpoints; durations of the market become seconds of the program."""
+        checkpoint = self._command.checkpoint
         if checkpoint is None:
             return None
         allocation = state.allocations[state.machines[attempt.machines[0]].allocation]
-        life = around.life(allocation.market, allocation.bid, len(attempt.machines))
-        second = SECOND * around.provider.speed
+        life = self._mean_life(allocation.market, allocation.bid, len(attempt.machines))
+        second = SECOND * self._environment.provider.speed
         return Keeping(
             checkpoint.path,
             None if checkpoint.every is None else checkpoint.every / second,
             life / second if isfinite(life) else None,
-            around.cost / second,
-            LONGEST / second,
+            self._checkpoint_cost / second,
+            LONGEST_INTERVAL / second,
         )
 
-    # -- what becomes of it -------------------------------------------------------------------------------------------
+    # -- how it goes --------------------------------------------------------------------------------------------------
 
-    def _moved(self, state: RunState, found: Step, now: int) -> Iterator[ev.Event]:
-        """The attempt that begins or ends now, and what that says of the time of its machines."""
+    def _attempt_events(self, state: RunState, step: GangStep, now: int) -> Iterator[ev.Event]:
+        """The attempt that starts or stops now, and what that means for the time of its machines."""
         work = state.work
-        if found.begin:
+        if step.begin:
             number = work.number + 1
-            yield ev.WorkBegan(number, found.begin, _port(f"{self._around.run}-{number}"))
-            ready = tuple(ev.Moment(machine, now) for machine in found.begin)
+            yield ev.WorkBegan(number, step.begin, _port(f"{self._environment.run}-{number}"))
+            ready = tuple(ev.Moment(machine, now) for machine in step.begin)
             yield ev.Progressed(number, None, 0, ready=ready)
-        elif found.stop or found.done:
+        elif step.stop or step.done:
             attempt = work.attempt
             assert attempt is not None
-            if found.stop:
-                yield ev.WorkStopped(attempt.attempt, found.stop, found.moved)
+            if step.stop:
+                yield ev.WorkStopped(attempt.attempt, step.stop, step.moved)
             left = tuple(ev.Moment(machine, now) for machine in attempt.machines)
-            again = (ev.Stretch(work.since, min(work.since + work.lost, now)),) if work.lost else ()
-            yield ev.Progressed(attempt.attempt, None, 0, left=left, redone=again)
+            redone = (ev.Stretch(work.since, min(work.since + work.lost, now)),) if work.lost else ()
+            yield ev.Progressed(attempt.attempt, None, 0, left=left, redone=redone)
 
-    def _outcome(self, state: RunState, found: Step, unprepared: Sequence[ev.SetupFailed]) -> tuple[str | None, str]:
-        if state.work.setups_failed + len(unprepared) >= SETUPS and unprepared:
-            last = unprepared[-1]
-            return FAILED, f"setup failed on {SETUPS} machines, last with status {last.code}: {last.tail}"
-        if found.done:
+    def _outcome(
+        self, state: RunState, step: GangStep, failed_setups: Sequence[ev.SetupFailed]
+    ) -> tuple[str | None, str]:
+        if state.work.setups_failed + len(failed_setups) >= MOST_FAILED_SETUPS and failed_setups:
+            last = failed_setups[-1]
+            return FAILED, f"setup failed on {MOST_FAILED_SETUPS} machines, last with status {last.code}: {last.tail}"
+        if step.done:
             if self._command.checkpoint is not None:
-                note_finished(Path(self._command.checkpoint.path), self._around.run)
-            return DONE, "the command has ended"
-        if found.moved and state.work.moves + 1 >= MOVES:
-            return FAILED, f"the command has ended to be moved {MOVES} times in a row, and nobody had asked it to"
-        if found.failed is None:
+                note_finished(Path(self._command.checkpoint.path), self._environment.run)
+            return DONE, "the command exited with status 0"
+        if step.moved and state.work.moves + 1 >= MOST_MOVES:
+            return FAILED, f"the command exited to be moved {MOST_MOVES} times in a row without an eviction warning"
+        if step.failed is None:
             self._failing_since = None
-        elif self._is_its_own_fault():
-            return FAILED, f"the command ended with {self._how(found.failed)}"
+        elif self._is_final():
+            code, machine = step.failed.code, step.failed.machine
+            output = last_lines(self._environment, machine)
+            return FAILED, f"the command exited with status {code} on {machine}: {output}"
         return None, ""
 
-    def _is_its_own_fault(self) -> bool:
-        """A node of a gang may end badly because a mate was taken, which is known a moment later."""
+    def _is_final(self) -> bool:
+        """A node of a gang may fail because a peer was evicted, which shows a moment later."""
         if self._failing_since is None:
             self._failing_since = time.monotonic()
-        return self._shape.nodes == 1 or time.monotonic() - self._failing_since > MATES_SECONDS
+        return self._shape.nodes == 1 or time.monotonic() - self._failing_since > PEER_SECONDS
 
-    def _how(self, ended: Ended) -> str:
-        return f"status {ended.code} on {ended.machine}; spotctl logs {self._spec.name} shows what it said"
-
-    def _tail(self, machine: str) -> str:
-        provider = self._around.provider
-        if not isinstance(provider, KeepsOutput):
-            return f"spotctl logs {self._spec.name} shows what it said"
-        try:
-            lines = provider.output(machine).decode(errors="replace").splitlines()[-3:]
-        except ProviderError:
-            return "what it said is gone"
-        return " | ".join(line.strip() for line in lines if line.strip())[-300:] or "it said nothing"
-
-    def _checkpointed(self, state: RunState) -> Iterator[ev.Checkpointed]:
-        """Checkpoints of this run that have come to where they are kept since they were looked for last."""
+    def _new_checkpoints(self, state: RunState) -> Iterator[ev.Checkpointed]:
+        """Checkpoints of this run that were stored since the last look."""
         checkpoint = self._command.checkpoint
         if checkpoint is None or (time.monotonic() - self._looked_at < LOOK_SECONDS and state.stopping is None):
             return
         self._looked_at = time.monotonic()
-        newest = state.work.checkpoint
-        known = {0: newest.number} if newest is not None else {}
+        logged = {0: state.work.checkpoint.number} if state.work.checkpoint is not None else {}
         for rank in range(self._command.nodes):
             try:
-                found = latest(Path(checkpoint.path), rank)
+                stored = latest(Path(checkpoint.path), rank)
             except AgentError:
-                # Somebody else's files: the node that is to go on from there will say so.
+                # Files of another program; the node that tries to restore from there reports it.
                 continue
-            run, _, attempt = ("", "", "") if found is None else found.by.rpartition(".")
-            if found is None or run != self._around.run or found.number <= self._numbers.get(rank, known.get(rank, 0)):
+            if stored is None:
                 continue
-            self._numbers[rank] = found.number
-            yield ev.Checkpointed(int(attempt), rank, found.number, found.size, found.seconds, found.every)
+            run, _, attempt = stored.by.rpartition(".")
+            if run != self._environment.run or stored.number <= self._newest.get(rank, logged.get(rank, 0)):
+                continue
+            self._newest[rank] = stored.number
+            yield ev.Checkpointed(int(attempt), rank, stored.number, stored.size, stored.seconds, stored.every)
 
 
 def _port(name: str) -> int:
-    """A port for the first node, the same for who asks again unless somebody has taken it on this computer."""
+    """A port for the first node, the same each time unless another program on this computer uses it."""
     first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:2], "big") % 10_000
     for offset in range(100):
         port = 20_000 + (first + offset) % 10_000

@@ -1,4 +1,4 @@
-"""Several jobs launched together: one allocation over all of them, and a run for each, side by side."""
+"""Several jobs launched together: one plan for all, and a run for each, side by side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import check_names
 from spotctl.run import runs
-from spotctl.run.runs import Ending, Watching
+from spotctl.run.local_market import begin_market
+from spotctl.run.runs import Ending, RunObserver
 
 if TYPE_CHECKING:
     from spotctl.config import Settings
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Launched:
-    """A job of several: how its run ended, or why there was none."""
+    """One of the jobs, and how its run ended, or the error because of which there is no end."""
 
     spec: JobSpec
     ending: Ending | None = None
@@ -28,43 +29,43 @@ class Launched:
 
 
 def check_together(specs: Sequence[JobSpec]) -> None:
-    """Refuses jobs that cannot run on one local market at one time."""
+    """Refuses jobs that cannot run on one local market at the same time."""
     check_names(specs)
     markets = {(spec.local.speed, spec.local.start, spec.local.seed) for spec in specs}
     if len(markets) > 1:
         names = ", ".join(spec.name for spec in specs)
-        raise BadRequest(f"{names}: local.speed, start or seed differ; jobs that run side by side share one market")
+        raise BadRequest(f"{names}: local.speed, start or seed differ; jobs launched together share one market")
 
 
 def launch(
     plans: Sequence[JobPlan],
     settings: Settings,
-    watching: Watching,
+    observer: RunObserver,
     max_cost: int | None = None,
     *,
     fresh: bool = False,
 ) -> list[Launched]:
-    """Runs jobs as they were planned, each to its end, whatever becomes of the others.
+    """Runs planned jobs, each to its end, even if others fail.
 
-    `max_cost` is for all together: each gets the part of it that its plan is of all plans.
+    `max_cost` limits all together, in proportion to their planned costs.
     """
-    runs.begin_market(plans[0].job.spec, settings)
+    begin_market(plans[0].job.spec, settings)
     total = sum(plan.whole.usd for plan in plans)
     jobs = [Launched(plan.job.spec) for plan in plans]
 
-    def run(job: Launched, plan: JobPlan) -> Callable[[], None]:
+    def runner(job: Launched, plan: JobPlan) -> Callable[[], None]:
         limit = None if max_cost is None else int(max_cost * plan.whole.usd / total)
 
-        def conduct() -> None:
+        def run() -> None:
             try:
-                job.ending = runs.launch(job.spec, settings, watching, limit, fresh=fresh, plan=plan)
-            except Exception as error:  # noqa: BLE001 - told when all have ended: one job's failure ends no other
+                job.ending = runs.launch(job.spec, settings, observer, limit, fresh=fresh, plan=plan)
+            except Exception as error:  # noqa: BLE001 - reported when all have ended: one job's failure ends no other
                 job.error = error
 
-        return conduct
+        return run
 
-    # Daemons: who is interrupted twice waits for nobody, and the leases end what is left.
-    threads = [Thread(target=run(job, plan), daemon=True) for job, plan in zip(jobs, plans, strict=True)]
+    # Daemons: a second Ctrl-C ends the process at once, and the leases end what still runs.
+    threads = [Thread(target=runner(job, plan), daemon=True) for job, plan in zip(jobs, plans, strict=True)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,7 +1,7 @@
-"""Calls that change something: written down, made, and their outcome written down.
+"""Carries out instructions: logs each change before it is requested from the provider, and its outcome afterwards.
 
-A call that got no answer may have come through. Its intent stays open, and is repeated with the token that it had,
-from which the provider knows it; nothing else is bought while it is open.
+A request without an answer may have succeeded. Its intent stays open, and is repeated with the same token, by which
+the provider recognizes it; nothing else is rented while it is open.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TypeVar
 import stamina
 
 from spotctl.machines.base import (
-    CloudProvider,
     Machine,
     MachineRequest,
     MachineState,
@@ -25,7 +24,8 @@ from spotctl.machines.base import (
     Unanswered,
 )
 from spotctl.machines.tags import INTENT_TAG, RUN_TAG
-from spotctl.run.reconcile import Buy, GiveBack, Instruction, Pace, Plan, Renew
+from spotctl.run.environment import RunEnvironment
+from spotctl.run.reconcile import Buy, Instruction, Renew, ReturnMachines, ScheduleReturn
 from spotctl.run.workload import Workload
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import LISTING_DELAY
@@ -37,8 +37,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How often a call is repeated at once, and how long the first pause is, in seconds of this computer's clock."""
+class RetryPolicy:
+    """How often a request is sent within a turn, and the seconds (of this computer's clock) between attempts."""
 
     attempts: int = 4
     first_pause: float = 0.2
@@ -46,7 +46,7 @@ class Patience:
 
 
 class Journal:
-    """A run's log and the state that it tells, kept together."""
+    """The log of a run, together with the state that follows from it."""
 
     def __init__(self, log: EventLog, run: str, clock: Callable[[], int]) -> None:
         self._log = log
@@ -55,96 +55,91 @@ class Journal:
         self.state = fold(log.of_run(run))
 
     def now(self) -> int:
-        """The provider's clock, which for the log never goes back."""
+        """The provider's clock, which in the log never goes back."""
         return max(self._clock(), self.state.at)
 
     def write(self, event: Event) -> None:
-        """Writes an event down; then the state knows of it."""
+        """Appends the event to the log, then updates the state."""
         self.catch_up()
         self.state = after(self.state, self._log.append(self.run, self.now(), event))
 
     def catch_up(self) -> None:
-        """Takes in what others wrote: a wish to stop comes from another process."""
+        """Reads what other processes wrote, such as a request to stop."""
         self.state = fold(self._log.of_run(self.run, self.state.last_row), self.state)
 
 
 class Executor:
-    """Carries out instructions."""
+    """Carries out instructions for one run."""
 
     def __init__(
-        self,
-        journal: Journal,
-        provider: CloudProvider,
-        workload: Workload,
-        pace: Pace,
-        patience: Patience,
+        self, journal: Journal, environment: RunEnvironment, workload: Workload, retries: RetryPolicy | None = None
     ) -> None:
         self._journal = journal
-        self._provider = provider
-        self._pace = pace
+        self._provider = environment.provider
+        self._lease = environment.lease_times.lease
         self._workload = workload
-        self._patience = patience
+        self._retries = retries or RetryPolicy()
 
     def carry_out(self, instruction: Instruction) -> None:
-        """Does what is wanted; raises NotPermitted where nothing can be done any more."""
+        """Raises NotPermitted if the provider allows no change any more."""
         match instruction:
-            case Plan():
+            case ScheduleReturn():
                 self._journal.write(ev.LeavePlanned(instruction.allocation, instruction.at))
-            case Buy() | Renew() | GiveBack():
+            case Buy() | Renew() | ReturnMachines():
                 self._begin(self._intent(instruction))
 
     def settle(self) -> None:
-        """Repeats what was begun and has no outcome yet."""
+        """Repeats requests that have no outcome yet."""
         for intent in list(self._journal.state.open.values()):
             if isinstance(intent, ev.RentIntended) and self._is_moot(intent):
                 self._abandon(intent)
             elif isinstance(intent, ev.RenewIntended) and self._is_superseded(intent):
-                # Made now, it would move leases back.
+                # Sent now, it would shorten leases.
                 self._journal.write(ev.Renewed(intent.intent))
             else:
                 self._finish(intent, repeated=True)
 
     def _is_moot(self, order: ev.RentIntended) -> bool:
-        """Whether nobody wants the machines of an order any more: what of them came will be found by looking."""
+        """Whether the machines of an order are not needed any more; those that came are found in the list."""
         return self._journal.state.stopping is not None or self._journal.now() >= order.lease_until
 
     def _is_superseded(self, renewal: ev.RenewIntended) -> bool:
-        """Whether later renewals have moved the same leases at least as far."""
+        """Whether later renewals extended the same leases at least as far."""
         held = (self._journal.state.machines[name] for name in renewal.machines)
         return all(not one.alive or one.lease_until >= renewal.lease_until for one in held)
 
     def _abandon(self, order: ev.RentIntended) -> None:
-        if self._journal.now() > order.lease_until - self._pace.lease + LISTING_DELAY:
-            why = "nobody answered the order while it was wanted"
-            self._journal.write(ev.RentRefused(order.intent, ABANDONED, why))
+        if self._journal.now() > order.lease_until - self._lease + LISTING_DELAY:
+            message = "the provider did not answer the order in time"
+            self._journal.write(ev.RentRefused(order.intent, ABANDONED, message))
 
-    def look(self) -> tuple[Machine, ...] | None:
-        """The run's machines; None while the provider does not say."""
-        return self.asked(lambda: self._provider.list({RUN_TAG: self._journal.run}))
+    def list_machines(self) -> tuple[Machine, ...] | None:
+        """The run's machines; None while the provider does not answer."""
+        return self.retried(lambda: self._provider.list({RUN_TAG: self._journal.run}))
 
-    def let_go(self) -> None:
-        """Gives back what is known of the run, and what is found, and writes nothing down: doing so twice is no error.
+    def release(self) -> None:
+        """Returns all machines of the run and logs nothing; returning a machine twice is no error.
 
-        What cannot be given back now ends with its lease.
+        A machine that cannot be returned now ends with its lease.
         """
         with suppress(ProviderError):
-            found = self.look() or ()
+            listed = self.list_machines() or ()
             known = [held.id for held in self._journal.state.alive]
-            machines = dict.fromkeys([*known, *(one.id for one in found if one.state is not MachineState.GONE)])
+            machines = dict.fromkeys([*known, *(one.id for one in listed if one.state is not MachineState.GONE)])
             if machines:
-                self.asked(lambda: self._provider.terminate(tuple(machines)))
+                self.retried(lambda: self._provider.terminate(tuple(machines)))
 
-    def _intent(self, instruction: Buy | Renew | GiveBack) -> Intended:
+    def _intent(self, instruction: Buy | Renew | ReturnMachines) -> Intended:
         number = self._journal.state.intents + 1
         match instruction:
             case Buy(rent, reliable):
-                offer, until = rent.offer, self._journal.now() + self._pace.lease
+                offer, until = rent.offer, self._journal.now() + self._lease
                 return ev.RentIntended(
                     number, offer.market, rent.machines, rent.bid, offer.on_demand, offer.nu, reliable, until
                 )
             case Renew(machines, until):
                 return ev.RenewIntended(number, machines, until)
-            case GiveBack(machines, reason):
+            case ReturnMachines(machines, reason):
                 return ev.ReturnIntended(number, machines, reason)
 
     def _begin(self, intent: Intended) -> None:
@@ -158,8 +153,8 @@ class Executor:
             case ev.RenewIntended():
                 outcome = self._renew(intent)
             case ev.ReturnIntended():
-                given = self.asked(lambda: self._given_back(intent))
-                outcome = None if given is None else ev.Returned(intent.intent)
+                returned = self.retried(lambda: self._return(intent))
+                outcome = None if returned is None else ev.Returned(intent.intent)
         if outcome is not None:
             self._journal.write(outcome)
 
@@ -169,15 +164,15 @@ class Executor:
         def call() -> tuple[Machine, ...]:
             nonlocal unanswered
             try:
-                return self._provider.create(self._order(intent))
+                return self._provider.create(self._request(intent))
             except Unanswered:
                 unanswered = True
                 raise
 
         try:
-            machines = self.asked(call, refusals=(ProviderError,))
+            machines = self.retried(call, refusals=(ProviderError,))
         except ProviderError as error:
-            # An earlier call, of which nobody heard, may have come through all the same.
+            # An earlier attempt that got no answer may have succeeded all the same.
             why = ABANDONED if unanswered else type(error).__name__
             self._journal.write(ev.RentRefused(intent.intent, why, str(error)))
             if isinstance(error, NotPermitted):
@@ -192,17 +187,17 @@ class Executor:
             try:
                 self._provider.renew(intent.machines, intent.lease_until)
             except NotFound:
-                # The others are renewed; that these are gone, the next look will show.
+                # The others are renewed; the next list shows which ones are gone.
                 return True
             return True
 
-        return None if self.asked(call) is None else ev.Renewed(intent.intent)
+        return None if self.retried(call) is None else ev.Renewed(intent.intent)
 
-    def _given_back(self, intent: ev.ReturnIntended) -> bool:
+    def _return(self, intent: ev.ReturnIntended) -> bool:
         self._provider.terminate(intent.machines)
         return True
 
-    def _order(self, intent: ev.RentIntended) -> MachineRequest:
+    def _request(self, intent: ev.RentIntended) -> MachineRequest:
         run = self._journal.run
         tags = {RUN_TAG: run, INTENT_TAG: str(intent.intent)}
         return MachineRequest(
@@ -216,15 +211,15 @@ class Executor:
             self._workload.secrets(),
         )
 
-    def asked(self, call: Callable[[], T], refusals: tuple[type[ProviderError], ...] = (NotPermitted,)) -> T | None:
+    def retried(self, call: Callable[[], T], refusals: tuple[type[ProviderError], ...] = (NotPermitted,)) -> T | None:
         """The answer to a call, repeated with growing pauses; None if there is none for now. Refusals are raised."""
-        patience = self._patience
+        retries = self._retries
         try:
             for attempt in stamina.retry_context(
                 on=(Throttled, Unanswered),
-                attempts=patience.attempts,
-                wait_initial=patience.first_pause,
-                wait_max=patience.longest_pause,
+                attempts=retries.attempts,
+                wait_initial=retries.first_pause,
+                wait_max=retries.longest_pause,
                 timeout=None,
             ):
                 with attempt:
@@ -234,6 +229,6 @@ class Executor:
         except refusals:
             raise
         except ProviderError:
-            # What is wrong with it may be over when it is tried again, in the next turn.
+            # The next turn tries again.
             return None
         return None

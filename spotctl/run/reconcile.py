@@ -1,4 +1,4 @@
-"""What is wanted against what there is: instructions. Pure; the shell writes them down and carries them out."""
+"""Compares what is wanted with what is held, and returns instructions. Pure; `execute` logs and carries them out."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from spotctl.runlog.state import Held, RunState
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """Spans in microseconds of the provider's clock.
+class LeaseTimes:
+    """Durations in microseconds of the provider's clock.
 
-    A lease is renewed when less than `renew_before` of it is left; a machine is gone `teardown` after its lease's end
-    at the latest, and ready for work `startup` after its grant. What is given back is told so `farewell` before.
+    A lease lasts `lease` and is renewed when less than `renew_before` of it is left. A machine is gone `teardown`
+    after the end of its lease at the latest, and is ready for work `startup` after it was rented. Before a machine is
+    returned, its work is warned `notice` ahead.
     """
 
     lease: int = 15 * MINUTE
     renew_before: int = 10 * MINUTE
     teardown: int = 1 * MINUTE
     startup: int = 2 * MINUTE
-    farewell: int = 30 * SECOND
+    notice: int = 30 * SECOND
 
     @classmethod
-    def local(cls, speed: float) -> Pace:
-        """For a market whose clock runs so many times faster, on a computer whose processes do not."""
+    def local(cls, speed: float) -> LeaseTimes:
+        """For a market whose clock runs `speed` times as fast as the processes of this computer."""
         second = round(speed * SECOND)
-        return cls(lease=12 * second, renew_before=8 * second, teardown=second, startup=second, farewell=second)
+        return cls(lease=12 * second, renew_before=8 * second, teardown=second, startup=second, notice=second)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the strategy is given besides what is held: what it may rent, and how much there is to do."""
+    """What the strategy gets besides the machines held: what it may rent, and how much work there is."""
 
     offers: tuple[Offer, ...]
     baseline: Rent
@@ -52,40 +53,40 @@ class Buy:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Move the ends of leases."""
+    """Extend leases to a moment."""
 
     machines: tuple[str, ...]
     until: int
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
-    """End machines."""
+class ReturnMachines:
+    """Return machines to the provider."""
 
     machines: tuple[str, ...]
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Remember when an allocation is to be given back."""
+class ScheduleReturn:
+    """Log when an allocation will be returned."""
 
     allocation: int
     at: int
 
 
-Instruction = Buy | Renew | GiveBack | Plan
+Instruction = Buy | Renew | ReturnMachines | ScheduleReturn
 
 
 def situation(
-    state: RunState, terms: Terms, price: Callable[[Offer], int], now: int, pace: Pace, left: float = 1.0
+    state: RunState, terms: Terms, price: Callable[[Offer], int], now: int, times: LeaseTimes, left: float = 1.0
 ) -> Situation:
-    """What the strategy may know; `left` is the share of the work that is still to be done."""
+    """What the strategy may know; `left` is the unfinished share of the work."""
     return Situation(
         now=now,
-        offers=_offered(state, terms, price, now),
+        offers=_open_offers(state, terms, price, now),
         price=price,
-        holdings=tuple(_holdings(state, terms, pace)),
+        holdings=tuple(_holdings(state, terms, times)),
         baseline=terms.baseline,
         most_nu=terms.most_nu,
         work_left=terms.work * left,
@@ -93,21 +94,21 @@ def situation(
 
 
 def refusing(state: RunState, offer: Offer, now: int) -> bool:
-    """Whether a market refused so lately that it is not asked again yet, or is about to take machines."""
+    """Whether a market refused too recently to be asked again, or is about to evict machines."""
     rest = state.rests.get(offer.market)
     return rest is not None and now < (rest.until if rest.taken is None else rest.taken)
 
 
-def _offered(state: RunState, terms: Terms, price: Callable[[Offer], int], now: int) -> tuple[Offer, ...]:
-    """Markets that do not cost more than on demand: those that do not rest, or else those that took machines."""
+def _open_offers(state: RunState, terms: Terms, price: Callable[[Offer], int], now: int) -> tuple[Offer, ...]:
+    """Offers no more expensive than on demand; markets in back-off after evictions only if no other is left."""
     fair = tuple(o for o in terms.offers if not refusing(state, o, now) and price(o) <= o.on_demand)
     calm = tuple(o for o in fair if o.market not in state.rests or now >= state.rests[o.market].until)
     return calm or fair
 
 
-def upkeep(state: RunState, now: int, pace: Pace) -> list[Instruction]:
-    """What has to be done whatever the strategy wants: leases renewed in time, allocations given back as planned."""
-    wanted: list[Instruction] = []
+def upkeep(state: RunState, now: int, times: LeaseTimes) -> list[Instruction]:
+    """What is due whatever the strategy wants: renewals of leases, and returns that were scheduled."""
+    instructions: list[Instruction] = []
     due = {
         number
         for number, allocation in state.allocations.items()
@@ -115,71 +116,71 @@ def upkeep(state: RunState, now: int, pace: Pace) -> list[Instruction]:
     }
     leaving = tuple(held.id for number in sorted(due) for held in state.of(number))
     if leaving:
-        wanted.append(GiveBack(leaving, "its time is over, as planned"))
-    late = tuple(held.id for held in _kept(state) if held.allocation not in due and _due(held, now, pace))
-    if late:
-        wanted.append(Renew(late, now + pace.lease))
-    return wanted
+        instructions.append(ReturnMachines(leaving, "scheduled return"))
+    expiring = tuple(held.id for held in _staying(state) if held.allocation not in due and _expires(held, now, times))
+    if expiring:
+        instructions.append(Renew(expiring, now + times.lease))
+    return instructions
 
 
-def purchases(state: RunState, decision: Decision, now: int, pace: Pace) -> list[Instruction]:
-    """What a decision means for what there is. A market that refuses is not asked, whoever wants it."""
-    wanted: list[Instruction] = []
+def actions_of(state: RunState, decision: Decision, now: int, times: LeaseTimes) -> list[Instruction]:
+    """The instructions that follow from a decision. A market that refuses is not asked."""
+    instructions: list[Instruction] = []
     for action in decision.actions:
         match action:
             case Return(number, at) if number in state.allocations:
-                # Not at once: what lives on a machine is moved away before it goes.
-                leaves = max(at or now, now + pace.farewell)
-                planned = state.allocations[number].leaves_at
-                if planned is None or leaves < planned:
-                    wanted.append(Plan(number, leaves))
+                # Not at once: the work on the machine is moved away first.
+                leaves = max(at or now, now + times.notice)
+                scheduled = state.allocations[number].leaves_at
+                if scheduled is None or leaves < scheduled:
+                    instructions.append(ScheduleReturn(number, leaves))
             case Rent() if action.machines > 0 and not (action.bid is not None and refusing(state, action.offer, now)):
-                wanted.append(Buy(action))
-    return wanted
+                instructions.append(Buy(action))
+    return instructions
 
 
-def nearly_done(state: RunState, left: float, now: int, pace: Pace) -> bool:
-    """Whether what is held does the rest of the work, a share of all, before machines bought now could help."""
+def nearly_done(state: RunState, left: float, now: int, times: LeaseTimes) -> bool:
+    """Whether the machines held finish the rest of the work (a share of all) before new ones could help."""
     if left >= 1.0:
         return False
     rest = (now - state.started) * left / (1.0 - left)
-    staying = (held for held in _kept(state) if held.warned_until is None or held.warned_until >= now + rest)
-    return rest < pace.startup and any(not state.allocations[held.allocation].reliable for held in staying)
+    staying = (held for held in _staying(state) if held.warned_until is None or held.warned_until >= now + rest)
+    return rest < times.startup and any(not state.allocations[held.allocation].reliable for held in staying)
 
 
-def reliable_wanted(state: RunState, terms: Terms, now: int) -> list[Instruction]:
-    """Reliable machines that are missing, for those are held from the start to the end."""
+def missing_reliable(state: RunState, terms: Terms, now: int) -> list[Instruction]:
+    """Orders for missing reliable machines, which are held from the start of the run to its end."""
     if terms.reliable is None or refusing(state, terms.reliable.offer, now):
         return []
-    here = sum(len(state.of(number)) for number, one in state.allocations.items() if one.reliable)
-    missing = terms.reliable.machines - here
+    held = sum(len(state.of(number)) for number, one in state.allocations.items() if one.reliable)
+    missing = terms.reliable.machines - held
     if missing <= 0:
         return []
     return [Buy(Rent(terms.reliable.offer, missing, terms.reliable.bid), reliable=True)]
 
 
-def everything_back(state: RunState, reason: str) -> list[Instruction]:
-    """Whatever is held is given back."""
-    machines = tuple(held.id for held in _kept(state))
-    return [GiveBack(machines, reason)] if machines else []
+def return_everything(state: RunState, reason: str) -> list[Instruction]:
+    """Returns all machines that are not being returned already."""
+    machines = tuple(held.id for held in _staying(state))
+    return [ReturnMachines(machines, reason)] if machines else []
 
 
-def _holdings(state: RunState, terms: Terms, pace: Pace) -> Iterator[Holding]:
+def _holdings(state: RunState, terms: Terms, times: LeaseTimes) -> Iterator[Holding]:
     offers = {offer.market: offer for offer in (terms.baseline.offer, *terms.offers)}
     for number, allocation in state.allocations.items():
         machines = state.of(number)
-        # A machine that is warned is as good as gone: the strategy is to look for another now.
+        # A warned machine counts as gone, so that the strategy looks for a replacement now.
         staying = sum(held.warned_until is None for held in machines)
         if allocation.reliable or not staying:
             continue
         offer = offers.get(allocation.market) or Offer(allocation.market, allocation.nu, allocation.on_demand)
         rent = Rent(offer, staying, allocation.bid)
-        yield Holding(number, rent, allocation.started, allocation.started + pace.startup, allocation.leaves_at)
+        yield Holding(number, rent, allocation.started, allocation.started + times.startup, allocation.leaves_at)
 
 
-def _kept(state: RunState) -> tuple[Held, ...]:
+def _staying(state: RunState) -> tuple[Held, ...]:
     return tuple(held for held in state.alive if not held.returning)
 
 
-def _due(held: Held, now: int, pace: Pace) -> bool:
-    return held.warned_until is None and held.lease_until - now < pace.renew_before
+def _expires(held: Held, now: int, times: LeaseTimes) -> bool:
+    return held.warned_until is None and held.lease_until - now < times.renew_before

@@ -1,4 +1,4 @@
-"""A command of a person's on a machine of a run: which machine is meant, and its end passed on."""
+"""Runs a user's command on a machine of a job, for `spotctl exec` and `spotctl ssh`."""
 
 from __future__ import annotations
 
@@ -23,90 +23,91 @@ if TYPE_CHECKING:
     from spotctl.config import Settings
 
 CANNOT_START = 127
-"""What a shell says of a command that is not there."""
+"""The status by which shells report that a command does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """A machine of a run that a command can be run on."""
+class Target:
+    """A machine, and the provider that can run a command on it."""
 
     machine: str
     provider: TakesCommands
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """What a command ended with, and what it printed where that was asked for."""
+class CommandResult:
+    """The exit status of a command, and its output if that was captured."""
 
     code: int
     out: str = ""
     err: str = ""
 
 
-def reach(job: str, node: str, settings: Settings) -> Reached:
-    """The machine of a job that `node` means: its place among those that live, from 0, or its id; `""`: the first."""
+def target_of(job: str, node: str, settings: Settings) -> Target:
+    """The machine of a job that `node` names: an id, or its position among the running ones from 0 (the default)."""
     paths = Paths(settings.home)
     if not paths.log.exists():
-        raise BadRequest(f"no job named {job!r} was launched (spotctl launch FILE)")
+        raise BadRequest(f"no job named {job!r} was launched (start one with: spotctl launch FILE)")
     with closing(EventLog(paths.log)) as log:
         state = latest_run(log, job)
     if state is None or state.began is None:
-        raise BadRequest(f"no job named {job!r} was launched (spotctl status shows those that were)")
+        raise BadRequest(f"no job named {job!r} was launched ('spotctl status' lists all jobs)")
     if state.ended is not None:
-        raise BadRequest(f"run {state.run} of job {job} is over ({state.ended.outcome}); none of its machines runs")
-    return Reached(_machine(state, job, node or "0"), local_provider(settings, restored(state.began.spec, paths.home)))
+        raise BadRequest(f"run {state.run} of job {job} has ended ({state.ended.outcome}); it has no machines")
+    provider = local_provider(settings, restored(state.began.spec, paths.home))
+    return Target(_machine(state, job, node or "0"), provider)
 
 
 def _machine(state: RunState, job: str, node: str) -> str:
-    living = [held.id for held in state.alive]
-    if not living:
-        raise BadRequest(f"job {job} has no machine at this moment (spotctl status {job} shows when one comes)")
-    if node in living:
+    running = [held.id for held in state.alive]
+    if not running:
+        raise BadRequest(f"job {job} has no machine at the moment (see 'spotctl status {job}')")
+    if node in running:
         return node
     held = state.machines.get(node)
     if held is not None and held.ended is not None:
         raise BadRequest(f"machine {node} of job {job} is gone since {format_time(held.ended)}: {held.end_reason}")
-    if node.isdecimal() and int(node) < len(living):
-        return living[int(node)]
+    if node.isdecimal() and int(node) < len(running):
+        return running[int(node)]
     raise BadRequest(
-        f"job {job} has no machine {node!r}: --node takes 0 to {len(living) - 1}, in the order of spotctl status"
-        f" --json, or an id such as {living[0]}"
+        f"job {job} has no machine {node!r}: --node takes 0 to {len(running) - 1}, in the order of 'spotctl status"
+        f" --json', or an id such as {running[0]}"
     )
 
 
-def run(reached: Reached, command: Sequence[str], *, keep: bool = False) -> Answered:
-    """Runs a command on a machine, with this process's streams or, to `keep` what it prints, without."""
-    chosen = reached.provider.invocation(reached.machine, command)
-    pipe = subprocess.PIPE if keep else None
+def run(target: Target, command: Sequence[str], *, capture: bool = False) -> CommandResult:
+    """Runs a command on a machine, with this process's streams, or captures its output."""
+    invocation = target.provider.invocation(target.machine, command)
+    pipe = subprocess.PIPE if capture else None
     try:
         process = subprocess.Popen(
-            chosen.words,
-            env=chosen.environment,
-            cwd=chosen.folder,
-            stdin=subprocess.DEVNULL if keep else None,
+            invocation.words,
+            env=invocation.environment,
+            cwd=invocation.folder,
+            stdin=subprocess.DEVNULL if capture else None,
             stdout=pipe,
             stderr=pipe,
         )
     except OSError as error:
-        return Answered(CANNOT_START, err=f"{command[0]}: {error.strerror or error}")
-    with _interrupts_are_the_commands():
-        _end_if_gone(reached, process, command)
+        return CommandResult(CANNOT_START, err=f"{command[0]}: {error.strerror or error}")
+    with _interrupts_left_to_the_command():
+        _end_if_gone(target, process, command)
         out, err = process.communicate()
     code = process.returncode
-    # A shell's way of telling the signal that ended a command.
-    return Answered(128 - code if code < 0 else code, _text(out), _text(err))
+    # Shells report a command that a signal ended as 128 plus the number of the signal.
+    return CommandResult(128 - code if code < 0 else code, _text(out), _text(err))
 
 
-def _end_if_gone(reached: Reached, process: subprocess.Popen[bytes], command: Sequence[str]) -> None:
-    """A machine ends what it finds when it ends; it may have looked just before the command was there."""
+def _end_if_gone(target: Target, process: subprocess.Popen[bytes], command: Sequence[str]) -> None:
+    """A machine that ends kills its processes; it may have looked for them just before this one started."""
     try:
-        reached.provider.invocation(reached.machine, command)
+        target.provider.invocation(target.machine, command)
     except NotFound:
         process.kill()
 
 
 @contextmanager
-def _interrupts_are_the_commands() -> Iterator[None]:
+def _interrupts_left_to_the_command() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         yield
@@ -114,5 +115,5 @@ def _interrupts_are_the_commands() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _text(printed: bytes | None) -> str:
-    return "" if printed is None else printed.decode(errors="replace")
+def _text(captured: bytes | None) -> str:
+    return "" if captured is None else captured.decode(errors="replace")

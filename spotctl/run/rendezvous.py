@@ -1,6 +1,6 @@
-"""Where a run's processes meet: a folder for its owner alone, with the secret by which they know each other.
+"""The folder where a run's processes find each other, with the secret by which they authenticate each other.
 
-It is outside of the home: sockets need short paths, and the secret is not kept where the log is.
+It is outside of the home: sockets need short paths, and the secret is not kept next to the log.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from pathlib import Path
 from spotctl.errors import BadRequest
 
 _LONGEST_BASE = 40
-"""Bytes of a path that leave room for sockets named after machines."""
+"""Bytes of the temporary folder's path that leave room for the names of sockets."""
 
 _SECRET_BYTES = 32
-_SECRET_FILE = "secret"  # noqa: S105 - the name of the file, in a folder for its owner alone
+_SECRET_FILE = "secret"  # noqa: S105 - the name of the file, in a folder only its owner can read
 
 
-def named() -> Path:
-    """Where a run's processes are to meet: named before it is made, so that none is made that no log tells of."""
+def new_path() -> Path:
+    """A path for a run's folder. The log records it before `make` creates it, so that no folder is left unrecorded."""
     base = tempfile.gettempdir()
-    short = base if len(os.fsencode(base)) <= _LONGEST_BASE else "/tmp"  # noqa: S108 - the folder in it is our own alone
+    short = base if len(os.fsencode(base)) <= _LONGEST_BASE else "/tmp"  # noqa: S108 - only the owner can read the folder
     return Path(short) / f"spotctl-{secrets.token_hex(4)}"
 
 
 def make(folder: Path) -> None:
-    """For its owner alone, with the secret by which a run's processes know each other."""
+    """Creates the folder, readable by its owner only, and the secret."""
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
-        raise BadRequest(f"{folder} belongs to somebody else; launch again")
+        raise BadRequest(f"{folder} belongs to another user; launch again")
     path = folder / _SECRET_FILE
     if not path.exists():
         part = path.with_suffix(".part")
@@ -41,6 +41,6 @@ def make(folder: Path) -> None:
 
 
 def secret_of(folder: Path) -> bytes:
-    """The secret; empty where it is gone: whoever only gives everything back needs none."""
+    """The secret; empty if the folder is gone: a run that only returns its machines needs none."""
     path = folder / _SECRET_FILE
     return path.read_bytes() if path.exists() else b""

@@ -1,4 +1,4 @@
-"""What the machines of a run are for: training, or a command. The runner feeds it, and asks how far it is."""
+"""`Workload`: what the machines of a run are for, a training or a command. The service loop drives it."""
 
 from __future__ import annotations
 
@@ -12,52 +12,40 @@ from spotctl.runlog.state import RunState
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """How far the work is. `outcome` is set once it is over; `useless` are machines that do nothing any more.
+class WorkReport:
+    """How far the work is after a turn.
 
-    `told` is what has happened to the work since the last turn, for the log; `share` is how much of all the work is
-    done, from 0 to 1, where that is known.
+    `outcome` is set once the work is over. `idle_machines` will do nothing any more. `events` happened since the last
+    turn, and go to the log. `share_done` is the finished share of all the work, from 0 to 1, where it is known.
     """
 
     progress: Progressed | None = None
     outcome: str | None = None
     message: str = ""
-    useless: tuple[str, ...] = ()
-    told: tuple[Event, ...] = ()
-    share: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """Runs of the same training that this one goes on from: their machines, of which none is left, and their clocks."""
-
-    machines: tuple[str, ...] = ()
-    clock: int = 0
-
-
-NOTHING_EARLIER = Earlier()
-"""Of a run that begins anew."""
+    idle_machines: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+    share_done: float | None = None
 
 
 class Workload(Protocol):
-    """The work of one run. All it knows outlives its process, so that another may go on with it."""
+    """The work of one run. Its state outlives its process, so that another process can resume the run."""
 
     def payload(self, order: RentIntended) -> Payload | None:
-        """What the machines of an order run; the same for the same order, whoever asks."""
+        """What the machines of an order run. The same order gets the same payload in every process."""
         ...
 
     def secrets(self) -> Mapping[str, str]:
-        """What goes to the machines and is written nowhere."""
+        """Environment variables for the machines that are never written to disk."""
         ...
 
-    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> Verdict:
-        """Takes in which machines run, are warned and are gone; never waits for long."""
+    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:
+        """Reacts to machines that run, are warned or are gone. Returns within about a second."""
         ...
 
     def facts(self) -> Mapping[str, Any]:
-        """What is to be kept about the work once it is over."""
+        """What the end of the run records about the work."""
         ...
 
     def close(self) -> None:
-        """Ends what runs here."""
+        """Ends the workload's own processes on this computer."""
         ...

@@ -1,79 +1,73 @@
-"""What a run's machines are for: a command, or a training."""
+"""Chooses the workload of a job, and checks before the launch what it needs."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotctl.agent.data_transfer import staged
-from spotctl.errors import MissingSecret
-from spotctl.files.job.spec import Command, JobSpec, data_variable
-from spotctl.run import rendezvous
+from spotctl.errors import BadRequest
+from spotctl.files.job.spec import Command, JobSpec
+from spotctl.run.environment import RunEnvironment
 from spotctl.run.workload import Workload
-from spotctl.runlog.state import RunState
 
 if TYPE_CHECKING:
-    from agileml.core.events import Iteration
-    from spotctl.machines.base import CloudProvider
+    from pricing_data.market import Market
     from spotctl.planning.values import JobPlan
 
 
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """Where data is kept, where results go unless the job says otherwise, and who hears of every clock."""
+def workload_of(spec: JobSpec, environment: RunEnvironment, plan: Callable[[], JobPlan]) -> Workload:
+    """The work of a run that starts or is resumed. `plan` is called only when the workload needs the plan."""
+    if isinstance(spec.program, Command):
+        from spotctl.run.command_workload import CommandWorkload
 
-    cache: Path
-    results: Path
-    heard: Callable[[Iteration], None]
+        return CommandWorkload(spec, environment, _mean_life(plan))
+    from spotctl.run.training_workload import TrainingWorkload
 
-
-def work_of(
-    state: RunState, spec: JobSpec, provider: CloudProvider, plan: Callable[[], JobPlan], at: Whereabouts
-) -> Workload:
-    """The work of a run, from its beginning or from where another process left it."""
-    began, program = state.began, spec.program
-    assert began is not None
-    if isinstance(program, Command):
-        from spotctl.run.command_setup import command_work
-
-        # Whoever only gives everything back needs no secret.
-        known = secrets_of(spec) if state.stopping is None else {}
-        return command_work(spec, state.run, provider, known, at.cache, plan)
-    from spotctl.run import resume_state
-    from spotctl.run.training_workload import Place, Training, training_job
-
-    folder, results = Path(began.folder), Path(spec.outputs.get("model", str(at.results)))
-    if state.stopping is not None:
-        place = Place(folder, results, spec.workdir)
-    else:
-        place = Place(folder, results, spec.workdir, _surroundings(spec, at.cache), secrets_of(spec), spec.setup or "")
-    return Training(
-        training_job(spec, program),
-        place,
-        rendezvous.secret_of(folder),
-        provider.speed,
-        at.heard,
-        resume_state.earlier(folder),
-    )
+    return TrainingWorkload(spec, environment)
 
 
-def _surroundings(spec: JobSpec, cache: Path) -> Mapping[str, str]:
-    """What the trainer's code finds around it on the nodes, and here, where its controller is made ready."""
-    data = {data_variable(name): str(staged(location, cache)) for name, location in spec.data.items()}
-    environment = {**spec.env, **data}
-    os.environ.update(environment)
-    if str(spec.workdir) not in sys.path:
-        sys.path.insert(0, str(spec.workdir))
-    return environment
+def _mean_life(plan: Callable[[], JobPlan]) -> Callable[[Market, int | None, int], float]:
+    """For a market, a bid and a number of machines: the expected microseconds until the first eviction."""
+
+    def mean_life(market: Market, bid: int | None, machines: int) -> float:
+        from bidbrain.strategies.base import Rent
+        from spotctl.planning import checkpoint_interval
+
+        history = plan().past
+        offer = next((offer for offer in plan().constraints.offers if offer.market == market), None)
+        if bid is None or offer is None:
+            return inf
+        newest_price = int(history.histories[market].prices[-1])
+        return checkpoint_interval.mean_life(history, Rent(offer, machines, bid), newest_price)
+
+    return mean_life
 
 
-def secrets_of(spec: JobSpec) -> Mapping[str, str]:
-    """The values of the secrets that a job names."""
-    missing = [name for name in spec.secrets if name not in os.environ]
-    if missing:
-        raise MissingSecret(f"secret {missing[0]} is not in the environment; export it, then launch again")
-    return {name: os.environ[name] for name in spec.secrets}
+def check_paths(spec: JobSpec) -> None:
+    """Refuses paths of a job that machines on this computer cannot reach."""
+    program = spec.program
+    paths = {f"data.{name}": path for name, path in spec.data.items()}
+    paths |= {f"outputs.{name}": path for name, path in spec.outputs.items()}
+    if isinstance(program, Command) and program.checkpoint is not None:
+        paths["checkpoint.path"] = program.checkpoint.path
+    for field, path in paths.items():
+        if "://" in path:
+            raise BadRequest(
+                f"{spec.name}: {field} is {path}, which the local market cannot reach; write a path or file:///PATH"
+            )
+        if field.startswith("data.") and not Path(path).exists():
+            raise BadRequest(f"{spec.name}: {field} is {path}, but no such file or folder exists")
+
+
+def prepare_checkpoints(spec: JobSpec, *, fresh: bool) -> None:
+    """Removes a command's checkpoints if the job is finished or starts `fresh`; otherwise it resumes from them."""
+    program = spec.program
+    if isinstance(program, Command) and program.checkpoint is not None:
+        from spotctl.agent import checkpoint_sync
+
+        try:
+            checkpoint_sync.begin_anew(Path(program.checkpoint.path), fresh=fresh)
+        except OSError as error:
+            raise BadRequest(f"{spec.name}: cannot remove {error.filename}: {error.strerror}") from error

@@ -265,7 +265,7 @@ class Schedule:
         if self.slack != 0:
             return
         rule = CommitRule(outcome.layout, Declarations.of(simulation.trainer))
-        model = model_of(rule, outcome.versions)
+        model = model_of(rule.layout, outcome.versions)
         expected = undisturbed(self.kind.__name__, self.deterministic)(outcome.clock)
         if self.deterministic:
             assert model_digest(model) == model_digest(expected), "the model is not that of the undisturbed run"

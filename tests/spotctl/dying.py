@@ -20,8 +20,8 @@ from typing import Any
 from spotctl.cli.app import main
 
 APPEND = "spotctl.runlog.store:EventLog.append"
-NOTE = "spotctl.run.training_workload:Training._note"
-KEEP = "spotctl.run.training_workload:Training._keep"
+NOTE = "spotctl.run.training_workload:TrainingWorkload._note_iteration"
+KEEP = "spotctl.run.training_workload:TrainingWorkload._save"
 STOP = "spotctl.run.service:Runner._stop"
 
 

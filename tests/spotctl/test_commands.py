@@ -158,7 +158,7 @@ def test_a_command_goes_on_from_its_checkpoint_on_other_machines(tmp_path: Path,
     attempts = [event for event in events if isinstance(event, ev.WorkBegan)]
     carried = [event for event in events if isinstance(event, ev.Checkpointed)]
     assert len(attempts) > 1
-    assert any("will be taken away" in event.reason for event in events if isinstance(event, ev.WorkStopped))
+    assert any("will be evicted" in event.reason for event in events if isinstance(event, ev.WorkStopped))
     assert carried == sorted(carried, key=lambda one: one.number)
     assert all(one.every_seconds >= 1 for one in carried)
     # Nobody begins anew once something was kept.

@@ -19,7 +19,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """Three unfinished jobs, and how each of them ends."""
     how: dict[str, object] = {"one": "done", "two": "stopped", "three": "stopped"}
 
-    def end(job: str, *_: object) -> runs.Ending:
+    def stop(job: str, *_: object) -> runs.Ending:
         outcome = how[job]
         if isinstance(outcome, SpotctlError):
             raise outcome
@@ -27,7 +27,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         return state, RunEnded(str(outcome), "", 0)
 
     monkeypatch.setattr(statuses, "unfinished_jobs", lambda _: list(how))
-    monkeypatch.setattr(runs, "end", end)
+    monkeypatch.setattr(runs, "stop", stop)
     return how
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from agileml.core.events import Iteration
 from agileml.reference import model_digest
-from spotctl.run.training_workload import Training
+from spotctl.run.training_workload import TrainingWorkload
 from spotctl.runlog.events import StopRequested
 from spotctl.runlog.state import fold
 from spotctl.runlog.store import EventLog
@@ -62,7 +62,7 @@ def test_a_training_is_launched_and_everything_given_back(tmp_path: Path, home: 
     assert job["spent_usd"] == answer["cost_usd"]
     assert all(held.ended is not None for held in state_of(home).machines.values())
     assert not Path(str(state_of(home).began and state_of(home).began.folder)).exists()  # type: ignore[union-attr]
-    assert "has no run to go on with" in spotctl("resume", "small").error
+    assert "has no run to resume" in spotctl("resume", "small").error
 
 
 def test_a_plan_is_shown_and_nothing_rented_without_consent(tmp_path: Path, home: Path) -> None:
@@ -94,16 +94,16 @@ def test_a_budget_ends_a_run(tmp_path: Path, home: Path) -> None:  # noqa: ARG00
 def test_what_was_trained_before_an_early_end_is_kept(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    note = Training._note
+    note = TrainingWorkload._note_iteration
 
-    def stopping(self: Training, iteration: Iteration) -> None:
+    def stopping(self: TrainingWorkload, iteration: Iteration) -> None:
         note(self, iteration)
         if iteration.clock == 25:
             with EventLog(home / "log.sqlite") as log:
                 began = log.beginnings()[-1]
                 log.append(began.run, began.at, StopRequested("budget reached", "enough"))
 
-    monkeypatch.setattr(Training, "_note", stopping)
+    monkeypatch.setattr(TrainingWorkload, "_note_iteration", stopping)
     ended = spotctl("launch", training(tmp_path, 10**6), "--yes", "--json")
     assert (ended.code, ended.json["outcome"], ended.json["message"]) == (4, "budget reached", "enough")
     # Every tenth clock is kept; one may still be on its way.
@@ -122,7 +122,7 @@ def test_a_full_disk_leaves_nothing_running(tmp_path: Path, home: Path) -> None:
         out, err = launcher.communicate(timeout=180)
     assert (launcher.returncode, out) == (1, b"")
     assert err.decode().startswith(f"spotctl: event log {home}")
-    assert err.decode().endswith("; what ran was given back\n")
+    assert err.decode().endswith("; all machines were returned\n")
     assert err.count(b"\n") == 1
     assert spotctl("gc", "--json").json["resources"] == []
     assert spotctl("down", "small").code == 0

@@ -1,12 +1,17 @@
-"""A trainer of one's own, launched from elsewhere: its code, data, variables and setup are where it looks for them."""
+"""Trainers of the user's own: each job finds its own code, data, variables and setup, and changes no other's."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from spotctl import config
+from spotctl.files.job.reader import load
+from spotctl.run.runs import RunObserver, launch
+from spotctl.runlog.state import RunState
 from tests.spotctl.cli import spotctl
 
 TRAINER = """
@@ -38,20 +43,73 @@ local: {{speed: 600}}
 """
 
 
-@pytest.mark.parametrize("app", ["mine_of_this_test:Mine", "mine_of_this_test.py"])
-def test_a_trainer_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: str) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    # What a launch sets in its process is not to stay in this one.
-    for name in ("DATA_SIZES", "COLOUR"):
-        monkeypatch.setenv(name, "of the test")
+@pytest.mark.parametrize("app", ["own_trainer:Mine", "own_trainer.py"])
+def test_a_trainer_of_ones_own(tmp_path: Path, app: str) -> None:
     folder = tmp_path / "job"
     folder.mkdir()
-    (folder / "mine_of_this_test.py").write_text(TRAINER)
+    (folder / "own_trainer.py").write_text(TRAINER)
     (folder / "sizes.txt").write_text("100")
     (folder / "job.yaml").write_text(JOB.format(app=app))
+    before = dict(os.environ), list(sys.path), Path.cwd()
     ended = spotctl("launch", folder / "job.yaml", "--yes", "--json", TOKEN="hush")
-    sys.modules.pop("mine_of_this_test", None)
     assert (ended.code, ended.json["message"]) == (0, "5 clocks")
+    assert (dict(os.environ), list(sys.path), Path.cwd()) == before, "a job changes nothing of the launcher's process"
+    assert "own_trainer" not in sys.modules
     assert spotctl("logs", "mine").out.count(": ready\n") == 2
     log = b"".join(path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file())
     assert b"hush" not in log, "a secret is written nowhere"
+
+
+SIDE_BY_SIDE = """\
+name: {name}
+kind: agileml
+app: {app}
+stop: {{clocks: 5}}
+env: {{COLOUR: {name}}}
+resources: {{clouds: [local], types: [c4.2xlarge], machines: 1..1}}
+strategy: on-demand
+local: {{speed: 600}}
+"""
+
+WITH_HELPER = """
+import os
+import model
+from agileml.apps.mf import MatrixFactorization
+
+def trainer():
+    assert os.environ["COLOUR"] == model.COLOUR, (os.environ["COLOUR"], model.COLOUR)
+    return MatrixFactorization(users=60, items=50, ratings=1000, rank=model.RANK, rate=0.2)
+"""
+
+
+def job_with_helper(folder: Path, name: str, rank: int, app: str) -> Path:
+    """A trainer that imports a `model.py` from its own folder."""
+    folder.mkdir()
+    (folder / "trainer.py").write_text(WITH_HELPER)
+    (folder / "model.py").write_text(f"COLOUR, RANK = {name!r}, {rank}\n")
+    path = folder / "job.yaml"
+    path.write_text(SIDE_BY_SIDE.format(name=name, app=app))
+    return path
+
+
+@pytest.mark.parametrize("app", ["trainer:trainer", "trainer.py"])
+def test_two_trainings_side_by_side_each_import_their_own_module(tmp_path: Path, app: str) -> None:
+    files = [job_with_helper(tmp_path / name, name, rank, app) for name, rank in (("red", 4), ("blue", 8))]
+    ended = spotctl("launch", *files, "--yes", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    assert [run["message"] for run in ended.json] == ["5 clocks", "5 clocks"]
+
+
+def test_a_running_training_changes_nothing_of_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines that another job rents meanwhile start with the process's variables."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = dict(os.environ), list(sys.path), Path.cwd()
+    seen = []
+
+    def look(_: RunState) -> None:
+        seen.append((dict(os.environ), list(sys.path), Path.cwd()))
+
+    job = load(job_with_helper(tmp_path / "red", "red", 4, "trainer.py"))
+    _, ended = launch(job, config.load(os.environ), RunObserver(on_turn=look))
+    assert ended.message == "5 clocks"
+    assert all(one == before for one in seen)

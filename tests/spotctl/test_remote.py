@@ -60,11 +60,11 @@ def machine(tmp_path: Path) -> Iterator[str]:
 
 def test_a_command_on_a_machine(machine: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Where the job works, with its environment and secrets; and with the exit code that the command ended with."""
-    told = 'echo "$GREETING, $TOLD_TO_NOBODY"; pwd; exit 7'
-    assert spotctl("exec", "sleeper", "--", "sh", "-c", told).code == 7
+    script = 'echo "$GREETING, $TOLD_TO_NOBODY"; pwd; exit 7'
+    assert spotctl("exec", "sleeper", "--", "sh", "-c", script).code == 7
     assert capfd.readouterr().out.splitlines() == ["good day, a secret", str(tmp_path)]
-    kept = spotctl("exec", "sleeper", "--node", machine, "--json", "--", "sh", "-c", "echo out; echo err >&2").json
-    assert kept == {"machine": machine, "exit_code": 0, "out": "out\n", "err": "err\n"}
+    captured = spotctl("exec", "sleeper", "--node", machine, "--json", "--", "sh", "-c", "echo out; echo err >&2").json
+    assert captured == {"machine": machine, "exit_code": 0, "out": "out\n", "err": "err\n"}
     assert spotctl("exec", "sleeper", "--", "sh", "-c", "kill -TERM $$").code == 128 + 15
     missing = spotctl("exec", "sleeper", "--", "no-such-command")
     assert (missing.code, missing.error) == (127, "spotctl: no-such-command: No such file or directory\n")
@@ -83,11 +83,11 @@ def test_a_command_ends_with_its_machine(machine: str) -> None:
         assert spotctl("exec", "sleeper", "--json", "--", "sleep", "100").code == 128 + 9
     over = spotctl("exec", "sleeper", "--", "true")
     assert over.code == 2
-    assert "is over (stopped)" in over.error
+    assert "has ended (stopped)" in over.error
     assert machine not in over.error
 
 
-def test_a_job_that_nobody_launched() -> None:
+def test_an_unknown_job() -> None:
     for command in (["exec", "nobody", "--", "true"], ["ssh", "nobody"]):
         refused = spotctl(*command)
         assert refused.code == 2

@@ -9,15 +9,11 @@ from agileml.engines.local.job_runner import JobRunner
 from agileml.engines.local.processes import Machines
 from agileml.engines.script import Script
 from agileml.job import Job, Listener, Trained
-from agileml.params.commit import CommitRule
-from agileml.params.declarations import Declarations
-from agileml.params.layout import Layout
 from agileml.runtime.controller_client import Result
+from agileml.runtime.job_shape import JobShape, shape_of
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import counted, model_of
 from agileml.runtime.role_specs import ControllerRole, NodeRole
-from agileml.trainer import initial_model, plan_of
-from agileml.work.plan import WorkPlan
 
 SECRET_BYTES = 32
 
@@ -31,30 +27,28 @@ class LocalEngine:
 
     def play(self, job: Job, script: Script, listener: Listener) -> Trained:
         """The same with what the script has happen."""
-        trainer = job.source.load()
-        plan = plan_of(trainer, trainer.shards())
-        layout = Layout.cut(initial_model(trainer, job.settings.seed), job.settings.partitions)
+        shape = shape_of(job)
         with Machines() as machines:
             rendezvous = FolderRendezvous(machines.folder, secrets.token_bytes(SECRET_BYTES))
             provider = JobRunner(
                 machines,
-                controller_role(job, plan, layout, rendezvous),
-                node_role(job, plan, layout, rendezvous),
+                controller_role(job, shape, rendezvous),
+                node_role(job, shape, rendezvous),
                 script,
                 listener,
             )
             result = provider.run()
-        return trained(result, plan, CommitRule(layout, Declarations.of(trainer)))
+        return trained(result, shape)
 
 
-def controller_role(job: Job, plan: WorkPlan, layout: Layout, rendezvous: FolderRendezvous) -> ControllerRole:
+def controller_role(job: Job, shape: JobShape, rendezvous: FolderRendezvous) -> ControllerRole:
     """What a job's controller is told."""
     return ControllerRole(
         rendezvous,
         rendezvous.folder / "controller.jsonl",
-        plan,
-        layout.partition_bytes(),
-        job.source.code(),
+        shape.plan,
+        shape.layout.partition_bytes(),
+        shape.code,
         job.reliable,
         job.transient,
         job.stopping,
@@ -64,12 +58,12 @@ def controller_role(job: Job, plan: WorkPlan, layout: Layout, rendezvous: Folder
     )
 
 
-def node_role(job: Job, plan: WorkPlan, layout: Layout, rendezvous: FolderRendezvous) -> NodeRole:
+def node_role(job: Job, shape: JobShape, rendezvous: FolderRendezvous) -> NodeRole:
     """What each of a job's nodes is told, but for its name and kind."""
-    return NodeRole("", False, rendezvous, job.source, plan, layout, job.settings, job.heartbeat_timeout)
+    return NodeRole("", False, rendezvous, job.source, shape.plan, shape.layout, job.settings, job.heartbeat_timeout)
 
 
-def trained(result: Result, plan: WorkPlan, rule: CommitRule) -> Trained:
+def trained(result: Result, shape: JobShape) -> Trained:
     """A job's end as its caller wants it."""
-    counters = counted(plan, result.clock, result.versions)
-    return Trained(result.clock, model_of(rule, result.versions), counters, result.evictions, result.failures)
+    counters = counted(shape.plan, result.clock, result.versions)
+    return Trained(result.clock, model_of(shape.layout, result.versions), counters, result.evictions, result.failures)

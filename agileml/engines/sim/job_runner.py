@@ -50,7 +50,9 @@ def _settings(job: Job) -> ControllerSettings:
 def _trained(simulation: Simulation, outcome: Outcome) -> Trained:
     rule = CommitRule(outcome.layout, Declarations.of(simulation.trainer))
     counters = counted(simulation.plan, outcome.clock, outcome.versions)
-    return Trained(outcome.clock, model_of(rule, outcome.versions), counters, outcome.evictions, outcome.failures)
+    return Trained(
+        outcome.clock, model_of(rule.layout, outcome.versions), counters, outcome.evictions, outcome.failures
+    )
 
 
 class _Stop:

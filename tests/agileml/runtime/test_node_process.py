@@ -20,6 +20,7 @@ from agileml.params.layout import Layout, Params
 from agileml.protocol.actions import CONTROLLER, Action
 from agileml.protocol.messages import Heartbeat, Hello, Leave, Limit, Ready, Recover, Saved, Stable, Table, WorkDone
 from agileml.roles.node import JobSettings, Node
+from agileml.runtime.job_shape import JobShape
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.node_process import NodeProcess
 from agileml.runtime.rendezvous import FolderRendezvous
@@ -74,7 +75,8 @@ class Played:
         source = TrainerSource(f"{__name__}:Gated", {"folder": str(gates)})
         settings = JobSettings(partitions=2, loss_sample=0)
         job = Job(source, 1, 0, Stopping(clocks=3), settings, heartbeat_timeout=0.1)
-        role = node_role(job, plan_of(trainer, trainer.shards()), Layout.cut(PARAMS, 2), rendezvous)
+        shape = JobShape(plan_of(trainer, trainer.shards()), Layout.cut(PARAMS, 2), source.code())
+        role = node_role(job, shape, rendezvous)
         self.node = NodeProcess(replace(role, name="r0", reliable=True))
         self.thread = threading.Thread(target=self.node.run)
         self.thread.start()

@@ -31,11 +31,12 @@ from spotctl.planning.learning.values import Learnt
 from spotctl.planning.planner import market_data
 from spotctl.planning.request import PlanRequest, plans_of
 from spotctl.planning.values import JobPlan
-from spotctl.run.execute import Executor, Journal, Patience
+from spotctl.run.environment import RunEnvironment
+from spotctl.run.execute import Journal, RetryPolicy
 from spotctl.run.live_strategy import expectation, terms_of
-from spotctl.run.reconcile import Pace, Terms
-from spotctl.run.service import Brief, Limits, Runner
-from spotctl.run.workload import Verdict
+from spotctl.run.reconcile import LeaseTimes, Terms
+from spotctl.run.service import Limits, Runner, RunRules
+from spotctl.run.workload import WorkReport
 from spotctl.runlog.budget import tariff_of
 from spotctl.runlog.events import Moment, Progressed, RentIntended, RunBegan, Stretch
 from spotctl.runlog.outcomes import DONE
@@ -99,9 +100,9 @@ class Shift:
     def close(self) -> None:
         """It is of this process."""
 
-    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> Verdict:  # noqa: ARG002
+    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
         if state.stopping is not None:
-            return Verdict()
+            return WorkReport()
         since, self._at = self._at, now
         ready = tuple(self._news(self._ready, state, now, self._loaded))
         left = tuple(self._news(self._left, state, now, lambda held: held.warned_until and now))
@@ -114,8 +115,8 @@ class Shift:
         clock = min(int(self._done), self._clocks)
         told = Progressed(clock, self._loss(), self._stage(state), ready=ready, left=left, redone=redone)
         if clock == self._clocks:
-            return Verdict(told, DONE, f"{clock} clocks")
-        return Verdict(told if clock > before or ready or left or redone else None)
+            return WorkReport(told, DONE, f"{clock} clocks")
+        return WorkReport(told if clock > before or ready or left or redone else None)
 
     def _news(
         self, known: dict[str, int], state: RunState, now: int, when: Callable[[Held], int | None]
@@ -209,15 +210,17 @@ def _night(
     journal = Journal(log, run, provider.now)
     journal.write(RunBegan(spec.name, "local", written(spec), "", wall))
 
-    def choose() -> tuple[Any, Terms]:
+    def strategy() -> tuple[Any, Terms]:
         found = plan(spec, begin)
         journal.write(expectation(found))
         return found.constraints, terms_of(found)
 
     work = Shift(_clocks(spec), truth, rng, begin)
-    executor = Executor(journal, provider, work, Pace(), Patience(attempts=1))
+    folder = Path()
+    environment = RunEnvironment(run, provider, provider.now, LeaseTimes(), folder, folder, folder, folder)
     limits = Limits(None if spec.budget is None else spec.budget * 3600)
-    runner = Runner(journal, provider, executor, work, Brief(choose, tariff_of(provider, begin), Pace(), limits))
+    rules = RunRules(strategy, tariff_of(provider, begin), limits)
+    runner = Runner(journal, environment, work, rules, RetryPolicy(attempts=1))
     runner.run(lambda: provider.advance(STEP / SECOND), lambda: wall + (provider.now() - begin))
     return run
 

@@ -28,7 +28,7 @@ from spotctl.machines.fake import (
     Refusal,
     SlowDescribe,
 )
-from spotctl.run.execute import Patience
+from spotctl.run.execute import RetryPolicy
 from spotctl.run.service import Limits
 from spotctl.runlog import budget
 from spotctl.runlog import events as ev
@@ -74,7 +74,7 @@ def test_calls_that_fail_are_made_again_and_nothing_is_bought_twice(tmp_path: Pa
 
 
 def test_a_call_is_repeated_at_once_with_pauses(tmp_path: Path) -> None:
-    one = replace(life(tmp_path), patience=Patience(attempts=3, first_pause=0.0))
+    one = replace(life(tmp_path), retries=RetryPolicy(attempts=3, first_pause=0.0))
     one.cloud.script("create", *[FAULTS["throttled"]] * 2)
     with stamina.set_testing(True, attempts=3):
         one.run()

@@ -1,4 +1,4 @@
-"""What the nodes of a command do next, from what the log tells and the provider shows."""
+"""What the nodes of a command do next, from the log and the provider's list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from pricing_data.units import HOUR, MINUTE
 from spotctl.machines.base import Machine, MachineState
-from spotctl.run.gang import Ended, Shape, Step, step
+from spotctl.run.gang import GangShape, GangStep, NodeExit, next_step
 from spotctl.run.live_strategy import record_of
 from spotctl.runlog import events as ev
 from spotctl.runlog.events import Event
@@ -17,13 +17,13 @@ from spotctl.runlog.state import RunState, fold
 from spotctl.runlog.store import Row
 from tests.spotctl.run.worlds import MARKETS, ON_DEMAND, START
 
-PAIR = Shape(2, prepares=False, pause=5 * MINUTE)
+PAIR = GangShape(2, prepares=False, pause=5 * MINUTE)
 PREPARED = replace(PAIR, prepares=True)
 NOW = START + HOUR
 
 
 def state(*events: Event | tuple[Event, int]) -> RunState:
-    """The run after events, each at the beginning or at a minute of its own."""
+    """The run after events, at the start or at a given minute."""
     rows = [(one, 0) if not isinstance(one, tuple) else one for one in events]
     return fold(Row(i + 1, "r", START + minute * MINUTE, event) for i, (event, minute) in enumerate(rows))
 
@@ -39,7 +39,7 @@ def shown(name: str, work: str = "", code: int | None = None) -> Machine:
 
 
 BEGAN = ev.WorkBegan(1, ("a", "b"), 20_000)
-STOPPED = ev.WorkStopped(1, "b was taken away")
+STOPPED = ev.WorkStopped(1, "b was evicted")
 RUNS = (*bought("a", "b"), BEGAN)
 
 
@@ -50,90 +50,93 @@ def at_work(*codes: int | None) -> list[Machine]:
 @pytest.mark.parametrize(
     ("machines", "shape", "expected"),
     [
-        ([shown("a"), shown("b")], PAIR, Step(begin=("a", "b"))),
-        ([shown("a")], PAIR, Step()),
-        ([shown("a"), shown("b")], PREPARED, Step()),
-        ([shown("a", "prepare", 0), shown("b", "prepare")], PREPARED, Step()),
-        ([shown("a", "prepare", 0), shown("b", "prepare", 0)], PREPARED, Step(begin=("a", "b"))),
+        ([shown("a"), shown("b")], PAIR, GangStep(begin=("a", "b"))),
+        ([shown("a")], PAIR, GangStep()),
+        ([shown("a"), shown("b")], PREPARED, GangStep()),
+        ([shown("a", "prepare", 0), shown("b", "prepare")], PREPARED, GangStep()),
+        ([shown("a", "prepare", 0), shown("b", "prepare", 0)], PREPARED, GangStep(begin=("a", "b"))),
         (
             [shown("a", "prepare", 0), shown("b", "prepare", 3)],
             PREPARED,
-            Step(unprepared=(Ended("b", 3),), useless=("b",)),
+            GangStep(unprepared=(NodeExit("b", 3),), idle=("b",)),
         ),
     ],
 )
-def test_nodes_begin_when_all_are_there_and_prepared(machines: Sequence[Machine], shape: Shape, expected: Step) -> None:
-    assert step(state(*bought("a", "b")), machines, shape, START + MINUTE) == expected
+def test_an_attempt_begins_when_all_nodes_are_ready(
+    machines: Sequence[Machine], shape: GangShape, expected: GangStep
+) -> None:
+    assert next_step(state(*bought("a", "b")), machines, shape, START + MINUTE) == expected
 
 
-def test_a_part_of_a_gang_is_not_kept_waiting_and_machines_beside_are_no_nodes() -> None:
+def test_an_incomplete_gang_is_returned_after_a_while_and_reliable_machines_are_no_nodes() -> None:
     alone = state(*bought("a"), *bought("head", intent=2, bid=None, reliable=True))
     here = [shown("a"), shown("head")]
-    assert step(alone, here, PAIR, START + 5 * MINUTE) == Step()
-    assert step(alone, here, PAIR, START + 5 * MINUTE + 1) == Step(useless=("a",))
+    assert next_step(alone, here, PAIR, START + 5 * MINUTE) == GangStep()
+    assert next_step(alone, here, PAIR, START + 5 * MINUTE + 1) == GangStep(idle=("a",))
     order = ev.RentIntended(3, MARKETS[1], 1, 1, ON_DEMAND, 4.0, False, START + 9 * HOUR)
     asked = state(*bought("a"), order)
-    assert step(asked, here, PAIR, NOW) == Step(), "an order is open that may bring the other"
+    assert next_step(asked, here, PAIR, NOW) == GangStep(), "an order is open that may bring the other"
 
 
 @pytest.mark.parametrize(
     ("codes", "expected"),
     [
-        ((None, None), Step()),
-        ((0, None), Step()),
-        ((0, 0), Step(done=True)),
-        ((None, 9), Step(failed=Ended("b", 9))),
-        ((75, 1), Step(stop="a asked to be moved", moved=True, useless=("a",))),
+        ((None, None), GangStep()),
+        ((0, None), GangStep()),
+        ((0, 0), GangStep(done=True)),
+        ((None, 9), GangStep(failed=NodeExit("b", 9))),
+        ((75, 1), GangStep(stop="a asked to be moved", moved=True, idle=("a",))),
     ],
 )
-def test_how_an_attempt_goes(codes: tuple[int | None, int | None], expected: Step) -> None:
-    assert step(state(*RUNS), at_work(*codes), PAIR, NOW) == expected
+def test_how_an_attempt_goes(codes: tuple[int | None, int | None], expected: GangStep) -> None:
+    assert next_step(state(*RUNS), at_work(*codes), PAIR, NOW) == expected
 
 
-def test_who_does_not_run_it_yet_is_told_to() -> None:
-    assert step(state(*RUNS), [shown("a", "run-1"), shown("b", "prepare", 0)], PAIR, NOW) == Step(run=("b",))
+def test_a_node_without_the_command_is_assigned_it() -> None:
+    assert next_step(state(*RUNS), [shown("a", "run-1"), shown("b", "prepare", 0)], PAIR, NOW) == GangStep(run=("b",))
 
 
 @pytest.mark.parametrize(
     ("event", "why"),
     [
-        (ev.MachineWarned("b", NOW, "eviction", "x"), "b will be taken away"),
-        (ev.MachineEnded("b", NOW, "evicted"), "b was taken away"),
+        (ev.MachineWarned("b", NOW, "eviction", "x"), "b will be evicted"),
+        (ev.MachineEnded("b", NOW, "evicted"), "b was evicted"),
         (ev.MachineEnded("b", NOW, "failed"), "b is gone: failed"),
-        (ev.ReturnIntended(9, ("b",), "x"), "b is given back"),
+        (ev.ReturnIntended(9, ("b",), "x"), "b is being returned"),
     ],
 )
-def test_one_that_leaves_stops_all(event: Event, why: str) -> None:
-    assert step(state(*RUNS, event), at_work(None, 1), PAIR, NOW) == Step(stop=why)
+def test_a_node_that_leaves_stops_all(event: Event, why: str) -> None:
+    assert next_step(state(*RUNS, event), at_work(None, 1), PAIR, NOW) == GangStep(stop=why)
 
 
-def test_the_others_are_told_to_end_and_nobody_goes_on_before_all_have() -> None:
+def test_all_nodes_stop_before_a_new_attempt_begins() -> None:
     known = state(*RUNS, ev.MachineWarned("b", NOW, "eviction", "x"), STOPPED, *bought("c", intent=2))
     mate, new = shown("a", "run-1"), shown("c")
-    assert step(known, [mate, shown("b", "run-1"), new], PAIR, NOW - 55 * MINUTE) == Step(rest=("a",))
+    assert next_step(known, [mate, shown("b", "run-1"), new], PAIR, NOW - 55 * MINUTE) == GangStep(rest=("a",))
     resting = shown("a", "rest-1")
-    assert step(known, [resting, shown("b", "run-1", 75), new], PAIR, NOW - 55 * MINUTE) == Step()
+    assert next_step(known, [resting, shown("b", "run-1", 75), new], PAIR, NOW - 55 * MINUTE) == GangStep()
     rested = shown("a", "rest-1", 0)
-    assert step(known, [rested, shown("b", "run-1"), new], PAIR, NOW - 55 * MINUTE) == Step()
-    assert step(known, [rested, shown("b", "run-1", 75), new], PAIR, NOW) == Step(begin=("a", "c"))
-    # A mate that broke down when it lost the other is as good as new.
-    assert step(known, [shown("a", "run-1", 1), shown("b", "run-1", 75), new], PAIR, NOW) == Step(begin=("a", "c"))
-    assert step(known, [], PAIR, NOW) == Step(), "the provider says nothing now"
+    assert next_step(known, [rested, shown("b", "run-1"), new], PAIR, NOW - 55 * MINUTE) == GangStep()
+    assert next_step(known, [rested, shown("b", "run-1", 75), new], PAIR, NOW) == GangStep(begin=("a", "c"))
+    # A node that failed because it lost its peer is free again.
+    failed = shown("a", "run-1", 1)
+    assert next_step(known, [failed, shown("b", "run-1", 75), new], PAIR, NOW) == GangStep(begin=("a", "c"))
+    assert next_step(known, [], PAIR, NOW) == GangStep(), "the provider says nothing now"
 
 
-def test_machines_that_nobody_needs_are_returned_unless_they_are_to_take_over() -> None:
+def test_surplus_machines_are_returned_unless_they_replace_others() -> None:
     beside = state(*RUNS, *bought("c", intent=2))
     here = [*at_work(None, None), shown("c")]
-    assert step(beside, here, PAIR, NOW) == Step(useless=("c",))
+    assert next_step(beside, here, PAIR, NOW) == GangStep(idle=("c",))
     leaving = state(*RUNS, *bought("c", intent=2), ev.LeavePlanned(1, NOW + MINUTE))
-    assert step(leaving, here, PAIR, NOW) == Step()
+    assert next_step(leaving, here, PAIR, NOW) == GangStep()
 
 
 def carried(attempt: int, number: int) -> Event:
     return ev.Checkpointed(attempt, 0, number, 10, 1.0, 30.0)
 
 
-def test_what_checkpoints_hold_is_safe_and_the_rest_is_done_again() -> None:
+def test_work_after_the_newest_checkpoint_is_done_again() -> None:
     first = state(*bought("a", "b"), (BEGAN, 10), (carried(1, 1), 30))
     assert (first.work.safe, first.work.done(START + 40 * MINUTE)) == (20 * MINUTE, 30 * MINUTE)
     stopped = [*bought("a", "b"), (BEGAN, 10), (carried(1, 1), 30), (STOPPED, 40)]
@@ -144,7 +147,7 @@ def test_what_checkpoints_hold_is_safe_and_the_rest_is_done_again() -> None:
         20 * MINUTE,
         20 * MINUTE,
     )
-    # What was saved because of the stop comes a moment after it.
+    # A checkpoint that the stop caused arrives a moment after it.
     saved = state(*stopped, (carried(1, 2), 42)).work
     assert (saved.safe, saved.spells[-1].kept) == (30 * MINUTE, 30 * MINUTE)
     again = state(*stopped, (ev.WorkBegan(2, ("a", "c"), 20_000), 50)).work

@@ -20,17 +20,16 @@ from spotctl.machines.replayed import Replayed
 from spotctl.planning.constraints import Constraints, Limits
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.run import command_workload
-from spotctl.run.command_workload import CommandWork, Surroundings
-from spotctl.run.execute import Executor, Journal
+from spotctl.run.command_workload import CommandWorkload
+from spotctl.run.execute import Journal
 from spotctl.run.reconcile import Terms
-from spotctl.run.service import Brief, Runner
+from spotctl.run.service import Runner, RunRules
 from spotctl.runlog.events import RunBegan, RunEnded
 from spotctl.runlog.store import EventLog
 from tests.spotctl.run import worlds
 from tests.spotctl.run.worlds import (
     OFFERS,
     ONCE,
-    PACE,
     PRICES,
     ROUND_SECONDS,
     RULE,
@@ -105,10 +104,10 @@ def run(path: Path, world: World, death: Death) -> RunEnded:
         journal = Journal(DeadlyLog(log, death), RUN, world.cloud.now)
         if journal.state.began is None:
             journal.write(RunBegan("job", world.cloud.name, {}, "", 0))
-        work = CommandWork(SPEC, Surroundings(RUN, provider, {}, path.parent, lambda *_: inf, 1))
-        executor = Executor(journal, provider, work, PACE, ONCE)
+        around = worlds.environment(provider, path.parent)
+        work = CommandWorkload(SPEC, around, lambda *_: inf, 1)
         terms = Terms(OFFERS, BASELINE, 8.0, inf, None)
-        runner = Runner(journal, provider, executor, work, Brief(lambda: (MANDATE, terms), TARIFF, PACE))
+        runner = Runner(journal, around, work, RunRules(lambda: (MANDATE, terms), TARIFF), ONCE)
         return runner.run(world.pass_round, lambda: 0)
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from pricing_data.units import HOUR, MINUTE
 from spotctl.run import reconcile
-from spotctl.run.reconcile import Pace
+from spotctl.run.reconcile import LeaseTimes
 from spotctl.runlog import events as ev
 from spotctl.runlog.state import RunState, fold
 from tests.spotctl.run.worlds import START
 from tests.spotctl.runlog.test_budget import granted, order, state
 
-PACE = Pace(startup=2 * MINUTE)
+LEASE_TIMES = LeaseTimes(startup=2 * MINUTE)
 NOW = START + HOUR
 
 
@@ -27,14 +27,14 @@ def held(*more: tuple[int, ev.Event], bid: int | None = 80_000_000) -> RunState:
     [(1 / 61, True), (1 / 21, False), (1.0, False)],
 )
 def test_nothing_is_bought_that_would_come_too_late(share_left: float, expected: bool) -> None:
-    assert reconcile.nearly_done(held(), share_left, NOW, PACE) is expected
+    assert reconcile.nearly_done(held(), share_left, NOW, LEASE_TIMES) is expected
 
 
 def test_the_end_is_near_only_with_machines_that_live_to_see_it() -> None:
     soon = START + HOUR + MINUTE // 2
     warned = (60, ev.MachineWarned("m1-0", soon, "eviction", "fake"))
     returning = (60, ev.ReturnIntended(2, ("m1-0",), "enough"))
-    assert not reconcile.nearly_done(held(warned), 1 / 61, NOW, PACE)
-    assert not reconcile.nearly_done(held(returning), 1 / 61, NOW, PACE)
-    assert not reconcile.nearly_done(held(bid=None), 1 / 61, NOW, PACE), "reliable machines alone are slow"
-    assert not reconcile.nearly_done(fold(()), 1 / 61, NOW, PACE)
+    assert not reconcile.nearly_done(held(warned), 1 / 61, NOW, LEASE_TIMES)
+    assert not reconcile.nearly_done(held(returning), 1 / 61, NOW, LEASE_TIMES)
+    assert not reconcile.nearly_done(held(bid=None), 1 / 61, NOW, LEASE_TIMES), "reliable machines alone are slow"
+    assert not reconcile.nearly_done(fold(()), 1 / 61, NOW, LEASE_TIMES)

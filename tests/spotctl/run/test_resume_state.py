@@ -1,4 +1,4 @@
-"""A training that was stopped, launched again: it goes on from its checkpoint, to the model that it would have had."""
+"""A stopped training, launched again: it resumes from its checkpoint, and ends with the same model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from spotctl.files.job.reader import loads
 from spotctl.run import resume_state
-from spotctl.run.workload import Earlier
+from spotctl.run.resume_state import EarlierRuns
 from tests.spotctl.cli import spotctl
 
 JOB = """\
@@ -38,7 +38,7 @@ def job(folder: Path, clocks: int, rate: float = 0.2) -> Path:
 
 
 @pytest.mark.timeout(240)
-def test_a_training_that_was_stopped_goes_on_from_its_checkpoint_to_the_same_model(tmp_path: Path) -> None:
+def test_a_stopped_training_resumes_from_its_checkpoint_to_the_same_model(tmp_path: Path) -> None:
     home = tmp_path / "home"
     words = [sys.executable, "-c", "from spotctl.cli.app import main; main()", "launch", str(job(tmp_path, 10**6))]
     with subprocess.Popen([*words, "--yes"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as launcher:
@@ -52,39 +52,39 @@ def test_a_training_that_was_stopped_goes_on_from_its_checkpoint_to_the_same_mod
     done = reached + 10
     again = spotctl("launch", job(tmp_path, done), "--yes", "--json").json
     lines = Path(again["model"]).with_name("iterations.jsonl").read_text().splitlines()
-    assert json.loads(lines[0])["clock"] > reached, "it did not begin anew"
+    assert json.loads(lines[0])["clock"] > reached, "it did not start from scratch"
     assert (again["outcome"], again["clocks"], again["updates_lost"], again["updates_doubled"]) == ("done", done, 0, 0)
-    assert not (home / "kept" / "small").exists(), "what is done is not gone on with"
-    anew = spotctl("launch", tmp_path / "job.yaml", "--yes", "--json").json
-    assert anew["model_sha256"] == again["model_sha256"]
+    assert not (home / "kept" / "small").exists(), "a finished training keeps no state"
+    fresh = spotctl("launch", tmp_path / "job.yaml", "--yes", "--json").json
+    assert fresh["model_sha256"] == again["model_sha256"]
 
 
 def _clock() -> int:
     return spotctl("status", "--json").json["jobs"][0]["clock"] or 0
 
 
-def test_only_the_same_training_is_gone_on_with_and_all_machines_of_before_are_told(tmp_path: Path) -> None:
-    here, there, place = tmp_path / "here", tmp_path / "there", tmp_path / "kept" / "small"
+def test_only_the_same_training_is_resumed_and_knows_the_machines_of_all_runs_before(tmp_path: Path) -> None:
+    first, second, kept = tmp_path / "first", tmp_path / "second", tmp_path / "kept" / "small"
     spec = loads(job(tmp_path, 10).read_text(), tmp_path / "job.yaml")
-    for folder in (here, there):
+    for folder in (first, second):
         (folder / "checkpoints").mkdir(parents=True)
-    (here / "controller.jsonl").write_text("memory")
-    resume_state.keep(spec, ("a",), 3, here, place)
-    assert not place.exists(), "there is no checkpoint yet"
-    (here / "checkpoints" / "p0-c10.checkpoint").write_text("ten")
-    resume_state.keep(spec, ("a", "b"), 12, here, place)
+    (first / "controller.jsonl").write_text("memory")
+    resume_state.keep(spec, ("a",), 3, first, kept)
+    assert not kept.exists(), "there is no checkpoint yet"
+    (first / "checkpoints" / "p0-c10.checkpoint").write_text("ten")
+    resume_state.keep(spec, ("a", "b"), 12, first, kept)
     other = loads(job(tmp_path, 10, rate=0.3).read_text(), tmp_path / "job.yaml")
-    resume_state.take_up(other, there, place)
-    assert resume_state.earlier(there) == Earlier()
+    resume_state.restore(other, second, kept)
+    assert resume_state.earlier(second) == EarlierRuns()
     longer = loads(job(tmp_path, 99).read_text(), tmp_path / "job.yaml")
-    resume_state.take_up(longer, there, place)
-    assert resume_state.earlier(there) == Earlier(("a", "b"), 12)
-    assert (there / "checkpoints" / "p0-c10.checkpoint").read_text() == "ten"
-    resume_state.keep(longer, ("c",), 15, there, place)
+    resume_state.restore(longer, second, kept)
+    assert resume_state.earlier(second) == EarlierRuns(("a", "b"), 12)
+    assert (second / "checkpoints" / "p0-c10.checkpoint").read_text() == "ten"
+    resume_state.keep(longer, ("c",), 15, second, kept)
     third = tmp_path / "third"
     third.mkdir()
-    resume_state.take_up(longer, third, place)
-    assert resume_state.earlier(third) == Earlier(("a", "b", "c"), 15)
-    resume_state.forget(place)
-    resume_state.forget(place)
-    assert not place.exists()
+    resume_state.restore(longer, third, kept)
+    assert resume_state.earlier(third) == EarlierRuns(("a", "b", "c"), 15)
+    resume_state.forget(kept)
+    resume_state.forget(kept)
+    assert not kept.exists()

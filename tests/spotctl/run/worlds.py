@@ -20,10 +20,11 @@ from pricing_data.units import DAY, parse_time
 from spotctl.machines.base import Machine, Payload
 from spotctl.machines.fake import Call, FakeProvider
 from spotctl.machines.replayed import Replayed
-from spotctl.run.execute import Executor, Journal, Patience
-from spotctl.run.reconcile import Pace, Terms
-from spotctl.run.service import Brief, Limits, Runner
-from spotctl.run.workload import Verdict
+from spotctl.run.environment import RunEnvironment
+from spotctl.run.execute import Journal, RetryPolicy
+from spotctl.run.reconcile import LeaseTimes, Terms
+from spotctl.run.service import Limits, Runner, RunRules
+from spotctl.run.workload import WorkReport
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Event, RentIntended, RunBegan, RunEnded
 from spotctl.runlog.outcomes import DONE
@@ -36,8 +37,8 @@ WARNING_SECONDS = 120
 MARKETS = tuple(Market("local", "sim-east", zone, "c4.xlarge") for zone in ("a", "b"))
 ON_DEMAND = 200_000_000
 OFFERS = tuple(Offer(market, 4.0, ON_DEMAND) for market in MARKETS)
-PACE = Pace()
-ONCE = Patience(attempts=1)
+LEASE_TIMES = LeaseTimes()
+ONCE = RetryPolicy(attempts=1)
 RULE = billing_rule("per-second")
 RUN = "job-1"
 CHANGING = ("create", "list", "renew", "terminate")
@@ -98,14 +99,15 @@ class Toil:
     def secrets(self) -> Mapping[str, str]:
         return {}
 
-    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> Verdict:  # noqa: ARG002
+    def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
         # What is done is known by the round: a killed runner does not make the machines work twice.
         for machine in machines:
             here = (self.world.rounds, machine.id)
             if machine.ended is None and here not in self.done and len(self.done) < self.rounds:
                 self.done.add(here)
                 self.model = sha256(f"{self.model}{len(self.done)}".encode()).hexdigest()
-        return Verdict(outcome=DONE if len(self.done) >= self.rounds else None, share=len(self.done) / self.rounds)
+        done = len(self.done)
+        return WorkReport(outcome=DONE if done >= self.rounds else None, share_done=done / self.rounds)
 
     def facts(self) -> Mapping[str, Any]:
         return {"model": self.model}
@@ -189,6 +191,10 @@ class DeadlyProvider:
         return call
 
 
+def environment(provider: Any, folder: Path = Path()) -> RunEnvironment:  # noqa: ANN401 - a provider, or a deadly one
+    return RunEnvironment(RUN, provider, provider.now, LEASE_TIMES, folder, folder, folder, folder)
+
+
 @dataclass
 class Life:
     """What a run's processes share, and outlives them. `opened` opens its log."""
@@ -199,7 +205,7 @@ class Life:
     strategy: Strategy = field(default_factory=Standard)
     terms: Terms = field(default_factory=terms)
     limits: Limits = field(default_factory=Limits)
-    patience: Patience = ONCE
+    retries: RetryPolicy = ONCE
     tariff: Tariff = TARIFF
 
     @property
@@ -214,9 +220,8 @@ class Life:
             journal = Journal(DeadlyLog(log, death), RUN, self.cloud.now)
             if journal.state.began is None:
                 journal.write(RunBegan("job", self.cloud.name, {}, "", 0))
-            executor = Executor(journal, provider, self.work, PACE, self.patience)
-            brief = Brief(lambda: (self.strategy, self.terms), self.tariff, PACE, self.limits)
-            runner = Runner(journal, provider, executor, self.work, brief)
+            rules = RunRules(lambda: (self.strategy, self.terms), self.tariff, self.limits)
+            runner = Runner(journal, environment(provider), self.work, rules, self.retries)
             return runner.run(self.world.pass_round, lambda: 0)
 
     def rows(self) -> list[Row]:

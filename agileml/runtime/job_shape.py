@@ -1,0 +1,115 @@
+"""The shape of a job: what its controller must know of the trainer, without running the trainer's code itself.
+
+`isolated_shape_of` loads a trainer in a child process: trainers of several jobs may have modules and environment
+variables of the same names, so one process cannot load them all.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from agileml.apps.registry import TrainerSource
+from agileml.errors import AgileMLError, TrainerFailed
+from agileml.job import Job
+from agileml.params.layout import Layout
+from agileml.trainer import initial_model, plan_of
+from agileml.work.plan import WorkPlan
+
+_CHILD = "from agileml.runtime.job_shape import main; main()"
+"""Not `-m`: the answer's class must be importable by its name in the parent. The working directory is on the path."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobShape:
+    """The chunks of every clock, the layout of the model, and the version of the trainer's code."""
+
+    plan: WorkPlan
+    layout: Layout
+    code: str
+
+
+def shape_of(job: Job) -> JobShape:
+    """The shape of a job whose trainer may be loaded in this process."""
+    return _shape(job.source, job.settings.seed, job.settings.partitions)
+
+
+def isolated_shape_of(job: Job, folder: Path, variables: Mapping[str, str]) -> JobShape:
+    """The shape of a job, whose trainer is loaded in another process, in a folder and with environment variables.
+
+    Raises what loading the trainer raises. This process's environment, modules and working directory stay as they are.
+    """
+    request = pickle.dumps((job.source, job.settings.seed, job.settings.partitions))
+    with tempfile.TemporaryFile() as errors:
+        child = subprocess.Popen(
+            [sys.executable, "-c", _CHILD],
+            cwd=folder,
+            env={**os.environ, **variables},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        )
+        with child:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            try:
+                # stdin stays open: its end tells the child that this process is gone.
+                child.stdin.write(request)
+                child.stdin.flush()
+                answer = child.stdout.read()
+            except BrokenPipeError:
+                answer = b""
+        return _result(answer, child.returncode, _last_line(errors), job.source.target)
+
+
+def _result(answer: bytes, status: int, last_line: str, target: str) -> JobShape:
+    result = pickle.loads(answer) if answer else None  # noqa: S301 - written by our own child
+    if isinstance(result, JobShape):
+        return result
+    if isinstance(result, AgileMLError):
+        raise result
+    raise TrainerFailed(f"{target}: the process that loads it ended with status {status}: {last_line or 'no output'}")
+
+
+def _last_line(errors: BinaryIO) -> str:
+    errors.seek(0)
+    lines = errors.read().decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def _shape(source: TrainerSource, seed: int, partitions: int) -> JobShape:
+    trainer = source.load()
+    plan = plan_of(trainer, trainer.shards())
+    return JobShape(plan, Layout.cut(initial_model(trainer, seed), partitions), source.code())
+
+
+def main() -> None:
+    """Answers one request."""
+    # The terminal sends Ctrl-C to every process; the caller decides what ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answer = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    # What the trainer prints is not the answer.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    request = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own parent
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    result: JobShape | AgileMLError
+    try:
+        result = _shape(*request)
+    except AgileMLError as error:
+        result = type(error)(str(error))
+    with answer:
+        pickle.dump(result, answer)
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)

@@ -1,0 +1,65 @@
+"""What the machines of a run print: all of it for `spotctl logs`, and its end for messages about failures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from spotctl.errors import BadRequest
+from spotctl.files.job.reader import restored
+from spotctl.machines.base import KeepsOutput, NotFound, ProviderError
+from spotctl.paths import Paths
+from spotctl.run.environment import RunEnvironment
+from spotctl.runlog.state import fold
+from spotctl.runlog.statuses import latest_run
+from spotctl.runlog.store import EventLog
+from spotctl.wiring import local_provider
+
+if TYPE_CHECKING:
+    from spotctl.config import Settings
+
+FOLLOW_SECONDS = 0.2
+_LONGEST_QUOTE = 300
+"""Characters of output that a message quotes."""
+
+
+def output_lines(job: str, settings: Settings, *, follow: bool) -> Iterator[str]:
+    """The output of a job's latest run, machine by machine; with `follow` until the run has ended."""
+    paths = Paths(settings.home)
+    read: dict[str, int] = {}
+    with EventLog(paths.log) as log:
+        state = latest_run(log, job)
+        if state is None or state.began is None:
+            raise BadRequest(f"no job named {job!r} was launched ('spotctl status' lists all jobs)")
+        provider = local_provider(settings, restored(state.began.spec, paths.home))
+        while True:
+            for machine in state.machines:
+                text = _output_of(provider, machine, read.get(machine, 0))
+                read[machine] = read.get(machine, 0) + len(text)
+                yield from (f"{machine}: {line}\n" for line in text.decode(errors="replace").splitlines())
+            if not follow or state.ended is not None:
+                return
+            time.sleep(FOLLOW_SECONDS)
+            state = fold(log.of_run(state.run, state.last_row), state)
+
+
+def last_lines(environment: RunEnvironment, machine: str, lines: int = 3) -> str:
+    """The last lines of a machine's output as one line, with secrets hidden; says so if there is none."""
+    provider = environment.provider
+    if not isinstance(provider, KeepsOutput):
+        return "'spotctl logs' shows its output"
+    try:
+        printed = provider.output(machine).decode(errors="replace")
+    except ProviderError:
+        return "its output is no longer available"
+    last = [line.strip() for line in printed.splitlines() if line.strip()][-lines:]
+    return environment.redacted(" | ".join(last))[-_LONGEST_QUOTE:] or "it printed nothing"
+
+
+def _output_of(provider: KeepsOutput, machine: str, after: int) -> bytes:
+    try:
+        return provider.output(machine, after)
+    except NotFound:
+        # The provider keeps the output of machines that are gone for some days.
+        return b""
