@@ -14,7 +14,6 @@ from spotctl.errors import BadRequest
 from spotctl.files.job.checks import UNSUPPORTED
 from spotctl.files.job.reader import loads
 from spotctl.files.job.schema import schema
-from spotctl.files.job.spec import Training
 from spotctl.notify import runs as notify
 from spotctl.notify.webhook import Delivery
 from spotctl.run.training_workload import training_job
@@ -92,9 +91,7 @@ TRAINED = {
 @pytest.mark.parametrize("key", TRAINED)
 def test_the_training_engine_reads(key: str) -> None:
     def given(text: str) -> object:
-        spec = loads(text, Path("job.yaml"))
-        assert isinstance(spec.program, Training)
-        return training_job(spec, spec.program)
+        return training_job(loads(text, Path("job.yaml")))
 
     assert given(TRAINING) == given(TRAINING)
     assert given(TRAINING) != given(TRAINING.replace(*TRAINED[key]))
