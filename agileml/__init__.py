@@ -1,4 +1,4 @@
-"""Training that goes on through evictions: an elastic parameter server with tiers of reliability."""
+"""Training that survives evictions: an elastic parameter server on reliable and transient nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["train"]
 
 
 def __getattr__(name: str) -> object:
-    """Loads what a script uses when it uses it: nodes of a job import parts of this package only."""
+    """Loads `train` on first use: the nodes of a job import only parts of this package."""
     if name in __all__:
         from agileml import training
 

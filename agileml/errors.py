@@ -1,30 +1,30 @@
-"""What can go wrong in a training run, split by what the caller can do about it."""
+"""Errors of a training run, by what the caller can do about them."""
 
 from __future__ import annotations
 
 
 class AgileMLError(Exception):
-    """Root of this package's errors; the message names the object, the value and the way out."""
+    """Root of this package's errors; the message names the object, the value and what to do."""
 
 
 class BadInput(AgileMLError):
-    """Something given by a person cannot be understood; correct it and try again."""
+    """Invalid user input; correct it and try again."""
 
 
 class UnknownApp(BadInput, LookupError):
-    """No trainer is found under a name, module or file."""
+    """There is no trainer of this name, module or file."""
 
 
 class BadArgument(BadInput, ValueError):
-    """A setting of an app or of a run is out of range or not one of its settings."""
+    """A setting of an app or a run is unknown or out of range."""
 
 
 class BadTrainer(AgileMLError):
-    """The user's code does not keep the trainer's contract; the message names the app, the clock and the parameter."""
+    """The user's code violates the trainer's contract; the message names the app, the clock and the parameter."""
 
 
 class TrainerFailed(AgileMLError):
-    """The user's code raised; its own exception is the cause."""
+    """The user's code raised an exception, which is the cause of this one."""
 
 
 class NotFinite(BadTrainer, ArithmeticError):
@@ -32,16 +32,16 @@ class NotFinite(BadTrainer, ArithmeticError):
 
 
 class Refused(AgileMLError):
-    """A peer is not taken in: another version of the code, another job, or no knowledge of the job's secret."""
+    """A peer was rejected: it has another version of the code, belongs to another job, or lacks the job's secret."""
 
 
 class BrokenConnection(AgileMLError):
-    """A peer went away or sent what is no message; what it owned is handled as a failure."""
+    """A peer disconnected or sent an invalid message; the job treats it as failed."""
 
 
 class InvalidTransition(AgileMLError):
-    """An event does not fit the state it meets; the message tells the story that led there."""
+    """An event contradicts the current state; the message names the event and the recent ones."""
 
 
 class Unrecoverable(AgileMLError):
-    """More was lost than any copy can restore."""
+    """More was lost than the remaining copies can restore."""

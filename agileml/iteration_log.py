@@ -1,4 +1,4 @@
-"""The iteration log: one JSON object a clock, and one for the whole job at its end."""
+"""The iteration log: one JSON object per clock, and one for the whole job at its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from agileml.reference import model_digest
 
 
 def line_of(iteration: Iteration) -> dict[str, Any]:
-    """A finished clock. Seconds are those since the clock before; the loss is that of the model before the clock."""
+    """A finished clock: `seconds` since the previous clock, `loss` of the model before this clock.
+
+    `accepted` lists the chunks that make up the clock, as [shard, first chunk, one past the last chunk].
+    """
     sums = iteration.sums
     return {
         "clock": iteration.clock,
@@ -31,7 +34,7 @@ def line_of(iteration: Iteration) -> dict[str, Any]:
 
 
 def last_line_of(trained: Trained) -> dict[str, Any]:
-    """How a job ended; updates that were sent and not applied are lost."""
+    """The end of a job. Updates that were sent and not applied count as lost."""
     return {
         "clocks": trained.clocks,
         "updates_sent": trained.counters.sent,
@@ -45,9 +48,9 @@ def last_line_of(trained: Trained) -> dict[str, Any]:
 
 
 class IterationLog:
-    """A log that is being written, each line as soon as its clock is done. One without a last line did not end well.
+    """Writes a log, each line when its clock is done. A log without the line for the whole job was interrupted.
 
-    A file that is there already is kept until the first clock is done: a job that cannot begin takes nothing away.
+    An existing file is kept until the first clock is done, so that a job that fails to start does not overwrite it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,11 +65,11 @@ class IterationLog:
             self._file.close()
 
     def write(self, iteration: Iteration) -> None:
-        """A clock is done."""
+        """Appends a finished clock."""
         self._put(line_of(iteration))
 
     def end(self, last_line: Mapping[str, Any]) -> None:
-        """The job is done."""
+        """Appends the line for the whole job."""
         self._put(last_line)
 
     def _put(self, line: Mapping[str, Any]) -> None:
@@ -79,5 +82,5 @@ class IterationLog:
             return self._path.open("w", encoding="utf-8")
         except OSError as error:
             raise BadArgument(
-                f"log {self._path}: {error.strerror or error}; name a file in a folder that is there"
+                f"log {self._path}: {error.strerror or error}; choose a file in an existing folder"
             ) from error

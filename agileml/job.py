@@ -1,4 +1,4 @@
-"""A training job as an engine is given it, and what an engine gives back."""
+"""A training job, as passed to an engine, and its result."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from agileml.stopping import Stopping
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to train, on how many nodes at the start, until when.
+    """The trainer, the initial number of nodes, when to stop, and settings.
 
-    Without a policy of its own the stage goes by the thresholds.
+    Without a `stage` policy, the ratio of nodes determines the stage by the thresholds.
     """
 
     source: TrainerSource
@@ -39,7 +39,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What became of the updates of a job; an update is what a chunk brought to a partition."""
+    """The updates of a job; one update is what one chunk contributed to one partition."""
 
     sent: int
     applied: int
@@ -49,7 +49,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """How a job ended: its model, and what happened on the way."""
+    """The result of a job: its model, and counts of updates, evictions and failures."""
 
     clocks: int
     model: Params

@@ -1,6 +1,6 @@
-"""The undisturbed run: one process, no servers, every contribution summed in the order clock, shard, first item.
+"""The reference run: one process, no servers, all contributions summed in the order of clock, shard and chunk.
 
-It is what a distributed run is held against. In deterministic mode the two models agree to the last bit.
+Distributed runs are compared with it. In deterministic mode the two models agree bit for bit.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
 from agileml.trainer import SAMPLE_ITEMS, Piece, Shard, Trainer, initial_model, loss_of, plan_of, run_chunk, sample_of
 from agileml.work.plan import WorkPlan
 
-Contribution = dict[int, Delta]
+ClockDeltas = dict[int, Delta]
 """Deltas by partition."""
 
 
 @dataclass(frozen=True, slots=True)
-class Iteration:
-    """A clock that is done. `params` is the model itself, good until the next clock is asked for."""
+class ReferenceClock:
+    """A finished clock. `params` is the model itself, valid until the next clock is requested."""
 
     clock: int
     params: Params
@@ -35,20 +35,20 @@ class Iteration:
 
 
 def run(trainer: Trainer, clocks: int, seed: int, deterministic: bool = True, partitions: int = 1) -> Params:
-    """The model after so many clocks."""
+    """The model after a number of clocks."""
     if clocks < 0:
-        raise BadArgument(f"{clocks} clocks: the number must be 0 or more")
+        raise BadArgument(f"clocks is {clocks}; it must be at least 0")
     iterations = iterate(trainer, seed, deterministic, partitions)
     return next(islice(iterations, clocks, None)).params
 
 
 def iterate(
     trainer: Trainer, seed: int, deterministic: bool = True, partitions: int = 1, sample_items: int = SAMPLE_ITEMS
-) -> Iterator[Iteration]:
-    """Clock 0, the initial model, and then one clock after the other without end.
+) -> Iterator[ReferenceClock]:
+    """Yields clock 0, the initial model, and then one clock after another without end.
 
-    Deterministic mode keeps the delta of each chunk and sums them, as servers do; otherwise they are added up as they
-    come, as a worker does.
+    Deterministic mode keeps the delta of each chunk and sums them, as servers do; otherwise updates are aggregated
+    immediately, as a worker does.
     """
     model, shards = initial_model(trainer, seed), list(trainer.shards())
     rule = CommitRule(Layout.cut(model, partitions), Declarations.of(trainer))
@@ -57,14 +57,14 @@ def iterate(
     clock = 0
     while True:
         worker.fill(states, clock)
-        yield Iteration(clock, worker.cache.arrays, worker.loss(clock, sample_items))
+        yield ReferenceClock(clock, worker.cache.arrays, worker.loss(clock, sample_items))
         clock += 1
-        summed = worker.summed(clock) if deterministic else worker.added_up(clock)
+        summed = worker.summed(clock) if deterministic else worker.aggregated(clock)
         states = [rule.advance(number, state, summed.get(number), clock)[0] for number, state in enumerate(states)]
 
 
 class _Worker:
-    """All workers of a job in one."""
+    """Does the work of all workers of a job."""
 
     def __init__(self, trainer: Trainer, shards: Sequence[Shard], rule: CommitRule, seed: int) -> None:
         declared = rule.declared
@@ -83,19 +83,19 @@ class _Worker:
             self.cache.fill(number, self.rule.model(number, state), clock)
 
     def loss(self, clock: int, sample_items: int) -> float:
-        # Piece by piece, as the workers of a job do who hold a part of the sample each.
+        # Piece by piece, as in a job, where every worker has a part of the sample.
         pieces = [piece for piece in sample_of(self.shards, sample_items) if len(piece)]
         total = sum(loss_of(self.trainer, self.reader, [piece], clock) * len(piece) for piece in pieces)
         return total / sum(map(len, pieces))
 
-    def summed(self, clock: int) -> Contribution:
-        totals: Contribution = {}
+    def summed(self, clock: int) -> ClockDeltas:
+        totals: ClockDeltas = {}
         for _ in self._chunks(clock):
             for partition, delta in self.view.take().items():
                 totals[partition] = accumulate(totals.get(partition), delta, self.rule.declared.aggregation)
         return totals
 
-    def added_up(self, clock: int) -> Contribution:
+    def aggregated(self, clock: int) -> ClockDeltas:
         for _ in self._chunks(clock):
             self.write_back.collect(clock, self.view)
         return self.write_back.take(clock)
@@ -109,7 +109,7 @@ class _Worker:
 
 
 def model_digest(params: Mapping[str, Array]) -> str:
-    """SHA-256 over the model's names, types, shapes and numbers, whatever the order of its arrays."""
+    """SHA-256 of the model's names, types, shapes and numbers; independent of the order of the arrays."""
     digest = sha256()
     for name, array in sorted(params.items()):
         digest.update(repr((name, array.dtype.str, array.shape)).encode())

@@ -1,4 +1,4 @@
-"""When a job is done: so many clocks, so much time, a loss that is low enough, or one that no longer falls."""
+"""Stopping criteria: number of clocks, time, a target loss, or convergence of the loss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agileml.errors import BadArgument
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What is known after a clock; the loss is None where it was not computed."""
+    """The time and loss after a clock; the loss is None if it was not computed."""
 
     clock: int
     seconds: float
@@ -20,13 +20,13 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Convergence:
-    """The best loss of the last `window` observed ones is less than `tolerance` (a share) below the best before."""
+    """The best of the last `window` losses improves on the best earlier loss by less than the fraction `tolerance`."""
 
     tolerance: float = 1e-3
     window: int = 5
 
     def reached(self, losses: Sequence[float]) -> bool:
-        """Whether losses, in the order observed, no longer fall. Below `window` + 1 of them nobody can tell."""
+        """Whether the losses, in order, no longer fall. False for fewer than `window` + 1 losses."""
         if len(losses) <= self.window:
             return False
         before, lately = min(losses[: -self.window]), min(losses[-self.window :])
@@ -35,7 +35,7 @@ class Convergence:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """Criteria, of which the first to be met ends the job."""
+    """The first criterion that is met ends the job."""
 
     clocks: int | None = None
     seconds: float | None = None
@@ -44,7 +44,7 @@ class Stopping:
 
     def __post_init__(self) -> None:
         if all(criterion is None for criterion in (self.clocks, self.seconds, self.loss, self.converged)):
-            raise BadArgument("no stopping criterion: give clocks, seconds, loss or converged")
+            raise BadArgument("no stopping criterion; set clocks, seconds, loss or converged")
         if self.clocks is not None and self.clocks < 1:
             raise BadArgument(f"clocks is {self.clocks}; it must be at least 1")
         if self.seconds is not None and not self.seconds > 0:
@@ -59,20 +59,20 @@ class Stopping:
 
     @property
     def last_clock(self) -> int | None:
-        """The clock after which no work may begin, if that is known beforehand."""
+        """The last clock of the job, if it is known in advance."""
         return self.clocks
 
     def reason(self, history: Sequence[Observation]) -> str | None:
-        """Why the job is done, or None. `history` begins at the first clock."""
+        """Why the job is done, or None if it is not. `history` starts with the first clock."""
         if not history:
             return None
         now = history[-1]
         if self.clocks is not None and now.clock >= self.clocks:
             return f"{self.clocks} clocks done"
         if self.seconds is not None and now.seconds >= self.seconds:
-            return f"{now.seconds:.1f} s of {self.seconds:g} s over"
+            return f"{now.seconds:.1f} s of {self.seconds:g} s elapsed"
         if self.loss is not None and now.loss is not None and now.loss <= self.loss:
-            return f"loss {now.loss:g} is down to {self.loss:g}"
+            return f"loss {now.loss:g} reached the target {self.loss:g}"
         losses = [seen.loss for seen in history if seen.loss is not None]
         if self.converged is not None and self.converged.reached(losses):
             return f"loss {losses[-1]:g} fell less than {self.converged.tolerance:g} in {self.converged.window} clocks"

@@ -1,4 +1,4 @@
-"""What a user writes: a `Trainer`. And the contract around it: its work, its random generators, its declarations.
+"""The `Trainer` protocol that users implement, and how its work, random generators and loss are called.
 
 Clocks are numbered from 1; clock 0 is the model that `init` returned.
 """
@@ -19,23 +19,23 @@ from agileml.params.view import ChunkView, Rows
 from agileml.work.plan import WorkPlan
 
 CHUNKS_PER_CLOCK = 10
-"""Into how many chunks the longest shard's items of a clock are cut, unless the trainer declares a chunk."""
+"""Chunks of the longest shard in a clock, unless the trainer declares the size of a chunk."""
 
 SAMPLE_ITEMS = 2000
-"""On how many items the loss is followed, unless the job says otherwise."""
+"""Default number of items in the loss sample."""
 
 
 class Shard(Protocol):
-    """A fixed part of the input, the same on every node. It may have a `load()` that fetches its items ahead of use."""
+    """A fixed part of the input, the same on every node. An optional method `load()` fetches its items in advance."""
 
     def __len__(self) -> int: ...
 
 
 class ParamReader(Protocol):
-    """Reading access to the parameters."""
+    """Read access to the parameters."""
 
     def read(self, name: str, rows: Rows = None) -> Array:
-        """Values of rows (numbers, a slice, None for all); not to be written to."""
+        """Values of rows (numbers, a slice, or None for all); read-only."""
         ...
 
 
@@ -43,13 +43,13 @@ class ParamView(ParamReader, Protocol):
     """The parameters as one chunk sees them."""
 
     def update(self, name: str, rows: Rows, delta: Array) -> None:
-        """Adds to rows; the same chunk reads the sum, others later."""
+        """Adds to rows. The same chunk reads the sum at once, others later."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Items lo..hi (exclusive) of a shard; `Any`, as every trainer has shards of its own type."""
+    """Items lo..hi (exclusive) of a shard, whose type depends on the trainer."""
 
     shard: Any
     lo: int
@@ -64,10 +64,10 @@ Sample = Sequence[Piece]
 
 @runtime_checkable
 class Trainer(Protocol):
-    """A model and how it is trained.
+    """A model and how to train it.
 
-    `step` must depend on nothing but its arguments: any node may be asked to do it, or to do it again. It may further
-    have the attributes and methods that `Declarations` describes.
+    `step` must depend on nothing but its arguments: any node may run it, and run it again. A trainer may also have the
+    attributes that `Declarations` describes.
     """
 
     def init(self, rng: np.random.Generator) -> Params:
@@ -75,7 +75,7 @@ class Trainer(Protocol):
         ...
 
     def shards(self) -> Sequence[Shard]:
-        """The input, cut into the same list whatever the number of nodes."""
+        """The input, as a list that does not depend on the number of nodes."""
         ...
 
     def step(
@@ -87,7 +87,7 @@ class Trainer(Protocol):
         clock: int,
         rng: np.random.Generator,
     ) -> None:
-        """Works through items lo..hi of a shard, reading and updating parameters."""
+        """Processes items lo..hi of a shard, reading and updating parameters."""
         ...
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
@@ -96,10 +96,10 @@ class Trainer(Protocol):
 
 
 def plan_of(trainer: Trainer, shards: Sequence[Shard]) -> WorkPlan:
-    """The chunks of every clock, from the shards' lengths and the trainer's declarations."""
+    """Divides the work of every clock into chunks, by the shards' lengths and the trainer's declarations."""
     declared = Declarations.of(trainer)
     if not shards:
-        raise BadTrainer(f"{declared.name}: shards() returned none; a job needs at least one")
+        raise BadTrainer(f"{declared.name}: shards() returned no shards; a job needs at least one")
     lengths = tuple(len(shard) for shard in shards)
     batch = declared.batch
     longest = max(min(length, batch) if batch else length for length in lengths)
@@ -107,32 +107,32 @@ def plan_of(trainer: Trainer, shards: Sequence[Shard]) -> WorkPlan:
 
 
 def sample_of(shards: Sequence[Shard], items: int = SAMPLE_ITEMS) -> list[Piece]:
-    """The items on which the loss is followed: the first ones of every shard, one piece per shard, always the same."""
+    """The loss sample: the first items of every shard, always the same, one piece per shard."""
     each = -(-items // len(shards))
     return [Piece(shard, 0, min(each, len(shard))) for shard in shards]
 
 
 def init_rng(seed: int) -> np.random.Generator:
-    """The generator that `init` is given."""
+    """The generator passed to `init`."""
     return _generator(seed, (0,))
 
 
 def chunk_rng(seed: int, clock: int, shard: int, lo: int) -> np.random.Generator:
-    """The generator of a chunk: of nothing but what the chunk is."""
+    """The generator passed to `step`; it depends on nothing but the seed and the chunk."""
     return _generator(seed, (1, clock, shard, lo))
 
 
 def _generator(seed: int, key: tuple[int, ...]) -> np.random.Generator:
-    # PCG64 by name: numpy may change what `default_rng` stands for, and with it every model.
+    # PCG64 by name: numpy may change the generator behind `default_rng`, and with it every model.
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
 
 
 def initial_model(trainer: Trainer, seed: int) -> Params:
-    """The model of clock 0, checked, in arrays of its own."""
+    """The checked model of clock 0, in new arrays."""
     name = name_of(trainer)
     params = call(f"{name}: init", lambda: trainer.init(init_rng(seed)))
     if not isinstance(params, Mapping) or not params:
-        raise BadTrainer(f"{name}: init returned no parameters; return a dict of named numpy arrays")
+        raise BadTrainer(f"{name}: init returned no parameters; return a dict of numpy arrays")
     specs_of(params)
     for parameter, array in params.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -141,14 +141,14 @@ def initial_model(trainer: Trainer, seed: int) -> Params:
 
 
 def preload(shard: Shard) -> None:
-    """Has a shard fetch its items ahead of use, where it can."""
+    """Calls a shard's `load()` if it has one."""
     load = getattr(shard, "load", None)
     if callable(load):
         load()
 
 
 def run_chunk(trainer: Trainer, piece: Piece, number: int, view: ChunkView, clock: int, seed: int) -> None:
-    """One call of `step` on items of shard `number`, unless there are none; the view holds its updates afterwards."""
+    """Calls `step` on items of shard `number`, if there are any; the view collects the updates."""
     view.begin(clock)
     if not piece:
         return
@@ -159,7 +159,7 @@ def run_chunk(trainer: Trainer, piece: Piece, number: int, view: ChunkView, cloc
 
 
 def loss_of(trainer: Trainer, params: ParamReader, sample: Sample, clock: int) -> float:
-    """The trainer's mean loss over a sample, checked."""
+    """The checked mean loss over a sample."""
     name = name_of(trainer)
     value = call(f"{name}, clock {clock}: loss", lambda: trainer.loss(params, sample))
     try:

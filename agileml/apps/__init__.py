@@ -1,1 +1,1 @@
-"""Trainers that come with the package, and the way to a user's own."""
+"""Built-in trainers, and loading those of users."""

@@ -1,4 +1,4 @@
-"""The Python files that a trainer is made of, as far as they are the user's: what nodes of one job must agree on."""
+"""A digest of the user's Python files that make up a trainer; it must be the same on all nodes of a job."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
-OURS = "agileml"
-"""Has a version of its own."""
+OWN_PACKAGE = "agileml"
+"""Not part of the digest: it has its own version."""
 
 
 def digest_of(target: str) -> bytes:
-    """Of a trainer's file, or module, and all that it imports from the same folder; of nothing if it cannot be found.
+    """Hashes a trainer's file or module and all that it imports from the same folder; nothing if it is not found.
 
-    Neither the place of the folder counts, nor anything installed beside it. The code is read, not run: what it imports
-    by a name that is made up as it runs is not seen.
+    It does not depend on the folder's path or on installed packages. The code is parsed, not run, so that imports of
+    computed names are not included.
     """
     digest = sha256()
-    found = _file(target) if target.endswith(".py") else _module(target.partition(":")[0])
-    if found is not None:
-        path, root = found
+    source = _file(target) if target.endswith(".py") else _module(target.partition(":")[0])
+    if source is not None:
+        path, root = source
         for file in sorted({path} if root in _installed() else _closure(path, root)):
             digest.update(repr(file.relative_to(root).as_posix()).encode())
             digest.update(sha256(file.read_bytes()).digest())
@@ -35,7 +35,7 @@ def _file(target: str) -> tuple[Path, Path] | None:
 
 
 def _module(name: str) -> tuple[Path, Path] | None:
-    """Where Python would find a module: its file, and the folder on the import path."""
+    """The file of a module, as Python would find it, and its folder on the import path."""
     for entry in sys.path:
         root = Path(entry).resolve()
         files = list(_files(root, name.split(".")))
@@ -56,20 +56,20 @@ def _closure(path: Path, root: Path) -> set[Path]:
         if file not in seen:
             seen.add(file)
             for parts in _imports(file, root):
-                if parts[0] != OURS:
+                if parts[0] != OWN_PACKAGE:
                     waiting += _files(root, parts)
     return seen
 
 
 def _imports(file: Path, root: Path) -> Iterator[list[str]]:
-    """What a file imports, as the parts of names; a name from a module may be a module, too."""
+    """The modules that a file imports, as lists of name parts; a name imported from a module may be a module, too."""
     package = list(file.relative_to(root).parent.parts)
     if package:
         yield package
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
-        # Whoever loads it is told.
+        # Loading the file reports the error.
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -81,7 +81,7 @@ def _imports(file: Path, root: Path) -> Iterator[list[str]]:
 
 
 def _files(root: Path, parts: list[str]) -> Iterator[Path]:
-    """The files of a module beneath a folder, those of the packages around it first."""
+    """The files of a module under a folder, starting with those of its parent packages."""
     place = root
     for part in parts:
         place = place / part

@@ -16,12 +16,12 @@ from agileml.trainer import ParamReader, ParamView, Sample
 
 Floats = NDArray[np.float32]
 _INITIAL_SCALE = 0.3
-"""Size of the initial factors beside the true ones: away from 0, where the gradient vanishes."""
+"""Size of the initial factors relative to the true ones: not 0, where the gradient vanishes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratings:
-    """Who rated what how, in no order: any batch of them is like the whole."""
+    """Ratings in random order, so that every batch is representative."""
 
     users: NDArray[np.intp]
     items: NDArray[np.intp]
@@ -29,7 +29,7 @@ class Ratings:
 
 
 class RatingShard:
-    """The ratings of some users; generated when they are first looked at, the same on every node."""
+    """The ratings of some users; generated on first use, the same on every node."""
 
     def __init__(self, app: MatrixFactorization, number: int, users: range, count: int) -> None:
         self._app = app
@@ -42,7 +42,7 @@ class RatingShard:
 
     @cached_property
     def ratings(self) -> Ratings:
-        """The items of the shard."""
+        """The generated ratings."""
         app = self._app
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(app.seed, spawn_key=(1, self._number))))
         true_users, true_items = app.true_factors()
@@ -53,13 +53,13 @@ class RatingShard:
         return Ratings(users, items, values + noise.astype(np.float32))
 
     def load(self) -> None:
-        """Generates the ratings ahead of use."""
-        self.ratings  # noqa: B018 - looking at it is what generates them
+        """Generates the ratings in advance."""
+        self.ratings  # noqa: B018 - the property generates them
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixFactorization:
-    """A users x items matrix, of which `ratings` entries are known, as the product of two factors of `rank` columns.
+    """Approximates a users x items matrix with `ratings` known entries by the product of two factors of `rank` columns.
 
     The loss is the mean squared error. Known entries have a variance of about 1 plus that of the noise.
     """
@@ -80,16 +80,16 @@ class MatrixFactorization:
     def __post_init__(self) -> None:
         if self.parts > min(self.users, self.ratings):
             raise BadArgument(
-                f"mf: parts is {self.parts}; each holds a user and a rating, so there are at most"
-                f" {min(self.users, self.ratings)}"
+                f"mf: parts is {self.parts}; it must be at most {min(self.users, self.ratings)},"
+                " as every part has a user and a rating"
             )
 
     def init(self, rng: np.random.Generator) -> Params:
-        """Factors of the true ones' size, smaller by `_INITIAL_SCALE`."""
+        """Random factors of `_INITIAL_SCALE` times the size of the true ones."""
         return {"users": self._factor(rng, self.users), "items": self._factor(rng, self.items)}
 
     def shards(self) -> Sequence[RatingShard]:
-        """The users in equal parts, each with an equal part of the ratings."""
+        """The users and the ratings in equal parts."""
         users = [self.users * part // self.parts for part in range(self.parts + 1)]
         ratings = [self.ratings * part // self.parts for part in range(self.parts + 1)]
         return [
@@ -120,7 +120,7 @@ class MatrixFactorization:
         return total / sum(map(len, sample))
 
     def true_factors(self) -> tuple[Floats, Floats]:
-        """The factors from which the ratings are made."""
+        """The factors from which the ratings are generated."""
         return _true_factors(self.seed, self.users, self.items, self.rank)
 
     def _factor(self, rng: np.random.Generator, rows: int) -> Floats:
@@ -128,14 +128,14 @@ class MatrixFactorization:
         return scale * rng.standard_normal((rows, self.rank), dtype=np.float32)
 
     def _rate(self, rows: int) -> np.float32:
-        """Step size for one entry: the steps of all the entries that a row has in a clock are summed."""
+        """Step size per entry, given that the steps of all entries of a row in a clock are summed."""
         clock_entries = min(self.batch or self.ratings, self.ratings // self.parts) * self.parts
         return np.float32(self.rate / max(1.0, clock_entries / rows))
 
 
 @lru_cache(maxsize=1)
 def _true_factors(seed: int, users: int, items: int, rank: int) -> tuple[Floats, Floats]:
-    """Made once for all shards of a node."""
+    """Computed once for all shards of a node."""
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(0,))))
     scale = np.float32(rank**-0.25)
     return (

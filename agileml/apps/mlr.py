@@ -19,14 +19,14 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Features, the last of which is always 1, and classes."""
+    """Features, the last of which is always 1, and the class of each example."""
 
     features: Floats
     classes: NDArray[np.intp]
 
 
 class ExampleShard:
-    """Some of the examples; generated when they are first looked at, the same on every node."""
+    """Some of the examples; generated on first use, the same on every node."""
 
     def __init__(self, app: LogisticRegression, number: int, count: int) -> None:
         self._app = app
@@ -38,7 +38,7 @@ class ExampleShard:
 
     @cached_property
     def examples(self) -> Examples:
-        """The items of the shard."""
+        """The generated examples."""
         app = self._app
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(app.seed, spawn_key=(1, self._number))))
         classes = rng.integers(0, app.classes, self._count)
@@ -47,34 +47,34 @@ class ExampleShard:
         return Examples(features, classes)
 
     def load(self) -> None:
-        """Generates the examples ahead of use."""
-        self.examples  # noqa: B018 - looking at it is what generates them
+        """Generates the examples in advance."""
+        self.examples  # noqa: B018 - the property generates them
 
 
 @dataclass(frozen=True, slots=True)
 class LogisticRegression:
-    """Which of `classes` an example of `features` numbers belongs to; class centres lie `spread` from the middle.
+    """Assigns examples of `features` numbers to `classes`, whose centres are at distance `spread` from the origin.
 
-    The loss is the mean cross-entropy in nats: log(classes) for a model that knows nothing.
+    The loss is the mean cross-entropy in nats; it is log(classes) for the initial model.
     """
 
-    classes: int = whole(10, "kinds of examples", least=2)
+    classes: int = whole(10, "number of classes", least=2)
     features: int = whole(64, "numbers in an example")
     examples: int = whole(20_000, "examples to learn from")
     parts: int = whole(16, "shards of the input")
     batch: int = whole(0, "examples of a shard in a clock; 0 for all", least=0)
     rate: float = number(1.0, "step size, for the mean gradient of a clock")
-    spread: float = number(3.0, "distance of a class's centre from the middle, in standard deviations of its examples")
+    spread: float = number(3.0, "distance of class centres from the origin, in standard deviations of the examples")
     seed: int = whole(0, "seed of the generated examples", least=0)
 
     name = "mlr"
 
     def __post_init__(self) -> None:
         if self.parts > self.examples:
-            raise BadArgument(f"mlr: parts is {self.parts}; {self.examples} examples make at most as many")
+            raise BadArgument(f"mlr: parts is {self.parts}; it must be at most {self.examples}, the number of examples")
 
     def init(self, rng: np.random.Generator) -> Params:
-        """Weights of 0; one row per feature."""
+        """Zero weights, one row per feature."""
         del rng
         return {"weights": np.zeros((self.features + 1, self.classes), np.float32)}
 
@@ -86,7 +86,7 @@ class LogisticRegression:
     def step(
         self, shard: ExampleShard, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator
     ) -> None:
-        """The chunk's part of one gradient step."""
+        """One gradient step over the chunk's examples."""
         del clock, rng
         seen = shard.examples
         features, classes = seen.features[lo:hi], seen.classes[lo:hi]
@@ -104,20 +104,20 @@ class LogisticRegression:
         return total / sum(map(len, sample))
 
     def centres(self) -> Floats:
-        """Where the classes lie."""
+        """The centres of the classes."""
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=(0,))))
         directions = rng.standard_normal((self.classes, self.features), dtype=np.float32)
         centres: Floats = np.float32(self.spread) * directions / np.linalg.norm(directions, axis=1, keepdims=True)
         return centres
 
     def _rate(self) -> np.float32:
-        """Step size for one example: the steps of all the examples of a clock are summed."""
+        """Step size per example, given that the steps of all examples in a clock are summed."""
         clock_examples = min(self.batch or self.examples, self.examples // self.parts) * self.parts
         return np.float32(self.rate / clock_examples)
 
 
 def _log_probabilities(features: Floats, params: ParamReader) -> Floats:
-    """Logarithms of the classes' probabilities, by the softmax of the scores."""
+    """Log-probabilities of the classes: the log-softmax of the scores."""
     scores: Floats = features @ params.read("weights")
     scores -= scores.max(axis=1, keepdims=True)
     scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))

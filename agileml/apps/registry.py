@@ -1,4 +1,4 @@
-"""From what a person names to a trainer: a built-in app, `module:Class`, or a Python file."""
+"""Finds a trainer by name: a built-in app, `module:Class`, or a Python file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from agileml.apps.arguments import build, describe
+from agileml.apps.arguments import build
 from agileml.apps.builtin import BUILT_IN
 from agileml.apps.code import digest_of
 from agileml.errors import AgileMLError, BadArgument, BadTrainer, TrainerFailed, UnknownApp
@@ -26,18 +26,22 @@ METHODS: dict[str, tuple[str, ...]] = {
     "step": ("shard", "lo", "hi", "params", "clock", "rng"),
     "loss": ("params", "sample"),
 }
-"""What a trainer must have, and what is passed to it."""
+"""The required methods of a trainer and their parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerSource:
-    """A trainer by name and arguments: what is told to the nodes of a job, each of which loads it for itself."""
+    """A trainer by name and arguments. Every node of a job receives this and loads the trainer itself."""
 
     target: str
     arguments: Mapping[str, object] = field(default_factory=dict)
 
     def load(self) -> Trainer:
-        """The trainer; what is missing or wrong is said in one line."""
+        """Loads the trainer.
+
+        UnknownApp if there is none of this name, BadArgument for wrong arguments, BadTrainer if a method is missing or
+        has other parameters, TrainerFailed if the user's code raises.
+        """
         if self.target in BUILT_IN:
             return cast("Trainer", build(self.target, _built_in(self.target), self.arguments))
         if self.target.endswith(".py"):
@@ -45,12 +49,12 @@ class TrainerSource:
         if ":" in self.target:
             return _made(_from_module(self.target), self.target, self.arguments)
         raise UnknownApp(
-            f"no app is named {self.target!r}; built in are {', '.join(BUILT_IN)};"
-            " or give module:Class or a file that ends in .py"
+            f"unknown app {self.target!r}; choose one of {', '.join(BUILT_IN)},"
+            " or pass module:Class or a file that ends in .py"
         )
 
     def code(self) -> str:
-        """Names the version of the code and its arguments; nodes of one job must agree on it."""
+        """The version of the code and its arguments, which must be the same on all nodes of a job."""
         name = Path(self.target).name if self.target.endswith(".py") else self.target
         digest = sha256(repr((name, sorted(self.arguments.items()))).encode())
         if self.target not in BUILT_IN:
@@ -58,38 +62,29 @@ class TrainerSource:
         return f"{_package_version()}+{digest.hexdigest()[:12]}"
 
 
-def arguments_of(name: str) -> list[tuple[str, str, str]]:
-    """Name, default and meaning of each argument of a built-in app."""
-    if name not in BUILT_IN:
-        raise UnknownApp(f"no app is named {name!r}; built in are {', '.join(BUILT_IN)}")
-    return describe(_built_in(name))
-
-
 def check(trainer: object, where: str) -> Trainer:
-    """The object as a trainer, if it has the methods and they take what is passed to them."""
+    """Returns the object if it has a trainer's methods with the right parameters; BadTrainer otherwise."""
     absent = _absent(trainer)
     if absent:
-        raise BadTrainer(
-            f"{where}: {type(trainer).__name__} has no {_listed(absent)}; a trainer has {_listed(METHODS)}"
-        )
+        raise BadTrainer(f"{where}: {type(trainer).__name__} lacks {_listed(absent)}; a trainer has {_listed(METHODS)}")
     for method, passed in METHODS.items():
         try:
             signature(getattr(trainer, method)).bind(*passed)
         except TypeError as error:
             wanted = ", ".join(("self", *passed))
-            raise BadTrainer(f"{where}: {method} must be {method}({wanted}); with these, {error}") from None
+            raise BadTrainer(f"{where}: {method} must be {method}({wanted}): {error}") from None
     return cast("Trainer", trainer)
 
 
 def parse_arguments(texts: list[str]) -> dict[str, object]:
-    """Arguments as they are typed, `name=value`: numbers where they read as such, else text."""
+    """Parses arguments of the form `name=value`; a value that looks like a number becomes one."""
     arguments: dict[str, object] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
-            raise BadArgument(f"{text!r} is no argument; write name=value")
+            raise BadArgument(f"invalid argument {text!r}; write name=value")
         if name in arguments:
-            raise BadArgument(f"the argument {name} is given twice")
+            raise BadArgument(f"argument {name} is given more than once")
         arguments[name] = _number(value)
     return arguments
 
@@ -122,7 +117,7 @@ def _import_file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
-    # Dataclasses and pickle look a class's module up by name; files beside this one may be imported by it.
+    # Dataclasses and pickle look up a class's module by name; the file may import others from its folder.
     sys.modules[spec.name] = module
     if str(path.parent.resolve()) not in sys.path:
         sys.path.append(str(path.parent.resolve()))
@@ -132,7 +127,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _from_file(module: ModuleType, where: str) -> Callable[..., object]:
-    """A module's function `trainer`, or else its only class that could be one."""
+    """A module's function `trainer`, or else its only class with a trainer's methods."""
     function = getattr(module, "trainer", None)
     if callable(function):
         return cast("Callable[..., object]", function)
@@ -142,28 +137,28 @@ def _from_file(module: ModuleType, where: str) -> Callable[..., object]:
         return cast("Callable[..., object]", complete[0])
     if complete:
         names = ", ".join(each.__name__ for each in complete)
-        raise BadTrainer(f"{where} has several trainers ({names}); add a function trainer() that returns one")
+        raise BadTrainer(f"{where} defines several trainers ({names}); add a function trainer() that returns one")
     nearest = min(classes, key=lambda each: len(_absent(each)), default=None)
     hint = ""
     if nearest is not None and len(_absent(nearest)) < len(METHODS):
         hint = f"; {nearest.__name__} lacks {_listed(_absent(nearest))}"
-    raise BadTrainer(f"{where} has neither a function trainer() nor a class with {_listed(METHODS)}{hint}")
+    raise BadTrainer(f"{where} defines neither a function trainer() nor a class with {_listed(METHODS)}{hint}")
 
 
 def _from_module(target: str) -> Callable[..., object]:
     name, _, attribute = target.partition(":")
     if not all(part.isidentifier() for part in (*name.split("."), attribute)):
-        raise UnknownApp(f"{target!r} names no class; write module:Class")
+        raise UnknownApp(f"{target!r} is not a class; write module:Class")
     try:
         module = _executed(name, lambda: importlib.import_module(name))
     except TrainerFailed as error:
         if isinstance(error.__cause__, ModuleNotFoundError) and name.startswith(error.__cause__.name or name):
-            raise UnknownApp(f"{target}: there is no module {error.__cause__.name!r} on the import path") from None
+            raise UnknownApp(f"{target}: no module {error.__cause__.name!r} on the import path") from None
         raise
-    found = getattr(module, attribute, None)
-    if found is None:
+    factory = getattr(module, attribute, None)
+    if factory is None:
         raise UnknownApp(f"{target}: the module {name} has no {attribute}; write module:Class")
-    return found if callable(found) else lambda: found
+    return factory if callable(factory) else lambda: factory
 
 
 def _made(factory: Callable[..., object], where: str, arguments: Mapping[str, object]) -> Trainer:
@@ -177,7 +172,7 @@ def _made(factory: Callable[..., object], where: str, arguments: Mapping[str, ob
 
 
 def _executed(where: str, function: Callable[[], object]) -> object:
-    """Runs the user's code; whatever it raises becomes one error that says where."""
+    """Runs user code; any exception becomes a TrainerFailed that says where it was raised."""
     try:
         return function()
     except AgileMLError:

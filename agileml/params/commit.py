@@ -1,7 +1,7 @@
-"""`CommitRule`: how the summed updates of a clock make the next version of a partition's state.
+"""`CommitRule`: computes the next version of a partition's state from the summed updates of a clock.
 
-A state is one array per segment, then the slots of the optimizer, segment by segment: they move, are backed up and go
-back together.
+A state has one array per segment, followed by the optimizer's slots of each segment: they move, are backed up and are
+rolled back together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agileml.params.layout import Array, Layout, State
 
 @dataclass(frozen=True, slots=True)
 class CommitRule:
-    """What a trainer declares about updates, applied to the partitions of a layout."""
+    """A trainer's declarations about updates, applied to the partitions of a layout."""
 
     layout: Layout
     declared: Declarations
@@ -35,9 +35,9 @@ class CommitRule:
         return state[: len(self.layout.partitions[partition])]
 
     def advance(self, partition: int, state: State, summed: Delta | None, clock: int) -> tuple[State, Delta]:
-        """The state after a clock, and the values of its rows that changed, slots included.
+        """The state after a clock, and the values of the rows that changed, slots included.
 
-        The state before stays as it is; arrays that did not change are shared with it.
+        The previous state is not modified; arrays that did not change are shared with it.
         """
         if self.declared.apply is not None:
             after = self._applied(partition, state, summed, clock, self.declared.apply)
@@ -71,6 +71,6 @@ class CommitRule:
             call(f"{where}: apply", partial(apply, segment.name, values, given, slots, clock))
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 raise NotFinite(
-                    f"{where}: apply gave NaN or infinity; lower the step size, or look for a division by 0"
+                    f"{where}: apply produced NaN or infinity; lower the step size, or look for a division by 0"
                 )
         return after

@@ -1,4 +1,4 @@
-"""What a trainer declares about its updates, and the one way to call the user's code."""
+"""A trainer's declarations about its work and updates, and the function through which all user code is called."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Apply = Callable[[str, Array, Array, Sequence[Array], int], None]
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
-    """What a trainer may declare besides its methods, as attributes of these names.
+    """Optional attributes of a trainer.
 
-    `name`: what errors and logs call it. `batch`: items of a shard in a clock; 0 for all. `chunk`: items of
-    one call of `step`. `aggregation`: `add`, `max` or `min`. `apply`: what to do once per clock with the summed updates
-    instead of adding them. It is called for some rows of an array at a time, so that it must treat rows alike.
-    `slots`: how many arrays like the parameter `apply` keeps between clocks; they begin as zeros.
+    `name`: its name in errors and logs. `batch`: items of a shard per clock; 0 for all. `chunk`: items per call of
+    `step`. `aggregation`: `add`, `max` or `min`. `apply`: called once per clock with the summed updates, instead of
+    adding them. It receives some rows of an array at a time, and must treat all rows alike. `slots`: number of arrays
+    of the parameter's shape that `apply` keeps between clocks; they start as zeros.
     """
 
     name: str
@@ -40,10 +40,10 @@ class Declarations:
         aggregation = getattr(trainer, "aggregation", ADD.name)
         if aggregation not in AGGREGATIONS:
             known = ", ".join(AGGREGATIONS)
-            raise BadTrainer(f"{name}: aggregation {aggregation!r} is not known; it is one of {known}")
+            raise BadTrainer(f"{name}: unknown aggregation {aggregation!r}; choose one of {known}")
         apply = getattr(trainer, "apply", None)
         if apply is not None and (not callable(apply) or aggregation != ADD.name):
-            raise BadTrainer(f"{name}: apply must be a method, and works on sums: leave aggregation at 'add'")
+            raise BadTrainer(f"{name}: apply must be a method, and needs the aggregation 'add'")
         batch, chunk, slots = (getattr(trainer, item, None) for item in ("batch", "chunk", "slots"))
         for item, value, least in (("batch", batch, 0), ("chunk", chunk, 1), ("slots", slots, 0)):
             if value is not None and (not isinstance(value, int) or value < least):
@@ -52,12 +52,12 @@ class Declarations:
 
 
 def name_of(trainer: object) -> str:
-    """What errors and logs call a trainer."""
+    """A trainer's name in errors and logs."""
     return getattr(trainer, "name", None) or type(trainer).__name__
 
 
 def call(where: str, function: Callable[[], T]) -> T:
-    """Calls the user's code; whatever it raises becomes one error that says where."""
+    """Calls user code; any exception becomes a TrainerFailed that says where it was raised."""
     try:
         return function()
     except (BadTrainer, TrainerFailed):

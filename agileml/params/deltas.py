@@ -1,7 +1,7 @@
-"""Deltas: what is to be added to a partition's state, by rows, and the arithmetic on them.
+"""Deltas: updates to a partition's state by rows, and the arithmetic on them.
 
-A delta holds one entry per segment of its partition: nothing, some rows, or all rows. Both forms give the same bits,
-because the rows that a dense one does not touch hold the aggregation's identity.
+A delta has one entry per segment of its partition: nothing, some rows, or all rows. Both forms give the same bits,
+because untouched rows of the dense form hold the aggregation's identity.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Rows = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowDelta:
-    """Values for rows of one segment: `rows` count from its first, sorted and unique; None means all of them."""
+    """Values for rows of one segment: `rows` are sorted, unique and relative to its first row; None: all rows."""
 
     rows: Rows | None
     values: Array
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the numbers it carries."""
+        """Bytes of its numbers."""
         return self.values.nbytes + (0 if self.rows is None else self.rows.nbytes)
 
 
@@ -35,13 +35,13 @@ Delta = list[RowDelta | None]
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """A commutative and associative operation by which updates are put together, and onto the state."""
+    """A commutative and associative operation that combines updates with each other and with the state."""
 
     name: str
     ufunc: np.ufunc
 
     def identity(self, dtype: np.dtype) -> float | int:
-        """What changes nothing, down to the last bit."""
+        """The value that changes nothing, not even a bit."""
         if self.ufunc is np.add:
             # Not +0.0, which turns a -0.0 of the state into +0.0.
             return -0.0 if dtype.kind == "f" else 0
@@ -57,17 +57,8 @@ MIN = Aggregation("min", np.minimum)
 AGGREGATIONS = {aggregation.name: aggregation for aggregation in (ADD, MAX, MIN)}
 
 
-def add_into(state: State, delta: Delta, by: Aggregation = ADD) -> None:
-    """Aggregates a delta onto a state, in place."""
-    for array, part in _pairs(state, delta):
-        if part.rows is None:
-            by.ufunc(array, part.values, out=array)
-        else:
-            array[part.rows] = by.ufunc(array[part.rows], part.values)
-
-
 def assign_into(state: State, delta: Delta) -> None:
-    """Writes a delta's values over a state, in place: the inverse of `values_at`."""
+    """Overwrites rows of a state with a delta's values, in place."""
     for array, part in _pairs(state, delta):
         if part.rows is None:
             np.copyto(array, part.values)
@@ -76,9 +67,9 @@ def assign_into(state: State, delta: Delta) -> None:
 
 
 def assigned(state: State, values: Delta) -> State:
-    """A state with some rows replaced; the one before stays as it is, and arrays that do not change are shared.
+    """A new state with some rows replaced; it shares the arrays that do not change with the old one.
 
-    An empty state stands for none at all: the values then are those of every row.
+    With an empty state the values are those of every row.
     """
     if not state:
         return [part.values for part in values if part is not None]
@@ -92,18 +83,10 @@ def assigned(state: State, values: Delta) -> State:
     return after
 
 
-def values_at(state: State, delta: Delta) -> Delta:
-    """A copy of what a state holds in the rows that a delta touches, in the same form."""
-    return [
-        None if part is None else RowDelta(part.rows, array.copy() if part.rows is None else array[part.rows])
-        for array, part in zip(state, delta, strict=True)
-    ]
-
-
 def accumulate(total: Delta | None, delta: Delta, by: Aggregation = ADD) -> Delta:
     """The aggregate of a running total and one more delta.
 
-    The total is used up: its arrays may become part of the result. The delta is only read, and copied where needed.
+    The total must not be used afterwards: its arrays may become part of the result. The delta is only read.
     """
     if total is None:
         return copy_of(delta)
@@ -111,30 +94,25 @@ def accumulate(total: Delta | None, delta: Delta, by: Aggregation = ADD) -> Delt
 
 
 def aggregate(deltas: Sequence[Delta], by: Aggregation = ADD) -> Delta | None:
-    """What accumulating deltas one after the other gives, to the last bit, without a total that grows each time."""
+    """The same bits as accumulating deltas one after the other, without copying a growing total each time."""
     if not deltas:
         return None
     return [_aggregate([part for part in parts if part is not None], by) for parts in zip(*deltas, strict=True)]
 
 
 def copy_of(delta: Delta) -> Delta:
-    """The same delta in memory of its own."""
+    """A copy in new memory."""
     return [None if part is None else RowDelta(part.rows, part.values.copy()) for part in delta]
 
 
 def dense(state: State, delta: Delta | None, by: Aggregation = ADD) -> State:
-    """A delta spelt out for every row of a state; rows it does not touch hold the identity."""
+    """A delta for every row of a state; rows it does not touch hold the identity."""
     parts: Sequence[RowDelta | None] = delta or [None] * len(state)
     return [_dense(array, part, by) for array, part in zip(state, parts, strict=True)]
 
 
-def changed_rows(delta: Delta | None) -> int:
-    """How many rows a delta touches."""
-    return sum(len(part.values) for part in delta or () if part is not None)
-
-
 def nbytes(delta: Delta | None) -> int:
-    """Bytes of the numbers a delta carries."""
+    """Bytes of a delta's numbers."""
     return sum([part.nbytes for part in delta or () if part is not None])
 
 
@@ -182,7 +160,7 @@ def _aggregate(parts: Sequence[RowDelta], by: Aggregation) -> RowDelta | None:
 
 
 def _blank(parts: Sequence[RowDelta], by: Aggregation) -> tuple[Array, Rows, Rows]:
-    """The identity for each row that one of them touches, these rows, and the place of each row among them."""
+    """An identity value for each touched row, the touched rows, and the index of each row among them."""
     numbers = [part.rows for part in parts if part.rows is not None]
     touched = np.zeros(max((int(rows[-1]) + 1 for rows in numbers if rows.size), default=0), np.bool_)
     for rows in numbers:

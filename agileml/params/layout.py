@@ -1,4 +1,4 @@
-"""`Layout`: the named parameter arrays cut into partitions, on row boundaries and balanced by bytes."""
+"""`Layout`: the named parameter arrays, divided into partitions at row boundaries and balanced by bytes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ State = list[Array]
 """The arrays of one partition, one per segment."""
 
 MAX_ROWS = 2**31 - 1
-"""Updates number the rows of a segment in 32 bits."""
+"""Updates number rows with 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """What a named array looks like without its values; `dtype` is numpy's text with byte order, such as `<f4`."""
+    """Shape and type of a named array; `dtype` is numpy's text with byte order, such as `<f4`."""
 
     name: str
     shape: tuple[int, ...]
@@ -32,7 +32,7 @@ class ArraySpec:
 
     @classmethod
     def of(cls, name: str, array: Array) -> ArraySpec:
-        """The specification of an array that a trainer gave; refused where rows of numbers cannot be told apart."""
+        """The specification of an array from a trainer; BadTrainer unless it has rows of floats or integers."""
         if not isinstance(array, np.ndarray):
             raise BadTrainer(f"parameter {name!r} is a {type(array).__name__}; init must return numpy arrays")
         if array.ndim == 0:
@@ -69,13 +69,13 @@ class Segment:
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """Number of rows."""
         return self.hi - self.lo
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where a segment lies: the number of its partition, and its place in the partition's state."""
+    """The location of a segment: the number of its partition, and its index in the partition's state."""
 
     partition: int
     index: int
@@ -84,16 +84,16 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which rows each partition holds. The same specifications and count give the same layout on every node."""
+    """The rows of each partition. The same specifications and count give the same layout on every node."""
 
     specs: tuple[ArraySpec, ...]
     partitions: tuple[tuple[Segment, ...], ...]
 
     @classmethod
     def cut(cls, params: Mapping[str, Array] | Iterable[ArraySpec], count: int) -> Layout:
-        """Cuts parameters into `count` partitions of nearly the same bytes; with fewer rows, some stay empty."""
+        """Divides parameters into `count` partitions of nearly equal bytes; with fewer rows, some are empty."""
         if count < 1:
-            raise BadArgument(f"{count} partitions: at least 1 is needed")
+            raise BadArgument(f"{count} partitions; there must be at least 1")
         given = specs_of(params) if isinstance(params, Mapping) else params
         # Not the trainer's order: a dict built from a set differs from process to process.
         specs = tuple(sorted(given, key=lambda spec: spec.name))
@@ -108,7 +108,7 @@ class Layout:
         return next(spec for spec in self.specs if spec.name == name)
 
     def homes(self, name: str) -> tuple[Home, ...]:
-        """Where the rows of a named array lie, in their order."""
+        """The locations of a named array's segments, in the order of its rows."""
         return tuple(
             Home(number, index, segment)
             for number, partition in enumerate(self.partitions)
@@ -129,7 +129,7 @@ class Layout:
         return {spec.name: np.zeros(spec.shape, spec.dtype) for spec in self.specs}
 
     def views(self, partition: int, params: Mapping[str, Array]) -> State:
-        """The partition's rows of named arrays, without a copy; writing into them writes into the arrays."""
+        """The partition's rows as views of the named arrays."""
         return [params[segment.name][segment.lo : segment.hi] for segment in self.partitions[partition]]
 
     def state_of(self, partition: int, params: Mapping[str, Array]) -> State:
@@ -143,7 +143,7 @@ class Layout:
 
 
 def state_bytes(state: State) -> int:
-    """Bytes of the numbers of a state."""
+    """Bytes of a state's numbers."""
     return sum(array.nbytes for array in state)
 
 
@@ -153,7 +153,7 @@ def specs_of(params: Mapping[str, Array]) -> tuple[ArraySpec, ...]:
 
 
 def _row_at(specs: tuple[ArraySpec, ...], number: int, count: int) -> int:
-    """The first row of a partition, counted through all arrays: the row boundary nearest to its share of the bytes."""
+    """The first row of a partition, numbered across all arrays: the boundary nearest to its share of the bytes."""
     total = sum(spec.nbytes for spec in specs)
     before_rows = before_bytes = 0
     if number in {0, count}:
@@ -168,7 +168,7 @@ def _row_at(specs: tuple[ArraySpec, ...], number: int, count: int) -> int:
 
 
 def _segments(specs: tuple[ArraySpec, ...], lo: int, hi: int) -> tuple[Segment, ...]:
-    """Rows lo..hi, counted through all arrays, as segments of the arrays they meet."""
+    """Rows lo..hi, numbered across all arrays, as segments of those arrays."""
     segments = []
     before = 0
     for spec in specs:

@@ -1,7 +1,7 @@
-"""Which rows the chunks of a shard read: learned from the first pass over it, so that its worker is sent no others.
+"""The rows that the chunks of a shard read, learned in the first pass over it, so that workers are sent no others.
 
-What was learned is a guess about later clocks, never a promise. A cache knows which rows it holds of a version; a chunk
-that reads another one is given up, and done again once the whole partition is there.
+These are a prediction for later clocks, not a guarantee. A cache knows which rows it holds; a chunk that reads another
+row is discarded and computed again once the whole partition has arrived.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from agileml.params.layout import ArraySpec, Layout, Segment, State
 from agileml.params.row_buffer import RowNumbers
 
 Wanted = list[Rows | None]
-"""Of a partition: the rows of each segment, counted from its first; None stands for all of them."""
+"""The wanted rows of each segment of a partition, relative to its first row; None: all rows."""
 
 Mask = NDArray[np.bool_]
 Bits = NDArray[np.uint8]
 
-WORTH = 0.5
-"""Rows are picked where with their numbers they are at most this share of a segment's bytes: picking costs, too."""
+MOST_PICKED = 0.5
+"""Single rows are sent if they and their numbers are at most this fraction of a segment's bytes: selecting costs."""
 
 
 class MissingRows(BaseException):
-    """A chunk reads rows that were not sent here. Not an `Exception`: it is not for the user's code to handle."""
+    """A chunk reads rows that the node does not have. Not an `Exception`, so that user code does not handle it."""
 
 
 class ShardReads:
-    """What the chunks of one shard have read, until all of its items have had their turn."""
+    """The rows that the chunks of one shard have read, during the first pass over its items."""
 
     def __init__(self, specs: Sequence[ArraySpec], items: int) -> None:
         self._counts = {spec.name: spec.rows for spec in specs}
         self._masks: dict[str, Mask | None] = {}
-        """Of arrays that were read at all; None stands for every row."""
+        """By array; None: every row."""
         self._lows: set[int] = set()
         self._left = items
 
     def note(self, name: str, selected: slice | RowNumbers) -> None:
-        """These rows of an array are read."""
+        """Records that these rows of an array are read."""
         count = self._counts[name]
         if isinstance(selected, slice) and selected == slice(0, count):
             self._masks[name] = None
@@ -52,19 +52,19 @@ class ShardReads:
             mask[selected] = True
 
     def passed(self, low: int, high: int) -> bool:
-        """A chunk is done; whether every item of the shard has been, in this clock or an earlier one."""
+        """Records that a chunk is done; returns whether the pass over the shard is complete."""
         if low not in self._lows:
             self._lows.add(low)
             self._left -= high - low
         return self._left <= 0
 
     def rows(self) -> dict[str, Bits | None]:
-        """The rows of each array that was read at all, a bit for each; None stands for every row."""
+        """The rows that were read of each array, one bit per row; None: every row."""
         return {name: None if mask is None else np.packbits(mask) for name, mask in self._masks.items()}
 
 
 class RowsRead:
-    """What the shards of a node read, and with it which rows its worker has to be sent."""
+    """The rows that the shards of a node read, which are those that its worker must be sent."""
 
     def __init__(self, layout: Layout, lengths: Sequence[int]) -> None:
         self._layout = layout
@@ -76,7 +76,7 @@ class RowsRead:
         self._wanted = self._whole
 
     def learning(self, shard: int) -> ShardReads | None:
-        """Where the reads of a shard's chunk are to be noted; None once they are known."""
+        """The recorder for the reads of a shard's chunks; None once they are known."""
         if shard in self._learned:
             return None
         if shard not in self._learning:
@@ -84,12 +84,12 @@ class RowsRead:
         return self._learning[shard]
 
     def passed(self, shard: int, low: int, high: int) -> None:
-        """A chunk of a shard is done."""
+        """Records that a chunk of a shard is done."""
         if shard in self._learning and self._learning[shard].passed(low, high):
             self._learned[shard] = self._learning.pop(shard).rows()
 
     def wanted(self, shards: Set[int]) -> list[Wanted | None]:
-        """By partition, the rows that these shards read; None for a whole one. The same object as long as it holds."""
+        """By partition, the rows that these shards read; None for a whole one. The same objects until they change."""
         if not shards <= self._learned.keys():
             return self._whole
         if shards != self._shards:
@@ -98,7 +98,7 @@ class RowsRead:
         return self._wanted
 
     def distrust(self, partitions: Iterable[int]) -> None:
-        """Rows of these were missing: they are wanted whole from here on, until the shards change."""
+        """Requests these partitions whole from now on, because rows were missing, until the shards change."""
         self._wanted = list(self._wanted)
         for partition in partitions:
             self._wanted[partition] = None
@@ -118,13 +118,13 @@ class RowsRead:
     def _picked(self, segment: Segment, mask: Mask) -> Rows | None:
         rows = np.flatnonzero(mask[segment.lo : segment.hi]).astype(np.int32)
         row_bytes = self._layout.spec(segment.name).row_bytes
-        if rows.size * (row_bytes + rows.itemsize) > WORTH * segment.rows * row_bytes:
+        if rows.size * (row_bytes + rows.itemsize) > MOST_PICKED * segment.rows * row_bytes:
             return None
         return rows
 
 
 def picked(state: State, wanted: Wanted | None) -> Delta:
-    """The values of the rows that are wanted; whole segments are not copied."""
+    """The values of the wanted rows; whole segments are not copied."""
     rows = wanted or [None] * len(state)
     return [
         RowDelta(None, array) if each is None else RowDelta(each, array[each])

@@ -1,4 +1,4 @@
-"""`RowBuffer`: updates of one array's rows, put together in memory that is used again and again."""
+"""`RowBuffer`: aggregates updates to one array's rows in reusable memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from agileml.params.layout import Array, ArraySpec
 RowNumbers = NDArray[np.intp]
 
 DENSE_SHARE = 0.5
-"""Above this share of touched rows all rows of a segment are sent: it spares their numbers and the scattered access."""
+"""Above this fraction of touched rows, all rows of a segment are sent: that saves row numbers and scattered access."""
 
 _SCAN = 16
-"""Looking through one flag per row is quicker than sorting once the touched rows are more than one in so many."""
+"""Scanning one flag per row is faster than sorting once more than one row in this many is touched."""
 
 
 class RowBuffer:
-    """Aggregated updates of an array. Untouched rows hold the identity, so that `pending` needs no case of its own."""
+    """Aggregated updates to an array. Untouched rows hold the identity, so that `pending` needs no special case."""
 
     __slots__ = ("_by", "_fresh", "_order", "_spec", "_stale", "_touched", "_values", "_whole")
 
@@ -34,28 +34,28 @@ class RowBuffer:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was added since it was last emptied."""
+        """Whether nothing has been added since the buffer was last emptied."""
         return not self._whole and not self._fresh
 
     def add_all(self, values: Array) -> None:
         """Aggregates an update of every row."""
         if self.empty:
-            # Copied, since the caller may use its array again; the identity need not be written beneath it first.
+            # A copy, as the caller may reuse its array; it overwrites all rows, so that the identity is not needed.
             np.copyto(self._allocated(), values)
         else:
-            buffer = self._opened()
+            buffer = self._initialized()
             self._by.ufunc(buffer, values, out=buffer)
         self._stale = self._whole = True
 
     def add(self, rows: RowNumbers, values: Array) -> None:
-        """Aggregates an update of some rows; a row that is named twice is updated twice, in the order given."""
+        """Aggregates an update of some rows; a row that occurs twice is updated twice, in the given order."""
         if rows.size == 0:
             return
-        buffer = self._opened()
+        buffer = self._initialized()
         if self._distinct(rows):
             buffer[rows] = self._by.ufunc(buffer[rows], values)
         else:
-            # `ufunc.at` over whole rows has no fast loop in numpy; over single numbers it has.
+            # numpy has a fast loop for `ufunc.at` over single numbers, but not over whole rows.
             width = buffer[0].size
             flat = (rows[:, None] * width + np.arange(width)).reshape(-1)
             numbers = np.ascontiguousarray(values).reshape(-1)
@@ -63,31 +63,31 @@ class RowBuffer:
         self._mark(rows)
 
     def pending(self, rows: slice | RowNumbers) -> Array:
-        """What is to be aggregated onto these rows."""
-        return self._opened()[rows]
+        """The aggregated updates to these rows."""
+        return self._initialized()[rows]
 
     def absorb(self, other: RowBuffer) -> None:
-        """Aggregates what another buffer of the same array holds; the other is empty afterwards."""
+        """Aggregates the updates of another buffer of the same array and empties that buffer."""
         if other._whole:
-            self.add_all(other._opened())
+            self.add_all(other._initialized())
         elif not other.empty:
             rows = other._rows()
-            self.add(rows, other._opened()[rows])
+            self.add(rows, other._initialized()[rows])
         other.clear()
 
     def clear(self) -> None:
-        """Forgets what was added, at the cost of the rows it touched."""
+        """Discards all updates, in time proportional to the touched rows."""
         if self._values is not None and not self._whole:
             for rows in self._fresh:
                 self._values[rows] = self._by.identity(self._values.dtype)
         self._reset()
 
     def take(self, bounds: list[tuple[int, int]]) -> list[RowDelta | None]:
-        """Empties the buffer into one delta for each range of rows; the ranges are sorted and cover every row."""
+        """Empties the buffer into one delta per range of rows; the ranges are sorted and cover every row."""
         if self._whole:
-            values = self._opened()
+            values = self._initialized()
             parts: list[RowDelta | None] = [RowDelta(None, values[lo:hi]) for lo, hi in bounds]
-            # Handed over rather than copied: a model of new memory costs less than a copy of it.
+            # Handed over instead of copied: allocating new memory is cheaper than copying.
             self._values, self._stale = None, True
             self._reset()
             return parts
@@ -105,7 +105,7 @@ class RowBuffer:
     def _part(self, lo: int, hi: int, rows: RowNumbers) -> RowDelta | None:
         if rows.size == 0:
             return None
-        buffer = self._opened()
+        buffer = self._initialized()
         if rows.size > DENSE_SHARE * (hi - lo):
             return RowDelta(None, buffer[lo:hi].copy())
         return RowDelta((rows - lo).astype(np.int32), buffer[rows])
@@ -124,7 +124,7 @@ class RowBuffer:
                 self._fresh.append(fresh)
 
     def _distinct(self, rows: RowNumbers) -> bool:
-        """Whether no row is named twice; quicker than sorting them."""
+        """Whether no row occurs twice; faster than sorting."""
         numbers = np.arange(rows.size, dtype=np.int32)
         self._order[rows] = numbers
         return bool((self._order[rows] == numbers).all())
@@ -140,8 +140,8 @@ class RowBuffer:
             self._values = np.empty(self._spec.shape, self._spec.dtype)
         return self._values
 
-    def _opened(self) -> Array:
-        """The values, with the identity wherever nothing was added."""
+    def _initialized(self) -> Array:
+        """The values, with the identity in untouched rows."""
         values = self._allocated()
         if self._stale and not self._whole:
             values.fill(self._by.identity(values.dtype))

@@ -1,6 +1,6 @@
-"""What a worker sees of the parameters: the cache of a node, the view of one chunk, and what a clock has added up to.
+"""A worker's access to the parameters: the cache of a node, the view of one chunk, and the sums of each clock.
 
-A chunk sees the cache plus its own updates and nothing else, so that its contribution is the same whoever computes it.
+A chunk sees the cache plus its own updates and nothing else, so that its contribution is the same on every node.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from agileml.params.reads import Mask, MissingRows, ShardReads, picked
 from agileml.params.row_buffer import RowBuffer, RowNumbers
 
 Rows = NDArray[np.integer] | Sequence[int] | slice | None
-"""Which rows of an array: their numbers, a slice, or None for all."""
+"""Rows of an array: their numbers, a slice, or None for all."""
 
 _NO_ROWS = np.empty(0, np.int32)
 
 NEVER = -1
-"""The clock of a partition that was not filled yet; 0 is the initial model."""
+"""The clock of a partition that has not been filled; 0 is the initial model."""
 
 
 class ParamCache:
-    """The named arrays of a node, filled partition by partition, each with the clock that its values complete."""
+    """The named arrays of a node. Each partition has the clock of the version that it was filled with."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.arrays: Params = layout.allocate()
         self.clocks: list[int] = [NEVER] * len(layout)
         self.missed: set[int] = set()
-        """Partitions of which rows were read that are not there."""
+        """Partitions with rows that were read but are not cached."""
         self._held: dict[str, Mask] = {}
-        """Which rows are there, of arrays of which not all were always."""
+        """Cached rows, of the arrays that were ever partial."""
         self.partial: set[tuple[int, int]] = set()
-        """Segments of which not all rows are there: partition, and place in it."""
+        """Partially cached segments: partition, and index in its state."""
 
     @property
     def clock(self) -> int:
-        """The latest clock that every partition has completed."""
+        """The latest clock that every partition has reached."""
         return min(self.clocks)
 
     def fill(self, partition: int, state: State, clock: int) -> None:
-        """Takes in a partition's whole state."""
+        """Stores a partition's whole state."""
         self.assign(partition, picked(state, None), clock)
 
     def assign(self, partition: int, values: Delta, clock: int) -> None:
-        """Takes in rows of a version of a partition; its other rows are not there any more."""
+        """Stores rows of a version of a partition; its other rows are no longer cached."""
         assign_into(self.views(partition), values)
         for index, part in enumerate(values):
             rows = _NO_ROWS if part is None else part.rows
@@ -60,7 +60,7 @@ class ParamCache:
         self.clocks[partition] = clock
 
     def require(self, name: str, selected: slice | RowNumbers) -> None:
-        """Raises if one of these rows is not there, and remembers in which partitions that is."""
+        """MissingRows if one of these rows is not cached; their partitions are added to `missed`."""
         held = self._held.get(name)
         if held is None or held[selected].all():
             return
@@ -69,10 +69,10 @@ class ParamCache:
         absent &= ~held
         homes = self.layout.homes(name)
         self.missed |= {home.partition for home in homes if absent[home.segment.lo : home.segment.hi].any()}
-        raise MissingRows(f"parameter {name!r}: rows of partitions {sorted(self.missed)} were not sent here")
+        raise MissingRows(f"parameter {name!r}: rows of partitions {sorted(self.missed)} are not cached")
 
     def _hold_all(self, partition: int, index: int) -> None:
-        # Where no segment ever came in part there is nothing to look at, and nothing to keep up.
+        # Without partial segments there is no mask to update.
         if (partition, index) in self.partial:
             self.partial.remove((partition, index))
             segment = self.layout.partitions[partition][index]
@@ -88,12 +88,12 @@ class ParamCache:
         self.partial.add((partition, index))
 
     def views(self, partition: int) -> State:
-        """A partition's rows to be written in place, as a transport does that reads straight into them."""
+        """A partition's rows, to be written in place."""
         return self.layout.views(partition, self.arrays)
 
 
 class UpdateBuffer:
-    """Updates to named arrays, aggregated, and cut by partition in the end."""
+    """Aggregated updates to named arrays, to be divided by partition."""
 
     def __init__(self, layout: Layout, by: Aggregation = ADD) -> None:
         self._layout = layout
@@ -105,20 +105,20 @@ class UpdateBuffer:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no update."""
+        """Whether it holds no update."""
         return all(buffer.empty for buffer in self._buffers.values())
 
     def absorb(self, other: UpdateBuffer) -> None:
-        """Aggregates another buffer's updates; the other is empty afterwards."""
+        """Aggregates another buffer's updates and empties that buffer."""
         for name, buffer in self._buffers.items():
             if buffer.empty:
-                # Nothing to aggregate with: the memory changes hands instead of being copied.
+                # Nothing to aggregate with: swap the memory instead of copying it.
                 self._buffers[name], other._buffers[name] = other._buffers[name], buffer
             else:
                 buffer.absorb(other._buffers[name])
 
     def take(self) -> dict[int, Delta]:
-        """Empties the buffer into the deltas of the partitions that were touched; their memory is the caller's."""
+        """Empties the buffer into the deltas of the touched partitions; the caller owns their memory."""
         deltas: dict[int, Delta] = {}
         for name, buffer in self._buffers.items():
             homes = self._homes[name]
@@ -138,7 +138,7 @@ class UpdateBuffer:
 
 
 class CacheView:
-    """Reads a cache, with errors that name the app and the clock."""
+    """Read access to a cache, with errors that name the trainer and the clock."""
 
     def __init__(self, cache: ParamCache, app: str) -> None:
         self._cache = cache
@@ -146,10 +146,10 @@ class CacheView:
         self._clock = 0
         self._specs = {spec.name: spec for spec in cache.layout.specs}
         self.learning: ShardReads | None = None
-        """Where reads are noted, if at all."""
+        """Recorder of the rows that are read, during the first pass over a shard."""
 
     def read(self, name: str, rows: Rows = None) -> Array:
-        """Values of rows, in the order asked for; not to be written to, and good until the step returns."""
+        """Values of rows in the requested order: read-only, valid until `step` returns."""
         array = self._cache.arrays[self._spec(name).name]
         selected = self._selected(name, rows)
         if self._cache.partial:
@@ -177,12 +177,12 @@ class CacheView:
         numbers = np.asarray(rows)
         if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
             raise BadTrainer(
-                f"{self._where(name)}: rows are one list of whole numbers, a slice or None,"
+                f"{self._where(name)}: rows must be a list of whole numbers, a slice or None,"
                 f" not {numbers.dtype} of shape {numbers.shape}"
             )
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < count:
             raise BadTrainer(
-                f"{self._where(name)}: rows {numbers.min()} to {numbers.max()} asked for; it has rows 0 to {count - 1}"
+                f"{self._where(name)}: rows {numbers.min()} to {numbers.max()} requested; it has rows 0 to {count - 1}"
             )
         return numbers.astype(np.intp, copy=False)
 
@@ -191,7 +191,7 @@ class CacheView:
 
 
 class ChunkView(CacheView):
-    """The `ParamView` that `Trainer.step` is given: the cache, and the chunk's own updates on top of it."""
+    """The `ParamView` passed to `Trainer.step`: the cache plus the chunk's own updates."""
 
     def __init__(self, cache: ParamCache, app: str, by: Aggregation = ADD) -> None:
         super().__init__(cache, app)
@@ -199,12 +199,12 @@ class ChunkView(CacheView):
         self._own = UpdateBuffer(cache.layout, by)
 
     def begin(self, clock: int) -> None:
-        """Starts a chunk; what a chunk that failed or was given up has left behind is forgotten."""
+        """Starts a chunk; discards the updates of a chunk that failed or was abandoned."""
         self._clock = clock
         self._own.clear()
 
     def read(self, name: str, rows: Rows = None) -> Array:
-        """Values of rows as this chunk has updated them, in the order asked for; not to be written to."""
+        """Values of rows with this chunk's updates, in the requested order; read-only."""
         values = super().read(name, rows)
         own = self._own[name]
         if own.empty:
@@ -214,7 +214,7 @@ class ChunkView(CacheView):
         return updated
 
     def update(self, name: str, rows: Rows, delta: Array) -> None:
-        """Adds to rows (or aggregates, as the trainer declares); a row that is named twice is updated twice."""
+        """Adds to rows, or aggregates as the trainer declares; a row that occurs twice is updated twice."""
         spec = self._spec(name)
         selected = self._selected(name, rows)
         count = selected.stop - selected.start if isinstance(selected, slice) else selected.size
@@ -231,7 +231,7 @@ class ChunkView(CacheView):
         return self._own.take()
 
     def take_into(self, total: UpdateBuffer) -> None:
-        """Ends the chunk: its updates are aggregated with those of earlier chunks, without new memory."""
+        """Ends the chunk and aggregates its updates with those of earlier chunks, without new memory."""
         total.absorb(self._own)
 
     def _checked(self, spec: ArraySpec, count: int, delta: Array) -> Array:
@@ -245,7 +245,7 @@ class ChunkView(CacheView):
             raise BadTrainer(
                 f"{self._where(spec.name)}: an update of {values.dtype} for an array of {np.dtype(spec.dtype)}"
             )
-        with np.errstate(over="ignore"):  # what is too large for the parameter's type becomes infinity, seen below
+        with np.errstate(over="ignore"):  # too large values become infinity, which is checked below
             values = values.astype(spec.dtype, copy=False)
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise NotFinite(
@@ -256,7 +256,7 @@ class ChunkView(CacheView):
 
 
 class WriteBack:
-    """What the chunks of each clock have added up to, until it is sent."""
+    """The aggregated updates of each clock, until they are sent."""
 
     def __init__(self, layout: Layout, by: Aggregation = ADD) -> None:
         self._layout = layout
@@ -265,13 +265,13 @@ class WriteBack:
         self._spare: list[UpdateBuffer] = []
 
     def collect(self, clock: int, chunk: ChunkView) -> None:
-        """Ends a chunk and aggregates it with what its clock has so far."""
+        """Ends a chunk and aggregates its updates with those of its clock."""
         if clock not in self._clocks:
             self._clocks[clock] = self._spare.pop() if self._spare else UpdateBuffer(self._layout, self._by)
         chunk.take_into(self._clocks[clock])
 
     def take(self, clock: int) -> dict[int, Delta]:
-        """Empties a clock into the deltas of the partitions that were touched."""
+        """Removes a clock and returns the deltas of the touched partitions."""
         buffer = self._clocks.pop(clock, None)
         if buffer is None:
             return {}
@@ -280,7 +280,7 @@ class WriteBack:
         return deltas
 
     def clear(self) -> None:
-        """Forgets every clock, as after a roll-back."""
+        """Discards every clock, as after a rollback."""
         for buffer in self._clocks.values():
             buffer.clear()
         self._spare.extend(self._clocks.values())

@@ -134,7 +134,7 @@ def test_shards_share_out_what_there_is() -> None:
 
 
 def test_more_parts_than_can_be_filled_are_refused() -> None:
-    with pytest.raises(BadArgument, match="mf: parts is 20; each holds a user and a rating, so there are at most 10"):
+    with pytest.raises(BadArgument, match="mf: parts is 20; it must be at most 10"):
         MatrixFactorization(users=10, parts=20)
-    with pytest.raises(BadArgument, match="mlr: parts is 20; 10 examples make at most as many"):
+    with pytest.raises(BadArgument, match="mlr: parts is 20; it must be at most 10"):
         LogisticRegression(examples=10, parts=20)

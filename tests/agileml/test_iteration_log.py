@@ -68,7 +68,9 @@ def test_a_new_job_begins_a_new_log(tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     log = IterationLog(tmp_path / "no" / "run.jsonl")
-    with pytest.raises(BadArgument, match=r"no/run.jsonl: No such file or directory; name a file in a folder that is"):
+    with pytest.raises(
+        BadArgument, match=r"no/run.jsonl: No such file or directory; choose a file in an existing folder"
+    ):
         log.write(CLOCK)
 
 

@@ -92,7 +92,7 @@ def test_the_seed_makes_the_model() -> None:
 
 def test_clock_0_is_the_initial_model() -> None:
     assert model_digest(run(Decades(), 0, 3)) == model_digest(initial_model(Decades(), 3))
-    with pytest.raises(BadArgument, match="-1 clocks"):
+    with pytest.raises(BadArgument, match="clocks is -1"):
         run(Decades(), -1, 3)
 
 
@@ -113,7 +113,7 @@ def test_a_loss_is_the_mean_over_items_not_over_shards() -> None:
 def test_what_apply_breaks_is_told() -> None:
     trainer = Scripted(step=lambda *given: given[3].update("w", None, np.ones(4)))
     trainer.apply = lambda _name, values, *_rest: values.fill(np.nan)  # type: ignore[attr-defined]
-    with pytest.raises(NotFinite, match="scripted, clock 1, parameter 'w': apply gave NaN"):
+    with pytest.raises(NotFinite, match="scripted, clock 1, parameter 'w': apply produced NaN"):
         run(trainer, 1, 0)
     trainer.apply = lambda _name, _values, update, *_rest: update.fill(0)  # type: ignore[attr-defined]
     with pytest.raises(TrainerFailed, match=r"scripted, clock 1, parameter 'w': apply: ValueError: .*read-only"):

@@ -10,7 +10,7 @@ import pytest
 from agileml.apps import code
 from agileml.apps.builtin import BUILT_IN
 from agileml.apps.mf import MatrixFactorization
-from agileml.apps.registry import TrainerSource, arguments_of, parse_arguments
+from agileml.apps.registry import TrainerSource, parse_arguments
 from agileml.errors import AgileMLError, BadArgument, BadTrainer, TrainerFailed, UnknownApp
 from agileml.params.declarations import Declarations
 
@@ -35,11 +35,8 @@ def loaded(path: Path, text: str, **arguments: object) -> object:
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_built_in_apps_load_and_describe_themselves(name: str) -> None:
+def test_built_in_apps_load_under_their_names(name: str) -> None:
     assert Declarations.of(TrainerSource(name).load()).name == name
-    described = arguments_of(name)
-    assert ("seed", "0") in [(argument, default) for argument, default, _ in described]
-    assert all(meaning for _, _, meaning in described)
 
 
 def test_arguments_come_as_text_or_numbers() -> None:
@@ -50,7 +47,7 @@ def test_arguments_come_as_text_or_numbers() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"rnk": 3}, "mf has no argument 'rnk'; it has rank, users, items, ratings, parts, batch, rate, "),
+        ({"rnk": 3}, "mf has no argument 'rnk'; it has rank \\(columns of the factors\\), users \\(rows of "),
         ({"rank": 0}, "mf: rank is 0; it must be a whole number of at least 1"),
         ({"rank": 2.5}, "mf: rank is 2.5; it must be a whole number of at least 1"),
         ({"rank": "x"}, "mf: rank is 'x'; it must be a whole number"),
@@ -71,7 +68,7 @@ def test_arguments_as_they_are_typed() -> None:
     assert parse_arguments(["rank=3", "rate=1e-2", "path=a=b", "empty="]) == {
         "rank": 3, "rate": 0.01, "path": "a=b", "empty": "",
     }  # fmt: skip
-    for texts, problem in (["rank"], "'rank' is no argument"), (["a=1", "a=2"], "the argument a is given twice"):
+    for texts, problem in (["rank"], "invalid argument 'rank'"), (["a=1", "a=2"], "argument a is given more than once"):
         with pytest.raises(BadArgument, match=problem):
             parse_arguments(texts)
 
@@ -107,13 +104,13 @@ def test_a_class_of_a_module() -> None:
         (
             "",
             BadTrainer,
-            r"job.py has neither a function trainer\(\) nor a class with init\(\), shards\(\), step\(\), loss\(\)$",
+            r"job.py defines neither a function trainer\(\) nor a class with init\(\), shards\(\), step\(\), loss\(\)$",
         ),
         ("class A:\n  def init(self, rng): pass\n  loss = init", BadTrainer, r"; A lacks shards\(\), step\(\)$"),
         (
             f"class A:{METHODS}\nclass B:{METHODS}",
             BadTrainer,
-            r"job.py has several trainers \(A, B\); add a function trainer\(\)",
+            r"job.py defines several trainers \(A, B\); add a function trainer\(\)",
         ),
         (
             f"class A:{METHODS}".replace("clock, ", ""),
@@ -123,7 +120,7 @@ def test_a_class_of_a_module() -> None:
         (
             "def trainer(): return 3",
             BadTrainer,
-            r"job.py: int has no init\(\), shards\(\), step\(\), loss\(\); a trainer has",
+            r"job.py: int lacks init\(\), shards\(\), step\(\), loss\(\); a trainer has",
         ),
         ("def trainer(): 1 / 0", TrainerFailed, "job.py: ZeroDivisionError: division by zero"),
         ("\ndef trainer(:", TrainerFailed, "job.py, line 2: invalid syntax"),
@@ -143,13 +140,13 @@ def test_what_is_missing_in_a_file_is_told(job: Path, text: str, error: type[Agi
         (
             "svm",
             UnknownApp,
-            r"no app is named 'svm'; built in are mf, mlr; or give module:Class or a file that ends in \.py",
+            r"unknown app 'svm'; choose one of mf, mlr, or pass module:Class or a file that ends in \.py",
         ),
         ("gone.py", UnknownApp, "gone.py: no such file"),
-        ("gone_module:A", UnknownApp, "there is no module 'gone_module' on the import path"),
-        ("tests.gone:A", UnknownApp, "there is no module 'tests.gone' on the import path"),
+        ("gone_module:A", UnknownApp, "no module 'gone_module' on the import path"),
+        ("tests.gone:A", UnknownApp, "no module 'tests.gone' on the import path"),
         ("tests.agileml.toys:Gone", UnknownApp, "the module tests.agileml.toys has no Gone; write module:Class"),
-        ("tests.agileml.toys:", UnknownApp, "'tests.agileml.toys:' names no class; write"),
+        ("tests.agileml.toys:", UnknownApp, "'tests.agileml.toys:' is not a class; write"),
         (":A", UnknownApp, "write module:Class"),
         ("..toys:A", UnknownApp, "write module:Class"),
     ],
@@ -157,9 +154,6 @@ def test_what_is_missing_in_a_file_is_told(job: Path, text: str, error: type[Agi
 def test_what_is_not_there_is_told(target: str, error: type[AgileMLError], problem: str) -> None:
     with pytest.raises(error, match=problem):
         TrainerSource(target).load()
-    if ":" not in target and not target.endswith(".py"):
-        with pytest.raises(error):
-            arguments_of(target)
 
 
 def test_arguments_that_user_code_does_not_take_are_told(job: Path) -> None:

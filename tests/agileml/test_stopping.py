@@ -18,9 +18,9 @@ def history(*losses: float | None) -> list[Observation]:
         (Stopping(clocks=3), (9, 9), None),
         (Stopping(clocks=3), (9, 9, 9), "3 clocks done"),
         (Stopping(seconds=5), (9, 9), None),
-        (Stopping(seconds=5), (9, 9, 9), "6.0 s of 5 s over"),
+        (Stopping(seconds=5), (9, 9, 9), "6.0 s of 5 s elapsed"),
         (Stopping(loss=0.5), (0.4, 0.6), None),
-        (Stopping(loss=0.5), (0.6, 0.5), "loss 0.5 is down to 0.5"),
+        (Stopping(loss=0.5), (0.6, 0.5), "loss 0.5 reached the target 0.5"),
         (Stopping(loss=0.5), (0.6, None), None),
         (Stopping(loss=0.5, clocks=2), (0.6, None), "2 clocks done"),
         (Stopping(clocks=1), (), None),
@@ -55,7 +55,7 @@ def test_a_loss_has_converged_when_the_last_ones_are_hardly_below_the_best_befor
 @pytest.mark.parametrize(
     ("criteria", "problem"),
     [
-        ({}, "no stopping criterion: give clocks, seconds, loss or converged"),
+        ({}, "no stopping criterion; set clocks, seconds, loss or converged"),
         ({"clocks": 0}, "clocks is 0; it must be at least 1"),
         ({"seconds": float("nan")}, "seconds is nan; it must be above 0"),
         ({"loss": float("nan")}, "loss is nan; it must be a finite number"),

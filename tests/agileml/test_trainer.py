@@ -25,8 +25,8 @@ def test_what_a_trainer_declares() -> None:
 @pytest.mark.parametrize(
     ("declared", "problem"),
     [
-        ({"aggregation": "mean"}, "scripted: aggregation 'mean' is not known; it is one of add, max, min"),
-        ({"aggregation": "max", "apply": print}, "scripted: apply must be a method, and works on sums"),
+        ({"aggregation": "mean"}, "scripted: unknown aggregation 'mean'; choose one of add, max, min"),
+        ({"aggregation": "max", "apply": print}, "scripted: apply must be a method, and needs the aggregation 'add'"),
         ({"apply": 3}, "scripted: apply must be a method"),
         ({"chunk": 0}, "scripted: chunk is 0; it must be a whole number of at least 1"),
         ({"batch": 2.5}, "scripted: batch is 2.5"),
@@ -106,7 +106,7 @@ def divide(*_: object) -> float:
             "scripted, clock 0, parameter 'w': init returned NaN",
         ),
         ({"init": divide}, TrainerFailed, "scripted: init: ZeroDivisionError: division by zero"),
-        ({"shards": list}, BadTrainer, r"scripted: shards\(\) returned none"),
+        ({"shards": list}, BadTrainer, r"scripted: shards\(\) returned no shards"),
         ({"step": divide}, TrainerFailed, "scripted, clock 1, shard 0, items 0 to 1: ZeroDivisionError"),
         (
             {"step": lambda *given: given[3].update("w", None, np.ones(3))},

@@ -100,7 +100,7 @@ def test_what_a_source_names_stays_a_source() -> None:
 @pytest.mark.parametrize(
     ("trainer", "told"),
     [
-        (Decades, r"Decades is a class; give an object of it: Decades\(...\)"),
+        (Decades, r"Decades is a class; pass an object: Decades\(...\)"),
         (object(), r"object has no init\(\)"),
         (Scripted(step=threading.Lock()), r"Scripted cannot be copied to the nodes.*TrainerSource\('module:Class'"),
     ],
@@ -126,8 +126,8 @@ def test_nodes_that_are_none(text: str) -> None:
     [
         (lambda: agileml.train("mf"), "no stopping criterion"),
         (lambda: agileml.train("mf", clocks=0), "clocks is 0"),
-        (lambda: agileml.train("mf", clocks=1, engine="cloud"), "no engine is named 'cloud'; there are local"),
-        (lambda: agileml.train("mf", clocks=1, sead=1), "no option is named 'sead'; there are seconds"),  # type: ignore[call-arg]
+        (lambda: agileml.train("mf", clocks=1, engine="cloud"), "unknown engine 'cloud'; choose one of local"),
+        (lambda: agileml.train("mf", clocks=1, sead=1), "unknown option 'sead'; choose from seconds"),  # type: ignore[call-arg]
     ],
 )
 def test_arguments_that_make_no_sense(call: Callable[[], Trained], told: str) -> None:

@@ -208,10 +208,10 @@ def test_slack(slack: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("nothing",), "no app is named 'nothing'; built in are mf, mlr; or give module:Class or a file"),
+        (("nothing",), "unknown app 'nothing'; choose one of mf, mlr, or pass module:Class or a file"),
         (("none.py",), "none.py: no such file"),
-        (("no.such:Class",), "no.such:Class: there is no module 'no' on the import path"),
-        (("mf", "--arg", "rank"), "'rank' is no argument; write name=value"),
+        (("no.such:Class",), "no.such:Class: no module 'no' on the import path"),
+        (("mf", "--arg", "rank"), "invalid argument 'rank'; write name=value"),
         (("mf", "--arg", "size=3"), "mf has no argument 'size'; it has rank, users"),
         (("mf", "--arg", "rank=0"), "mf: rank is 0; it must be a whole number of at least 1"),
         (("mf", "--nodes", "0+3"), "nodes is '0+3'; write reliable+transient, such as 1+3, with at least one reliable"),
@@ -252,7 +252,7 @@ def test_what_cannot_be_done_is_one_line_and_code_2(
 
 def test_engines_that_are_not_there() -> None:
     ended = trained("mf", engine="cloud")
-    assert (ended.code, "no engine is named 'cloud'; there are local, sim" in ended.error) == (2, True)
+    assert (ended.code, "unknown engine 'cloud'; choose one of local, sim" in ended.error) == (2, True)
     ended = trained("mf", engine="ray")
     assert (ended.code, "cannot train on Ray yet; use local, or sim" in ended.error) == (2, True)
 
@@ -277,7 +277,7 @@ def test_a_trainer_that_breaks_the_contract_is_named(trainer: Path, engine: str,
         (b"def (", "line 1"),
         (b"\xff\xfe\x00", "average.py"),
         (b"1 / 0", "ZeroDivisionError"),
-        (b"x = 1", "has neither a function trainer() nor a class with"),
+        (b"x = 1", "defines neither a function trainer() nor a class with"),
         (b"class T:\n def init(self, rng): pass\n def shards(self): pass\n", "T lacks step(), loss()"),
     ],
 )

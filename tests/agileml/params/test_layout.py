@@ -85,5 +85,5 @@ def test_what_has_no_rows_of_numbers_is_refused(value: object, problem: str) -> 
 
 
 def test_no_partition_is_refused() -> None:
-    with pytest.raises(BadArgument, match="0 partitions: at least 1"):
+    with pytest.raises(BadArgument, match="0 partitions; there must be at least 1"):
         Layout.cut({"a": np.zeros(4)}, 0)

@@ -14,7 +14,7 @@ from agileml.core.events import ControllerSettings
 from agileml.engines.sim.engine import Outcome, Simulation
 from agileml.params.deltas import Delta, RowDelta, Rows
 from agileml.params.layout import Array, ArraySpec, Layout
-from agileml.params.reads import WORTH, MissingRows, RowsRead, picked
+from agileml.params.reads import MOST_PICKED, MissingRows, RowsRead, picked
 from agileml.params.row_buffer import RowNumbers
 from agileml.params.view import CacheView, ParamCache
 from agileml.protocol.actions import Chunk, Work
@@ -62,7 +62,7 @@ def test_what_is_wanted_is_what_was_read(specs: tuple[ArraySpec, ...], partition
             for segment, each in zip(segments, rows or [None] * len(segments), strict=True):
                 here = [row for row in range(segment.rows) if (segment.name, segment.lo + row) in union]
                 width = layout.spec(segment.name).row_bytes
-                if len(here) * (width + 4) > WORTH * segment.rows * width:
+                if len(here) * (width + 4) > MOST_PICKED * segment.rows * width:
                     assert each is None
                 elif rows is not None:
                     assert each is not None

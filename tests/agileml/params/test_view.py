@@ -210,9 +210,9 @@ def test_a_cache_is_as_old_as_its_oldest_partition() -> None:
     ("name", "rows", "delta", "problem"),
     [
         ("v", None, np.ones((4, 2)), "app, clock 7, parameter 'v': no such parameter; init returned n, w"),
-        ("w", [0, 4], np.ones((2, 2)), "app, clock 7, parameter 'w': rows 0 to 4 asked for; it has rows 0 to 3"),
-        ("w", [-1], np.ones((1, 2)), "rows -1 to -1 asked for"),
-        ("w", [0.5], np.ones((1, 2)), "rows are one list of whole numbers, a slice or None, not float64"),
+        ("w", [0, 4], np.ones((2, 2)), "app, clock 7, parameter 'w': rows 0 to 4 requested; it has rows 0 to 3"),
+        ("w", [-1], np.ones((1, 2)), "rows -1 to -1 requested"),
+        ("w", [0.5], np.ones((1, 2)), "rows must be a list of whole numbers, a slice or None, not float64"),
         ("w", [True, False], np.ones((2, 2)), "not bool"),
         ("w", 1, np.ones((1, 2)), r"not int64 of shape \(\)"),
         ("w", [1], np.ones(2), r"an update of shape \(2,\) for rows of shape \(1, 2\)"),
