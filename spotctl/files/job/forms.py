@@ -16,6 +16,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from bidbrain.strategies.names import NAMES
 from pricing_data.errors import BadInput
 from pricing_data.market import CLOUDS
 from pricing_data.units import (
@@ -50,18 +51,13 @@ _MOST = 10**9
 AUTO = "auto"
 """Left to spotctl to choose."""
 
-STRATEGIES = {
-    AUTO: "",
-    "on-demand": "",
-    "standard+checkpoint": "",
-    "standard+agileml": "",
-    "tierml": "",
-    "proteus": "",
+_STRATEGY_ARGUMENTS = {
     "fixed-bid": rf":{_DECIMAL}",
     "price-capacity": r"(:[1-9][0-9]{0,3})?",
     "lookahead": rf"(:{_DECIMAL})?",
 }
-"""Names of strategies, each with the pattern of its argument. Kept here so that reading a job imports no strategy."""
+STRATEGIES = {name: _STRATEGY_ARGUMENTS.get(name, "") for name in (AUTO, *NAMES)}
+"""Names of strategies, each with the pattern of its argument."""
 _STRATEGY = "|".join(name.replace("+", r"\+") + argument for name, argument in STRATEGIES.items())
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.strategies.names import NAMES, known
+from bidbrain.strategies.names import known
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, parse_time, to_micros
 from spotctl.files.job import spec
 from spotctl.files.job.forms import STRATEGIES
@@ -176,10 +176,6 @@ def test_every_strategy_of_bidbrain_may_be_named_and_no_other() -> None:
     assert all(known(name) for name in named.values())
     for name in named.values():
         assert loads(f"{TRAINING}strategy: {name}\n", Path("job.yaml")).strategy == name
-
-
-def test_no_strategy_of_bidbrain_is_left_out() -> None:
-    assert {*STRATEGIES} == {spec.AUTO, *NAMES}
 
 
 # Every kind of value that a file can hold, drawn at random.

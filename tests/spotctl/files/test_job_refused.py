@@ -411,7 +411,10 @@ class TestApps:
 @pytest.mark.parametrize("command", [["plan"], ["launch", "--dry-run"]])
 def test_a_refused_file_costs_no_heavy_import(tmp_path: Path, command: list[str]) -> None:
     (tmp_path / "job.yaml").write_text(TRAINING.replace("4..64", "64..4"))
-    heavy = ("numpy", "pandas", "scipy", "pyarrow", "duckdb", "matplotlib", "sqlite3", "bidbrain", "agileml.trainer")
+    heavy = (
+        *("numpy", "pandas", "scipy", "pyarrow", "duckdb", "matplotlib", "sqlite3"),
+        *("agileml.trainer", "bidbrain.strategies.registry"),
+    )
     script = f"""
 import sys
 from spotctl.cli.app import main
