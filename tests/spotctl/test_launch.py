@@ -37,7 +37,7 @@ def start(*words: str | Path, first: str = "") -> subprocess.Popen[bytes]:
 
 
 def wait_for_machines(home: Path, count: int) -> None:
-    until = time.monotonic() + 120
+    until = time.monotonic() + 300
     while time.monotonic() < until:
         jobs = spotctl("status", "--json").json["jobs"]
         if jobs and len(jobs[0]["machines"]) >= count:
@@ -165,7 +165,6 @@ def _machines_of(path: Path) -> set[str]:
         return set(fold(log.of_run(log.beginnings()[-1].run)).machines)
 
 
-@pytest.mark.timeout(240)
 def test_killed_again_and_again_it_makes_the_same_model(tmp_path: Path, home: Path) -> None:
     expected = spotctl("launch", training(tmp_path, 30), "--yes", "--json").json
     draw = random.Random(3)

@@ -38,7 +38,7 @@ def beside(*words: str, **environment: str) -> subprocess.Popen[bytes]:
 
 def wait_for_the_machine() -> str:
     """Until the command is at work there."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while time.monotonic() < until:
         ended = spotctl("exec", "sleeper", "--json", "--", "printenv", "GREETING")
         if ended.code == 0:

@@ -71,7 +71,7 @@ def start(home: Path, *words: str) -> subprocess.Popen[bytes]:
 
 
 def wait_for(path: Path) -> None:
-    until = clock.monotonic() + 60
+    until = clock.monotonic() + 300
     while not path.exists():
         assert clock.monotonic() < until, f"{path} does not come"
         clock.sleep(0.05)
@@ -118,7 +118,6 @@ def test_starts_that_overlap_or_repeat_are_one_run_and_one_report(tmp_path: Path
     assert [one["id"] for one in webhook.got] == [told["id"]] * 2
 
 
-@pytest.mark.timeout(120)
 def test_killed_with_all_its_machines_and_started_again_it_is_one_run(
     tmp_path: Path, home: Path, webhook: Hook
 ) -> None:
