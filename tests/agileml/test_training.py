@@ -101,7 +101,7 @@ def test_what_a_source_names_stays_a_source() -> None:
     ("trainer", "told"),
     [
         (Decades, r"Decades is a class; pass an object: Decades\(...\)"),
-        (object(), r"object has no init\(\)"),
+        (object(), r"object lacks init\(\)"),
         (Scripted(step=threading.Lock()), r"Scripted cannot be copied to the nodes.*TrainerSource\('module:Class'"),
     ],
 )
