@@ -113,7 +113,7 @@ def happened(home: Path) -> list[ev.Event]:
 
 
 def eventually(seen: Callable[[], object]) -> None:
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 300
     while not seen():
         assert time.monotonic() < give_up, "it never happened"
         time.sleep(0.05)
@@ -193,7 +193,7 @@ def test_a_gang_goes_on_together_when_one_of_it_is_lost(tmp_path: Path, home: Pa
         eventually(lambda: len(beginnings()) == 2)
         time.sleep(0.5)
         _kill_a_machine(home)
-        assert launcher.wait(60) == 0
+        assert launcher.wait(300) == 0
     events = happened(home)
     first, second = (event.machines for event in events if isinstance(event, ev.WorkBegan))
     assert len(set(first) & set(second)) == 1, "the one that was left goes on with a new mate"
@@ -224,7 +224,7 @@ def test_what_was_stopped_is_gone_on_with_and_what_is_done_begins_anew(tmp_path:
         eventually(beginnings)
         time.sleep(0.5)
         assert spotctl("stop", "counting").code == 0
-        assert launcher.wait(30) == 0
+        assert launcher.wait(300) == 0
     begun.append(steps())
     for _ in range(2):
         ended = spotctl("launch", path, "--yes", "--json")
@@ -251,7 +251,7 @@ def test_a_command_runs_on_while_its_launcher_is_killed_and_is_not_begun_twice(t
         launcher.kill()
         launcher.wait()
         launcher = started("resume", "counting")
-    assert launcher.wait(60) == 0
+    assert launcher.wait(300) == 0
     events = happened(home)
     assert sum(isinstance(event, ev.WorkBegan) for event in events) == 1
     assert sum(len(event.machines) for event in events if isinstance(event, ev.Rented)) == 2

@@ -55,7 +55,7 @@ def machine(tmp_path: Path) -> Iterator[str]:
         yield wait_for_the_machine()
     finally:
         spotctl("down", "--all")
-        assert process.wait(30) == 0
+        assert process.wait(300) == 0
 
 
 def test_a_command_on_a_machine(machine: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

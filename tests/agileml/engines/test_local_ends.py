@@ -133,7 +133,7 @@ def test_a_job_whose_parent_dies_leaves_nothing(tmp_path: Path, left_behind: Pat
         assert parent.stdout.readline() == b"1\n"
         assert processes(str(left_behind))
         parent.send_signal(number)
-        assert parent.wait(30) != 0
+        assert parent.wait(300) != 0
         until = time.monotonic() + 30
         while (processes(str(left_behind)) or any(left_behind.iterdir())) and time.monotonic() < until:
             time.sleep(0.01)

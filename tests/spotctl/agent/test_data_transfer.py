@@ -62,14 +62,14 @@ class Machine:
 
 def undisturbed(folder: Path) -> list[object]:
     machine = Machine(folder)
-    assert machine.start(None, step=0.0).wait(60) == 0
+    assert machine.start(None, step=0.0).wait(300) == 0
     return machine.result
 
 
 def test_a_job_whose_lease_ends_goes_on_elsewhere_and_ends_the_same(tmp_path: Path) -> None:
     first, second, third = (Machine(tmp_path / name) for name in "abc")
     job = first.start(lease=1.0, step=SLOW)
-    assert job.wait(60) == SAVED_AND_ENDED
+    assert job.wait(300) == SAVED_AND_ENDED
     progress = first.giver.progress()
     assert progress is not None
     assert progress.state == "ended"
@@ -80,13 +80,13 @@ def test_a_job_whose_lease_ends_goes_on_elsewhere_and_ends_the_same(tmp_path: Pa
     job = second.start(lease=60, step=SLOW)
     second.reached(job, progress.step)
     second.giver.notify("evict", 30, "test")
-    assert job.wait(60) == SAVED_AND_ENDED
+    assert job.wait(300) == SAVED_AND_ENDED
     assert (later := second.giver.progress()) is not None
     assert later.reason == "evict announced by test"
     assert progress.step <= later.step < STEPS
 
     third.receive(second)
-    assert third.start(lease=60).wait(60) == 0
+    assert third.start(lease=60).wait(300) == 0
     assert (last := third.giver.progress()) is not None
     assert (last.state, last.step, last.checkpoint) == ("finished", STEPS, STEPS)
     assert third.result == undisturbed(tmp_path / "alone")
@@ -116,7 +116,7 @@ def test_a_job_killed_at_any_moment_loses_only_what_came_after_its_last_save(tmp
         machine.reached(job, (before[0].step if before else 0) + 2)
         time.sleep(rng.uniform(0, 0.05))
         job.kill()
-        job.wait(60)
+        job.wait(300)
         assert (told := machine.giver.progress()) is not None
         found = Checkpoints(machine.workdir / "checkpoints").newest()
         assert found is not None
@@ -125,5 +125,5 @@ def test_a_job_killed_at_any_moment_loses_only_what_came_after_its_last_save(tmp
         following = Machine(tmp_path / str(number))
         following.receive(machine)
         machine = following
-    assert machine.start(lease=60).wait(60) == 0
+    assert machine.start(lease=60).wait(300) == 0
     assert machine.result == undisturbed(tmp_path / "alone")

@@ -234,7 +234,7 @@ class Least:
 
     def __init__(self, ranks: int) -> None:
         self._values: list[int] = []
-        self._barrier = threading.Barrier(ranks, timeout=30)
+        self._barrier = threading.Barrier(ranks, timeout=300)
         self._lock = threading.Lock()
 
     def __call__(self, value: int) -> int:

@@ -99,7 +99,7 @@ def test_starts_that_overlap_or_repeat_are_one_run_and_one_report(tmp_path: Path
     with start(home) as first:
         wait_for(tmp_path / "began")
         second = spotctl("nightly", "run", "small", "--scheduled")
-        assert first.wait(60) == 0
+        assert first.wait(300) == 0
     assert second.code == 6
     assert f"job small runs already, as process {first.pid}" in second.error
     assert (tmp_path / "made").read_text() == "made\n"
@@ -125,10 +125,10 @@ def test_killed_with_all_its_machines_and_started_again_it_is_one_run(
     with start(home) as first:
         wait_for(tmp_path / "began")
         kill_everything(tmp_path)
-        assert first.wait(60) == -signal.SIGKILL
+        assert first.wait(300) == -signal.SIGKILL
     assert not processes(tmp_path)
     with start(home) as again:
-        out, err = again.communicate(timeout=60)
+        out, err = again.communicate(timeout=300)
     assert (again.returncode, err) == (0, b"")
     assert b"Left running: nothing" in out
     assert (tmp_path / "made").read_text() == "made\n"
@@ -227,7 +227,7 @@ def test_a_run_that_nobody_can_go_on_with_is_closed_and_another_begun(
     with start(home) as first:
         wait_for(tmp_path / "began")
         kill_everything(tmp_path)
-        first.wait(60)
+        first.wait(300)
     (began,) = events(home, RunBegan)
     assert isinstance(began, RunBegan)
     shutil.rmtree(began.folder)

@@ -44,7 +44,7 @@ def test_a_stopped_training_resumes_from_its_checkpoint_to_the_same_model(tmp_pa
             assert time.monotonic() < give_up
             time.sleep(0.1)
         assert spotctl("stop", "small").code == 0
-        assert launcher.wait(60) == 0
+        assert launcher.wait(300) == 0
     reached = _clock()
     done = reached + 10
     again = spotctl("launch", job(tmp_path, done), "--yes", "--json").json
