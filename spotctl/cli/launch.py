@@ -300,9 +300,9 @@ def _live_view(session: Session, *, from_here: bool = False) -> Iterator[RunObse
             if interrupts and state.stopping is None:
                 runs.request_stop(state.began.job, session.settings)
             seconds = time.monotonic() - began
-            for what in state.refrained.keys() - remarked:
-                remarked.add(what)
-                session.remark(f"{state.run}: {run_tables.short_budget(state.refrained[what])}")
+            for action in state.over_budget.keys() - remarked:
+                remarked.add(action)
+                session.remark(f"{state.run}: {run_tables.short_budget(state.over_budget[action])}")
             if session.err.is_terminal:
                 prefix = f"{state.began.job}: " if seen.keys() - {state.run} else ""
                 for line in run_tables.happened(seen.get(state.run, state if from_here else RunState()), state):

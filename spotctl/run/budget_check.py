@@ -46,7 +46,7 @@ class BudgetCheck:
     def predict(self, share_done: float | None) -> None:
         """Reports, once, that the budget will not last to the end of the job, as soon as that shows."""
         state = self._journal.state
-        if self._limit is None or ev.FINISH in state.refrained:
+        if self._limit is None or ev.FINISH in state.over_budget:
             return
         planned, expected = state.planned, 0
         if share_done is not None and share_done >= PREDICTIVE_SHARE:
@@ -76,8 +76,8 @@ class BudgetCheck:
 
     def _report(self, action: str, committed: int, limit: int) -> None:
         """What is wanted again in every turn is reported once."""
-        if action not in self._journal.state.refrained:
-            self._journal.write(ev.Refrained(action, committed, limit))
+        if action not in self._journal.state.over_budget:
+            self._journal.write(ev.BudgetExceeded(action, committed, limit))
 
 
 def described(instruction: Instruction) -> str:

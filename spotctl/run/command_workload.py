@@ -131,7 +131,7 @@ class CommandWorkload:
             # A machine that is gone shows as gone; any other is assigned its work in the next turn.
             return
 
-    def _node(self, state: RunState, attempt: ev.WorkBegan, machine: str, addresses: Mapping[str, str]) -> Payload:
+    def _node(self, state: RunState, attempt: ev.AttemptBegan, machine: str, addresses: Mapping[str, str]) -> Payload:
         """The command on one node, with what it must know of the other nodes."""
         rank, nodes = attempt.machines.index(machine), [addresses[member] for member in attempt.machines]
         run = self._environment.run
@@ -171,7 +171,7 @@ class CommandWorkload:
             "outputs": {output_variable(name): path for name, path in spec.outputs.items()},
         }
 
-    def _keeping(self, state: RunState, attempt: ev.WorkBegan) -> Keeping | None:
+    def _keeping(self, state: RunState, attempt: ev.AttemptBegan) -> Keeping | None:
         """How the node keeps checkpoints; durations of the market become seconds of the program."""
         checkpoint = self._command.checkpoint
         if checkpoint is None:
@@ -194,14 +194,14 @@ class CommandWorkload:
         work = state.work
         if step.begin:
             number = work.number + 1
-            yield ev.WorkBegan(number, step.begin, _port(f"{self._environment.run}-{number}"))
+            yield ev.AttemptBegan(number, step.begin, _port(f"{self._environment.run}-{number}"))
             ready = tuple(ev.Moment(machine, now) for machine in step.begin)
             yield ev.Progressed(number, None, 0, ready=ready)
         elif step.stop or step.done:
             attempt = work.attempt
             assert attempt is not None
             if step.stop:
-                yield ev.WorkStopped(attempt.attempt, step.stop, step.moved)
+                yield ev.AttemptStopped(attempt.attempt, step.stop, step.moved)
             left = tuple(ev.Moment(machine, now) for machine in attempt.machines)
             redone = (ev.Stretch(work.since, min(work.since + work.lost, now)),) if work.lost else ()
             yield ev.Progressed(attempt.attempt, None, 0, left=left, redone=redone)

@@ -95,14 +95,14 @@ def situation(
 
 def refusing(state: RunState, offer: Offer, now: int) -> bool:
     """Whether a market refused too recently to be asked again, or is about to evict machines."""
-    rest = state.rests.get(offer.market)
-    return rest is not None and now < (rest.until if rest.taken is None else rest.taken)
+    back_off = state.back_offs.get(offer.market)
+    return back_off is not None and now < (back_off.until if back_off.taken is None else back_off.taken)
 
 
 def _open_offers(state: RunState, terms: Terms, price: Callable[[Offer], int], now: int) -> tuple[Offer, ...]:
     """Offers no more expensive than on demand; markets in back-off after evictions only if no other is left."""
     fair = tuple(o for o in terms.offers if not refusing(state, o, now) and price(o) <= o.on_demand)
-    calm = tuple(o for o in fair if o.market not in state.rests or now >= state.rests[o.market].until)
+    calm = tuple(o for o in fair if o.market not in state.back_offs or now >= state.back_offs[o.market].until)
     return calm or fair
 
 

@@ -208,7 +208,7 @@ class Runner:
         return (
             [(number, len(self.state.of(number))) for number in self.state.allocations],
             [held.id for held in self.state.alive if held.warned_until is not None],
-            [market for market, rest in self.state.rests.items() if now < rest.until],
+            [market for market, back_off in self.state.back_offs.items() if now < back_off.until],
         )
 
     def _evictions_announced(self) -> bool:

@@ -1,6 +1,6 @@
-"""What is known of a command's attempts: where it runs, how it was stopped, and how much of it is safe. A pure fold.
+"""The attempts of a command: where it runs, how it was stopped, and how much of its work is safe. A pure fold.
 
-Work is counted in time: what was done up to the newest checkpoint is safe, what came after it is done again elsewhere.
+Work is counted in time. What was done before the newest checkpoint is safe; what came later is done again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spotctl.runlog import events as ev
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """An attempt that is over, and how much of its work is safe."""
+    """An attempt that is over, and how much of its working time checkpoints kept."""
 
     begin: int
     end: int
@@ -23,16 +23,16 @@ class Spell:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The newest attempt (None before the first) and since when; its end, if it was stopped, and since when.
+    """The newest attempt (None before the first) and its start; its stop, if it was stopped, and when.
 
-    `safe` is the working time, in microseconds of the provider's clock, that checkpoints hold; `base` what they held
+    `safe` is the working time, in microseconds of the provider's clock, that checkpoints hold; `base` is what they held
     when the attempt began, and `lost` what had been done beyond that. `checkpoint` is the newest of the first node.
-    `moves` counts ends in a row that were the program's own wish.
+    `moves` counts stops in a row that the program itself asked for.
     """
 
-    attempt: ev.WorkBegan | None = None
+    attempt: ev.AttemptBegan | None = None
     since: int = 0
-    stopped: ev.WorkStopped | None = None
+    stopped: ev.AttemptStopped | None = None
     stopped_at: int = 0
     base: int = 0
     lost: int = 0
@@ -44,7 +44,7 @@ class Work:
 
     @property
     def runs(self) -> bool:
-        """Whether an attempt goes on."""
+        """Whether an attempt is running."""
         return self.attempt is not None and self.stopped is None
 
     @property
@@ -53,18 +53,18 @@ class Work:
         return 0 if self.attempt is None else self.attempt.attempt
 
     def done(self, now: int) -> int:
-        """Working time that is not lost, if nothing is taken now."""
+        """Working time that is not lost, if nothing is evicted now."""
         return self.base + now - self.since if self.runs else self.safe
 
 
-def _began(work: Work, event: ev.WorkBegan, at: int) -> Work:
+def _began(work: Work, event: ev.AttemptBegan, at: int) -> Work:
     lost = 0 if work.stopped is None else max(work.base + work.stopped_at - work.since - work.safe, 0)
     return replace(work, attempt=event, since=at, stopped=None, base=work.safe, lost=lost)
 
 
-def _stopped(work: Work, event: ev.WorkStopped, at: int) -> Work:
+def _stopped(work: Work, event: ev.AttemptStopped, at: int) -> Work:
     spells = (*work.spells, Spell(work.since, at, work.safe - work.base))
-    return replace(work, stopped=event, stopped_at=at, spells=spells, moves=work.moves + 1 if event.by_itself else 0)
+    return replace(work, stopped=event, stopped_at=at, spells=spells, moves=work.moves + 1 if event.by_program else 0)
 
 
 def _checkpointed(work: Work, event: ev.Checkpointed, at: int) -> Work:
@@ -72,7 +72,7 @@ def _checkpointed(work: Work, event: ev.Checkpointed, at: int) -> Work:
         return work
     if event.attempt != work.number:
         return replace(work, checkpoint=event)
-    # What was carried after the stop was saved then: the program had been told to.
+    # A checkpoint stored after the stop was written at the stop.
     until = at if work.stopped is None else min(at, work.stopped_at)
     safe = max(work.safe, work.base + until - work.since)
     spells = work.spells
@@ -86,9 +86,9 @@ def _setup_failed(work: Work, _: ev.SetupFailed, __: int) -> Work:
 
 
 STEPS: Mapping[type[ev.Event], Callable[[Work, Any, int], Work]] = {
-    ev.WorkBegan: _began,
-    ev.WorkStopped: _stopped,
+    ev.AttemptBegan: _began,
+    ev.AttemptStopped: _stopped,
     ev.Checkpointed: _checkpointed,
     ev.SetupFailed: _setup_failed,
 }
-"""What each event changes."""
+"""The change that each event makes."""

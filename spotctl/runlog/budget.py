@@ -1,8 +1,8 @@
 """The budget: what is committed at any moment, in exact integers of nano-dollar-seconds.
 
-Committed is what was spent, and what each machine that runs can still cost until its lease ends and it is gone: its
+Committed is what was spent, and what each running machine can still cost until its lease has ended and it is gone: its
 bid, which no price exceeds while it is held, or its on-demand price. A purchase or a renewal is made only if the sum
-stays within the budget; so it stays within, even if nobody is left to give anything back.
+stays within the budget, so that the budget holds even if no process is left to return anything.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ LISTING_DELAY = 5 * MINUTE
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """How machines are billed: the rule of a market's cloud, and its price history up to a moment that has come."""
+    """How machines are billed: the rule of a market's cloud, and its price history up to a moment in the past."""
 
     rule: Callable[[Market], BillingRule]
     prices: Callable[[Market, int], PriceSeries]
 
     def paid(self, allocation: Allocation, now: int) -> Prices:
-        """What a machine of an allocation costs."""
+        """The price of a machine of an allocation: constant on demand, otherwise the history of its market."""
         return allocation.on_demand if allocation.bid is None else self.prices(allocation.market, now)
 
 
@@ -50,30 +50,30 @@ def tariff_of(provider: CloudProvider, started: int) -> Tariff:
 
 
 def spent(state: RunState, now: int, tariff: Tariff) -> int:
-    """The bills of all machines and of what is billed beside them, those that run as if they were given back now."""
+    """The bills of all machines, their disks, addresses and traffic, as if all were returned now."""
     return sum(
-        bill_of(state, held, now, tariff).amount + _beside(state, held, life_of(held, now).end)
+        bill_of(state, held, now, tariff).amount + _extra(state, held, life_of(held, now).end)
         for held in state.machines.values()
     ) + sum(map(sent_amount, state.sent))
 
 
 def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
-    """What was spent, and what can follow to the ends of the leases if nothing more is renewed or bought.
+    """What was spent, and what can follow until the leases end if nothing more is renewed or rented.
 
-    What was asked for and not answered may have come through, also where nobody waits for the answer any more.
+    A request without an answer may have succeeded, also if it is not repeated any more.
     """
     later = sum(_to_lease_end(state, held, now, tariff, teardown) for held in state.alive)
-    asked = sum(_asked(state, intent, now, tariff, teardown) for intent in state.open.values())
+    requested = sum(_requested(state, intent, now, tariff, teardown) for intent in state.open.values())
     unclear = sum(
         _unclear(state, state.orders[intent], tariff, teardown)
         for intent, since in state.unclear.items()
         if now < since + LISTING_DELAY
     )
-    return spent(state, now, tariff) + later + asked + unclear
+    return spent(state, now, tariff) + later + requested + unclear
 
 
 def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tariff: Tariff, teardown: int) -> int:
-    """What a renewal adds to what is committed; nothing where another has moved the leases as far already."""
+    """What a renewal adds to the committed amount; nothing if the leases were extended as far already."""
     alive = [held for held in map(state.machines.__getitem__, machines) if held.alive]
     return sum(
         _flat(state, held, max(until + teardown, gone), tariff) - _flat(state, held, gone, tariff)
@@ -81,16 +81,16 @@ def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tari
     )
 
 
-def bought(market: Market, machines: int, ceiling: int, lease: int, tariff: Tariff, beside: int = 0) -> int:
-    """What a purchase adds: so many machines for a lease and teardown, each hour at the most that it can cost.
+def bought(market: Market, machines: int, ceiling: int, lease: int, tariff: Tariff, extra: int = 0) -> int:
+    """What a purchase adds: each hour of `machines` for a lease and the teardown, at the highest possible price.
 
-    `beside` is what their disks and addresses cost, in nano-dollars per hour.
+    `extra` is the price of their disks and addresses, in nano-dollars per hour.
     """
     each = tariff.rule(market).bill(Life(0, lease, End.LEFT), ceiling).amount
-    return machines * (each + beside * -(-lease // SECOND))
+    return machines * (each + extra * -(-lease // SECOND))
 
 
-def _asked(state: RunState, intent: Intended, now: int, tariff: Tariff, teardown: int) -> int:
+def _requested(state: RunState, intent: Intended, now: int, tariff: Tariff, teardown: int) -> int:
     match intent:
         case RentIntended():
             return _ordered(state, intent, intent.machines, tariff, teardown)
@@ -101,9 +101,9 @@ def _asked(state: RunState, intent: Intended, now: int, tariff: Tariff, teardown
 
 
 def _unclear(state: RunState, order: RentIntended, tariff: Tariff, teardown: int) -> int:
-    """What machines of an abandoned order can cost that have not been found so far."""
-    found = sum(held.allocation == order.intent for held in state.machines.values())
-    return _ordered(state, order, order.machines - found, tariff, teardown)
+    """The possible cost of machines of an abandoned order that were not found so far."""
+    known = sum(held.allocation == order.intent for held in state.machines.values())
+    return _ordered(state, order, order.machines - known, tariff, teardown)
 
 
 def _ordered(state: RunState, order: RentIntended, machines: int, tariff: Tariff, teardown: int) -> int:
@@ -120,22 +120,22 @@ def life_of(held: Held, now: int) -> Life:
 
 
 def bill_of(state: RunState, held: Held, now: int, tariff: Tariff) -> Bill:
-    """The bill of a machine alone. The ledger's rows are made of it, so that it and the budget tell the same."""
+    """The bill of a machine alone. The ledger uses it too, so that ledger and budget agree."""
     allocation = state.allocations[held.allocation]
     return tariff.rule(allocation.market).bill(life_of(held, now), tariff.paid(allocation, now))
 
 
 def seconds_of(held: Held, end: int) -> int:
-    """The begun seconds of a machine, for which its disk and its address are billed; no eviction refunds them."""
+    """The begun seconds of a machine, for which disk and address are billed; evictions do not refund them."""
     return -(-max(end - held.started, 0) // SECOND)
 
 
 def sent_amount(sent: Sent) -> int:
-    """What traffic cost, in nano-dollar-seconds."""
+    """The cost of traffic, in nano-dollar-seconds."""
     return sent.bytes * sent.price * 3600 >> 30
 
 
-def _beside(state: RunState, held: Held, end: int) -> int:
+def _extra(state: RunState, held: Held, end: int) -> int:
     allocation = state.allocations[held.allocation]
     return (allocation.disk + allocation.address) * seconds_of(held, end)
 
@@ -149,8 +149,8 @@ def _gone_at(held: Held, now: int, teardown: int) -> int:
 
 
 def _flat(state: RunState, held: Held, end: int, tariff: Tariff) -> int:
-    """The bill of a life at the highest price that is paid, throughout."""
+    """The bill of a life at the highest possible price throughout."""
     allocation = state.allocations[held.allocation]
     ceiling = allocation.on_demand if allocation.bid is None else allocation.bid
     life = Life(held.started, max(end, held.started), End.LEFT)
-    return tariff.rule(allocation.market).bill(life, ceiling).amount + _beside(state, held, end)
+    return tariff.rule(allocation.market).bill(life, ceiling).amount + _extra(state, held, end)

@@ -1,4 +1,4 @@
-"""What keeps a run from being run; the message says what to do."""
+"""Why a run cannot start or continue."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from spotctl.errors import SpotctlError
 
 
 class BrokenLog(SpotctlError):
-    """The event log holds what this version cannot read."""
+    """The event log contains what this version cannot read."""
 
 
 class LogFailed(SpotctlError):
-    """The event log cannot be written or read: without it nothing may be changed."""
+    """The event log cannot be read or written; without it nothing may be changed."""
 
 
 class AlreadyRunning(SpotctlError):
-    """A job of this name runs already."""
+    """The job has a run already."""

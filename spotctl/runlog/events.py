@@ -1,8 +1,8 @@
-"""What happens in a run, as the event log keeps it: frozen values, and their JSON.
+"""The events of a run as the event log keeps them: frozen values, and their JSON.
 
-A call that changes a cloud is two events: what is intended, written before it, and what came of it. They share the
-intent's number, from which the call's token is made. Times are microseconds UTC on the provider's clock, those named
-`wall_us` on this computer's; prices are nano-dollars per hour.
+A request that changes a cloud is two events: the intent, written before the request, and its outcome. They share the
+number of the intent, from which the token of the request is made. Times are microseconds UTC on the provider's clock,
+those named `wall_us` on this computer's; prices are nano-dollars per hour.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MarketText = Annotated[Market, PlainValidator(_market), PlainSerializer(str)]
 
 @dataclass(frozen=True, slots=True)
 class RunBegan:
-    """A run of a job begins; `spec` is the job as it was read, `folder` where its processes meet.
+    """A run of a job begins; `spec` is the job as it was read, `folder` the rendezvous folder of its processes.
 
     `deadline` is the moment that the job's deadline meant at launch, in the provider's time (microseconds UTC). Logs
     of earlier versions have none: there, a time of day was read as UTC.
@@ -55,14 +55,14 @@ class RunBegan:
 
 @dataclass(frozen=True, slots=True)
 class RunResumed:
-    """Another process goes on with the run."""
+    """Another process resumes the run."""
 
     wall_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The strategy was asked and wanted something, and why."""
+    """A decision of the strategy that asks for something: the instructions in words, and the reason."""
 
     wants: tuple[str, ...]
     reason: str
@@ -70,7 +70,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What the run was expected to come to, in dollars and hours; `assumed` where nobody knows how much work it is."""
+    """The expected cost in dollars and duration in hours; `assumed` if the amount of work was not known."""
 
     usd: Number
     usd_low: Number
@@ -82,9 +82,9 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class RentIntended:
-    """An order is about to be placed: so many machines of a market as one allocation.
+    """An order is about to be placed: a number of machines of one market, as one allocation.
 
-    `disk` and `address` are what those of each machine cost beside it, in nano-dollars per hour.
+    `disk` and `address` are the additional prices of each machine's disk and address, in nano-dollars per hour.
     """
 
     intent: int
@@ -101,7 +101,7 @@ class RentIntended:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """One machine that came."""
+    """One rented machine."""
 
     id: str
     started: int
@@ -109,7 +109,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Rented:
-    """Machines that came, which may be fewer than ordered."""
+    """The machines that an order brought, which may be fewer than ordered."""
 
     intent: int
     machines: tuple[Granted, ...]
@@ -117,7 +117,7 @@ class Rented:
 
 @dataclass(frozen=True, slots=True)
 class RentRefused:
-    """None came. `why` is the error's name."""
+    """An order brought no machines; `why` is the name of the error."""
 
     intent: int
     why: str
@@ -126,7 +126,7 @@ class RentRefused:
 
 @dataclass(frozen=True, slots=True)
 class RenewIntended:
-    """Leases are about to be moved."""
+    """Leases are about to be extended."""
 
     intent: int
     machines: tuple[str, ...]
@@ -135,14 +135,14 @@ class RenewIntended:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """The leases were moved, those of machines that are gone excepted."""
+    """The leases were extended, except those of machines that are gone."""
 
     intent: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReturnIntended:
-    """Machines are about to be given back."""
+    """Machines are about to be returned."""
 
     intent: int
     machines: tuple[str, ...]
@@ -151,14 +151,14 @@ class ReturnIntended:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The provider has taken them back."""
+    """The provider has accepted the return."""
 
     intent: int
 
 
 @dataclass(frozen=True, slots=True)
-class LeavePlanned:
-    """An allocation works on to a moment and is then given back."""
+class ReturnScheduled:
+    """An allocation works on until a moment and is then returned."""
 
     allocation: int
     at: int
@@ -173,7 +173,7 @@ class MachineRan:
 
 @dataclass(frozen=True, slots=True)
 class MachineWarned:
-    """A machine will be taken; see `spotctl.run.observe`."""
+    """A machine will be evicted at the deadline."""
 
     id: str
     deadline: int
@@ -183,7 +183,7 @@ class MachineWarned:
 
 @dataclass(frozen=True, slots=True)
 class MachineEnded:
-    """A machine is gone, since when and why."""
+    """A machine is gone: since when, and why."""
 
     id: str
     at: int
@@ -192,7 +192,7 @@ class MachineEnded:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A machine sent so many bytes to where that costs `price`, in nano-dollars per GiB."""
+    """Outgoing traffic of a machine; `price` is in nano-dollars per GiB."""
 
     id: str
     at: int
@@ -202,7 +202,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Something about a machine, and when."""
+    """A machine and a moment."""
 
     id: str
     at: int
@@ -210,7 +210,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A stretch of time."""
+    """A period of time."""
 
     begin: int
     end: int
@@ -218,10 +218,10 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """How far the job is, and what has come to be known of its machines' time since it was told last.
+    """How far the job is, and what became known about its machines' time since the last such event.
 
-    `ready` have loaded what the job needs and work from then on, `left` work no more; in `redone`, work was done again
-    that was lost with a machine. All to the accuracy of a clock.
+    `ready` machines have loaded the job and work from then on, `left` machines work no more. In `redone` periods, work
+    that was lost with a machine was done again. Accurate to one clock.
     """
 
     clock: int
@@ -234,8 +234,8 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkBegan:
-    """A command begins, or goes on, on machines that are named in the order of their ranks; `port` is for the first."""
+class AttemptBegan:
+    """A command starts or resumes on machines, in the order of their ranks; `port` is for the first one."""
 
     attempt: int
     machines: tuple[str, ...]
@@ -243,17 +243,17 @@ class WorkBegan:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkStopped:
-    """All nodes of an attempt are asked to end, to go on elsewhere, and why; or the program had ended `by_itself`."""
+class AttemptStopped:
+    """All nodes of an attempt are asked to stop, or the program had exited to be moved (`by_program`)."""
 
     attempt: int
     reason: str
-    by_itself: bool = False
+    by_program: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
-    """A checkpoint of a node lies where it outlives its machine: its number, what it cost, how often one is wanted."""
+    """A checkpoint of a node is stored: its number, the seconds it took, and the interval that is wanted."""
 
     attempt: int
     rank: int
@@ -265,7 +265,7 @@ class Checkpointed:
 
 @dataclass(frozen=True, slots=True)
 class SetupFailed:
-    """A machine could not be prepared for the job; `tail` is what was printed last."""
+    """The setup failed on a machine; `tail` is the end of its output."""
 
     id: str
     code: int
@@ -276,20 +276,20 @@ FINISH = "finish the job"
 
 
 @dataclass(frozen=True, slots=True)
-class Refrained:
-    """What was wanted would have passed the budget, of which so much is committed.
+class BudgetExceeded:
+    """An action that the budget does not allow: `committed` is spent or reserved already.
 
-    Where it is to `FINISH`, the budget will not last, and `committed` is what the whole job is expected to cost.
+    The action `FINISH` means that the budget will not last; `committed` is then the expected cost of the whole job.
     """
 
-    what: str
+    action: str
     committed: int
     limit: int
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Somebody wants the run to end, as `outcome`, everything given back; `facts` are those that are known."""
+    """The run is to end with this `outcome` and all machines returned; `facts` are the known figures."""
 
     outcome: str
     message: str
@@ -298,9 +298,9 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """What a market cost during the run, and the name of its billing rule.
+    """The prices of a market during the run, and the name of its billing rule.
 
-    With it the log alone tells what was paid, whatever becomes of the price store and of the defaults.
+    They make the log sufficient to compute what was paid, even if the price store or the default rules change.
     """
 
     market: MarketText
@@ -311,7 +311,7 @@ class Priced:
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """What the ledger says of a machine was wrong by so much (nano-dollar-seconds); what it said stays."""
+    """A correction of the ledger for a machine, in nano-dollar-seconds; the wrong rows stay."""
 
     id: str
     at: int
@@ -321,7 +321,7 @@ class Corrected:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """Nothing of the run is left."""
+    """All machines of the run are returned or gone."""
 
     outcome: str
     message: str
@@ -340,17 +340,17 @@ Event = (
     | RentRefused
     | Renewed
     | Returned
-    | LeavePlanned
+    | ReturnScheduled
     | MachineRan
     | MachineWarned
     | MachineEnded
     | Sent
     | Progressed
-    | WorkBegan
-    | WorkStopped
+    | AttemptBegan
+    | AttemptStopped
     | Checkpointed
     | SetupFailed
-    | Refrained
+    | BudgetExceeded
     | StopRequested
     | Priced
     | Corrected
@@ -358,24 +358,36 @@ Event = (
 )
 
 KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
-"""The names under which events are kept: they are the format, and are never given to anything else."""
+"""The names under which events are stored: they are the format, and are never reused for another event."""
+
+_FORMER_KINDS = {
+    "Refrained": "BudgetExceeded",
+    "LeavePlanned": "ReturnScheduled",
+    "WorkBegan": "AttemptBegan",
+    "WorkStopped": "AttemptStopped",
+}
+_FORMER_FIELDS = {"BudgetExceeded": {"what": "action"}, "AttemptStopped": {"by_itself": "by_program"}}
+"""Names in logs of version 0.1.0, which stay readable."""
 
 
 @cache
 def _adapter(kind: str) -> TypeAdapter[Event]:
     if kind not in KINDS:
-        raise BrokenLog(f"the event log holds a {kind!r}, which this version does not know; use a newer spotctl")
+        raise BrokenLog(f"the event log contains an unknown event {kind!r}; upgrade spotctl to read it")
     return TypeAdapter(KINDS[kind])
 
 
 def to_json(event: Event) -> str:
-    """The body of an event."""
+    """The body of an event in the log."""
     return _adapter(type(event).__name__).dump_json(event).decode()
 
 
 def from_json(kind: str, body: str) -> Event:
-    """The event of a kind and a body."""
+    """The event of a kind and a body. Raises BrokenLog for unknown kinds and damaged bodies."""
+    kind = _FORMER_KINDS.get(kind, kind)
+    for former, name in _FORMER_FIELDS.get(kind, {}).items():
+        body = body.replace(f'"{former}":', f'"{name}":', 1)
     try:
         return _adapter(kind).validate_json(body)
     except ValidationError as error:
-        raise BrokenLog(f"the event log holds a damaged {kind}: {error.errors()[0]['msg']}") from error
+        raise BrokenLog(f"the event log contains a damaged {kind}: {error.errors()[0]['msg']}") from error

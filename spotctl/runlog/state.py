@@ -1,4 +1,4 @@
-"""What is known of a run: a fold over its events, and nothing else. Whoever takes over folds the same."""
+"""The state of a run: a fold over its events, and nothing else, so that every process computes the same."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from spotctl.runlog.attempts import Work
 from spotctl.runlog.events import Event, Intended
 from spotctl.runlog.store import Row
 
-FIRST_REST, LONGEST_REST = 2 * MINUTE, 60 * MINUTE
-"""How long a market that refused or took machines is left alone: twice as long each time, up to an hour."""
+FIRST_BACK_OFF, LONGEST_BACK_OFF = 2 * MINUTE, 60 * MINUTE
+"""The back-off of a market after a refusal or an eviction: it doubles each time, up to an hour."""
 
 ABANDONED = "Abandoned"
-"""Why an order is closed that nobody answered, or that was refused when it was repeated: its machines may have come,
-and are found by looking if they have."""
+"""Why an order is closed that got no answer, or was refused when it was repeated. Its machines may have been created;
+if so, listing finds them."""
 
 EVICTED = "evicted"
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Machines that were bought together; `number` is that of the intent to buy them."""
+    """Machines that were rented together; `number` is that of the intent to rent them."""
 
     number: int
     market: Market
@@ -43,10 +43,10 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A machine, from its grant to its end and beyond.
+    """A machine, also after its end.
 
-    `ran` is when it was first seen running, `turns` when it began to work, left off, began again and so on, as far as
-    its work tells.
+    `ran` is when it was first seen running. `turns` alternate between when it began to work and when it stopped, as far
+    as the work reports it.
     """
 
     id: str
@@ -68,11 +68,11 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
-    """A market that is left alone until a moment, because it refused or took machines so many times.
+class BackOff:
+    """A market in back-off until `until`, after `times` refusals or evictions in a row.
 
-    One that refused is not asked. One that takes machines at `taken` is not asked before, and is not the first to be
-    asked after it.
+    A market that refused is not asked at all. A market that evicts machines at `taken` is not asked before that
+    moment, and afterwards only if no other market is left.
     """
 
     until: int
@@ -82,7 +82,10 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """A run as far as its events tell."""
+    """A run as its events tell it.
+
+    `open` are intents without an outcome, `unclear` are orders that were given up without an answer, and since when.
+    """
 
     run: str = ""
     began: ev.RunBegan | None = None
@@ -96,7 +99,7 @@ class RunState:
     unclear: Mapping[int, int] = field(default_factory=dict)
     allocations: Mapping[int, Allocation] = field(default_factory=dict)
     machines: Mapping[str, Held] = field(default_factory=dict)
-    rests: Mapping[Market, Rest] = field(default_factory=dict)
+    back_offs: Mapping[Market, BackOff] = field(default_factory=dict)
     evictions: int = 0
     progress: ev.Progressed | None = None
     work: Work = field(default_factory=Work)
@@ -104,7 +107,7 @@ class RunState:
     sent: tuple[ev.Sent, ...] = ()
     planned: ev.Planned | None = None
     reason: str = ""
-    refrained: Mapping[str, ev.Refrained] = field(default_factory=dict)
+    over_budget: Mapping[str, ev.BudgetExceeded] = field(default_factory=dict)
     stopping: ev.StopRequested | None = None
     stopped: int | None = None
     ended: ev.RunEnded | None = None
@@ -115,7 +118,7 @@ class RunState:
         return tuple(machine for machine in self.machines.values() if machine.alive)
 
     def of(self, allocation: int) -> tuple[Held, ...]:
-        """The machines of an allocation that are not known to be gone and were not given back."""
+        """The machines of an allocation that are not gone and not being returned."""
         return tuple(m for m in self.alive if m.allocation == allocation and not m.returning)
 
 
@@ -153,7 +156,7 @@ def _return_intended(state: RunState, event: ev.ReturnIntended, at: int) -> RunS
 
 
 def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
-    """Machines may come in several events: those of an answer that was lost are found by looking."""
+    """Machines may come in several events: those of a lost answer are found by listing."""
     order = state.orders[event.intent]
     came = {
         granted.id: Held(granted.id, event.intent, granted.started, order.lease_until) for granted in event.machines
@@ -178,7 +181,7 @@ def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
 def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
     if event.why == ABANDONED:
         state = replace(state, unclear={**state.unclear, event.intent: at})
-    return _rested(_closed(state, event.intent), state.orders[event.intent].market, at, taken=False)
+    return _backed_off(_closed(state, event.intent), state.orders[event.intent].market, at, taken=False)
 
 
 def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
@@ -193,7 +196,7 @@ def _returned(state: RunState, event: ev.Returned, _: int) -> RunState:
     return _closed(state, event.intent)
 
 
-def _leaves(state: RunState, event: ev.LeavePlanned, _: int) -> RunState:
+def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
     leaving = replace(state.allocations[event.allocation], leaves_at=event.at)
     return replace(state, allocations={**state.allocations, event.allocation: leaving})
 
@@ -205,7 +208,7 @@ def _ran(state: RunState, event: ev.MachineRan, at: int) -> RunState:
 def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
     first = state.machines[event.id].warned_until is None
     state = _machines(state, (event.id,), lambda held: replace(held, warned_until=event.deadline))
-    # It rests from when it takes them: until then it would sell the same again.
+    # The back-off begins with the eviction: until then, the market would sell the same machines again.
     until = max(at, event.deadline)
     return _taken(state, event.id, until, lambda one: one.warned_until == event.deadline) if first else state
 
@@ -220,10 +223,10 @@ def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
 
 
 def _taken(state: RunState, machine: str, at: int, together: Callable[[Held], bool]) -> RunState:
-    """A market takes machines back, and is left alone. Those that go together are one time, however many they are."""
+    """A market evicts machines and goes into back-off. Machines that go together count once."""
     number = state.machines[machine].allocation
     others = (held for held in state.machines.values() if held.allocation == number and held.id != machine)
-    return state if any(map(together, others)) else _rested(state, state.allocations[number].market, at, taken=True)
+    return state if any(map(together, others)) else _backed_off(state, state.allocations[number].market, at, taken=True)
 
 
 def _sent(state: RunState, event: ev.Sent, _: int) -> RunState:
@@ -239,7 +242,7 @@ def _progressed(state: RunState, event: ev.Progressed, _: int) -> RunState:
 
 def _turned(held: Held, at: int, *, works: bool) -> Held:
     worked = len(held.turns) % 2 == 1
-    # A controller that was started again may say the same twice.
+    # A restarted controller may report the same event twice.
     return held if works == worked else replace(held, turns=(*held.turns, max((at, *held.turns[-1:]))))
 
 
@@ -251,8 +254,8 @@ def _worked(state: RunState, event: Event, at: int) -> RunState:
     return replace(state, work=attempts.STEPS[type(event)](state.work, event, at))
 
 
-def _refrained(state: RunState, event: ev.Refrained, _: int) -> RunState:
-    return replace(state, refrained={**state.refrained, event.what: event})
+def _over_budget(state: RunState, event: ev.BudgetExceeded, _: int) -> RunState:
+    return replace(state, over_budget={**state.over_budget, event.action: event})
 
 
 def _stop(state: RunState, event: ev.StopRequested, at: int) -> RunState:
@@ -272,12 +275,12 @@ def _machines(state: RunState, ids: Iterable[str], change: Callable[[Held], Held
     return replace(state, machines={**state.machines, **changed}) if changed else state
 
 
-def _rested(state: RunState, market: Market, at: int, *, taken: bool) -> RunState:
-    before = state.rests.get(market, Rest(at, 0, None))
-    # Who was left alone for long enough, and came back only now, begins anew.
-    times = before.times + 1 if at <= before.until + LONGEST_REST else 1
-    rest = Rest(at + min(FIRST_REST << (times - 1), LONGEST_REST), times, at if taken else None)
-    return replace(state, rests={**state.rests, market: rest})
+def _backed_off(state: RunState, market: Market, at: int, *, taken: bool) -> RunState:
+    before = state.back_offs.get(market, BackOff(at, 0, None))
+    # A market that was fine for long enough starts with the shortest back-off again.
+    times = before.times + 1 if at <= before.until + LONGEST_BACK_OFF else 1
+    back_off = BackOff(at + min(FIRST_BACK_OFF << (times - 1), LONGEST_BACK_OFF), times, at if taken else None)
+    return replace(state, back_offs={**state.back_offs, market: back_off})
 
 
 _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
@@ -291,15 +294,15 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.Renewed: _renewed,
     ev.ReturnIntended: _return_intended,
     ev.Returned: _returned,
-    ev.LeavePlanned: _leaves,
+    ev.ReturnScheduled: _leaves,
     ev.MachineRan: _ran,
     ev.MachineWarned: _warned,
     ev.MachineEnded: _ended,
     ev.Sent: _sent,
     ev.Progressed: _progressed,
     **dict.fromkeys(attempts.STEPS, _worked),
-    ev.Refrained: _refrained,
+    ev.BudgetExceeded: _over_budget,
     ev.StopRequested: _stop,
     ev.RunEnded: _over,
 }
-"""What each event changes. Others tell a story, or what the ledger alone has to know, and change nothing."""
+"""The change that each event makes. Other events are for reports and the ledger, and change nothing."""

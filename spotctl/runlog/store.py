@@ -1,7 +1,7 @@
-"""The event log: one SQLite file to which rows are only ever added. This is the one module that talks to SQLite.
+"""The event log: one SQLite file to which rows are only ever appended. Only this module uses SQLite.
 
-What `append` returns from lies on the disk: it survives the process and the machine. Other processes read while a run
-writes. A job has one run at a time; its lock belongs to the process and ends with it, however that ends.
+When `append` returns, the row is on disk and survives the process and the machine. Other processes can read while a
+run writes. A job has one run at a time; the lock of a job belongs to a process and ends with it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CREATE = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An event with its place in the log and its moment."""
+    """An event with its position in the log and its time."""
 
     id: int
     run: str
@@ -67,11 +67,11 @@ class EventLog:
         self.close()
 
     def close(self) -> None:
-        """Gives the file back."""
+        """Closes the file."""
         self._db.close()
 
     def append(self, run: str, at: int, event: Event) -> Row:
-        """Writes an event down; when this returns, it is on the disk."""
+        """Appends an event; when this returns, it is on disk."""
         with self._failing():
             cursor = self._db.execute(
                 "INSERT INTO events (run, at_us, kind, body) VALUES (?, ?, ?, ?)",
@@ -81,7 +81,7 @@ class EventLog:
         return Row(cursor.lastrowid, run, at, event)
 
     def of_run(self, run: str, after: int = 0) -> list[Row]:
-        """The events of a run, in the order in which they were written, from a place in the log on."""
+        """The events of a run in order, after a position in the log."""
         return self._rows("WHERE run = ? AND id > ? ORDER BY id", run, after)
 
     def beginnings(self) -> list[Row]:
@@ -95,7 +95,7 @@ class EventLog:
 
     def _prepare(self) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")
-        # In WAL mode only FULL survives a crash of the machine: a call that was made must not be forgotten.
+        # In WAL mode only FULL survives a crash of the machine: a request that was sent must not be forgotten.
         self._db.execute("PRAGMA synchronous = FULL")
         with closing(self._db.cursor()) as cursor:
             cursor.execute("BEGIN IMMEDIATE")
@@ -107,7 +107,7 @@ class EventLog:
         if version not in (0, SCHEMA):
             self._db.close()
             raise BrokenLog(
-                f"event log {self._path} has format {version}, this version reads {SCHEMA}; upgrade spotctl"
+                f"event log {self._path} has format {version}, but this version reads {SCHEMA}; upgrade spotctl"
             )
 
     @contextmanager
@@ -116,12 +116,12 @@ class EventLog:
             yield
         except sqlite3.Error as error:
             raise LogFailed(
-                f"event log {self._path}: {error}; nothing is rented without it: make room or name another --home"
+                f"event log {self._path}: {error}; nothing is rented without it; free disk space or use another --home"
             ) from error
 
 
 class JobLock:
-    """Held by the process that runs a job; the system takes it back when that ends, by whatever signal."""
+    """Held by the process that runs a job. The system releases it when the process ends, by whatever signal."""
 
     def __init__(self, folder: Path, job: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,9 +130,7 @@ class JobLock:
         if not any(_locked(self._descriptor, fcntl.LOCK_EX, pause) for pause in _PAUSES):
             holder = path.read_text().strip() or "unknown"
             os.close(self._descriptor)
-            raise AlreadyRunning(
-                f"job {job} runs already, as process {holder}: spotctl status shows it, spotctl stop {job} ends it"
-            )
+            raise AlreadyRunning(f"job {job} is already running as process {holder} ('spotctl stop {job}' stops it)")
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, str(os.getpid()).encode())
 
@@ -144,11 +142,11 @@ class JobLock:
 
 
 _PAUSES = (0.0, 0.02, 0.1)
-"""Seconds before attempts: whoever only asks whether a job runs holds its lock for a moment."""
+"""Seconds before attempts: a process that only checks the lock holds it for a moment."""
 
 
 def is_running(folder: Path, job: str) -> bool:
-    """Whether a process runs a job."""
+    """Whether a process holds the lock of a job."""
     try:
         descriptor = os.open(folder / f"{job}.lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

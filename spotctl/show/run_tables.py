@@ -15,7 +15,7 @@ from bidbrain.billing import usd
 from pricing_data.units import HOUR, format_time
 from spotctl.ledger.rows import Use
 from spotctl.ledger.uses import parts
-from spotctl.runlog.events import FINISH, Refrained, RunEnded
+from spotctl.runlog.events import FINISH, BudgetExceeded, RunEnded
 from spotctl.runlog.outcomes import DONE
 from spotctl.runlog.state import EVICTED, Allocation, Held, RunState
 from spotctl.runlog.statuses import RunStatus
@@ -175,15 +175,15 @@ def _halvings(loss: float) -> int | None:
     return floor(log2(loss)) if loss > 0 else None
 
 
-def short_budget(refrained: Refrained) -> str:
+def short_budget(exceeded: BudgetExceeded) -> str:
     """What a budget does not allow, and how to change that."""
-    limit, committed = (f"${usd(amount):,.2f}" for amount in (refrained.limit, refrained.committed))
-    if refrained.what == FINISH:
+    limit, committed = (f"${usd(amount):,.2f}" for amount in (exceeded.limit, exceeded.committed))
+    if exceeded.action == FINISH:
         return (
             f"the budget of {limit} is too low: the whole job is expected to cost {committed}. Raise it (`budget:` in"
             " the job file, or --max-cost), or the run stops before it is done."
         )
-    return f"the budget of {limit} does not allow this: {refrained.what} ({committed} is committed already)"
+    return f"the budget of {limit} does not allow this: {exceeded.action} ({committed} is committed already)"
 
 
 def ending(state: RunState, ended: RunEnded) -> dict[str, Any]:

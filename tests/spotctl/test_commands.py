@@ -155,10 +155,10 @@ def test_a_command_goes_on_from_its_checkpoint_on_other_machines(tmp_path: Path,
     assert int((tmp_path / "results" / "steps").read_text()) >= 100
     _check_what_the_program_was_told(json.loads((tmp_path / "results" / "told.json").read_text()), home)
     events = happened(home)
-    attempts = [event for event in events if isinstance(event, ev.WorkBegan)]
+    attempts = [event for event in events if isinstance(event, ev.AttemptBegan)]
     carried = [event for event in events if isinstance(event, ev.Checkpointed)]
     assert len(attempts) > 1
-    assert any("will be evicted" in event.reason for event in events if isinstance(event, ev.WorkStopped))
+    assert any("will be evicted" in event.reason for event in events if isinstance(event, ev.AttemptStopped))
     assert carried == sorted(carried, key=lambda one: one.number)
     assert all(one.every_seconds >= 1 for one in carried)
     # Nobody begins anew once something was kept.
@@ -182,7 +182,7 @@ def test_a_setup_that_fails_is_told_in_one_line(tmp_path: Path, home: Path) -> N
     assert ended.json["message"] == "setup failed on 3 machines, last with status 9: no such package"
     failed = [event for event in happened(home) if isinstance(event, ev.SetupFailed)]
     assert len({event.id for event in failed}) == len(failed) == 3
-    assert not any(isinstance(event, ev.WorkBegan) for event in happened(home))
+    assert not any(isinstance(event, ev.AttemptBegan) for event in happened(home))
 
 
 def test_a_gang_goes_on_together_when_one_of_it_is_lost(tmp_path: Path, home: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_gang_goes_on_together_when_one_of_it_is_lost(tmp_path: Path, home: Pa
         _kill_a_machine(home)
         assert launcher.wait(300) == 0
     events = happened(home)
-    first, second = (event.machines for event in events if isinstance(event, ev.WorkBegan))
+    first, second = (event.machines for event in events if isinstance(event, ev.AttemptBegan))
     assert len(set(first) & set(second)) == 1, "the one that was left goes on with a new mate"
     assert (tmp_path / "results" / "steps").read_text() == "0 40"
     assert (tmp_path / "results" / "node-1" / "steps").read_text() == "1 40"
@@ -246,14 +246,14 @@ def test_a_command_runs_on_while_its_launcher_is_killed_and_is_not_begun_twice(t
     )
     launcher = launched(path)
     for seen in (1, 2):
-        eventually(lambda: len([one for one in happened(home) if isinstance(one, ev.Rented | ev.WorkBegan)]) >= seen)  # noqa: B023
+        eventually(lambda: len([one for one in happened(home) if isinstance(one, ev.Rented | ev.AttemptBegan)]) >= seen)  # noqa: B023
         time.sleep(0.2)
         launcher.kill()
         launcher.wait()
         launcher = started("resume", "counting")
     assert launcher.wait(300) == 0
     events = happened(home)
-    assert sum(isinstance(event, ev.WorkBegan) for event in events) == 1
+    assert sum(isinstance(event, ev.AttemptBegan) for event in events) == 1
     assert sum(len(event.machines) for event in events if isinstance(event, ev.Rented)) == 2
     assert len(beginnings()) == 2
     assert (tmp_path / "results" / "steps").read_text() == "0 40"

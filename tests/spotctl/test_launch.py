@@ -133,7 +133,7 @@ def test_a_run_is_stopped_from_elsewhere(tmp_path: Path, home: Path) -> None:
         wait_for_machines(home, 3)
         twice = spotctl("launch", tmp_path / "job.yaml", "--yes")
         assert twice.code == 6
-        assert f"job small runs already, as process {launcher.pid}" in twice.err
+        assert f"job small is already running as process {launcher.pid}" in twice.err
         stopped = spotctl("stop", "small")
         assert stopped.code == 0
         assert "all machines returned" in stopped.err

@@ -122,7 +122,7 @@ def _of_run(before: RunState, event: ev.Event) -> str | None:
         case ev.RentRefused(intent=intent, why=why):
             order = before.orders[intent]
             text = f"refused: {machines_text(order.machines, order.market)}: {_words(why)}"
-        case ev.Refrained(what=what):
+        case ev.BudgetExceeded(action=what):
             text = f"held back by the budget: {what}"
         case ev.StopRequested(outcome=outcome):
             text = f"{outcome}: returning all machines"

@@ -101,7 +101,7 @@ def test_starts_that_overlap_or_repeat_are_one_run_and_one_report(tmp_path: Path
         second = spotctl("nightly", "run", "small", "--scheduled")
         assert first.wait(300) == 0
     assert second.code == 6
-    assert f"job small runs already, as process {first.pid}" in second.error
+    assert f"job small is already running as process {first.pid}" in second.error
     assert (tmp_path / "made").read_text() == "made\n"
     assert len(events(home, RunBegan)) == 1
     (told,) = webhook.got

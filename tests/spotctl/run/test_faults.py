@@ -106,7 +106,7 @@ def test_a_market_that_refuses_rests_and_the_next_is_taken(tmp_path: Path, error
     assert one.run().outcome == "done"
     assert {machine.market for machine in one.cloud.everything} == {MARKETS[1]}
     refused = [call for call in one.world.calls("create") if one.cloud.weather(call)]
-    assert one.state().rests[MARKETS[0]].times == len(refused)
+    assert one.state().back_offs[MARKETS[0]].times == len(refused)
     clean(one)
 
 
@@ -249,13 +249,15 @@ def test_a_budget_that_will_not_last_is_told_at_once(tmp_path: Path) -> None:
     cost = budget.spent(one.state(), one.cloud.now(), TARIFF)
     short = replace(life(tmp_path / "short", rounds=2000), limits=Limits(budget=cost // 2))
     assert short.run().outcome == "budget reached"
-    (told,) = (row for row in short.rows() if isinstance(row.event, ev.Refrained) and row.event.what == ev.FINISH)
-    assert isinstance(told.event, ev.Refrained)
+    (told,) = (
+        row for row in short.rows() if isinstance(row.event, ev.BudgetExceeded) and row.event.action == ev.FINISH
+    )
+    assert isinstance(told.event, ev.BudgetExceeded)
     assert told.event.committed == pytest.approx(cost, rel=0.1)
     assert told.at - START < (short.state().at - START) / 3, "long before its end"
     enough = replace(life(tmp_path / "enough", rounds=2000), limits=Limits(budget=cost * 2))
     assert enough.run().outcome == "done"
-    assert not enough.state().refrained
+    assert not enough.state().over_budget
 
 
 @pytest.mark.parametrize("shown_after", [0, 3])

@@ -38,8 +38,8 @@ def shown(name: str, work: str = "", code: int | None = None) -> Machine:
     return Machine(name, MARKETS[0], 1, MachineState.RUNNING, START, START + 9 * HOUR, {}, work=work, exit_code=code)
 
 
-BEGAN = ev.WorkBegan(1, ("a", "b"), 20_000)
-STOPPED = ev.WorkStopped(1, "b was evicted")
+BEGAN = ev.AttemptBegan(1, ("a", "b"), 20_000)
+STOPPED = ev.AttemptStopped(1, "b was evicted")
 RUNS = (*bought("a", "b"), BEGAN)
 
 
@@ -128,7 +128,7 @@ def test_surplus_machines_are_returned_unless_they_replace_others() -> None:
     beside = state(*RUNS, *bought("c", intent=2))
     here = [*at_work(None, None), shown("c")]
     assert next_step(beside, here, PAIR, NOW) == GangStep(idle=("c",))
-    leaving = state(*RUNS, *bought("c", intent=2), ev.LeavePlanned(1, NOW + MINUTE))
+    leaving = state(*RUNS, *bought("c", intent=2), ev.ReturnScheduled(1, NOW + MINUTE))
     assert next_step(leaving, here, PAIR, NOW) == GangStep()
 
 
@@ -150,7 +150,7 @@ def test_work_after_the_newest_checkpoint_is_done_again() -> None:
     # A checkpoint that the stop caused arrives a moment after it.
     saved = state(*stopped, (carried(1, 2), 42)).work
     assert (saved.safe, saved.spells[-1].kept) == (30 * MINUTE, 30 * MINUTE)
-    again = state(*stopped, (ev.WorkBegan(2, ("a", "c"), 20_000), 50)).work
+    again = state(*stopped, (ev.AttemptBegan(2, ("a", "c"), 20_000), 50)).work
     assert (again.base, again.lost, again.done(NOW)) == (20 * MINUTE, 10 * MINUTE, 30 * MINUTE)
 
 

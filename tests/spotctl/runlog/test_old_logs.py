@@ -1,4 +1,4 @@
-"""A log that version 0.1.0 wrote stays readable: `log_of_0_1_0.json` holds its rows, every kind of event among them."""
+"""A log of version 0.1.0 stays readable: `log_of_0_1_0.json` contains its rows, with every kind of event."""
 
 from __future__ import annotations
 
@@ -54,6 +54,13 @@ def test_the_job_of_an_old_run_is_restored(tmp_path: Path) -> None:
 
 def test_every_kind_of_event_is_read() -> None:
     assert {type(row.event) for row in rows_of("every")} == set(KINDS.values())
+
+
+def test_former_names_are_mapped() -> None:
+    """`Refrained` had a `what`, and `WorkStopped` a `by_itself`."""
+    events = [row.event for row in rows_of("every")]
+    assert ev.BudgetExceeded(ev.FINISH, 10, 5) in events
+    assert ev.AttemptStopped(1, "m-1 will be taken away", by_program=False) in events
 
 
 def test_an_interval_without_end_was_written_as_null() -> None:

@@ -109,7 +109,7 @@ def test_a_checkpoint_interval_without_end() -> None:
     """No further checkpoint is planned: JSON has no infinity, so the answer says null."""
     events = [
         *run_events()[:3],
-        (2.0, ev.WorkBegan(1, ("r",), 2000)),
+        (2.0, ev.AttemptBegan(1, ("r",), 2000)),
         (3.0, ev.Checkpointed(1, 0, 1, 10, 0.5, inf)),
     ]
     status = RunStatus(fold(rows(events)), attended=True, spent=None)
