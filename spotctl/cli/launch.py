@@ -318,11 +318,11 @@ def _live_view(session: Session, *, from_here: bool = False) -> Iterator[RunObse
 
 
 def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -> None:
-    from spotctl.notify.runs import tell_of_end
+    from spotctl.notify.runs import notify_of_end
 
-    delivery = tell_of_end(spec, state, ended)
+    delivery = notify_of_end(spec, state, ended)
     if delivery is not None and delivery.failure:
-        session.remark(delivery.words)
+        session.remark(delivery.text)
 
 
 def _count_interrupt(interrupts: list[int]) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from spotctl.nightly.install import Timers
     from spotctl.nightly.state_dir import Installed, StateDir
-    from spotctl.nightly.tonight import Told
+    from spotctl.nightly.tonight import StartReport
 
 app = typer.Typer(
     help="Run jobs every night by a timer on this computer, and report the results.", no_args_is_help=True
@@ -49,10 +49,10 @@ def install(
     timers = installing.Timers.of_this_user()
     home = session.settings.home
     added = installing.install(file, hours, _scheduler(scheduler), home, timers, _now())
-    room = StateDir(home.resolve(), added.nightly.name)
+    state_dir = StateDir(home.resolve(), added.nightly.name)
     if json_:
         more = {"done": added.done, "to_do": list(added.to_do), "missing": list(added.missing)}
-        session.answer_json({**_job(room, added.nightly, timers), **more})
+        session.answer_json({**_job(state_dir, added.nightly, timers), **more})
         return
     zone, zone_name = _zone()
     next_start = f"next start {_next(added.nightly, zone)} ({zone_name}), by {added.nightly.scheduler}"
@@ -71,11 +71,15 @@ def list_(context: typer.Context, json_: JsonOption = False) -> None:
     from rich.text import Text
 
     from spotctl.nightly.install import Timers
-    from spotctl.nightly.state_dir import rooms
+    from spotctl.nightly.state_dir import state_dirs
 
     session: Session = context.obj
     timers = Timers.of_this_user()
-    jobs = [_job(room, found, timers) for room in rooms(session.settings.home.resolve()) if (found := room.installed)]
+    jobs = [
+        _job(state_dir, found, timers)
+        for state_dir in state_dirs(session.settings.home.resolve())
+        if (found := state_dir.installed)
+    ]
     if json_:
         session.answer_json({"nightly": jobs})
         return
@@ -117,23 +121,23 @@ def run(
     from spotctl.nightly import environment
     from spotctl.nightly.night_message import MISSED
     from spotctl.nightly.state_dir import installed
-    from spotctl.nightly.tonight import Starter, equip
+    from spotctl.nightly.tonight import NightRunner, apply_environment
 
     session: Session = context.obj
     home = session.settings.home.resolve()
-    room, nightly = installed(home, name)
-    settings = equip(nightly, room, environment.provided(room.environment))
-    told = Starter(nightly, room, settings, _zone()[0], scheduled).run()
+    state_dir, nightly = installed(home, name)
+    settings = apply_environment(nightly, state_dir, environment.read_file(state_dir.environment))
+    report = NightRunner(nightly, state_dir, settings, _zone()[0], scheduled).run()
     if json_:
-        session.answer_json(_answer(told))
+        session.answer_json(_answer(report))
     # Cron mails any output, and a night without problems needs no mail.
-    elif not scheduled or told.verdict.outcome != "done":
+    elif not scheduled or report.result.outcome != "done":
         session.out.print(
-            told.verdict.message if told.notice is None else told.notice.text, soft_wrap=True, markup=False
+            report.result.message if report.message is None else report.message.text, soft_wrap=True, markup=False
         )
-    if told.verdict.error is not None:
-        raise told.verdict.error
-    raise typer.Exit({**EXIT_CODES, MISSED: NOT_IN_TIME}[told.verdict.outcome])
+    if report.result.error is not None:
+        raise report.result.error
+    raise typer.Exit({**EXIT_CODES, MISSED: NOT_IN_TIME}[report.result.outcome])
 
 
 @app.command()
@@ -146,12 +150,14 @@ def rm(context: typer.Context, name: NameArgument, json_: JsonOption = False) ->
     from spotctl.nightly.state_dir import installed
 
     session: Session = context.obj
-    room, nightly = installed(session.settings.home.resolve(), name)
-    remove(room, nightly, Timers.of_this_user())
+    state_dir, nightly = installed(session.settings.home.resolve(), name)
+    remove(state_dir, nightly, Timers.of_this_user())
     if json_:
-        session.answer_json({"name": name, "done": "removed", "kept": str(room.folder)})
+        session.answer_json({"name": name, "done": "removed", "kept": str(state_dir.folder)})
     else:
-        session.out.print(f"{name}: removed; its logs and environment file are kept in {room.folder}", soft_wrap=True)
+        session.out.print(
+            f"{name}: removed; its logs and environment file are kept in {state_dir.folder}", soft_wrap=True
+        )
 
 
 def _scheduler(written: str) -> Any:  # noqa: ANN401 - the enum is imported lazily
@@ -166,17 +172,17 @@ def _scheduler(written: str) -> Any:  # noqa: ANN401 - the enum is imported lazi
         ) from None
 
 
-def _job(room: StateDir, nightly: Installed, timers: Timers) -> dict[str, Any]:
+def _job(state_dir: StateDir, nightly: Installed, timers: Timers) -> dict[str, Any]:
     from bidbrain.billing import usd
     from pricing_data.units import format_time
     from spotctl.nightly.install import trouble
 
-    now, (zone, zone_name), last = _now(), _zone(), room.last
+    now, (zone, zone_name), last = _now(), _zone(), state_dir.last
     begins = nightly.hours.next_begin(now, zone)
     kept = nightly.to_json()
     night = last and {
         "night": last.day.isoformat(),
-        "outcome": last.outcome if last.told else "interrupted or running",
+        "outcome": last.outcome if last.reported else "interrupted or running",
         "cost_usd": None if last.spent is None else usd(last.spent),
     }
     return {
@@ -185,15 +191,15 @@ def _job(room: StateDir, nightly: Installed, timers: Timers) -> dict[str, Any]:
         "next_utc": format_time(begins),
         "zone": zone_name,
         "last_night": night,
-        "trouble": trouble(room, nightly, timers),
-        "environment": str(room.environment),
-        "logs": str(room.logs),
+        "trouble": trouble(state_dir, nightly, timers),
+        "environment": str(state_dir.environment),
+        "logs": str(state_dir.logs),
     }
 
 
-def _answer(told: Told) -> dict[str, Any]:
-    facts = {} if told.notice is None else dict(told.notice.facts)
-    return {"outcome": told.verdict.outcome, "message": told.verdict.message, "log": str(told.log), **facts}
+def _answer(report: StartReport) -> dict[str, Any]:
+    facts = {} if report.message is None else dict(report.message.facts)
+    return {"outcome": report.result.outcome, "message": report.result.message, "log": str(report.log), **facts}
 
 
 def _next(nightly: Installed, zone: tzinfo) -> str:
@@ -203,9 +209,9 @@ def _next(nightly: Installed, zone: tzinfo) -> str:
 
 
 def _zone() -> tuple[tzinfo, str]:
-    from spotctl.nightly.hours import clocks_of_this_computer
+    from spotctl.nightly.hours import local_zone
 
-    return clocks_of_this_computer()
+    return local_zone()
 
 
 def _now() -> int:

@@ -93,7 +93,7 @@ def _scheduler() -> Finding:
     from spotctl.nightly.crontab import Crontab, daemon_runs
     from spotctl.nightly.systemd import UserManager
 
-    if UserManager.of_this_user().answers():
+    if UserManager.of_this_user().is_running():
         return Finding("here", "nightly", Level.GOOD, "systemd of this user")
     if Crontab().is_there() and daemon_runs() is not False:
         return Finding("here", "nightly", Level.GOOD, "cron")

@@ -1,1 +1,1 @@
-"""Jobs that run every night by a timer: installed once, run without anybody there, told of in the morning."""
+"""Jobs that a timer runs every night, and the message about each night."""

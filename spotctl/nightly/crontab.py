@@ -1,4 +1,4 @@
-"""Nightly jobs in the user's crontab: a marked block each. Every other byte of the file stays as it is."""
+"""Nightly jobs in the user's crontab: a marked block each. The rest of the file is never changed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pathlib import Path
 from spotctl.errors import BadRequest
 
 LONGEST_LINE = 990
-"""Cron cuts what is longer than 1000 characters, without a word."""
+"""Cron silently truncates lines of more than 1000 characters."""
 
 _PID_FILES = (Path("/run/crond.pid"), Path("/var/run/crond.pid"), Path("/run/cron.pid"))
 
 
 def with_block(table: bytes, name: str, block: bytes) -> bytes:
-    """A crontab in which the block of this name is this one: in its old place, or at the end."""
+    """The crontab with this block: in place of the old one of the same name, or at the end."""
     span = _span(table, name)
     if span is None:
         joint = b"" if not table or table.endswith(b"\n") else b"\n"
@@ -30,22 +30,22 @@ def with_block(table: bytes, name: str, block: bytes) -> bytes:
 
 
 def without_block(table: bytes, name: str) -> bytes:
-    """A crontab without the block of this name."""
+    """The crontab without the block of this name."""
     span = _span(table, name)
     return table if span is None else table[: span[0]] + table[span[1] :]
 
 
 def has_block(table: bytes, name: str) -> bool:
-    """Whether a crontab has a block of this name."""
+    """Whether the crontab has a block of this name."""
     return _span(table, name) is not None
 
 
 def block(name: str, at: time, command: Sequence[str]) -> bytes:
-    """The lines of a job."""
-    # A % ends the command, whatever quotes it stands in.
+    """The crontab lines of a job."""
+    # An unescaped % ends the command, even within quotes.
     line = f"{at.minute} {at.hour} * * * {shlex.join(command)}".replace("%", r"\%")
     if "\n" in line or len(os.fsencode(line)) > LONGEST_LINE:
-        raise BadRequest(f"{name}: its line in the crontab is too long for cron or has a line break; use shorter paths")
+        raise BadRequest(f"{name}: its crontab line is too long for cron or has a line break; use shorter paths")
     begin, end = _marks(name)
     return begin + os.fsencode(f"{line}\n") + end
 
@@ -62,40 +62,40 @@ def _span(table: bytes, name: str) -> tuple[int, int] | None:
         return None
     last = re.compile(rb"^" + re.escape(end), re.MULTILINE).search(table, found.end())
     if last is None:
-        raise BadRequest(f"crontab: the block of {name} has no last line {end.decode().strip()!r}; mend it: crontab -e")
+        raise BadRequest(f"crontab: the block of {name} has no end line {end.decode().strip()!r}; fix it: crontab -e")
     return found.start(), last.end()
 
 
 @dataclass(frozen=True, slots=True)
 class Crontab:
-    """The crontab of whoever runs this, behind the `crontab` command."""
+    """The crontab of the current user, accessed with the `crontab` command."""
 
     program: str = "crontab"
 
     def is_there(self) -> bool:
-        """Whether there is such a command."""
+        """Whether the `crontab` command is installed."""
         return shutil.which(self.program) is not None
 
     def read(self) -> bytes:
-        """All of it; nothing if there is none."""
+        """The whole crontab; empty if there is none."""
         ran = self._run("-l")
         if ran.returncode == 0:
             return ran.stdout
         if b"no crontab for" in ran.stderr:
             return b""
-        raise BadRequest(f"crontab -l: {_said(ran)}")
+        raise BadRequest(f"crontab -l: {_error_text(ran)}")
 
     def write(self, before: bytes, after: bytes) -> None:
-        """Puts a crontab in the place of the one that was read; one that somebody else has changed is left alone."""
+        """Replaces the crontab, unless it has changed since `before` was read."""
         if after == before:
             return
         if self.read() != before:
-            raise BadRequest("crontab: somebody else has changed it just now; try again")
+            raise BadRequest("crontab: it was changed by another program in the meantime; try again")
         ran = self._run("-", given=after) if after else self._run("-r")
         if ran.returncode:
-            raise BadRequest(f"crontab: not changed: {_said(ran)}")
+            raise BadRequest(f"crontab: not changed: {_error_text(ran)}")
         if self.read() != after:
-            raise BadRequest("crontab: it is not what was written; see crontab -l")
+            raise BadRequest("crontab: it does not contain what was written; check with: crontab -l")
 
     def _run(self, argument: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         try:
@@ -111,12 +111,12 @@ class Crontab:
 
 
 def daemon_runs() -> bool | None:
-    """Whether a cron daemon runs here; None if that cannot be told."""
-    written = [path for path in _PID_FILES if path.exists()]
-    if not written:
+    """Whether a cron daemon is running on this computer; None if unknown."""
+    pid_files = [path for path in _PID_FILES if path.exists()]
+    if not pid_files:
         return False if Path("/etc/debian_version").exists() else None
-    return any(Path("/proc", path.read_text().strip()).exists() for path in written)
+    return any(Path("/proc", path.read_text().strip()).exists() for path in pid_files)
 
 
-def _said(ran: subprocess.CompletedProcess[bytes]) -> str:
-    return " ".join(ran.stderr.decode(errors="replace").split()) or f"it ended with status {ran.returncode}"
+def _error_text(ran: subprocess.CompletedProcess[bytes]) -> str:
+    return " ".join(ran.stderr.decode(errors="replace").split()) or f"exit status {ran.returncode}"

@@ -1,7 +1,7 @@
-"""Which night it is, when it begins, and when it must be over: by the clocks of this computer, through their changes.
+"""When a night begins and ends, by the local time of this computer and across changes to and from summer time.
 
-Moments are microseconds UTC. A time of day that clocks show twice is the first of the two; one that they skip is the
-moment at which they skip it. So begins cron, too, and so no night is left out or begun twice.
+Moments are microseconds UTC. A time of day that occurs twice means its first occurrence; one that is skipped means the
+moment of the change. Cron does the same. So no night is skipped or started twice.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from spotctl.errors import BadRequest
 from spotctl.files.job.forms import CLOCK
 
 FIRST_PAUSE, LONGEST_PAUSE = MINUTE, 30 * MINUTE
-"""Between attempts where no machine was to be had: twice as long each time."""
-PATIENCE = 4 * HOUR
-"""How long it is tried where there is no deadline."""
-LONGEST_FAREWELL = MINUTE
-"""A run is asked to end so long before its deadline: to write a checkpoint and to give everything back."""
+"""Between attempts without capacity; doubled each time."""
+LONGEST_RETRY = 4 * HOUR
+"""How long a night without a deadline retries."""
+LONGEST_SHUTDOWN = MINUTE
+"""How long before the deadline a run is stopped, to write a checkpoint and return all machines."""
 
 _LOCALTIME = Path("/etc/localtime")
 _YEAR = 370
@@ -29,39 +29,39 @@ _YEAR = 370
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """One night: the day on which it begins, its beginning, and its deadline."""
+    """A night: the day on which it begins, its begin and its deadline."""
 
     day: date
     begin: int
     deadline: int | None
 
     def is_over(self, now: int) -> bool:
-        """Whether nothing may be begun any more."""
-        return self.last_call is not None and now >= self.last_call
+        """Whether it is too late to start anything."""
+        return self.stop_at is not None and now >= self.stop_at
 
     @property
-    def last_call(self) -> int | None:
-        """When a run is asked to end, so that it has ended at the deadline."""
+    def stop_at(self) -> int | None:
+        """When a run is stopped so that it has ended by the deadline."""
         if self.deadline is None:
             return None
-        return self.deadline - min(LONGEST_FAREWELL, (self.deadline - self.begin) // 20)
+        return self.deadline - min(LONGEST_SHUTDOWN, (self.deadline - self.begin) // 20)
 
     def pause(self, attempt: int, now: int) -> int | None:
-        """How long to wait after so many attempts; None if the night is not long enough for another."""
+        """How long to wait after attempt number `attempt`; None if there is no time for another one."""
         length = min(FIRST_PAUSE << min(attempt - 1, 10), LONGEST_PAUSE)
-        end = self.begin + PATIENCE if self.last_call is None else self.last_call
+        end = self.begin + LONGEST_RETRY if self.stop_at is None else self.stop_at
         return length if now + length < end else None
 
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """When nights begin, and when they must be over."""
+    """The times of day at which nights begin and must be over."""
 
     at: time
     deadline: time | None = None
 
     def night(self, now: int, zone: tzinfo) -> Night:
-        """The latest night that has begun."""
+        """The latest night that has begun by `now`."""
         today = to_datetime(now).astimezone(zone).date()
         begin = moment_of(today, self.at, zone)
         day = today if begin <= now else today - timedelta(days=1)
@@ -69,15 +69,15 @@ class Hours:
         return Night(day, begin, self._deadline(begin, zone))
 
     def from_now(self, now: int, zone: tzinfo) -> Night:
-        """A night that somebody begins by hand."""
+        """A night that is started by hand."""
         return Night(to_datetime(now).astimezone(zone).date(), now, self._deadline(now, zone))
 
     def next_begin(self, now: int, zone: tzinfo) -> int:
         """When the next night begins."""
         return moment_of(_next(now, self.at, zone), self.at, zone)
 
-    def faces(self, now: int, zone: tzinfo) -> tuple[time, ...]:
-        """The times of day at which a timer has to look that does nothing on days that skip its time."""
+    def timer_times(self, now: int, zone: tzinfo) -> tuple[time, ...]:
+        """`at`, and the times at which nights begin on days that skip `at`: systemd does not fire on such days."""
         today = to_datetime(now).astimezone(zone).date()
         days = (today + timedelta(days=ahead) for ahead in range(_YEAR))
         begins = (to_datetime(moment_of(day, self.at, zone)).astimezone(zone) for day in days)
@@ -90,17 +90,17 @@ class Hours:
 
 
 def moment_of(day: date, at: time, zone: tzinfo) -> int:
-    """When clocks show a time on a day."""
-    face = datetime.combine(day, at)
-    first, second = (to_micros(face.replace(tzinfo=zone, fold=fold).astimezone(UTC)) for fold in (0, 1))
+    """The moment of a local time on a day."""
+    local = datetime.combine(day, at)
+    first, second = (to_micros(local.replace(tzinfo=zone, fold=fold).astimezone(UTC)) for fold in (0, 1))
     if first <= second:
         return first
-    # Skipped: read by the clocks before it, the time lies after the change, and read by those after it, before.
+    # Skipped: with the old offset the time is after the change, and with the new one before it.
     return _change(second, first, zone)
 
 
 def _change(before: int, after: int, zone: tzinfo) -> int:
-    """The moment between two at which the clocks change, to the second."""
+    """The moment between two at which the UTC offset changes, to the second."""
     old = _offset(before, zone)
     while after - before > SECOND:
         middle = (before + after) // 2 // SECOND * SECOND
@@ -113,31 +113,31 @@ def _offset(moment: int, zone: tzinfo) -> timedelta | None:
 
 
 def _next(now: int, at: time, zone: tzinfo) -> date:
-    """The day on which clocks next show a time."""
+    """The day on which a time of day comes next."""
     today = to_datetime(now).astimezone(zone).date()
     days = [today + timedelta(days=ahead) for ahead in range(3)]
     return next(day for day in days if moment_of(day, at, zone) > now)
 
 
 def time_of_day(written: str, option: str) -> time:
-    """A time as it is given on the command line."""
+    """Parses a time of day from the command line."""
     if not re.fullmatch(CLOCK, written):
-        raise BadRequest(f"{option}: {written!r} is no time of day; allowed is 00:00 to 23:59")
+        raise BadRequest(f"{option}: {written!r} is not a time of day (00:00 to 23:59)")
     hour, _, minute = written.partition(":")
     return time(int(hour), int(minute))
 
 
-def clocks_of_this_computer() -> tuple[tzinfo, str]:
-    """The time zone by which timers go, and its name: that of the computer, whatever TZ says in somebody's shell."""
+def local_zone() -> tuple[tzinfo, str]:
+    """The time zone of this computer, which timers use even if TZ is set in a shell, and its name."""
     try:
         with _LOCALTIME.open("rb") as file:
             zone = ZoneInfo.from_file(file)
     except (OSError, ValueError):
         return UTC, "UTC"
-    _, found, name = str(_LOCALTIME.resolve()).partition("zoneinfo/")
-    return zone, name if found else "local time"
+    _, separator, name = str(_LOCALTIME.resolve()).partition("zoneinfo/")
+    return zone, name if separator else "local time"
 
 
 def clock_text(moment: int, zone: tzinfo) -> str:
-    """A moment as the clocks show it: `Sat 2026-11-21 02:00`."""
+    """A moment in local time: `Sat 2026-11-21 02:00`."""
     return f"{to_datetime(moment).astimezone(zone):%a %Y-%m-%d %H:%M}"

@@ -1,4 +1,4 @@
-"""Nightly jobs put into a timer and taken out again. Doing either twice changes nothing more."""
+"""Installs nightly jobs in a timer and removes them. Both are idempotent."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec
 from spotctl.nightly import crontab, environment, systemd
 from spotctl.nightly.crontab import Crontab
-from spotctl.nightly.hours import Hours, clocks_of_this_computer
+from spotctl.nightly.hours import Hours, local_zone
 from spotctl.nightly.state_dir import Installed, StateDir
 from spotctl.nightly.systemd import Units, UserManager
 from spotctl.run.runs import check_launchable
 
-BARE = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"}
-"""What cron gives a command, beside its user's names."""
+CRON_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"}
+"""The environment that cron gives a command, apart from the user's names."""
 
 
 class Scheduler(Enum):
-    """Who starts a job at night."""
+    """The timer that starts a job."""
 
     SYSTEMD = "systemd"
     CRON = "cron"
     AUTO = "auto"
-    """systemd if the user's answers, or else cron."""
+    """systemd if the user's manager is running, else cron."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,39 +43,39 @@ class Timers:
 
     @staticmethod
     def of_this_user() -> Timers:
-        """Those of whoever runs this."""
+        """The timers of the current user."""
         return Timers(Crontab(), UserManager.of_this_user())
 
     def chosen(self, wanted: Scheduler) -> Scheduler:
-        """Which is used."""
+        """The scheduler to use; `AUTO` is resolved here."""
         if wanted is not Scheduler.AUTO:
             return wanted
-        if self.manager.answers():
+        if self.manager.is_running():
             return Scheduler.SYSTEMD
         if self.crontab.is_there():
             return Scheduler.CRON
-        raise BadRequest("this computer has no timer: neither a systemd of this user nor crontab; install cron")
+        raise BadRequest("no timer found: neither a systemd user manager nor crontab; install cron")
 
     def has(self, nightly: Installed) -> bool:
-        """Whether a job's timer is there."""
+        """Whether the timer of a job is installed."""
         if nightly.scheduler == Scheduler.SYSTEMD.value:
             return self.manager.has(Units(nightly.name))
         return self.crontab.is_there() and crontab.has_block(self.crontab.read(), nightly.name)
 
     def add(self, nightly: Installed, home: Path, now: int) -> None:
-        """Puts a job in, or changes what is there."""
-        words = command(home, nightly.name)
+        """Adds or updates the timer of a job."""
+        argv = command(home, nightly.name)
         if nightly.scheduler == Scheduler.SYSTEMD.value:
-            faces = nightly.hours.faces(now, clocks_of_this_computer()[0])
-            texts = systemd.service(nightly.name, words), systemd.timer(nightly.name, faces)
+            times = nightly.hours.timer_times(now, local_zone()[0])
+            texts = systemd.service(nightly.name, argv), systemd.timer(nightly.name, times)
             self.manager.install(Units(nightly.name), *texts)
         else:
             before = self.crontab.read()
-            lines = crontab.block(nightly.name, nightly.hours.at, words)
+            lines = crontab.block(nightly.name, nightly.hours.at, argv)
             self.crontab.write(before, crontab.with_block(before, nightly.name, lines))
 
     def remove(self, name: str, scheduler: str) -> None:
-        """Takes a job out, and nothing else."""
+        """Removes the timer of a job."""
         if scheduler == Scheduler.SYSTEMD.value:
             self.manager.remove(Units(name))
         elif self.crontab.is_there():
@@ -84,8 +84,8 @@ class Timers:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
-    """What an installation came to, and what is left for a person to do."""
+class InstallResult:
+    """What an installation changed, and what the user still has to do."""
 
     nightly: Installed
     done: str
@@ -94,92 +94,96 @@ class Added:
 
 
 def command(home: Path, name: str) -> list[str]:
-    """What a timer starts: by absolute paths, because it looks nowhere; -P: nothing in its folder is imported."""
+    """The command of a timer. Paths are absolute, and -P keeps modules in the current folder from being imported."""
     start = [sys.executable, "-P", "-m", "spotctl"]
     return [*start, "--home", str(home), "nightly", "run", name, "--scheduled"]
 
 
-def install(file: Path, hours: Hours, wanted: Scheduler, home: Path, timers: Timers, now: int) -> Added:
-    """Installs a job, or changes how it is installed."""
+def install(file: Path, hours: Hours, wanted: Scheduler, home: Path, timers: Timers, now: int) -> InstallResult:
+    """Installs a job, or updates an installed one."""
     spec = load(file)
-    # What a secret's value is matters at night, not now.
+    # The values of secrets matter at night, not now.
     check_launchable(replace(spec, secrets=()))
-    room = StateDir(home.resolve(), spec.name)
-    before = room.installed
+    state_dir = StateDir(home.resolve(), spec.name)
+    before = state_dir.installed
     if before is not None and before.file != file.resolve():
         raise BadRequest(
-            f"{file}: a nightly job {spec.name!r} is installed already, from {before.file}; give this one another name,"
-            f" or first: spotctl nightly rm {spec.name}"
+            f"{file}: a nightly job {spec.name!r} is already installed from {before.file}; use another name, or"
+            f" remove it first: spotctl nightly rm {spec.name}"
         )
     scheduler = timers.chosen(wanted).value
     nightly = Installed(spec.name, file.resolve(), hours, scheduler, os.environ.get("PATH", os.defpath), spec.webhook)
-    _check_bare(room.home)
+    _check_startup(state_dir.home)
     was_there = before is not None and timers.has(before)
-    room.install(nightly)
-    environment.begin_file(room.environment, spec.name, spec.secrets)
+    state_dir.install(nightly)
+    environment.create_file(state_dir.environment, spec.name, spec.secrets)
     if before is not None and before.scheduler != scheduler:
         timers.remove(spec.name, before.scheduler)
     try:
-        timers.add(nightly, room.home, now)
+        timers.add(nightly, state_dir.home, now)
     except BadRequest:
-        _undo(room, before)
+        _undo(state_dir, before)
         raise
     done = "unchanged" if was_there and before == nightly else "changed" if before is not None else "installed"
-    given = environment.provided(room.environment)
-    return Added(nightly, done, _to_do(spec, nightly, room, given), tuple(environment.missing(spec.secrets, given)))
+    variables = environment.read_file(state_dir.environment)
+    missing = tuple(environment.missing(spec.secrets, variables))
+    return InstallResult(nightly, done, _to_do(spec, nightly, state_dir, variables), missing)
 
 
-def remove(room: StateDir, nightly: Installed, timers: Timers) -> None:
-    """Takes a job out of its timer, and forgets that it was installed."""
+def remove(state_dir: StateDir, nightly: Installed, timers: Timers) -> None:
+    """Removes the timer of a job, and the record of its installation."""
     timers.remove(nightly.name, nightly.scheduler)
-    room.uninstall()
+    state_dir.uninstall()
 
 
-def trouble(room: StateDir, nightly: Installed, timers: Timers) -> str:
-    """What would keep the next night from being run, seen from here; nothing if all is well."""
+def trouble(state_dir: StateDir, nightly: Installed, timers: Timers) -> str:
+    """What would prevent the next night from running; empty if nothing."""
     try:
         if not timers.has(nightly):
-            again = f"spotctl nightly install {nightly.file} --at {nightly.hours.at:%H:%M}"
-            return f"its {nightly.scheduler} timer is gone; {again}"
+            cure = f"spotctl nightly install {nightly.file} --at {nightly.hours.at:%H:%M}"
+            return f"its {nightly.scheduler} timer is gone; install it again: {cure}"
         spec = load(nightly.file)
-        absent = environment.missing(spec.secrets, environment.provided(room.environment))
+        missing = environment.missing(spec.secrets, environment.read_file(state_dir.environment))
     except BadRequest as error:
         return str(error)
-    return f"{', '.join(absent)} not set; write it into {room.environment}" if absent else ""
+    return f"{', '.join(missing)} not set; add it to {state_dir.environment}" if missing else ""
 
 
-def _undo(room: StateDir, before: Installed | None) -> None:
+def _undo(state_dir: StateDir, before: Installed | None) -> None:
     if before is None:
-        room.uninstall()
+        state_dir.uninstall()
     else:
-        room.install(before)
+        state_dir.install(before)
 
 
-def _check_bare(home: Path) -> None:
-    """Starts spotctl as a timer will."""
+def _check_startup(home: Path) -> None:
+    """Starts spotctl with the environment of a timer."""
     line = shlex.join([sys.executable, "-P", "-m", "spotctl", "--home", str(home), "--version"])
-    ran = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=False, cwd="/", env=BARE)
+    ran = subprocess.run(
+        ["/bin/sh", "-c", line], capture_output=True, text=True, check=False, cwd="/", env=CRON_ENVIRONMENT
+    )
     if ran.returncode:
-        last = (ran.stderr.strip() or "it says nothing").splitlines()[-1]
+        last = (ran.stderr.strip() or "no message").splitlines()[-1]
         raise BadRequest(
-            f"without your shell's environment spotctl does not start ({last}); install it into {sys.prefix} (pip"
-            " install), so that a timer can start it"
+            f"spotctl does not start without the environment of your shell ({last}); install it into {sys.prefix} with"
+            " pip, so that a timer can start it"
         )
 
 
-def _to_do(spec: JobSpec, nightly: Installed, room: StateDir, given: Mapping[str, str]) -> tuple[str, ...]:
-    """What a person has to do before the first night."""
-    said = []
-    if absent := environment.missing(spec.secrets, given):
-        said.append(f"write {', '.join(f'{name}=...' for name in absent)} into {room.environment}")
-    if not spec.is_local and (here := environment.only_here(os.environ, given)):
-        said.append(
-            f"your shell sets {', '.join(here)}, a timer does not; what is needed belongs in {room.environment}"
+def _to_do(spec: JobSpec, nightly: Installed, state_dir: StateDir, variables: Mapping[str, str]) -> tuple[str, ...]:
+    """What the user has to do before the first night."""
+    steps = []
+    if missing := environment.missing(spec.secrets, variables):
+        steps.append(f"add {', '.join(f'{name}=...' for name in missing)} to {state_dir.environment}")
+    if not spec.is_local and (names := environment.only_in_shell(os.environ, variables)):
+        steps.append(
+            f"{', '.join(names)} is set in your shell but not for timers; if the job needs it, add it to"
+            f" {state_dir.environment}"
         )
     if nightly.scheduler == Scheduler.CRON.value and crontab.daemon_runs() is False:
-        said.append("cron does not run on this computer; start it: sudo service cron start")
-    if nightly.scheduler == Scheduler.SYSTEMD.value and (asked := systemd.linger()):
-        said.append(asked)
+        steps.append("cron is not running; start it: sudo service cron start")
+    if nightly.scheduler == Scheduler.SYSTEMD.value and (step := systemd.linger()):
+        steps.append(step)
     if spec.webhook is None:
-        said.append("nobody is told of failures unless the job file has notify: {webhook: https://...}")
-    return tuple(said)
+        steps.append("to get a message after each night, add `notify: {webhook: https://...}` to the job file")
+    return tuple(steps)

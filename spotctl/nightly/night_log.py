@@ -1,4 +1,4 @@
-"""The log of a night: lines with the time on the clock, in one file a night, of which the newest are kept."""
+"""The log of a night: one file per night with lines that begin with the local time."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 from pricing_data.units import to_datetime
 
 MOST_NIGHTS = 60
+"""Older logs are deleted."""
 MOST_BYTES = 1 << 20
 
-_FULL = "this log is full; the event log (spotctl status, spotctl report) has the rest"
+_FULL = "this log is full; see the event log (spotctl status, spotctl report) for the rest"
 
 
 class NightLog:
-    """Appends to a night's log; starts of the same night share one."""
+    """Appends to the log of a night, which all starts of the same night share."""
 
     def __init__(self, folder: Path, day: date, zone: tzinfo, clock: Callable[[], int]) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -27,7 +28,7 @@ class NightLog:
             old.unlink(missing_ok=True)
 
     def write(self, lines: Iterable[str]) -> None:
-        """Adds lines."""
+        """Appends lines with the current time."""
         now = f"{to_datetime(self._clock()).astimezone(self._zone):%Y-%m-%d %H:%M:%S %Z}"
         for line in lines:
             self._append(f"{now}  {line}\n".encode())
@@ -39,5 +40,5 @@ class NightLog:
             if size + len(line) <= MOST_BYTES:
                 file.write(line)
             elif size <= MOST_BYTES:
-                # One line passes the limit, so that none comes after it.
+                # The last line exceeds the limit, so that no further line is written.
                 file.write(f"{_FULL}\n".encode().ljust(MOST_BYTES - size + 1))

@@ -1,4 +1,4 @@
-"""A night in words for somebody who reads them at seven in the morning: what happened, its cost, what to do. Pure."""
+"""The message about a night: what happened, what it cost, what to do. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from bidbrain.billing import usd
 from pricing_data.errors import AccessDenied, MissingCredentials
 from spotctl.errors import MissingSecret
 from spotctl.machines.base import NotPermitted
-from spotctl.notify.notice import Notice
+from spotctl.notify.message import Message
 from spotctl.notify.runs import cost_text
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.runlog.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY, NOT_IN_TIME, NOT_PERMITTED, STOPPED
 from spotctl.runlog.state import RunState
 
-NOT_BEGUN, NO_SECRET, MISSED = "could not begin", "a secret is missing", "missed"
-"""How a night ends beside the ways in which a run does."""
+NOT_STARTED, NO_SECRET, MISSED = "could not begin", "a secret is missing", "missed"
+"""Outcomes of a night without a run, in addition to those of runs."""
 
-_OF_ERRORS: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
+_OUTCOME_OF_ERRORS: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     ((MissingSecret,), NO_SECRET),
     ((MissingCredentials, AccessDenied, NotPermitted), NOT_PERMITTED),
     ((NotInTime,), NOT_IN_TIME),
@@ -30,32 +30,32 @@ _OF_ERRORS: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
 _TITLES = {
     DONE: "done",
     FAILED: "the job failed",
-    STOPPED: "stopped before it was done",
-    NO_CAPACITY: "no machines were to be had",
-    NOT_IN_TIME: "not done in time",
-    BUDGET: "the budget was not enough",
-    NOT_PERMITTED: "the cloud refused its credentials",
-    NO_SECRET: "it could not begin, a secret is missing",
+    STOPPED: "stopped before the job was done",
+    NO_CAPACITY: "no machines available",
+    NOT_IN_TIME: "not done by the deadline",
+    BUDGET: "budget reached",
+    NOT_PERMITTED: "the cloud refused the credentials",
+    NO_SECRET: "could not start, a secret is missing",
     MISSED: "missed",
-    NOT_BEGUN: "it could not begin",
+    NOT_STARTED: "could not start",
 }
 
 _ADVICE = {
-    FAILED: "see why: spotctl logs {name}; mend it; then: spotctl nightly run {name}",
-    STOPPED: "to run it after all: spotctl nightly run {name}",
-    NO_CAPACITY: "allow more types or regions in {file}, or give a later --deadline; now: spotctl nightly run {name}",
-    NOT_IN_TIME: "give it more machines in {file}, an earlier --at or a later --deadline; see spotctl plan {file}",
-    BUDGET: "raise budget in {file} (spotctl plan {file} says what to expect); then: spotctl nightly run {name}",
-    NOT_PERMITTED: "renew the login, or put valid credentials into {environment}; then: spotctl nightly run {name}",
-    MISSED: "nothing, or to run it now: spotctl nightly run {name}; if it sleeps every night, give a later --deadline",
-    NO_SECRET: "write it into {environment}, as a line NAME=value; then: spotctl nightly run {name}",
-    NOT_BEGUN: "mend what is said above; then: spotctl nightly run {name}",
+    FAILED: "find the cause with: spotctl logs {name}; fix it; then run: spotctl nightly run {name}",
+    STOPPED: "to run it anyway: spotctl nightly run {name}",
+    NO_CAPACITY: "allow more types or regions in {file}, or a later --deadline; retry now: spotctl nightly run {name}",
+    NOT_IN_TIME: "allow more machines in {file}, or set an earlier --at or a later --deadline; see spotctl plan {file}",
+    BUDGET: "raise `budget` in {file} (see spotctl plan {file}); then run: spotctl nightly run {name}",
+    NOT_PERMITTED: "log in again, or put valid credentials into {environment}; then run: spotctl nightly run {name}",
+    MISSED: "nothing; run it now with: spotctl nightly run {name}. If this happens often, set a later --deadline",
+    NO_SECRET: "add a line NAME=value to {environment}; then run: spotctl nightly run {name}",
+    NOT_STARTED: "fix the problem above; then run: spotctl nightly run {name}",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """What the advice names."""
+class NightPaths:
+    """The job, and the paths that the message mentions."""
 
     name: str
     file: str
@@ -65,24 +65,24 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """How a night ended; `error` is what kept it from ending as a run does."""
+class NightResult:
+    """How a night ended; `error` is set if it failed without a run that ended."""
 
     outcome: str
     message: str
     error: Exception | None = None
 
     @staticmethod
-    def of_error(error: Exception, *, began: bool) -> Verdict:
-        """What an error means for the night."""
-        otherwise = FAILED if began else NOT_BEGUN
-        outcome = next((word for kinds, word in _OF_ERRORS if isinstance(error, kinds)), otherwise)
-        return Verdict(outcome, " ".join(str(error).split()) or type(error).__name__, error)
+    def of_error(error: Exception, *, began: bool) -> NightResult:
+        """The result of a night that failed with an error; `began`: after a run had started."""
+        otherwise = FAILED if began else NOT_STARTED
+        outcome = next((outcome for kinds, outcome in _OUTCOME_OF_ERRORS if isinstance(error, kinds)), otherwise)
+        return NightResult(outcome, " ".join(str(error).split()) or type(error).__name__, error)
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
-    """A night's runs, added up; money in nano-dollar-seconds, None where a run has no end."""
+class NightTotals:
+    """Totals over the runs of a night. Money in nano-dollar-seconds, None while a run has not ended."""
 
     spent: int | None
     on_demand: int | None
@@ -90,9 +90,9 @@ class Sums:
     alive: int
 
     @staticmethod
-    def of(runs: Sequence[RunState]) -> Sums:
-        """Of these runs."""
-        return Sums(
+    def of(runs: Sequence[RunState]) -> NightTotals:
+        """The totals of these runs."""
+        return NightTotals(
             _total(runs, "spent"),
             _total(runs, "on_demand"),
             sum(run.evictions for run in runs),
@@ -100,75 +100,73 @@ class Sums:
         )
 
 
-def notice(
-    verdict: Verdict,
+def night_message(
+    result: NightResult,
     runs: Sequence[RunState],
     day: date,
-    places: Places,
+    paths: NightPaths,
     figures: Mapping[str, Any] | None = None,
-) -> Notice:
-    """The night as a message; `figures` are those of its cost report."""
-    good, sums = verdict.outcome == DONE, Sums.of(runs)
-    spent, on_demand = (None if sum_ is None else usd(sum_) for sum_ in (sums.spent, sums.on_demand))
+) -> Message:
+    """The message about a night; `figures` are those of its cost report."""
+    good, totals = result.outcome == DONE, NightTotals.of(runs)
+    spent, on_demand = (None if amount is None else usd(amount) for amount in (totals.spent, totals.on_demand))
     if spent is None and figures is not None:
-        # A run that has not ended costs what the ledger says so far.
+        # For a run that has not ended, the ledger has the cost so far.
         spent, on_demand = figures["total_usd"], figures["on_demand_usd"]
     model = _model(runs)
-    shown = {
-        "What happened": _happened(verdict, runs),
-        "Cost": _cost(sums, spent, on_demand) if runs else "nothing; no machine was rented",
-        "Of it": "" if figures is None else figures["in_short"],
-        "Evictions": str(sums.evictions) if runs else "",
-        "Left running": _left(sums.alive, places.name),
-        "What to do": _advice(verdict, sums, places),
+    lines = {
+        "What happened": _happened(result, runs),
+        "Cost": _cost(totals, spent, on_demand) if runs else "nothing; no machines were rented",
+        "Spent on": "" if figures is None else figures["in_short"],
+        "Evictions": str(totals.evictions) if runs else "",
+        "Still running": _still_running(totals.alive, paths.name),
+        "What to do": _advice(result, totals, paths),
         "Model": model or "",
-        "Report": places.report or "",
-        "Log": places.log,
+        "Report": paths.report or "",
+        "Log": paths.log,
     }
     facts = {
         "event": "night ended",
-        "name": places.name,
+        "name": paths.name,
         "night": day.isoformat(),
-        "outcome": verdict.outcome,
-        "message": verdict.message,
+        "outcome": result.outcome,
+        "message": result.message,
         "runs": [run.run for run in runs],
         "cost_usd": spent if runs else 0.0,
         "on_demand_usd": on_demand if runs else 0.0,
-        "evictions": sums.evictions,
-        "left_running": sums.alive,
+        "evictions": totals.evictions,
+        "left_running": totals.alive,
         "model": model,
-        "log": places.log,
-        "report": places.report,
+        "log": paths.log,
+        "report": paths.report,
         "cost_report": None if figures is None else dict(figures),
     }
-    title = f"{places.name}, night of {day:%a %d %b %Y}: {_TITLES.get(verdict.outcome, verdict.outcome)}"
-    key = runs[-1].run if runs else f"{places.name}-{day.isoformat()}"
-    return Notice(key, title, good, {name: said for name, said in shown.items() if said}, facts)
+    title = f"{paths.name}, night of {day:%a %d %b %Y}: {_TITLES.get(result.outcome, result.outcome)}"
+    key = runs[-1].run if runs else f"{paths.name}-{day.isoformat()}"
+    return Message(key, title, good, {name: text for name, text in lines.items() if text}, facts)
 
 
-def _happened(verdict: Verdict, runs: Sequence[RunState]) -> str:
-    said = verdict.message or "the job is done"
-    tries = f" ({len(runs)} attempts)" if len(runs) > 1 else ""
-    return f"{said}{tries}"
+def _happened(result: NightResult, runs: Sequence[RunState]) -> str:
+    attempts = f" ({len(runs)} attempts)" if len(runs) > 1 else ""
+    return f"{result.message or 'the job is done'}{attempts}"
 
 
-def _cost(sums: Sums, spent: float | None, on_demand: float | None) -> str:
-    so_far = " so far" if sums.spent is None and spent is not None else ""
+def _cost(totals: NightTotals, spent: float | None, on_demand: float | None) -> str:
+    so_far = " so far" if totals.spent is None and spent is not None else ""
     return cost_text(spent, on_demand) + so_far
 
 
-def _left(alive: int, name: str) -> str:
+def _still_running(alive: int, name: str) -> str:
     if not alive:
         return "nothing"
     machines = f"{alive} machine{'s' if alive > 1 else ''}"
-    return f"{machines}, until the leases end; now: spotctl down {name}"
+    return f"{machines}, until the leases end; to return them now: spotctl down {name}"
 
 
-def _advice(verdict: Verdict, sums: Sums, places: Places) -> str:
-    if sums.alive:
-        return f"spotctl nightly run {places.name} goes on with it, spotctl down {places.name} gives everything back"
-    told = _ADVICE.get(verdict.outcome, "")
-    return told.format(name=places.name, file=places.file, environment=places.environment)
+def _advice(result: NightResult, totals: NightTotals, paths: NightPaths) -> str:
+    if totals.alive:
+        return f"continue it: spotctl nightly run {paths.name}; or return its machines: spotctl down {paths.name}"
+    return _ADVICE.get(result.outcome, "").format(name=paths.name, file=paths.file, environment=paths.environment)
 
 
 def _total(runs: Sequence[RunState], fact: str) -> int | None:
@@ -178,5 +176,5 @@ def _total(runs: Sequence[RunState], fact: str) -> int | None:
 
 
 def _model(runs: Sequence[RunState]) -> str | None:
-    found = runs[-1].ended.facts.get("model") if runs and runs[-1].ended else None
-    return None if found is None else str(found)
+    model = runs[-1].ended.facts.get("model") if runs and runs[-1].ended else None
+    return None if model is None else str(model)

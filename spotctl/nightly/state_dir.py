@@ -1,6 +1,6 @@
-"""What is kept of a nightly job: a folder under the home with how it was installed, how its last night went, and logs.
+"""The state of a nightly job: a folder with its installation, its last night, logs and reports.
 
-The folder is for its owner alone: the environment file in it holds secrets.
+Only the owner can read the folder, because its environment file holds secrets.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from spotctl.agent.files import replace_json
 from spotctl.errors import BadRequest
 from spotctl.nightly.hours import Hours
 
-_CURE = "remove it; spotctl nightly install writes it anew"
+_CURE = "remove it, then run spotctl nightly install again"
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A nightly job. `file` is the job file itself, not a copy of it: what is edited by day runs at night.
+    """A nightly job. `file` is the job file itself, not a copy: the next night runs what it then contains.
 
-    `path` is where programs are looked for; timers know of no virtual environment. `webhook` is what the job file said,
-    for the night in which it cannot be read.
+    `path` is the PATH at installation, because timers know no virtual environment. `webhook` is that of the job file,
+    for nights in which the file cannot be read.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Installed:
     webhook: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As it is kept."""
+        """The JSON in the state folder."""
         deadline = self.hours.deadline
         return {
             "name": self.name,
@@ -50,132 +50,134 @@ class Installed:
         }
 
     @staticmethod
-    def of_json(kept: Mapping[str, Any]) -> Installed:
-        """As it was kept."""
-        deadline = kept["deadline"]
-        hours = Hours(time.fromisoformat(kept["at"]), None if deadline is None else time.fromisoformat(deadline))
-        return Installed(kept["name"], Path(kept["file"]), hours, kept["scheduler"], kept["path"], kept.get("webhook"))
+    def of_json(stored: Mapping[str, Any]) -> Installed:
+        """Reads the JSON in the state folder."""
+        deadline = stored["deadline"]
+        hours = Hours(time.fromisoformat(stored["at"]), None if deadline is None else time.fromisoformat(deadline))
+        return Installed(
+            stored["name"], Path(stored["file"]), hours, stored["scheduler"], stored["path"], stored.get("webhook")
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """The last night: written before anything is rented, and once it was told of. `spent` is nano-dollar-seconds.
+class NightRecord:
+    """The last night. Written before anything is rented, and again once its message was sent.
 
-    `begin` is the night's (microseconds UTC). Runs of the job that began at `since` or later are this night's: one of
-    an earlier night that goes on began before it.
+    `begin` is that of the night (microseconds UTC). Runs that began at `since` or later belong to it; `since` is before
+    `begin` if the night continued a run of an earlier one. `spent` is in nano-dollar-seconds.
     """
 
     day: date
     begin: int
     since: int
-    told: bool = False
+    reported: bool = False
     outcome: str = ""
     spent: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As it is kept."""
+        """The JSON in the state folder."""
         return {
             "day": self.day.isoformat(),
             "begin_us": self.begin,
             "since_us": self.since,
-            "told": self.told,
+            "told": self.reported,
             "outcome": self.outcome,
             "spent": self.spent,
         }
 
     @staticmethod
-    def of_json(kept: Mapping[str, Any]) -> Kept:
-        """As it was kept."""
-        day = date.fromisoformat(kept["day"])
-        return Kept(day, kept["begin_us"], kept["since_us"], kept["told"], kept["outcome"], kept["spent"])
+    def of_json(stored: Mapping[str, Any]) -> NightRecord:
+        """Reads the JSON in the state folder."""
+        day = date.fromisoformat(stored["day"])
+        return NightRecord(
+            day, stored["begin_us"], stored["since_us"], stored["told"], stored["outcome"], stored["spent"]
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class StateDir:
-    """The folder of one nightly job."""
+    """The state folder of one nightly job."""
 
     home: Path
     name: str
 
     @property
     def folder(self) -> Path:
-        """All that is kept of it."""
+        """The path of the folder."""
         return self.home / "nightly" / self.name
 
     @property
     def environment(self) -> Path:
-        """Variables that the job needs, secrets among them, written by its owner."""
+        """The environment file with variables and secrets, written by the owner."""
         return self.folder / "environment"
 
     @property
     def logs(self) -> Path:
-        """One file a night."""
+        """The folder with a log per night."""
         return self.folder / "logs"
 
     @property
     def reports(self) -> Path:
-        """One file a night."""
+        """The folder with a cost report per night."""
         return self.folder / "reports"
 
     @property
     def installed(self) -> Installed | None:
-        """How it was installed; None if it is not."""
+        """The installation; None if the job is not installed."""
         path = self.folder / "installed.json"
-        found = _read(path)
-        return None if found is None else _parsed(path, lambda: Installed.of_json(found))
+        stored = _read(path)
+        return None if stored is None else _parsed(path, lambda: Installed.of_json(stored))
 
     def install(self, nightly: Installed) -> None:
-        """Keeps how it is installed."""
-        self.make()
+        """Records the installation."""
+        self._create()
         replace_json(self.folder / "installed.json", nightly.to_json(), lasting=True)
 
     def uninstall(self) -> None:
-        """Forgets it. Logs, reports and the environment file stay: somebody wrote them, or may want to read them."""
+        """Removes the record of the installation. Logs, reports and the environment file stay."""
         (self.folder / "installed.json").unlink(missing_ok=True)
 
     @property
-    def last(self) -> Kept | None:
-        """The last night; None before the first."""
+    def last(self) -> NightRecord | None:
+        """The last night; None before the first one."""
         path = self.folder / "night.json"
-        found = _read(path)
-        return None if found is None else _parsed(path, lambda: Kept.of_json(found))
+        stored = _read(path)
+        return None if stored is None else _parsed(path, lambda: NightRecord.of_json(stored))
 
-    def keep(self, night: Kept) -> None:
-        """Keeps how far a night is."""
+    def record(self, night: NightRecord) -> None:
+        """Records the state of a night."""
         replace_json(self.folder / "night.json", night.to_json(), lasting=True)
 
-    def make(self) -> None:
-        """Makes the folder."""
+    def _create(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder.chmod(0o700)
 
 
-def rooms(home: Path) -> list[StateDir]:
-    """The nightly jobs that are installed."""
-    found = (StateDir(home, path.parent.name) for path in sorted((home / "nightly").glob("*/installed.json")))
-    return list(found)
+def state_dirs(home: Path) -> list[StateDir]:
+    """The state folders of all installed nightly jobs."""
+    return [StateDir(home, path.parent.name) for path in sorted((home / "nightly").glob("*/installed.json"))]
 
 
 def installed(home: Path, name: str) -> tuple[StateDir, Installed]:
-    """The nightly job of a name."""
-    room = StateDir(home, name)
-    found = room.installed
-    if found is None:
-        known = ", ".join(one.name for one in rooms(home)) or "none"
+    """The installed nightly job with this name."""
+    state_dir = StateDir(home, name)
+    nightly = state_dir.installed
+    if nightly is None:
+        known = ", ".join(one.name for one in state_dirs(home)) or "none"
         raise BadRequest(f"no nightly job named {name!r} is installed under {home}; installed: {known}")
-    return room, found
+    return state_dir, nightly
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_text("utf-8"))
+        stored = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return None
     except ValueError as error:
         raise BadRequest(f"{path}: is damaged ({error}); {_CURE}") from None
-    if not isinstance(found, dict):
+    if not isinstance(stored, dict):
         raise BadRequest(f"{path}: is damaged; {_CURE}")
-    return found
+    return stored
 
 
 def _parsed(path: Path, parse: Callable[[], T]) -> T:

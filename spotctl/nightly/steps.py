@@ -1,4 +1,4 @@
-"""What a start of a nightly job has to do, from what it finds. Pure."""
+"""Decides what a start of a nightly job does, from the state that it finds. Pure."""
 
 from __future__ import annotations
 
@@ -7,72 +7,72 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from spotctl.nightly.hours import Night
-from spotctl.nightly.state_dir import Kept
+from spotctl.nightly.state_dir import NightRecord
 from spotctl.runlog.events import RunEnded, StopRequested
 from spotctl.runlog.outcomes import NO_CAPACITY, NOT_IN_TIME, STOPPED
 from spotctl.runlog.state import RunState
 
-CANNOT_GO_ON = StopRequested(STOPPED, "the computer was restarted, after which a run cannot go on")
+CANNOT_RESUME = StopRequested(STOPPED, "the computer was restarted, so the run cannot be resumed")
 TOO_LATE = StopRequested(NOT_IN_TIME, "the deadline came before the job was done")
 
 
-class Step(Enum):
-    """The one thing to do next."""
+class NightStep(Enum):
+    """What a start does."""
 
     LAUNCH = auto()
-    GO_ON = auto()
-    """An earlier process was killed: its run goes on."""
+    RESUME = auto()
+    """The process of the run was killed: resume the run."""
     REPLACE = auto()
-    """It cannot go on: what it holds is given back, and another run begins."""
-    GIVE_BACK = auto()
-    """There is no time left for it."""
-    TELL = auto()
-    """A run has ended of which nobody was told."""
+    """The run cannot be resumed: return its machines and launch another."""
+    CLOSE = auto()
+    """It is too late to resume the run: return its machines."""
+    REPORT = auto()
+    """A run has ended, but its message was not sent."""
     MISSED = auto()
-    """The night is over, and nothing was begun."""
+    """The night is over, and nothing was started."""
     SKIP = auto()
-    """This night was run and told of."""
+    """This night's run was already reported."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a start finds: the last night that is known of, the job's runs, and whether the latest could go on."""
+class NightState:
+    """What a start finds: the last recorded night, the job's runs, and whether the latest can be resumed."""
 
-    kept: Kept | None
+    record: NightRecord | None
     runs: Sequence[RunState]
-    can_go_on: bool = True
+    can_resume: bool = True
 
     @property
-    def untold(self) -> Kept | None:
-        """A night that somebody began and did not finish."""
-        return None if self.kept is None or self.kept.told else self.kept
+    def unreported(self) -> NightRecord | None:
+        """The last night if its message was not sent."""
+        return None if self.record is None or self.record.reported else self.record
 
     @property
-    def of_night(self) -> list[RunState]:
+    def runs_of_night(self) -> list[RunState]:
         """The runs of the last night."""
-        return [] if self.kept is None else runs_since(self.runs, self.kept.since)
+        return [] if self.record is None else runs_since(self.runs, self.record.since)
 
 
 def runs_since(runs: Sequence[RunState], since: int) -> list[RunState]:
-    """Runs that began at a moment (microseconds UTC) or later."""
+    """The runs that began at `since` (microseconds UTC) or later."""
     return [run for run in runs if run.began is not None and run.began.wall_us >= since]
 
 
-def next_step(found: Found, night: Night, now: int, *, scheduled: bool) -> Step:
-    """What to do now. A timer's start (`scheduled`) runs each night once, and none after its deadline."""
-    latest = found.runs[-1] if found.runs else None
+def next_step(state: NightState, night: Night, now: int, *, scheduled: bool) -> NightStep:
+    """What to do now. Starts by a timer (`scheduled`) run each night once, and never after its deadline."""
+    latest = state.runs[-1] if state.runs else None
     if latest is not None and latest.ended is None:
         if night.is_over(now):
-            return Step.GIVE_BACK
-        return Step.GO_ON if found.can_go_on else Step.REPLACE
-    of_night = found.of_night
-    if found.untold and of_night and of_night[-1].ended and not begins_again(of_night[-1].ended):
-        return Step.TELL
-    if scheduled and found.kept and found.kept.told and found.kept.begin >= night.begin:
-        return Step.SKIP
-    return Step.MISSED if night.is_over(now) else Step.LAUNCH
+            return NightStep.CLOSE
+        return NightStep.RESUME if state.can_resume else NightStep.REPLACE
+    runs = state.runs_of_night
+    if state.unreported and runs and runs[-1].ended and not is_retried(runs[-1].ended):
+        return NightStep.REPORT
+    if scheduled and state.record and state.record.reported and state.record.begin >= night.begin:
+        return NightStep.SKIP
+    return NightStep.MISSED if night.is_over(now) else NightStep.LAUNCH
 
 
-def begins_again(ended: RunEnded) -> bool:
-    """Whether another run of the same night follows on one that ended so."""
-    return ended.outcome == NO_CAPACITY or ended.message == CANNOT_GO_ON.message
+def is_retried(ended: RunEnded) -> bool:
+    """Whether another run follows in the same night after one that ended like this."""
+    return ended.outcome == NO_CAPACITY or ended.message == CANNOT_RESUME.message

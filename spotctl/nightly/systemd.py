@@ -1,4 +1,4 @@
-"""Nightly jobs as user units of systemd: a timer, and the service that it starts."""
+"""Nightly jobs as systemd user units: a timer, and the service that it starts."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from spotctl.errors import BadRequest
 _SERVICE = """\
 [Unit]
 Description=spotctl nightly run of {name}
-# A run that is killed again and again is given up.
+# Give up on a run that is killed again and again.
 StartLimitIntervalSec=6h
 StartLimitBurst=5
 
 [Service]
 Type=oneshot
 ExecStart={command}
-# Killed, by want of memory or by hand, it is started again and goes on with its run.
+# After a kill (out of memory, or by hand) it is started again and resumes its run.
 Restart=on-abnormal
 RestartSec=30
-# The machines of a local market are processes; they outlive the runner, so that it finds them again.
+# Machines of the local market are processes that must outlive the runner, so that it can resume.
 KillMode=process
-# Asked to end, it writes a checkpoint and gives everything back.
+# Time to write a checkpoint and return all machines.
 TimeoutStopSec=180
 """
 
@@ -38,7 +38,7 @@ Description=spotctl nightly timer of {name}
 
 [Timer]
 {calendar}
-# A night that the computer slept through begins when it wakes; after its deadline it is only told of.
+# A night that the computer slept through starts when it wakes up; after its deadline it is only reported.
 Persistent=true
 AccuracySec=1s
 
@@ -52,15 +52,15 @@ def service(name: str, command: Sequence[str]) -> str:
     return _SERVICE.format(name=name, command=" ".join(map(_quoted, command)))
 
 
-def timer(name: str, faces: Sequence[time]) -> str:
-    """The timer. On a day that skips a time of day, systemd does nothing: then a second one is when it is begun."""
-    return _TIMER.format(name=name, calendar="\n".join(f"OnCalendar=*-*-* {face:%H:%M:%S}" for face in faces))
+def timer(name: str, times: Sequence[time]) -> str:
+    """The timer. On days that skip a time of day systemd does not fire, so there are several times."""
+    return _TIMER.format(name=name, calendar="\n".join(f"OnCalendar=*-*-* {at:%H:%M:%S}" for at in times))
 
 
 def _quoted(word: str) -> str:
-    """A word of a command line, with nothing left that systemd reads as its own."""
+    """A word of a command line, with systemd's special characters escaped."""
     if "\n" in word:
-        raise BadRequest(f"{word!r}: has a line break, which no unit can hold; use another path")
+        raise BadRequest(f"{word!r}: has a line break, which systemd units do not allow; use another path")
     for special, written in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
         word = word.replace(special, written)
     return f'"{word}"'
@@ -74,41 +74,41 @@ class Units:
 
     @property
     def timer(self) -> str:
-        """The timer's name."""
+        """The file name of the timer."""
         return f"spotctl-nightly-{self.name}.timer"
 
     @property
     def service(self) -> str:
-        """The service's name."""
+        """The file name of the service."""
         return f"spotctl-nightly-{self.name}.service"
 
 
 @dataclass(frozen=True, slots=True)
 class UserManager:
-    """The user's own systemd, behind `systemctl --user`."""
+    """The systemd manager of the user, accessed with `systemctl --user`."""
 
     folder: Path
 
     @staticmethod
     def of_this_user() -> UserManager:
-        """Where this user's units are kept."""
+        """The manager of the current user."""
         base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
         return UserManager(base / "systemd" / "user")
 
-    def answers(self) -> bool:
-        """Whether one runs."""
+    def is_running(self) -> bool:
+        """Whether systemd answers for this user."""
         return shutil.which("systemctl") is not None and not self._run("show-environment").returncode
 
     def has(self, units: Units) -> bool:
-        """Whether the timer is there."""
+        """Whether the timer is installed."""
         return (self.folder / units.timer).exists()
 
     def install(self, units: Units, service_text: str, timer_text: str) -> None:
         """Writes the units and starts the timer."""
-        if not self.answers():
+        if not self.is_running():
             raise BadRequest(
-                "no systemd of this user answers (systemctl --user); log in as the user rather than by su or sudo, or"
-                " give --scheduler cron"
+                "systemctl --user does not answer; log in as the user instead of using su or sudo, or use"
+                " --scheduler cron"
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         for unit, text in ((units.service, service_text), (units.timer, timer_text)):
@@ -117,32 +117,32 @@ class UserManager:
             part.replace(self.folder / unit)
         self._must("daemon-reload")
         self._must("enable", units.timer)
-        # A timer that runs already goes by its new hours only when it is started anew.
+        # A running timer picks up a new schedule only after a restart.
         self._must("restart", units.timer)
 
     def remove(self, units: Units) -> None:
-        """Stops the timer and removes the units. A night that is being run goes on to its end."""
+        """Stops the timer and removes the units. A run in progress is not stopped."""
         if not self.has(units) and not (self.folder / units.service).exists():
             return
-        if self.answers():
+        if self.is_running():
             self._must("disable", "--now", units.timer)
         for unit in (units.timer, units.service):
             (self.folder / unit).unlink(missing_ok=True)
-        if self.answers():
+        if self.is_running():
             self._must("daemon-reload")
 
     def _must(self, *words: str) -> None:
         ran = self._run(*words)
         if ran.returncode:
-            said = " ".join(ran.stderr.split()) or f"it ended with status {ran.returncode}"
-            raise BadRequest(f"systemctl --user {' '.join(words)}: {said}")
+            error = " ".join(ran.stderr.split()) or f"exit status {ran.returncode}"
+            raise BadRequest(f"systemctl --user {' '.join(words)}: {error}")
 
     def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(["systemctl", "--user", *words], capture_output=True, text=True, check=False)  # noqa: S607 - the systemctl of this system
 
 
 def linger() -> str:
-    """Lets this user's timers run while the user is not logged in; what is left for a person to do, if anything."""
+    """Enables timers while the user is not logged in. Returns what the user has to do for it, if anything."""
     user = getpass.getuser()
     if Path("/var/lib/systemd/linger", user).exists():
         return ""
@@ -150,6 +150,4 @@ def linger() -> str:
         ran = subprocess.run(["loginctl", "enable-linger"], capture_output=True, check=False)  # noqa: S607
         if not ran.returncode:
             return ""
-    return (
-        f"while you are not logged in, this timer sleeps; once, as an administrator: sudo loginctl enable-linger {user}"
-    )
+    return f"timers only run while you are logged in; to change that, run once: sudo loginctl enable-linger {user}"

@@ -1,7 +1,7 @@
-"""One start of a nightly job: at most one run at a time, one run a night, and one message about it.
+"""One start of a nightly job: at most one run at a time, one run per night, and one message about it.
 
-Before anything is rented, the night is written down as begun; once somebody was told of its end, as told. A start that
-is killed anywhere in between is followed by the next, which finds in the event log how far it came.
+The night is recorded before anything is rented, and again once its message was sent. If a start is killed in between,
+the next one finds in the event log how far it got, and continues.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from spotctl.files.job.spec import JobSpec, Within
 from spotctl.nightly import environment
 from spotctl.nightly.hours import Night, clock_text
 from spotctl.nightly.night_log import NightLog
-from spotctl.nightly.night_message import MISSED, Places, Sums, Verdict, notice
-from spotctl.nightly.state_dir import Installed, Kept, StateDir
-from spotctl.nightly.steps import CANNOT_GO_ON, TOO_LATE, Found, Step, next_step, runs_since
-from spotctl.notify.notice import Notice
+from spotctl.nightly.night_message import MISSED, NightPaths, NightResult, NightTotals, night_message
+from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
+from spotctl.nightly.steps import CANNOT_RESUME, TOO_LATE, NightState, NightStep, next_step, runs_since
+from spotctl.notify.message import Message
 from spotctl.notify.runs import secret_values
 from spotctl.notify.webhook import post
 from spotctl.paths import Paths
@@ -46,71 +46,72 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """How a start ended: what was told, or why there was nothing to tell."""
+class StartReport:
+    """How a start ended; `message` is None if there was nothing to report."""
 
-    verdict: Verdict
-    notice: Notice | None
+    result: NightResult
+    message: Message | None
     log: Path
 
 
 @dataclass
-class Starter:
+class NightRunner:
     """One start of a nightly job, by a timer (`scheduled`) or by hand."""
 
     nightly: Installed
-    room: StateDir
+    state_dir: StateDir
     settings: Settings
     zone: tzinfo
     scheduled: bool
     clock: Callable[[], int] = lambda: time.time_ns() // 1000
-    diary: NightLog = field(init=False)
+    log: NightLog = field(init=False)
     stopped: Event = field(init=False, default_factory=Event)
 
     @property
     def name(self) -> str:
-        """The job's."""
+        """The job's name."""
         return self.nightly.name
 
-    def run(self, night: Night | None = None) -> Told:
-        """Does what this night needs, and tells of it."""
+    def run(self, night: Night | None = None) -> StartReport:
+        """Does what this night needs, and reports it."""
         now, hours = self.clock(), self.nightly.hours
         if night is None:
             night = hours.night(now, self.zone) if self.scheduled else hours.from_now(now, self.zone)
-        self.diary = NightLog(self.room.logs, night.day, self.zone, self.clock)
+        self.log = NightLog(self.state_dir.logs, night.day, self.zone, self.clock)
         try:
-            with JobLock(self.room.folder, self.name), _interrupted(self.stopped):
-                return self._conducted(night)
+            with JobLock(self.state_dir.folder, self.name), _signals_set(self.stopped):
+                return self._run(night)
         except AlreadyRunning as error:
-            self.diary.write([f"another start: {error}"])
+            self.log.write([f"another start is refused: {error}"])
             raise
 
-    def _conducted(self, night: Night) -> Told:
-        found = self._found()
-        step = next_step(found, night, self.clock(), scheduled=self.scheduled)
-        if step is Step.TELL:
-            told = self._end_of(found)
-            if not self.scheduled or (found.kept is not None and found.kept.begin >= night.begin):
-                return told
-            found = self._found()
-            step = next_step(found, night, self.clock(), scheduled=self.scheduled)
-        if step is Step.SKIP:
-            self.diary.write(["another start: this night was run and told of"])
-            return Told(Verdict(DONE, "this night was run and told of already"), None, self.diary.path)
-        before, kept = found.kept, self._begun(found, night, step)
+    def _run(self, night: Night) -> StartReport:
+        state = self._state()
+        step = next_step(state, night, self.clock(), scheduled=self.scheduled)
+        if step is NightStep.REPORT:
+            report = self._report_ended(state)
+            if not self.scheduled or (state.record is not None and state.record.begin >= night.begin):
+                return report
+            state = self._state()
+            step = next_step(state, night, self.clock(), scheduled=self.scheduled)
+        if step is NightStep.SKIP:
+            skipped = "this night's run was already reported"
+            self.log.write([f"nothing to do: {skipped}"])
+            return StartReport(NightResult(DONE, skipped), None, self.log.path)
+        before, record = state.record, self._record_begin(state, night, step)
         try:
-            verdict = self._verdict(step, night, kept)
+            result = self._result(step, night, record)
         except AlreadyRunning:
-            # Somebody runs it by hand, and will see how it ends; of this start nothing is left.
-            self.room.keep(before or replace(kept, told=True, outcome="already running"))
+            # The job was launched by hand, and its user sees how it ends: undo the record of this start.
+            self.state_dir.record(before or replace(record, reported=True, outcome="already running"))
             raise
-        return self._tell(verdict, kept)
+        return self._report(result, record)
 
-    # -- what is known ------------------------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------------------
 
     def _runs(self) -> list[RunState]:
-        """The runs of the last night and the latest run of the job, in the order in which they began."""
-        path, kept = Paths(self.settings.home).log, self.room.last
+        """The runs of the last night and the latest run of the job, oldest first."""
+        path, record = Paths(self.settings.home).log, self.state_dir.last
         if not path.exists():
             return []
         with EventLog(path) as log:
@@ -120,156 +121,156 @@ class Starter:
                 if isinstance(row.event, RunBegan) and row.event.job == self.name
             }
             latest = next(reversed(begun), None)
-            wanted = [run for run, at in begun.items() if run == latest or (kept is not None and at >= kept.since)]
+            wanted = [run for run, at in begun.items() if run == latest or (record is not None and at >= record.since)]
             return [fold(log.of_run(run)) for run in wanted]
 
-    def _found(self) -> Found:
+    def _state(self) -> NightState:
         runs = self._runs()
         latest = runs[-1] if runs else None
-        meeting = Path(latest.began.folder) if latest is not None and latest.began is not None else None
-        can_go_on = latest is None or not latest.orders or (meeting is not None and meeting.is_dir())
-        return Found(self.room.last, runs, can_go_on)
+        folder = Path(latest.began.folder) if latest is not None and latest.began is not None else None
+        can_resume = latest is None or not latest.orders or (folder is not None and folder.is_dir())
+        return NightState(self.state_dir.last, runs, can_resume)
 
-    def _begun(self, found: Found, night: Night, step: Step) -> Kept:
-        """Writes down that the night has begun; one that was begun and not told of goes on."""
+    def _record_begin(self, state: NightState, night: Night, step: NightStep) -> NightRecord:
+        """Records that the night has begun. An unreported night continues."""
         since = self.clock()
-        if found.untold:
-            since = found.untold.since
-        latest = found.runs[-1] if found.runs else None
-        if step in {Step.GO_ON, Step.REPLACE, Step.GIVE_BACK} and latest is not None and latest.began is not None:
+        if state.unreported:
+            since = state.unreported.since
+        latest = state.runs[-1] if state.runs else None
+        continues = step in {NightStep.RESUME, NightStep.REPLACE, NightStep.CLOSE}
+        if continues and latest is not None and latest.began is not None:
             since = min(since, latest.began.wall_us)
-        kept = Kept(night.day, night.begin, since)
-        self.room.keep(kept)
-        return kept
+        record = NightRecord(night.day, night.begin, since)
+        self.state_dir.record(record)
+        return record
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
-    def _verdict(self, step: Step, night: Night, kept: Kept) -> Verdict:
-        if step is Step.MISSED:
-            return Verdict(MISSED, "nothing was begun before the deadline: the computer was off or asleep")
+    def _result(self, step: NightStep, night: Night, record: NightRecord) -> NightResult:
+        if step is NightStep.MISSED:
+            return NightResult(MISSED, "nothing was started before the deadline: the computer was off or asleep")
         try:
-            ended = self._ended(step, night, kept)
+            ended = self._last_end(step, night, record)
         except AlreadyRunning:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, whoever sleeps now has to be told in the morning
-            began = bool(runs_since(self._runs(), kept.since))
-            return Verdict.of_error(error, began=began)
-        return Verdict(ended.outcome, ended.message)
+        except Exception as error:  # noqa: BLE001 - every failure must be reported: no one is watching
+            began = bool(runs_since(self._runs(), record.since))
+            return NightResult.of_error(error, began=began)
+        return NightResult(ended.outcome, ended.message)
 
-    def _ended(self, step: Step, night: Night, kept: Kept) -> RunEnded:
-        """The end of the night's last run."""
-        if step is Step.GIVE_BACK:
-            self.diary.write(["the deadline is over: what the interrupted run holds is given back"])
-            return self._go_on(night, TOO_LATE)
-        if step is Step.GO_ON:
-            self.diary.write(["an earlier start was killed: its run goes on"])
-            ended = self._go_on(night)
+    def _last_end(self, step: NightStep, night: Night, record: NightRecord) -> RunEnded:
+        """Runs the job as the step requires, and returns the end of the night's last run."""
+        if step is NightStep.CLOSE:
+            self.log.write(["the deadline has passed: returning the machines of the interrupted run"])
+            return self._resume(night, TOO_LATE)
+        if step is NightStep.RESUME:
+            self.log.write(["an earlier start was killed: resuming its run"])
+            ended = self._resume(night)
         else:
-            if step is Step.REPLACE:
-                self.diary.write([f"{CANNOT_GO_ON.message}: what it holds is given back, and another begins"])
-                self._go_on(night, CANNOT_GO_ON)
+            if step is NightStep.REPLACE:
+                self.log.write([f"{CANNOT_RESUME.message}; returning its machines and launching again"])
+                self._resume(night, CANNOT_RESUME)
             ended = self._launch(night)
-        while ended.outcome == NO_CAPACITY and self._waited(night, kept):
+        while ended.outcome == NO_CAPACITY and self._wait_to_retry(night, record):
             ended = self._launch(night)
         return ended
 
     def _launch(self, night: Night) -> RunEnded:
         spec = self._job()
         runs.check_launchable(spec)
-        self.diary.write([f"launched from {self.nightly.file}"])
+        self.log.write([f"launching {self.nightly.file}"])
         spec = for_tonight(spec, night, self.clock(), self.zone)
-        return self._noted(runs.launch(spec, self.settings, self._watching(night)))
+        return self._logged(runs.launch(spec, self.settings, self._watching(night)))
 
-    def _go_on(self, night: Night, stop: StopRequested | None = None) -> RunEnded:
+    def _resume(self, night: Night, stop: StopRequested | None = None) -> RunEnded:
         if stop is None:
-            self._provide(self._secrets_of_run())
+            self._check_secrets(self._secrets_of_run())
         watching = self._watching(night, self._runs()[-1])
-        return self._noted(runs.resume(self.name, self.settings, watching, stop))
+        return self._logged(runs.resume(self.name, self.settings, watching, stop))
 
     def _secrets_of_run(self) -> tuple[str, ...]:
         latest = self._runs()[-1]
         return tuple(latest.began.spec.get("secrets", ())) if latest.began is not None else ()
 
-    def _noted(self, ending: Ending) -> RunEnded:
+    def _logged(self, ending: Ending) -> RunEnded:
         state, ended = ending
-        self.diary.write([f"{state.run}: {ended.outcome}"])
+        self.log.write([f"{state.run}: {ended.outcome}"])
         return ended
 
-    def _waited(self, night: Night, kept: Kept) -> bool:
-        """Waits before another attempt; False if there is no time for one, or somebody asks to end."""
-        now, attempts = self.clock(), len(runs_since(self._runs(), kept.since))
+    def _wait_to_retry(self, night: Night, record: NightRecord) -> bool:
+        """Waits before another attempt; False if there is no time for one, or a signal asked to end."""
+        now, attempts = self.clock(), len(runs_since(self._runs(), record.since))
         pause = night.pause(attempts, now)
         if pause is None:
             return False
-        self.diary.write([f"no machines were to be had; next attempt at {clock_text(now + pause, self.zone)}"])
+        self.log.write([f"no machines available; next attempt at {clock_text(now + pause, self.zone)}"])
         return not self.stopped.wait(pause / SECOND)
 
     def _job(self) -> JobSpec:
         spec = load(self.nightly.file)
         if spec.name != self.name:
             raise BadRequest(
-                f"{self.nightly.file}: is the job {spec.name!r} now, installed was {self.name!r}: spotctl nightly rm"
-                f" {self.name}, then spotctl nightly install {self.nightly.file}"
+                f"{self.nightly.file}: the job is now named {spec.name!r}, but {self.name!r} is installed: run spotctl"
+                f" nightly rm {self.name}, then spotctl nightly install {self.nightly.file}"
             )
-        self._provide(spec.secrets)
+        self._check_secrets(spec.secrets)
         return spec
 
-    def _provide(self, secrets: tuple[str, ...]) -> None:
-        """Sees to it that the secrets are there."""
-        absent = environment.missing(secrets, os.environ)
-        if absent:
-            raise MissingSecret(
-                f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not in the environment of the night; write"
-                f" {absent[0]}=... into {self.room.environment}"
-            )
+    def _check_secrets(self, secrets: tuple[str, ...]) -> None:
+        missing = environment.missing(secrets, os.environ)
+        if missing:
+            names, verb = ", ".join(missing), "is" if len(missing) == 1 else "are"
+            cure = f"add {missing[0]}=... to {self.state_dir.environment}"
+            raise MissingSecret(f"{names} {verb} not in the environment of the night; {cure}")
 
     def _watching(self, night: Night, known: RunState | None = None) -> RunObserver:
-        """Notes what becomes of machines, and asks the run to end when its time is up or a signal came."""
-        seen = [known or RunState()]
+        """Logs changes, and asks the run to end at its deadline or after a signal."""
+        last = [known or RunState()]
 
         def turned(state: RunState) -> None:
             if state.stopping is None and self.stopped.is_set():
                 runs.request_stop(self.name, self.settings)
             elif state.stopping is None and night.is_over(self.clock()):
                 runs.request_stop(self.name, self.settings, TOO_LATE)
-            self.diary.write(run_tables.happened(seen.pop(), state))
-            seen.append(state)
+            self.log.write(run_tables.happened(last.pop(), state))
+            last.append(state)
 
         return RunObserver(on_turn=turned)
 
-    # -- the morning --------------------------------------------------------------------------------------------------
+    # -- report -------------------------------------------------------------------------------------------------------
 
-    def _end_of(self, found: Found) -> Told:
-        """Tells of a night whose start was killed after its run had ended."""
-        ended = found.of_night[-1].ended
-        assert found.kept is not None
+    def _report_ended(self, state: NightState) -> StartReport:
+        """Reports a night whose start was killed after its run had ended."""
+        ended = state.runs_of_night[-1].ended
+        assert state.record is not None
         assert ended is not None
-        return self._tell(Verdict(ended.outcome, ended.message), found.kept)
+        return self._report(NightResult(ended.outcome, ended.message), state.record)
 
-    def _tell(self, verdict: Verdict, kept: Kept) -> Told:
-        """Notes, posts, and only then writes down that it was told: rather twice than never."""
-        runs = runs_since(self._runs(), kept.since)
-        report, figures = self._report(kept) if runs else (None, None)
-        places = Places(self.name, str(self.nightly.file), str(self.room.environment), str(self.diary.path), report)
+    def _report(self, result: NightResult, record: NightRecord) -> StartReport:
+        """Logs and posts the message, then records that: a message sent twice is better than none."""
+        runs = runs_since(self._runs(), record.since)
+        page, figures = self._cost_report(record) if runs else (None, None)
+        paths = NightPaths(self.name, str(self.nightly.file), str(self.state_dir.environment), str(self.log.path), page)
         spec = self._readable_job()
-        hidden = [] if spec is None else secret_values(spec, os.environ)
-        said = notice(verdict, runs, kept.day, places, figures).without(hidden)
-        self.diary.write(said.text.splitlines())
+        secrets = [] if spec is None else secret_values(spec, os.environ)
+        message = night_message(result, runs, record.day, paths, figures).without(secrets)
+        self.log.write(message.text.splitlines())
         webhook = self.nightly.webhook if spec is None else spec.webhook
         if webhook is not None:
-            self.diary.write([post(said, webhook).words])
-        self.room.keep(replace(kept, told=True, outcome=verdict.outcome, spent=Sums.of(runs).spent))
-        return Told(verdict, said, self.diary.path)
+            self.log.write([post(message, webhook).text])
+        spent = NightTotals.of(runs).spent
+        self.state_dir.record(replace(record, reported=True, outcome=result.outcome, spent=spent))
+        return StartReport(result, message, self.log.path)
 
-    def _report(self, kept: Kept) -> tuple[str | None, Mapping[str, Any] | None]:
-        """Where the night's cost report lies, and what it says."""
+    def _cost_report(self, record: NightRecord) -> tuple[str | None, Mapping[str, Any] | None]:
+        """The path and the figures of the night's cost report; None if it cannot be made."""
         from spotctl.nightly.costs import write_report
 
-        path = self.room.reports / f"{kept.day.isoformat()}.html"
+        path = self.state_dir.reports / f"{record.day.isoformat()}.html"
         try:
-            return str(path), write_report(self.settings, self.name, kept.since, self.clock(), path)
-        except Exception as error:  # noqa: BLE001 - a page that cannot be drawn must not keep the news from being told
-            self.diary.write([f"no cost report: {type(error).__name__}: {error}"])
+            return str(path), write_report(self.settings, self.name, record.since, self.clock(), path)
+        except Exception as error:  # noqa: BLE001 - a failing report must not prevent the message
+            self.log.write([f"no cost report: {type(error).__name__}: {error}"])
             return None, None
 
     def _readable_job(self) -> JobSpec | None:
@@ -280,36 +281,36 @@ class Starter:
 
 
 def for_tonight(spec: JobSpec, night: Night, now: int, zone: tzinfo) -> JobSpec:
-    """The job with the night's deadline where it has none of its own, or a later one.
+    """The job with the deadline of the night, unless its own is earlier.
 
-    On a local market the job's own deadline counts in market time, and is left alone.
+    On the local market the job's own deadline is in market time, and is kept.
     """
-    if night.last_call is None:
+    if night.stop_at is None:
         return spec
-    own, left = spec.deadline, max(night.last_call - now, SECOND)
+    own, remaining = spec.deadline, max(night.stop_at - now, SECOND)
     if spec.is_local:
-        return spec if own is not None else replace(spec, deadline=Within(round(left * spec.local.speed)))
-    if own is not None and own.moment(now, zone) <= night.last_call:
+        return spec if own is not None else replace(spec, deadline=Within(round(remaining * spec.local.speed)))
+    if own is not None and own.moment(now, zone) <= night.stop_at:
         return spec
-    return replace(spec, deadline=Within(left))
+    return replace(spec, deadline=Within(remaining))
 
 
-def equip(nightly: Installed, room: StateDir, given: Mapping[str, str]) -> Settings:
-    """Makes this process's environment that of the night, and reads the settings in it."""
-    os.environ.update({"PATH": nightly.path, **given, "SPOTCTL_HOME": str(room.home)})
-    return config.load(os.environ, room.home)
+def apply_environment(nightly: Installed, state_dir: StateDir, variables: Mapping[str, str]) -> Settings:
+    """Sets the environment of this process to that of the night, and reads the settings from it."""
+    os.environ.update({"PATH": nightly.path, **variables, "SPOTCTL_HOME": str(state_dir.home)})
+    return config.load(os.environ, state_dir.home)
 
 
 @contextmanager
-def _interrupted(stopped: Event) -> Iterator[None]:
-    """A first signal asks the night to end, a second one ends this process."""
+def _signals_set(stopped: Event) -> Iterator[None]:
+    """The first signal asks the night to end, the second one ends this process."""
 
-    def asked(*_: object) -> None:
+    def received(*_: object) -> None:
         if stopped.is_set():
             raise KeyboardInterrupt
         stopped.set()
 
-    before = {number: signal.signal(number, asked) for number in _SIGNALS}
+    before = {number: signal.signal(number, received) for number in _SIGNALS}
     try:
         yield
     finally:

@@ -1,1 +1,1 @@
-"""Messages to people who do not sit at the terminal: what a run came to, posted to the job's webhook."""
+"""Messages to the webhook of a job: the end of a run, and the result of a night."""

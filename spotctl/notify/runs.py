@@ -1,4 +1,4 @@
-"""What is told of a run that has ended."""
+"""The message about a run that has ended."""
 
 from __future__ import annotations
 
@@ -6,45 +6,46 @@ import os
 from collections.abc import Mapping
 
 from spotctl.files.job.spec import JobSpec
-from spotctl.notify.notice import Notice
-from spotctl.notify.webhook import Delivery, Patience, post
+from spotctl.notify.message import Message
+from spotctl.notify.webhook import Delivery, RetryPolicy, post
 from spotctl.runlog.events import RunEnded
+from spotctl.runlog.outcomes import DONE
 from spotctl.runlog.state import RunState
 from spotctl.show.run_tables import ending
 
-_KEPT = ("outcome", "message", "cost_usd", "on_demand_usd", "hours", "evictions", "model")
+_FACTS = ("outcome", "message", "cost_usd", "on_demand_usd", "hours", "evictions", "model")
 
 
-def tell_of_end(spec: JobSpec, state: RunState, ended: RunEnded, patience: Patience | None = None) -> Delivery | None:
-    """Tells the job's webhook of a run's end; None if it has none."""
+def notify_of_end(spec: JobSpec, state: RunState, ended: RunEnded, retry: RetryPolicy | None = None) -> Delivery | None:
+    """Posts the end of a run to the job's webhook; None if it has none."""
     if spec.webhook is None:
         return None
-    notice = notice_of_end(spec.name, state, ended).without(secret_values(spec, os.environ))
-    return post(notice, spec.webhook, patience)
+    message = message_of_end(spec.name, state, ended).without(secret_values(spec, os.environ))
+    return post(message, spec.webhook, retry)
 
 
-def notice_of_end(job: str, state: RunState, ended: RunEnded) -> Notice:
-    """A run's end as a message."""
+def message_of_end(job: str, state: RunState, ended: RunEnded) -> Message:
+    """The message about the end of a run."""
     answer = ending(state, ended)
-    shown = {
+    lines = {
         "What happened": ended.message,
         "Cost": cost_text(answer["cost_usd"], answer["on_demand_usd"]),
         "Evictions": str(state.evictions),
-        "Left running": left_running(state),
+        "Still running": _still_running(state),
         "Model": str(answer.get("model", "")),
     }
     facts = {"event": "run ended", "job": job, "run": state.run, "left_running": len(state.alive)}
-    return Notice(
+    return Message(
         state.run,
         f"{job}: {ended.outcome} (run {state.run})",
-        ended.outcome == "done",
-        {name: said for name, said in shown.items() if said},
-        {**facts, **{name: answer[name] for name in _KEPT if name in answer}},
+        ended.outcome == DONE,
+        {name: text for name, text in lines.items() if text},
+        {**facts, **{name: answer[name] for name in _FACTS if name in answer}},
     )
 
 
 def cost_text(spent: float | None, on_demand: float | None) -> str:
-    """Dollars paid, beside what the same work would have cost on demand."""
+    """`$3.10 (on demand $8.20)`."""
     if spent is None:
         return "unknown"
     if not on_demand:
@@ -52,12 +53,11 @@ def cost_text(spent: float | None, on_demand: float | None) -> str:
     return f"${spent:,.2f} (on demand ${on_demand:,.2f})"
 
 
-def left_running(state: RunState) -> str:
-    """What of a run still costs money."""
+def _still_running(state: RunState) -> str:
     alive = len(state.alive)
     return "nothing" if not alive else f"{alive} machine{'s' if alive > 1 else ''}"
 
 
 def secret_values(spec: JobSpec, environ: Mapping[str, str]) -> list[str]:
-    """What must not be told to anybody."""
+    """The values of the job's secrets, which no message may contain."""
     return [environ[name] for name in spec.secrets if name in environ]

@@ -1,4 +1,4 @@
-"""Notices as the JSON that a receiver shows. Which one it is, its address tells."""
+"""Messages in the JSON formats of the receivers, which are recognized by their host names."""
 
 from __future__ import annotations
 
@@ -6,48 +6,48 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from spotctl.notify.notice import Notice
+from spotctl.notify.message import Message
 
 _GREEN, _RED = "#2e7d32", "#c62828"
 _SHORT = 40
-"""Characters of a text that stands beside another."""
-_DISCORD_MOST = 2000
+"""Texts up to this length are shown two in a row."""
+_DISCORD_LIMIT = 2000
 
 
-def body(notice: Notice, url: str) -> dict[str, Any]:
-    """What is posted to an address."""
+def body(message: Message, url: str) -> dict[str, Any]:
+    """The JSON to post to this address."""
     host = urlsplit(url).hostname or ""
     shape = next((shape for suffix, shape in _BY_HOST.items() if host == suffix or host.endswith(f".{suffix}")), _plain)
-    return shape(notice)
+    return shape(message)
 
 
-def _slack(notice: Notice) -> dict[str, Any]:
-    """Slack's incoming webhooks; it refuses keys that it does not know."""
+def _slack(message: Message) -> dict[str, Any]:
+    """Slack's incoming webhooks, which refuse unknown keys."""
     fields = [
-        {"title": name, "value": said, "short": len(said) <= _SHORT} for name, said in notice.shown.items() if said
+        {"title": name, "value": text, "short": len(text) <= _SHORT} for name, text in message.lines.items() if text
     ]
-    color = _GREEN if notice.good else _RED
+    color = _GREEN if message.good else _RED
     return {
-        "text": notice.title,
-        "attachments": [{"color": color, "fallback": notice.text, "fields": fields}],
+        "text": message.title,
+        "attachments": [{"color": color, "fallback": message.text, "fields": fields}],
     }
 
 
-def _plain(notice: Notice) -> dict[str, Any]:
-    """For programs; Mattermost, Rocket.Chat and others that understand Slack's keys show it as well."""
-    return {**_slack(notice), "id": notice.id, "ok": notice.good, "facts": dict(notice.facts)}
+def _plain(message: Message) -> dict[str, Any]:
+    """For programs, and for Mattermost, Rocket.Chat and others that understand Slack's keys."""
+    return {**_slack(message), "id": message.id, "ok": message.good, "facts": dict(message.facts)}
 
 
-def _teams(notice: Notice) -> dict[str, Any]:
-    """An adaptive card, as the workflows of Microsoft Teams take it."""
+def _teams(message: Message) -> dict[str, Any]:
+    """An adaptive card for the workflows of Microsoft Teams."""
     title = {
         "type": "TextBlock",
-        "text": notice.title,
+        "text": message.title,
         "weight": "bolder",
         "wrap": True,
-        "color": "good" if notice.good else "attention",
+        "color": "good" if message.good else "attention",
     }
-    facts = [{"title": name, "value": said} for name, said in notice.shown.items() if said]
+    facts = [{"title": name, "value": text} for name, text in message.lines.items() if text]
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
@@ -58,11 +58,11 @@ def _teams(notice: Notice) -> dict[str, Any]:
     return {"type": "message", "attachments": [attachment]}
 
 
-def _discord(notice: Notice) -> dict[str, Any]:
-    return {"content": notice.text[:_DISCORD_MOST]}
+def _discord(message: Message) -> dict[str, Any]:
+    return {"content": message.text[:_DISCORD_LIMIT]}
 
 
-_BY_HOST: dict[str, Callable[[Notice], dict[str, Any]]] = {
+_BY_HOST: dict[str, Callable[[Message], dict[str, Any]]] = {
     "hooks.slack.com": _slack,
     "webhook.office.com": _teams,
     "logic.azure.com": _teams,

@@ -1,4 +1,4 @@
-"""A webhook on the loopback, which answers as it is told and keeps what it was sent."""
+"""A webhook receiver on the loopback interface with scripted answers; it keeps what it receives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass
 class Hook:
-    """Answers with these codes in turn, and with 200 from then on."""
+    """Answers with these status codes in turn, then always with 200."""
 
     answers: Sequence[int] = ()
     url: str = ""
@@ -22,7 +22,7 @@ class Hook:
 
 @contextmanager
 def hook(*answers: int) -> Iterator[Hook]:
-    """A webhook while it is needed."""
+    """Runs a receiver."""
     one = Hook(answers)
 
     class Handler(BaseHTTPRequestHandler):
@@ -37,7 +37,7 @@ def hook(*answers: int) -> Iterator[Hook]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Logs nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     one.url = f"http://127.0.0.1:{server.server_port}/services/T0/xyz"

@@ -19,7 +19,7 @@ COMMAND = ["/bin/echo", "it's 100% $HOME", "a b"]
 
 
 @given(table=tables, name=names)
-def test_what_others_wrote_stays_byte_for_byte(table: bytes, name: str) -> None:
+def test_other_lines_are_unchanged(table: bytes, name: str) -> None:
     installed = with_block(table, name, block(name, time(2), COMMAND))
     assert installed.startswith(table)
     assert without_block(installed, name) == table
@@ -27,7 +27,7 @@ def test_what_others_wrote_stays_byte_for_byte(table: bytes, name: str) -> None:
 
 
 @given(table=tables, first=names, second=names, below=tables)
-def test_each_block_is_its_own(table: bytes, first: str, second: str, below: bytes) -> None:
+def test_blocks_are_independent(table: bytes, first: str, second: str, below: bytes) -> None:
     one, other = (block(name, time(2), COMMAND) for name in (first, second))
     both = with_block(with_block(table, first, one), second, other) + below
     changed = with_block(both, first, block(first, time(3, 5), COMMAND))
@@ -40,20 +40,20 @@ def test_each_block_is_its_own(table: bytes, first: str, second: str, below: byt
 
 
 def as_cron_reads(line: bytes) -> str:
-    """What cron hands to the shell: all from the sixth field to the first % that has no backslash before it."""
-    command, told = line.split(b" ", 5)[5], b""
+    """What cron passes to the shell: the sixth field up to the first unescaped %."""
+    command, passed = line.split(b" ", 5)[5], b""
     while command:
         if command.startswith(b"\\%"):
-            told, command = told + b"%", command[2:]
+            passed, command = passed + b"%", command[2:]
         elif command.startswith(b"%"):
             break
         else:
-            told, command = told + command[:1], command[1:]
-    return os.fsdecode(told)
+            passed, command = passed + command[:1], command[1:]
+    return os.fsdecode(passed)
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0\n\r", exclude_categories=["Cs"]), min_size=1), min_size=1))
-def test_the_shell_of_cron_gets_the_words_that_were_meant(words: list[str]) -> None:
+def test_cron_passes_the_command_unchanged(words: list[str]) -> None:
     try:
         lines = block("a", time(2), words)
     except BadRequest:
@@ -61,20 +61,20 @@ def test_the_shell_of_cron_gets_the_words_that_were_meant(words: list[str]) -> N
     assert shlex.split(as_cron_reads(lines.splitlines(keepends=True)[1].rstrip(b"\n"))) == words
 
 
-def test_what_cron_would_cut_is_refused() -> None:
+def test_lines_that_cron_would_truncate_are_refused() -> None:
     with pytest.raises(BadRequest, match="too long for cron"):
         block("a", time(2), ["/" + "x" * 1000])
     with pytest.raises(BadRequest, match="line break"):
         block("a", time(2), ["/a\nb"])
 
 
-def test_a_block_without_its_end_is_left_to_its_owner() -> None:
+def test_a_block_without_its_end_is_not_touched() -> None:
     broken = block("a", time(2), COMMAND).splitlines(keepends=True)[0] + b"1 2 3 4 5 theirs\n"
     with pytest.raises(BadRequest, match="crontab -e"):
         without_block(broken, "a")
 
 
-STAND_IN = """\
+CRONTAB_SUBSTITUTE = """\
 #!/bin/sh
 case $1 in
 -l) [ -f "$TABLE" ] && cat "$TABLE" || { echo "no crontab for me" >&2; exit 1; };;
@@ -86,25 +86,25 @@ esac
 
 @pytest.fixture
 def crontab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Crontab:
-    """A command that behaves as `crontab` does, on a file of the test's."""
+    """A substitute for `crontab` that works on a file in a temporary folder."""
     program = tmp_path / "crontab"
-    program.write_text(STAND_IN)
+    program.write_text(CRONTAB_SUBSTITUTE)
     program.chmod(0o755)
     monkeypatch.setenv("TABLE", str(tmp_path / "table"))
     return Crontab(str(program))
 
 
-def test_a_crontab_comes_and_goes(crontab: Crontab, tmp_path: Path) -> None:
+def test_reading_writing_and_removing_a_crontab(crontab: Crontab, tmp_path: Path) -> None:
     assert crontab.read() == b""
     crontab.write(b"", b"\xff\n")
     assert crontab.read() == b"\xff\n"
-    with pytest.raises(BadRequest, match="somebody else"):
+    with pytest.raises(BadRequest, match="changed by another program"):
         crontab.write(b"other\n", b"")
     crontab.write(b"\xff\n", b"")
     assert not (tmp_path / "table").exists()
 
 
-def test_what_crontab_refuses_is_said(crontab: Crontab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_crontab_are_reported(crontab: Crontab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REFUSED", "1")
     with pytest.raises(BadRequest, match="bad minute"):
         crontab.write(b"", b"x\n")
@@ -112,6 +112,6 @@ def test_what_crontab_refuses_is_said(crontab: Crontab, monkeypatch: pytest.Monk
         Crontab("/nowhere/crontab").read()
 
 
-def test_the_stand_in_says_what_crontab_says(crontab: Crontab) -> None:
+def test_the_substitute_behaves_like_crontab(crontab: Crontab) -> None:
     ran = subprocess.run([crontab.program, "-l"], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (1, "no crontab for me\n")

@@ -1,4 +1,4 @@
-"""The deadline of a night as the job is given it."""
+"""The deadline that a night gives to the job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spotctl.nightly.tonight import for_tonight
 SIX = 1_780_034_400_000_000  # 2026-05-29 06:00 UTC
 NIGHT = Night(date(2026, 5, 29), SIX - 4 * HOUR, SIX)
 NOW = SIX - 3 * HOUR
-LEFT = 3 * HOUR - MINUTE
+REMAINING = 3 * HOUR - MINUTE
 
 
 def job(cloud: str) -> JobSpec:
@@ -25,25 +25,25 @@ def job(cloud: str) -> JobSpec:
 
 
 @pytest.mark.parametrize(
-    ("own", "given"),
+    ("own", "expected"),
     [
-        (None, Within(LEFT)),
+        (None, Within(REMAINING)),
         (Within(2 * HOUR), Within(2 * HOUR)),
-        (Within(10 * HOUR), Within(LEFT)),
+        (Within(10 * HOUR), Within(REMAINING)),
         (ByClock(5, 0), ByClock(5, 0)),
-        (ByClock(7, 0), Within(LEFT)),
+        (ByClock(7, 0), Within(REMAINING)),
     ],
 )
-def test_the_earlier_of_two_deadlines_holds(own: Within | ByClock | None, given: Within | ByClock) -> None:
-    assert for_tonight(replace(job("aws"), deadline=own), NIGHT, NOW, UTC).deadline == given
+def test_the_earlier_deadline_applies(own: Within | ByClock | None, expected: Within | ByClock) -> None:
+    assert for_tonight(replace(job("aws"), deadline=own), NIGHT, NOW, UTC).deadline == expected
 
 
-def test_on_a_local_market_the_night_is_as_long_as_the_market_plays_in_it() -> None:
+def test_on_the_local_market_the_deadline_is_in_market_time() -> None:
     spec = job("local")
-    assert for_tonight(spec, NIGHT, NOW, UTC).deadline == Within(round(LEFT * spec.local.speed))
+    assert for_tonight(spec, NIGHT, NOW, UTC).deadline == Within(round(REMAINING * spec.local.speed))
     own = replace(spec, deadline=Within(HOUR))
     assert for_tonight(own, NIGHT, NOW, UTC) == own
 
 
-def test_without_a_deadline_the_job_stays_as_it_is() -> None:
+def test_without_a_deadline_the_job_is_unchanged() -> None:
     assert for_tonight(job("aws"), replace(NIGHT, deadline=None), NOW, UTC) == job("aws")

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from pricing_data.units import DAY, HOUR, MINUTE, to_datetime, to_micros
 from spotctl.errors import BadRequest
-from spotctl.nightly.hours import Hours, Night, clocks_of_this_computer, moment_of, time_of_day
+from spotctl.nightly.hours import Hours, Night, local_zone, moment_of, time_of_day
 
 NEW_YORK = ZoneInfo("America/New_York")
 ZONES = ("America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "America/Sao_Paulo", "Asia/Kolkata", "UTC")
 
 days = st.dates(date(2009, 1, 1), date(2030, 12, 31))
-times = st.times().map(lambda at: at.replace(second=0, microsecond=0))
+clock_times = st.times().map(lambda at: at.replace(second=0, microsecond=0))
 zones = st.sampled_from(ZONES).map(ZoneInfo)
 
 
@@ -24,12 +24,12 @@ def utc(text: str) -> int:
 
 
 def by_walking(day: date, at: time, zone: ZoneInfo) -> int:
-    """Brute force: minute by minute through UTC, when do the clocks first show this time, or one after it?"""
-    face = datetime.combine(day, at)
+    """Brute force, minute by minute: when does the local time first reach this time of day?"""
+    local = datetime.combine(day, at)
     moment = datetime.combine(day, time(), UTC) - timedelta(hours=15)
     while True:
         here = moment.astimezone(zone).replace(tzinfo=None)
-        if here.date() == day and here >= face:
+        if here.date() == day and here >= local:
             return to_micros(moment)
         moment += timedelta(minutes=1)
 
@@ -38,21 +38,21 @@ def by_walking(day: date, at: time, zone: ZoneInfo) -> int:
     ("day", "at", "when"),
     [
         (date(2026, 3, 7), time(2, 30), "2026-03-07 07:30"),
-        # Clocks go from 02:00 to 03:00: 02:30 is never shown, and is when they do.
+        # The local time jumps from 02:00 to 03:00: 02:30 means the moment of the change.
         (date(2026, 3, 8), time(2, 30), "2026-03-08 07:00"),
         (date(2026, 3, 8), time(6, 0), "2026-03-08 10:00"),
-        # Clocks go from 02:00 back to 01:00: of two 01:30 the first.
+        # The local time goes from 02:00 back to 01:00: the first 01:30 is meant.
         (date(2026, 11, 1), time(1, 30), "2026-11-01 05:30"),
         (date(2026, 11, 1), time(2, 0), "2026-11-01 07:00"),
     ],
 )
-def test_a_time_of_day_on_days_when_clocks_change(day: date, at: time, when: str) -> None:
+def test_times_of_day_on_days_with_a_time_change(day: date, at: time, when: str) -> None:
     assert moment_of(day, at, NEW_YORK) == utc(when)
 
 
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("at", [time(0, 0), time(0, 30), time(1, 59), time(2, 15), time(2, 30), time(3, 0)])
-def test_a_time_of_day_is_when_clocks_first_show_it(zone: str, at: time) -> None:
+def test_times_of_day_against_brute_force(zone: str, at: time) -> None:
     known = ZoneInfo(zone)
     changes = [
         day
@@ -63,8 +63,8 @@ def test_a_time_of_day_is_when_clocks_first_show_it(zone: str, at: time) -> None
         assert moment_of(day, at, known) == by_walking(day, at, known)
 
 
-@given(day=days, minute=st.integers(0, 1439), at=times, deadline=st.none() | times, zone=zones)
-def test_every_moment_has_one_night_that_has_begun(
+@given(day=days, minute=st.integers(0, 1439), at=clock_times, deadline=st.none() | clock_times, zone=zones)
+def test_every_moment_belongs_to_one_night(
     day: date, minute: int, at: time, deadline: time | None, zone: ZoneInfo
 ) -> None:
     now = to_micros(datetime.combine(day, time(), UTC)) + minute * MINUTE
@@ -78,18 +78,16 @@ def test_every_moment_has_one_night_that_has_begun(
         assert to_datetime(night.deadline).astimezone(zone).time() >= deadline
 
 
-@given(day=days, at=times, zone=zones)
-def test_a_timer_that_skips_what_clocks_skip_still_looks_at_every_beginning(
-    day: date, at: time, zone: ZoneInfo
-) -> None:
-    faces = Hours(at).faces(moment_of(day, time(), zone), zone)
-    assert faces[0] == at
+@given(day=days, at=clock_times, zone=zones)
+def test_timer_times_include_every_begin(day: date, at: time, zone: ZoneInfo) -> None:
+    times = Hours(at).timer_times(moment_of(day, time(), zone), zone)
+    assert times[0] == at
     for ahead in range(365):
         begin = moment_of(day + timedelta(days=ahead), at, zone)
-        assert to_datetime(begin).astimezone(zone).time().replace(fold=0) in faces
+        assert to_datetime(begin).astimezone(zone).time().replace(fold=0) in times
 
 
-def test_the_hours_of_a_night_over_a_change_of_clocks() -> None:
+def test_the_length_of_a_night_with_a_time_change() -> None:
     spring = Hours(time(1), time(6)).night(utc("2026-03-08 09:00"), NEW_YORK)
     autumn = Hours(time(1), time(6)).night(utc("2026-11-01 09:00"), NEW_YORK)
     assert spring.deadline is not None
@@ -97,14 +95,14 @@ def test_the_hours_of_a_night_over_a_change_of_clocks() -> None:
     assert (spring.deadline - spring.begin, autumn.deadline - autumn.begin) == (4 * HOUR, 6 * HOUR)
 
 
-def test_a_night_that_crosses_midnight_belongs_to_the_day_it_begins_on() -> None:
+def test_a_night_across_midnight_belongs_to_the_day_on_which_it_begins() -> None:
     night = Hours(time(22), time(6)).night(utc("2026-05-02 03:00"), ZoneInfo("UTC"))
     assert (night.day, night.deadline) == (date(2026, 5, 1), utc("2026-05-02 06:00"))
     assert not night.is_over(utc("2026-05-02 05:58"))
     assert night.is_over(utc("2026-05-02 05:59"))
 
 
-def test_pauses_grow_until_the_night_is_over() -> None:
+def test_pauses_double_until_the_night_is_over() -> None:
     night = Night(date(2026, 5, 1), 0, 4 * HOUR)
     assert [night.pause(attempt, 0) for attempt in (1, 2, 3, 6, 60)] == [
         MINUTE,
@@ -118,12 +116,12 @@ def test_pauses_grow_until_the_night_is_over() -> None:
 
 
 @pytest.mark.parametrize("written", ["24:00", "2", "02:60", "2am", "", "02:00:00"])
-def test_what_is_no_time_of_day_is_said(written: str) -> None:
-    with pytest.raises(BadRequest, match="is no time of day"):
+def test_bad_times_of_day_are_errors(written: str) -> None:
+    with pytest.raises(BadRequest, match="is not a time of day"):
         time_of_day(written, "--at")
 
 
-def test_this_computer_has_clocks() -> None:
-    zone, name = clocks_of_this_computer()
+def test_local_zone() -> None:
+    zone, name = local_zone()
     assert name
     assert datetime.now(zone).utcoffset() is not None

@@ -14,7 +14,7 @@ from spotctl.nightly.systemd import Units, UserManager, service, timer
 COMMAND = ["/bin/echo", "-P", 'a "b" c', "100%", "$HOME", "back\\slash", "it's; #5"]
 
 
-def test_the_units_are_what_systemd_accepts(tmp_path: Path) -> None:
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("no systemd-analyze here")
@@ -29,14 +29,14 @@ def test_the_units_are_what_systemd_accepts(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-def test_nothing_in_a_command_means_anything_to_systemd() -> None:
+def test_special_characters_are_escaped() -> None:
     (line,) = (line for line in service("small", COMMAND).splitlines() if line.startswith("ExecStart="))
     assert line == ('ExecStart="/bin/echo" "-P" "a \\"b\\" c" "100%%" "$$HOME" "back\\\\slash" "it\'s; #5"')
     with pytest.raises(BadRequest, match="line break"):
         service("small", ["/a\nb"])
 
 
-def test_a_timer_catches_up_and_looks_at_each_time() -> None:
+def test_a_timer_is_persistent_and_has_all_times() -> None:
     lines = timer("small", [time(2, 30), time(3)]).splitlines()
     assert "Persistent=true" in lines
     assert [line for line in lines if line.startswith("OnCalendar")] == [
@@ -45,39 +45,39 @@ def test_a_timer_catches_up_and_looks_at_each_time() -> None:
     ]
 
 
-STAND_IN = """\
+SYSTEMCTL_SUBSTITUTE = """\
 #!/bin/sh
 echo "$*" >> "$CALLED"
-[ "$2" != show-environment ] || exit ${ANSWERS:-0}
+[ "$2" != show-environment ] || exit ${RUNNING:-0}
 """
 
 
 @pytest.fixture
 def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UserManager:
-    """A `systemctl` that notes what it is asked."""
+    """A substitute for `systemctl` that records its arguments."""
     program = tmp_path / "bin" / "systemctl"
     program.parent.mkdir()
-    program.write_text(STAND_IN)
+    program.write_text(SYSTEMCTL_SUBSTITUTE)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("CALLED", str(tmp_path / "called"))
     return UserManager(tmp_path / "units")
 
 
-def asked(folder: Path) -> list[str]:
+def calls(folder: Path) -> list[str]:
     return [line for line in (folder / "called").read_text().splitlines() if "show-environment" not in line]
 
 
-def test_units_are_written_and_removed_alone(manager: UserManager, tmp_path: Path) -> None:
-    theirs = tmp_path / "units" / "theirs.timer"
-    theirs.parent.mkdir()
-    theirs.write_text("theirs")
+def test_only_own_units_are_written_and_removed(manager: UserManager, tmp_path: Path) -> None:
+    other = tmp_path / "units" / "other.timer"
+    other.parent.mkdir()
+    other.write_text("other")
     manager.install(Units("small"), "s", "t")
     assert manager.has(Units("small"))
     manager.remove(Units("small"))
-    assert [path.name for path in theirs.parent.iterdir()] == ["theirs.timer"]
+    assert [path.name for path in other.parent.iterdir()] == ["other.timer"]
     unit = "spotctl-nightly-small.timer"
-    assert asked(tmp_path) == [
+    assert calls(tmp_path) == [
         "--user daemon-reload",
         f"--user enable {unit}",
         f"--user restart {unit}",
@@ -86,10 +86,10 @@ def test_units_are_written_and_removed_alone(manager: UserManager, tmp_path: Pat
     ]
 
 
-def test_without_a_manager_nothing_is_written(
+def test_without_systemd_nothing_is_written(
     manager: UserManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ANSWERS", "1")
+    monkeypatch.setenv("RUNNING", "1")
     with pytest.raises(BadRequest, match="--scheduler cron"):
         manager.install(Units("small"), "s", "t")
     assert not (tmp_path / "units").exists()

@@ -8,15 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotctl.notify.notice import Notice
+from spotctl.notify.message import Message
 from spotctl.notify.shapes import body
-from spotctl.notify.webhook import Patience, post
+from spotctl.notify.webhook import RetryPolicy, post
 from tests.spotctl.cli import spotctl
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import hook
 
-AT_ONCE = Patience(seconds=5.0, first_pause=0.01)
-NOTICE = Notice("run-1", "small: failed", good=False, shown={"Cost": "$1.00"}, facts={"spent_usd": 1.0, "job": "small"})
+AT_ONCE = RetryPolicy(timeout=5.0, first_pause=0.01)
+MESSAGE = Message(
+    "run-1", "small: failed", good=False, lines={"Cost": "$1.00"}, facts={"spent_usd": 1.0, "job": "small"}
+)
 
 
 @pytest.mark.parametrize(
@@ -30,28 +32,28 @@ NOTICE = Notice("run-1", "small: failed", good=False, shown={"Cost": "$1.00"}, f
         ("https://nothooks.slack.com.example.org/x", {"text", "attachments", "id", "ok", "facts"}),
     ],
 )
-def test_each_receiver_is_sent_what_it_shows(url: str, keys: set[str]) -> None:
-    sent = body(NOTICE, url)
+def test_format_by_receiver(url: str, keys: set[str]) -> None:
+    sent = body(MESSAGE, url)
     assert sent.keys() == keys
     assert "small: failed" in json.dumps(sent)
     assert "$1.00" in json.dumps(sent)
 
 
-def test_programs_get_the_facts() -> None:
-    assert body(NOTICE, "https://example.org/x")["facts"] == {"spent_usd": 1.0, "job": "small"}
+def test_programs_receive_the_facts() -> None:
+    assert body(MESSAGE, "https://example.org/x")["facts"] == {"spent_usd": 1.0, "job": "small"}
 
 
 @given(secret=st.text(min_size=4, max_size=12, alphabet="ab"), around=st.text(max_size=6, alphabet="ab"))
-def test_secrets_are_hidden_wherever_they_stand(secret: str, around: str) -> None:
-    said = around + secret + around
-    hidden = Notice("i", said, good=True, shown={"x": said}, facts={"y": said, "z": 3}).without([secret, secret[:4]])
+def test_secrets_are_hidden_everywhere(secret: str, around: str) -> None:
+    text = around + secret + around
+    hidden = Message("i", text, good=True, lines={"x": text}, facts={"y": text, "z": 3}).without([secret, secret[:4]])
     assert secret not in hidden.text
     assert secret not in str(hidden.facts["y"])
     assert hidden.facts["z"] == 3
 
 
-def test_a_part_of_another_secret_leaves_nothing_of_it() -> None:
-    assert Notice("i", "abcdefgh", good=True).without(["abcd", "abcdefgh"]).title == "***"
+def test_a_secret_that_contains_another_is_hidden_completely() -> None:
+    assert Message("i", "abcdefgh", good=True).without(["abcd", "abcdefgh"]).title == "***"
 
 
 @pytest.mark.parametrize(
@@ -59,56 +61,56 @@ def test_a_part_of_another_secret_leaves_nothing_of_it() -> None:
     [
         ((), 1, ""),
         ((500, 429), 3, ""),
-        ((500, 503, 500), 3, "it answered 500"),
-        ((404,), 1, "it answered 404"),
-        ((302,), 1, "it answered 302"),
+        ((500, 503, 500), 3, "HTTP 500"),
+        ((404,), 1, "HTTP 404"),
+        ((302,), 1, "HTTP 302"),
     ],
 )
-def test_a_receiver_is_asked_a_few_times(answers: tuple[int, ...], times: int, failure: str) -> None:
+def test_temporary_failures_are_retried(answers: tuple[int, ...], times: int, failure: str) -> None:
     with hook(*answers) as receiver:
-        delivery = post(NOTICE, receiver.url, AT_ONCE)
+        delivery = post(MESSAGE, receiver.url, AT_ONCE)
     assert len(receiver.got) == times
     assert delivery.failure.startswith(failure)
     assert bool(delivery.failure) is bool(failure)
-    assert "xyz" not in delivery.words
+    assert "xyz" not in delivery.text
 
 
-def test_nobody_there_costs_nothing_but_a_remark() -> None:
+def test_an_unreachable_receiver_is_a_failed_delivery() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
-        delivery = post(NOTICE, f"http://127.0.0.1:{silent.getsockname()[1]}/x", AT_ONCE)
+        delivery = post(MESSAGE, f"http://127.0.0.1:{silent.getsockname()[1]}/x", AT_ONCE)
     assert "ConnectError" in delivery.failure
 
 
-def test_a_receiver_that_never_answers_is_given_up() -> None:
+def test_a_receiver_that_never_answers_times_out() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        patience = Patience(seconds=0.05, attempts=2, first_pause=0.01)
-        delivery = post(NOTICE, f"http://127.0.0.1:{silent.getsockname()[1]}/x", patience)
+        retry = RetryPolicy(timeout=0.05, attempts=2, first_pause=0.01)
+        delivery = post(MESSAGE, f"http://127.0.0.1:{silent.getsockname()[1]}/x", retry)
     assert "ReadTimeout" in delivery.failure
 
 
-def test_a_launched_job_tells_its_webhook_and_not_its_secrets(tmp_path: Path) -> None:
+def test_a_launch_notifies_its_webhook_without_secrets(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     with hook() as receiver:
         job = COMMAND.format(run=json.dumps("exit 3"))
         path.write_text(f"{job}secrets: [A_TOKEN]\nnotify: {{webhook: '{receiver.url}'}}\n")
         ended = spotctl("launch", path, "--yes", "--json", A_TOKEN="fail")
-    (told,) = receiver.got
-    assert (ended.code, told["ok"]) == (1, False)
-    assert told["id"] == ended.json["run"]
-    assert told["facts"]["cost_usd"] == ended.json["cost_usd"]
-    assert "***" in told["text"]
-    assert "fail" not in json.dumps(told)
+    (sent,) = receiver.got
+    assert (ended.code, sent["ok"]) == (1, False)
+    assert sent["id"] == ended.json["run"]
+    assert sent["facts"]["cost_usd"] == ended.json["cost_usd"]
+    assert "***" in sent["text"]
+    assert "fail" not in json.dumps(sent)
 
 
-def test_an_address_from_the_environment_is_in_no_log(tmp_path: Path) -> None:
+def test_an_address_from_the_environment_is_not_logged(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(COMMAND.format(run="'true'") + "notify: {webhook: $A_HOOK}\n")
     with hook() as receiver:
         ended = spotctl("launch", path, "--yes", "--json", A_HOOK=receiver.url)
-    assert [told["ok"] for told in receiver.got] == [True]
+    assert [sent["ok"] for sent in receiver.got] == [True]
     assert (ended.code, ended.err) == (0, "")
     written = b"".join(kept.read_bytes() for kept in (tmp_path / "home").rglob("*") if kept.is_file())
     assert b"$A_HOOK" in written
@@ -116,10 +118,10 @@ def test_an_address_from_the_environment_is_in_no_log(tmp_path: Path) -> None:
     assert "A_HOOK is not in the environment" in spotctl("launch", path, "--yes").error
 
 
-def test_a_launch_succeeds_though_nobody_can_be_told(tmp_path: Path) -> None:
+def test_a_failed_delivery_does_not_fail_the_launch(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     with hook(404) as receiver:
         path.write_text(COMMAND.format(run="'true'") + f"notify: {{webhook: '{receiver.url}'}}\n")
         ended = spotctl("launch", path, "--yes")
     assert ended.code == 0
-    assert "could not be told: it answered 404" in ended.error
+    assert "could not notify 127.0.0.1" in ended.error

@@ -1,0 +1,46 @@
+"""`Message`: what is sent to a webhook, independent of the receiver's format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+HIDDEN = "***"
+_SHORTEST = 4
+"""Shorter values are not hidden: they are common words rather than secrets, and hiding them would garble the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message. A repeated message has the same `id`, so that receivers can drop it.
+
+    `lines` are for people (name and text), `facts` are for programs; `good` selects the colour.
+    """
+
+    id: str
+    title: str
+    good: bool
+    lines: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The message as plain text."""
+        return "\n".join([self.title, *(f"{name}: {text}" for name, text in self.lines.items())])
+
+    def without(self, secrets: Iterable[str]) -> Message:
+        """The message with these values replaced by `***`: the output of a program may contain them."""
+        # The longest first, because one value may be part of another.
+        values = sorted({value for value in secrets if len(value) >= _SHORTEST}, key=len, reverse=True)
+        return replace(
+            self,
+            title=_hidden(self.title, values),
+            lines={name: _hidden(text, values) for name, text in self.lines.items()},
+            facts={name: _hidden(fact, values) if isinstance(fact, str) else fact for name, fact in self.facts.items()},
+        )
+
+
+def _hidden(text: str, values: Iterable[str]) -> str:
+    for value in values:
+        text = text.replace(value, HIDDEN)
+    return text
