@@ -199,8 +199,11 @@ def _error_of_answer(error: HttpResponseError, call: ApiCall, needed: str) -> Cl
     code = str(getattr(error.error, "code", None) or status or "")
     if status == 403:
         return AccessDenied(f"{call.what}: {needed} is denied, {_shown(error)}", "ask for the role Reader there", code)
+    if code == "SubscriptionNotFound":  # also where the subscription exists, but not for these credentials
+        problem = f"{call.what}: the subscription cannot be found, {_shown(error)}"
+        return AccessDenied(problem, "check AZURE_SUBSCRIPTION_ID", code)
     if status == 404:
-        return NotFound(f"{call.what}: {needed} finds nothing, {_shown(error)}", "check AZURE_SUBSCRIPTION_ID", code)
+        return NotFound(f"{call.what}: {needed} finds nothing, {_shown(error)}", "check the name", code)
     answered = f"HTTP {status}, " if status else ""
     if status == 429:
         return Throttled(f"{call.what}: throttled, {answered}{_shown(error)}", _LATER, code)

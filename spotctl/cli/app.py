@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from spotctl.cli import (
     backtest,
@@ -27,8 +30,31 @@ from spotctl.cli import (
 from spotctl.cli.boundary import exit_code_of
 from spotctl.cli.session import Session
 
+
+class _CommandGroup(TyperGroup):
+    """A group of commands, whose own options are processed before those of every command, even for `COMMAND --help`.
+
+    Typer converts values with pydantic, whose import takes longer than all else that a help page needs. An option that
+    was not given has nothing to convert.
+    """
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401  # Typer exports no type of its context's base
+        """The options; those without a value skip the conversion."""
+        params: list[Any] = super().get_params(ctx)
+        for param in params:
+            param.process_value = partial(_converted, param, type(param).process_value)
+        return params
+
+
+def _converted(param: Any, convert: Callable[[Any, Any, Any], Any], ctx: typer.Context, value: object) -> object:  # noqa: ANN401  # Typer exports no type of its options
+    if value is None:
+        return param.callback(ctx, param, None) if param.callback else None
+    return convert(param, ctx, value)
+
+
 app = typer.Typer(
     name="spotctl",
+    cls=_CommandGroup,
     help="Train machine-learning models on cheap, revocable cloud machines without losing work, money or sleep.",
     epilog="Exit codes: 0 done, 1 failed, 2 usage or bad input, 3 no capacity in time, 4 budget reached,"
     " 5 credentials or permission, 6 already running.",
@@ -54,7 +80,7 @@ for _name, _command, _panel in (
     ("gc", launch.gc, _RUNS),
 ):
     app.command(_name, rich_help_panel=_panel)(_command)
-app.add_typer(nightly.app, name="nightly", rich_help_panel=_RUNS)
+app.add_typer(nightly.app, name="nightly", rich_help_panel=_RUNS, cls=_CommandGroup)
 for _name, _group in (
     ("report", report.app),
     ("prices", prices.app),
@@ -62,7 +88,7 @@ for _name, _group in (
     ("backtest", backtest.app),
     ("gavel", gavel.app),
 ):
-    app.add_typer(_group, name=_name, rich_help_panel=_ANALYZE)
+    app.add_typer(_group, name=_name, rich_help_panel=_ANALYZE, cls=_CommandGroup)
 
 
 def _print_version(wanted: bool) -> None:

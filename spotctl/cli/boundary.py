@@ -8,15 +8,6 @@ from collections.abc import Callable
 
 import typer
 
-from agileml import errors as agileml_errors
-from bidbrain import errors as bidbrain_errors
-from pricing_data import errors as pricing_errors
-from spotctl import errors as spotctl_errors
-from spotctl.agent import errors as agent_errors
-from spotctl.machines import base as machines
-from spotctl.planning import errors as planning_errors
-from spotctl.runlog import errors as runlog_errors
-
 DONE = 0
 FAILED = 1
 USAGE = 2
@@ -25,29 +16,6 @@ OVER_BUDGET = 4
 CREDENTIALS = 5
 ALREADY_RUNNING = 6
 INTERRUPTED = 130
-
-# The first match wins, so subclasses come before their base classes.
-_CODES: tuple[tuple[type[Exception], int], ...] = (
-    (pricing_errors.BadInput, USAGE),
-    (spotctl_errors.BadSettings, USAGE),
-    (spotctl_errors.BadRequest, USAGE),
-    (spotctl_errors.MissingSecret, CREDENTIALS),
-    (pricing_errors.MissingCredentials, CREDENTIALS),
-    (pricing_errors.AccessDenied, CREDENTIALS),
-    (pricing_errors.PricingDataError, FAILED),
-    # Decisions are pure, so an error is always about their input.
-    (bidbrain_errors.BidBrainError, USAGE),
-    (agileml_errors.BadInput, USAGE),
-    (agileml_errors.AgileMLError, FAILED),
-    (planning_errors.NotInTime, NOT_IN_TIME),
-    (planning_errors.OverBudget, OVER_BUDGET),
-    (runlog_errors.AlreadyRunning, ALREADY_RUNNING),
-    (machines.NotPermitted, CREDENTIALS),
-    (machines.NoCapacity, NOT_IN_TIME),
-    (machines.QuotaReached, NOT_IN_TIME),
-    (spotctl_errors.SpotctlError, FAILED),
-    (agent_errors.AgentError, FAILED),
-)
 
 
 def exit_code_of(command: Callable[[], object], *, debug: bool) -> int:
@@ -77,12 +45,48 @@ def _failed(error: Exception, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     message = " ".join(str(error).split())
-    code = next((code for kind, code in _CODES if isinstance(error, kind)), None)
+    code = _code_of(error)
     if code is None:
         _say(f"internal error, {type(error).__name__}: {message} (spotctl --debug COMMAND shows where)")
         return FAILED
     _say(message)
     return code
+
+
+def _code_of(error: Exception) -> int | None:
+    """The exit code of a known error. Imported here, because most commands end without one."""
+    from agileml import errors as agileml
+    from bidbrain import errors as bidbrain
+    from pricing_data import errors as pricing
+    from spotctl import errors as spotctl
+    from spotctl.agent import errors as agent
+    from spotctl.machines import base as machines
+    from spotctl.planning import errors as planning
+    from spotctl.runlog import errors as runlog
+
+    # The first match wins, so subclasses come before their base classes.
+    codes: tuple[tuple[type[Exception], int], ...] = (
+        (pricing.BadInput, USAGE),
+        (spotctl.BadSettings, USAGE),
+        (spotctl.BadRequest, USAGE),
+        (spotctl.MissingSecret, CREDENTIALS),
+        (pricing.MissingCredentials, CREDENTIALS),
+        (pricing.AccessDenied, CREDENTIALS),
+        (pricing.PricingDataError, FAILED),
+        # Decisions are pure, so an error is always about their input.
+        (bidbrain.BidBrainError, USAGE),
+        (agileml.BadInput, USAGE),
+        (agileml.AgileMLError, FAILED),
+        (planning.NotInTime, NOT_IN_TIME),
+        (planning.OverBudget, OVER_BUDGET),
+        (runlog.AlreadyRunning, ALREADY_RUNNING),
+        (machines.NotPermitted, CREDENTIALS),
+        (machines.NoCapacity, NOT_IN_TIME),
+        (machines.QuotaReached, NOT_IN_TIME),
+        (spotctl.SpotctlError, FAILED),
+        (agent.AgentError, FAILED),
+    )
+    return next((code for kind, code in codes if isinstance(error, kind)), None)
 
 
 def _usage(error: typer.TyperException) -> int:

@@ -2,57 +2,74 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-HEAVY = (
-    *("boto3", "botocore", "google.cloud", "google.auth", "azure", "httpx", "textual", "sqlite3"),
-    *("pandas", "scipy", "duckdb", "pyarrow", "numpy", "matplotlib"),
-)
+SDKS = ("boto3", "botocore", "google.cloud", "google.auth", "azure")
+HEAVY = (*SDKS, "httpx", "textual", "pandas", "scipy", "duckdb", "pyarrow", "matplotlib", "highspy")
+NOT_FOR_HELP = (*HEAVY, "numpy", "sqlite3", "pydantic", "yaml", "spotctl.machines", "spotctl.planning", "agileml")
 
+# Prints the commands whose help was shown, and raises after the first one that imported a forbidden module.
+SHOW_EVERY_HELP = """
+import sys
+import typer
+from spotctl.cli.app import app, main
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--help"],
-        ["prices", "--help"],
-        ["prices", "fetch", "--help"],
-        ["beta", "show", "--help"],
-        ["backtest", "run", "--help"],
-        ["gavel", "solve", "--help"],
-        ["train", "--help"],
-        ["plan", "--help"],
-        ["init", "--help"],
-        ["launch", "--help"],
-        ["status", "--help"],
-        ["top", "--help"],
-        ["doctor", "--help"],
-        ["exec", "--help"],
-        ["nightly", "--help"],
-        ["report", "cost", "--help"],
-        ["--version"],
-    ],
-)
-def test_the_help_path_imports_nothing_heavy(words: list[str]) -> None:
-    script = f"""
+def commands(command, words):
+    yield words
+    for name, child in getattr(command, "commands", {}).items():
+        yield from commands(child, [*words, name])
+
+for words in commands(typer.main.get_command(app), []):
+    try:
+        main([*words, "--help"])
+    except SystemExit as ended:
+        assert ended.code == 0, ended.code
+    heavy = [name for name in FORBIDDEN if name in sys.modules]
+    assert not heavy, (words, heavy)
+    print("shown:", *words)
+"""
+
+RUN = """
 import sys
 from spotctl.cli.app import main
 try:
-    main({words!r})
+    main(WORDS)
 except SystemExit as ended:
-    assert ended.code == 0, ended.code
-heavy = [name for name in {HEAVY!r} if name in sys.modules]
+    print("exit code:", ended.code)
+heavy = [name for name in FORBIDDEN if name in sys.modules]
 assert not heavy, heavy
 """
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert "spotctl" in ran.stdout
+
+
+def ran(script: str, **values: object) -> str:
+    """What a script prints in a process of its own."""
+    text = "".join(f"{name} = {value!r}\n" for name, value in values.items()) + script
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_no_help_page_imports_what_only_its_command_needs() -> None:
+    lines = ran(SHOW_EVERY_HELP, FORBIDDEN=NOT_FOR_HELP).splitlines()
+    shown = {line.removeprefix("shown: ") for line in lines if line.startswith("shown: ")}
+    assert {"status", "prices fetch", "backtest run", "nightly install", "report cost"} <= shown
+
+
+def test_version_imports_what_help_imports() -> None:
+    assert "spotctl" in ran(RUN, WORDS=["--version"], FORBIDDEN=NOT_FOR_HELP)
+
+
+def test_status_and_a_rejected_job_file_import_no_sdk_and_no_numerics(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("name: x\nkind: command\nhours: banana\n")
+    assert "exit code: 0" in ran(RUN, WORDS=["--home", str(tmp_path), "status"], FORBIDDEN=HEAVY)
+    words = ["--home", str(tmp_path), "launch", str(tmp_path / "job.yaml")]
+    assert "exit code: 2" in ran(RUN, WORDS=words, FORBIDDEN=(*HEAVY, "numpy", "sqlite3"))
 
 
 @pytest.mark.parametrize(
     "module", ["pricing_data.sources.aws", "pricing_data.sources.gcp", "pricing_data.sources.azure"]
 )
-def test_a_source_imports_its_sdk_only_when_it_is_asked(module: str) -> None:
-    heavy = ("boto3", "google.cloud", "azure.core", "httpx")
-    script = f"import sys, {module}; assert not [name for name in {heavy!r} if name in sys.modules]"
-    subprocess.run([sys.executable, "-c", script], check=True)
+def test_a_source_imports_its_sdk_on_first_use(module: str) -> None:
+    ran(f"import sys, {module}; assert not [name for name in FORBIDDEN if name in sys.modules]", FORBIDDEN=HEAVY)

@@ -195,7 +195,7 @@ def test_a_region_that_is_denied_costs_no_other_region(azure: AzureWorld) -> Non
 def test_a_subscription_that_is_not_there_is_named(azure: AzureWorld) -> None:
     source = AzureSource(azure.settings(subscription="another"))
     error = azure.pull(REQUEST, source)["eastus", "machine types"].error
-    assert isinstance(error, NotFound)
+    assert isinstance(error, AccessDenied)
     assert "/subscriptions/another" in str(error)
     assert "AZURE_SUBSCRIPTION_ID" in str(error)
 
