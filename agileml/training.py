@@ -20,7 +20,7 @@ from agileml.roles.node import JobSettings
 from agileml.stopping import Convergence, Stopping
 from agileml.trainer import Trainer
 
-ENGINES = {"local": "agileml.engines.local:LocalEngine", "sim": "agileml.engines.sim.job_runner:SimulatedEngine"}
+ENGINES = {"local": "agileml.engines.local:LocalEngine", "sim": "agileml.engines.sim:SimulatedEngine"}
 """Engines by name, imported on use."""
 
 _JOB_OPTIONS = ("thresholds", "heartbeat_timeout", "checkpoint_every", "stage")

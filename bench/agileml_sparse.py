@@ -13,8 +13,8 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import ControllerSettings, Iteration
 from agileml.engines.local import LocalEngine
 from agileml.engines.script import Quiet
-from agileml.engines.sim.engine import Machines, Simulation
 from agileml.engines.sim.network import Network
+from agileml.engines.sim.simulation import Machines, Simulation
 from agileml.job import Job
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping

@@ -1,78 +1,91 @@
-"""A job whose nodes are started by others: they find its folder, prove that they know its secret, and join.
+"""A job whose machines somebody else starts: each runs `python -m agileml.join` and proves that it knows the secret.
 
-The folder holds all that a job's processes share, and all that whoever takes over needs: what nodes are told, the
-controller's memory, checkpoints. The secret is not in it.
+The job's folder holds everything that its processes share, and everything that a later `AttachedJob` needs to continue
+the job: the role of a node, the controller's memory, checkpoints. The secret is not in it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from agileml.engines.local.engine import controller_role, node_role, trained
-from agileml.engines.local.fork_server import Gone
-from agileml.engines.local.processes import Machines
-from agileml.errors import Unrecoverable
+from agileml.engines.base import EvictionWarning, FleetEvent, Gone
+from agileml.engines.job_loop import JobLoop
+from agileml.engines.local.fleet import LocalFleet
+from agileml.engines.local.processes import Processes
+from agileml.engines.script import Quiet
+from agileml.errors import AgileMLError
 from agileml.job import Job, Listener, Trained
 from agileml.params.layout import Params
-from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.attach import publish, published
 from agileml.runtime.checkpoints import Checkpoints
 from agileml.runtime.controller_client import ControllerClient
+from agileml.runtime.job_plan import JobPlan
 from agileml.runtime.job_shape import JobShape
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Clocks, model_of
 
-RESTARTS = 5
-"""How often the controller may be started again without a clock finished in between."""
+
+class AttachedFleet(LocalFleet):
+    """Runs only the controller; what happens to the machines is reported by the caller who starts them."""
+
+    def __init__(self, plan: JobPlan, processes: Processes, rendezvous: FolderRendezvous) -> None:
+        super().__init__(plan, processes, rendezvous)
+        self._reported: list[FleetEvent] = []
+
+    def start_node(self, name: str, *, reliable: bool) -> None:  # noqa: ARG002 - no fleet of its own
+        """Refused: the caller starts the machines."""
+        raise AgileMLError(f"{name}: the machines of an attached job are started by its caller")
+
+    def report(self, event: FleetEvent) -> None:
+        """Passes on what happened to a machine."""
+        self._reported.append(event)
+
+    def events(self) -> Sequence[FleetEvent]:
+        """What was reported, and the end of a controller."""
+        reported, self._reported = self._reported, []
+        return [*reported, *super().events()]
 
 
 class AttachedJob:
-    """The controller of such a job, in a process of its own, and the client at which its machines are spoken for.
+    """A job's controller, in a process of its own. Its caller reports what happens to the machines.
 
-    Whoever makes a second one from the same folder, when the first is gone, goes on with the job.
+    When this process is gone, another AttachedJob on the same folder continues the job.
     """
 
     def __init__(
         self, job: Job, shape: JobShape, folder: Path, secret: bytes, listener: Listener, last_clock: int = 0
     ) -> None:
-        self._shape = shape
+        self._plan = JobPlan(job, shape)
         rendezvous = FolderRendezvous(folder, secret)
-        publish(node_role(job, shape, FolderRendezvous(folder, b"")), rendezvous.blobs)
-        self._role = controller_role(job, shape, rendezvous)
-        self._restarts = 0
+        publish(self._plan.node_role(FolderRendezvous(folder, b"")), rendezvous.blobs)
         self._client = ControllerClient(rendezvous, Clocks(listener, last_clock))
-        self._machines = Machines(folder)
-        self._machines.start(CONTROLLER, self._role)
+        self._fleet = AttachedFleet(self._plan, Processes(folder), rendezvous)
+        self._loop = JobLoop(self._fleet, self._client, Quiet(), replaces=False)
+        self._loop.start()
 
     def turn(self, longest: float) -> Trained | None:
-        """Listens for so many seconds at most; the trained model once there is one. Raises if the job cannot go on."""
-        for _ in self._client.listen(longest):
-            self._restarts = 0
-        if (result := self._client.result) is not None:
-            return trained(result, self._shape)
-        for gone in self._machines.gone():
-            self._restart(gone)
-        return None
+        """Listens for at most this many seconds; the trained model once there is one.
+
+        Raises an AgileMLError if the job cannot go on.
+        """
+        # What was reported since the last turn must not wait until this one ends.
+        self._loop.handle_events()
+        result = self._loop.turn(longest)
+        return None if result is None else self._plan.trained(result)
 
     def warn(self, node: str, seconds: float) -> None:
-        """A node's machine will be taken after so many seconds."""
-        self._client.warn(node, seconds)
+        """A node's machine will be taken away after so many seconds."""
+        self._fleet.report(EvictionWarning(node, seconds))
 
     def lose(self, node: str) -> None:
-        """A node's machine is gone, or its process is."""
-        self._client.lose(node)
+        """A node is gone, or its machine is."""
+        self._fleet.report(Gone(node))
 
     def close(self) -> None:
         """Ends the controller; the folder stays."""
         self._client.close()
-        self._machines.__exit__(None, None, None)
-
-    def _restart(self, gone: Gone) -> None:
-        self._restarts += 1
-        if self._restarts > RESTARTS:
-            words = self._machines.last_words(CONTROLLER)
-            raise Unrecoverable(f"the controller ended {self._restarts} times without a clock in between: {words}")
-        self._machines.start(gone.name, self._role)
+        self._fleet.close()
 
 
 def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:
@@ -81,7 +94,7 @@ def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:
     role, checkpoints = published(blobs), Checkpoints(blobs)
     if role is None:
         return None
-    partitions = role.settings.partitions
+    partitions = role.job.settings.partitions
     clocks = checkpoints.complete(partitions)
     if not clocks:
         return None

@@ -1,16 +1,133 @@
-"""What an engine is: something that runs a training job."""
+"""The contracts of an engine: what runs a job, the fleet of machines that it runs on, and the link to its controller.
+
+One loop (`JobLoop`) serves every engine. A new kind of machines is one more `Fleet` that passes
+`tests/agileml/engines/fleet_suite.py`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos
 from agileml.job import Job, Listener, Trained
+from agileml.runtime.results import Result
 
 
 class Engine(Protocol):
-    """Runs jobs on nodes of one kind."""
+    """Runs jobs on machines of one kind."""
 
     def run(self, job: Job, chaos: Chaos, listener: Listener) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A machine belongs to the fleet, and its node has been started. Whether the job admits it is not known yet."""
+
+    name: str
+    reliable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionWarning:
+    """A machine will be taken away."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A role no longer runs, and nothing of it is left on its machine.
+
+    `status` is how its process ended (negative: by this signal); None if the machine was taken away with it.
+    `output` is the end of what it wrote, if it failed.
+    """
+
+    name: str
+    status: int | None = None
+    output: str = ""
+
+
+FleetEvent = Joined | EvictionWarning | Gone
+
+
+class Fleet(Protocol):
+    """The machines of one job: its controller and its nodes. Used by one thread."""
+
+    @property
+    def seconds(self) -> float:
+        """Time since the fleet was created: wall-clock, or virtual in a simulation."""
+        ...
+
+    def start_controller(self) -> None:
+        """Starts the controller and returns without waiting for it; also after the earlier one was reported gone.
+
+        If it ends for whatever reason, `Gone("controller", ...)` is reported.
+        """
+        ...
+
+    def start_node(self, name: str, *, reliable: bool) -> None:
+        """Adds a machine with a node under a name that was not used before, and returns without waiting for it.
+
+        `Joined` is reported, and `Gone` when it ends, also if it could not start. Raises AgileMLError if this fleet
+        cannot add machines.
+        """
+        ...
+
+    def stop(self, name: str, notice: float | None = None) -> None:
+        """Takes a machine away: at once, or after `notice` seconds, of which an `EvictionWarning` is reported.
+
+        `Gone(name, None)` is reported once nothing of it is left; the node may end by itself before. Does nothing for
+        a name that is gone or has been given notice.
+        """
+        ...
+
+    def events(self) -> Sequence[FleetEvent]:
+        """What happened since the last call, in order, each event once. Never waits.
+
+        Raises AgileMLError if the fleet as a whole is lost.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends everything that still runs. Afterwards no process and no temporary file is left."""
+        ...
+
+
+class ControllerLink(Protocol):
+    """The job loop's connection to the controller. It outlives the controller: a restarted one is told everything."""
+
+    @property
+    def last_clock(self) -> int:
+        """The last finished clock."""
+        ...
+
+    @property
+    def result(self) -> Result | None:
+        """The model and the counts, once the job is done."""
+        ...
+
+    def listen(self, longest: float) -> Iterator[Iteration]:
+        """Newly finished clocks; waits up to `longest` seconds. Raises AgileMLError if the job cannot go on."""
+        ...
+
+    def warn(self, name: str, seconds: float) -> None:
+        """A node's machine will be taken away after so many seconds."""
+        ...
+
+    def lose(self, name: str) -> None:
+        """A node is gone, or its machine is."""
+        ...
+
+    def forget(self, name: str) -> None:
+        """A node has left as the controller told it to."""
+        ...
+
+    def close(self) -> None:
+        """Ends the connection."""
         ...

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from agileml.core.events import Failed, Iteration, NodeLost
 from agileml.errors import AgileMLError
@@ -12,7 +11,7 @@ from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Version, Warned
 from agileml.runtime.mailbox import PROVIDER, Again, Ended, Envelope, Heard, Lifeline, Mailbox, ModelPart
 from agileml.runtime.rendezvous import Rendezvous
-from agileml.runtime.results import Clocks
+from agileml.runtime.results import Clocks, Result
 
 GONE = "its machine is gone"
 
@@ -23,21 +22,11 @@ KNOWN_LOST = 5.0
 """Seconds after which a controller has made a note of who is gone; if not, it finds out by their silence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How a job ended."""
-
-    clock: int
-    versions: tuple[Version, ...]
-    evictions: int
-    failures: int
-
-
 class ControllerClient:
     """Speaks for the machines, wherever they are. What it said it says again to a controller that was started anew."""
 
     def __init__(self, rendezvous: Rendezvous, clocks: Clocks) -> None:
-        self.clocks = clocks
+        self._clocks = clocks
         self._mailbox = Mailbox(rendezvous, PROVIDER)
         self._lifeline = Lifeline(self._mailbox)
         self._deadlines: dict[str, float] = {}
@@ -46,6 +35,11 @@ class ControllerClient:
         self._linked = False
         self._parts: dict[int, Version] = {}
         self._ended: Ended | None = None
+
+    @property
+    def last_clock(self) -> int:
+        """The last finished clock that was passed on."""
+        return self._clocks.last
 
     @property
     def result(self) -> Result | None:
@@ -84,29 +78,15 @@ class ControllerClient:
         """A machine has left, as it was to."""
         self._deadlines.pop(name, None)
 
-    def due(self) -> list[str]:
-        """Machines whose time is over."""
-        now = time.monotonic()
-        return [name for name, at in self._deadlines.items() if at <= now]
-
-    def next_deadline(self, longest: float) -> float:
-        """Seconds until the next machine's time is over, so many at most."""
-        now = time.monotonic()
-        return min([longest, *(at - now for at in self._deadlines.values())])
-
-    def is_warned(self, name: str) -> bool:
-        """Whether a machine that is here will be taken."""
-        return name in self._deadlines
-
     def close(self) -> None:
         """Hangs up."""
         self._mailbox.close()
 
     def _hear(self, message: object) -> Iteration | None:
         match message:
-            case Again() if message.iteration.clock > self.clocks.last:
+            case Again() if message.iteration.clock > self._clocks.last:
                 return self._hear(message.iteration)
-            case Iteration() if self.clocks.hear(message):
+            case Iteration() if self._clocks.accept(message):
                 if message.clock % HEARD_EVERY == 0:
                     self._mailbox.send(CONTROLLER, Heard(message.clock))
                 return message
@@ -126,7 +106,7 @@ class ControllerClient:
     def _tell_again(self) -> None:
         """A controller that was started anew may not have heard who is gone, who will be taken, and what we heard."""
         now = time.monotonic()
-        self._mailbox.send(CONTROLLER, Heard(self.clocks.last))
+        self._mailbox.send(CONTROLLER, Heard(self._clocks.last))
         for name in self._lost:
             self._lost[name] = now
             self._mailbox.send(CONTROLLER, NodeLost(name, GONE))

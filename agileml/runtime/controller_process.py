@@ -26,7 +26,8 @@ from agileml.protocol.actions import CONTROLLER, Send
 from agileml.protocol.messages import Warned
 from agileml.runtime.checkpoints import Checkpoints
 from agileml.runtime.mailbox import PROVIDER, Again, Ended, Envelope, Heard, Mailbox, ModelPart
-from agileml.runtime.role_specs import ControllerRole
+from agileml.runtime.results import observation_of
+from agileml.runtime.role_specs import ControllerRole, controller_settings
 from agileml.stopping import Observation
 from agileml.transport import Lost
 
@@ -35,9 +36,6 @@ TICKS = 4
 
 MOST_WRITTEN = 4 << 20
 """Bytes after which the controller's memory is written anew, without what is outdated."""
-
-UNBOUNDED = 10**9
-"""Clocks of a job that is stopped by something else."""
 
 
 class Memory:
@@ -135,19 +133,10 @@ class ControllerProcess:
         self._mailbox = Mailbox(role.rendezvous, CONTROLLER)
         self._checkpoints = Checkpoints(role.rendezvous.blobs)
         self._memory = Memory(role.memory)
-        self._tick_every = role.heartbeat_timeout / TICKS
+        self._tick_every = role.job.heartbeat_timeout / TICKS
         self._next_tick = time.monotonic()
         self._checkpoint = -1
-        settings = ControllerSettings(
-            role.reliable,
-            role.transient,
-            role.stopping.last_clock or UNBOUNDED,
-            role.policy,
-            role.code,
-            role.heartbeat_timeout,
-            role.checkpoint_every,
-            self._stops,
-        )
+        settings = controller_settings(role.job, role.code, self._stops)
         self._controller = self._made(settings)
 
     def _made(self, settings: ControllerSettings) -> Controller:
@@ -157,11 +146,9 @@ class ControllerProcess:
         return Controller.resume(role.plan, role.partition_bytes, settings, record, time.monotonic())
 
     def _stops(self, iteration: Iteration) -> bool:
-        history, sums = self._memory.history, iteration.sums
-        before = history[-1].seconds if history else 0.0
-        loss = sums.loss_sum / sums.loss_count if sums.loss_count else None
-        self._memory.observe(Observation(iteration.clock, before + iteration.seconds, loss))
-        return self._role.stopping.reason(history) is not None
+        history = self._memory.history
+        self._memory.observe(observation_of(iteration, history))
+        return self._role.job.stopping.reason(history) is not None
 
     def run(self) -> None:
         """For as long as the provider lets it."""

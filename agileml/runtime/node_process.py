@@ -41,7 +41,7 @@ class NodeProcess:
 
     def __init__(self, role: NodeRole) -> None:
         self._role = role
-        self._code = role.source.code()
+        self._code = role.job.source.code()
         self._mailbox = Mailbox(role.rendezvous, role.name)
         self._lifeline = Lifeline(self._mailbox)
         self._checkpoints = Checkpoints(role.rendezvous.blobs)
@@ -50,7 +50,7 @@ class NodeProcess:
         self._checkpoint_queue, self._writes = CheckpointQueue(), False
         self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._node: Node | None = None
-        self._beat_every = role.heartbeat_timeout / HEARTBEATS
+        self._beat_every = role.job.heartbeat_timeout / HEARTBEATS
         self._next_beat = time.monotonic()
         self._leaves = False
 
@@ -179,8 +179,8 @@ class NodeProcess:
 
     def _load(self) -> Node:
         role = self._role
-        trainer = role.source.load()
-        node = Node(role.name, trainer, trainer.shards(), role.plan, role.settings, role.layout)
+        trainer = role.job.source.load()
+        node = Node(role.name, trainer, trainer.shards(), role.plan, role.job.settings, role.layout)
         # Here, since the thread that decides has to say in the meantime that the node lives.
         node.load()
         return node

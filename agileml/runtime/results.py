@@ -1,35 +1,52 @@
-"""What an engine tells while a job runs, and gives back when it is done."""
+"""What a job reports while it runs, and its result."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agileml.core.events import Iteration
 from agileml.job import Counters, Listener
 from agileml.params.layout import Layout, Params
 from agileml.protocol.messages import Version
+from agileml.stopping import Observation
 from agileml.work.covers import FINGERPRINT_MASK
 from agileml.work.plan import WorkPlan
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a job ended, as its controller reports it."""
+
+    clock: int
+    versions: tuple[Version, ...]
+    evictions: int
+    failures: int
+
+
 class Clocks:
-    """Passes each finished clock on once. A controller that took over may tell one again, with events of its own."""
+    """Passes each finished clock to the listener once, even if a restarted controller reports it again."""
 
     def __init__(self, listener: Listener, last: int = 0) -> None:
         self.last = last
         self._listener = listener
-        self._untold: tuple[str, ...] = ()
+        self._pending_events: tuple[str, ...] = ()
 
-    def hear(self, iteration: Iteration) -> bool:
-        """Whether the clock is new; the events of one that is not come with the next."""
-        events = self._untold + iteration.events
+    def accept(self, iteration: Iteration) -> bool:
+        """Whether the clock is new. The events of a repeated clock are passed on with the next new one."""
+        events = self._pending_events + iteration.events
         if iteration.clock <= self.last:
-            self._untold = events
+            self._pending_events = events
             return False
-        self.last, self._untold = iteration.clock, ()
+        self.last, self._pending_events = iteration.clock, ()
         self._listener(replace(iteration, events=events))
         return True
+
+
+def observation_of(iteration: Iteration, history: Sequence[Observation]) -> Observation:
+    """A finished clock as the stopping criterion sees it; its seconds are those since the job began."""
+    before = history[-1].seconds if history else 0.0
+    return Observation(iteration.clock, before + iteration.seconds, iteration.loss)
 
 
 def model_of(layout: Layout, versions: Sequence[Version]) -> Params:
@@ -43,9 +60,9 @@ def model_of(layout: Layout, versions: Sequence[Version]) -> Params:
 
 
 def counted(plan: WorkPlan, clocks: int, versions: Sequence[Version]) -> Counters:
-    """What the versions' tallies tell: chunks that are missing, and chunks that are there twice.
+    """Counts missing and doubled chunks by the versions' tallies.
 
-    A tally whose number is right and whose fingerprint is not holds another chunk in place of one that is missing.
+    If a tally has the right number of chunks but a wrong fingerprint, one chunk is missing and another is doubled.
     """
     accepted = [plan.accept_all(clock) for clock in range(1, clocks + 1)]
     expected = sum(one.chunks for one in accepted)
@@ -53,8 +70,8 @@ def counted(plan: WorkPlan, clocks: int, versions: Sequence[Version]) -> Counter
     lost = doubled = 0
     for version in versions:
         surplus = version.tally.chunks - expected
-        wrong = int(surplus == 0 and version.tally.fingerprint != fingerprint)
-        lost += max(-surplus, 0) + wrong
-        doubled += max(surplus, 0) + wrong
+        mismatch = int(surplus == 0 and version.tally.fingerprint != fingerprint)
+        lost += max(-surplus, 0) + mismatch
+        doubled += max(surplus, 0) + mismatch
     applied = sum(version.tally.chunks for version in versions)
     return Counters(expected * len(versions), applied, lost, doubled)

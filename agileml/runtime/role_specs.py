@@ -1,17 +1,19 @@
-"""What the processes of a job are told when they start."""
+"""What each process of a job is given when it starts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agileml.apps.registry import TrainerSource
+from agileml.core.events import ControllerSettings, Iteration
+from agileml.job import Job
 from agileml.params.layout import Layout
-from agileml.policies.policy import Policy
-from agileml.roles.node import JobSettings
 from agileml.runtime.rendezvous import Rendezvous
-from agileml.stopping import Stopping
 from agileml.work.plan import WorkPlan
+
+UNLIMITED = 10**9
+"""Clocks of a job that only another criterion stops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,28 +23,38 @@ class NodeRole:
     name: str
     reliable: bool
     rendezvous: Rendezvous
-    source: TrainerSource
     plan: WorkPlan
     layout: Layout
-    settings: JobSettings
-    heartbeat_timeout: float
+    job: Job
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerRole:
-    """The job's controller. `memory` is the file from which a restarted controller resumes."""
+    """The job's controller. `memory` is the file from which a restarted controller resumes.
+
+    `code` is the version of the trainer's code when the job began: its file may change while the job runs.
+    """
 
     rendezvous: Rendezvous
     memory: Path
     plan: WorkPlan
     partition_bytes: tuple[int, ...]
     code: str
-    reliable: int
-    transient: int
-    stopping: Stopping
-    heartbeat_timeout: float
-    checkpoint_every: int
-    policy: Policy
+    job: Job
 
 
 Role = NodeRole | ControllerRole
+
+
+def controller_settings(job: Job, code: str, stop: Callable[[Iteration], bool]) -> ControllerSettings:
+    """The controller's settings for a job; `stop` is asked after each clock whether to end."""
+    return ControllerSettings(
+        job.reliable,
+        job.transient,
+        job.stopping.last_clock or UNLIMITED,
+        job.policy,
+        code,
+        job.heartbeat_timeout,
+        job.checkpoint_every,
+        stop,
+    )

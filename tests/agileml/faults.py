@@ -18,8 +18,8 @@ from itertools import islice
 import numpy as np
 
 from agileml.core.events import ControllerSettings
-from agileml.engines.sim.engine import Machines, Outcome, Simulation
 from agileml.engines.sim.network import Network
+from agileml.engines.sim.simulation import Machines, Outcome, Simulation
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.layout import Params

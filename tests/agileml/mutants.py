@@ -15,8 +15,8 @@ from typing import Any
 from unittest.mock import patch
 
 from agileml.core.progress import VersionLedger
-from agileml.engines.sim.engine import Machines
 from agileml.engines.sim.network import Network
+from agileml.engines.sim.simulation import Machines
 from agileml.params.deltas import Delta, accumulate
 from agileml.protocol.actions import CONTROLLER, Send
 from agileml.protocol.messages import Drain, Drained, Handover, Push, Recover, Table, TakeShard, Version

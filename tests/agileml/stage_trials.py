@@ -12,8 +12,8 @@ from statistics import median
 import numpy as np
 
 from agileml.core.events import ControllerSettings, Iteration
-from agileml.engines.sim.engine import Machines, Simulation
 from agileml.engines.sim.network import HEADER_BYTES, Network
+from agileml.engines.sim.simulation import Machines, Simulation
 from agileml.params.deltas import nbytes
 from agileml.params.layout import state_bytes
 from agileml.policies.policy import Policy

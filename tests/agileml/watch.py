@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from agileml.core.controller_state import Mode
-from agileml.engines.sim.engine import Simulation
+from agileml.engines.sim.simulation import Simulation
 from agileml.params.layout import Params, State
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Drain, EndOfLife, EndOfLifeSeen, Leave, Patch, Route, Snapshot, Version

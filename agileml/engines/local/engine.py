@@ -1,19 +1,21 @@
-"""The `local` engine: each machine is a process of this computer, and one that is taken away is really killed."""
+"""The `local` engine: each machine is a process of this computer, and an evicted machine is a killed process."""
 
 from __future__ import annotations
 
 import secrets
+from contextlib import closing
 
 from agileml.engines.chaos import Chaos, FaultSchedule
-from agileml.engines.local.job_runner import JobRunner
-from agileml.engines.local.processes import Machines
+from agileml.engines.job_loop import JobLoop
+from agileml.engines.local.fleet import LocalFleet
+from agileml.engines.local.processes import Processes
 from agileml.engines.script import Script
 from agileml.job import Job, Listener, Trained
-from agileml.runtime.controller_client import Result
-from agileml.runtime.job_shape import JobShape, shape_of
+from agileml.runtime.controller_client import ControllerClient
+from agileml.runtime.job_plan import JobPlan
+from agileml.runtime.job_shape import shape_of
 from agileml.runtime.rendezvous import FolderRendezvous
-from agileml.runtime.results import counted, model_of
-from agileml.runtime.role_specs import ControllerRole, NodeRole
+from agileml.runtime.results import Clocks
 
 SECRET_BYTES = 32
 
@@ -26,44 +28,11 @@ class LocalEngine:
         return self.play(job, FaultSchedule(chaos), listener)
 
     def play(self, job: Job, script: Script, listener: Listener) -> Trained:
-        """The same with what the script has happen."""
-        shape = shape_of(job)
-        with Machines() as machines:
-            rendezvous = FolderRendezvous(machines.folder, secrets.token_bytes(SECRET_BYTES))
-            provider = JobRunner(
-                machines,
-                controller_role(job, shape, rendezvous),
-                node_role(job, shape, rendezvous),
-                script,
-                listener,
-            )
-            result = provider.run()
-        return trained(result, shape)
-
-
-def controller_role(job: Job, shape: JobShape, rendezvous: FolderRendezvous) -> ControllerRole:
-    """What a job's controller is told."""
-    return ControllerRole(
-        rendezvous,
-        rendezvous.folder / "controller.jsonl",
-        shape.plan,
-        shape.layout.partition_bytes(),
-        shape.code,
-        job.reliable,
-        job.transient,
-        job.stopping,
-        job.heartbeat_timeout,
-        job.checkpoint_every,
-        job.policy,
-    )
-
-
-def node_role(job: Job, shape: JobShape, rendezvous: FolderRendezvous) -> NodeRole:
-    """What each of a job's nodes is told, but for its name and kind."""
-    return NodeRole("", False, rendezvous, job.source, shape.plan, shape.layout, job.settings, job.heartbeat_timeout)
-
-
-def trained(result: Result, shape: JobShape) -> Trained:
-    """A job's end as its caller wants it."""
-    counters = counted(shape.plan, result.clock, result.versions)
-    return Trained(result.clock, model_of(shape.layout, result.versions), counters, result.evictions, result.failures)
+        """The same, with faults from a script."""
+        plan = JobPlan(job, shape_of(job))
+        with closing(Processes()) as processes:
+            rendezvous = FolderRendezvous(processes.folder, secrets.token_bytes(SECRET_BYTES))
+            fleet = LocalFleet(plan, processes, rendezvous)
+            with closing(ControllerClient(rendezvous, Clocks(listener))) as client:
+                result = JobLoop(fleet, client, script).run(job.reliable, job.transient)
+        return plan.trained(result)

@@ -1,17 +1,18 @@
-"""The provider's end of a host: machines to start and to kill, and word of those that are gone."""
+"""Processes of one job on this computer, forked by a fork server; a client for starting and killing them."""
 
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
 from multiprocessing import Pipe
 from pathlib import Path
-from types import TracebackType
 
-from agileml.engines.local.fork_server import Gone, Kill, Start
+from agileml.engines.base import Gone
+from agileml.engines.local.fork_server import Ended, Kill, Start
 from agileml.errors import AgileMLError
 from agileml.runtime.role_specs import Role
 from agileml.transport.addresses import LONGEST_UNIX_PATH
@@ -19,97 +20,112 @@ from agileml.transport.addresses import LONGEST_UNIX_PATH
 _BOOT = """\
 import sys
 from multiprocessing.connection import Connection
-descriptor, folder, keep = int(sys.argv[1]), sys.argv[2], sys.argv[3] == "keep"
+descriptor, alive, folder, keep = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4] == "keep"
 connection = Connection(descriptor)
 sys.path[:] = connection.recv()
 from agileml.engines.local.fork_server import main
-main(connection, folder, keep)
+main(connection, alive, folder, keep)
 """
-"""The host finds modules where its parent does."""
+"""Runs the fork server, with its parent's module search path."""
 
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""A machine has one processor here; many threads of many machines would only get in each other's way."""
+"""Each node gets one processor: with more threads the nodes of a computer would slow each other down."""
 
 LONGEST_NAME = len("/controller.sock")
-PATIENCE = 10.0
-"""Seconds for a host to bury its processes."""
+CLOSE_SECONDS = 10.0
+"""Time for the fork server to kill its processes and exit."""
+OUTPUT_LINES = 3
 
 
-class Machines:
-    """The processes of a job, with a folder of their own. As a context it leaves nothing behind.
+class Processes:
+    """The processes of a job, in a folder for their sockets and logs.
 
-    A folder that is given is kept: others meet in it, and whoever goes on finds there what these wrote.
+    A temporary folder is removed at the end. A folder that is given stays, with the logs in it.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._keep = folder is not None
         self.folder = folder or short_folder()
+        self._stopped: set[str] = set()
         self._connection, theirs = Pipe()
+        self._all_ended, alive = os.pipe()
+        """Every process holds the other end, so that this one ends when the last of them has."""
         try:
-            self._host = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(self.folder), "keep" if self._keep else ""],
+            self._server = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    _BOOT,
+                    *map(str, (theirs.fileno(), alive, self.folder)),
+                    "keep" if self._keep else "",
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), alive],
                 env={**os.environ, **_ONE_THREAD},
             )
         except BaseException:
             self._connection.close()
-            self._remove()
+            os.close(self._all_ended)
+            self._remove_folder()
             raise
         finally:
             theirs.close()
+            os.close(alive)
         self._connection.send(sys.path)
 
-    def __enter__(self) -> Machines:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._connection.close()
-        try:
-            self._host.wait(PATIENCE)
-        finally:
-            if self._host.poll() is None:
-                self._host.kill()
-                self._host.wait()
-            self._remove()
-
-    def _remove(self) -> None:
-        if not self._keep:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
     def start(self, name: str, role: Role) -> None:
-        """Starts a process."""
-        self._order(Start(name, role))
+        """Starts a process. Raises AgileMLError if the fork server is gone."""
+        self._send(Start(name, role))
 
-    def kill(self, name: str) -> None:
-        """Kills a process, as a machine dies that is taken away."""
-        self._order(Kill(name))
+    def stop(self, name: str) -> None:
+        """Kills a process and what it has started; `ended` reports it with status None."""
+        self._stopped.add(name)
+        self._send(Kill(name))
 
-    def gone(self) -> list[Gone]:
-        """Which processes have ended since it was last asked."""
+    def ended(self) -> list[Gone]:
+        """The processes that ended since the last call. Raises AgileMLError if the fork server is gone."""
         ended: list[Gone] = []
         try:
             while self._connection.poll():
-                ended.append(self._connection.recv())
+                ended.append(self._gone(self._connection.recv()))
         except (EOFError, OSError) as error:
             raise self._lost() from error
         return ended
 
-    def last_words(self, name: str, lines: int = 3) -> str:
-        """The end of what a process wrote."""
+    def close(self) -> None:
+        """Kills all processes and removes a temporary folder."""
+        self._connection.close()
         try:
-            text = (self.folder / f"{name}.log").read_text(errors="replace")
-        except OSError:
-            return ""
-        return " | ".join(text.strip().splitlines()[-lines:])
+            if not self._ends_within(CLOSE_SECONDS):
+                self._server.kill()
+                # Its children exit by themselves when they notice, and remove the folder as this process does.
+                self._ends_within(CLOSE_SECONDS)
+        finally:
+            self._server.kill()
+            self._server.wait()
+            os.close(self._all_ended)
+            self._remove_folder()
 
-    def forget(self, name: str) -> None:
-        """Removes what a process wrote, unless the folder is kept."""
+    def _ends_within(self, seconds: float) -> bool:
+        """Waits until no process of the job is left."""
+        ready, _, _ = select.select([self._all_ended], [], [], seconds)
+        return bool(ready)
+
+    def _gone(self, ended: Ended) -> Gone:
+        status = None if ended.name in self._stopped else ended.status
+        self._stopped.discard(ended.name)
+        log = self.folder / f"{ended.name}.log"
+        gone = Gone(ended.name, status, _last_lines(log) if status else "")
         if not self._keep:
-            (self.folder / f"{name}.log").unlink(missing_ok=True)
+            log.unlink(missing_ok=True)
+        return gone
 
-    def _order(self, order: Start | Kill) -> None:
+    def _remove_folder(self) -> None:
+        if not self._keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _send(self, order: Start | Kill) -> None:
         try:
             self._connection.send(order)
         except OSError as error:
@@ -117,12 +133,20 @@ class Machines:
 
     def _lost(self) -> AgileMLError:
         return AgileMLError(
-            f"the process that holds the job's machines is gone (status {self._host.poll()}); start the job again"
+            f"the process that runs the job's machines is gone (status {self._server.poll()}); start the job again"
         )
 
 
+def _last_lines(log: Path) -> str:
+    try:
+        text = log.read_text(errors="replace")
+    except OSError:
+        return ""
+    return " | ".join(text.strip().splitlines()[-OUTPUT_LINES:])
+
+
 def short_folder(prefix: str = "agileml-") -> Path:
-    """A new folder, for its owner alone, in which the path of a socket is not too long for the system."""
+    """A new folder for its owner alone, with a path short enough for Unix sockets in it."""
     folder = tempfile.mkdtemp(prefix=prefix)
     if len(os.fsencode(folder)) + LONGEST_NAME <= LONGEST_UNIX_PATH:
         return Path(folder)

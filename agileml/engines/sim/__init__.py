@@ -1,1 +1,7 @@
-"""The `sim` engine: virtual time and a model of the network."""
+"""The `sim` engine: a job on simulated machines in virtual time."""
+
+from __future__ import annotations
+
+from agileml.engines.sim.fleet import SimulatedEngine
+
+__all__ = ["SimulatedEngine"]

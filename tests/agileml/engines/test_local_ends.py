@@ -107,7 +107,7 @@ def test_a_host_that_is_killed_takes_everything_with_it(tmp_path: Path, left_beh
             (host,) = [pid for pid in children if pid in processes(str(left_behind))]
             os.kill(int(host), signal.SIGKILL)
 
-    with pytest.raises(AgileMLError, match=r"process that holds the job's machines is gone"):
+    with pytest.raises(AgileMLError, match=r"process that runs the job's machines is gone"):
         LocalEngine().play(job(tmp_path), Timetable({}), kill_host)
 
 

@@ -12,8 +12,8 @@ import pytest
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos
-from agileml.engines.sim.engine import Machines
-from agileml.engines.sim.job_runner import SimulatedEngine
+from agileml.engines.sim import SimulatedEngine
+from agileml.engines.sim.simulation import Machines
 from agileml.errors import BadTrainer, TrainerFailed
 from agileml.job import Job, Trained
 from agileml.policies.policy import ClockSums
@@ -176,8 +176,10 @@ def test_a_trainer_that_breaks_the_contract_stops_the_job(made: str, kind: type[
 def test_a_clock_told_again_keeps_its_events_for_the_next() -> None:
     told: list[Iteration] = []
     clocks = Clocks(told.append)
-    heard = [clocks.hear(iteration(*given)) for given in ((1, "a"), (2, "b"), (2, "c"), (1, "d"), (3, "e"), (4, "f"))]
-    assert heard == [True, True, False, False, True, True]
+    accepted = [
+        clocks.accept(iteration(*given)) for given in ((1, "a"), (2, "b"), (2, "c"), (1, "d"), (3, "e"), (4, "f"))
+    ]
+    assert accepted == [True, True, False, False, True, True]
     assert [(one.clock, one.events) for one in told] == [(1, ("a",)), (2, ("b",)), (3, ("c", "d", "e")), (4, ("f",))]
     assert clocks.last == 4
 

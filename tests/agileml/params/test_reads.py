@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agileml.core.events import ControllerSettings
-from agileml.engines.sim.engine import Outcome, Simulation
+from agileml.engines.sim.simulation import Outcome, Simulation
 from agileml.params.deltas import Delta, RowDelta, Rows
 from agileml.params.layout import Array, ArraySpec, Layout
 from agileml.params.reads import MOST_PICKED, MissingRows, RowsRead, picked

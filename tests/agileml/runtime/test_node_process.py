@@ -7,19 +7,19 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from agileml.apps.registry import TrainerSource
-from agileml.engines.local.engine import node_role
 from agileml.job import Job
 from agileml.params.layout import Layout, Params
 from agileml.protocol.actions import CONTROLLER, Action
 from agileml.protocol.messages import Heartbeat, Hello, Leave, Limit, Ready, Recover, Saved, Stable, Table, WorkDone
 from agileml.roles.node import JobSettings, Node
+from agileml.runtime.job_plan import JobPlan
 from agileml.runtime.job_shape import JobShape
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.node_process import NodeProcess
@@ -76,8 +76,7 @@ class Played:
         settings = JobSettings(partitions=2, loss_sample=0)
         job = Job(source, 1, 0, Stopping(clocks=3), settings, heartbeat_timeout=0.1)
         shape = JobShape(plan_of(trainer, trainer.shards()), Layout.cut(PARAMS, 2), source.code())
-        role = node_role(job, shape, rendezvous)
-        self.node = NodeProcess(replace(role, name="r0", reliable=True))
+        self.node = NodeProcess(JobPlan(job, shape).node_role(rendezvous, "r0", reliable=True))
         self.thread = threading.Thread(target=self.node.run)
         self.thread.start()
 

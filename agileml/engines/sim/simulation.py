@@ -24,6 +24,7 @@ from agileml.params.layout import Layout
 from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send, Work
 from agileml.protocol.messages import Ready, Version, Warned
 from agileml.roles.node import JobSettings, Node
+from agileml.runtime.results import Result
 from agileml.trainer import Trainer, initial_model, plan_of
 
 TICK = 0.25
@@ -94,6 +95,7 @@ class Simulation:
         self.away = False
         """Whether the controller is gone and no other has taken over yet."""
         self.warned: set[str] = set()
+        self.killed: set[str] = set()
         self._finished: Finished | None = None
         self._failed: str | None = None
         self._progress_at = 0.0
@@ -106,12 +108,12 @@ class Simulation:
         """Have something happen at a moment."""
         heapq.heappush(self._queue, (when, next(self._order), act))
 
-    def join(self, *, reliable: bool, loading: float | None = None) -> str:
-        """A machine comes; it is ready once it has loaded."""
-        name = f"{'r' if reliable else 't'}{next(self._names)}"
+    def join(self, *, reliable: bool, loading: float | None = None, name: str = "", code: str | None = None) -> str:
+        """Adds a machine; its node is ready once it has loaded. `code` is the version that it runs, if another."""
+        name = name or f"{'r' if reliable else 't'}{next(self._names)}"
         self._launched.append(name)
         self.nodes[name] = Node(name, self.trainer, self.shards, self.plan, self.job, self.layout)
-        self._mailbox(name, CONTROLLER, self.nodes[name].hello(reliable, self.code))
+        self._mailbox(name, CONTROLLER, self.nodes[name].hello(reliable, self.code if code is None else code))
         wait = self.machines.loading if loading is None else loading
         self._later(wait, lambda: self._ready(name))
         return name
@@ -132,6 +134,7 @@ class Simulation:
         """A machine is gone at once; of what it has under way, messages that `lose` picks are lost, with all after."""
         if self.nodes.pop(name, None) is None:
             return
+        self.killed.add(name)
         self._cut(name, lose)
         self._later(self.machines.detection, lambda: self._control(NodeLost(name, "its connection broke")))
 
@@ -141,12 +144,20 @@ class Simulation:
             self._control(NodeLost(name, "it was silent"))
 
     def kill_controller(self, away: float = 0.2) -> None:
-        """The controller is gone, with what was under way from it or to it; another takes over after a while."""
+        """The controller is gone; another takes over after `away` seconds."""
+        self.lose_controller()
+        self.restart_controller(away)
+
+    def lose_controller(self) -> None:
+        """The controller is gone, with what was under way from it or to it."""
         self.away = True
         for _, _, act in self._queue:
             if isinstance(act, _Delivery) and CONTROLLER in (act.sender, act.receiver):
                 act.lost = True
-        self._later(away, self._take_over)
+
+    def restart_controller(self, after: float) -> None:
+        """Another controller takes over after so many seconds."""
+        self._later(after, self._take_over)
 
     def under_way(self) -> Iterator[tuple[str, str, object]]:
         """Messages that have not arrived and are not lost: sender, receiver, message."""
@@ -186,32 +197,37 @@ class Simulation:
     # -- running -----------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
-        """Until the job is done; raises if it cannot be."""
-        with _patient_collector():
-            done = self._played()
-        controller = self.controller
+        """Runs the job to its end; raises an AgileMLError if it cannot go on."""
+        with infrequent_collection():
+            while (result := self.result) is None:
+                self.advance()
         return Outcome(
-            done.clock,
-            done.versions,
+            result.clock,
+            result.versions,
             self.layout,
             self.log,
             self.now,
-            controller.evictions,
-            controller.failures,
+            result.evictions,
+            result.failures,
             self.delivered,
         )
 
-    def _played(self) -> Finished:
-        while self._finished is None:
-            if self._failed is not None:
-                raise AgileMLError(self._failed)
-            if self.now - self._progress_at > NOTHING_FOR:
-                raise Unrecoverable(f"no clock finished for {NOTHING_FOR:g} virtual seconds; {self.story()}")
-            self.now, _, act = heapq.heappop(self._queue)
-            act()
-            if self._observe is not None:
-                self._observe(self)
-        return self._finished
+    @property
+    def result(self) -> Result | None:
+        """The model and the counts, once the job is done."""
+        done, controller = self._finished, self.controller
+        return None if done is None else Result(done.clock, done.versions, controller.evictions, controller.failures)
+
+    def advance(self) -> None:
+        """Runs the next event. Raises an AgileMLError if the job has failed or is stuck."""
+        if self._failed is not None:
+            raise AgileMLError(self._failed)
+        if self.now - self._progress_at > NOTHING_FOR:
+            raise Unrecoverable(f"no clock finished for {NOTHING_FOR:g} virtual seconds; {self.story()}")
+        self.now, _, act = heapq.heappop(self._queue)
+        act()
+        if self._observe is not None:
+            self._observe(self)
 
     def story(self) -> str:
         """Where the job stands, for whoever has to find out why it does not go on."""
@@ -310,7 +326,7 @@ class Simulation:
 
 
 @contextmanager
-def _patient_collector() -> Iterator[None]:
+def infrequent_collection() -> Iterator[None]:
     """Messages come by the million and form no cycles: looking for some after every 700 costs a quarter of the time."""
     before = gc.get_threshold()
     gc.set_threshold(COLLECT_AFTER, *before[1:])

@@ -1,0 +1,164 @@
+"""The loop that runs a job on a fleet: it listens to the controller, applies faults and replaces what ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+
+from agileml.engines.base import ControllerLink, EvictionWarning, Fleet, FleetEvent, Gone, Joined
+from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, Machine, Script
+from agileml.errors import Unrecoverable
+from agileml.protocol.actions import CONTROLLER
+from agileml.runtime.node_process import REFUSED
+from agileml.runtime.results import Result
+
+TURN_SECONDS = 0.02
+"""The longest wait for the controller before the fleet's events are looked at again."""
+
+LEAVE_SECONDS = 2.0
+"""Time for nodes to leave by themselves when the job is done."""
+
+MAX_RESTARTS = 5
+"""How often processes may be started in place of failed ones without a clock finished in between."""
+
+
+class JobLoop:
+    """Runs one job. `script` injects faults.
+
+    With `replaces`, the loop keeps up the number of reliable machines, and a job without machines has failed. Without,
+    machines are somebody else's business, and only the controller is restarted.
+    """
+
+    def __init__(self, fleet: Fleet, link: ControllerLink, script: Script, *, replaces: bool = True) -> None:
+        self._fleet = fleet
+        self._link = link
+        self._script = script
+        self._replaces = replaces
+        self._machines: dict[str, Machine] = {}
+        self._stopping: set[str] = set()
+        self._present: tuple[Machine, ...] = ()
+        """Machines that the script can choose from; kept, since a simulation asks after every message."""
+        self._numbers = count()
+        self._restarts = 0
+        self._last_failure = ""
+
+    def run(self, reliable: int, transient: int) -> Result:
+        """Runs the job from its start to its end; raises an AgileMLError if it cannot go on."""
+        self.start()
+        self._add(Join(reliable, reliable=True))
+        self._add(Join(transient))
+        while (result := self.turn(TURN_SECONDS)) is None:
+            pass
+        self._let_nodes_leave()
+        return result
+
+    def start(self) -> None:
+        """Starts the controller."""
+        self._fleet.start_controller()
+
+    def turn(self, longest: float) -> Result | None:
+        """One turn of the loop, of about `longest` seconds at most; the result once the job is done."""
+        for _ in self._link.listen(longest):
+            self._restarts = 0
+            self._apply_script()
+        if self._link.result is None:
+            self.handle_events()
+            self._apply_script()
+        return self._link.result
+
+    def handle_events(self) -> None:
+        """Reacts to what happened to the fleet. Raises Unrecoverable if processes fail again and again."""
+        # A machine that is started in place of another is reported in the next round.
+        while events := self._fleet.events():
+            for event in events:
+                self._handle(event)
+            self._list_present()
+        if self._replaces and not self._machines:
+            why = self._last_failure or "all were taken away"
+            raise Unrecoverable(f"no machine is left, and none will come; {why}")
+
+    # -- faults that are injected --------------------------------------------------------------------------------------
+
+    def _apply_script(self) -> None:
+        if self._link.result is None:
+            for act in self._script.due(self._link.last_clock, self._fleet.seconds, self._present):
+                self._apply(act)
+
+    def _apply(self, act: Act) -> None:
+        match act:
+            case Evict():
+                self._stop(act.names, act.seconds)
+            case KillNodes():
+                self._stopping.update(act.names)
+                self._stop(act.names)
+                self._list_present()
+            case Join():
+                self._add(act)
+            case KillController():
+                self._fleet.stop(CONTROLLER)
+
+    def _stop(self, names: Sequence[str], notice: float | None = None) -> None:
+        for name in names:
+            self._fleet.stop(name, notice)
+
+    def _add(self, join: Join) -> None:
+        for _ in range(join.count):
+            self._fleet.start_node(f"{'r' if join.reliable else 't'}{next(self._numbers)}", reliable=join.reliable)
+
+    # -- what happens to the fleet -------------------------------------------------------------------------------------
+
+    def _handle(self, event: FleetEvent) -> None:
+        match event:
+            case Joined():
+                self._machines[event.name] = Machine(event.name, event.reliable, warned=False)
+            case EvictionWarning():
+                if event.name in self._machines:
+                    self._machines[event.name] = replace(self._machines[event.name], warned=True)
+                self._link.warn(event.name, event.seconds)
+            case Gone(name=name) if name == CONTROLLER:
+                self._count_restart(event)
+                self._fleet.start_controller()
+            case Gone():
+                self._stopping.discard(event.name)
+                self._lose(event, self._machines.pop(event.name, None))
+
+    def _list_present(self) -> None:
+        self._present = tuple(machine for name, machine in self._machines.items() if name not in self._stopping)
+
+    def _lose(self, gone: Gone, machine: Machine | None) -> None:
+        reliable = machine is not None and machine.reliable
+        warned = machine is not None and machine.warned
+        if gone.status is not None:
+            self._last_failure = f"{gone.name} ended with status {gone.status}: {gone.output}"
+        if gone.status is not None and (warned or gone.status == REFUSED):
+            # It left as it was told to. A refused node is not replaced: the next one would be refused as well.
+            self._link.forget(gone.name)
+            replace_it = warned and reliable
+        else:
+            if reliable:
+                self._count_restart(gone)
+            self._link.lose(gone.name)
+            replace_it = reliable
+        if replace_it and self._replaces:
+            self._add(Join(1, reliable=True))
+
+    def _count_restart(self, gone: Gone) -> None:
+        """A process that failed will be started again, but not for ever. One that was taken away does not count."""
+        if gone.status is None:
+            return
+        self._restarts += 1
+        if self._restarts > MAX_RESTARTS:
+            raise Unrecoverable(
+                f"{gone.name} is the last of {self._restarts} processes that ended without a clock finished in between,"
+                f" with status {gone.status}: {gone.output}"
+            )
+
+    def _let_nodes_leave(self) -> None:
+        until = self._fleet.seconds + LEAVE_SECONDS
+        while self._machines and self._fleet.seconds < until:
+            for _ in self._link.listen(TURN_SECONDS):
+                pass
+            for event in self._fleet.events():
+                if isinstance(event, Gone):
+                    self._machines.pop(event.name, None)

@@ -1,0 +1,72 @@
+"""Machines that are processes of this computer. One that is taken away is killed with SIGKILL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from agileml.engines.base import EvictionWarning, FleetEvent, Joined
+from agileml.engines.local.processes import Processes
+from agileml.protocol.actions import CONTROLLER
+from agileml.runtime.job_plan import JobPlan
+from agileml.runtime.rendezvous import FolderRendezvous
+from agileml.runtime.role_specs import Role
+
+
+class LocalFleet:
+    """The controller and the nodes of a job as processes."""
+
+    def __init__(self, plan: JobPlan, processes: Processes, rendezvous: FolderRendezvous) -> None:
+        self._plan = plan
+        self._processes = processes
+        self._rendezvous = rendezvous
+        self._began = time.monotonic()
+        self._deadlines: dict[str, float] = {}
+        self._running: set[str] = set()
+        self._events: list[FleetEvent] = []
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds since the fleet was created."""
+        return time.monotonic() - self._began
+
+    def start_controller(self) -> None:
+        """Forks the controller."""
+        memory = self._rendezvous.folder / "controller.jsonl"
+        self._start(CONTROLLER, self._plan.controller_role(self._rendezvous, memory))
+
+    def start_node(self, name: str, *, reliable: bool) -> None:
+        """Forks a node."""
+        self._start(name, self._plan.node_role(self._rendezvous, name, reliable=reliable))
+        self._events.append(Joined(name, reliable))
+
+    def stop(self, name: str, notice: float | None = None) -> None:
+        """Kills the process, after `notice` seconds if given."""
+        if name not in self._running:
+            return
+        if notice is None:
+            self._deadlines.pop(name, None)
+            self._processes.stop(name)
+        elif name not in self._deadlines:
+            self._deadlines[name] = time.monotonic() + notice
+            self._events.append(EvictionWarning(name, notice))
+
+    def events(self) -> Sequence[FleetEvent]:
+        """Kills the processes whose notice is over, and reports those that ended."""
+        now = time.monotonic()
+        for name in [name for name, at in self._deadlines.items() if at <= now]:
+            self.stop(name)
+        events, self._events = self._events, []
+        for gone in self._processes.ended():
+            self._running.discard(gone.name)
+            self._deadlines.pop(gone.name, None)
+            events.append(gone)
+        return events
+
+    def close(self) -> None:
+        """Kills what still runs and removes the folder, unless it was given."""
+        self._processes.close()
+
+    def _start(self, name: str, role: Role) -> None:
+        self._running.add(name)
+        self._processes.start(name, role)

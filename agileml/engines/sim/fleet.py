@@ -1,0 +1,154 @@
+"""The `sim` engine: a job on simulated machines in virtual time, repeatable to the last line of its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from agileml.apps.registry import TrainerSource
+from agileml.core.events import Iteration
+from agileml.engines.base import EvictionWarning, FleetEvent, Gone, Joined
+from agileml.engines.chaos import Chaos, FaultSchedule
+from agileml.engines.job_loop import JobLoop
+from agileml.engines.script import Script
+from agileml.engines.sim.simulation import Machines, Simulation, infrequent_collection
+from agileml.job import Job, Listener, Trained
+from agileml.protocol.actions import CONTROLLER
+from agileml.runtime.job_plan import JobPlan
+from agileml.runtime.job_shape import JobShape
+from agileml.runtime.results import Clocks, Result, observation_of
+from agileml.runtime.role_specs import controller_settings
+from agileml.stopping import Observation, Stopping
+
+RESTART_SECONDS = 0.2
+"""Virtual seconds until a new controller runs in place of a killed one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedEngine:
+    """Runs jobs on machines that are a model; what they compute is real."""
+
+    machines: Machines = field(default_factory=Machines)
+
+    def run(self, job: Job, chaos: Chaos, listener: Listener) -> Trained:
+        """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
+        return self.play(job, FaultSchedule(chaos), listener)
+
+    def play(self, job: Job, script: Script, listener: Listener) -> Trained:
+        """The same, with faults from a script."""
+        trainer = job.source.load()
+        settings = controller_settings(job, job.source.code(), _StopRule(job.stopping))
+        simulation = Simulation(trainer, settings, job.settings, self.machines, job.settings.seed)
+        link = SimulatedLink(simulation, Clocks(listener))
+        with infrequent_collection():
+            result = JobLoop(SimulatedFleet(simulation, job.source), link, script).run(job.reliable, job.transient)
+        shape = JobShape(simulation.plan, simulation.layout, settings.code)
+        return JobPlan(job, shape).trained(result)
+
+
+class _StopRule:
+    """The job's stopping criterion over all clocks so far."""
+
+    def __init__(self, stopping: Stopping) -> None:
+        self._stopping = stopping
+        self._history: list[Observation] = []
+
+    def __call__(self, iteration: Iteration) -> bool:
+        self._history.append(observation_of(iteration, self._history))
+        return self._stopping.reason(self._history) is not None
+
+
+class SimulatedFleet:
+    """The machines of a simulation. They come and go at once, in virtual time."""
+
+    def __init__(self, simulation: Simulation, source: TrainerSource) -> None:
+        self._simulation = simulation
+        self._source = source
+        self._running: dict[str, None] = {}
+        self._events: list[FleetEvent] = []
+
+    @property
+    def seconds(self) -> float:
+        """Virtual seconds."""
+        return self._simulation.now
+
+    def start_controller(self) -> None:
+        """Has a new controller take over; the first is part of the simulation."""
+        if self._simulation.away:
+            self._simulation.restart_controller(RESTART_SECONDS)
+
+    def start_node(self, name: str, *, reliable: bool) -> None:
+        """Adds a machine with the trainer's code as it is now."""
+        self._simulation.join(reliable=reliable, name=name, code=self._source.code())
+        self._running[name] = None
+        self._events.append(Joined(name, reliable))
+
+    def stop(self, name: str, notice: float | None = None) -> None:
+        """Removes a machine; with notice, its node hears the warning before."""
+        simulation = self._simulation
+        if name == CONTROLLER and not simulation.away:
+            simulation.lose_controller()
+            self._events.append(Gone(CONTROLLER))
+        elif name in simulation.nodes and notice is None:
+            simulation.kill(name)
+        elif name in simulation.nodes and name not in simulation.warned:
+            simulation.warn(name, notice or 0.0)
+            self._events.append(EvictionWarning(name, notice or 0.0))
+
+    def events(self) -> Sequence[FleetEvent]:
+        """What was done to machines, and which nodes left by themselves."""
+        nodes = self._simulation.nodes
+        if len(nodes) != len(self._running):
+            for name in [name for name in self._running if name not in nodes]:
+                del self._running[name]
+                self._events.append(Gone(name, None if name in self._simulation.killed else 0))
+        events, self._events = self._events, []
+        return events
+
+    def close(self) -> None:
+        """Nothing runs outside this process."""
+
+
+class SimulatedLink:
+    """The link to a simulated controller: listening lets the simulation advance.
+
+    Here time is virtual, and so this is where the engines differ: a turn of the loop is one event of the simulation,
+    and the simulation itself decides when its controller notices a warning or a lost node.
+    """
+
+    def __init__(self, simulation: Simulation, clocks: Clocks) -> None:
+        self._simulation = simulation
+        self._clocks = clocks
+        self._reported = 0
+
+    @property
+    def last_clock(self) -> int:
+        """The last finished clock."""
+        return self._clocks.last
+
+    @property
+    def result(self) -> Result | None:
+        """The model and the counts, once the job is done."""
+        return self._simulation.result
+
+    def listen(self, longest: float) -> Iterator[Iteration]:  # noqa: ARG002 - a simulation does not wait
+        """Runs the next event of the simulation. Raises an AgileMLError if the job cannot go on."""
+        self._simulation.advance()
+        log = self._simulation.log
+        while self._reported < len(log):
+            iteration = log[self._reported]
+            self._reported += 1
+            if self._clocks.accept(iteration):
+                yield iteration
+
+    def warn(self, name: str, seconds: float) -> None:
+        """The simulation has warned the node itself."""
+
+    def lose(self, name: str) -> None:
+        """The simulated controller notices broken connections itself."""
+
+    def forget(self, name: str) -> None:
+        """Nothing to forget."""
+
+    def close(self) -> None:
+        """Nothing to close."""

@@ -1,0 +1,35 @@
+"""The roles of a job's processes, and the result for its caller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from agileml.job import Job, Trained
+from agileml.runtime.job_shape import JobShape
+from agileml.runtime.rendezvous import Rendezvous
+from agileml.runtime.results import Result, counted, model_of
+from agileml.runtime.role_specs import ControllerRole, NodeRole
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """A job and its shape: what every fleet needs to start the job's processes."""
+
+    job: Job
+    shape: JobShape
+
+    def controller_role(self, rendezvous: Rendezvous, memory: Path) -> ControllerRole:
+        """The controller's role; `memory` is the file from which a restarted controller resumes."""
+        shape = self.shape
+        return ControllerRole(rendezvous, memory, shape.plan, shape.layout.partition_bytes(), shape.code, self.job)
+
+    def node_role(self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False) -> NodeRole:
+        """A node's role."""
+        return NodeRole(name, reliable, rendezvous, self.shape.plan, self.shape.layout, self.job)
+
+    def trained(self, result: Result) -> Trained:
+        """The result of the whole job."""
+        counters = counted(self.shape.plan, result.clock, result.versions)
+        model = model_of(self.shape.layout, result.versions)
+        return Trained(result.clock, model, counters, result.evictions, result.failures)

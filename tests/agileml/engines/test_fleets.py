@@ -1,0 +1,138 @@
+"""The three fleets pass the suite: simulated machines, processes of this computer, machines of somebody else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agileml.core.events import Iteration
+from agileml.engines.attached import AttachedJob
+from agileml.engines.local import LocalEngine
+from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, Machine, Script
+from agileml.engines.sim import SimulatedEngine
+from agileml.engines.sim.simulation import Machines
+from agileml.job import Job, Trained
+from agileml.join import SECRET_VARIABLE
+from agileml.runtime.job_shape import shape_of
+from tests.agileml.engines.fleet_suite import FleetSuite, Log, ReplacingFleetSuite
+from tests.agileml.engines.jobs import processes
+
+pytestmark = [pytest.mark.usefixtures("left_behind"), pytest.mark.timeout(600)]
+
+SECRET = b"0123456789abcdef0123456789abcdef"
+
+
+class TestSimulated(ReplacingFleetSuite):
+    @pytest.fixture
+    def play(self) -> Callable[[Job, Script, Log], Trained]:
+        machines = Machines(seconds_per_item=0.01, loading=0.1)
+        return lambda job, script, log: SimulatedEngine(machines).play(job, script, log.append)
+
+
+class TestLocal(ReplacingFleetSuite):
+    @pytest.fixture
+    def play(self) -> Callable[[Job, Script, Log], Trained]:
+        return lambda job, script, log: LocalEngine().play(job, script, log.append)
+
+
+class TestAttached(FleetSuite):
+    @pytest.fixture
+    def play(self, left_behind: Path) -> Callable[[Job, Script, Log], Trained]:
+        def play(job: Job, script: Script, log: Log) -> Trained:
+            folder = left_behind / "job"
+            folder.mkdir()
+            caller = Caller(job, folder, script, log)
+            try:
+                return caller.run()
+            finally:
+                caller.close()
+                shutil.rmtree(folder)
+
+        return play
+
+
+class Caller:
+    """Somebody who starts machines for an attached job, and takes them away."""
+
+    def __init__(self, job: Job, folder: Path, script: Script, log: Log) -> None:
+        self._folder, self._script = folder, script
+        self._clock = 0
+        self._log = log
+        self._job = AttachedJob(job, shape_of(job), folder, SECRET, self._note)
+        self._nodes: dict[str, subprocess.Popen[bytes]] = {}
+        self._machines: dict[str, Machine] = {}
+        self._deadlines: dict[str, float] = {}
+        self._started = 0
+        self._apply(Join(job.reliable, reliable=True))
+        self._apply(Join(job.transient))
+
+    def _note(self, iteration: Iteration) -> None:
+        self._clock = iteration.clock
+        self._log.append(iteration)
+
+    def run(self) -> Trained:
+        began = time.monotonic()
+        while (trained := self._job.turn(0.01)) is None:
+            now = time.monotonic()
+            for name in [name for name, node in self._nodes.items() if node.poll() is not None]:
+                self._remove(name)
+            for name in [name for name, at in self._deadlines.items() if at <= now]:
+                self._remove(name)
+            for act in self._script.due(self._clock, now - began, list(self._machines.values())):
+                self._apply(act)
+        for node in self._nodes.values():
+            assert node.wait() == 0
+        return trained
+
+    def close(self) -> None:
+        self._job.close()
+        for node in self._nodes.values():
+            node.kill()
+            node.wait()
+
+    def _apply(self, act: Act) -> None:
+        match act:
+            case Join():
+                for _ in range(act.count):
+                    self._start(f"{'r' if act.reliable else 't'}{self._started}", reliable=act.reliable)
+            case KillNodes():
+                for name in set(act.names) & self._nodes.keys():
+                    self._remove(name)
+            case Evict():
+                for name in set(act.names) & self._nodes.keys():
+                    self._machines[name] = Machine(name, self._machines[name].reliable, warned=True)
+                    self._deadlines[name] = time.monotonic() + act.seconds
+                    self._job.warn(name, act.seconds)
+            case KillController():
+                # Its caller cannot kill it: it is not one of the machines.
+                (pid,) = [
+                    pid
+                    for pid in processes(str(self._folder))
+                    if Path(f"/proc/{pid}/fd/1").resolve() == self._folder / "controller.log"
+                ]
+                os.kill(int(pid), signal.SIGKILL)
+
+    def _start(self, name: str, *, reliable: bool) -> None:
+        self._started += 1
+        words = [sys.executable, "-m", "agileml.join", str(self._folder), "--name-in", "NODE_NAME"]
+        environment = {**os.environ, "NODE_NAME": name, SECRET_VARIABLE: SECRET.hex()}
+        self._nodes[name] = subprocess.Popen(
+            [*words, *(["--reliable"] if reliable else [])], env=environment, stderr=subprocess.DEVNULL
+        )
+        self._machines[name] = Machine(name, reliable, warned=False)
+
+    def _remove(self, name: str) -> None:
+        node = self._nodes.pop(name)
+        node.kill()
+        node.wait()
+        del self._machines[name]
+        self._deadlines.pop(name, None)
+        self._job.lose(name)
