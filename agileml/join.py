@@ -1,46 +1,51 @@
-"""A node of a job whose nodes are started by others: joins the job's controller, works until it is told to leave.
+"""Joins a running job as a node: works for the job's controller until it is told to leave.
 
     python -m agileml.join FOLDER --name-in VARIABLE [--reliable]
 
-Its name is in a variable of its environment, and so is the job's secret, which it takes out.
+VARIABLE of the environment holds the node's name, AGILEML_SECRET the job's secret. Standard error is the node's log: it
+says why a node was refused or failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
 from pathlib import Path
 
-from agileml.errors import AgileMLError
+from agileml.errors import AgileMLError, Refused
 from agileml.runtime.attach import join
 from agileml.runtime.node_process import REFUSED
 from agileml.runtime.rendezvous import FolderRendezvous
 
-SECRET_VARIABLE = "AGILEML_SECRET"  # noqa: S105 - the name under which a secret comes
+SECRET_VARIABLE = "AGILEML_SECRET"  # noqa: S105 - the name of a variable, not a secret
+
+log = logging.getLogger(__name__)
 
 
 def main(words: list[str]) -> int:
-    """The status says whether the node had been taken in."""
+    """Returns 0 after a job, REFUSED (3) if the job did not admit this node, 1 if it failed."""
     parser = argparse.ArgumentParser(prog="agileml join")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--name-in", required=True)
     parser.add_argument("--reliable", action="store_true")
     given = parser.parse_args(words)
-    # Terminals send signals to everybody; whether a machine goes is for whoever rented it to say.
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    # A terminal sends SIGINT to every process of its group; the owner of the machine decides when the node ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The trainer's module is looked for where the job's files are, as Python itself does.
+    # The trainer's module is searched in the working directory too, as Python itself does.
     sys.path.append(str(Path.cwd()))
     try:
         secret = bytes.fromhex(os.environ.pop(SECRET_VARIABLE))
-        # A machine that is a folder is known by the last two parts of its path.
+        # A local machine's name is the path of its folder; the last two parts identify it.
         name = "-".join(Path(os.environ[given.name_in]).parts[-2:])
-        taken_in = join(FolderRendezvous(given.folder, secret), name, reliable=given.reliable)
+        admitted = join(FolderRendezvous(given.folder, secret), name, reliable=given.reliable)
     except AgileMLError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0 if taken_in else REFUSED
+        log.error("%s", error)
+        return REFUSED if isinstance(error, Refused) else 1
+    return 0 if admitted else REFUSED
 
 
 if __name__ == "__main__":

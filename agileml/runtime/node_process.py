@@ -11,13 +11,14 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from agileml.errors import AgileMLError
+from agileml.errors import AgileMLError, Refused
 from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send
 from agileml.protocol.messages import Broken, Heartbeat, Hello, Leave, Ready
 from agileml.roles.node import Node
 from agileml.runtime.checkpoints import CheckpointQueue, Checkpoints
 from agileml.runtime.mailbox import Envelope, Lifeline, Mailbox
 from agileml.runtime.role_specs import NodeRole
+from agileml.transport import Connected, Lost, Rejected
 
 T = TypeVar("T")
 
@@ -53,6 +54,8 @@ class NodeProcess:
         self._beat_every = role.job.heartbeat_timeout / HEARTBEATS
         self._next_beat = time.monotonic()
         self._leaves = False
+        self._rejection = ""
+        """Why the controller could not be reached, as it was last logged."""
 
     def run(self) -> bool:
         """Until the node is told to leave; whether it had been taken in."""
@@ -66,13 +69,26 @@ class NodeProcess:
             for event in self._mailbox.receive(self._lifeline.wait(now, self._next_beat - now)):
                 if isinstance(event, Envelope):
                     self._handle(event.message)
-                elif self._lifeline.hear(event, time.monotonic()):
-                    self._greet()
+                else:
+                    self._handle_link(event)
                 # Large envelopes take their time: many of them must not look like a node that is gone.
                 self._beat()
             self._take_results()
         self._mailbox.close(FAREWELL)
         return self._node is not None and self._node.epoch > 0
+
+    def _handle_link(self, event: Connected | Lost | Rejected) -> None:
+        """Raises Refused if the controller will never accept this process."""
+        if isinstance(event, Rejected) and event.peer == CONTROLLER:
+            if event.permanent:
+                self._mailbox.close()
+                raise Refused(f"the controller at {event.address} refused this node: {event.reason}")
+            if event.reason != self._rejection:
+                self._rejection = event.reason
+                log.info("cannot reach the controller at %s yet: %s", event.address, event.reason)
+        if self._lifeline.hear(event, time.monotonic()):
+            self._rejection = ""
+            self._greet()
 
     def _beat(self) -> None:
         now = time.monotonic()

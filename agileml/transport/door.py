@@ -19,6 +19,7 @@ from agileml.transport.settings import Settings
 from agileml.transport.streams import PlainStream
 
 _ACCEPTED_AT_ONCE = 64
+_PERMANENT = {Reason.SECRET, Reason.VERSION}
 _NOTHING_TO_SPARE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -196,7 +197,7 @@ class Door:
     def _refuse(self, link: Link, failure: Failure) -> None:
         link.bid_farewell(failure.farewell)
         crossing = failure.reason is Reason.CROSSING
-        self._end(link, str(failure), report=not crossing)
+        self._end(link, str(failure), report=not crossing, permanent=failure.reason in _PERMANENT)
         if crossing and link.initiated and link.peer is not None and not self._linked(link.peer):
             self._awaited[link.peer] = (str(link.address), self._clock() + self._settings.handshake_seconds)
 
@@ -211,8 +212,8 @@ class Door:
         if link.initiated and link.peer is not None and self._attempts.get(link.peer) is link:
             del self._attempts[link.peer]
 
-    def _end(self, link: Link, reason: str, *, report: bool = True) -> None:
+    def _end(self, link: Link, reason: str, *, report: bool = True, permanent: bool = False) -> None:
         self._take_out(link)
         link.close(self._loop)
         if report:
-            self._report(Rejected(link.peer, str(link.address), reason))
+            self._report(Rejected(link.peer, str(link.address), reason, permanent))

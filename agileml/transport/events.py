@@ -36,11 +36,15 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """No link came about: `peer` is whom we tried to reach, or None where an unproven stranger tried to reach us."""
+    """A connection attempt failed. `peer` is the one we tried to reach; None if an unknown process tried to reach us.
+
+    `permanent` means that trying again cannot help: the two have different secrets or different versions of the code.
+    """
 
     peer: str | None
     address: str
     reason: str
+    permanent: bool = False
 
 
 Event = Received | Connected | Lost | Rejected
