@@ -14,6 +14,7 @@ import pytest
 from agileml.apps.registry import TrainerSource
 from agileml.engines.attached import AttachedJob
 from agileml.join import SECRET_VARIABLE
+from agileml.runtime.job_shape import shape_of
 from agileml.runtime.node_process import REFUSED
 from tests.agileml.engines.fleet_suite import JOB, LENGTHS, SAME
 
@@ -45,7 +46,7 @@ def joined(folder: Path, secret: bytes = SECRET, job: AttachedJob | None = None)
 
 
 def test_a_node_with_another_secret_says_that_it_was_refused(folder: Path) -> None:
-    job = AttachedJob(JOB, folder, SECRET, lambda _: None)
+    job = AttachedJob(JOB, shape_of(JOB), folder, SECRET, lambda _: None)
     try:
         status, log = joined(folder, OTHER, job)
     finally:
@@ -58,9 +59,8 @@ def test_a_node_with_another_secret_says_that_it_was_refused(folder: Path) -> No
 def test_a_node_with_other_code_says_that_it_was_refused(folder: Path, tmp_path: Path) -> None:
     trainer = tmp_path / "same.py"
     trainer.write_text(SAME)
-    job = AttachedJob(
-        replace(JOB, source=TrainerSource(str(trainer), {"lengths": LENGTHS})), folder, SECRET, lambda _: None
-    )
+    given = replace(JOB, source=TrainerSource(str(trainer), {"lengths": LENGTHS}))
+    job = AttachedJob(given, shape_of(given), folder, SECRET, lambda _: None)
     trainer.write_text(SAME + "# another version\n")
     try:
         status, log = joined(folder, SECRET, job)
