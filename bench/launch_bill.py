@@ -159,7 +159,7 @@ def launched(given: Scenario, chosen: StrategySetup, job: ReplayedJob, market: R
     terms = Terms(given.offers, given.baseline, given.most_nu, job.work, reliable if chosen.reliable else None)
     tariff = Tariff(lambda _: given.billing, lambda one, _: market.histories[one])
     times, here = LeaseTimes(startup=OVERHEADS.startup), Path()
-    environment = RunEnvironment("run", cloud, cloud.now, times, here, here, here, here)
+    environment = RunEnvironment("run", "bench", cloud, cloud.now, times, here, here, here, here)
     with tempfile.TemporaryDirectory() as folder, EventLog(Path(folder) / "log.sqlite") as log:
         journal = Journal(log, "run", cloud.now)
         journal.write(RunBegan("job", "fake", {}, "", 0))

@@ -1,4 +1,4 @@
-"""A command on a machine: in a process group of its own, and never left behind."""
+"""A command on a machine: in a process group of its own, and always ended as a whole."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from typing import BinaryIO
 from spotctl.agent.processes import kill_marked
 
 CANNOT_START = 127
-"""What a shell says of a command that is not there."""
+"""The exit code of a command that could not be started; a shell uses the same."""
 
 _PR_SET_PDEATHSIG = 1
-_LOOK_SECONDS = 0.01
+_POLL_SECONDS = 0.01
 
 
-class Command:
-    """Runs from its construction on. Its first process is kept, dead or alive, until `end`: so its group stays its.
+class RunningCommand:
+    """Runs from its construction on. Its first process is not reaped before `finish`, so its group keeps its number.
 
-    What it prints is added to `output`, or goes where this process prints.
+    Its output is appended to `output` (None: goes where this process prints). `mark` is the machine's folder, by which
+    processes that have left the group are found.
     """
 
     def __init__(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str], output: Path | None, mark: Path
     ) -> None:
         self._mark = mark
-        self._refused = False
         self._process: subprocess.Popen[bytes] | None = None
-        with _printing_to(output) as file:
+        with _output_to(output) as file:
             try:
                 self._process = subprocess.Popen(
                     command,
@@ -44,51 +44,59 @@ class Command:
                     stdout=file,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    preexec_fn=_dying_with(os.getpid()),  # noqa: PLW1509 - this process has one thread
+                    preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509 - this process has one thread
                 )
             except (OSError, ValueError) as error:
                 file.write(f"{' '.join(command)}: cannot be started: {error}\n".encode())
                 file.flush()
 
     def exit_code(self) -> int | None:
-        """What it ended with, negative by a signal; None while it runs."""
-        if self._process is None:
-            return CANNOT_START
-        # Looked at, not reaped: its number and its group's cannot be another's before `end`.
-        found = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if found is None:
-            return None
-        return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        """The exit code, or the negative number of the signal that ended it; None while it runs."""
+        return CANNOT_START if self._process is None else exit_code_of(self._process)
 
     def terminate(self) -> None:
-        """Asks all of it to end."""
-        self._signal(signal.SIGTERM)
-
-    def end(self, grace_seconds: float) -> None:
-        """Ends all of it: asked first where there is grace, killed then, also what has left its group."""
+        """Sends SIGTERM to the whole group."""
         if self._process is not None:
-            if grace_seconds > 0 and self.exit_code() is None:
-                self.terminate()
-                give_up = time.monotonic() + grace_seconds
-                while self.exit_code() is None and time.monotonic() < give_up:
-                    time.sleep(_LOOK_SECONDS)
-            self._signal(signal.SIGKILL)
+            signal_group(self._process, signal.SIGTERM)
+
+    def finish(self) -> None:
+        """Kills whatever of it still runs, including processes that have left its group, and reaps it."""
+        if self._process is not None:
+            signal_group(self._process, signal.SIGKILL)
         kill_marked(self._mark)
         if self._process is not None:
             self._process.wait()
             self._process = None
 
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            try:
-                os.killpg(self._process.pid, number)
-            except ProcessLookupError:
-                # Only the dead first process is left of the group.
-                return
+    def end(self, grace_seconds: float) -> None:
+        """Ends all of it, and waits: SIGTERM and this much time first, if there is any, then `finish`."""
+        if grace_seconds > 0 and self.exit_code() is None:
+            self.terminate()
+            give_up = time.monotonic() + grace_seconds
+            while self.exit_code() is None and time.monotonic() < give_up:
+                time.sleep(_POLL_SECONDS)
+        self.finish()
+
+
+def exit_code_of(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit code of a process that stays unreaped, so that its number and its group's cannot be reused."""
+    found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+
+def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Sends a signal to the group that an unreaped process leads."""
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        # The group consists of the dead first process only.
+        return
 
 
 @contextmanager
-def _printing_to(output: Path | None) -> Iterator[BinaryIO]:
+def _output_to(output: Path | None) -> Iterator[BinaryIO]:
     if output is None:
         yield sys.stdout.buffer
     else:
@@ -96,15 +104,15 @@ def _printing_to(output: Path | None) -> Iterator[BinaryIO]:
             yield file
 
 
-def _dying_with(machine: int) -> Callable[[], None] | None:
-    """Has the kernel kill the command when the machine's process is killed, and cannot do it."""
+def dies_with(parent: int) -> Callable[[], None] | None:
+    """Has the kernel kill the calling process when `parent` dies, even by SIGKILL; None where it cannot."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def prepare() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != machine:
+        if os.getppid() != parent:
             os._exit(CANNOT_START)
 
     return prepare

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from spotctl.agent.errors import CannotStage
+from spotctl.agent.errors import TransferFailed
 
 Signature = tuple[tuple[str, int, int, int], ...]
 """The files below a folder by name, size, time of change and number."""
@@ -44,7 +44,7 @@ def staged(location: str, cache: Path) -> Path:
     """Where the data of a place lies on this machine: brought there once, and again only when it has changed."""
     source = Path(location)
     if not source.exists():
-        raise CannotStage(f"data {location}: there is no such file or folder; correct it in the job file")
+        raise TransferFailed(f"data {location}: there is no such file or folder; correct it in the job file")
     files = signature(source) if source.is_dir() else _alone(source)
     key = hashlib.sha256(repr((location, files)).encode()).hexdigest()[:24]
     kept = cache / key / source.name
@@ -53,7 +53,7 @@ def staged(location: str, cache: Path) -> Path:
             if not kept.exists():
                 _bring(files, source, kept)
     except OSError as error:
-        raise CannotStage(f"data {location}: cannot be brought to {cache}: {error.strerror or error}") from error
+        raise TransferFailed(f"data {location}: cannot be brought to {cache}: {error.strerror or error}") from error
     return kept
 
 
@@ -67,7 +67,8 @@ def deliver(folder: Path, target: Path) -> None:
             shutil.copyfile(folder / name, part)
             part.replace(path)
     except OSError as error:
-        raise CannotStage(f"output {target}: cannot be written: {error.strerror or error}; make room there") from error
+        message = f"output {target}: cannot be written: {error.strerror or error}; make room there"
+        raise TransferFailed(message) from error
 
 
 def _alone(path: Path) -> Signature:

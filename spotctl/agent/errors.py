@@ -1,4 +1,4 @@
-"""What can go wrong on a rented machine. The message names the object, the value and the way out."""
+"""What can go wrong on a rented machine and on the link to it. Messages name the object, the value and the way out."""
 
 from __future__ import annotations
 
@@ -8,12 +8,36 @@ class AgentError(Exception):
 
 
 class BrokenProtocol(AgentError):
-    """A file between the job and its runner is not what it should be."""
+    """A file or a request does not have the form that was agreed on."""
 
 
 class BadCheckpoint(AgentError):
-    """A checkpoint cannot be written, or none that was written can be used."""
+    """A checkpoint cannot be written, or none of the written ones can be used."""
 
 
-class CannotStage(AgentError):
-    """Data cannot be brought to the machine, or what a program made not from it."""
+class TransferFailed(AgentError):
+    """Data cannot be copied to the machine, or outputs cannot be copied from it."""
+
+
+class BrokenFrame(AgentError):
+    """A frame of a link is too long, is not JSON, or is not signed by the other side."""
+
+
+class WrongSecret(AgentError):
+    """One side of a link does not know the secret of the other."""
+
+
+class LinkLost(AgentError):
+    """The agent did not answer. The request may or may not have been carried out."""
+
+
+class LinkTimeout(LinkLost):
+    """The agent was reached, or might be, but did not answer in time."""
+
+
+class MachineEnding(AgentError):
+    """The machine's lease has ended or it was told to shut down, so it takes no more work."""
+
+
+class RequestRefused(AgentError):
+    """The agent understood who is calling, but cannot or will not do what is asked."""

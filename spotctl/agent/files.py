@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Callable
@@ -57,3 +58,15 @@ class Watched(Generic[T]):
         except (ValueError, TypeError, KeyError) as error:
             raise BrokenProtocol(f"{self._path}: is not what a runner or a job writes ({error})") from None
         return self._value
+
+
+def read_chunk(path: Path, after: int, most: int) -> str:
+    """Bytes of a file from an offset on, as base64; empty where there are none (yet)."""
+    if after < 0:
+        raise ValueError(f"offset {after} is below 0")
+    try:
+        with path.open("rb") as file:
+            file.seek(after)
+            return base64.b64encode(file.read(most)).decode()
+    except FileNotFoundError:
+        return ""

@@ -21,10 +21,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from spotctl.agent.clock import boot_id
 from spotctl.agent.errors import BrokenProtocol
 from spotctl.agent.files import Watched, replace_json
 
@@ -214,6 +214,16 @@ class LeaseGiver:
         """Whether the job asks for the lease after the one in force."""
         progress, lease = self.progress(), Watched(self.folder / "lease.json", _lease).value()
         return progress is not None and lease is not None and progress.wants == lease.number + 1
+
+
+@cache
+def boot_id() -> str:
+    """Identifies this boot of the machine, so that times of an earlier one are not mistaken for times of this one."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        # Elsewhere than on Linux the lease's folder must be one that a reboot empties.
+        return ""
 
 
 def _lease(values: dict[str, Any]) -> Lease | None:

@@ -1,234 +1,270 @@
-"""The process that is a machine: `python -m spotctl.agent.machine CLOCK LOCK:FOLDER ...`, one machine for each folder.
+"""`MachineAgent`: the process on a rented machine that does what its launcher says, and ends the machine in time.
 
-The process that is started forks one for each machine and ends when all of them are up. Each is told what to do, and
-tells how it is, through files of its folder, each replaced as a whole by its one writer:
+Who holds what:
 
-- by the provider: `fate.json` (what the market has in store), `lease.json` (`until` when it may run), `leave.json` (it
-  was given back `at`), `work.json` (the payload to run, and the machine's `index` in its order);
-- by the machine: `state.json` (it is up), `notice.json` (it was warned and goes `until`), `result.json` (what the
-  payload of that `name` ended with), `end.json` (when and why it ended: nothing of it runs any more).
+- **The agent** serves its link (`spotctl.agent.wire`) and runs one payload at a time. It keeps the lease: when that
+  ends without a renewal, or on SIGTERM (how an operating system announces its shutdown), the agent ends its payload,
+  with grace, and exits; the machine's provider ends the machine when its agent has exited. It needs no launcher for
+  any of this, so a machine survives the launcher's SIGKILL and never outlives its lease. A launcher that comes back
+  finds the machine in the provider's list, connects again, and sees in `status` what the machine runs.
+- **The link's secret** reaches the agent in memory, from whoever starts it. It is in no file of the machine, no
+  argument, no environment variable and no log; the launcher derives it from a file that only its owner can read.
+- **Whether and when the market evicts** the machine is unknown to the agent. It learns of an eviction as a notice.
 
-`output` is what its commands print. `lock` is locked by whoever starts the machine, and the lock is handed to its
-process with the descriptor LOCK: a machine lives exactly as long as its lock is held, however it dies. A machine
-without a lease, because its folder was removed, ends itself. All times are the market's.
+The agent's folder holds `lease.json` (the end of the lease, as the launcher gave it, for the agent's parent process),
+`output` (what payloads print), `job/` (the folder of `spotctl.agent.lease`) and `work/`, the payload's own folder.
+
+Operations of the link (`MachineLink` documents them for callers): `assign`, `renew`, `status`, `notify`, `notices`,
+`output`, `exec`, `exec_read`. All may be repeated: assigning the name that the agent has already changes nothing.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import signal
-import sys
-import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from spotctl.agent.clock import MarketClock
-from spotctl.agent.command import Command
-from spotctl.agent.files import Watched, replace_json
-from spotctl.agent.lease import FOLDER_VARIABLE, LeaseGiver
-from spotctl.agent.planned_ending import EVICTED, FAILED, Ending, PlannedEnding, ending, warning
+from spotctl.agent.command import RunningCommand
+from spotctl.agent.errors import BrokenProtocol, MachineEnding
+from spotctl.agent.executions import Executions
+from spotctl.agent.files import read_chunk, replace_json
+from spotctl.agent.lease import FOLDER_VARIABLE, KINDS, LeaseGiver
+from spotctl.agent.link_server import LinkServer
+from spotctl.agent.payload import Payload
 from spotctl.agent.processes import MARK
 
 INDEX_VARIABLE = "SPOTCTL_INDEX"
 
-_LOOK_SECONDS = 0.1
-_SOURCE = "local"
+SHUT_DOWN, LEASE_ENDED = 0, 3
+"""The agent's exit codes: it was asked to end, or its lease ended. Any other end is a failure of the machine."""
+
+OUTPUT_CHUNK = 1 << 18
+"""Bytes of output in one answer."""
+
+_LONGEST_WAIT = 3600.0
+_REFUSED_AT_THE_END = ("assign", "renew", "exec")
+_STOPPING_POLL = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """A payload as it stands in `work.json`."""
+class AgentSettings:
+    """What an agent is started with. `lease_until` is the provider's time, which the agent only repeats."""
 
-    name: str
-    command: tuple[str, ...]
+    folder: Path
+    machine: str
     index: int
-    environment: dict[str, str] = field(default_factory=dict)
-    folder: str = ""
-    term_at_notice: bool = True
-    grace_seconds: float = 0.0
+    lease_until: int
+    lease_seconds: float
+    payload: Payload | None = None
 
 
-class Machine:
-    """Looks at its files a few times a second, and at the moment at which something is due."""
+@dataclass(frozen=True, slots=True)
+class _HeardNotice:
+    """A notice; `deadline` is seconds of this machine's monotonic clock, `until` the same on the provider's clock."""
 
-    def __init__(self, folder: Path, clock: MarketClock) -> None:
-        self._folder, self._clock = folder, clock
-        self._fate = Watched(folder / "fate.json", lambda values: PlannedEnding(**values))
-        self._lease = Watched(folder / "lease.json", lambda values: int(values["until"]))
-        self._leave = Watched(folder / "leave.json", lambda values: int(values["at"]))
-        self._work = Watched(folder / "work.json", _work)
-        self._job = LeaseGiver(folder / "job")
-        self._running: Command | None = None
-        self._given: Work | None = None
-        self._granted: tuple[int, float] | None = None
-        self._warned = self._told_result = False
-        self._killed = False
+    number: int
+    kind: str
+    until: int
+    deadline: float
+    source: str
+
+
+class MachineAgent:
+    """One machine's agent. It has one thread, sleeps until something is due, and never waits for a caller."""
+
+    def __init__(self, settings: AgentSettings, listener: socket.socket, secret: bytes) -> None:
+        self._settings, self._folder = settings, settings.folder
+        self._job = LeaseGiver(settings.folder / "job")
+        self._execs = Executions(settings.folder)
+        self._server = LinkServer(listener, settings.machine, secret, self._handle, self._execs.closed)
+        self._lease_until, self._lease_end = settings.lease_until, time.monotonic() + settings.lease_seconds
+        self._payload: Payload | None = None
+        self._command: RunningCommand | None = None
+        self._kill_at: float | None = None
+        self._running_grace = 0.0
+        self._exit_code: int | None = None
+        self._notices: list[_HeardNotice] = []
+        self._shut_down = self._ending = False
         self._wake = os.pipe()
 
-    def live(self, up: Callable[[], None]) -> None:
-        """From its start to its end. `up` is called when it runs what it was given to run."""
-        self._listen()
+    def run(self, ready: Callable[[], None]) -> int:
+        """Serves until the machine is to end; one of the exit codes above. `ready` is called once it serves."""
+        self._listen_to_signals()
         try:
-            end = self._until_its_end(up)
-        except BaseException:
-            self._stop(0.0)
-            self._record(Ending(self._clock.now(), FAILED))
-            raise
-        given = self._given
-        self._stop(0.0 if given is None or end.reason == EVICTED else given.grace_seconds)
-        self._record(end)
+            if self._settings.payload is not None:
+                self._assign(self._settings.payload)
+                self._advance()
+            ready()
+            while not self._shut_down and time.monotonic() < self._lease_end:
+                self._advance()
+                self._server.serve(self._wait())
+            code = SHUT_DOWN if self._shut_down else LEASE_ENDED
+            self._ending = True
+            self._stop_payload()
+            while self._command is not None:
+                self._server.serve(_STOPPING_POLL)
+                self._advance(starting=False)
+        finally:
+            self._execs.end()
+            if self._command is not None:
+                self._command.finish()
+            self._server.close()
+        return code
 
-    def _until_its_end(self, up: Callable[[], None]) -> Ending:
-        if (end := self._due(self._clock.now())) is not None:
-            return end
-        self._attend(self._clock.now())
-        replace_json(self._folder / "state.json", {"pid": os.getpid()})
-        up()
-        while (end := self._due(self._clock.now())) is None:
-            self._attend(self._clock.now())
-            self._sleep()
-        return end
+    # -- the payload --------------------------------------------------------------------------------------------------
 
-    def _due(self, now: int) -> Ending | None:
-        fate, lease = self._fate.value(), self._lease.value()
-        if fate is None or lease is None or self._killed:
-            return Ending(now, FAILED)
-        return ending(fate, lease, self._leave.value(), now)
+    def _assign(self, payload: Payload) -> None:
+        if self._payload is not None and self._payload.name == payload.name:
+            return
+        self._stop_payload()
+        self._payload, self._exit_code = payload, None
 
-    def _attend(self, now: int) -> None:
-        """Does what has to be done before the end: new work, a renewed lease, a notice, a result."""
-        work = self._work.value()
-        if work is not None and (self._given is None or work.name != self._given.name):
-            self._start(work, now)
-        self._hand_on_lease()
-        self._hand_on_notice(now)
-        self._tell_result()
+    def _stop_payload(self) -> None:
+        """Asks the running command to end; it is killed once its grace is over."""
+        if self._command is None or self._kill_at is not None:
+            return
+        grace = self._grace
+        self._kill_at = time.monotonic() + grace
+        if grace > 0:
+            self._command.terminate()
 
-    def _start(self, work: Work, now: int) -> None:
-        if self._given is not None:
-            self._stop(self._grace(self._given, now))
+    def _advance(self, *, starting: bool = True) -> None:
+        """Follows the payload: notes its exit code, finishes it when it was stopped, and starts the next one."""
+        self._execs.advance()
+        if self._command is not None:
+            code = self._command.exit_code()
+            if self._kill_at is not None and (code is not None or time.monotonic() >= self._kill_at):
+                self._command.finish()
+                self._command = self._kill_at = None
+            elif self._kill_at is None:
+                self._exit_code = code
+        if starting and self._command is None and self._payload is not None and self._exit_code is None:
+            self._start(self._payload)
+
+    def _start(self, payload: Payload) -> None:
         own = self._folder / "work"
         own.mkdir(exist_ok=True)
-        self._granted, self._warned, self._told_result = None, False, False
-        self._hand_on_lease(first=True)
+        self._job.begin(max(self._lease_end - time.monotonic(), 0.0))
         environment = {
             **os.environ,
-            **work.environment,
+            **payload.environment,
             MARK: str(self._folder),
-            INDEX_VARIABLE: str(work.index),
+            INDEX_VARIABLE: str(self._settings.index),
             FOLDER_VARIABLE: str(self._job.folder),
         }
-        folder = Path(work.folder) if work.folder else own
-        self._running = Command(work.command, folder, environment, self._folder / "output", self._folder)
-        self._given = work
+        folder = Path(payload.folder) if payload.folder else own
+        self._command = RunningCommand(payload.command, folder, environment, self._folder / "output", self._folder)
+        self._running_grace = payload.grace_seconds
+        for notice in self._notices:
+            self._pass_on(notice)
 
-    def _grace(self, work: Work, now: int) -> float:
-        """No longer than until the market takes the machine."""
-        fate = self._fate.value()
-        if fate is None or fate.taken_at is None:
-            return work.grace_seconds
-        return max(min(work.grace_seconds, (fate.taken_at - now) / self._clock.speed / 1e6), 0.0)
+    @property
+    def _grace(self) -> float:
+        """The running command's, but no longer than until a known eviction."""
+        evictions = [notice.deadline for notice in self._notices if notice.kind == "evict"]
+        left = min(evictions, default=float("inf")) - time.monotonic()
+        return max(min(self._running_grace, left), 0.0)
 
-    def _hand_on_lease(self, *, first: bool = False) -> None:
-        """The job's lease is the machine's, in seconds of the computer's clock."""
-        lease = self._lease.value()
-        if lease is None or self._granted == (lease, self._clock.speed) or (self._running is None and not first):
+    # -- lease and notices --------------------------------------------------------------------------------------------
+
+    def _renew(self, until: int, seconds: float) -> None:
+        # Written before the answer: what the launcher knows to be renewed, the machine's parent process knows, too.
+        replace_json(self._folder / "lease.json", {"until": until})
+        self._lease_until, self._lease_end = until, time.monotonic() + seconds
+        if self._command is not None:
+            self._job.grant(seconds)
+
+    def _notify(self, kind: str, until: int, seconds: float, source: str) -> None:
+        if kind not in KINDS:
+            raise BrokenProtocol(f"notice of kind {kind!r}: expected one of {', '.join(KINDS)}")
+        if any((one.kind, one.until, one.source) == (kind, until, source) for one in self._notices):
             return
-        seconds = max(self._clock.seconds_until(lease), 0.0)
-        self._job.begin(seconds) if first else self._job.grant(seconds)
-        self._granted = lease, self._clock.speed
+        notice = _HeardNotice(len(self._notices) + 1, kind, until, time.monotonic() + seconds, source)
+        self._notices.append(notice)
+        self._pass_on(notice)
 
-    def _hand_on_notice(self, now: int) -> None:
-        fate = self._fate.value()
-        until = None if fate is None else warning(fate, now)
-        if until is None or self._warned:
+    def _pass_on(self, notice: _HeardNotice) -> None:
+        if self._command is None or self._payload is None:
             return
-        self._warned = True
-        replace_json(self._folder / "notice.json", {"until": until})
-        if self._running is not None and self._given is not None:
-            self._job.notify("evict", max(self._clock.seconds_until(until), 0.0), _SOURCE)
-            if self._given.term_at_notice:
-                self._running.terminate()
+        self._job.notify(notice.kind, max(notice.deadline - time.monotonic(), 0.0), notice.source)
+        if notice.kind != "hint" and self._payload.term_at_notice:
+            self._command.terminate()
 
-    def _tell_result(self) -> None:
-        if self._running is None or self._given is None or self._told_result:
-            return
-        code = self._running.exit_code()
-        if code is not None:
-            replace_json(self._folder / "result.json", {"name": self._given.name, "code": code})
-            self._told_result = True
+    # -- the link -----------------------------------------------------------------------------------------------------
 
-    def _stop(self, grace_seconds: float) -> None:
-        if self._running is not None:
-            self._running.end(grace_seconds)
-            self._running = None
+    def _handle(self, connection: int, request: dict[str, Any]) -> dict[str, Any]:
+        operation = str(request.get("do"))
+        act = self._operations.get(operation)
+        if act is None:
+            raise BrokenProtocol(f"unknown operation {operation[:40]!r}")
+        if self._ending and operation in _REFUSED_AT_THE_END:
+            raise MachineEnding(f"{self._settings.machine} is ending")
+        try:
+            return act(connection, request) or {}
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise BrokenProtocol(f"bad arguments of {operation}: {type(error).__name__} {error}") from None
 
-    def _record(self, end: Ending) -> None:
-        if self._folder.is_dir():
-            replace_json(self._folder / "end.json", asdict(end), lasting=True)
+    @property
+    def _operations(self) -> dict[str, Callable[[int, dict[str, Any]], dict[str, Any] | None]]:
+        return {
+            "assign": lambda _, request: self._assign(Payload.from_json(request["payload"])),
+            "renew": lambda _, request: self._renew(int(request["until"]), float(request["seconds"])),
+            "status": lambda *_: self._status(),
+            "notify": lambda _, request: self._notify(
+                str(request["kind"]), int(request["until"]), float(request["seconds"]), str(request["source"])
+            ),
+            "notices": lambda *_: {"notices": [_plain(one) for one in self._notices]},
+            "output": lambda _, request: {"output": self._output(int(request["after"]))},
+            "exec": lambda connection, request: {
+                "id": self._execs.start(connection, tuple(map(str, request["command"])), self._payload)
+            },
+            "exec_read": lambda connection, request: self._execs.read(
+                connection, int(request["id"]), int(request["out"]), int(request["err"])
+            ),
+        }
 
-    def _listen(self) -> None:
-        """A child's death wakes it; being asked to end, as at the computer's shutdown, is a failure of the machine."""
+    def _status(self) -> dict[str, Any]:
+        name = "" if self._payload is None else self._payload.name
+        return {
+            "work": name,
+            "exit_code": self._exit_code,
+            "lease_until": self._lease_until,
+            "notices": len(self._notices),
+        }
+
+    def _output(self, after: int) -> str:
+        return read_chunk(self._folder / "output", after, OUTPUT_CHUNK)
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def _wait(self) -> float:
+        """Seconds until something is due by itself; signals and callers end the wait early."""
+        if self._shut_down:
+            return 0.0
+        if self._kill_at is not None or self._execs.running:
+            return _STOPPING_POLL
+        if self._command is None and self._payload is not None and self._exit_code is None:
+            return 0.0
+        return min(max(self._lease_end - time.monotonic(), 0.0), _LONGEST_WAIT)
+
+    def _listen_to_signals(self) -> None:
+        """The death of a child wakes the loop; SIGTERM asks the agent to end."""
         for end in self._wake:
             os.set_blocking(end, False)
+        self._server.watch(self._wake[0])
         signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, *_: object) -> None:
-        self._killed = True
-
-    def _sleep(self) -> None:
-        """Until something is due or happens, and no longer than a file may go unread."""
-        fate, lease = self._fate.value(), self._lease.value()
-        moments = [lease] if fate is None else [lease, fate.taken_at, None if self._warned else fate.warned_at]
-        waits = [max(self._clock.seconds_until(moment), 0.0) for moment in moments if moment is not None]
-        if select.select([self._wake[0]], [], [], min([_LOOK_SECONDS, *waits]))[0]:
-            os.read(self._wake[0], 4096)
+        self._shut_down = True
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Forks the machines, and returns when each of them is up or has ended."""
-    clock = MarketClock(Path(arguments[0]))
-    machines = [(int(lock), Path(folder)) for lock, folder in (one.split(":", 1) for one in arguments[1:])]
-    locks = {lock for lock, _ in machines}
-    ups: list[int] = []
-    for lock, folder in machines:
-        up = os.pipe()
-        if os.fork() == 0:
-            for descriptor in {up[0], *ups, *(locks - {lock})}:
-                os.close(descriptor)
-            _live(Machine(folder, clock), up[1])
-        os.close(up[1])
-        os.close(lock)
-        locks.discard(lock)
-        ups.append(up[0])
-    for descriptor in ups:
-        # Nothing is written: the end comes when the machine closes its side, or dies.
-        os.read(descriptor, 1)
-
-
-def _live(machine: Machine, up: int) -> NoReturn:
-    """The life of a fork, which never returns to its parent's code."""
-    status = 1
-    try:
-        os.setsid()
-        machine.live(up=lambda: os.close(up))
-        status = 0
-    except BaseException:  # noqa: BLE001 - a fork must not go on in its parent's code, whatever happened
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
-
-
-def _work(values: dict[str, Any]) -> Work:
-    return Work(**{**values, "command": tuple(values["command"])})
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+def _plain(notice: _HeardNotice) -> dict[str, Any]:
+    return {"number": notice.number, "kind": notice.kind, "until": notice.until, "source": notice.source}

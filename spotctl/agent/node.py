@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from spotctl.agent.checkpoint_sync import CheckpointSync
-from spotctl.agent.command import Command
+from spotctl.agent.command import RunningCommand
 from spotctl.agent.data_transfer import deliver, staged
 from spotctl.agent.errors import AgentError
 from spotctl.agent.interval import PLAN_VARIABLE, PlanReader
@@ -50,7 +50,7 @@ class Node:
         self._task, self._environment = task, environment
         self._machine = Path(environment[MARK])
         self._scratch = self._machine / "work" / task.name
-        self._command: Command | None = None
+        self._command: RunningCommand | None = None
         self._asked = threading.Event()
 
     def run(self) -> int:
@@ -67,7 +67,9 @@ class Node:
             _say(f"goes on from checkpoint {place.step}")
         if self._asked.is_set():
             return SAVED_AND_ENDED
-        self._command = Command(["/bin/sh", "-c", self._task.run], Path.cwd(), self._variables(), None, self._machine)
+        self._command = RunningCommand(
+            ["/bin/sh", "-c", self._task.run], Path.cwd(), self._variables(), None, self._machine
+        )
         if self._asked.is_set():
             self._command.terminate()
         code = self._until_its_end(self._command, keeper)
@@ -80,7 +82,7 @@ class Node:
             self._deliver()
         return code if code >= 0 else 128 - code
 
-    def _until_its_end(self, command: Command, keeper: CheckpointSync | None) -> int:
+    def _until_its_end(self, command: RunningCommand, keeper: CheckpointSync | None) -> int:
         carry_at = 0.0
         while (code := command.exit_code()) is None or (self._asked.is_set() and self._others_run()):
             if keeper is not None and time.monotonic() >= carry_at:

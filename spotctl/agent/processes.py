@@ -7,6 +7,8 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from spotctl.agent.lease import FOLDER_VARIABLE
+
 MARK = "SPOTCTL_MACHINE"
 """The environment variable that names a machine's folder to all that runs on it."""
 
@@ -31,10 +33,10 @@ def kill_marked(folder: Path) -> None:
             kill(pid)
 
 
-def kill(pid: int) -> None:
-    """Kills a process that may have ended already."""
+def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Sends a signal to a process that may have ended already."""
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except ProcessLookupError:
         return
 
@@ -73,3 +75,15 @@ def environment_of(pid: int) -> dict[str, str]:
     pairs = (variable.partition(b"=") for variable in variables)
     # A zombie has no environment any more, so what is found is alive.
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs if name}
+
+
+def surroundings(machine: Path, agent: int, folder: str) -> tuple[dict[str, str], str]:
+    """The environment and the folder in which a machine's payload runs, or in which one would start.
+
+    `agent` is the agent's process, `folder` the one that the payload names.
+    """
+    own = machine / "work"
+    own.mkdir(exist_ok=True)
+    pid = at_work(machine)
+    environment = {**environment_of(pid or agent), MARK: str(machine), FOLDER_VARIABLE: str(machine / "job")}
+    return environment, (folder_of(pid) if pid else None) or folder or str(own)

@@ -1,13 +1,14 @@
-"""What every provider of machines does, and how it fails.
+"""`CloudProvider`: what a cloud can do for spotctl, and how it fails. One adapter package per cloud implements it.
 
-A provider keeps no state of its own that a crash could lose: what there is, it asks the cloud. Calls that change
-something carry a token from which the cloud knows them again, or may simply be repeated, so that whoever does not know
-whether a call came through repeats it. Times are microseconds UTC on the provider's clock, bids nano-dollars per hour.
+A provider keeps no state that a crash could lose: it asks the cloud what exists. Calls that change something carry a
+token by which the cloud recognizes them, or are safe to repeat, so a caller that does not know whether a call succeeded
+repeats it. Times are microseconds UTC on the provider's clock; bids are nano-dollars per hour.
 
-What a machine runs is its `Payload`. It goes to the agent on the machine (`spotctl.agent.machine`), the same one
-everywhere: the local provider starts that agent as a process, a cloud by cloud-init. A payload may come with the order,
-or later by `assign`, when all nodes of a gang are known. It is written down (user-data, a file), so it holds no secret;
-the secrets of an order are handed to the agent's process and written nowhere.
+A provider creates and ends machines. What a machine does is between the launcher and the machine's agent
+(`spotctl.agent.machine`): `link` connects to it. `docs/architecture.md` shows which file an adapter consists of.
+
+Capabilities are the small protocols at the end; a caller checks with `isinstance`. To be added with the clouds that
+have them: placement scores, quotas, fleets, serial consoles.
 """
 
 from __future__ import annotations
@@ -18,26 +19,49 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from pricing_data.market import Market
+from spotctl.agent.payload import Payload
 from spotctl.errors import BadRequest, SpotctlError
 
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
+    from spotctl.machines.link import MachineLink
+
+__all__ = [
+    "CloudProvider",
+    "EndReason",
+    "Invocation",
+    "KeepsOutput",
+    "Machine",
+    "MachineRequest",
+    "MachineState",
+    "NoCapacity",
+    "NotFound",
+    "NotPermitted",
+    "Payload",
+    "ProviderError",
+    "QuotaReached",
+    "Resource",
+    "TakesCommands",
+    "Throttled",
+    "TokenTaken",
+    "Unanswered",
+]
 
 
 class ProviderError(SpotctlError):
-    """Root of what a provider can refuse; the message names the market and the way out."""
+    """Root of the errors of providers and links; the message names the market or machine and the way out."""
 
 
 class NoCapacity(ProviderError):
-    """The market has no machine of this kind at this bid now. Another market may; this one, later."""
+    """The market has no machine of this kind at this bid now. Another market may have one, or this one later."""
 
 
 class QuotaReached(ProviderError):
-    """The account may not have more of these. Only its owner can change that."""
+    """The account may not have more of these; only its owner can raise the quota."""
 
 
 class Throttled(ProviderError):
-    """Too many calls; the same call will be answered after a pause."""
+    """Too many calls. The same call succeeds after a pause."""
 
 
 class NotPermitted(ProviderError):
@@ -45,7 +69,7 @@ class NotPermitted(ProviderError):
 
 
 class NotFound(ProviderError):
-    """There is no such thing (any more). `ids` are those that are missing; the call was carried out for the others."""
+    """Something does not exist (any more). `ids` are what is missing; the call was carried out for the others."""
 
     def __init__(self, message: str, ids: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -53,27 +77,27 @@ class NotFound(ProviderError):
 
 
 class Unanswered(ProviderError):
-    """The call may or may not have come through; repeat it with the same token, or look."""
+    """The call may or may not have been carried out. Repeat it with the same token, or list what exists."""
 
 
 class TokenTaken(ProviderError):
-    """The token was used for another order. It is the caller's mistake, and nothing was rented."""
+    """The token belongs to a different request. This is a mistake of the caller, and nothing was created."""
 
 
 class MachineState(Enum):
-    """The life of a machine."""
+    """Where a machine is in its life."""
 
     STARTING = "starting"
-    """Granted and paid for; its agent is not up yet."""
+    """Granted and paid for; its agent does not answer (yet)."""
     RUNNING = "running"
     LEAVING = "leaving"
-    """Warned, or being returned; it may still run."""
+    """Being terminated, or warned of an eviction; it may still run."""
     GONE = "gone"
-    """Nothing of it runs any more, and nothing more is paid for it."""
+    """Nothing of it runs, and nothing more is paid for it."""
 
 
 class EndReason(Enum):
-    """Why a machine is gone; whoever pays wants to know."""
+    """Why a machine is gone; the bill and the statistics of evictions depend on it."""
 
     RETURNED = "returned"
     EVICTED = "evicted"
@@ -82,32 +106,14 @@ class EndReason(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Payload:
-    """A command for a machine's agent to run, under a `name` that tells its result from that of an earlier one.
-
-    It runs in `folder` (empty: in one of the machine's own) in a process group of its own. The agent adds to its
-    environment `SPOTCTL_MACHINE`, `SPOTCTL_INDEX` (its number among the machines of the order, from 0) and
-    `SPOTCTL_LEASE`, the folder of `spotctl.agent.lease` in which lease and notices are told. With `term_at_notice` an
-    eviction's notice is also told by SIGTERM. When the machine is returned or its lease ends, the command gets SIGTERM
-    and so many seconds of grace; when it is evicted, none.
-    """
-
-    name: str
-    command: tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    folder: str = ""
-    term_at_notice: bool = True
-    grace_seconds: float = 2.0
-
-
-@dataclass(frozen=True, slots=True)
 class MachineRequest:
-    """Machines of one market, bought together. `bid` None: on-demand, nobody takes them back.
+    """A request for machines of one market, bought together. `bid` None: on demand, never evicted.
 
-    `token` is derived from the intent that was logged: the same order again returns the same machines. `tags` name the
-    installation, the run and the allocation. Each machine ends itself at `lease_until` unless that is moved. `secrets`
-    become environment variables of what the machine runs; they are the one part that may differ when an order is
-    repeated, with the lease.
+    `token` is derived from the logged intent: repeating the request with it returns the same machines. `tags` name the
+    installation, the run and the intent. A machine ends itself at `lease_until` unless its lease is renewed. `payload`
+    is what its agent runs from the start. `secrets` become environment variables of payloads and are never written.
+    `lease_until` and `secrets` may differ when a request is repeated. `image`, `identity` (what the machine may do),
+    `disk_gib` and `network` are names in the cloud's own terms; unset, the provider chooses.
     """
 
     token: str
@@ -118,21 +124,25 @@ class MachineRequest:
     tags: Mapping[str, str] = field(default_factory=dict)
     payload: Payload | None = None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    image: str | None = None
+    identity: str | None = None
+    disk_gib: int | None = None
+    network: str | None = None
 
     def __post_init__(self) -> None:
         if self.count < 1 or (self.bid is not None and self.bid <= 0):
             raise BadRequest(
-                f"order of {self.count} machines of {self.market} with a bid of {self.bid}: both are above 0"
+                f"request of {self.count} machines of {self.market} with a bid of {self.bid}: both must be above 0"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine as the provider sees it.
+    """A machine as its provider lists it, paid from `started` to `ended`. `address` is how its peers reach it.
 
-    It is paid from `started` to `ended`. `warned_until` is when it will be taken, once that is known. `work` is the
-    name of the payload it was last given, `exit_code` what that ended with (negative: by this signal), None while it
-    runs; a machine whose command has ended waits for another, or to be given back.
+    The last three are what its agent says (`spotctl.machines.link.with_status`), and a provider leaves them unset:
+    when it will be evicted, the name of the payload it was last given, and that payload's exit code (negative: the
+    signal that ended it; None: it has not ended).
     """
 
     id: str
@@ -140,12 +150,11 @@ class Machine:
     bid: int | None
     state: MachineState
     started: int
-    lease_until: int
     tags: Mapping[str, str]
     address: str = ""
-    warned_until: int | None = None
     ended: int | None = None
     end_reason: EndReason | None = None
+    warned_until: int | None = None
     work: str = ""
     exit_code: int | None = None
 
@@ -161,79 +170,74 @@ class Resource:
 
 
 class CloudProvider(Protocol):
-    """Rents, looks, returns.
-
-    Every call may raise Throttled, NotPermitted or Unanswered; what else, each says.
-    """
+    """Creates, lists and ends machines. Every call may also raise Throttled, NotPermitted or Unanswered."""
 
     name: str
 
     @property
     def speed(self) -> float:
-        """Seconds of the provider's clock that pass in a second: 1, except where a market is replayed faster."""
+        """Seconds of the provider's clock per second: 1, except where a market is replayed faster."""
         ...
 
     def now(self) -> int:
-        """The provider's clock: the market's time, which is also what billing goes by."""
+        """The provider's clock, which is also the clock of its bills."""
+        ...
+
+    def offers(self) -> tuple[Market, ...]:
+        """The markets in which machines can be requested now, at some price."""
         ...
 
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        """What a market cost on [start, end], an event at both ends; not beyond now. NotFound: unknown there."""
-        ...
+        """What a market cost on [start, end], with an event at both ends.
 
-    def create(self, order: MachineRequest) -> tuple[Machine, ...]:
-        """Fewer machines than ordered may come. None at all: NoCapacity or QuotaReached. A token is never served twice.
-
-        NotFound: no such market. TokenTaken: the token's order was another.
+        NotFound: its prices are not known there, or `end` is later than now.
         """
         ...
 
-    def assign(self, ids: Sequence[str], payload: Payload) -> None:
-        """Has machines run this in place of what they run, if anything. The name they have already: nothing changes.
+    def create(self, request: MachineRequest) -> tuple[Machine, ...]:
+        """Creates at most as many machines as requested, and at least one. A token is never served twice.
 
-        NotFound names machines that are gone; the others run it.
+        NoCapacity or QuotaReached: no machine could be had. NotFound: there is no such market. TokenTaken: the token
+        was used for a different request. BadRequest: the provider does not have a setting that the request asks for.
         """
         ...
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        """All machines with these tags, those that went lately included. New ones may show late on a cloud."""
-        ...
-
-    def renew(self, ids: Sequence[str], lease_until: int) -> None:
-        """Moves the ends of leases; to a moment that has passed: to now.
-
-        NotFound names machines that are gone; the others are renewed.
-        """
+        """All machines with these tags, including those that ended recently. A cloud may list new ones late."""
         ...
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Ends machines and their billing; those that are gone already, or never were, are no error.
+        """Ends machines and their billing; ids that are gone or unknown are ignored.
 
-        They may be LEAVING for a moment after it.
+        A machine may be LEAVING for a while, in which its payload gets its grace.
         """
         ...
 
+    def link(self, machine: str) -> MachineLink:
+        """The link to the agent of the machine with this id. NotFound: it is gone, or never was."""
+        ...
+
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        """Everything that exists under these tags, machines that are not gone included: what `gc` looks through."""
+        """Everything that exists under these tags, including machines that are not gone. `spotctl gc` reads it."""
         ...
 
     def remove(self, resources: Sequence[Resource]) -> None:
-        """Removes what `resources` found; what is gone already is no error."""
+        """Removes what `resources` found; what is gone already is ignored."""
         ...
 
 
 @runtime_checkable
 class KeepsOutput(Protocol):
-    """A provider that can show what its machines' commands print."""
+    """A provider that keeps what payloads printed after their machine is gone."""
 
     def output(self, machine: str, after: int = 0) -> bytes:
-        """What the commands of the machine with this id have printed, from this byte on. NotFound: there is none."""
+        """The output of a machine from this byte offset on. NotFound: nothing is kept of this machine."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What this computer has to run for a command to run on a machine. It is shown to nobody: it may hold secrets."""
+    """A command of this computer that runs another on a machine. Never print it: its environment may hold secrets."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str] = field(repr=False)
@@ -242,10 +246,11 @@ class Invocation:
 
 @runtime_checkable
 class TakesCommands(Protocol):
-    """A provider whose machines a person can run commands on, beside what they run anyway."""
+    """A provider on whose machines a person can run commands with a terminal, in addition to what they run."""
 
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
-        """Runs the command on the machine with this id, where and as its work does. It ends with the machine at the
-        latest. NotFound: the machine is gone, or never was.
+        """Runs a command on a machine, in the folder and environment of its payload, until the machine's end at most.
+
+        NotFound: the machine is gone, or never was.
         """
         ...

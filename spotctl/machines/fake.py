@@ -2,14 +2,14 @@
 
     fake = FakeProvider(Replayed.of(histories), start)
     fake.script("create", Refusal(NoCapacity("none left")), LostAnswer())
-    fake.create(order)      # raises NoCapacity
-    fake.create(order)      # rents, and raises Unanswered
-    fake.create(order)      # the machines of the call before
-    fake.advance(3600)    # leases end, and the market takes what it takes
+    fake.create(request)  # raises NoCapacity
+    fake.create(request)  # creates machines, and raises Unanswered
+    fake.create(request)  # returns the machines of the call before
+    fake.advance(3600)    # leases end, and the market evicts
 
-Evictions, warnings and prices are those of the replayed market; `evict`, `crash` and `finish` add what a test needs.
-`calls` is what was asked for, in order, whatever came of it. Where faults depend on what is asked, or come by chance,
-`weather` says of each call that no script is about what it meets:
+Evictions, warnings and prices are those of the replayed market; `evict`, `crash`, `finish` and `print` add what a test
+needs. `calls` records every call of the provider and of its links, whatever came of it. Where faults depend on the call
+or come at random, `weather` decides about each call that no script covers:
 
     fake.weather = lambda call: Refusal(NotPermitted("expired")) if call.at > noon else None
 """
@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 
 from pricing_data.market import Market
 from pricing_data.units import SECOND
-from spotctl.agent.planned_ending import FAILED, Ending, PlannedEnding, ending, warning
 from spotctl.machines.base import (
     EndReason,
     Machine,
@@ -37,8 +36,10 @@ from spotctl.machines.base import (
     TokenTaken,
     Unanswered,
 )
-from spotctl.machines.replayed import Held, Replayed, Warnings
-from spotctl.machines.tokens import same_request
+from spotctl.machines.link import ExecResult, MachineNotice, MachineStatus
+from spotctl.machines.planned_ending import FAILED, Ending, PlannedEnding, ending, warning
+from spotctl.machines.replayed import HeldSpot, Replayed, Warnings
+from spotctl.machines.requests import check_settings, same_request
 
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
@@ -46,31 +47,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The call fails with this error, and nothing has happened."""
+    """The call fails with this error, and has no effect."""
 
     error: ProviderError
 
 
 @dataclass(frozen=True, slots=True)
 class LostRequest:
-    """The call is not answered, and nothing has happened."""
+    """The call gets no answer, and has no effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostAnswer:
-    """The call is carried out, and not answered."""
+    """The call is carried out, but gets no answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartialGrant:
-    """No more than so many machines are granted."""
+    """At most this many machines are granted."""
 
     machines: int
 
 
 @dataclass(frozen=True, slots=True)
 class SlowDescribe:
-    """What the call creates is not shown by so many of the next calls of `machines` and `resources`."""
+    """The next `looks` calls of `list` and `resources` do not show what the call creates."""
 
     looks: int
 
@@ -80,7 +81,7 @@ Fault = Refusal | LostRequest | LostAnswer | PartialGrant | SlowDescribe
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What was asked for, when on the provider's clock."""
+    """A call of the provider or a link: its name, its arguments, and when it was made on the provider's clock."""
 
     name: str
     asked: object
@@ -88,43 +89,107 @@ class Call:
 
 
 @dataclass(slots=True)
-class _Rented:
+class _FakeMachine:
     """What the fake knows of a machine."""
 
     id: str
-    order: MachineRequest
-    fate: PlannedEnding
+    request: MachineRequest
+    plan: PlannedEnding
     lease_until: int
     hidden: int
     payload: Payload | None
-    returned_at: int | None = None
+    terminated_at: int | None = None
     ended: Ending | None = None
     exit_code: int | None = None
+    printed: bytes = b""
+    heard: tuple[MachineNotice, ...] = ()
 
     def end(self, now: int) -> Ending | None:
         """The end that has come; once it has, nothing changes it."""
         if self.ended is None:
-            self.ended = ending(self.fate, self.lease_until, self.returned_at, now)
+            self.ended = ending(self.plan, self.lease_until, self.terminated_at, now)
         return self.ended
 
-    def seen(self, now: int) -> Machine:
-        end, warned_until = self.end(now), warning(self.fate, now)
-        alive = MachineState.RUNNING if warned_until is None else MachineState.LEAVING
+    def listed(self, now: int) -> Machine:
+        """The machine as a provider lists it."""
+        end = self.end(now)
         return Machine(
             id=self.id,
-            market=self.order.market,
-            bid=self.order.bid,
-            state=alive if end is None else MachineState.GONE,
-            started=self.fate.started,
-            lease_until=self.lease_until,
-            tags=self.order.tags,
+            market=self.request.market,
+            bid=self.request.bid,
+            state=MachineState.RUNNING if end is None else MachineState.GONE,
+            started=self.plan.started,
+            tags=self.request.tags,
             address=f"fake-{self.id}",
-            warned_until=warned_until,
             ended=None if end is None else end.at,
             end_reason=None if end is None else EndReason(end.reason),
-            work="" if self.payload is None else self.payload.name,
-            exit_code=self.exit_code,
         )
+
+    def notices(self, now: int) -> tuple[MachineNotice, ...]:
+        """What its agent has heard: from the market, and over the link."""
+        until = warning(self.plan, now)
+        return self.heard if until is None else (MachineNotice("evict", until, "fake"), *self.heard)
+
+    def status(self, now: int) -> MachineStatus:
+        """What its agent would say."""
+        work = "" if self.payload is None else self.payload.name
+        return MachineStatus(work, self.exit_code, self.lease_until, len(self.notices(now)))
+
+
+class FakeLink:
+    """A link to a machine of the fake; `MachineLink` documents its calls."""
+
+    def __init__(self, fake: FakeProvider, machine: str) -> None:
+        self._fake, self._machine = fake, machine
+
+    def assign(self, payload: Payload) -> None:
+        """See `MachineLink`."""
+        fault, machine = self._begin("assign", ((self._machine,), payload))
+        if machine.payload is None or machine.payload.name != payload.name:
+            machine.payload, machine.exit_code = payload, None
+        self._fake.answer(fault)
+
+    def renew(self, lease_until: int) -> None:
+        """See `MachineLink`."""
+        fault, machine = self._begin("renew", ((self._machine,), lease_until))
+        closes_at = self._fake.market.closes_at(machine.request.market)
+        machine.lease_until = min(max(lease_until, self._fake.time), closes_at)
+        self._fake.answer(fault)
+
+    def status(self) -> MachineStatus:
+        """See `MachineLink`."""
+        fault, machine = self._begin("status", self._machine)
+        self._fake.answer(fault)
+        return machine.status(self._fake.time)
+
+    def notify(self, kind: str, until: int, source: str) -> None:
+        """See `MachineLink`."""
+        fault, machine = self._begin("notify", (self._machine, kind))
+        notice = MachineNotice(kind, until, source)
+        if notice not in machine.heard:
+            machine.heard = (*machine.heard, notice)
+        self._fake.answer(fault)
+
+    def notices(self) -> tuple[MachineNotice, ...]:
+        """See `MachineLink`."""
+        fault, machine = self._begin("notices", self._machine)
+        self._fake.answer(fault)
+        return machine.notices(self._fake.time)
+
+    def output(self, after: int = 0) -> bytes:
+        """See `MachineLink`; what `FakeProvider.print` has added."""
+        fault, machine = self._begin("output", (self._machine, after))
+        self._fake.answer(fault)
+        return machine.printed[after:]
+
+    def exec(self, command: Sequence[str]) -> ExecResult:
+        """See `MachineLink`. Nothing runs here: every command succeeds and prints nothing."""
+        fault, _ = self._begin("exec", (self._machine, tuple(command)))
+        self._fake.answer(fault)
+        return ExecResult(0, b"", b"")
+
+    def _begin(self, name: str, asked: object) -> tuple[Fault | None, _FakeMachine]:
+        return self._fake.meet(name, asked), self._fake.running(self._machine)
 
 
 @dataclass(slots=True)
@@ -138,118 +203,122 @@ class FakeProvider:
     name: str = "fake"
     calls: list[Call] = field(default_factory=list)
     weather: Callable[[Call], Fault | None] = lambda _: None
-    _rented: dict[str, _Rented] = field(default_factory=dict)
-    _orders: dict[str, MachineRequest] = field(default_factory=dict)
+    _machines: dict[str, _FakeMachine] = field(default_factory=dict)
+    _requests: dict[str, MachineRequest] = field(default_factory=dict)
     _scripts: dict[str, deque[Fault]] = field(default_factory=dict)
 
     @property
     def speed(self) -> float:
-        """Nobody waits for this clock."""
+        """Nothing waits for this clock."""
         return 1.0
 
     def now(self) -> int:
-        """As far as it was moved."""
+        """The time to which `advance` has moved the clock."""
         return self.time
 
     def advance(self, seconds: float) -> None:
-        """Lets time pass."""
+        """Moves the clock."""
         self.time += round(seconds * SECOND)
 
     def script(self, call: str, *faults: Fault) -> None:
-        """The next calls of this name meet these faults, one each."""
+        """Gives the next calls of this name these faults, one each."""
         self._scripts.setdefault(call, deque()).extend(faults)
 
     def evict(self, machine: str, warning_seconds: float | None = None) -> None:
-        """The market takes a machine: at once, or so long after a warning that is given now."""
+        """Has the market take a machine: at once, or this long after a warning that is given now."""
         one, now = self._known(machine), self.time
         taken_at = now if warning_seconds is None else now + round(warning_seconds * SECOND)
-        one.fate = PlannedEnding(one.fate.started, taken_at, None if warning_seconds is None else now)
+        one.plan = PlannedEnding(one.plan.started, taken_at, None if warning_seconds is None else now)
 
     def crash(self, machine: str) -> None:
-        """A machine fails."""
+        """Has a machine fail."""
         one = self._known(machine)
         one.ended = one.end(self.time) or Ending(self.time, FAILED)
 
     def finish(self, machine: str, exit_code: int) -> None:
-        """What a machine runs ends so."""
+        """Ends a machine's payload with this exit code."""
         self._known(machine).exit_code = exit_code
+
+    def print(self, machine: str, output: bytes) -> None:
+        """Has a machine's payload print something."""
+        self._known(machine).printed += output
 
     @property
     def everything(self) -> tuple[Machine, ...]:
-        """Every machine that was ever rented, as it is; looking is no call, and nothing is hidden from it."""
-        return tuple(one.seen(self.time) for one in self._rented.values())
+        """Every machine that was ever created, with what its agent knows. Looking here is no call, and sees all."""
+        return tuple(self._complete(one) for one in self._machines.values())
+
+    def lease_until(self, machine: str) -> int:
+        """When a machine's lease ends."""
+        return self._known(machine).lease_until
 
     def payload(self, machine: str) -> Payload | None:
         """What a machine was last given to run."""
         return self._known(machine).payload
 
+    def offers(self) -> tuple[Market, ...]:
+        """See `CloudProvider`."""
+        fault = self.meet("offers", ())
+        self.answer(fault)
+        return self.market.open_at(self.time)
+
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
         """See `CloudProvider`."""
-        self._meet("prices", (market, start, end))
+        self.meet("prices", (market, start, end))
         return self.market.prices(market, start, end, self.time)
 
-    def create(self, order: MachineRequest) -> tuple[Machine, ...]:
+    def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """See `CloudProvider`."""
-        fault = self._meet("create", order)
-        known = self._orders.get(order.token)
+        fault = self.meet("create", request)
+        check_settings(request, self.name)
+        known = self._requests.get(request.token)
         if known is None:
-            self._grant(order, fault)
-        elif not same_request(known, order):
-            raise TokenTaken(f"token {order.token} has rented {known.count} of {known.market}; use another")
-        self._answer(fault)
-        return tuple(one.seen(self.time) for one in self._rented.values() if one.order.token == order.token)
-
-    def assign(self, ids: Sequence[str], payload: Payload) -> None:
-        """See `CloudProvider`."""
-        fault = self._meet("assign", (tuple(ids), payload))
-        gone = self._gone(ids)
-        for one in self._alive(ids):
-            if one.payload is None or one.payload.name != payload.name:
-                one.payload, one.exit_code = payload, None
-        self._answer(fault, gone)
+            self._grant(request, fault)
+        elif not same_request(known, request):
+            raise TokenTaken(f"token {request.token} was used for {known.count} machines of {known.market}")
+        self.answer(fault)
+        created = (one for one in self._machines.values() if one.request.token == request.token)
+        return tuple(one.listed(self.time) for one in created)
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         """See `CloudProvider`."""
-        fault = self._meet("list", dict(tags))
-        found = self._look(tags)
-        self._answer(fault)
-        return found
-
-    def renew(self, ids: Sequence[str], lease_until: int) -> None:
-        """See `CloudProvider`."""
-        fault = self._meet("renew", (tuple(ids), lease_until))
-        gone = self._gone(ids)
-        for one in self._alive(ids):
-            one.lease_until = min(max(lease_until, self.time), self.market.closes_at(one.order.market))
-        self._answer(fault, gone)
+        fault = self.meet("list", dict(tags))
+        shown = self._look(tags)
+        self.answer(fault)
+        return shown
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`."""
-        fault = self._meet("terminate", tuple(ids))
+        fault = self.meet("terminate", tuple(ids))
         for one in self._alive(ids):
-            one.returned_at = self.time
-        self._answer(fault)
+            one.terminated_at = self.time
+        self.answer(fault)
+
+    def link(self, machine: str) -> FakeLink:
+        """See `CloudProvider`."""
+        self.running(machine)
+        return FakeLink(self, machine)
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         """See `CloudProvider`."""
-        fault = self._meet("resources", dict(tags))
+        fault = self.meet("resources", dict(tags))
         found = tuple(
             Resource("machine", one.id, one.tags, str(one.market))
             for one in self._look(tags)
             if one.state is not MachineState.GONE
         )
-        self._answer(fault)
+        self.answer(fault)
         return found
 
     def remove(self, resources: Sequence[Resource]) -> None:
         """See `CloudProvider`."""
-        fault = self._meet("remove", tuple(resources))
+        fault = self.meet("remove", tuple(resources))
         for one in self._alive([resource.id for resource in resources]):
-            one.returned_at = self.time
-        self._answer(fault)
+            one.terminated_at = self.time
+        self.answer(fault)
 
-    def _meet(self, name: str, asked: object) -> Fault | None:
-        """Notes a call and finds what it meets; refuses it where it is not to be carried out."""
+    def meet(self, name: str, asked: object) -> Fault | None:
+        """Records a call and returns its fault; raises the fault's error if the call is to have no effect."""
         call = Call(name, asked, self.time)
         self.calls.append(call)
         script = self._scripts.get(name)
@@ -257,53 +326,63 @@ class FakeProvider:
         if isinstance(fault, Refusal):
             raise fault.error
         if isinstance(fault, LostRequest):
-            raise Unanswered("no answer; repeat the call with the same token, or look")
+            raise Unanswered("no answer; repeat the call with the same token, or list what exists")
         return fault
 
-    def _answer(self, fault: Fault | None, gone: Sequence[str] = ()) -> None:
+    def answer(self, fault: Fault | None) -> None:
+        """Loses the answer of a call if its fault says so."""
         if isinstance(fault, LostAnswer):
-            raise Unanswered("no answer; repeat the call with the same token, or look")
-        if gone:
-            raise NotFound(f"{', '.join(gone)}: gone", gone)
+            raise Unanswered("no answer; repeat the call with the same token, or list what exists")
 
-    def _grant(self, order: MachineRequest, fault: Fault | None) -> None:
-        alive = self._alive(tuple(self._rented))
+    def running(self, machine: str) -> _FakeMachine:
+        """A machine that has not ended. NotFound: it has, or never was."""
+        alive = self._alive([machine])
+        if not alive:
+            raise NotFound(f"{machine}: gone", (machine,))
+        return alive[0]
+
+    def _complete(self, one: _FakeMachine) -> Machine:
+        status, listed = one.status(self.time), one.listed(self.time)
+        until = min((notice.until for notice in one.notices(self.time) if notice.kind == "evict"), default=None)
+        leaving = until is not None and listed.state is MachineState.RUNNING
+        state = MachineState.LEAVING if leaving else listed.state
+        return replace(listed, state=state, warned_until=until, work=status.work, exit_code=status.exit_code)
+
+    def _grant(self, request: MachineRequest, fault: Fault | None) -> None:
+        alive = self._alive(tuple(self._machines))
         room = self.most_machines - len(alive)
         if room < 1:
-            raise QuotaReached(f"{len(alive)} machines run, and no more are allowed; raise the quota or give some back")
-        wanted = min(order.count, room, fault.machines if isinstance(fault, PartialGrant) else order.count)
+            raise QuotaReached(f"{len(alive)} machines run, and no more are allowed; raise the quota or end some")
+        wanted = min(request.count, room, fault.machines if isinstance(fault, PartialGrant) else request.count)
         held = [
-            Held(one.fate.started, one.fate.taken_at)
+            HeldSpot(one.plan.started, one.plan.taken_at)
             for one in alive
-            if one.order.market == order.market and one.order.bid is not None
+            if one.request.market == request.market and one.request.bid is not None
         ]
-        fates = self.market.fates(replace(order, count=wanted), held, self.time, len(self._orders), self.warnings)
-        self._orders[order.token] = order
-        lease = min(order.lease_until, self.market.closes_at(order.market))
+        number = len(self._requests)
+        plans = self.market.planned_endings(replace(request, count=wanted), held, self.time, number, self.warnings)
+        self._requests[request.token] = request
+        lease = min(request.lease_until, self.market.closes_at(request.market))
         hidden = fault.looks if isinstance(fault, SlowDescribe) else 0
-        for fate in fates:
-            machine = f"fake-{len(self._rented)}"
-            self._rented[machine] = _Rented(machine, order, fate, lease, hidden, order.payload)
+        for plan in plans:
+            machine = f"fake-{len(self._machines)}"
+            self._machines[machine] = _FakeMachine(machine, request, plan, lease, hidden, request.payload)
 
     def _look(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         shown = []
-        for one in self._rented.values():
+        for one in self._machines.values():
             if one.hidden:
                 one.hidden -= 1
-            elif tags.items() <= one.order.tags.items():
-                shown.append(one.seen(self.time))
+            elif tags.items() <= one.request.tags.items():
+                shown.append(one.listed(self.time))
         return tuple(shown)
 
-    def _alive(self, ids: Sequence[str]) -> tuple[_Rented, ...]:
-        found = [self._rented[machine] for machine in ids if machine in self._rented]
-        return tuple(one for one in found if one.end(self.time) is None)
+    def _alive(self, ids: Sequence[str]) -> tuple[_FakeMachine, ...]:
+        known = (self._machines[machine] for machine in ids if machine in self._machines)
+        return tuple(one for one in known if one.end(self.time) is None)
 
-    def _gone(self, ids: Sequence[str]) -> tuple[str, ...]:
-        alive = {one.id for one in self._alive(ids)}
-        return tuple(machine for machine in ids if machine not in alive)
-
-    def _known(self, machine: str) -> _Rented:
+    def _known(self, machine: str) -> _FakeMachine:
         try:
-            return self._rented[machine]
+            return self._machines[machine]
         except KeyError:
             raise NotFound(f"{machine}: no such machine", (machine,)) from None

@@ -124,7 +124,7 @@ class CommandWorkload:
 
     def _assign(self, machine: str, payload: Payload) -> None:
         try:
-            self._environment.provider.assign([machine], payload)
+            self._environment.provider.link(machine).assign(payload)
         except NotPermitted:
             raise
         except ProviderError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from spotctl.errors import MissingSecret
 from spotctl.files.job.spec import JobSpec, Kind, data_variable
+from spotctl.machines.installation import installation_id
 from spotctl.run.reconcile import LeaseTimes
 
 if TYPE_CHECKING:
@@ -24,12 +25,14 @@ _SHORTEST_SECRET = 4
 class RunEnvironment:
     """One per run, and never changed: several runs share a process and must not see each other's.
 
-    `clock` is the provider's, in microseconds UTC. `rendezvous` is the folder where the run's processes find each
-    other, `results` where its results go, `workdir` the job's own folder, `cache` where data is kept for machines on
-    this computer. `variables` are the environment variables of the job's programs, next to the `secrets`.
+    `installation` is the home's id, by which its machines are tagged. `clock` is the provider's, in microseconds UTC.
+    `rendezvous` is the folder where the run's processes find each other, `results` where its results go, `workdir` the
+    job's own folder, `cache` where data is kept for machines on this computer. `variables` are the environment
+    variables of the job's programs, next to the `secrets`.
     """
 
     run: str
+    installation: str
     provider: CloudProvider
     clock: Callable[[], int]
     lease_times: LeaseTimes
@@ -53,10 +56,11 @@ def environment_of(
 ) -> RunEnvironment:
     """The environment of a run of a job. A run that is `ending` only returns its machines, and needs no secrets.
 
-    Raises MissingSecret, and CannotStage if a training's data cannot be copied to the cache.
+    Raises MissingSecret, and TransferFailed if a training's data cannot be copied to the cache.
     """
     return RunEnvironment(
         run,
+        installation_id(paths.home),
         provider,
         provider.now,
         LeaseTimes.local(provider.speed),

@@ -23,7 +23,8 @@ from spotctl.machines.base import (
     Throttled,
     Unanswered,
 )
-from spotctl.machines.tags import INTENT_TAG, RUN_TAG
+from spotctl.machines.link import with_status
+from spotctl.machines.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.reconcile import Buy, Instruction, Renew, ReturnMachines, ScheduleReturn
 from spotctl.run.workload import Workload
@@ -79,6 +80,7 @@ class Executor:
         self._lease = environment.lease_times.lease
         self._workload = workload
         self._retries = retries or RetryPolicy()
+        self._tags = {INSTALLATION_TAG: environment.installation, RUN_TAG: journal.run}
 
     def carry_out(self, instruction: Instruction) -> None:
         """Raises NotPermitted if the provider allows no change any more."""
@@ -114,8 +116,9 @@ class Executor:
             self._journal.write(ev.RentRefused(order.intent, ABANDONED, message))
 
     def list_machines(self) -> tuple[Machine, ...] | None:
-        """The run's machines; None while the provider does not answer."""
-        return self.retried(lambda: self._provider.list({RUN_TAG: self._journal.run}))
+        """The run's machines, with what their agents say; None while the provider does not answer."""
+        machines = self.retried(lambda: self._provider.list(self._tags))
+        return None if machines is None else tuple(with_status(self._provider, machine) for machine in machines)
 
     def release(self) -> None:
         """Returns all machines of the run and logs nothing; returning a machine twice is no error.
@@ -184,14 +187,25 @@ class Executor:
 
     def _renew(self, intent: ev.RenewIntended) -> Event | None:
         def call() -> bool:
-            try:
-                self._provider.renew(intent.machines, intent.lease_until)
-            except NotFound:
-                # The others are renewed; the next list shows which ones are gone.
-                return True
+            renewed = [self._extend(machine, intent.lease_until) for machine in intent.machines]
+            if not any(renewed):
+                raise Unanswered("no machine answered; their leases end unless the next renewal reaches them")
             return True
 
         return None if self.retried(call) is None else ev.Renewed(intent.intent)
+
+    def _extend(self, machine: str, until: int) -> bool:
+        """Whether a machine's lease was renewed, or the machine is gone, which the next list shows.
+
+        A machine that does not answer does not hold up the others: the next renewal asks it again.
+        """
+        try:
+            self._provider.link(machine).renew(until)
+        except NotFound:
+            return True
+        except Unanswered:
+            return False
+        return True
 
     def _return(self, intent: ev.ReturnIntended) -> bool:
         self._provider.terminate(intent.machines)
@@ -199,7 +213,7 @@ class Executor:
 
     def _request(self, intent: ev.RentIntended) -> MachineRequest:
         run = self._journal.run
-        tags = {RUN_TAG: run, INTENT_TAG: str(intent.intent)}
+        tags = {**self._tags, INTENT_TAG: str(intent.intent)}
         return MachineRequest(
             f"{run}-{intent.intent}",
             intent.market,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from spotctl.agent.iterator import SAVED_AND_ENDED
-from spotctl.machines.base import Machine
+from spotctl.machines.base import Machine, MachineState
 from spotctl.runlog.state import EVICTED, Held, RunState
 
 PREPARE = "prepare"
@@ -66,7 +66,8 @@ class GangStep:
 
 def next_step(state: RunState, machines: Sequence[Machine], shape: GangShape, now: int) -> GangStep:
     """The next step, from the log and the provider's list of machines."""
-    listed = {machine.id: machine for machine in machines}
+    # What a machine runs is unknown while its agent does not answer.
+    listed = {machine.id: machine for machine in machines if machine.state is not MachineState.STARTING}
     return _running(state, listed) if state.work.runs else _gathering(state, listed, shape, now)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import restored
-from spotctl.machines.base import KeepsOutput, NotFound, ProviderError
+from spotctl.machines.base import CloudProvider, NotFound, ProviderError
+from spotctl.machines.link import printed
 from spotctl.paths import Paths
 from spotctl.run.environment import RunEnvironment
 from spotctl.runlog.state import fold
@@ -46,20 +47,17 @@ def output_lines(job: str, settings: Settings, *, follow: bool) -> Iterator[str]
 
 def last_lines(environment: RunEnvironment, machine: str, lines: int = 3) -> str:
     """The last lines of a machine's output as one line, with secrets hidden; says so if there is none."""
-    provider = environment.provider
-    if not isinstance(provider, KeepsOutput):
-        return "'spotctl logs' shows its output"
     try:
-        printed = provider.output(machine).decode(errors="replace")
+        text = printed(environment.provider, machine).decode(errors="replace")
     except ProviderError:
         return "its output is no longer available"
-    last = [line.strip() for line in printed.splitlines() if line.strip()][-lines:]
+    last = [line.strip() for line in text.splitlines() if line.strip()][-lines:]
     return environment.redacted(" | ".join(last))[-_LONGEST_QUOTE:] or "it printed nothing"
 
 
-def _output_of(provider: KeepsOutput, machine: str, after: int) -> bytes:
+def _output_of(provider: CloudProvider, machine: str, after: int) -> bytes:
     try:
-        return provider.output(machine, after)
+        return printed(provider, machine, after)
     except NotFound:
         # The provider keeps the output of machines that are gone for some days.
         return b""

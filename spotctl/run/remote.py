@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pricing_data.units import format_time
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import restored
-from spotctl.machines.base import NotFound, TakesCommands
+from spotctl.machines.base import NotFound
 from spotctl.paths import Paths
 from spotctl.runlog.state import RunState
 from spotctl.runlog.statuses import latest_run
@@ -21,6 +21,7 @@ from spotctl.wiring import local_provider
 
 if TYPE_CHECKING:
     from spotctl.config import Settings
+    from spotctl.machines.local import LocalProvider
 
 CANNOT_START = 127
 """The status by which shells report that a command does not exist."""
@@ -31,7 +32,7 @@ class Target:
     """A machine, and the provider that can run a command on it."""
 
     machine: str
-    provider: TakesCommands
+    provider: LocalProvider
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +77,24 @@ def _machine(state: RunState, job: str, node: str) -> str:
 
 
 def run(target: Target, command: Sequence[str], *, capture: bool = False) -> CommandResult:
-    """Runs a command on a machine, with this process's streams, or captures its output."""
+    """Runs a command on a machine with this process's streams, or captures its output over the machine's link."""
+    if capture:
+        ended = target.provider.link(target.machine).exec(command)
+        return CommandResult(_shell_status(ended.exit_code), _text(ended.out), _text(ended.err))
     invocation = target.provider.invocation(target.machine, command)
-    pipe = subprocess.PIPE if capture else None
     try:
-        process = subprocess.Popen(
-            invocation.words,
-            env=invocation.environment,
-            cwd=invocation.folder,
-            stdin=subprocess.DEVNULL if capture else None,
-            stdout=pipe,
-            stderr=pipe,
-        )
+        process = subprocess.Popen(invocation.words, env=invocation.environment, cwd=invocation.folder)
     except OSError as error:
         return CommandResult(CANNOT_START, err=f"{command[0]}: {error.strerror or error}")
     with _interrupts_left_to_the_command():
         _end_if_gone(target, process, command)
-        out, err = process.communicate()
-    code = process.returncode
-    # Shells report a command that a signal ended as 128 plus the number of the signal.
-    return CommandResult(128 - code if code < 0 else code, _text(out), _text(err))
+        process.wait()
+    return CommandResult(_shell_status(process.returncode))
+
+
+def _shell_status(code: int) -> int:
+    """Shells report a command that a signal ended as 128 plus the number of the signal."""
+    return 128 - code if code < 0 else code
 
 
 def _end_if_gone(target: Target, process: subprocess.Popen[bytes], command: Sequence[str]) -> None:
@@ -115,5 +114,5 @@ def _interrupts_left_to_the_command() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _text(captured: bytes | None) -> str:
-    return "" if captured is None else captured.decode(errors="replace")
+def _text(captured: bytes) -> str:
+    return captured.decode(errors="replace")

@@ -22,7 +22,8 @@ from pricing_data.units import parse_usd
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import restored, written
 from spotctl.files.job.spec import JobSpec, Kind
-from spotctl.machines.tags import RUN_TAG
+from spotctl.machines.installation import installation_id
+from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
 from spotctl.paths import Paths
 from spotctl.run import rendezvous, resume_state
 from spotctl.run.environment import RunEnvironment, environment_of, secrets_of
@@ -146,14 +147,16 @@ def request_stop(job: str, settings: Settings, request: StopRequested = ON_REQUE
 
 
 def orphaned_resources(settings: Settings) -> tuple[CloudProvider, list[Resource]]:
-    """What exists on the local market and belongs to no active run."""
+    """What this installation has on the local market and no active run owns."""
     from spotctl.machines.local import LocalProvider
     from spotctl.machines.replayed import Replayed
 
     # Nothing is rented here, so no prices are needed.
     provider = LocalProvider(settings.home / "local", lambda: Replayed.of(()))
     active = {status.state.run for status in statuses(settings) if status.state.ended is None}
-    resources = provider.resources({}) if provider.has_begun else ()
+    if not provider.has_begun:
+        return provider, []
+    resources = provider.resources({INSTALLATION_TAG: installation_id(settings.home)})
     return provider, [one for one in resources if one.tags.get(RUN_TAG) not in active]
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from spotctl.machines.base import Machine, Payload
+from spotctl.machines.installation import installation_id
 from spotctl.machines.local import LocalProvider, LocalSettings
-from spotctl.machines.tags import RUN_TAG
+from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
 from tests.spotctl.cli import spotctl
 from tests.spotctl.machines import markets
 from tests.spotctl.machines.leaving import eventually, kill_all, running
@@ -22,7 +23,9 @@ def unowned(tmp_path: Path) -> Iterator[tuple[Machine, ...]]:
     provider = LocalProvider(tmp_path / "home" / "local", markets.market, LocalSettings(unwarned=0.0))
     provider.begin(markets.BEGIN, 1.0)
     order = markets.order("lost", markets.CLOSES, 2, payload=Payload("sleeper", ("sleep", "1000")))
-    yield provider.create(replace(order, tags={RUN_TAG: "lost-000000"}))
+    yield provider.create(
+        replace(order, tags={RUN_TAG: "lost-000000", INSTALLATION_TAG: installation_id(tmp_path / "home")})
+    )
     kill_all(tmp_path)
 
 
@@ -37,3 +40,13 @@ def test_what_no_run_owns_is_found_and_removed_when_asked(tmp_path: Path, unowne
     assert all(one in removed.err for one in ids)
     eventually(lambda: not running(tmp_path))
     assert spotctl("gc", "--json").json["resources"] == []
+
+
+def test_what_another_installation_bought_is_left_alone(tmp_path: Path, unowned: tuple[Machine, ...]) -> None:
+    """Two homes that share one local market, as two computers share a cloud account."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "local").symlink_to(tmp_path / "home" / "local")
+    assert spotctl("--home", other, "gc", "--yes", "--json").json["resources"] == []
+    assert installation_id(other) != installation_id(tmp_path / "home")
+    assert {one["id"] for one in spotctl("gc", "--json").json["resources"]} == {one.id for one in unowned}

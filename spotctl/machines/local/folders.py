@@ -1,16 +1,17 @@
-"""Where the local provider's machines lie: all that is known of one is in its folder, for any process to see.
+"""The files of the local provider: all that is known of a machine is in its folder, where any process can read it.
 
     clock.json                  the market's time
-    begun.json                  the number of the first allocation since the market began
-    lock                        held by whoever changes something
-    machines/ALLOCATION/        named by the order's token, so that a token has one folder
-        allocation.json         the order (without its secrets), its number, and the fates of its machines
-        agent.log               what the machines' own processes complain about
-        0/ 1/ ...               one folder for each machine granted, see `spotctl.agent.machine`
+    begun.json                  the number of the first allocation since the market was started
+    link.key                    the key from which the secrets of links are derived; only its owner can read it
+    lock                        held by the process that changes something
+    machines/ALLOCATION/        named after the request's token, so a token has one folder
+        allocation.json         the request (without its secrets), its number, and the planned endings of its machines
+        agent.log               errors of hypervisors and agents
+        0/ 1/ ...               one folder for each machine, see `spotctl.machines.local.hypervisor`
 
-An allocation is built beside and renamed: it is there with all its machines, or not at all. Its file and the ends of
-machines are written through to the disk. The rest a power failure may lose, as it ends the processes; what it left
-unreadable counts as never written.
+An allocation is built in a temporary folder and renamed: it exists with all its machines, or not at all. Its file and
+the ends of machines are flushed to disk. A power failure may lose the rest, as it ends the processes; a file that it
+leaves unreadable counts as never written.
 """
 
 from __future__ import annotations
@@ -28,65 +29,66 @@ from typing import Any
 
 from pricing_data.market import Market
 from spotctl.agent.files import replace_json, sync_folder
-from spotctl.agent.planned_ending import Ending, PlannedEnding, ending
 from spotctl.machines.base import MachineRequest, Payload
+from spotctl.machines.link import link_secret
+from spotctl.machines.local.machine_file import MachineFile
+from spotctl.machines.planned_ending import Ending, PlannedEnding, ending
 
-_BESIDE, _OVER = ".new-", ".over-"
+_NEW, _OLD = ".new-", ".over-"
 
 
 @dataclass(frozen=True)
-class Allocation:
-    """What one order got, numbered in the order in which it was granted."""
+class LocalAllocation:
+    """What one request got; `number` counts allocations in the order in which they were granted."""
 
     folder: Path
-    order: MachineRequest
+    request: MachineRequest
     number: int
     closes_at: int
-    fates: tuple[PlannedEnding, ...]
+    plans: tuple[PlannedEnding, ...]
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def machines(self) -> tuple[MachineFolder, ...]:
         """Its machines, in order."""
-        return tuple(Place(self, self.folder / str(index)) for index in range(len(self.fates)))
+        return tuple(MachineFolder(self, self.folder / str(index)) for index in range(len(self.plans)))
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MachineFolder:
     """One machine's folder."""
 
-    allocation: Allocation
+    allocation: LocalAllocation
     folder: Path
 
     @property
     def id(self) -> str:
-        """The machine's name."""
+        """The machine's id."""
         return f"{self.allocation.folder.name}-{self.folder.name}"
 
     @property
-    def fate(self) -> PlannedEnding:
-        """What the market has in store for it, which is nobody's to know but the market's."""
-        return self.allocation.fates[int(self.folder.name)]
-
-    @property
-    def lease_until(self) -> int:
-        """When it ends unless that is moved."""
-        moved = _moment(read_json(self.folder / "lease.json"), "until")
-        return min(self.allocation.order.lease_until, self.allocation.closes_at) if moved is None else moved
-
-    @property
-    def returned_at(self) -> int | None:
-        """When it was given back."""
-        return _moment(read_json(self.folder / "leave.json"), "at")
-
-    @property
-    def warned_until(self) -> int | None:
-        """When it will be taken, if it was told."""
-        return _moment(read_json(self.folder / "notice.json"), "until")
+    def plan(self) -> PlannedEnding:
+        """When the market takes it, which only the market may know."""
+        return self.allocation.plans[int(self.folder.name)]
 
     @property
     def is_up(self) -> bool:
-        """Whether its process has come up, at any time."""
+        """Whether its agent has come up, at any time."""
         return (self.folder / "state.json").exists()
+
+    @property
+    def port(self) -> int | None:
+        """The port of its agent, once that has come up."""
+        return _number(read_json(self.folder / "state.json"), "port")
+
+    @property
+    def agent(self) -> int | None:
+        """The process id of its agent, once that has come up."""
+        return _number(read_json(self.folder / "state.json"), "agent")
+
+    @property
+    def terminated_at(self) -> int | None:
+        """When it was terminated by its launcher."""
+        return _number(read_json(self.folder / "terminate.json"), "at")
 
     @property
     def ended(self) -> Ending | None:
@@ -96,47 +98,28 @@ class Place:
 
     def end_by(self, now: int) -> Ending | None:
         """The end that has come by now, whether or not it was carried out and recorded yet."""
-        return self.ended or ending(self.fate, self.lease_until, self.returned_at, now)
+        return self.ended or ending(self.plan, self._lease_until, self.terminated_at, now)
 
-    @property
-    def pid(self) -> int | None:
-        """Its process, once it has come up."""
-        return _moment(read_json(self.folder / "state.json"), "pid")
+    def secret(self, key: bytes) -> bytes:
+        """The secret of the link to its agent."""
+        return link_secret(key, self.id)
 
-    @property
-    def given(self) -> Mapping[str, Any] | None:
-        """What it was last given to run, as it was written down."""
-        return read_json(self.folder / "work.json")
+    def terminate(self, at: int) -> None:
+        """Tells its hypervisor to end it."""
+        replace_json(self.folder / "terminate.json", {"at": at})
 
-    @property
-    def work(self) -> str:
-        """The name of what it was last given to run."""
-        work = self.given
-        return "" if work is None else str(work["name"])
-
-    def exit_code(self, work: str) -> int | None:
-        """What the work of a name ended with."""
-        result = read_json(self.folder / "result.json")
-        return None if result is None or result["name"] != work else int(result["code"])
-
-    def lease(self, until: int) -> None:
-        """Moves the end; no lease goes beyond what the market's prices are known for."""
-        replace_json(self.folder / "lease.json", {"until": min(until, self.allocation.closes_at)})
-
-    def leave(self, at: int) -> None:
-        """Tells it to end."""
-        replace_json(self.folder / "leave.json", {"at": at})
-
-    def end(self, end: Ending) -> None:
-        """Records the end of a machine that cannot do so itself any more."""
+    def record_end(self, end: Ending) -> None:
+        """Records the end of a machine whose hypervisor cannot do so any more."""
         replace_json(self.folder / "end.json", asdict(end), lasting=True)
 
-    def assign(self, payload: Payload) -> None:
-        """Gives it something to run."""
-        replace_json(self.folder / "work.json", {**_plain(payload), "index": int(self.folder.name)})
+    @property
+    def _lease_until(self) -> int:
+        renewed = _number(read_json(self.folder / "lease.json"), "until")
+        until = self.allocation.request.lease_until if renewed is None else renewed
+        return min(until, self.allocation.closes_at)
 
 
-class Folders:
+class AllocationFolders:
     """The allocations under a folder."""
 
     def __init__(self, root: Path) -> None:
@@ -145,7 +128,7 @@ class Folders:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One caller at a time changes something; a killed one lets go."""
+        """Lets one process at a time change something; a killed one releases the lock."""
         self.machines.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -154,15 +137,15 @@ class Folders:
         finally:
             os.close(descriptor)
 
-    def of_token(self, token: str) -> Allocation | None:
-        """What a token has got."""
+    def of_token(self, token: str) -> LocalAllocation | None:
+        """The allocation of a token."""
         return self._allocation(self._folder_of(token))
 
-    def all(self) -> Iterator[Allocation]:
-        """Everything that was granted and is not forgotten, in the order in which it was."""
+    def all(self) -> Iterator[LocalAllocation]:
+        """All allocations that are not forgotten, in the order in which they were granted."""
         if self.machines.is_dir():
-            found = (self._allocation(path) for path in self.machines.iterdir() if not path.name.startswith("."))
-            yield from sorted((one for one in found if one is not None), key=lambda one: one.number)
+            allocations = (self._allocation(path) for path in self.machines.iterdir() if not path.name.startswith("."))
+            yield from sorted((one for one in allocations if one is not None), key=lambda one: one.number)
 
     def next_number(self) -> int:
         """The number of the next allocation."""
@@ -170,46 +153,51 @@ class Folders:
 
     @property
     def first_number(self) -> int:
-        """The number of the first allocation since the market began."""
-        return _moment(read_json(self.root / "begun.json"), "first") or 0
+        """The number of the first allocation since the market was started."""
+        return _number(read_json(self.root / "begun.json"), "first") or 0
 
     def begin(self) -> None:
-        """Allocations are numbered on, but counted from here."""
+        """Restarts the count of allocations; their numbers go on."""
         replace_json(self.root / "begun.json", {"first": self.next_number()}, lasting=True)
 
     def forget(self, before: float) -> None:
-        """Removes allocations that were over at a time of the computer, and what killed callers left. Held locked."""
-        for allocation in self.all():
-            ends = [place.folder / "end.json" for place in allocation.places]
-            if all(end.exists() and end.stat().st_mtime < before for end in ends):
-                allocation.folder.rename(allocation.folder.with_name(f"{_OVER}{allocation.folder.name}"))
-        for left in self.machines.glob(".*"):
-            shutil.rmtree(left, ignore_errors=True)
+        """Removes allocations that ended before a time of this computer, and leftovers of killed processes.
 
-    def places(self, machines: Sequence[str]) -> dict[str, Place | None]:
-        """The folders of the machines with these ids; None where there is none."""
+        The caller holds the lock.
+        """
+        for allocation in self.all():
+            ends = [machine.folder / "end.json" for machine in allocation.machines]
+            if all(end.exists() and end.stat().st_mtime < before for end in ends):
+                allocation.folder.rename(allocation.folder.with_name(f"{_OLD}{allocation.folder.name}"))
+        for leftover in self.machines.glob(".*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+    def by_id(self, machines: Sequence[str]) -> dict[str, MachineFolder | None]:
+        """The folders of the machines with these ids; None for an unknown id."""
         parts = {machine: machine.rpartition("-") for machine in machines}
         names = {name for name, _, _ in parts.values() if name}
         allocations = {name: self._allocation(self.machines / name) for name in names}
-        return {machine: _place(allocations.get(name), index) for machine, (name, _, index) in parts.items()}
+        return {machine: _machine(allocations.get(name), index) for machine, (name, _, index) in parts.items()}
 
-    def create(self, order: MachineRequest, fates: Sequence[PlannedEnding], number: int, closes_at: int) -> Allocation:
-        """Grants an order: from the rename on it is granted, whatever becomes of the caller. Held under the lock."""
-        folder = self._folder_of(order.token)
-        beside = folder.with_name(f"{_BESIDE}{folder.name}")
-        shutil.rmtree(beside, ignore_errors=True)
-        allocation = Allocation(beside, order, number, closes_at, tuple(fates))
+    def create(
+        self, request: MachineRequest, plans: Sequence[PlannedEnding], number: int, closes_at: int
+    ) -> LocalAllocation:
+        """Grants a request: the rename grants it, whatever becomes of the caller. The caller holds the lock."""
+        folder = self._folder_of(request.token)
+        new = folder.with_name(f"{_NEW}{folder.name}")
+        shutil.rmtree(new, ignore_errors=True)
+        allocation = LocalAllocation(new, request, number, closes_at, tuple(plans))
         try:
-            for place in allocation.places:
-                place.folder.mkdir(parents=True)
-                replace_json(place.folder / "fate.json", asdict(place.fate))
-                place.lease(order.lease_until)
-                if order.payload is not None:
-                    place.assign(order.payload)
-            replace_json(beside / "allocation.json", _written(allocation), lasting=True)
-            beside.rename(folder)
+            for index, machine in enumerate(allocation.machines):
+                machine.folder.mkdir(parents=True)
+                file = MachineFile(
+                    f"{folder.name}-{index}", index, machine.plan, request.lease_until, closes_at, request.payload
+                )
+                replace_json(machine.folder / "machine.json", file.to_json())
+            replace_json(new / "allocation.json", _written(allocation), lasting=True)
+            new.rename(folder)
         except OSError:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(new, ignore_errors=True)
             raise
         sync_folder(self.machines)
         return replace(allocation, folder=folder)
@@ -217,19 +205,19 @@ class Folders:
     def _folder_of(self, token: str) -> Path:
         return self.machines / hashlib.sha256(token.encode()).hexdigest()[:16]
 
-    def _allocation(self, folder: Path) -> Allocation | None:
+    def _allocation(self, folder: Path) -> LocalAllocation | None:
         values = read_json(folder / "allocation.json")
         return None if values is None else _read(folder, values)
 
 
-def _place(allocation: Allocation | None, index: str) -> Place | None:
-    if allocation is None or not index.isdecimal() or int(index) >= len(allocation.fates):
+def _machine(allocation: LocalAllocation | None, index: str) -> MachineFolder | None:
+    if allocation is None or not index.isdecimal() or int(index) >= len(allocation.plans):
         return None
-    return allocation.places[int(index)]
+    return allocation.machines[int(index)]
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A file that is replaced as a whole; None where there is none, or none that reached the disk."""
+    """A file that is replaced as a whole; None if it does not exist or did not reach the disk."""
     try:
         values: dict[str, Any] = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -237,47 +225,39 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return values
 
 
-def _moment(values: Mapping[str, Any] | None, name: str) -> int | None:
+def _number(values: Mapping[str, Any] | None, name: str) -> int | None:
     return None if values is None else int(values[name])
 
 
-def _plain(payload: Payload) -> dict[str, Any]:
+def _written(allocation: LocalAllocation) -> dict[str, Any]:
+    request = allocation.request
     return {
-        "name": payload.name,
-        "command": payload.command,
-        "environment": dict(payload.environment),
-        "folder": payload.folder,
-        "term_at_notice": payload.term_at_notice,
-        "grace_seconds": payload.grace_seconds,
-    }
-
-
-def _written(allocation: Allocation) -> dict[str, Any]:
-    order = allocation.order
-    return {
-        "token": order.token,
-        "market": str(order.market),
-        "machines": order.count,
-        "bid": order.bid,
-        "lease_until": order.lease_until,
-        "tags": dict(order.tags),
-        "payload": None if order.payload is None else _plain(order.payload),
+        "token": request.token,
+        "market": str(request.market),
+        "count": request.count,
+        "bid": request.bid,
+        "lease_until": request.lease_until,
+        "tags": dict(request.tags),
+        "payload": None if request.payload is None else request.payload.to_json(),
         "number": allocation.number,
         "closes_at": allocation.closes_at,
-        "fates": [asdict(fate) for fate in allocation.fates],
+        "plans": [asdict(plan) for plan in allocation.plans],
     }
 
 
-def _read(folder: Path, values: Mapping[str, Any]) -> Allocation:
+def _read(folder: Path, values: Mapping[str, Any]) -> LocalAllocation | None:
+    if "plans" not in values:
+        # Written by an earlier version, whose machines ended when their leases did.
+        return None
     payload = values["payload"]
-    order = MachineRequest(
+    request = MachineRequest(
         values["token"],
         Market.parse(values["market"]),
-        values["machines"],
+        values["count"],
         values["bid"],
         values["lease_until"],
         values["tags"],
-        None if payload is None else Payload(**{**payload, "command": tuple(payload["command"])}),
+        None if payload is None else Payload.from_json(payload),
     )
-    fates = tuple(PlannedEnding(**fate) for fate in values["fates"])
-    return Allocation(folder, order, values["number"], values["closes_at"], fates)
+    plans = tuple(PlannedEnding(**plan) for plan in values["plans"])
+    return LocalAllocation(folder, request, values["number"], values["closes_at"], plans)

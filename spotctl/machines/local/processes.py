@@ -1,112 +1,124 @@
-"""The processes of local machines: started once for each folder, known alive by the folder's lock, never left behind.
+"""The processes of local machines: one hypervisor for each folder, known alive by the folder's lock, never left behind.
 
-Whoever starts a machine locks its folder first and hands the locked descriptor to the process. So at every moment, and
-whoever is killed, the lock is held exactly as long as the machine's process lives or is being started.
+The process that starts a machine locks its folder first and passes the locked descriptor on. So at every moment, and
+whichever process is killed, the lock is held exactly as long as the machine runs or is being started.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import spotctl
-from spotctl.agent.lease import FOLDER_VARIABLE
-from spotctl.agent.planned_ending import FAILED, Ending, ending
-from spotctl.agent.processes import MARK, at_work, environment_of, folder_of, kill_marked, marked
-from spotctl.machines.local.folders import Place
+from spotctl.agent.processes import MARK, environment_of, kill_marked, marked
+from spotctl.machines.local.folders import MachineFolder
+from spotctl.machines.planned_ending import FAILED, Ending
+
+TAGS_VARIABLE = "SPOTCTL_TAGS"
+"""Carries a request's tags to all processes of its machines, by which they are found when their folder is gone."""
 
 _CODE = Path(spotctl.__file__).parents[1]
-_MACHINE = "spotctl.agent.machine"
-_LOOKERS_SECONDS = 0.5
+_HYPERVISOR = "spotctl.machines.local.hypervisor"
+_OBSERVER_SECONDS = 0.5
 
 
-def start(places: Sequence[Place], clock: Path, secrets: Mapping[str, str]) -> None:
-    """Starts those that do not run and never ended, and waits until they are up."""
+def start(machines: Sequence[MachineFolder], clock: Path, secrets: Mapping[str, str], key: bytes) -> None:
+    """Starts those that never ran, and waits until they are up or have failed. `key`: see `MachineFolder.secret`."""
     with ExitStack() as locks:
         waiting = [
-            (lock, place)
-            for place in places
-            if not place.is_up
-            and (lock := locks.enter_context(_locked(place))) is not None
-            and place.ended is None
-            and not place.is_up
+            (lock, machine)
+            for machine in machines
+            if not machine.is_up
+            and (lock := locks.enter_context(_locked(machine))) is not None
+            and machine.ended is None
+            and not machine.is_up
         ]
         if not waiting:
             return
-        allocation = waiting[0][1].folder.parent
-        with (allocation / "agent.log").open("ab") as log:
-            # Without site packages, and from the folder of our code: the standard library and the agent are all it
-            # needs, and nothing of the user's can get in its way.
+        allocation = waiting[0][1].allocation
+        tags = json.dumps(dict(allocation.request.tags))
+        with (allocation.folder / "agent.log").open("ab") as log:
+            # Without site packages, and from the folder of our code: the standard library and our own modules are all
+            # that is needed, and nothing in the user's environment can get in the way.
             subprocess.run(
                 [
-                    *(sys.executable, "-E", "-S", "-m", _MACHINE, str(clock)),
-                    *(f"{lock}:{place.folder}" for lock, place in waiting),
+                    *(sys.executable, "-E", "-S", "-m", _HYPERVISOR, str(clock)),
+                    *(f"{lock}:{machine.folder}" for lock, machine in waiting),
                 ],
                 cwd=_CODE,
-                env={**os.environ, **secrets, MARK: str(allocation)},
+                env={**os.environ, **secrets, MARK: str(allocation.folder), TAGS_VARIABLE: tags},
                 pass_fds=[lock for lock, _ in waiting],
                 start_new_session=True,
-                stdin=subprocess.DEVNULL,
+                input="\n".join(machine.secret(key).hex() for _, machine in waiting).encode(),
                 stdout=log,
                 stderr=log,
                 check=False,
             )
 
 
-def is_alive(place: Place) -> bool:
-    """Whether a machine's process lives."""
-    return _is_held(place.folder)
+def is_alive(machine: MachineFolder) -> bool:
+    """Whether a machine runs or is being started."""
+    return _is_held(machine.folder)
 
 
-def bury(place: Place, now: int) -> None:
-    """Ends what a dead machine has left and records how it ended; one that was never started waits for its end."""
-    with _locked(place) as lock:
-        if lock is None or place.ended is not None:
+def clean_up(machine: MachineFolder, now: int) -> None:
+    """Ends what a dead machine left running and records its end; one that was never started keeps its planned end."""
+    with _locked(machine) as lock:
+        if lock is None or machine.ended is not None:
             return
-        end = ending(place.fate, place.lease_until, place.returned_at, now)
-        if end is None and not place.is_up:
+        end = machine.end_by(now)
+        if end is None and not machine.is_up:
             return
-        kill_marked(place.folder)
-        place.end(end or Ending(max(now, place.fate.started), FAILED))
+        kill_marked(machine.folder)
+        machine.record_end(end or Ending(max(now, machine.plan.started), FAILED))
 
 
-def fail(place: Place, now: int) -> None:
-    """Records that a machine could not be started, if it does not run."""
-    with _locked(place) as lock:
-        if lock is not None and place.ended is None:
-            kill_marked(place.folder)
-            place.end(Ending(max(now, place.fate.started), FAILED))
+def fail(machine: MachineFolder, now: int) -> None:
+    """Records that a machine could not be started, unless it runs."""
+    with _locked(machine) as lock:
+        if lock is not None and machine.ended is None:
+            kill_marked(machine.folder)
+            machine.record_end(Ending(max(now, machine.plan.started), FAILED))
 
 
-def surroundings(place: Place) -> tuple[dict[str, str], str]:
-    """The environment and the folder in which a machine's work runs; before it does, those that it is begun with."""
-    own = place.folder / "work"
-    own.mkdir(exist_ok=True)
-    pid = at_work(place.folder)
-    seen = environment_of(pid or place.pid or os.getpid())
-    environment = {**(seen or os.environ), MARK: str(place.folder), FOLDER_VARIABLE: str(place.folder / "job")}
-    return environment, (folder_of(pid) if pid else None) or (place.given or {}).get("folder") or str(own)
+@dataclass(frozen=True, slots=True)
+class StrayProcess:
+    """A process that was started for a machine which does not run any more, or whose folder is gone."""
+
+    pid: int
+    mark: Path
+    tags: Mapping[str, str]
 
 
-def strays(machines: Path) -> Iterator[tuple[int, Path]]:
-    """Processes that were started for machines under this folder of which none lives any more, or is not there."""
+def stray_processes(machines: Path) -> Iterator[StrayProcess]:
+    """The stray processes of machines under this folder."""
     for pid, mark in marked():
         if mark.is_relative_to(machines) and mark != machines:
             owners = [mark] if mark.parent != machines else [mark, *mark.glob("[0-9]*")]
             if not any(_is_held(owner) for owner in owners):
-                yield pid, mark
+                yield StrayProcess(pid, mark, _tags_of(pid))
+
+
+def _tags_of(pid: int) -> Mapping[str, str]:
+    try:
+        values = json.loads(environment_of(pid).get(TAGS_VARIABLE, "{}"))
+    except ValueError:
+        return {}
+    return {str(name): str(value) for name, value in values.items()} if isinstance(values, dict) else {}
 
 
 @contextmanager
-def _locked(place: Place) -> Iterator[int | None]:
-    """The descriptor of a machine's lock; None where its process has it, or is about to have it."""
-    descriptor = os.open(place.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+def _locked(machine: MachineFolder) -> Iterator[int | None]:
+    """The descriptor of a machine's lock; None if its processes hold it, or are about to."""
+    descriptor = os.open(machine.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield descriptor if _lock(descriptor) else None
     finally:
@@ -114,21 +126,21 @@ def _locked(place: Place) -> Iterator[int | None]:
 
 
 def _lock(descriptor: int) -> bool:
-    """Locks for oneself. Whoever only looks whether it is locked is in the way for no longer than a moment."""
-    give_up = time.monotonic() + _LOOKERS_SECONDS
+    """Locks exclusively. A process that only checks whether the lock is held blocks it for a moment, not longer."""
+    give_up = time.monotonic() + _OBSERVER_SECONDS
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > give_up:
                 return False
-            time.sleep(_LOOKERS_SECONDS / 100)
+            time.sleep(_OBSERVER_SECONDS / 100)
         else:
             return True
 
 
 def _is_held(folder: Path) -> bool:
-    """Shared, so that two who look at once do not take each other for a machine."""
+    """Whether a machine holds the lock. Locked shared, so that two callers do not mistake each other for a machine."""
     try:
         descriptor = os.open(folder / "lock", os.O_RDWR)
     except (FileNotFoundError, NotADirectoryError):

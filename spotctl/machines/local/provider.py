@@ -1,7 +1,7 @@
-"""`LocalProvider`: rents processes of this computer on a replayed market, and survives a SIGKILL at any point.
+"""`LocalProvider`: machines that are processes of this computer, on a replayed market; it survives SIGKILL anywhere.
 
-A grant is one rename (`folders`), a process is known by a lock (`processes`), and how a machine ends is laid down when
-it is granted and carried out by the machine itself (`spotctl.agent.machine`), so that nobody has to be there for it.
+A grant is one rename (`folders`), a running machine is known by a lock (`processes`), and when a machine ends is
+planned when it is granted and carried out by its own hypervisor (`hypervisor`), so no launcher has to be there for it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.market import Market
 from pricing_data.units import SECOND
-from spotctl.agent.clock import MarketClock
-from spotctl.agent.processes import kill
+from spotctl.agent.processes import kill, surroundings
 from spotctl.errors import BadSettings
 from spotctl.machines.base import (
     EndReason,
@@ -26,36 +25,37 @@ from spotctl.machines.base import (
     MachineRequest,
     MachineState,
     NotFound,
-    Payload,
     ProviderError,
     QuotaReached,
     Resource,
     TokenTaken,
     Unanswered,
 )
-from spotctl.machines.local.folders import Allocation, Folders, Place
-from spotctl.machines.local.processes import bury, fail, is_alive, start, strays, surroundings
-from spotctl.machines.replayed import Held, Replayed, Warnings
-from spotctl.machines.tokens import same_request
+from spotctl.machines.link import AgentLink, link_key
+from spotctl.machines.local.clock import MarketClock
+from spotctl.machines.local.folders import AllocationFolders, LocalAllocation, MachineFolder
+from spotctl.machines.local.machine_file import HOST
+from spotctl.machines.local.processes import clean_up, fail, is_alive, start, stray_processes
+from spotctl.machines.replayed import HeldSpot, Replayed, Warnings
+from spotctl.machines.requests import check_settings, same_request
 
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
 
-_ADDRESS = "127.0.0.1"
-# Longer than anybody repeats a call, so that no token is served again because it was forgotten.
+# Longer than any caller repeats a request, so that no token is served again because it was forgotten.
 _REMEMBERED_SECONDS = 7 * 24 * 3600
 
 
 class MarketBusy(ProviderError):
-    """The market cannot begin anew while machines live on it."""
+    """The market cannot be restarted while machines run on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """What a local market is like.
+    """Settings of a local market.
 
-    `warning_seconds` are seconds of the computer's clock, because that is what a program needs to save itself. A share
-    of the evictions comes `unwarned`; `seed` says which. `most_machines` protects the computer.
+    `warning_seconds` are seconds of this computer, because a program needs them to save its state. A share of the
+    evictions comes `unwarned`; `seed` decides which. `most_machines` protects this computer.
     """
 
     warning_seconds: float = 2.0
@@ -65,26 +65,27 @@ class LocalSettings:
 
 
 class LocalProvider:
-    """The local market under a folder. `market` is asked for when prices are first needed: reading them takes time."""
+    """The local market under a folder. `market` is called when prices are first needed, because reading takes time."""
 
     name = "local"
 
     def __init__(self, root: Path, market: Callable[[], Replayed], settings: LocalSettings = LocalSettings()) -> None:
-        self._folders = Folders(root.absolute())
+        self._folders = AllocationFolders(root.absolute())
         self._clock = MarketClock(self._folders.root / "clock.json")
         self._read_market, self._settings = market, settings
+        self._links: dict[str, AgentLink] = {}
 
     def begin(self, moment: int, speed: float) -> None:
-        """Has the market begin at a moment of its history and go so many times faster than time.
+        """Starts the market at a moment of its history; its clock runs `speed` times faster than this computer's.
 
-        MarketBusy: machines live, whose times would be others.
+        MarketBusy: machines run, whose times would change.
         """
         if not 0 < speed < float("inf"):
             raise BadSettings(f"a market speed of {speed:g} is not above 0 and finite")
         with self._changing():
             alive = self._alive()
             if alive:
-                raise MarketBusy(f"{len(alive)} machines live on the local market; give them back first (spotctl down)")
+                raise MarketBusy(f"{len(alive)} machines run on the local market; end them first (spotctl down)")
             self._folders.begin()
             self._clock.start(moment, speed)
 
@@ -95,98 +96,125 @@ class LocalProvider:
 
     @property
     def speed(self) -> float:
-        """As it was begun."""
+        """Seconds of market time per second, as the market was started."""
         self._require_begun()
         return self._clock.speed
 
     def now(self) -> int:
-        """The market's time, for every process the same."""
+        """The market's time, the same for every process."""
         self._require_begun()
         return self._clock.now()
 
+    def offers(self) -> tuple[Market, ...]:
+        """See `CloudProvider`; the markets whose history has a price now."""
+        return self._market.open_at(self.now())
+
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        """See `CloudProvider`; from the history that takes the machines."""
+        """See `CloudProvider`; from the history that decides about evictions."""
         return self._market.prices(market, start, end, self.now())
 
-    def create(self, order: MachineRequest) -> tuple[Machine, ...]:
-        """See `CloudProvider`. Machines are up when it returns, or have failed."""
+    def create(self, request: MachineRequest) -> tuple[Machine, ...]:
+        """See `CloudProvider`. When it returns, machines are up or have failed."""
         self._require_begun()
+        check_settings(request, self.name)
         with self._changing():
             self._folders.forget(time.time() - _REMEMBERED_SECONDS)
-            allocation = self._folders.of_token(order.token)
+            allocation = self._folders.of_token(request.token)
             if allocation is None:
-                allocation = self._grant(order)
-        known = allocation.order
-        if not same_request(known, order):
+                allocation = self._grant(request)
+        known = allocation.request
+        if not same_request(known, request):
             raise TokenTaken(
-                f"token {order.token} has rented {known.count} of {known.market}; a new order needs a new token"
+                f"token {request.token} was used for {known.count} machines of {known.market};"
+                " a different request needs a token of its own"
             )
-        self._start(allocation, order.secrets)
-        return tuple(self._seen(place) for place in allocation.places)
-
-    def assign(self, ids: Sequence[str], payload: Payload) -> None:
-        """See `CloudProvider`."""
-        self._for_living(ids, lambda place: place.assign(payload))
+        self._start(allocation, request.secrets)
+        return tuple(self._seen(machine) for machine in allocation.machines)
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         """See `CloudProvider`."""
-        found = (one for one in self._folders.all() if tags.items() <= one.order.tags.items())
-        return tuple(self._seen(place) for allocation in found for place in allocation.places)
-
-    def renew(self, ids: Sequence[str], lease_until: int) -> None:
-        """See `CloudProvider`."""
-        until = max(lease_until, self.now())
-        self._for_living(ids, lambda place: place.lease(until))
+        tagged = (one for one in self._folders.all() if tags.items() <= one.request.tags.items())
+        return tuple(self._seen(machine) for allocation in tagged for machine in allocation.machines)
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. Billing ends at once, the processes within a moment."""
         now = self.now()
         with self._changing():
-            for place in self._folders.places(ids).values():
-                if place is not None and place.ended is None and place.returned_at is None:
-                    place.leave(now)
+            for machine in self._folders.by_id(ids).values():
+                if machine is not None and machine.ended is None and machine.terminated_at is None:
+                    machine.terminate(now)
+
+    def link(self, machine: str) -> AgentLink:
+        """See `CloudProvider`. Agents listen on this computer's loopback interface."""
+        if machine in self._links:
+            return self._links[machine]
+        folder = self._folders.by_id([machine])[machine]
+        if folder is None or folder.end_by(self.now()) is not None:
+            raise NotFound(f"{machine}: gone; rent others", (machine,))
+        if (port := folder.port) is None:
+            raise Unanswered(f"{machine}: its agent has not started yet; look again")
+
+        def gone() -> bool:
+            return folder.end_by(self.now()) is not None
+
+        self._links[machine] = AgentLink((HOST, port), machine, folder.secret(self._key), self._clock, gone)
+        return self._links[machine]
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        """See `CloudProvider`. A process that belongs to no machine any more is shown whatever the tags: it is ours."""
-        living = (one for one in self.list(tags) if one.state is not MachineState.GONE)
-        machines = [Resource("machine", one.id, one.tags, str(one.market)) for one in living]
-        left = [Resource("process", str(pid), {}, str(mark)) for pid, mark in strays(self._folders.machines)]
-        return (*machines, *left)
+        """See `CloudProvider`; machines, and processes that belong to no running machine any more."""
+        alive = (one for one in self.list(tags) if one.state is not MachineState.GONE)
+        machines = [Resource("machine", one.id, one.tags, str(one.market)) for one in alive]
+        strays = [
+            Resource("process", str(stray.pid), stray.tags, str(stray.mark))
+            for stray in stray_processes(self._folders.machines)
+            if tags.items() <= stray.tags.items()
+        ]
+        return (*machines, *strays)
 
     def remove(self, resources: Sequence[Resource]) -> None:
         """See `CloudProvider`."""
         self.terminate([one.id for one in resources if one.kind == "machine"])
         wanted = {one.id for one in resources if one.kind == "process"}
-        for pid, _ in strays(self._folders.machines):
-            if str(pid) in wanted:
-                kill(pid)
+        for stray in stray_processes(self._folders.machines):
+            if str(stray.pid) in wanted:
+                kill(stray.pid)
 
     def output(self, machine: str, after: int = 0) -> bytes:
         """See `KeepsOutput`."""
-        place = self._folders.places([machine])[machine]
-        if place is None:
+        folder = self._folders.by_id([machine])[machine]
+        if folder is None:
             raise NotFound(f"{machine}: no such machine", (machine,))
         try:
-            with (place.folder / "output").open("rb") as file:
+            with (folder.folder / "output").open("rb") as file:
                 file.seek(after)
                 return file.read()
         except FileNotFoundError:
             return b""
 
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
-        """See `TakesCommands`. The command bears the machine's mark, by which the machine ends it with itself."""
-        place = self._folders.places([machine])[machine]
-        if place is None or place.end_by(self.now()) is not None:
+        """See `TakesCommands`. The command carries the machine's mark, by which its hypervisor ends it."""
+        folder = self._folders.by_id([machine])[machine]
+        if folder is None or folder.end_by(self.now()) is not None:
             raise NotFound(f"{machine}: gone; rent others", (machine,))
-        return Invocation(tuple(command), *surroundings(place))
+        agent = folder.agent
+        if agent is None:
+            raise Unanswered(f"{machine}: its agent has not started yet; look again")
+        payload = folder.allocation.request.payload
+        return Invocation(
+            tuple(command), *surroundings(folder.folder, agent, "" if payload is None else payload.folder)
+        )
 
     @cached_property
     def _market(self) -> Replayed:
         return self._read_market()
 
+    @cached_property
+    def _key(self) -> bytes:
+        return link_key(self._folders.root)
+
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """One caller at a time; what the disk refuses is an error of the provider, and nothing was granted."""
+        """One process at a time; if the disk refuses a write, that is the provider's error, and nothing was granted."""
         try:
             with self._folders.locked():
                 if self._clock.started:
@@ -198,85 +226,71 @@ class LocalProvider:
                 f"{where}: cannot be written: {error.strerror or error}; make room, or set another SPOTCTL_HOME"
             ) from error
 
-    def _grant(self, order: MachineRequest) -> Allocation:
+    def _grant(self, request: MachineRequest) -> LocalAllocation:
         alive = self._alive()
         room = self._settings.most_machines - len(alive)
         if room < 1:
             raise QuotaReached(
-                f"{len(alive)} local machines live, and {self._settings.most_machines} are allowed; give some back"
+                f"{len(alive)} local machines run, and at most {self._settings.most_machines} may; end some first"
             )
         now = self._clock.now()
         held = [
-            Held(place.fate.started, place.fate.taken_at)
-            for place in alive
-            if place.allocation.order.market == order.market and place.allocation.order.bid is not None
+            HeldSpot(machine.plan.started, machine.plan.taken_at)
+            for machine in alive
+            if machine.allocation.request.market == request.market and machine.allocation.request.bid is not None
         ]
         number = self._folders.next_number()
-        wanted = replace(order, count=min(order.count, room))
-        fates = self._market.fates(wanted, held, now, number - self._folders.first_number, self._warnings)
-        return self._folders.create(order, fates, number, self._market.closes_at(order.market))
+        wanted = replace(request, count=min(request.count, room))
+        plans = self._market.planned_endings(wanted, held, now, number - self._folders.first_number, self._warnings)
+        return self._folders.create(request, plans, number, self._market.closes_at(request.market))
 
     @property
     def _warnings(self) -> Warnings:
         ahead = round(self._settings.warning_seconds * self._clock.speed * SECOND)
         return Warnings(ahead, self._settings.unwarned, self._settings.seed)
 
-    def _start(self, allocation: Allocation, secrets: Mapping[str, str]) -> None:
+    def _start(self, allocation: LocalAllocation, secrets: Mapping[str, str]) -> None:
         try:
-            start(allocation.places, self._clock.path, secrets)
-            for place in allocation.places:
-                if not place.is_up:
-                    fail(place, self._clock.now())
+            start(allocation.machines, self._clock.path, secrets, self._key)
+            for machine in allocation.machines:
+                if not machine.is_up:
+                    fail(machine, self._clock.now())
         except OSError as error:
             raise Unanswered(
-                f"machines of token {allocation.order.token} could not all be started: {error.strerror or error};"
-                " repeat the order with its token, or let its lease end"
+                f"machines of token {allocation.request.token} could not all be started: {error.strerror or error};"
+                " repeat the request with its token, or let its lease end"
             ) from error
 
-    def _seen(self, place: Place) -> Machine:
-        end = place.ended
-        if end is None and not is_alive(place):
-            bury(place, self.now())
-            end = place.ended
-        order, fate = place.allocation.order, place.fate
+    def _seen(self, machine: MachineFolder) -> Machine:
+        end = machine.ended
+        if end is None and not is_alive(machine):
+            clean_up(machine, self.now())
+            end = machine.ended
+        if end is not None and (link := self._links.pop(machine.id, None)) is not None:
+            link.close()
+        request = machine.allocation.request
         return Machine(
-            id=place.id,
-            market=order.market,
-            bid=order.bid,
-            state=_state(place) if end is None else MachineState.GONE,
-            started=fate.started,
-            lease_until=place.lease_until,
-            tags=order.tags,
-            address=_ADDRESS,
-            warned_until=place.warned_until,
+            id=machine.id,
+            market=request.market,
+            bid=request.bid,
+            state=_state(machine) if end is None else MachineState.GONE,
+            started=machine.plan.started,
+            tags=request.tags,
+            address=HOST,
             ended=None if end is None else end.at,
             end_reason=None if end is None else EndReason(end.reason),
-            work=place.work,
-            exit_code=place.exit_code(place.work),
         )
 
-    def _for_living(self, ids: Sequence[str], change: Callable[[Place], None]) -> None:
-        """Changes machines that are not gone, nor past their end; then says which were."""
-        gone = []
-        with self._changing():
-            for one, place in self._folders.places(ids).items():
-                if place is None or place.end_by(self._clock.now()) is not None:
-                    gone.append(one)
-                else:
-                    change(place)
-        if gone:
-            raise NotFound(f"{', '.join(gone)}: gone; rent others", gone)
-
-    def _alive(self) -> tuple[Place, ...]:
-        places = (place for allocation in self._folders.all() for place in allocation.places)
-        return tuple(place for place in places if self._seen(place).state is not MachineState.GONE)
+    def _alive(self) -> tuple[MachineFolder, ...]:
+        machines = (machine for allocation in self._folders.all() for machine in allocation.machines)
+        return tuple(machine for machine in machines if self._seen(machine).state is not MachineState.GONE)
 
     def _require_begun(self) -> None:
         if not self._clock.started:
-            raise NotFound(f"{self._folders.root}: the local market has not begun; spotctl launch begins it")
+            raise NotFound(f"{self._folders.root}: the local market was not started; spotctl launch starts it")
 
 
-def _state(place: Place) -> MachineState:
-    if place.returned_at is not None or place.warned_until is not None:
+def _state(machine: MachineFolder) -> MachineState:
+    if machine.terminated_at is not None:
         return MachineState.LEAVING
-    return MachineState.RUNNING if place.is_up else MachineState.STARTING
+    return MachineState.RUNNING if machine.is_up else MachineState.STARTING

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spotctl.agent.checkpoint_sync import CheckpointSync, begin_anew, latest, note_finished
 from spotctl.agent.data_transfer import deliver, staged
-from spotctl.agent.errors import BadCheckpoint, CannotStage
+from spotctl.agent.errors import BadCheckpoint, TransferFailed
 from spotctl.agent.interval import PlanReader, best_interval
 from spotctl.agent.task import Keeping, Task
 
@@ -165,7 +165,7 @@ def test_data_is_brought_once_and_again_when_it_has_changed(tmp_path: Path) -> N
     assert again != there
     assert (again / "deep" / "part").read_text() == "another"
     assert staged(str(tmp_path / "alone.csv"), cache).read_text() == "1,2"
-    with pytest.raises(CannotStage, match="nowhere: there is no such file or folder"):
+    with pytest.raises(TransferFailed, match="nowhere: there is no such file or folder"):
         staged(str(tmp_path / "nowhere"), cache)
 
 
@@ -178,5 +178,5 @@ def test_outputs_are_brought_whole_over_what_is_there(tmp_path: Path) -> None:
     deliver(tmp_path / "left", tmp_path / "wanted")
     found = {path.name: path.read_text() for path in (tmp_path / "wanted").rglob("*") if path.is_file()}
     assert found == {"model": "new", "other": "stays"}
-    with pytest.raises(CannotStage, match="cannot be written"):
+    with pytest.raises(TransferFailed, match="cannot be written"):
         deliver(tmp_path / "left", tmp_path / "wanted" / "other")

@@ -1,40 +1,31 @@
-"""The process of a machine, each time a real one: what it tells, what it kills, and that it ends."""
+"""A machine's agent, each time in a real process: what it runs, what it kills, and that it ends in time."""
 
 from __future__ import annotations
 
-import fcntl
-import json
+import base64
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from spotctl.agent.clock import MarketClock
-from spotctl.agent.files import replace_json
+from spotctl.agent.errors import LinkLost, LinkTimeout, MachineEnding, RequestRefused
 from spotctl.agent.lease import LeaseHolder
-from spotctl.agent.planned_ending import PlannedEnding
-from spotctl.agent.processes import MARK, kill, marked
+from spotctl.agent.machine import LEASE_ENDED, SHUT_DOWN
+from spotctl.agent.payload import Payload
+from tests.spotctl.agent.agents import CODE, Agent, eventually, python
 
-CODE = Path(__file__).parents[3]
-SECOND = 1_000_000
-FOREVER = 10**6 * SECOND
-PATIENCE_SECONDS = 60.0
-
-STUBBORN = """
+IGNORES_SIGTERM = """
 import signal, time
 signal.signal(signal.SIGTERM, lambda *_: print("asked to end", flush=True))
 print("here", flush=True)
 while True: time.sleep(0.05)
 """
-POLITE = """
+SAVES_ON_SIGTERM = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: (print("saved", flush=True), sys.exit(0)))
 print("here", flush=True)
@@ -53,7 +44,7 @@ print("here", flush=True)
 time.sleep(1000)
 """
 # One that has lost its mark, and is known by its group only.
-NAMELESS = """
+UNMARKED = """
 import os, time
 child = os.fork()
 if child == 0: os.execve("/bin/sleep", ["sleep", "1000"], {})
@@ -65,287 +56,242 @@ import os
 print(os.environ["SPOTCTL_INDEX"], os.environ["COLOUR"], os.environ["SECRET"], os.path.basename(os.getcwd()))
 """
 
-
-def eventually(happened: Callable[[], object]) -> None:
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while not happened():
-        assert time.monotonic() < give_up, "it never happened"
-        time.sleep(0.01)
-
-
-class Rig:
-    """A machine's folder, and the provider's side of it. Market time passes as on the wall, from 0."""
-
-    def __init__(self, root: Path) -> None:
-        self.folder, self.clock = root / "machines" / "m" / "0", MarketClock(root / "clock.json")
-        self.folder.mkdir(parents=True)
-        self.clock.start(0, 1.0)
-        self.write("fate.json", asdict(PlannedEnding(0)))
-        self.write("lease.json", {"until": FOREVER})
-
-    def write(self, name: str, values: dict[str, Any]) -> None:
-        replace_json(self.folder / name, values)
-
-    def read(self, name: str) -> Any:  # noqa: ANN401 - JSON
-        path = self.folder / name
-        return json.loads(path.read_text()) if path.exists() else None
-
-    def run(self, code: str, name: str = "work", **options: object) -> None:
-        command = [sys.executable, "-S", "-c", code]
-        self.write("work.json", {"name": name, "command": command, "index": 7, **options})
-
-    def start(self) -> None:
-        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with (self.folder.parent / "agent.log").open("wb") as log:
-            subprocess.run(
-                [
-                    *(sys.executable, "-E", "-S", "-m", "spotctl.agent.machine", str(self.clock.path)),
-                    f"{lock}:{self.folder}",
-                ],
-                cwd=CODE,
-                env={**os.environ, MARK: str(self.folder.parent), "SECRET": "hush"},
-                pass_fds=[lock],
-                start_new_session=True,
-                stderr=log,
-                check=True,
-            )
-        os.close(lock)
-
-    @property
-    def pid(self) -> int:
-        return int(self.read("state.json")["pid"])
-
-    @property
-    def output(self) -> str:
-        return (self.folder / "output").read_text()
-
-    @property
-    def alive(self) -> bool:
-        lock = os.open(self.folder / "lock", os.O_RDWR)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(lock)
-        return False
-
-    @property
-    def running(self) -> list[int]:
-        """What was started for the machine, itself left out."""
-        return [pid for pid, mark in marked() if mark == self.folder]
-
-    def ended(self) -> tuple[int, str]:
-        """How it ended. When that is told, nothing of it runs any more."""
-        eventually(lambda: self.read("end.json"))
-        assert self.running == []
-        eventually(lambda: not self.alive)
-        end = self.read("end.json")
-        return end["at"], end["reason"]
+Started = Callable[..., Agent]
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    rig = Rig(tmp_path)
-    yield rig
-    for pid, mark in marked():
-        if mark.is_relative_to(tmp_path):
-            kill(pid)
+def started(tmp_path: Path) -> Iterator[Started]:
+    agents: list[Agent] = []
+
+    def start(payload: Payload | None = None, seconds: float = 1000.0) -> Agent:
+        agents.append(Agent(tmp_path, payload, seconds))
+        return agents[-1]
+
+    yield start
+    for agent in agents:
+        agent.close()
 
 
-def test_it_lives_without_work_and_ends_with_its_lease(rig: Rig) -> None:
-    rig.start()
-    assert rig.alive
-    assert os.getsid(rig.pid) == rig.pid
-    until = rig.clock.now() + SECOND // 2
-    rig.write("lease.json", {"until": until})
-    assert rig.ended() == (until, "lease ended")
+def test_it_waits_without_a_payload_and_ends_with_its_lease(started: Started) -> None:
+    agent = started()
+    assert agent.call("status") == {"work": "", "exit_code": None, "lease_until": 1, "notices": 0}
+    agent.call("renew", until=5, seconds=0.3)
+    assert (agent.folder / "lease.json").read_text() == '{"until": 5}'
+    assert agent.exit_code() == LEASE_ENDED
 
 
-def test_what_it_runs_is_told_where_it_is_and_gets_its_secrets(rig: Rig) -> None:
-    rig.run(SHOW, environment={"COLOUR": "red"})
-    rig.start()
-    eventually(lambda: rig.read("result.json"))
-    assert rig.read("result.json") == {"name": "work", "code": 0}
-    assert rig.output == "7 red hush work\n"
-    assert rig.alive, "it waits for other work"
-    everything = b"".join(path.read_bytes() for path in rig.folder.rglob("*.json"))
-    assert b"hush" not in everything
+def test_a_payload_gets_its_environment_and_the_secrets(started: Started) -> None:
+    agent = started(python(SHOW, environment={"COLOUR": "red"}))
+    assert agent.result() == 0
+    assert agent.output == "7 red hush work\n"
+    assert agent.process.poll() is None, "the agent waits for other work"
+    assert b"hush" not in b"".join(path.read_bytes() for path in agent.folder.rglob("*.json"))
 
 
 @pytest.mark.parametrize(
     ("code", "result"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9), (None, 127)]
 )
-def test_the_result_says_how_it_ended(rig: Rig, code: str | None, result: int) -> None:
-    rig.run(code or "")
+def test_the_exit_code_says_how_a_payload_ended(started: Started, code: str | None, result: int) -> None:
+    agent = started(Payload("work", ("/no/such/program",)) if code is None else python(code))
+    assert agent.result() == result
     if code is None:
-        rig.write("work.json", {"name": "work", "command": ["/no/such/program"], "index": 0})
-    rig.start()
-    eventually(lambda: rig.read("result.json"))
-    assert rig.read("result.json") == {"name": "work", "code": result}
-    if code is None:
-        assert "/no/such/program: cannot be started: " in rig.output
+        assert "/no/such/program: cannot be started: " in agent.output
 
 
-def test_new_work_takes_the_place_of_old(rig: Rig) -> None:
-    rig.run(POLITE, "first", grace_seconds=60.0)
-    rig.start()
-    eventually(lambda: rig.output == "here\n")
-    rig.run("print('second')", "second")
-    eventually(lambda: rig.read("result.json") == {"name": "second", "code": 0})
-    assert rig.output == "here\nsaved\nsecond\n"
-    rig.run("print('second again')", "second")
-    rig.run("print('third')", "third")
-    eventually(lambda: rig.read("result.json") == {"name": "third", "code": 0})
-    assert rig.output.endswith("second\nthird\n")
+def test_a_new_payload_replaces_the_old_one_after_its_grace(started: Started) -> None:
+    agent = started(python(SAVES_ON_SIGTERM, "first", grace_seconds=60.0))
+    eventually(lambda: agent.output == "here\n")
+    agent.assign(python("print('second')", "second"))
+    assert agent.result() == 0
+    assert agent.output == "here\nsaved\nsecond\n"
+    agent.assign(python("print('second again')", "second"))
+    agent.assign(python("print('third')", "third"))
+    assert agent.result() == 0
+    assert agent.output.endswith("second\nthird\n")
 
 
-@pytest.mark.parametrize("code", [STUBBORN, FAMILY])
-def test_an_eviction_kills_all_without_asking(rig: Rig, code: str) -> None:
-    rig.run(code, grace_seconds=60.0)
-    rig.start()
-    eventually(lambda: rig.output == "here\n")
-    assert len(rig.running) == (1 if code == STUBBORN else 3)
-    taken_at = rig.clock.now() + SECOND // 2
-    rig.write("fate.json", asdict(PlannedEnding(0, taken_at)))
-    assert rig.ended() == (taken_at, "evicted")
-    assert rig.read("notice.json") is None
-    assert rig.output == "here\n"
+def test_the_agent_answers_while_a_payload_is_given_grace(started: Started) -> None:
+    agent = started(python(IGNORES_SIGTERM, "first", grace_seconds=60.0))
+    eventually(lambda: agent.output == "here\n")
+    agent.assign(python("print('second')", "second"))
+    eventually(lambda: "asked to end" in agent.output)
+    status = agent.call("status")
+    assert (status["work"], status["exit_code"]) == ("second", None)
+    assert "second" not in agent.output
 
 
-def test_what_has_lost_its_mark_is_killed_with_its_group(rig: Rig) -> None:
-    rig.run(NAMELESS)
-    rig.start()
-    eventually(lambda: rig.output.endswith("\n"))
-    child = Path(f"/proc/{rig.output.strip()}")
+def test_a_lease_that_ends_kills_everything_after_the_grace(started: Started) -> None:
+    agent = started(python(FAMILY, grace_seconds=0.1))
+    eventually(lambda: agent.output == "here\n")
+    assert len(agent.running) == 3
+    agent.call("renew", until=2, seconds=0.0)
+    assert agent.exit_code() == LEASE_ENDED
+    assert agent.running == []
+
+
+def test_a_process_without_the_mark_is_killed_with_its_group(started: Started) -> None:
+    agent = started(python(UNMARKED))
+    eventually(lambda: agent.output.endswith("\n"))
+    child = Path(f"/proc/{agent.output.strip()}")
     eventually(lambda: (child / "comm").read_text() == "sleep\n")
-    rig.write("leave.json", {"at": rig.clock.now()})
-    assert rig.ended()[1] == "returned"
+    agent.process.terminate()
+    assert agent.exit_code() == SHUT_DOWN
     eventually(lambda: not child.exists())
 
 
 @pytest.mark.parametrize("term", [True, False])
-def test_a_notice_is_handed_on(rig: Rig, term: bool) -> None:
-    rig.run(STUBBORN, term_at_notice=term)
-    rig.start()
-    eventually(lambda: rig.output == "here\n")
-    now = rig.clock.now()
-    rig.write("fate.json", asdict(PlannedEnding(0, now + 2 * SECOND, now)))
-    eventually(lambda: rig.read("notice.json"))
-    assert rig.read("notice.json") == {"until": now + 2 * SECOND}
-    holder = LeaseHolder(rig.folder / "job")
-    eventually(holder.notice)
+def test_a_notice_reaches_the_payload(started: Started, term: bool) -> None:
+    agent = started(python(IGNORES_SIGTERM, term_at_notice=term, grace_seconds=0.0))
+    eventually(lambda: agent.output == "here\n")
+    agent.call("notify", kind="evict", until=9, seconds=60.0, source="test")
+    holder = LeaseHolder(agent.folder / "job")
     notice = holder.notice()
     assert notice is not None
-    assert (notice.kind, notice.source) == ("evict", "local")
-    assert rig.ended() == (now + 2 * SECOND, "evicted")
-    assert rig.output == ("here\nasked to end\n" if term else "here\n")
+    assert (notice.kind, notice.source) == ("evict", "test")
+    assert agent.call("notices") == {"notices": [{"number": 1, "kind": "evict", "until": 9, "source": "test"}]}
+    if term:
+        eventually(lambda: agent.output == "here\nasked to end\n")
+    agent.assign(python("print('second')", "second", grace_seconds=0.0))
+    agent.result()
+    assert agent.output.count("asked to end") == (1 if term else 0)
+    assert LeaseHolder(agent.folder / "job").notice() is not None, "a new payload is told, too"
 
 
-def test_the_jobs_lease_is_the_machines(rig: Rig) -> None:
-    rig.run(STUBBORN)
-    rig.start()
-    holder = LeaseHolder(rig.folder / "job")
+def test_a_hint_does_not_send_a_signal(started: Started) -> None:
+    agent = started(python(SAVES_ON_SIGTERM))
+    eventually(lambda: agent.output == "here\n")
+    agent.call("notify", kind="hint", until=9, seconds=60.0, source="test")
+    assert LeaseHolder(agent.folder / "job").notice() is not None
+    assert agent.call("status")["exit_code"] is None
+
+
+def test_the_payloads_lease_follows_the_machines(started: Started) -> None:
+    agent = started(python(IGNORES_SIGTERM))
+    holder = LeaseHolder(agent.folder / "job")
     first = holder.lease()
-    rig.write("lease.json", {"until": rig.clock.now() + 100 * SECOND})
-    eventually(lambda: holder.lease().number > first.number)
-    assert holder.lease().ends < first.ends
+    agent.call("renew", until=2, seconds=100.0)
+    assert holder.lease().number > first.number
     assert 90 < holder.lease().ends - time.monotonic() <= 100
 
 
-def test_given_back_it_asks_its_work_to_end_first(rig: Rig) -> None:
-    rig.run(POLITE, grace_seconds=60.0)
-    rig.start()
-    eventually(lambda: rig.output == "here\n")
-    at = rig.clock.now()
-    rig.write("leave.json", {"at": at})
-    assert rig.ended() == (at, "returned")
-    assert rig.output == "here\nsaved\n"
-
-
-def test_who_does_not_end_in_time_is_killed(rig: Rig) -> None:
-    rig.run(STUBBORN, grace_seconds=0.2)
-    rig.start()
-    eventually(lambda: rig.output == "here\n")
-    rig.write("leave.json", {"at": rig.clock.now()})
-    assert rig.ended()[1] == "returned"
-    assert rig.output == "here\nasked to end\n"
-
-
-def test_an_end_that_was_slept_through_counts_from_its_moment(rig: Rig) -> None:
-    """The computer was suspended, or the process stopped, over a warning, an eviction and the end of the lease."""
-    rig.run(STUBBORN, grace_seconds=60.0)
-    rig.start()
-    eventually(lambda: rig.output == "here\n")
-    os.kill(rig.pid, signal.SIGSTOP)
-    now = rig.clock.now()
-    rig.write("fate.json", asdict(PlannedEnding(0, now + 2000, now + 1000)))
-    rig.write("lease.json", {"until": now + 3000})
-    eventually(lambda: rig.clock.now() > now + 4000)
-    os.kill(rig.pid, signal.SIGCONT)
-    assert rig.ended() == (now + 2000, "evicted")
-    assert rig.read("notice.json") is None
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_asked_to_end_by_a_signal_it_has_failed(rig: Rig, number: signal.Signals) -> None:
-    rig.run(FAMILY)
-    rig.start()
-    eventually(lambda: rig.output == "here\n")
-    os.kill(rig.pid, number)
-    assert rig.ended()[1] == "failed"
+def test_a_shutdown_gives_the_payload_its_grace(started: Started, number: signal.Signals) -> None:
+    agent = started(python(SAVES_ON_SIGTERM, grace_seconds=60.0))
+    eventually(lambda: agent.output == "here\n")
+    agent.process.send_signal(number)
+    assert agent.exit_code() == SHUT_DOWN
+    assert agent.output == "here\nsaved\n"
 
 
-def test_killed_it_takes_its_work_along(rig: Rig) -> None:
-    rig.run(STUBBORN)
-    rig.start()
-    eventually(lambda: rig.output == "here\n")
-    os.kill(rig.pid, signal.SIGKILL)
-    eventually(lambda: not rig.alive and not rig.running)
-    assert rig.read("end.json") is None
+def test_a_payload_that_does_not_end_within_its_grace_is_killed(started: Started) -> None:
+    agent = started(python(IGNORES_SIGTERM, grace_seconds=0.2))
+    eventually(lambda: agent.output == "here\n")
+    agent.process.terminate()
+    assert agent.exit_code() == SHUT_DOWN
+    assert agent.output == "here\nasked to end\n"
+    assert agent.running == []
 
 
-def test_without_its_folder_it_ends(rig: Rig) -> None:
-    rig.run(FAMILY)
-    rig.start()
-    eventually(lambda: rig.output == "here\n")
-    pid = rig.pid
-    shutil.rmtree(rig.folder)
-    eventually(lambda: not rig.running and all(pid != one for one, _ in marked()))
-    assert not rig.folder.exists()
+def test_an_agent_that_is_ending_answers_but_takes_no_more_work(started: Started) -> None:
+    agent = started(python(IGNORES_SIGTERM, grace_seconds=60.0))
+    eventually(lambda: agent.output == "here\n")
+    agent.process.terminate()
+    eventually(lambda: agent.output == "here\nasked to end\n")
+    assert agent.call("status")["exit_code"] is None
+    for call in (
+        lambda: agent.assign(python("pass", "next")),
+        lambda: agent.call("renew", until=3, seconds=1000.0),
+        lambda: agent.call("exec", command=["true"]),
+    ):
+        with pytest.raises(MachineEnding, match="m-0 is ending"):
+            call()
 
 
-@pytest.mark.parametrize("name", ["fate.json", "lease.json"])
-def test_without_a_lease_or_a_fate_it_has_failed(rig: Rig, name: str) -> None:
-    rig.start()
-    (rig.folder / name).unlink()
-    assert rig.ended()[1] == "failed"
+def test_a_killed_agent_takes_its_payload_along(started: Started) -> None:
+    agent = started(python(IGNORES_SIGTERM))
+    eventually(lambda: agent.output == "here\n")
+    client = agent.connect()
+    client.call("status")
+    agent.process.kill()
+    eventually(lambda: not agent.running)
+    with pytest.raises(LinkLost):
+        client.call("status")
+    with pytest.raises(LinkLost, match="no agent answers"):
+        agent.connect()
 
 
-@pytest.mark.parametrize("name", ["fate.json", "lease.json", "work.json"])
-def test_a_file_that_is_not_understood_is_a_failure_and_not_a_machine_for_ever(rig: Rig, name: str) -> None:
-    rig.run(FAMILY)
-    rig.start()
-    eventually(lambda: rig.output == "here\n")
-    rig.write(name, {"nonsense": 1})
-    assert rig.ended()[1] == "failed"
-    assert name in (rig.folder.parent / "agent.log").read_text()
+def test_an_agent_that_hangs_times_out(started: Started) -> None:
+    agent = started()
+    client = agent.connect(seconds=0.2)
+    agent.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(LinkTimeout):
+            client.call("status")
+        with pytest.raises(LinkTimeout):
+            agent.connect(seconds=0.2)
+    finally:
+        agent.process.send_signal(signal.SIGCONT)
+    assert agent.call("status")["work"] == ""
 
 
-def test_an_end_before_the_beginning_runs_nothing(rig: Rig) -> None:
-    rig.run("print('ran')")
-    rig.write("lease.json", {"until": 0})
-    rig.start()
-    assert rig.ended() == (0, "lease ended")
-    assert rig.read("state.json") is None
-    assert not (rig.folder / "output").exists()
+def test_output_is_read_in_parts_from_an_offset(started: Started) -> None:
+    agent = started(python("import sys; sys.stdout.write('a' * 300_000 + 'end')"))
+    agent.result()
+    first = base64.b64decode(agent.call("output", after=0)["output"])
+    rest = base64.b64decode(agent.call("output", after=len(first))["output"])
+    assert first + rest == b"a" * 300_000 + b"end"
+    assert 0 < len(first) < 300_000
+    assert agent.call("output", after=300_003) == {"output": ""}
+
+
+def test_exec_runs_in_the_folder_and_environment_of_the_payload(started: Started, tmp_path: Path) -> None:
+    agent = started(python("import time; time.sleep(1000)", environment={"COLOUR": "red"}, folder=str(tmp_path)))
+    client = agent.connect()
+    number = client.call("exec", command=["/bin/sh", "-c", "pwd; echo $COLOUR; echo no >&2; exit 4"])["id"]
+    told: dict[str, object] = {"code": None}
+    out, err = b"", b""
+    while told["code"] is None:
+        told = client.call("exec_read", id=number, out=len(out), err=len(err))
+        out, err = out + base64.b64decode(str(told["out"])), err + base64.b64decode(str(told["err"]))
+    assert (told["code"], out, err) == (4, f"{tmp_path}\nred\n".encode(), b"no\n")
+    with pytest.raises(RequestRefused, match="there is no such command"):
+        client.call("exec_read", id=number, out=0, err=0)
+    client.close()
+    assert not list(agent.folder.glob("exec-*"))
+
+
+def test_a_command_ends_when_its_caller_disconnects(started: Started) -> None:
+    agent = started()
+    client = agent.connect()
+    client.call("exec", command=["sleep", "1000"])
+    assert len(agent.running) == 1
+    with pytest.raises(RequestRefused, match="there is no such command"):
+        agent.call("exec_read", id=1, out=0, err=0)
+    client.close()
+    eventually(lambda: not agent.running)
+
+
+def test_too_many_commands_at_once_are_refused(started: Started) -> None:
+    agent = started()
+    client = agent.connect()
+    for _ in range(16):
+        client.call("exec", command=["sleep", "1000"])
+    with pytest.raises(RequestRefused, match="16 commands run already"):
+        client.call("exec", command=["sleep", "1000"])
+    client.close()
+
+
+def test_a_lease_that_is_over_at_the_start_runs_nothing_for_long(started: Started) -> None:
+    agent = started(seconds=0.0)
+    assert agent.exit_code() == LEASE_ENDED
 
 
 def test_it_loads_the_standard_library_and_its_own_package_only() -> None:
+    names = "spotctl.agent.machine, spotctl.machines.local.hypervisor"
     shown = subprocess.run(
-        [sys.executable, "-E", "-S", "-c", "import spotctl.agent.machine, sys; print(*sys.modules)"],
+        [sys.executable, "-E", "-S", "-c", f"import {names}, sys; print(*sys.modules)"],
         cwd=CODE,
+        env=dict(os.environ),
         capture_output=True,
         text=True,
         check=True,

@@ -17,7 +17,9 @@ from spotctl.config import Settings
 from spotctl.doctor import here
 from spotctl.doctor.findings import Finding, Level, exit_code
 from spotctl.machines.base import MachineRequest
+from spotctl.machines.installation import installation_id
 from spotctl.machines.local import LocalProvider
+from spotctl.machines.tags import INSTALLATION_TAG
 from tests.spotctl.cli import spotctl
 from tests.spotctl.machines.leaving import kill_all
 from tests.spotctl.machines.markets import BEGIN, BID, CALM, CLOSES, market
@@ -83,7 +85,7 @@ def test_old_prices_are_named_with_their_cure(home: Path) -> None:
 def test_what_a_lost_log_left_running(home: Path) -> None:
     provider = LocalProvider(home / "local", market)
     provider.begin(BEGIN, 1.0)
-    (machine,) = provider.create(MachineRequest("t", CALM, 1, BID, CLOSES))
+    (machine,) = provider.create(MachineRequest("t", CALM, 1, BID, CLOSES, {INSTALLATION_TAG: installation_id(home)}))
     one = found(home)["runs", machine.id]
     assert (one.level, one.cure) == (Level.FAILS, "spotctl gc")
     provider.terminate([machine.id])

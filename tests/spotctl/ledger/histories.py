@@ -217,7 +217,7 @@ def _night(
 
     work = Shift(_clocks(spec), truth, rng, begin)
     folder = Path()
-    environment = RunEnvironment(run, provider, provider.now, LeaseTimes(), folder, folder, folder, folder)
+    environment = RunEnvironment(run, "tests", provider, provider.now, LeaseTimes(), folder, folder, folder, folder)
     limits = Limits(None if spec.budget is None else spec.budget * 3600)
     rules = RunRules(strategy, tariff_of(provider, begin), limits)
     runner = Runner(journal, environment, work, rules, RetryPolicy(attempts=1))

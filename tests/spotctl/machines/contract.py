@@ -1,4 +1,4 @@
-"""What every provider has to keep to. A provider's tests subclass `ProviderContract` and say how to set the stage."""
+"""The contract of every provider and of every link. A provider's tests subclass both, and make the `setting`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from spotctl.machines.base import (
     Payload,
     TokenTaken,
 )
+from spotctl.machines.link import MachineLink, MachineNotice, with_status
 
 LONG = 1000 * HOUR
 PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A provider with a market on which machines can be rented for the bid, and one that does not exist.
+class Setting:
+    """A provider with a market on which machines can be had for the bid, and a market that does not exist.
 
-    `let_pass` lets seconds of the provider's clock pass, or at least as many. `payload` ends with the exit code 3.
+    `let_pass` lets at least this many seconds of the provider's clock pass. `payload` exits with code 3.
     """
 
     provider: CloudProvider
@@ -41,9 +42,12 @@ class Stage:
     payload: Payload
     let_pass: Callable[[float], None]
 
-    def order(self, token: str, machines: int = 2, lease: int = LONG, run: str = "a") -> MachineRequest:
+    def request(self, token: str, machines: int = 2, lease: int = LONG, run: str = "a") -> MachineRequest:
         tags = {"installation": "tests", "run": run}
         return MachineRequest(token, self.market, machines, self.bid, self.provider.now() + lease, tags)
+
+    def link(self, machine: Machine) -> MachineLink:
+        return self.provider.link(machine.id)
 
     def eventually(self, happened: Callable[[], bool]) -> None:
         """Waits for what a provider does in its own time."""
@@ -62,189 +66,221 @@ class Stage:
 
 
 class ProviderContract:
-    """The tests. `stage` is a fixture of the subclass, which leaves nothing running."""
+    """What every provider does. `setting` is a fixture of the subclass, which leaves nothing running."""
 
-    def test_machines_are_what_was_ordered(self, stage: Stage) -> None:
-        order = stage.order("t1", machines=3)
-        before = stage.provider.now()
-        machines = stage.provider.create(order)
+    def test_machines_are_created_as_requested(self, setting: Setting) -> None:
+        request = setting.request("t1", machines=3)
+        before = setting.provider.now()
+        machines = setting.provider.create(request)
         assert 1 <= len(machines) <= 3
         assert len({one.id for one in machines}) == len(machines)
         for one in machines:
-            assert (one.market, one.bid, one.lease_until) == (order.market, order.bid, order.lease_until)
-            assert dict(one.tags) == dict(order.tags)
-            assert before <= one.started <= stage.provider.now()
+            assert (one.market, one.bid) == (request.market, request.bid)
+            assert dict(one.tags) == dict(request.tags)
+            assert before <= one.started <= setting.provider.now()
             assert one.state in (MachineState.STARTING, MachineState.RUNNING)
             assert (one.ended, one.end_reason, one.warned_until, one.exit_code) == (None, None, None, None)
 
-    def test_a_token_is_served_once(self, stage: Stage) -> None:
-        order = stage.order("t1")
-        first = stage.provider.create(order)
-        stage.let_pass(10)
-        later = replace(order, lease_until=order.lease_until + HOUR, secrets={"KEY": "fresh"})
-        again = stage.provider.create(later)
+    def test_a_token_is_served_once(self, setting: Setting) -> None:
+        request = setting.request("t1")
+        first = setting.provider.create(request)
+        setting.let_pass(10)
+        later = replace(request, lease_until=request.lease_until + HOUR, secrets={"KEY": "fresh"})
+        again = setting.provider.create(later)
         assert [one.id for one in again] == [one.id for one in first]
         assert [one.started for one in again] == [one.started for one in first]
-        assert {one.id for one in stage.provider.list({})} == {one.id for one in first}
+        assert {one.id for one in setting.provider.list({})} == {one.id for one in first}
 
-    def test_a_token_whose_machines_are_gone_is_not_served_again(self, stage: Stage) -> None:
-        order = stage.order("t1")
-        first = stage.provider.create(order)
-        stage.provider.terminate([one.id for one in first])
-        stage.gone(*first)
-        again = stage.provider.create(order)
+    def test_a_token_is_not_served_again_when_its_machines_are_gone(self, setting: Setting) -> None:
+        request = setting.request("t1")
+        first = setting.provider.create(request)
+        setting.provider.terminate([one.id for one in first])
+        setting.gone(*first)
+        again = setting.provider.create(request)
         assert [(one.id, one.state) for one in again] == [(one.id, MachineState.GONE) for one in first]
-        assert len(stage.provider.list({})) == len(first)
+        assert len(setting.provider.list({})) == len(first)
 
-    def test_a_token_is_for_one_order(self, stage: Stage) -> None:
-        order = stage.order("t1", machines=1)
-        stage.provider.create(order)
+    def test_a_token_belongs_to_one_request(self, setting: Setting) -> None:
+        request = setting.request("t1", machines=1)
+        setting.provider.create(request)
         for other in (
-            replace(order, count=2),
-            replace(order, bid=None),
-            replace(order, tags={"run": "b"}),
-            replace(order, payload=stage.payload),
+            replace(request, count=2),
+            replace(request, bid=None),
+            replace(request, tags={"run": "b"}),
+            replace(request, payload=setting.payload),
         ):
             with pytest.raises(TokenTaken, match="t1"):
-                stage.provider.create(other)
-        assert len(stage.provider.list({})) == 1
+                setting.provider.create(other)
+        assert len(setting.provider.list({})) == 1
 
-    def test_different_tokens_rent_different_machines(self, stage: Stage) -> None:
-        first, second = (stage.provider.create(stage.order(token, machines=1)) for token in ("t1", "t2"))
+    def test_different_tokens_create_different_machines(self, setting: Setting) -> None:
+        first, second = (setting.provider.create(setting.request(token, machines=1)) for token in ("t1", "t2"))
         assert {one.id for one in first}.isdisjoint(one.id for one in second)
-        assert len(stage.provider.list({})) == 2
+        assert len(setting.provider.list({})) == 2
 
-    def test_machines_are_found_by_their_tags(self, stage: Stage) -> None:
-        ours = stage.provider.create(stage.order("t1", run="a"))
-        stage.provider.create(stage.order("t2", run="b"))
-        found = stage.provider.list({"run": "a"})
-        assert {one.id for one in found} == {one.id for one in ours}
-        assert len(stage.provider.list({"installation": "tests"})) == 4
-        assert stage.provider.list({"run": "a", "installation": "another"}) == ()
-        assert {one.id for one in stage.provider.resources({"run": "a"})} == {one.id for one in ours}
+    def test_machines_are_listed_by_their_tags(self, setting: Setting) -> None:
+        ours = setting.provider.create(setting.request("t1", run="a"))
+        setting.provider.create(setting.request("t2", run="b"))
+        listed = setting.provider.list({"run": "a"})
+        assert {one.id for one in listed} == {one.id for one in ours}
+        assert len(setting.provider.list({"installation": "tests"})) == 4
+        assert setting.provider.list({"run": "a", "installation": "another"}) == ()
+        assert {one.id for one in setting.provider.resources({"run": "a"})} == {one.id for one in ours}
+        assert setting.provider.resources({"installation": "another"}) == ()
 
-    def test_given_back_they_are_gone_and_paid_until_then(self, stage: Stage) -> None:
-        machines = stage.provider.create(stage.order("t1"))
-        stage.let_pass(30)
-        before = stage.provider.now()
-        stage.provider.terminate([machines[0].id])
-        after = stage.provider.now()
-        (gone,) = stage.gone(machines[0])
+    def test_terminated_machines_are_paid_until_then(self, setting: Setting) -> None:
+        machines = setting.provider.create(setting.request("t1"))
+        setting.let_pass(30)
+        before = setting.provider.now()
+        setting.provider.terminate([machines[0].id])
+        after = setting.provider.now()
+        (gone,) = setting.gone(machines[0])
         assert gone.end_reason is EndReason.RETURNED
         assert gone.ended is not None
         assert before <= gone.ended <= after
-        assert stage.machine(machines[1].id).end_reason is None
+        assert setting.machine(machines[1].id).end_reason is None
 
-    def test_giving_back_twice_or_what_never_was_is_no_error(self, stage: Stage) -> None:
-        (machine,) = stage.provider.create(stage.order("t1", machines=1))
-        stage.provider.terminate([machine.id, "never-0", "never"])
-        (gone,) = stage.gone(machine)
-        stage.let_pass(30)
-        stage.provider.terminate([machine.id])
-        assert stage.machine(machine.id) == gone
+    def test_terminating_gone_or_unknown_machines_is_no_error(self, setting: Setting) -> None:
+        (machine,) = setting.provider.create(setting.request("t1", machines=1))
+        setting.provider.terminate([machine.id, "never-0", "never"])
+        (gone,) = setting.gone(machine)
+        setting.let_pass(30)
+        setting.provider.terminate([machine.id])
+        assert setting.machine(machine.id) == gone
 
-    def test_a_machine_ends_with_its_lease_though_nobody_comes(self, stage: Stage) -> None:
-        order = stage.order("t1", lease=5 * MINUTE)
-        for gone in stage.gone(*stage.provider.create(order)):
-            assert (gone.ended, gone.end_reason) == (order.lease_until, EndReason.LEASE_ENDED)
+    def test_a_machine_ends_with_its_lease_without_any_launcher(self, setting: Setting) -> None:
+        request = setting.request("t1", lease=5 * MINUTE)
+        for gone in setting.gone(*setting.provider.create(request)):
+            assert (gone.ended, gone.end_reason) == (request.lease_until, EndReason.LEASE_ENDED)
 
-    def test_a_lease_that_has_ended_when_it_is_ordered(self, stage: Stage) -> None:
-        for gone in stage.gone(*stage.provider.create(stage.order("t1", lease=-MINUTE))):
+    def test_a_lease_that_has_ended_at_the_request(self, setting: Setting) -> None:
+        for gone in setting.gone(*setting.provider.create(setting.request("t1", lease=-MINUTE))):
             assert (gone.ended, gone.end_reason) == (gone.started, EndReason.LEASE_ENDED)
 
-    def test_a_renewed_lease_ends_later(self, stage: Stage) -> None:
-        order = stage.order("t1", lease=3 * HOUR)
-        renewed, left = stage.provider.create(order)
-        until = order.lease_until + 10 * MINUTE
-        stage.provider.renew([renewed.id], until)
-        assert stage.machine(renewed.id).lease_until == until
-        assert stage.gone(left)[0].ended == order.lease_until
-        assert stage.gone(renewed)[0].ended == until
+    def test_on_demand_machines_have_no_bid(self, setting: Setting) -> None:
+        (machine,) = setting.provider.create(replace(setting.request("t1", machines=1), bid=None))
+        assert machine.bid is None
+        assert setting.machine(machine.id).bid is None
 
-    def test_a_lease_moved_to_the_past_ends_now(self, stage: Stage) -> None:
-        (machine,) = stage.provider.create(stage.order("t1", machines=1))
-        stage.let_pass(60)
-        before = stage.provider.now()
-        stage.provider.renew([machine.id], before - MINUTE)
-        (gone,) = stage.gone(machine)
+    def test_an_unknown_market_is_not_found(self, setting: Setting) -> None:
+        with pytest.raises(NotFound, match=str(setting.unknown)):
+            setting.provider.create(replace(setting.request("t1"), market=setting.unknown))
+        with pytest.raises(NotFound, match=str(setting.unknown)):
+            setting.provider.prices(setting.unknown, setting.provider.now(), setting.provider.now())
+        assert setting.provider.list({}) == ()
+
+    def test_offers_are_markets_that_can_be_requested(self, setting: Setting) -> None:
+        offers = setting.provider.offers()
+        assert setting.market in offers
+        assert setting.unknown not in offers
+
+    def test_a_request_needs_machines_and_a_positive_bid(self, setting: Setting) -> None:
+        with pytest.raises(BadRequest, match="request of 0 machines"):
+            setting.request("t1", machines=0)
+        with pytest.raises(BadRequest, match="bid of 0"):
+            replace(setting.request("t1"), bid=0)
+
+    def test_resources_are_what_exists_and_can_be_removed(self, setting: Setting) -> None:
+        gone, kept = setting.provider.create(setting.request("t1"))
+        setting.provider.terminate([gone.id])
+        setting.gone(gone)
+        (found,) = setting.provider.resources({"run": "a"})
+        assert (found.kind, found.id, found.tags["run"]) == ("machine", kept.id, "a")
+        setting.provider.remove([found])
+        setting.gone(kept)
+        setting.provider.remove([found])
+        assert setting.provider.resources({}) == ()
+
+    def test_prices_end_now(self, setting: Setting) -> None:
+        setting.let_pass(60)
+        now = setting.provider.now()
+        series = setting.provider.prices(setting.market, now - 10 * SECOND, now)
+        assert (series.first, series.last) == (now - 10 * SECOND, now)
+        assert series.price_at(now) <= setting.bid
+        with pytest.raises(OutsideHistory):
+            series.price_at(now + 1)
+        with pytest.raises(NotFound, match="prices are known"):
+            setting.provider.prices(setting.market, now, setting.provider.now() + HOUR)
+
+    def test_the_clock_advances(self, setting: Setting) -> None:
+        before = setting.provider.now()
+        setting.let_pass(1)
+        assert setting.provider.now() >= before + SECOND
+        assert setting.provider.speed > 0
+
+
+class LinkContract:
+    """What every link does, whatever runs behind it."""
+
+    def test_a_payload_is_assigned_once_by_its_name(self, setting: Setting) -> None:
+        (machine,) = setting.provider.create(setting.request("t1", machines=1))
+        link = setting.link(machine)
+        assert (link.status().work, link.status().exit_code) == ("", None)
+        link.assign(setting.payload)
+        link.assign(replace(setting.payload, command=("/bin/false",)))
+        assert link.status().work == setting.payload.name
+        assert with_status(setting.provider, setting.machine(machine.id)).work == setting.payload.name
+
+    def test_a_renewed_lease_ends_later(self, setting: Setting) -> None:
+        request = setting.request("t1", lease=3 * HOUR)
+        renewed, other = setting.provider.create(request)
+        until = request.lease_until + 10 * MINUTE
+        assert setting.link(renewed).status().lease_until == request.lease_until
+        setting.link(renewed).renew(until)
+        setting.link(renewed).renew(until)
+        assert setting.link(renewed).status().lease_until == until
+        assert setting.gone(other)[0].ended == request.lease_until
+        (gone,) = setting.gone(renewed)
+        assert (gone.ended, gone.end_reason) == (until, EndReason.LEASE_ENDED)
+
+    def test_a_lease_moved_to_the_past_ends_now(self, setting: Setting) -> None:
+        (machine,) = setting.provider.create(setting.request("t1", machines=1))
+        setting.let_pass(60)
+        before = setting.provider.now()
+        setting.link(machine).renew(before - MINUTE)
+        (gone,) = setting.gone(machine)
         assert gone.end_reason is EndReason.LEASE_ENDED
         assert gone.ended is not None
         assert gone.ended >= before
 
-    def test_what_is_gone_cannot_be_renewed_and_the_others_are(self, stage: Stage) -> None:
-        kept, gone = stage.provider.create(stage.order("t1"))
-        stage.provider.terminate([gone.id])
-        stage.gone(gone)
-        until = kept.lease_until + HOUR
-        with pytest.raises(NotFound, match=gone.id) as refused:
-            stage.provider.renew([gone.id, kept.id, "never-0"], until)
-        assert refused.value.ids == (gone.id, "never-0")
-        assert stage.machine(kept.id).lease_until == until
-        assert stage.machine(gone.id).end_reason is EndReason.RETURNED
+    def test_a_machine_that_is_gone_has_no_link(self, setting: Setting) -> None:
+        machine, other = setting.provider.create(setting.request("t1"))
+        link = setting.link(machine)
+        link.status()
+        setting.provider.terminate([machine.id])
+        setting.gone(machine)
+        for call in (
+            lambda: setting.link(machine),
+            lambda: setting.provider.link("never-0"),
+            link.status,
+            lambda: link.renew(setting.provider.now() + HOUR),
+            lambda: link.assign(setting.payload),
+        ):
+            with pytest.raises(NotFound):
+                call()
+        assert setting.machine(machine.id).end_reason is EndReason.RETURNED
+        assert setting.link(other).status().work == ""
 
-    def test_an_end_is_not_changed_by_a_later_one(self, stage: Stage) -> None:
-        order = stage.order("t1", machines=1, lease=5 * MINUTE)
-        (machine,) = stage.provider.create(order)
-        stage.gone(machine)
-        stage.provider.terminate([machine.id])
-        with pytest.raises(NotFound):
-            stage.provider.renew([machine.id], order.lease_until + HOUR)
-        found = stage.machine(machine.id)
-        assert (found.ended, found.end_reason) == (order.lease_until, EndReason.LEASE_ENDED)
+    def test_an_end_is_not_changed_afterwards(self, setting: Setting) -> None:
+        request = setting.request("t1", machines=1, lease=5 * MINUTE)
+        (machine,) = setting.provider.create(request)
+        setting.gone(machine)
+        setting.provider.terminate([machine.id])
+        gone = setting.machine(machine.id)
+        assert (gone.ended, gone.end_reason) == (request.lease_until, EndReason.LEASE_ENDED)
 
-    def test_on_demand_machines_have_no_bid(self, stage: Stage) -> None:
-        (machine,) = stage.provider.create(replace(stage.order("t1", machines=1), bid=None))
-        assert machine.bid is None
-        assert stage.machine(machine.id).bid is None
+    def test_a_notice_is_delivered_once(self, setting: Setting) -> None:
+        (machine,) = setting.provider.create(setting.request("t1", machines=1))
+        link, until = setting.link(machine), setting.provider.now() + HOUR
+        assert link.notices() == ()
+        link.notify("hint", until, "test")
+        link.notify("evict", until, "test")
+        link.notify("evict", until, "test")
+        assert link.notices() == (MachineNotice("hint", until, "test"), MachineNotice("evict", until, "test"))
+        told = with_status(setting.provider, setting.machine(machine.id))
+        assert (told.state, told.warned_until) == (MachineState.LEAVING, until)
 
-    def test_an_unknown_market_is_not_found(self, stage: Stage) -> None:
-        with pytest.raises(NotFound, match=str(stage.unknown)):
-            stage.provider.create(replace(stage.order("t1"), market=stage.unknown))
-        with pytest.raises(NotFound, match=str(stage.unknown)):
-            stage.provider.prices(stage.unknown, stage.provider.now(), stage.provider.now())
-        assert stage.provider.list({}) == ()
-
-    def test_an_order_of_nothing_is_a_mistake(self, stage: Stage) -> None:
-        with pytest.raises(BadRequest, match="order of 0 machines"):
-            stage.order("t1", machines=0)
-        with pytest.raises(BadRequest, match="bid of 0"):
-            replace(stage.order("t1"), bid=0)
-
-    def test_resources_are_what_is_not_gone_and_can_be_removed(self, stage: Stage) -> None:
-        gone, left = stage.provider.create(stage.order("t1"))
-        stage.provider.terminate([gone.id])
-        stage.gone(gone)
-        (found,) = stage.provider.resources({"run": "a"})
-        assert (found.kind, found.id, found.tags["run"]) == ("machine", left.id, "a")
-        stage.provider.remove([found])
-        stage.gone(left)
-        stage.provider.remove([found])
-        assert stage.provider.resources({}) == ()
-
-    def test_prices_are_those_until_now(self, stage: Stage) -> None:
-        stage.let_pass(60)
-        now = stage.provider.now()
-        series = stage.provider.prices(stage.market, now - 10 * SECOND, now)
-        assert (series.first, series.last) == (now - 10 * SECOND, now)
-        assert series.price_at(now) <= stage.bid
-        with pytest.raises(OutsideHistory):
-            series.price_at(now + 1)
-        with pytest.raises(NotFound, match="prices are known"):
-            stage.provider.prices(stage.market, now, stage.provider.now() + HOUR)
-
-    def test_the_clock_goes_on(self, stage: Stage) -> None:
-        before = stage.provider.now()
-        stage.let_pass(1)
-        assert stage.provider.now() >= before + SECOND
-        assert stage.provider.speed > 0
-
-    def test_work_is_assigned_to_who_is_there(self, stage: Stage) -> None:
-        there, gone = stage.provider.create(stage.order("t1"))
-        assert (there.work, there.exit_code) == ("", None)
-        stage.provider.terminate([gone.id])
-        stage.gone(gone)
-        with pytest.raises(NotFound, match=gone.id) as refused:
-            stage.provider.assign([gone.id, there.id], stage.payload)
-        assert refused.value.ids == (gone.id,)
-        assert stage.machine(there.id).work == stage.payload.name
-        assert stage.machine(gone.id).work == ""
+    def test_a_machine_without_a_notice_is_not_warned(self, setting: Setting) -> None:
+        (machine,) = setting.provider.create(setting.request("t1", machines=1))
+        told = with_status(setting.provider, setting.machine(machine.id))
+        assert (told.state, told.warned_until) == (MachineState.RUNNING, None)

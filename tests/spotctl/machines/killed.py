@@ -22,8 +22,10 @@ from types import FrameType
 from typing import Any
 
 import spotctl.agent
+import spotctl.machines.link
 import spotctl.machines.local
 from spotctl.machines.base import EndReason, MachineRequest, MachineState, Payload
+from spotctl.machines.link import MachineLink
 from spotctl.machines.local import LocalProvider, LocalSettings
 from tests.spotctl.machines import markets
 from tests.spotctl.machines.leaving import eventually, kill_all, running
@@ -34,7 +36,7 @@ ORDER = MachineRequest(
 )
 RENEWED = markets.CLOSES - 1
 
-_OURS = tuple(str(Path(package.__path__[0])) for package in (spotctl.agent, spotctl.machines.local))
+_OURS = (spotctl.agent.__path__[0], spotctl.machines.local.__path__[0], spotctl.machines.link.__file__)
 _EVENTS = ("open", "os.", "fcntl.", "subprocess.", "shutil.", "tempfile.")
 
 
@@ -44,6 +46,21 @@ def provider(root: Path) -> LocalProvider:
 
 def ids(root: Path) -> list[str]:
     return [one.id for one in provider(root).list({})]
+
+
+def links(root: Path) -> list[MachineLink]:
+    here = provider(root)
+    return [here.link(one) for one in ids(root)]
+
+
+def renew_all(root: Path) -> None:
+    for link in links(root):
+        link.renew(RENEWED)
+
+
+def assign_all(root: Path) -> None:
+    for link in links(root):
+        link.assign(markets.python("raise SystemExit(3)", "other", grace_seconds=0.0))
 
 
 @dataclass(frozen=True)
@@ -68,21 +85,21 @@ def one_set_runs(root: Path) -> None:
     """Each machine once, and its command once."""
     found = provider(root).list({})
     assert [one.state for one in found] == [MachineState.RUNNING] * MACHINES, found
-    # A machine's process, and what it runs, bear the marks of the allocation's folder and of its own.
-    eventually(lambda: len(running(root)) == 2 * MACHINES)
-    assert sorted(len(mark.relative_to(root).parts) for _, mark in running(root)) == [2] * MACHINES + [3] * MACHINES
+    # Hypervisors and agents carry the mark of the allocation's folder, a payload that of the machine's own.
+    eventually(lambda: len(running(root)) == 3 * MACHINES)
+    assert sorted(len(mark.relative_to(root).parts) for _, mark in running(root)) == [2, 2] * MACHINES + [3] * MACHINES
     assert len({mark for _, mark in running(root)}) == 1 + MACHINES
     assert len(provider(root).resources({})) == MACHINES
 
 
 def renewed(root: Path) -> None:
     one_set_runs(root)
-    assert {one.lease_until for one in provider(root).list({})} == {RENEWED}
+    assert {link.status().lease_until for link in links(root)} == {RENEWED}
 
 
 def assigned(root: Path) -> None:
-    eventually(lambda: {one.exit_code for one in provider(root).list({})} == {3})
-    assert {one.work for one in provider(root).list({})} == {"other"}
+    eventually(lambda: {link.status().exit_code for link in links(root)} == {3})
+    assert {link.status().work for link in links(root)} == {"other"}
 
 
 def none_runs(root: Path) -> None:
@@ -100,14 +117,8 @@ def begun_again(root: Path) -> None:
 ACTS = {
     "begin": Act(lambda _: None, lambda root: provider(root).begin(markets.BEGIN + 1, 7.0), begun_again),
     "create": Act(begun, lambda root: provider(root).create(ORDER), one_set_runs),
-    "renew": Act(rented, lambda root: provider(root).renew(ids(root), RENEWED), renewed),
-    "assign": Act(
-        rented,
-        lambda root: provider(root).assign(
-            ids(root), markets.python("raise SystemExit(3)", "other", grace_seconds=0.0)
-        ),
-        assigned,
-    ),
+    "renew": Act(rented, renew_all, renewed),
+    "assign": Act(rented, assign_all, assigned),
     "terminate": Act(rented, lambda root: provider(root).terminate(ids(root)), none_runs),
     "list": Act(rented, lambda root: provider(root).list({}), one_set_runs),
 }

@@ -1,4 +1,4 @@
-"""The fake keeps the contract, and fails as it is told."""
+"""The fake keeps the contracts, and fails as it is scripted."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ from spotctl.machines.fake import (
     Refusal,
     SlowDescribe,
 )
+from spotctl.machines.link import with_status
 from spotctl.machines.replayed import Warnings
 from tests.spotctl.machines import markets
-from tests.spotctl.machines.contract import ProviderContract, Stage
+from tests.spotctl.machines.contract import LinkContract, ProviderContract, Setting
 
 
-class TestContract(ProviderContract):
+class TestContract(ProviderContract, LinkContract):
     @pytest.fixture
-    def stage(self) -> Stage:
+    def setting(self) -> Setting:
         fake = FakeProvider(markets.market(), markets.BEGIN)
-        return Stage(
+        return Setting(
             fake,
             markets.CALM,
             markets.BID,
             markets.UNKNOWN,
             markets.python("raise SystemExit(3)"),
-            # Long steps, so that nobody waits for hours of an imagined clock.
+            # Long steps, so that hours of its clock take few of them.
             lambda seconds: fake.advance(max(seconds, 30)),
         )
 
@@ -63,7 +64,9 @@ def wild(token: str = "w", machines: int = 2) -> MachineRequest:
 
 
 @pytest.mark.parametrize("kind", [NoCapacity, QuotaReached, Throttled, NotPermitted])
-@pytest.mark.parametrize("call", ["create", "list", "renew", "terminate", "assign", "resources", "remove", "prices"])
+@pytest.mark.parametrize(
+    "call", ["create", "list", "renew", "terminate", "assign", "status", "resources", "remove", "prices", "offers"]
+)
 def test_a_refused_call_does_nothing_and_the_next_goes_through(
     fake: FakeProvider, kind: type[ProviderError], call: str
 ) -> None:
@@ -71,18 +74,20 @@ def test_a_refused_call_does_nothing_and_the_next_goes_through(
     calls: dict[str, Callable[[], object]] = {
         "create": lambda: fake.create(order("u")),
         "list": lambda: fake.list({}),
-        "renew": lambda: fake.renew([machine.id], markets.BEGIN + 20 * HOUR),
+        "renew": lambda: fake.link(machine.id).renew(markets.BEGIN + 20 * HOUR),
         "terminate": lambda: fake.terminate([machine.id]),
-        "assign": lambda: fake.assign([machine.id], markets.python("pass")),
+        "assign": lambda: fake.link(machine.id).assign(markets.python("pass")),
+        "status": lambda: fake.link(machine.id).status(),
+        "offers": fake.offers,
         "resources": lambda: fake.resources({}),
         "remove": lambda: fake.remove(fake.resources({})),
         "prices": lambda: fake.prices(markets.CALM, markets.BEGIN, markets.BEGIN),
     }
-    before = [fake._rented[one].seen(fake.time) for one in fake._rented]
+    before = fake.everything
     fake.script(call, Refusal(kind("not today")))
     with pytest.raises(kind, match="not today"):
         calls[call]()
-    assert [fake._rented[one].seen(fake.time) for one in fake._rented] == before
+    assert fake.everything == before
     calls[call]()
 
 
@@ -146,7 +151,8 @@ def test_the_market_warns_and_takes(fake: FakeProvider) -> None:
     fake.advance(28 * 60 - 1)
     assert {one.state for one in fake.list({})} == {MachineState.RUNNING}
     fake.advance(1)
-    assert {(one.state, one.warned_until) for one in fake.list({})} == {(MachineState.LEAVING, markets.PEAK_AT)}
+    told = {(one.state, one.warned_until) for one in (with_status(fake, machine) for machine in fake.list({}))}
+    assert told == {(MachineState.LEAVING, markets.PEAK_AT)}
     fake.advance(3600)
     assert {(one.ended, one.end_reason) for one in fake.list({})} == {(markets.PEAK_AT, EndReason.EVICTED)}
 
@@ -161,7 +167,7 @@ def test_a_bid_below_the_price_gets_nothing(fake: FakeProvider) -> None:
 
 def test_no_lease_outlives_the_prices(fake: FakeProvider) -> None:
     fake.create(replace(order(), lease_until=markets.CLOSES + HOUR))
-    fake.renew(["fake-0"], markets.CLOSES + HOUR)
+    fake.link("fake-0").renew(markets.CLOSES + HOUR)
     fake.advance(3000 * 3600)
     assert {(one.ended, one.end_reason) for one in fake.list({})} == {(markets.CLOSES, EndReason.LEASE_ENDED)}
     with pytest.raises(NoCapacity, match="its history is replayed from"):
@@ -175,15 +181,15 @@ def test_evictions_crashes_and_results_on_demand_of_the_test(fake: FakeProvider)
     fake.evict(taken)
     fake.evict(warned, warning_seconds=30)
     fake.crash(crashed)
-    fake.assign([done], markets.python("pass", name="job"))
+    fake.link(done).assign(markets.python("pass", name="job"))
     fake.finish(done, 3)
-    found = {one.id: one for one in fake.list({})}
+    found = {one.id: one for one in fake.everything}
     assert (found[taken].ended, found[taken].end_reason) == (now, EndReason.EVICTED)
     assert found[warned].warned_until == now + 30 * SECOND
     assert (found[crashed].ended, found[crashed].end_reason) == (now, EndReason.FAILED)
     assert (found[done].work, found[done].exit_code) == ("job", 3)
-    fake.assign([done], markets.python("pass", name="next"))
-    assert fake.list({})[3].exit_code is None
+    fake.link(done).assign(markets.python("pass", name="next"))
+    assert fake.everything[3].exit_code is None
     payload = fake.payload(done)
     assert payload is not None
     assert payload.name == "next"

@@ -1,8 +1,9 @@
-"""Local machines: the contract on real processes, the market that takes them, and what a dead one leaves."""
+"""Local machines: the contracts on real processes, evictions by the market, and what a killed machine leaves."""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -30,11 +31,12 @@ from spotctl.machines.base import (
     ProviderError,
     QuotaReached,
 )
+from spotctl.machines.link import MachineNotice, with_status
 from spotctl.machines.local import LocalProvider, LocalSettings, MarketBusy
-from spotctl.machines.local.folders import Folders
-from spotctl.machines.local.processes import is_alive
+from spotctl.machines.local.folders import AllocationFolders
+from spotctl.machines.local.processes import TAGS_VARIABLE, is_alive
 from tests.spotctl.machines import markets
-from tests.spotctl.machines.contract import ProviderContract, Stage
+from tests.spotctl.machines.contract import LinkContract, ProviderContract, Setting
 from tests.spotctl.machines.leaving import eventually, kill_all, running
 from tests.spotctl.machines.markets import BEGIN, BID, CALM, CLOSES, PEAK, PEAK_AT, UNKNOWN, WILD
 
@@ -70,19 +72,26 @@ def gone(provider: LocalProvider) -> dict[str, Machine]:
     return {one.id: one for one in provider.list({})}
 
 
-class TestContract(ProviderContract):
+def told(provider: LocalProvider, machine: str) -> tuple[MachineState, int | None]:
+    """What a machine's agent says of its state."""
+    listed = next(one for one in provider.list({}) if one.id == machine)
+    complete = with_status(provider, listed)
+    return complete.state, complete.warned_until
+
+
+class TestContract(ProviderContract, LinkContract):
     @pytest.fixture
-    def stage(self, root: Path) -> Stage:
+    def setting(self, root: Path) -> Setting:
         provider = local(root)
         provider.begin(BEGIN, FAST)
         payload = markets.python("raise SystemExit(3)")
-        return Stage(provider, CALM, BID, UNKNOWN, payload, lambda seconds: time.sleep(max(seconds / FAST, 0.01)))
+        return Setting(provider, CALM, BID, UNKNOWN, payload, lambda seconds: time.sleep(max(seconds / FAST, 0.01)))
 
 
 def test_nothing_of_a_machine_runs_once_it_is_gone(slow: LocalProvider, root: Path) -> None:
     machines = slow.create(order(payload=SLEEPER))
     assert {one.state for one in machines} == {MachineState.RUNNING}
-    assert len(running(root)) == 4
+    assert len(running(root)) == 6
     slow.terminate([one.id for one in machines])
     gone(slow)
     eventually(lambda: not running(root))
@@ -93,18 +102,16 @@ def test_the_market_warns_and_takes_at_the_moment_of_the_price(root: Path) -> No
     provider = local(root, warning_seconds=0.5)
     provider.begin(PEAK_AT - 5 * MINUTE, 120.0)
     spot = provider.create(replace(order("spot", payload=SLEEPER), market=WILD))
-    assert {(one.state, one.warned_until) for one in spot} == {(MachineState.RUNNING, None)}
+    assert {told(provider, one.id) for one in spot} == {(MachineState.RUNNING, None)}
     dear = provider.create(replace(order("dear", 1), market=WILD, bid=PEAK))
     reliable = provider.create(replace(order("reliable", 1), market=WILD, bid=None))
-    eventually(lambda: provider.list(spot[0].tags)[0].warned_until == PEAK_AT)
+    eventually(lambda: told(provider, spot[0].id) == (MachineState.LEAVING, PEAK_AT))
+    assert provider.link(spot[0].id).notices() == (MachineNotice("evict", PEAK_AT, "local"),)
     taken = [one.id for one in spot]
     eventually(lambda: all(one.state is MachineState.GONE for one in provider.list(spot[0].tags)))
     found = {one.id: one for one in provider.list({})}
     assert {(found[one].ended, found[one].end_reason) for one in taken} == {(PEAK_AT, EndReason.EVICTED)}
     assert {found[one.id].state for one in (*dear, *reliable)} == {MachineState.RUNNING}
-    with pytest.raises(NotFound) as refused:
-        provider.renew([taken[0], reliable[0].id], FAR)
-    assert refused.value.ids == (taken[0],)
     with pytest.raises(NoCapacity, match="more than the bid"):
         provider.create(replace(order("late"), market=WILD))
 
@@ -115,7 +122,8 @@ def test_without_a_warning_it_is_just_taken(root: Path) -> None:
     (machine,) = provider.create(replace(order("t", 1, SLEEPER), market=WILD))
     (taken,) = gone(provider).values()
     assert (taken.id, taken.ended, taken.end_reason) == (machine.id, PEAK_AT, EndReason.EVICTED)
-    assert taken.warned_until is None
+    assert (root / "machines").joinpath(*machine.id.split("-"), "job").exists()
+    assert not (root / "machines").joinpath(*machine.id.split("-"), "job", "notice.json").exists()
 
 
 def test_what_it_runs_can_be_read_and_its_result_seen(slow: LocalProvider) -> None:
@@ -123,12 +131,12 @@ def test_what_it_runs_can_be_read_and_its_result_seen(slow: LocalProvider) -> No
         "import os; print('machine', os.environ['SPOTCTL_INDEX'], os.environ['KEY']); raise SystemExit(3)"
     )
     first, second = slow.create(replace(order(payload=say), secrets={"KEY": "hush"}))
-    eventually(lambda: all(one.exit_code == 3 for one in slow.list({})))
+    eventually(lambda: all(slow.link(one.id).status().exit_code == 3 for one in (first, second)))
     assert slow.output(first.id) == b"machine 0 hush\n"
     assert slow.output(second.id, after=8) == b"1 hush\n"
-    slow.assign([first.id], markets.python("print('next')", name="next"))
-    eventually(lambda: slow.list({})[0].exit_code == 0)
-    assert (slow.list({})[0].work, slow.list({})[1].work) == ("next", "work")
+    slow.link(first.id).assign(markets.python("print('next')", name="next"))
+    eventually(lambda: slow.link(first.id).status().exit_code == 0)
+    assert [slow.link(one.id).status().work for one in (first, second)] == ["next", "work"]
     assert slow.output(first.id, after=15) == b"next\n"
     with pytest.raises(NotFound, match="never-0"):
         slow.output("never-0")
@@ -141,9 +149,9 @@ def test_secrets_are_written_nowhere(slow: LocalProvider, root: Path) -> None:
 
 def test_the_market_goes_on_for_whoever_comes_later(root: Path) -> None:
     provider = local(root)
-    with pytest.raises(NotFound, match="has not begun"):
+    with pytest.raises(NotFound, match="was not started"):
         provider.now()
-    with pytest.raises(NotFound, match="has not begun"):
+    with pytest.raises(NotFound, match="was not started"):
         provider.create(order())
     assert not provider.has_begun
     assert provider.list({}) == ()
@@ -157,7 +165,7 @@ def test_the_market_goes_on_for_whoever_comes_later(root: Path) -> None:
     assert before <= other.now() <= provider.now()
     (machine,) = provider.create(order("t", 1))
     assert other.list({}) == (machine,)
-    with pytest.raises(MarketBusy, match="1 machines live"):
+    with pytest.raises(MarketBusy, match="1 machines run"):
         other.begin(BEGIN, 1.0)
     other.terminate([machine.id])
     gone(provider)
@@ -170,15 +178,18 @@ def test_the_computer_has_a_quota(root: Path) -> None:
     provider.begin(BEGIN, 1.0)
     assert len(provider.create(order("a"))) == 2
     (third,) = provider.create(order("b"))
-    with pytest.raises(QuotaReached, match="3 local machines live"):
+    with pytest.raises(QuotaReached, match="3 local machines run"):
         provider.create(order("c"))
     provider.terminate([third.id])
     eventually(lambda: provider.list({})[2].state is MachineState.GONE)
     assert len(provider.create(order("c"))) == 1
 
 
-def test_a_killed_machine_has_failed_and_leaves_nothing(slow: LocalProvider, root: Path) -> None:
-    """Even what has left the process group, which the kernel does not kill along."""
+@pytest.mark.parametrize("process", ["pid", "agent"])
+def test_a_machine_whose_hypervisor_or_agent_is_killed_has_failed(
+    slow: LocalProvider, root: Path, process: str
+) -> None:
+    """Nothing of it keeps running, not even what has left the process group, which the kernel does not kill."""
     family = markets.python(
         "import os, time\n"
         "if os.fork() == 0:\n os.setsid()\n time.sleep(1000)\n"
@@ -190,7 +201,7 @@ def test_a_killed_machine_has_failed_and_leaves_nothing(slow: LocalProvider, roo
     assert len(of_killed) == 2
     before = slow.now()
     (state,) = root.glob("machines/*/0/state.json")
-    os.kill(int(state.read_text().split(":")[1].strip(" }")), signal.SIGKILL)
+    os.kill(json.loads(state.read_text())[process], signal.SIGKILL)
     eventually(lambda: slow.list({})[0].state is MachineState.GONE)
     found = slow.list({})[0]
     assert found.end_reason is EndReason.FAILED
@@ -203,9 +214,10 @@ def test_a_killed_machine_has_failed_and_leaves_nothing(slow: LocalProvider, roo
     assert left.id == slow.list({})[1].id
 
 
-def test_a_process_that_no_folder_names_is_found_and_removed(slow: LocalProvider, root: Path) -> None:
+def test_a_process_whose_folder_is_gone_is_found_by_its_tags_and_removed(slow: LocalProvider, root: Path) -> None:
     lost = root / "machines" / "0123456789abcdef" / "0"
-    stray = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK: str(lost)})
+    tags = {MARK: str(lost), TAGS_VARIABLE: json.dumps({"run": "a", "installation": "ours"})}
+    stray = subprocess.Popen(["sleep", "1000"], env={**os.environ, **tags})
     elsewhere = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK: str(root.parent / "other" / "x" / "0")})
     try:
         slow.create(order("t", 1, SLEEPER))
@@ -213,6 +225,8 @@ def test_a_process_that_no_folder_names_is_found_and_removed(slow: LocalProvider
         machine, found = slow.resources({"run": "a"})
         assert machine.kind == "machine"
         assert (found.kind, found.id, found.detail) == ("process", str(stray.pid), str(lost))
+        assert slow.resources({"installation": "ours"}) == (found,)
+        assert slow.resources({"installation": "another"}) == ()
         slow.remove([found])
         assert stray.wait() == -signal.SIGKILL
         assert [one.kind for one in slow.resources({})] == ["machine"]
@@ -228,14 +242,14 @@ def test_an_order_that_was_granted_but_not_started_waits_for_its_caller(slow: Lo
     asked = replace(order(payload=SLEEPER), lease_until=BEGIN + 30 * MINUTE)
     slow.create(asked)
     kill_all(root)
-    for name in ("state.json", "result.json", "end.json"):
+    for name in ("state.json", "end.json"):
         for path in root.glob(f"machines/*/*/{name}"):
             path.unlink()
     assert {one.state for one in slow.list({})} == {MachineState.STARTING}
     assert len(slow.resources({})) == 2
     first, second = slow.create(asked)
     assert {one.state for one in slow.list({})} == {MachineState.RUNNING}
-    assert len(running(root)) == 4
+    assert len(running(root)) == 6
     slow.terminate([first.id, second.id])
     gone(slow)
 
@@ -264,7 +278,7 @@ def test_callers_at_once_with_one_token_get_one_set(slow: LocalProvider, root: P
         for look in looks:
             look.result()
     assert got == [got[0]] * 4
-    eventually(lambda: len(running(root)) == 6)
+    eventually(lambda: len(running(root)) == 9)
     assert [one.state for one in slow.list({})] == [MachineState.RUNNING] * 3
 
 
@@ -276,8 +290,8 @@ def test_who_looks_at_a_lock_is_not_taken_for_a_machine(slow: LocalProvider, roo
     state.unlink()
     with (state.parent / "lock").open() as looker, ThreadPoolExecutor(1) as pool:
         fcntl.flock(looker, fcntl.LOCK_SH)
-        (place,) = next(Folders(root).all()).places
-        assert not is_alive(place)
+        (machine,) = next(AllocationFolders(root).all()).machines
+        assert not is_alive(machine)
         rent = pool.submit(slow.create, asked)
         time.sleep(0.1)
         fcntl.flock(looker, fcntl.LOCK_UN)

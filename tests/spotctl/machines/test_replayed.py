@@ -1,4 +1,4 @@
-"""What the market has in store for machines, beside the backtest's engine and a count by hand."""
+"""When the replayed market ends machines, compared with the backtest's engine and with hand-counted cases."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bidbrain.strategies.base import Decision, Offer, Rent, Situation
 from bidbrain.values import Overheads
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
-from spotctl.agent.planned_ending import EVICTED, LEASE_ENDED, RETURNED, Ending, PlannedEnding, ending
 from spotctl.errors import BadSettings
 from spotctl.machines.base import EndReason, NoCapacity
 from spotctl.machines.fake import FakeProvider
-from spotctl.machines.replayed import Held, Replayed, Warnings
+from spotctl.machines.planned_ending import EVICTED, LEASE_ENDED, RETURNED, Ending, PlannedEnding, ending
+from spotctl.machines.replayed import HeldSpot, Replayed, Warnings
 from tests.spotctl.machines import markets
 from tests.spotctl.machines.markets import BEGIN, CALM
 
@@ -106,11 +106,11 @@ def test_who_came_last_goes_first_where_capacity_falls() -> None:
     order = replace(markets.order("t", BEGIN + HOUR, 5), bid=1)
     granted = market.grant(order, (), BEGIN)
     assert granted == (None, BEGIN + 20 * MINUTE, BEGIN + 10 * MINUTE)
-    held = [Held(BEGIN, None), Held(BEGIN, BEGIN + 5 * MINUTE)]
+    held = [HeldSpot(BEGIN, None), HeldSpot(BEGIN, BEGIN + 5 * MINUTE)]
     # The one before it goes first, which leaves room until the second fall.
     assert market.grant(order, held, BEGIN + MINUTE) == (BEGIN + 20 * MINUTE,)
     with pytest.raises(NoCapacity, match="no machine left now"):
-        market.grant(order, [Held(BEGIN, None)] * 3, BEGIN + MINUTE)
+        market.grant(order, [HeldSpot(BEGIN, None)] * 3, BEGIN + MINUTE)
 
 
 @given(st.integers(0, 1000), st.sampled_from([0.0, 0.1, 0.25, 1 / 3, 0.5, 1.0]), st.integers(0, 1000))

@@ -94,7 +94,7 @@ class Account(World):
     def _later(self, machine: Machine) -> int:
         """What one that runs can still cost: no price above its bid lets it live."""
         ceiling = machine.bid or ON_DEMAND
-        until = max(machine.lease_until, self.cloud.now())
+        until = max(self.cloud.lease_until(machine.id), self.cloud.now())
         return self._bill(machine, until, ceiling) - self._bill(machine, self.cloud.now(), ceiling)
 
     def _end(self, machine: Machine) -> int:

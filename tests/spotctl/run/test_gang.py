@@ -35,7 +35,7 @@ def bought(*names: str, intent: int = 1, bid: int | None = 1, reliable: bool = F
 
 
 def shown(name: str, work: str = "", code: int | None = None) -> Machine:
-    return Machine(name, MARKETS[0], 1, MachineState.RUNNING, START, START + 9 * HOUR, {}, work=work, exit_code=code)
+    return Machine(name, MARKETS[0], 1, MachineState.RUNNING, START, {}, work=work, exit_code=code)
 
 
 BEGAN = ev.AttemptBegan(1, ("a", "b"), 20_000)

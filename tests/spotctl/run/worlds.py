@@ -41,8 +41,9 @@ LEASE_TIMES = LeaseTimes()
 ONCE = RetryPolicy(attempts=1)
 RULE = billing_rule("per-second")
 RUN = "job-1"
-CHANGING = ("create", "list", "renew", "terminate")
-"""The calls around which a runner is killed."""
+CHANGING = ("create", "list", "terminate")
+LINKED = ("assign", "renew")
+"""The calls around which a runner is killed: of the provider, and of the links to its machines."""
 
 
 def flat(market: Market, price: int) -> PriceSeries:
@@ -180,8 +181,20 @@ class DeadlyProvider:
         self._cloud, self._death = cloud, death
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        attribute = getattr(self._cloud, name)
-        if name not in CHANGING:
+        if name == "link":
+            return lambda machine: Deadly(self._cloud.link(machine), self._death, LINKED)
+        return getattr(Deadly(self._cloud, self._death, CHANGING), name)
+
+
+class Deadly:
+    """An object whose caller may die before and after each call of some of its methods."""
+
+    def __init__(self, called: object, death: Death, names: tuple[str, ...]) -> None:
+        self._called, self._death, self._names = called, death, names
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        attribute = getattr(self._called, name)
+        if name not in self._names:
             return attribute
 
         def call(*arguments: object) -> object:
@@ -192,7 +205,7 @@ class DeadlyProvider:
 
 
 def environment(provider: Any, folder: Path = Path()) -> RunEnvironment:  # noqa: ANN401 - a provider, or a deadly one
-    return RunEnvironment(RUN, provider, provider.now, LEASE_TIMES, folder, folder, folder, folder)
+    return RunEnvironment(RUN, "tests", provider, provider.now, LEASE_TIMES, folder, folder, folder, folder)
 
 
 @dataclass

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotctl.agent.clock import MarketClock, boot_id
 from spotctl.agent.errors import BrokenProtocol
+from spotctl.agent.lease import boot_id
+from spotctl.machines.local.clock import MarketClock
 
 SECOND = 1_000_000
 
@@ -48,7 +49,7 @@ def test_market_time_passes_at_its_speed_for_everybody(computer: Computer) -> No
 
 def test_before_it_began_there_is_no_time(computer: Computer) -> None:
     assert not computer.clock().started
-    with pytest.raises(BrokenProtocol, match="begin the market first"):
+    with pytest.raises(BrokenProtocol, match="start the market first"):
         computer.clock().now()
 
 

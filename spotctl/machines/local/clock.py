@@ -1,8 +1,8 @@
-"""The market's clock: a file from which every process of this computer reads the same time.
+"""The market's clock: a file from which every process on this computer reads the same time.
 
-Market time is what it was at an anchor, plus the time since on the computer's monotonic clock, times a speed. That
-clock is set by nobody and stands still while the computer sleeps, so that a night's suspension does not evict
-everything. After a restart of the computer the market goes on from the last moment that was noted.
+Market time is the time at an anchor plus the time since then on the computer's monotonic clock, times a speed. Nobody
+can set that clock, and it stops while the computer sleeps, so a suspended night does not evict every machine. After a
+reboot the market continues from the last moment that was noted.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from spotctl.agent.errors import BrokenProtocol
 from spotctl.agent.files import Watched, replace_json
+from spotctl.agent.lease import boot_id
 
 _NANOS_PER_MICRO = 1000
 _NOTED_SECONDS = 1.0
@@ -32,7 +32,7 @@ class Anchor:
     seen: int
 
     def time(self, monotonic_ns: int, boot: str) -> int:
-        """The market's time. Without the anchor's boot there is nothing to count from, and it stands still."""
+        """The market's time. After a reboot nothing can be counted from the anchor, and market time stands still."""
         elapsed = monotonic_ns - self.monotonic_ns
         if boot != self.boot or elapsed < 0:
             return max(self.seen, self.market)
@@ -40,7 +40,7 @@ class Anchor:
 
 
 class MarketClock:
-    """Reads the file; whoever writes it (`start`, `note`) sees to it that nobody else does at the same time."""
+    """Reads the file. The callers of `start` and `note` hold the provider's lock, so that there is one writer."""
 
     def __init__(
         self, path: Path, monotonic_ns: Callable[[], int] = time.monotonic_ns, boot: Callable[[], str] | None = None
@@ -56,7 +56,7 @@ class MarketClock:
 
     @property
     def speed(self) -> float:
-        """Seconds of market time in a second."""
+        """Seconds of market time per second."""
         return self._known().speed
 
     def now(self) -> int:
@@ -64,15 +64,15 @@ class MarketClock:
         return self._known().time(self._monotonic_ns(), self._boot())
 
     def seconds_until(self, moment: int) -> float:
-        """How long it is on anybody's watch until the market reaches a moment; below 0 where it has."""
+        """Seconds of this computer until the market reaches a moment; negative if it already has."""
         return (moment - self.now()) / self.speed / 1e6
 
     def start(self, market: int, speed: float) -> None:
-        """From now on it is this time, and time passes at this speed."""
+        """Sets the market's time and speed."""
         replace_json(self.path, asdict(Anchor(market, self._monotonic_ns(), speed, self._boot(), market)), lasting=True)
 
     def note(self) -> None:
-        """Notes the time for the case that the computer restarts; after a restart, lets it go on."""
+        """Saves the time in case the computer reboots; after a reboot, lets it run on from there."""
         anchor, now = self._known(), self.now()
         if self._boot() != anchor.boot or self._monotonic_ns() < anchor.monotonic_ns:
             self.start(now, anchor.speed)
@@ -82,18 +82,8 @@ class MarketClock:
     def _known(self) -> Anchor:
         anchor = self._anchor.value()
         if anchor is None:
-            raise BrokenProtocol(f"{self.path}: there is no market time yet; begin the market first")
+            raise BrokenProtocol(f"{self.path}: there is no market time yet; start the market first (spotctl launch)")
         return anchor
-
-
-@cache
-def boot_id() -> str:
-    """Which run of the machine this is, so that times of an earlier one are not taken for times of this one."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        # Elsewhere than on Linux a folder for the lease has to be one that a reboot empties.
-        return ""
 
 
 def _anchor(values: dict[str, Any]) -> Anchor:

@@ -1,0 +1,113 @@
+"""Commands that a person runs on a machine over its link, next to the machine's own payload."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spotctl.agent.command import CANNOT_START, dies_with, exit_code_of, signal_group
+from spotctl.agent.errors import BrokenProtocol
+from spotctl.agent.files import read_chunk
+from spotctl.agent.payload import Payload
+from spotctl.agent.processes import surroundings
+
+MOST_RUNNING = 16
+CHUNK = 1 << 17
+"""Bytes of either stream in one answer."""
+
+
+@dataclass(slots=True)
+class _Execution:
+    """One command: of which connection it is, its process (None: it did not start), and the folder of its output."""
+
+    connection: int
+    folder: Path
+    process: subprocess.Popen[bytes] | None
+    code: int | None = field(default=None)
+
+
+class Executions:
+    """The commands of all callers. One ends when it is done, when its caller disconnects, or with the machine."""
+
+    def __init__(self, machine: Path) -> None:
+        self._machine = machine
+        self._all: dict[int, _Execution] = {}
+        self._started = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether any command has not ended."""
+        return any(one.code is None for one in self._all.values())
+
+    def start(self, connection: int, command: tuple[str, ...], payload: Payload | None) -> int:
+        """Starts a command in the folder and the environment of the payload; the number to read it by."""
+        if sum(one.code is None for one in self._all.values()) >= MOST_RUNNING:
+            raise BrokenProtocol(f"{MOST_RUNNING} commands run already; wait for one of them to end")
+        if not command:
+            raise BrokenProtocol("exec needs a command")
+        environment, folder = surroundings(self._machine, os.getpid(), "" if payload is None else payload.folder)
+        place = Path(tempfile.mkdtemp(prefix="exec-", dir=self._machine))
+        self._started += 1
+        process: subprocess.Popen[bytes] | None = None
+        with (place / "out").open("wb") as out, (place / "err").open("wb") as err:
+            try:
+                process = subprocess.Popen(
+                    command,
+                    cwd=folder,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    start_new_session=True,
+                    preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509 - this process has one thread
+                )
+            except (OSError, ValueError) as error:
+                err.write(f"{command[0]}: {getattr(error, 'strerror', None) or error}".encode())
+        self._all[self._started] = _Execution(connection, place, process, CANNOT_START if process is None else None)
+        return self._started
+
+    def read(self, connection: int, number: int, out: int, err: int) -> dict[str, Any]:
+        """Output from these offsets on, and the exit code; after the last byte and the code, the command is forgotten.
+
+        The code is None while there may be more to read.
+        """
+        one = self._all.get(number)
+        if one is None or one.connection != connection:
+            raise BrokenProtocol(f"exec {number}: there is no such command")
+        self.advance()
+        found = {name: read_chunk(one.folder / name, at, CHUNK) for name, at in (("out", out), ("err", err))}
+        done = one.code is not None and not any(found.values())
+        if done:
+            self._forget(number)
+        return {**found, "code": one.code if done else None}
+
+    def advance(self) -> None:
+        """Notes which commands have ended, and kills what they left in their groups."""
+        for one in self._all.values():
+            if one.code is None and one.process is not None and (code := exit_code_of(one.process)) is not None:
+                signal_group(one.process, signal.SIGKILL)
+                one.process.wait()
+                one.code = code
+
+    def closed(self, connection: int) -> None:
+        """Ends the commands of a caller that has disconnected."""
+        for number in [number for number, one in self._all.items() if one.connection == connection]:
+            self._forget(number)
+
+    def end(self) -> None:
+        """Ends all of them."""
+        for number in list(self._all):
+            self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        one = self._all.pop(number)
+        if one.code is None and one.process is not None:
+            signal_group(one.process, signal.SIGKILL)
+            one.process.wait()
+        shutil.rmtree(one.folder, ignore_errors=True)

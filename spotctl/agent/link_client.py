@@ -1,0 +1,89 @@
+"""The calling side of a machine link: one connection to an agent, one request at a time."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from spotctl.agent.errors import BrokenFrame, LinkLost, LinkTimeout, MachineEnding, RequestRefused
+from spotctl.agent.wire import MOST_FRAME_BYTES, CallerHandshake, FrameReader
+
+_CHUNK_BYTES = 1 << 16
+
+
+class LinkClient:
+    """A connection to the agent of `machine`, open from construction on. Every call waits `seconds` at most.
+
+    LinkLost: the agent did not answer; the request may or may not have been carried out. WrongSecret: see `wire`.
+    """
+
+    def __init__(self, address: tuple[str, int], machine: str, secret: bytes, seconds: float) -> None:
+        self._machine = machine
+        self._reader = FrameReader()
+        try:
+            self._socket = socket.create_connection(address, seconds)
+        except OSError as error:
+            raise _lost(error, f"{machine}: no agent answers at {address[0]}:{address[1]}") from None
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            handshake = CallerHandshake(secret, machine)
+            self._send(handshake.answer(self._receive()))
+            self._sending, self._receiving = handshake.finish(self._receive())
+        except BrokenFrame as error:
+            self.close()
+            raise LinkLost(f"{machine}: {error}") from None
+        except BaseException:
+            self.close()
+            raise
+        self._reader.limit = MOST_FRAME_BYTES
+
+    def call(self, operation: str, **arguments: object) -> dict[str, Any]:
+        """The agent's answer.
+
+        RequestRefused: it cannot or will not do this; the connection stays usable. MachineEnding: the machine takes no
+        more work.
+        """
+        try:
+            self._send(self._sending.sign({"do": operation, **arguments}))
+            answer = self._receiving.verify(self._receive())
+        except BrokenFrame as error:
+            self.close()
+            raise LinkLost(f"{self._machine}: {error}") from None
+        if answer.get("ending"):
+            raise MachineEnding(str(answer["refused"]))
+        if "refused" in answer:
+            raise RequestRefused(f"{self._machine}: {answer['refused']}")
+        return answer
+
+    def close(self) -> None:
+        """Closes the connection; what the agent runs goes on, except commands of `exec`."""
+        self._socket.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_socket"):
+            self._socket.close()
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            self.close()
+            raise _lost(error, f"{self._machine}: its agent does not answer") from None
+
+    def _receive(self) -> bytes:
+        while (body := self._reader.next()) is None:
+            try:
+                received = self._socket.recv(_CHUNK_BYTES)
+            except OSError as error:
+                self.close()
+                raise _lost(error, f"{self._machine}: its agent does not answer") from None
+            if not received:
+                self.close()
+                raise LinkLost(f"{self._machine}: its agent closed the connection")
+            self._reader.feed(received)
+        return body
+
+
+def _lost(error: OSError, message: str) -> LinkLost:
+    kind = LinkTimeout if isinstance(error, TimeoutError) else LinkLost
+    return kind(f"{message} ({error.strerror or error})")

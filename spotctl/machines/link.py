@@ -1,0 +1,280 @@
+"""`MachineLink`: what the agent on a machine can do for the launcher, and `AgentLink`, which asks it over a socket.
+
+The wire format and its authentication are in `spotctl.agent.wire`, the agent in `spotctl.agent.machine`. A link is
+opened by its provider, which knows how its machines are reached and where the secret is kept (`link_key`).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from spotctl.agent.errors import (
+    AgentError,
+    LinkLost,
+    LinkTimeout,
+    MachineEnding,
+    RequestRefused,
+    WrongSecret,
+)
+from spotctl.agent.link_client import LinkClient
+from spotctl.agent.payload import Payload
+from spotctl.agent.wire import SECRET_BYTES
+from spotctl.errors import BadRequest
+from spotctl.machines.base import (
+    CloudProvider,
+    KeepsOutput,
+    Machine,
+    MachineState,
+    NotFound,
+    NotPermitted,
+    ProviderError,
+    Unanswered,
+)
+from spotctl.machines.owner_only import made_once
+
+CALL_SECONDS = 10.0
+"""How long a call waits for an agent that is reached but does not answer."""
+
+SILENT_SECONDS = 5.0
+"""How long a machine that did not answer in time is left alone, so that it does not hold up the others."""
+
+_EXEC_POLL_SECONDS = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class MachineStatus:
+    """What an agent says about itself: the payload it was last given, how that ended, its lease, and its notices.
+
+    `exit_code` is negative for the signal that ended the payload, and None until it has ended.
+    """
+
+    work: str
+    exit_code: int | None
+    lease_until: int
+    notices: int
+
+
+@dataclass(frozen=True, slots=True)
+class MachineNotice:
+    """An announcement that a machine will be taken (`kind` "evict") at `until`, or may be ("hint"), by `source`."""
+
+    kind: str
+    until: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """What a command on a machine ended with (127: it could not be started) and what it printed."""
+
+    exit_code: int
+    out: bytes
+    err: bytes
+
+
+class MachineLink(Protocol):
+    """One machine's agent. Times are microseconds of the provider's clock. All calls may be repeated.
+
+    Every call may raise NotFound (the machine is gone or ending), Unanswered (the call may or may not have been carried
+    out) or NotPermitted (the secret is wrong).
+    """
+
+    def assign(self, payload: Payload) -> None:
+        """Runs this in place of what the machine runs. A payload of the name it was last given changes nothing."""
+        ...
+
+    def renew(self, lease_until: int) -> None:
+        """Moves the end of the lease; a moment that has passed ends the machine now."""
+        ...
+
+    def status(self) -> MachineStatus:
+        """What the agent says about itself."""
+        ...
+
+    def notify(self, kind: str, until: int, source: str) -> None:
+        """Delivers a notice to the machine and its payload; `kind` is "hint", "evict", "move" or "stop"."""
+        ...
+
+    def notices(self) -> tuple[MachineNotice, ...]:
+        """The notices that the machine has received, in order."""
+        ...
+
+    def output(self, after: int = 0) -> bytes:
+        """What its payloads have printed from this byte offset on, a part at a time; empty: no more for now."""
+        ...
+
+    def exec(self, command: Sequence[str]) -> ExecResult:
+        """Runs a command in the folder and environment of the payload, and waits for its end.
+
+        It ends with the machine or with this connection at the latest. BadRequest: the agent refuses the command.
+        """
+        ...
+
+
+class ProviderClock(Protocol):
+    """The part of a provider by which its times become seconds of a machine."""
+
+    @property
+    def speed(self) -> float:
+        """Seconds of the provider's clock per second."""
+        ...
+
+    def now(self) -> int:
+        """The provider's clock."""
+        ...
+
+
+class AgentLink:
+    """The link to an agent at an address. It connects when it is first used, and again after a failure.
+
+    `gone` says, of a machine that does not answer, whether its provider knows that it has ended.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        machine: str,
+        secret: bytes,
+        clock: ProviderClock,
+        gone: Callable[[], bool],
+    ) -> None:
+        self._address, self._machine, self._secret = address, machine, secret
+        self._clock, self._gone = clock, gone
+        self._client: LinkClient | None = None
+        self._silent_until = 0.0
+
+    def assign(self, payload: Payload) -> None:
+        """See `MachineLink`."""
+        self._call("assign", payload=payload.to_json())
+
+    def renew(self, lease_until: int) -> None:
+        """See `MachineLink`. The agent gets seconds, because its clock is not the provider's."""
+        now = self._clock.now()
+        until = max(lease_until, now)
+        self._call("renew", until=until, seconds=self._until(until, now))
+
+    def status(self) -> MachineStatus:
+        """See `MachineLink`."""
+        answer = self._call("status")
+        return MachineStatus(answer["work"], answer["exit_code"], answer["lease_until"], answer["notices"])
+
+    def notify(self, kind: str, until: int, source: str) -> None:
+        """See `MachineLink`."""
+        self._call("notify", kind=kind, until=until, seconds=self._until(until, self._clock.now()), source=source)
+
+    def notices(self) -> tuple[MachineNotice, ...]:
+        """See `MachineLink`."""
+        told = self._call("notices")["notices"]
+        return tuple(MachineNotice(one["kind"], one["until"], one["source"]) for one in told)
+
+    def output(self, after: int = 0) -> bytes:
+        """See `MachineLink`."""
+        return base64.b64decode(self._call("output", after=after)["output"])
+
+    def exec(self, command: Sequence[str]) -> ExecResult:
+        """See `MachineLink`."""
+        number, out, err = self._call("exec", command=list(command))["id"], b"", b""
+        while True:
+            try:
+                answer = self._call("exec_read", retry=False, id=number, out=len(out), err=len(err))
+            except NotFound:
+                # The machine has ended, and killed the command.
+                return ExecResult(-signal.SIGKILL, out, err)
+            out += base64.b64decode(answer["out"])
+            err += base64.b64decode(answer["err"])
+            if answer["code"] is not None:
+                return ExecResult(answer["code"], out, err)
+            if not answer["out"] and not answer["err"]:
+                time.sleep(_EXEC_POLL_SECONDS)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _until(self, moment: int, now: int) -> float:
+        return max(moment - now, 0) / self._clock.speed / 1e6
+
+    def _call(self, operation: str, *, retry: bool = True, **arguments: object) -> dict[str, Any]:
+        if time.monotonic() < self._silent_until:
+            raise Unanswered(f"{self._machine}: its agent did not answer; it is asked again in a few seconds")
+        try:
+            return self._connected().call(operation, **arguments)
+        except LinkLost as error:
+            was_open = self._client is not None
+            self.close()
+            if isinstance(error, LinkTimeout):
+                self._silent_until = time.monotonic() + SILENT_SECONDS
+            elif retry and was_open:
+                # A connection that was idle may have died long ago; a new one shows whether the agent still answers.
+                return self._call(operation, retry=False, **arguments)
+            if self._gone():
+                raise NotFound(f"{self._machine}: gone; rent others", (self._machine,)) from None
+            raise Unanswered(f"{error}; the machine may be starting or gone: look again") from None
+        except WrongSecret as error:
+            self.close()
+            raise NotPermitted(f"{error}; was the machine bought from another home?") from None
+        except MachineEnding as error:
+            raise NotFound(f"{error}; rent others", (self._machine,)) from None
+        except RequestRefused as error:
+            raise BadRequest(str(error)) from None
+        except AgentError as error:
+            raise ProviderError(str(error)) from None
+
+    def _connected(self) -> LinkClient:
+        if self._client is None:
+            self._client = LinkClient(self._address, self._machine, self._secret, CALL_SECONDS)
+        return self._client
+
+
+def link_key(folder: Path) -> bytes:
+    """The key from which the secrets of links are derived: a file that only its owner can read, made once."""
+    return bytes.fromhex(made_once(folder / "link.key", secrets.token_hex(SECRET_BYTES).encode()).decode())
+
+
+def link_secret(key: bytes, machine: str) -> bytes:
+    """The secret of one machine's link. The machine gets this and not the key, so it cannot speak to another one."""
+    return hmac.digest(key, f"link {machine}".encode(), hashlib.sha256)
+
+
+def with_status(provider: CloudProvider, machine: Machine) -> Machine:
+    """A listed machine with what its agent says. One whose agent does not answer counts as STARTING."""
+    if machine.state not in (MachineState.RUNNING, MachineState.LEAVING):
+        return machine
+    try:
+        link = provider.link(machine.id)
+        status = link.status()
+        evictions = [one.until for one in link.notices() if one.kind == "evict"] if status.notices else []
+    except (NotFound, Unanswered):
+        return replace(machine, state=MachineState.STARTING)
+    warned_until = min(evictions, default=None)
+    state = machine.state if warned_until is None else MachineState.LEAVING
+    return replace(machine, state=state, warned_until=warned_until, work=status.work, exit_code=status.exit_code)
+
+
+def printed(provider: CloudProvider, machine: str, after: int = 0) -> bytes:
+    """What a machine's payloads have printed: from its agent, or once it is gone, what its provider kept."""
+    try:
+        return _all(provider.link(machine).output, after)
+    except (NotFound, Unanswered):
+        if isinstance(provider, KeepsOutput):
+            return provider.output(machine, after)
+        raise
+
+
+def _all(output: Callable[[int], bytes], after: int) -> bytes:
+    parts, at = [], after
+    while part := output(at):
+        parts.append(part)
+        at += len(part)
+    return b"".join(parts)

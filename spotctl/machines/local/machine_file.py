@@ -1,0 +1,34 @@
+"""`machine.json`: what the provider tells a machine's hypervisor."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from spotctl.agent.payload import Payload
+from spotctl.machines.planned_ending import PlannedEnding
+
+HOST = "127.0.0.1"
+"""Where agents of local machines listen."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFile:
+    """A machine's id, its number in its request, and its planned ending; `closes_at` ends the market's history."""
+
+    id: str
+    index: int
+    plan: PlannedEnding
+    lease_until: int
+    closes_at: int
+    payload: Payload | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for the file."""
+        return {**asdict(self), "payload": None if self.payload is None else self.payload.to_json()}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> MachineFile:
+        """The inverse of `to_json`."""
+        payload = None if values["payload"] is None else Payload.from_json(values["payload"])
+        return cls(**{**values, "plan": PlannedEnding(**values["plan"]), "payload": payload})

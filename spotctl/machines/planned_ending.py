@@ -1,0 +1,39 @@
+"""How a replayed market ends a machine: the planned eviction, the lease, a termination, and which comes first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EVICTED, RETURNED, LEASE_ENDED, FAILED = "evicted", "returned", "lease ended", "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEnding:
+    """When the market takes a machine (`taken_at` None: never) and warns it (`warned_at` None: not at all)."""
+
+    started: int
+    taken_at: int | None = None
+    warned_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """When and why a machine ended, on the market's clock."""
+
+    at: int
+    reason: str
+
+
+def ending(plan: PlannedEnding, lease_until: int, terminated_at: int | None, now: int) -> Ending | None:
+    """The end that has come by `now`, dated at its own moment, so the result does not depend on when it is asked.
+
+    If an eviction and a termination fall on the same moment, it is an eviction, as in the backtest.
+    """
+    ends = ((plan.taken_at, EVICTED), (terminated_at, RETURNED), (lease_until, LEASE_ENDED))
+    due = [Ending(max(at, plan.started), reason) for at, reason in ends if at is not None and at <= now]
+    return min(due, key=lambda end: end.at, default=None)
+
+
+def warning(plan: PlannedEnding, now: int) -> int | None:
+    """When a machine will be taken, if the market has warned it by now."""
+    return plan.taken_at if plan.warned_at is not None and plan.warned_at <= now else None
