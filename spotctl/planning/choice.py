@@ -36,8 +36,8 @@ def chosen(question: Question, home: int, known: Known, columns: Columns) -> Job
     found = whole(parts, under, todo)
     if not isfinite(found.hours):
         raise NotInTime(
-            f"{question.asked.name}: {named.scheme} would rent {rents[0].offer.market}, where machines are taken before"
-            " they have done anything; choose another strategy or other types"
+            f"{question.asked.name}: {named.scheme} would rent {rents[0].offer.market}, where machines are"
+            " evicted too often to make progress; choose another strategy or other types"
         )
     choice = tuple(
         Choice(rent, part.price, beta, usd_per_work(share))
@@ -74,16 +74,16 @@ def wrong_with(plan: JobPlan) -> OverBudget | NotInTime | None:
     if budget is not None and plan.whole.usd > budget:
         low, high = plan.usd_range
         return OverBudget(
-            f"{name}: is expected to cost ${plan.whole.usd:.2f} (${low:.2f} to ${high:.2f}), more than its budget of"
-            f" ${budget:.2f}; raise it, or give the job less to do"
+            f"{name}: expected cost ${plan.whole.usd:.2f} (${low:.2f} to ${high:.2f}) exceeds the budget of"
+            f" ${budget:.2f}; raise the budget, or reduce the job"
         )
-    # Who can afford machines that nobody takes back is carried over the line by them.
+    # A job that can afford on-demand machines finishes on them in time.
     on_demand_keeps = deadline is not None and plan.at + round(plan.on_demand.hours * HOUR) <= deadline
     if deadline is None or plan.finish_by <= deadline or (on_demand_keeps and plan.on_demand.usd <= (budget or inf)):
         return None
     return NotInTime(
-        f"{name}: is expected to take {plan.whole.hours:.1f} hours, {(plan.finish_by - deadline) / HOUR:.1f} more than"
-        f" there are; give it more time, or the ${plan.on_demand.usd:.2f} that machines on demand would cost"
+        f"{name}: expected to take {plan.whole.hours:.1f} hours, {(plan.finish_by - deadline) / HOUR:.1f} hours past"
+        f" the deadline; allow more time, or a budget of ${plan.on_demand.usd:.2f} for on-demand machines"
     )
 
 
@@ -132,8 +132,8 @@ def _decision(question: Question, constraints: Constraints, settled: Settled, no
         (constraints.committed_usd(action) for action in unbound.actions if isinstance(action, Rent)), default=0.0
     )
     raise OverBudget(
-        f"{asked.name}: a budget of ${budget:.2f} does not pay for {asked.least} machines to the end of their first"
-        f" leases at their bids; raise it to ${reserved + asked.least * each:.2f}, or let the job have fewer machines"
+        f"{asked.name}: a budget of ${budget:.2f} does not cover {asked.least} machines at their bids until the end of"
+        f" their first leases; raise it to ${reserved + asked.least * each:.2f}, or let the job use fewer machines"
     )
 
 

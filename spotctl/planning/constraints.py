@@ -71,12 +71,12 @@ class Constraints:
 
     def _wanted(self, situation: Situation, record: Record) -> Decision:
         if self._is_pressed(situation):
-            return self._on_demand(situation, "the deadline presses: on demand, which nobody takes back")
+            return self._on_demand(situation, "close to the deadline: on-demand machines, which are never evicted")
         if self.limits.together and (decided := self._sheltered(situation, record)) is not None:
             return decided
         wanted = self.strategy.decide(situation)
         if not situation.offers and not situation.holdings and not wanted.actions:
-            return self._on_demand(situation, "no market is open: on demand until one is")
+            return self._on_demand(situation, "no spot market is available: on demand until one is")
         if self.limits.together and not wanted.actions and (short := self._completing(situation)) is not None:
             return short
         return wanted
@@ -106,9 +106,9 @@ class Constraints:
             why = why_leave(record, self._price_share(situation), situation.now)
             return self._on_demand(situation, f"{why}: on demand") if why and not situation.holdings else None
         if kept is not None and not record.resumes:
-            return self._on_demand(situation, "stays on demand: without a checkpoint, to move is to begin anew")
+            return self._on_demand(situation, "stays on demand: without a checkpoint, moving would lose all work")
         if kept is not None and situation.now < kept:
-            return self._on_demand(situation, "on demand while spot calms down")
+            return self._on_demand(situation, "stays on demand until spot markets are calmer")
         wanted = self.strategy.decide(replace(situation, holdings=()))
         back = [action for action in wanted.actions if isinstance(action, Rent) and action.bid is not None]
         if not back:
@@ -135,7 +135,7 @@ class Constraints:
             cheapest = min(fair, key=lambda one: situation.price(one) / one.nu, default=None)
             offer = self.baseline.offer if cheapest is None else cheapest
             like = Rent(offer, short, None if cheapest is None else offer.on_demand)
-        why = f"{held} of {self.limits.least} nodes are left"
+        why = f"{held} of {self.limits.least} nodes are running"
         return Decision((replace(like, machines=short),), situation.now + LOOK_AGAIN, why)
 
     def _on_demand(self, situation: Situation, why: str) -> Decision:
@@ -161,11 +161,11 @@ class Constraints:
         held = sum(room.held.values())
         soon = min(situation.now + LOOK_AGAIN, wanted.wake_at or situation.now + LOOK_AGAIN)
         if held < self.limits.least:
-            why = f"limits and budget leave {held} machines, and the job takes at least {self.limits.least}"
+            why = f"limits and budget allow {held} machines, and the job needs at least {self.limits.least}"
             return Decision(others, soon, f"{wanted.reason}; {why}")
         if bought == asked:
             return wanted
-        cut = f"held to {held} machines by the job's limits" if bought else "no room within the job's limits"
+        cut = f"capped at {held} machines by the job's limits" if bought else "the job's limits allow no more machines"
         return Decision((*others, *bought), wanted.wake_at, f"{wanted.reason}; {cut}")
 
 

@@ -28,7 +28,7 @@ from spotctl.planning.market_history import MarketHistory
 # Of the mean prices of spans as long as the job, what lies between is what may well be.
 _FROM, _TO = 0.1, 0.9
 _SPANS = 200
-NOBODY = Estimate(0.0, 0.0, 0.0, None, inf, "on demand, which nobody takes back")
+NOBODY = Estimate(0.0, 0.0, 0.0, None, inf, "on-demand machines are never evicted")
 
 
 def beta_of(past: MarketHistory, rent: Rent, price: int) -> Estimate:
@@ -47,7 +47,9 @@ def _share(crossing: Crossing, history: PriceSeries) -> Estimate:
     high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975)) if misses else 1.0
     median = None if crossing.median_time is None else crossing.median_time / SECOND
     days = (history.last - history.first) / DAY
-    basis = f"a bid so far above the price was crossed from {crossing.share:.2%} of the moments of {days:.1f} days"
+    basis = f"in the last {days:.0f} days the price never rose above this bid"
+    if crossing.share:
+        basis = f"in the last {days:.0f} days the price rose above such a bid in {crossing.share:.2%} of all hours"
     return Estimate(
         crossing.share, min(low, crossing.share), max(high, crossing.share), median, crossing.windows, basis
     )

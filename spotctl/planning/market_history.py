@@ -53,7 +53,7 @@ def strategy_for(spec: JobSpec, cloud: str) -> Named:
         name = "standard+agileml" if spec.kind is Kind.AGILEML else "standard+checkpoint"
     if not known(name):
         raise BadRequest(f"{spec.name}: strategy {spec.strategy!r} is not known (spotctl schema lists them)")
-    return Named(name, "as the job file says")
+    return Named(name, "set in the job file")
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,12 +191,12 @@ def why_unusable(board: Board, row: int) -> tuple[Market, str]:
     """A market that fits, and why it cannot be used."""
     market, age = board.markets[row], int(board.age[row])
     if market.os != LINUX:
-        return market, f"it runs {market.os}, and jobs run on Linux"
+        return market, f"sells {market.os} machines; jobs need Linux"
     if age < 0:
-        return market, "no price is known from before that moment"
+        return market, "no price is known before the planned moment"
     if age > STALE_AFTER:
-        return market, f"stale: its last price is {age_text(age)} old (spotctl prices fetch brings newer ones)"
-    return market, f"the on-demand price of {market.instance_type} in {market.region} is not known"
+        return market, f"stale: its last price is {age_text(age)} old (update: spotctl prices fetch)"
+    return market, f"the on-demand price of {market.instance_type} in {market.region} is unknown"
 
 
 def age_text(micros: int) -> str:

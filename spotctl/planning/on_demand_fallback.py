@@ -44,8 +44,8 @@ def why_leave(record: Record, price_share: float, now: int) -> str:
     if times < TIMES or record.lasting_share > price_share:
         return ""
     return (
-        f"spot keeps failing: taken {times} times in {WINDOW / HOUR:g} hours, {record.lasting_share:.0%} of its time"
-        f" lasted, at {price_share:.0%} of the price on demand"
+        f"spot keeps failing: {times} evictions in {WINDOW / HOUR:g} hours, {record.lasting_share:.0%} of the paid time"
+        f" was useful, at {price_share:.0%} of the on-demand price"
     )
 
 

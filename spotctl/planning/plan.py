@@ -77,7 +77,7 @@ def _first_that_fits(question: Question, known: Known, columns: Columns) -> JobP
         raise refused[0]
     least = question.asked.least
     raise NotInTime(
-        f"{question.job.spec.name}: its part of the quotas is less than {least} machines of any kind; raise a quota, or"
+        f"{question.job.spec.name}: its share of the quotas is below {least} machines of any type; raise a quota, or"
         " plan fewer jobs at a time"
     )
 
@@ -117,14 +117,14 @@ def _nothing_usable(job: Job, known: Known, found: Eligible) -> SpotctlError:
     name, board = job.spec.name, known.board
     if found.unusable.size:
         market, why = why_unusable(board, int(found.unusable[0]))
-        return NotInTime(f"{name}: none of the {found.unusable.size} markets that fit can be used; {market}: {why}")
+        return NotInTime(f"{name}: none of the {found.unusable.size} matching markets can be used; {market}: {why}")
     clouds = sorted({kind.cloud for kind in board.kinds} & set(job.spec.resources.clouds))
     if not clouds:
         wanted = ", ".join(job.spec.resources.clouds)
-        return BadRequest(f"{name}: no price history of {wanted} is stored (spotctl prices fetch or import brings it)")
+        return BadRequest(f"{name}: no price history of {wanted} is stored (run spotctl prices fetch or import)")
     return NotInTime(
-        f"{name}: resources: no machine in the price history of {', '.join(clouds)} is what is asked for; widen types,"
-        " regions or what a machine must have (spotctl prices ls shows what there is)"
+        f"{name}: resources: no machine type in the price history of {', '.join(clouds)} matches; widen types or"
+        " regions (spotctl prices ls lists what is stored)"
     )
 
 

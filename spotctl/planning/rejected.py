@@ -14,7 +14,8 @@ from spotctl.planning.offers import Board, why_unusable
 from spotctl.planning.values import Choice, Columns, Question, Rejected
 
 _NAMED = 100
-"""So many markets of each sort are named."""
+"""Maximum number of unusable markets, and of unused ones, that a plan lists."""
+_SAME = 0.005
 
 
 def rejections(
@@ -56,12 +57,14 @@ def _bid_alike(offer: Offer, price: int, chosen: Choice) -> int:
 def _compared(instead: Choice, choice: Sequence[Choice]) -> str:
     dearest = max(one.usd_per_work for one in choice)
     if not isfinite(instead.usd_per_work):
-        return f"its machines are taken before they have done anything: beta {instead.beta.probability:.1%}"
+        return f"evicted too often to make progress ({instead.beta.probability:.0%} per hour)"
     more = instead.usd_per_work / dearest - 1
     told = f"${instead.usd_per_work:.4g} per unit of work"
-    if more >= 0:
-        return f"{more:.0%} dearer: {told}, beta {instead.beta.probability:.1%}"
-    return f"{told} by this estimate, beta {instead.beta.probability:.1%}: passed over by the strategy"
+    if 0 <= more < _SAME:
+        return f"costs the same: {told}, beta {instead.beta.probability:.1%}"
+    if more > 0:
+        return f"{more:.0%} more expensive: {told}, beta {instead.beta.probability:.1%}"
+    return f"not chosen by the strategy: {told} by this estimate, beta {instead.beta.probability:.1%}"
 
 
 def _left_out(settled: Settled, board: Board, columns: Columns) -> Iterator[Rejected]:
@@ -73,7 +76,7 @@ def _left_out(settled: Settled, board: Board, columns: Columns) -> Iterator[Reje
     for j, rows in enumerate(columns.rows):
         if j not in settled.passed_over and offered & set(rows):
             yield from (
-                Rejected(board.markets[row], "dearer than the markets that were weighed")
+                Rejected(board.markets[row], "more expensive than the markets considered")
                 for row in rows
                 if row not in offered
             )

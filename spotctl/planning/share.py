@@ -125,20 +125,20 @@ def _too_dear(share: Share, home: int, j: int, kinds: Sequence[Kind]) -> str:
     usd, least, chosen, kind = float(share.usd_per_work[j]), float(share.usd_per_work[home]), kinds[home], kinds[j]
     told = f"${usd:.4g} per unit of work, against ${least:.4g} for {chosen}"
     if (kind.cloud, kind.region) != (chosen.cloud, chosen.region):
-        return f"in another region, for {told}"
-    return f"dear: {told}" if usd > DEARER_AT_MOST * least else ""
+        return f"in another region: {told}"
+    return f"too expensive: {told}" if usd > DEARER_AT_MOST * least else ""
 
 
 def _unfit(job: Asked, share: Share, home: int, j: int, kinds: Sequence[Kind]) -> str:
     cap, rate, chosen = share.caps[j], share.caps[j] * float(job.nu[j]), kinds[home]
     if cap < job.least:
-        return f"its quota leaves {cap} machines, and the job takes at least {job.least}"
+        return f"its quota allows {cap} machines, and the job needs at least {job.least}"
     if job.hurries and rate * job.hours_left < job.amount:
-        return f"{cap} machines take {job.amount / rate:.1f} hours, and {job.hours_left:.1f} are left"
+        return f"{cap} machines need {job.amount / rate:.1f} hours, and {job.hours_left:.1f} are left"
     if job.least * float(job.nu[j]) > share.caps[home] * float(job.nu[home]):
-        return f"{job.least} machines are more than the {share.caps[home]} of {chosen.type} that are to be rented"
+        return f"too large: {job.least} machines do more than the {share.caps[home]} planned machines of {chosen.type}"
     if job.objective in _SPEED_COUNTS and float(job.nu[j]) < float(job.nu[home]) * _AS_FAST:
-        return f"slower than {chosen.type}, and {job.objective} wants speed"
+        return f"slower than {chosen.type}, and the objective is {job.objective}"
     return ""
 
 
@@ -153,7 +153,9 @@ def _policy_for(asked: Sequence[Asked]) -> str:
         return Objective.MIN_COST_SLO
     if len(wanted) > 1:
         told = ", ".join(f"{job.name}: {job.objective}" for job in asked)
-        raise BadRequest(f"one allocation has one objective, not {told}; give all jobs the same, or plan them apart")
+        raise BadRequest(
+            f"jobs in one allocation need one objective, not {told}; give all jobs the same, or plan them separately"
+        )
     return wanted.pop()
 
 
@@ -226,7 +228,7 @@ def _require_possible(job: Asked, kinds: Sequence[Kind], quotas: Mapping[Kind, i
     if not runs.size:
         most = max((int(n) for n, nu in zip(machines, job.nu, strict=True) if nu > 0), default=0)
         raise NotInTime(
-            f"{job.name}: takes at least {job.least} machines, and quotas leave at most {most}; raise a quota"
+            f"{job.name}: needs at least {job.least} machines, and quotas allow at most {most}; raise a quota"
         )
     if not job.hurries:
         return
@@ -238,6 +240,6 @@ def _require_possible(job: Asked, kinds: Sequence[Kind], quotas: Mapping[Kind, i
         more = f", or {needed:,.0f} machines" if job.hours_left > 0 else ""
         raise NotInTime(
             f"{job.name}: its deadline cannot be met: after start-up {max(job.hours_left, 0):.2g} hours are left, and"
-            f" {machines[fastest]:,} machines of {kinds[fastest]}, the fastest, take {hours:.3g}; give it"
+            f" {machines[fastest]:,} machines of {kinds[fastest]}, the fastest, need {hours:.3g}; allow"
             f" {hours - job.hours_left:.2g} hours more{more}"
         )

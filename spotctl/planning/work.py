@@ -51,12 +51,12 @@ def _rate(machine: InstanceType, known: Measured | None, per_vcpu: Mapping[str, 
     if known is not None:
         return Rate(known.per_hour, known.source, in_units=True)
     if not per_vcpu:
-        return Rate(float(machine.vcpus), "vCPUs, because no throughput is known", in_units=False)
+        return Rate(float(machine.vcpus), "vCPU count, as no throughput is known", in_units=False)
     family = [name for name in per_vcpu if family_of(name) == family_of(machine.name)]
     siblings = family or list(per_vcpu)
     told = siblings[0] if len(siblings) == 1 else f"{len(siblings)} types"
     return Rate(
-        median(per_vcpu[name] for name in siblings) * machine.vcpus, f"as fast for each vCPU as {told}", in_units=True
+        median(per_vcpu[name] for name in siblings) * machine.vcpus, f"scaled by vCPUs from {told}", in_units=True
     )
 
 
@@ -96,11 +96,11 @@ def work_of(spec: JobSpec, told_hours: float | None, *, in_units: bool) -> Work:
     if told_hours is None and spec.hours is not None:
         told_hours = spec.hours / HOUR
     if told_hours is not None:
-        return Work(f"{told_hours:g} hours of all machines, as told", hours=told_hours, longest=longest)
+        return Work(f"{told_hours:g} hours of all machines, as specified", hours=told_hours, longest=longest)
     if longest < inf:
-        return Work(f"as much as is done in {longest:g} hours", longest=longest)
+        return Work(f"whatever is done in {longest:g} hours", longest=longest)
     return Work(
-        "not known: figures are for one hour of all machines (give throughputs or hours in the job file, or --hours)",
+        "Job length unknown: figures are per hour. Set `hours:` or pass --hours.",
         hours=1.0,
         assumed=True,
     )

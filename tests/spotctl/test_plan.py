@@ -67,7 +67,7 @@ def test_a_plan_is_read_with_its_reasons(tmp_path: Path) -> None:
     assert "more markets (--explain and --json list more)" in short.out
     for term in (
         "95%",
-        "was crossed from",
+        "days the price never rose above this bid",
         "first hour",
         "each later hour: $",
         "lost by each",
@@ -102,9 +102,9 @@ def test_what_nobody_knows_the_amount_of_is_said(tmp_path: Path) -> None:
     file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if "throughputs" not in line))
     ended = spotctl("plan", file, "--at", AT, "--json")
     assert ended.json["work"]["assumed"] is True
-    assert {one["source"] for one in ended.json["throughputs"].values()} == {"vCPUs, because no throughput is known"}
+    assert {one["source"] for one in ended.json["throughputs"].values()} == {"vCPU count, as no throughput is known"}
     text = spotctl("plan", file, "--at", AT).out
-    assert "figures are for one hour of all machines" in text
+    assert "Job length unknown: figures are per hour. Set `hours:` or pass --hours." in text
     assert "enough for" in text
     assert "cannot be checked, because the job length is unknown" in text
     told = spotctl("plan", file, "--at", AT, "--json", "--hours", "3h").json
@@ -139,7 +139,7 @@ def test_stale_and_missing_prices_are_named(tmp_path: Path) -> None:
     assert newest.code == 0
     assert "prices as of 2026-01-09T23:00:00Z, the most recent stored ones" in newest.error
     late = spotctl("plan", file, "--at", "2026-03-01")
-    assert (late.code, "none of the 2 markets that fit can be used" in late.error) == (3, True)
+    assert (late.code, "none of the 2 matching markets can be used" in late.error) == (3, True)
     file.write_text(file.read_text().replace("[aws]", "[gcp]"))
     none = spotctl("plan", file)
     assert (none.code, "no price history of gcp is stored" in none.error) == (2, True)

@@ -33,7 +33,8 @@ class Spell:
 
     def words(self, name: str) -> str:
         """For a plan."""
-        return f"{name} {self.span / MINUTE:.1f} minutes, assumed {self.assumed / MINUTE:.1f}, seen {_times(self.seen)}"
+        measured, assumed = self.span / MINUTE, self.assumed / MINUTE
+        return f"{name} {measured:.1f} minutes (assumed {assumed:.1f}, measured {_times(self.seen)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ def test_what_is_returned_now_makes_room_and_what_leaves_later_does_not() -> Non
 def test_fewer_machines_than_the_job_takes_are_not_bought_and_more_are_where_a_strategy_wants_few() -> None:
     short = constraints(Rent(A, 8, CENT), limits=Limits(4, 8, {"a": 3})).decide(situation())
     assert (short.actions, short.wake_at) == ((), NOW + LOOK_AGAIN)
-    assert "leave 3 machines, and the job takes at least 4" in short.reason
+    assert "allow 3 machines, and the job needs at least 4" in short.reason
     assert rents(constraints(Rent(A, 1, CENT), limits=Limits(4, 8, {})).decide(situation())) == [Rent(A, 4, CENT)]
 
 
@@ -160,7 +160,9 @@ def test_a_gang_takes_refuge_on_demand_where_spot_keeps_failing(record: Record, 
     decision = gang(Rent(B, 8, 3 * CENT)).decide(situation(), record=record)
     assert rents(decision) == [Rent(A, 8, None) if flees else Rent(B, 8, 3 * CENT)]
     assert (
-        decision.reason.startswith("spot keeps failing: taken 3 times in 2 hours, 3% of its time lasted, at 5% of")
+        decision.reason.startswith(
+            "spot keeps failing: 3 evictions in 2 hours, 3% of the paid time was useful, at 5% of"
+        )
         is flees
     )
 

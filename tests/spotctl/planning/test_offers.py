@@ -79,9 +79,9 @@ def test_what_fits_and_cannot_be_used_is_told_with_the_reason() -> None:
     told = {str(market): why for market, why in (why_unusable(found, row) for row in chosen.unusable.tolist())}
     assert found.usable.sum() == 1
     assert "stale: its last price is 37 hours old" in told[str(offer("a.large", "c"))]
-    assert "from before that moment" in told[str(offer("a.large", "d"))]
+    assert "before the planned moment" in told[str(offer("a.large", "d"))]
     assert "on-demand price of a.large in eu-west-1" in told[str(offer("a.large", region="eu-west-1"))]
-    assert "runs windows" in told[str(windows)]
+    assert "sells windows machines" in told[str(windows)]
 
 
 def test_a_price_is_not_stale_while_its_history_goes_on() -> None:

@@ -66,10 +66,10 @@ def test_a_deadline_takes_as_fast_a_kind_as_it_needs(hours_left: float, home: Ki
 
 def test_an_impossible_deadline_is_refused_with_what_it_would_take() -> None:
     with pytest.raises(
-        NotInTime, match=r"4 hours are left.*8 machines of aws/east/fast.*take 5.*1 hours more, or 10 mach"
+        NotInTime, match=r"4 hours are left.*8 machines of aws/east/fast.*need 5.*1 hours more, or 10 mach"
     ):
         divide([asked(hours_left=4.0)], KINDS, PRICE, {})
-    with pytest.raises(NotInTime, match=r"at least 2 machines, and quotas leave at most 1; raise a quota"):
+    with pytest.raises(NotInTime, match=r"at least 2 machines, and quotas allow at most 1; raise a quota"):
         divide([asked()], KINDS, PRICE, dict.fromkeys(KINDS, 1))
 
 
@@ -116,12 +116,12 @@ def test_a_strategy_is_offered_what_is_as_good_and_is_told_of_the_rest() -> None
     (share,) = divide([job], KINDS, PRICE, {})
     passed = companions(job, share, 0, KINDS)
     assert set(passed) == {3}
-    assert "in another region, for $0.012 per unit of work, against $0.01 for aws/east/cheap" in passed[3]
+    assert "in another region: $0.012 per unit of work, against $0.01 for aws/east/cheap" in passed[3]
     dear = companions(job, divide([job], KINDS, PRICE * [1, 1.1, 1, 1], {})[0], 0, KINDS)
-    assert dear[1].startswith("dear: $0.022")
+    assert dear[1].startswith("too expensive: $0.022")
     late = asked(hours_left=10.0)
-    assert "8 machines take 20.0 hours, and 10.0 are left" in companions(late, share, 0, KINDS)[2]
+    assert "8 machines need 20.0 hours, and 10.0 are left" in companions(late, share, 0, KINDS)[2]
     big = asked(least=8)
-    assert "8 machines are more than the 8 of cheap" in companions(big, share, 0, KINDS)[1]
+    assert "8 machines do more than the 8 planned machines of cheap" in companions(big, share, 0, KINDS)[1]
     hurry = asked(objective=Objective.MAX_THROUGHPUT)
     assert "slower than cheap" in companions(hurry, share, 0, KINDS)[2]

@@ -176,7 +176,7 @@ def test_spans_lean_on_what_was_assumed() -> None:
         return learnt_of(run).startup.span / MINUTE
 
     assert [started(count) for count in (0, 1, 4, 20)] == pytest.approx([5.0, 6.2, 8.0, 10.0])
-    assert learnt_of(run_of()).eviction.words("an eviction costs").endswith("assumed 1.0, seen 0 times")
+    assert learnt_of(run_of()).eviction.words("an eviction costs").endswith("(assumed 1.0, measured 0 times)")
 
 
 def test_hours_of_work_that_is_not_counted_are_those_of_runs_that_were_done() -> None:
