@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from bidbrain.errors import BidBrainError
 from bidbrain.gavel.problem import FloatArray
+from bidbrain.gavel.workload import Throughputs
 
 _MOST_RANKS = 8
 _ROUNDS = 200
@@ -51,15 +52,11 @@ class Model:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompletedRow:
-    """A completed row. Measured entries are as measured; `typical_error` is what the same gaps cost on the references.
-
-    `closest` is the reference job whose row differs least from the completed one.
-    """
+    """A completed row. Measured entries are as measured; `typical_error` is what the same gaps cost on the references."""
 
     values: FloatArray
     rank: int
     typical_error: float
-    closest: int
 
 
 def estimate(references: FloatArray, measured: FloatArray) -> CompletedRow:
@@ -75,8 +72,7 @@ def estimate(references: FloatArray, measured: FloatArray) -> CompletedRow:
     rank = int(errors.argmin())
     values = _model(references, rank).completed(measured)
     values[gaps] = np.clip(values[gaps], references.min(axis=0)[gaps], references.max(axis=0)[gaps])
-    distances = np.sqrt(((references - values) ** 2).mean(axis=1))
-    return CompletedRow(values, rank, float(errors[rank]), int(distances.argmin()))
+    return CompletedRow(values, rank, float(errors[rank]))
 
 
 def filled(rows: FloatArray, rank: int) -> FloatArray:
@@ -166,7 +162,7 @@ def shares_of(alone: FloatArray, others_alone: FloatArray, together: FloatArray)
     return np.concatenate((own.ravel(), other.ravel()))
 
 
-def pairs_of_new(references: References, alone: FloatArray, measured: FloatArray) -> tuple[FloatArray, CompletedRow]:
+def pairs_of_new(references: References, alone: FloatArray, measured: FloatArray) -> FloatArray:
     """A new job's throughputs in pairs with every reference (other job, type, 2), from the few that were measured.
 
     `measured` has that shape, with NaN where nothing was; `alone` is the new job on each type, and says something too:
@@ -178,7 +174,7 @@ def pairs_of_new(references: References, alone: FloatArray, measured: FloatArray
     found = estimate(np.hstack((shares, of_references)), row)
     own, other = found.values[: shares.shape[1]].reshape(2, *references.alone.shape)
     pairs = np.stack((own * alone, other * references.alone), axis=-1)
-    return np.where(np.isnan(measured), pairs, measured), found
+    return np.where(np.isnan(measured), pairs, measured)
 
 
 def _alone_columns(references: FloatArray, new: FloatArray, weight: float) -> tuple[FloatArray, FloatArray]:
@@ -187,36 +183,6 @@ def _alone_columns(references: FloatArray, new: FloatArray, weight: float) -> tu
     mean, spread = np.nanmean(logs, axis=0), np.nanstd(logs, axis=0)
     scale = np.divide(weight, spread, out=np.zeros_like(spread), where=spread > 0)
     return (logs - mean) * scale, (row - mean) * scale
-
-
-def pair_of_two_new(
-    references: References, alone: tuple[FloatArray, FloatArray], closest: tuple[int, int]
-) -> FloatArray:
-    """Two jobs that were never seen together, on each type (type, 2): as their closest references do, as shares."""
-    first, second = closest
-    own = _ratio(references.together[first, second, :, 0], references.alone[first])
-    other = _ratio(references.together[first, second, :, 1], references.alone[second])
-    return np.stack((own * alone[0], other * alone[1]), axis=-1)
-
-
-def alone_of_new(references: FloatArray, measured: FloatArray) -> CompletedRow:
-    """A new job's throughputs alone on each type, from those measured; NaN is what was not, 0 what cannot run.
-
-    Rows are completed as logarithms, as they are or less their mean where the new job was measured: how fast a job is
-    may tell how it gains by a faster type, or only what its programmer calls a step. What does better on the references
-    decides. References that run nowhere where the new job was measured are left out.
-    """
-    known = measured > 0
-    if not known.any():
-        raise BadFingerprint("none of the new job's throughputs is above 0: measure it on one type at least")
-    usable = np.flatnonzero((references[:, known] > 0).any(axis=1))
-    rows, row = _logs(references[usable]), _logs(measured)
-    levels = np.nanmean(rows[:, known], axis=1, keepdims=True)
-    level = float(row[known].mean())
-    plain, ratios = estimate(rows, row), estimate(rows - levels, row - level)
-    found, at = (plain, 0.0) if plain.typical_error < ratios.typical_error else (ratios, level)
-    values = np.where(np.isnan(measured), np.exp(found.values + at), measured)
-    return replace(found, values=values, closest=int(usable[found.closest]))
 
 
 def _logs(throughputs: FloatArray) -> FloatArray:
@@ -228,3 +194,45 @@ def _ratio(together: FloatArray, alone: FloatArray) -> FloatArray:
     """Shares; 0 where a job cannot run alone either, NaN where it was not measured."""
     shares = np.divide(together, alone, out=np.zeros(together.shape), where=alone > 0)
     return np.where(np.isnan(together) | np.isnan(alone), np.nan, shares)
+
+
+def with_estimated_pairs(throughputs: Throughputs, measured: int, seed: int) -> Throughputs:
+    """The throughputs as a scheduler believes them that measures only `measured` pairs of each kind of job.
+
+    Each single-worker kind that runs on every type is new in turn: its pairs are estimated from the measured ones, with
+    the other kinds as references. A pair that neither side measured gets the mean of both estimates. Whether two jobs
+    fit on a worker together is known for all pairs.
+    """
+    single = [i for i, kind in enumerate(throughputs.kinds) if kind.scale == 1 and (throughputs.alone[i] > 0).all()]
+    cells = np.ix_(single, single)
+    alone, truth = throughputs.alone[single], throughputs.together[cells]
+    seen = _measured_cells(truth.shape[:3], measured, seed)
+    estimates = truth.copy()
+    for new in range(len(single)):
+        kept = np.delete(np.arange(len(single)), new)
+        references = References(alone[kept], truth[np.ix_(kept, kept)])
+        known = np.where(seen[new, kept][:, :, None], truth[new, kept], np.nan)
+        estimates[new, kept] = pairs_of_new(references, alone[new], known)
+    either = (seen | seen.swapaxes(0, 1))[..., None] | (truth == 0)
+    believed = throughputs.together.copy()
+    # The other side's estimate has the two jobs in the opposite order.
+    believed[cells] = np.where(either, truth, (estimates + estimates.swapaxes(0, 1)[..., ::-1]) / 2)
+    return replace(throughputs, together=believed)
+
+
+def _measured_cells(shape: tuple[int, int, int], measured: int, seed: int) -> npt.NDArray[np.bool_]:
+    """Which pairs (job, other job, type) are measured: as many for each job, drawn at random, and jobs of one kind."""
+    kinds, _, types = shape
+    if kinds < 4 or not 0 < measured <= (kinds - 1) * types:
+        raise BadFingerprint(
+            f"{measured} measured pairs per kind of job: estimates need at least four kinds that run on every type, and"
+            f" from 1 to {max(kinds - 1, 0) * types} pairs of each"
+        )
+    seen = np.zeros(shape, dtype=np.bool_)
+    for new in range(kinds):
+        drawn = np.random.default_rng([seed, new]).choice((kinds - 1) * types, size=measured, replace=False)
+        others = np.zeros((kinds - 1) * types, dtype=np.bool_)
+        others[drawn] = True
+        seen[new, np.delete(np.arange(kinds), new)] = others.reshape(kinds - 1, types)
+        seen[new, new] = True
+    return seen

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bidbrain.gavel.estimator import BadFingerprint, with_estimated_pairs
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.problem import Cluster
 from bidbrain.gavel.simulator.budget import WithinBudget
@@ -43,6 +44,7 @@ class Options:
     slo: str
     agnostic: bool
     space_sharing: bool
+    measured_pairs: int | None
     round_seconds: float
     checkpoint_seconds: float
     budget: float | None
@@ -66,8 +68,18 @@ def scenario(options: Options) -> tuple[Simulation, list[str]]:
     if not 0 <= options.checkpoint_seconds < options.round_seconds:
         raise BadRequest(f"--checkpoint-seconds {options.checkpoint_seconds:g}: is from 0 to less than a round")
     settings = SimulationSettings(options.round_seconds, checkpoint_seconds=options.checkpoint_seconds)
-    sharing = Sharing() if options.space_sharing else None
-    return Simulation(workload, cluster, measured, settings, sharing), remarks
+    return Simulation(workload, cluster, measured, settings, _sharing(options, throughputs)), remarks
+
+
+def _sharing(options: Options, throughputs: Throughputs) -> Sharing | None:
+    if options.measured_pairs is None:
+        return Sharing() if options.space_sharing else None
+    if not options.space_sharing:
+        raise BadRequest(f"--measured-pairs {options.measured_pairs}: only --space-sharing uses pairs of jobs; add it")
+    try:
+        return Sharing(believed=with_estimated_pairs(throughputs, options.measured_pairs, options.seed))
+    except BadFingerprint as error:
+        raise BadRequest(f"--measured-pairs: {error}") from error
 
 
 def dispatcher(options: Options, asked: Simulation) -> Dispatcher:

@@ -40,6 +40,10 @@ def simulate(
     space_sharing: Annotated[
         bool, typer.Option("--space-sharing", help="Let two jobs share workers when that increases throughput.")
     ] = False,
+    measured_pairs: Annotated[
+        int | None,
+        typer.Option(help="With --space-sharing: measure N pairs per job type, estimate the others.", min=1),
+    ] = None,
     round_: Annotated[float, typer.Option("--round", help="Length of a round in seconds.")] = 360,
     checkpoint_seconds: Annotated[float, typer.Option(help="Seconds lost when a job moves to other workers.")] = 0,
     budget: Annotated[
@@ -65,6 +69,7 @@ def simulate(
     session: Session = context.obj
     options = gavel_simulation.Options(
         trace, arrivals, jobs, seed, scale, throughputs, cluster, policy, prices, slo, agnostic, space_sharing,
+        measured_pairs,
         round_, checkpoint_seconds, budget,
     )  # fmt: skip
     asked, remarks = gavel_simulation.scenario(options)

@@ -65,7 +65,7 @@ def test_show_answers_the_moment_beside_the_exact_share(moods: list[PriceSeries]
     assert shown["median_seconds_to_eviction"] == pytest.approx(exact.median_time / 1e6)
     assert 0 <= shown["low"] <= shown["probability"] <= shown["high"] <= 1
     assert "given the present, fitted to 6 markets" in shown["basis"]
-    assert "none is assumed" in shown["basis"]
+    assert "no capacity-eviction data" in shown["basis"]
     text = spotctl("beta", "show", MARKET, "--bid-delta", "0.00001", "--at", format_time(at)).out
     assert f"within 1 h of {format_time(at)}" in text
     assert "$0.00001 above the price" in text
@@ -97,7 +97,7 @@ def test_evictions_seen_elsewhere_carry_the_estimate_where_prices_never_evict(tm
     trace.write_text('{"metadata": {"gap_seconds": 3600}, "data": [1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 0]}')
     alone = spotctl("beta", "show", MARKET, "--json").json
     assert alone["probability"] == 0
-    assert "none is assumed" in alone["basis"]
+    assert "no capacity-eviction data" in alone["basis"]
     told = spotctl("beta", "show", MARKET, "--lifetimes", lives, "--availability", trace, "--json").json
     assert 0.01 < told["low"] < told["probability"] < told["high"] < 0.6
     assert told["historical_share"] == 0
@@ -115,7 +115,7 @@ def test_published_figures_are_found_in_the_store(tmp_path: Path) -> None:
     assert spotctl("prices", "import", tmp_path / "advisor.csv").code == 0
     calm, wild = (spotctl("beta", "show", MARKET.replace("t0", name), "--json").json for name in ("t0", "t1"))
     assert 0 < calm["probability"] < wild["probability"]
-    assert "Spot Advisor's bucket of 0% to 5% a month, at the least scale it can have" in calm["basis"]
+    assert "Spot Advisor's bucket of 0% to 5% per month, at its lowest possible scale" in calm["basis"]
 
 
 @pytest.mark.usefixtures("moods")
@@ -167,7 +167,7 @@ def test_calibrate_scores_against_both_plain_shares(tmp_path: Path) -> None:
         (["show", MARKET, "--at", "soon"], "not ISO 8601"),
         (["show", MARKET, "--lifetimes", "nowhere.csv"], "nowhere.csv"),
         (["calibrate", "gcp"], "no stored market matches"),
-        (["calibrate", "aws", "--history", "60d"], "does not hold 60 days of history"),
+        (["calibrate", "aws", "--history", "60d"], "cannot hold 60 days of history"),
         (["calibrate", "aws", "--history", "1h"], "does not exceed the window"),
         (["calibrate", "aws", "--deltas", "-1"], "bid delta '-1'"),
         (["calibrate", "aws", "--deltas", ","], "names no bid"),

@@ -95,6 +95,18 @@ def test_sharing_workers_takes_effect(table: Path, tmp_path: Path) -> None:
     assert shared["makespan_seconds"] == pytest.approx(4 * 3600 / 1.6, rel=0.05)
 
 
+def test_estimated_pairs_share_nearly_as_well_as_measured_ones(shared_data: Path) -> None:
+    table = shared_data / "gavel" / "simulation_throughputs.json.gz"
+    words = ("--arrivals", "poisson:900", "--jobs", "0:30", *CLUSTER, *POLICY, "--json")
+    alone = simulated(table, *words).json["average_jct_seconds"]
+    measured, estimated = (
+        simulated(table, *words, "--space-sharing", *more).json["average_jct_seconds"]
+        for more in ((), ("--measured-pairs", "8"))
+    )
+    assert measured < estimated < alone
+    assert estimated - measured < 0.5 * (alone - measured)
+
+
 def test_a_round_and_a_checkpoint_are_as_long_as_asked(table: Path, tmp_path: Path) -> None:
     trace = written(tmp_path, *["small,-n,480,1,1,-1,0"] * 2)
     words = ("--trace", trace, "--cluster", "v100=1", *POLICY, "--json")
@@ -193,6 +205,8 @@ GENERATED = ("--arrivals", "poisson:900", "--jobs", "0:5")
         ((*GENERATED, *CLUSTER, *POLICY, "--round", "nan"), "--round nan"),
         ((*GENERATED, *CLUSTER, *POLICY, "--checkpoint-seconds", "360"), "less than a round"),
         ((*GENERATED, *CLUSTER, "--policy", "fifo", "--space-sharing"), "share no workers"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--measured-pairs", "2"), "only --space-sharing uses pairs"),
+        ((*GENERATED, *CLUSTER, *POLICY, "--space-sharing", "--measured-pairs", "2"), "at least four kinds"),
     ],
 )
 def test_what_cannot_be_simulated_is_one_line_and_code_2(table: Path, words: tuple[str, ...], message: str) -> None:

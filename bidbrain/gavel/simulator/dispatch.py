@@ -11,7 +11,7 @@ from bidbrain.gavel.policies.base import Policy, Warm
 from bidbrain.gavel.problem import AllocationProblem, ClusterJobs, FloatArray, IntArray, Pairs
 from bidbrain.gavel.rounds import NOBODY, RoundCandidates, choose, priorities
 from bidbrain.gavel.simulator.pairs import good_pairs
-from bidbrain.gavel.simulator.scenario import Simulation
+from bidbrain.gavel.simulator.scenario import Sharing, Simulation
 
 BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 # Below, a share is what rounding left of zero.
@@ -148,8 +148,14 @@ class ByShares:
             (None,) * len(active),
         )
         sharing = self._scenario.sharing
-        pairs = None if sharing is None else good_pairs(workload.throughputs, workload.kind[active], sharing)
-        return AllocationProblem(self._scenario.cluster, jobs, pairs)
+        return AllocationProblem(
+            self._scenario.cluster, jobs, None if sharing is None else self._pairs(active, sharing)
+        )
+
+    def _pairs(self, active: IntArray, sharing: Sharing) -> Pairs:
+        workload = self._scenario.workload
+        believed = workload.throughputs if sharing.believed is None else sharing.believed
+        return good_pairs(believed, workload.kind[active], sharing)
 
     def _margin(self, active: IntArray, elapsed: FloatArray, steps_left: FloatArray) -> FloatArray:
         """How much earlier than its deadline a job is to be done: rounds end a plan in fractions late, by two at most.

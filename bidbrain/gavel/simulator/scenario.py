@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bidbrain.gavel.problem import Cluster
-from bidbrain.gavel.workload import BadWorkload, ClusterWorkload
+from bidbrain.gavel.workload import BadWorkload, ClusterWorkload, Throughputs
 
 _MOST_ROUNDS = 10_000_000
 
@@ -33,6 +33,7 @@ class Sharing:
 
     gain: float = 1.1
     partners: int = 4
+    believed: Throughputs | None = None
 
 
 @dataclass(frozen=True, slots=True)

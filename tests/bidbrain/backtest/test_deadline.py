@@ -204,8 +204,8 @@ def test_a_summary_is_a_mean_over_jobs() -> None:
     [
         (0, 1, 3.0, "has no work"),
         (10, -1, 3.0, "is negative"),
-        (10, 1, 0.0, "not above 0"),
-        (10, 1, float("nan"), "not above 0"),
+        (10, 1, 0.0, "not positive and finite"),
+        (10, 1, float("nan"), "not positive and finite"),
     ],
 )
 def test_terms_that_make_no_sense_are_refused(work: int, delay: int, ratio: float, message: str) -> None:
