@@ -1,1 +1,1 @@
-"""Gavel: which job runs on which instance type, and for how long."""
+"""Gavel: which job runs on which worker type, and for how long."""

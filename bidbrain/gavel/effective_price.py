@@ -1,7 +1,7 @@
-"""Effective prices: what an hour of progress costs where machines are taken back and data has to be moved.
+"""Effective prices: the cost of an hour of progress, with evictions and data transfers.
 
-The price per hour is divided by the share of time that is not lost to evictions; what leaves a cloud or a region is
-paid by its tariff, and a dataset is moved to each cloud once (section 6.3.2 of the dissertation).
+The price per hour is divided by the share of time that evictions do not waste; egress is paid by the provider's tariff,
+and a dataset is moved to each cloud once (section 6.3.2 of the dissertation).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pricing_data.market import NO_ZONE, Market
 
 
 class BadEffectivePrice(BidBrainError):
-    """A figure that an effective price is made of makes no sense, or is not known."""
+    """An input of an effective price is invalid or unknown."""
 
 
 _RARE = 1e-15
@@ -24,11 +24,11 @@ _RARE = 1e-15
 
 @dataclass(frozen=True, slots=True)
 class EvictionLoss:
-    """How often a machine is taken back, and what that costs in time.
+    """The eviction rate of a machine, and the time that evictions waste.
 
-    A life is exponential with `per_hour` evictions. It begins with `startup_hours` without progress; then every
-    `checkpoint_every_hours` of work are followed by `checkpoint_hours` of writing. With a warning that suffices for a
-    checkpoint nothing is lost but the writing; without one, the work since the last checkpoint is.
+    Lifetimes are exponential with `per_hour` evictions. A life begins with `startup_hours` without progress; then every
+    `checkpoint_every_hours` of work are followed by `checkpoint_hours` of writing. With a warning long enough for a
+    checkpoint only the writing is lost; without one, the work since the last checkpoint as well.
     """
 
     per_hour: float
@@ -40,33 +40,35 @@ class EvictionLoss:
     def __post_init__(self) -> None:
         spans = (self.per_hour, self.startup_hours, self.checkpoint_hours)
         if not all(isfinite(span) and span >= 0 for span in spans):
-            raise BadEffectivePrice(f"evictions {self}: rates and spans are finite and at least 0")
+            raise BadEffectivePrice(f"evictions {self}: rates and spans must be finite and at least 0")
         if not (isfinite(self.checkpoint_every_hours) and self.checkpoint_every_hours > 0):
-            raise BadEffectivePrice(f"checkpoint every {self.checkpoint_every_hours:g} hours: give a span above 0")
+            raise BadEffectivePrice(
+                f"checkpoint every {self.checkpoint_every_hours:g} hours: the interval must be above 0"
+            )
 
     @property
     def useful_share(self) -> float:
-        """The share of paid time that is work which lasts, over many lives.
+        """The share of paid time that is lasting work, over many lives.
 
         Of a life X, `k` whole cycles c + w last if X reaches startup + k (c + w), so that the mean work of an unwarned
         life is c * sum_k exp(-rate (startup + k (c + w))); 1 / rate is the mean life.
         """
         rate, every, writing = self.per_hour, self.checkpoint_every_hours, self.checkpoint_hours
         if self.warned:
-            # Periodic checkpoints are not needed: the one at the warning is the only one written.
+            # Periodic checkpoints are not needed: only the one at the warning is written.
             return exp(-rate * (self.startup_hours + writing))
         cycle = every + writing
         if rate * cycle < _RARE:
-            # What an eviction takes is lost in rounding, and a rate near the least number there is would be, too.
+            # The loss is below rounding error; the formula would overflow for rates near the smallest float.
             return every / cycle
         return every * rate * exp(-rate * self.startup_hours) / expm1(rate * cycle) if rate * cycle < 700 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class EgressTariff:
-    """Dollars per GB that leave: to the internet or another cloud in tiers, to a region or a zone of the same cloud.
+    """Dollars per GB of egress: to the internet or another cloud in tiers, to a region or a zone of the same cloud.
 
-    `internet` holds (up to so many GB a month, dollars per GB), rising, the last one without end.
+    `internet` has entries (up to this many GB a month, dollars per GB) in ascending order, the last one unbounded.
     """
 
     internet: tuple[tuple[float, float], ...]
@@ -74,7 +76,7 @@ class EgressTariff:
     zone_usd_per_gb: float
 
     def internet_usd(self, gigabytes: float, after_gb: float = 0.0) -> float:
-        """What leaves after `after_gb` have left this month. What is free at the beginning is a tier of 0 dollars."""
+        """Dollars for egress after `after_gb` this month. A free allowance is a tier of 0 dollars."""
         below, total = 0.0, 0.0
         for up_to, usd_per_gb in self.internet:
             within = min(after_gb + gigabytes, up_to) - max(after_gb, below)
@@ -93,16 +95,16 @@ LIST_TARIFFS_2020: Mapping[str, EgressTariff] = MappingProxyType(
         "gcp": EgressTariff(((1_000, 0.12), (10_000, 0.11), (_ENDLESS, 0.08)), 0.01, 0.01),
     }
 )
-"""List prices of early 2020 for what leaves a North American region. With Amazon's free first GB and $0.918 for a
-V100-hour they give Table 6.2 of the dissertation to the last digit. What comes in is free on every cloud."""
+"""List prices of early 2020 for egress from a North American region. With Amazon's free first GB and $0.918 for a
+V100-hour they give Table 6.2 of the dissertation to the last digit. Ingress is free on every cloud."""
 
 
 @dataclass(frozen=True)
 class Movement:
-    """What moves with a job, where its dataset lies from the start, and what a move costs beside egress.
+    """What moves with a job, where its dataset is at the start, and what a move costs in addition to egress.
 
-    A move costs `hours` of paid time on the new machine without progress. Allowances of free egress are not counted:
-    they belong to an account, not to a job.
+    A move costs `hours` of paid time on the new machine without progress. Free egress allowances are not counted: they
+    belong to an account, not to a job.
     """
 
     checkpoint_gb: float
@@ -114,12 +116,12 @@ class Movement:
     def __post_init__(self) -> None:
         for what, value in (("checkpoint", self.checkpoint_gb), ("dataset", self.dataset_gb), ("move", self.hours)):
             if not (isfinite(value) and value >= 0):
-                raise BadEffectivePrice(f"{what} of {value:g}: give a size in GB, or hours, of at least 0")
+                raise BadEffectivePrice(f"{what} of {value:g}: sizes in GB and hours must be at least 0")
         if not self.dataset_on:
-            raise BadEffectivePrice("the dataset lies on no cloud: name at least one")
+            raise BadEffectivePrice("the dataset is on no cloud: name at least one")
 
     def checkpoint_usd(self, source: Market, target: Market) -> float:
-        """What a checkpoint costs on its way from one market to another."""
+        """Egress cost of a checkpoint from one market to another."""
         if source.cloud != target.cloud:
             return self._internet(source.cloud, self.checkpoint_gb)
         if source.region != target.region:
@@ -129,7 +131,7 @@ class Movement:
         return 0.0
 
     def dataset_usd(self, cloud: str, held: Collection[str] = ()) -> float:
-        """What the dataset costs on its way to a cloud, from the cheapest that has it; nothing where it lies already.
+        """Egress cost of the dataset to a cloud, from the cheapest cloud that has it; nothing where it already is.
 
         `held` are the clouds it has reached since the start: it moves once per cloud.
         """
@@ -148,16 +150,16 @@ class Movement:
             return self.tariffs[cloud]
         except KeyError:
             raise BadEffectivePrice(
-                f"no egress tariff of cloud {cloud!r}, only of {', '.join(sorted(self.tariffs))}: give one"
+                f"no egress tariff for cloud {cloud!r} (known: {', '.join(sorted(self.tariffs))}): add one"
             ) from None
 
 
 def effective_usd_per_hour(
     usd_per_hour: float, useful_share: float, moved_usd: float = 0.0, hours: float = 1.0
 ) -> float:
-    """Dollars per hour of lasting work over `hours` of it: price over the useful share, and what was moved for it."""
+    """Dollars per hour of lasting work over `hours` of it: price over the useful share, plus data transfers."""
     if not 0 < useful_share <= 1:
-        raise BadEffectivePrice(f"useful share {useful_share:g}: only work that lasts at times has a price per hour")
+        raise BadEffectivePrice(f"useful share {useful_share:g}: a price per hour of work needs a share above 0")
     if not hours > 0:
-        raise BadEffectivePrice(f"{hours:g} hours of work: a price per hour needs some")
+        raise BadEffectivePrice(f"{hours:g} hours of work: a price per hour of work needs more than 0")
     return usd_per_hour / useful_share + moved_usd / hours

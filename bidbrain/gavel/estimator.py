@@ -1,9 +1,9 @@
-"""Throughputs that were not measured, from a few that were and from reference jobs (section 5.3.3 of the dissertation).
+"""Estimates unmeasured throughputs from a few measured ones and from reference jobs (section 5.3.3 of the
+dissertation).
 
-A job's *fingerprint* is a row: what it was measured to do under many conditions (a type of worker, or a type and a job
-beside it). Rows of jobs are alike in few ways, so a row with gaps is completed by the low-rank model that the reference
-rows follow (probabilistic PCA, Tipping and Bishop 1999): `x = mean + W z + noise`. The completed row also says which
-reference job is closest, whose pairs stand in for those of the new job.
+A job's *fingerprint* is a row: its measured performance under many conditions (each worker type with each other job).
+Rows of jobs vary in few directions, so a row with gaps is completed by the low-rank model fitted to the reference rows
+(probabilistic PCA, Tipping and Bishop 1999): `x = mean + W z + noise`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bidbrain.gavel.workload import Throughputs
 _MOST_RANKS = 8
 _ROUNDS = 200
 _CONVERGED = 1e-7
-# Shares of what is left unexplained below which noise is only rounding; keeps the solves from being singular.
+# Unexplained variance below this share counts as rounding; keeps the solves from being singular.
 _LEAST_NOISE = 1e-9
 
 
 class BadFingerprint(BidBrainError):
-    """Rows of throughputs that nothing can be estimated from."""
+    """Throughputs from which nothing can be estimated."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +38,7 @@ class Model:
     noise: float
 
     def completed(self, row: FloatArray) -> FloatArray:
-        """The row with its gaps (NaN) filled by what is expected of them, given the rest."""
+        """The row with its gaps (NaN) filled by their expectation given its other entries."""
         known = ~np.isnan(row)
         filled = row.copy()
         filled[~known] = self.mean[~known]
@@ -52,7 +52,8 @@ class Model:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompletedRow:
-    """A completed row. Measured entries are as measured; `typical_error` is what the same gaps cost on the references."""
+    """A completed row. Measured entries are unchanged; `typical_error` is the error of the same gaps on the
+    references."""
 
     values: FloatArray
     rank: int
@@ -60,10 +61,10 @@ class CompletedRow:
 
 
 def estimate(references: FloatArray, measured: FloatArray) -> CompletedRow:
-    """Completes a new job's row from the references' rows; NaN is what was not measured, in either.
+    """Completes a new job's row from the references' rows; NaN marks unmeasured entries in both.
 
-    The rank is the one that does best on the references themselves, each taken out in turn and seen through the same
-    gaps. Rank 0 is their mean. No estimate leaves the range that the references span in its column.
+    The rank is the one with the lowest error on the references themselves, each left out in turn with the same gaps.
+    Rank 0 is their mean. Estimates stay within the references' range in each column.
     """
     references = _checked(references, measured)
     gaps = np.isnan(measured)
@@ -76,7 +77,8 @@ def estimate(references: FloatArray, measured: FloatArray) -> CompletedRow:
 
 
 def filled(rows: FloatArray, rank: int) -> FloatArray:
-    """Rows with their gaps filled from each other, by fitting the model and filling in turn until nothing changes."""
+    """Rows with their gaps filled from each other, alternating between fitting the model and filling until it
+    converges."""
     gaps = np.isnan(rows)
     if not gaps.any():
         return rows
@@ -96,11 +98,11 @@ def filled(rows: FloatArray, rank: int) -> FloatArray:
 def _checked(references: FloatArray, measured: FloatArray) -> FloatArray:
     if references.ndim != 2 or references.shape[0] < 3 or measured.shape != references.shape[1:]:
         raise BadFingerprint(
-            f"references of shape {references.shape} and a row of {measured.shape}: at least three references,"
-            " with as many columns as the row"
+            f"references of shape {references.shape} and a row of {measured.shape}: at least three references"
+            " with as many columns as the row are needed"
         )
     if np.isinf(references).any() or np.isinf(measured).any():
-        raise BadFingerprint("a throughput is infinite: give numbers, or NaN for what was not measured")
+        raise BadFingerprint("a throughput is infinite: use numbers, or NaN for unmeasured entries")
     return filled(references, min(2, references.shape[0] - 2))
 
 
@@ -125,7 +127,7 @@ def _truncated(mean: FloatArray, variances: FloatArray, directions: FloatArray, 
 
 
 def _left_out_errors(references: FloatArray, known: npt.NDArray[np.bool_], ranks: Sequence[int]) -> FloatArray:
-    """By rank, the root mean square error on the gaps of each reference, had it been the new job."""
+    """Root mean square error by rank on the gaps, with each reference in turn as the new job."""
     squares = np.zeros(len(ranks))
     for i, row in enumerate(references):
         others = np.delete(references, i, axis=0)
@@ -141,9 +143,9 @@ def _left_out_errors(references: FloatArray, known: npt.NDArray[np.bool_], ranks
 
 @dataclass(frozen=True, slots=True, eq=False)
 class References:
-    """Jobs profiled offline, alone (job, type) and in pairs (job, other job, type, 2), in steps a second.
+    """Profiled jobs, alone (job, type) and in pairs (job, other job, type, 2), in steps per second.
 
-    Pairs are looked at as shares of what each of the two does alone: 1 is a job that does not notice the other.
+    Pairs are expressed as shares of each job's throughput alone: 1 means that the other job does not slow it down.
     """
 
     alone: FloatArray
@@ -151,22 +153,22 @@ class References:
 
     @property
     def shares(self) -> FloatArray:
-        """A row for each job: its own share beside each other job on each type, then the other's share beside it."""
+        """A row per job: its own share with each other job on each type, then the other job's share."""
         return np.array([shares_of(self.alone[i], self.alone, self.together[i]) for i in range(len(self.alone))])
 
 
 def shares_of(alone: FloatArray, others_alone: FloatArray, together: FloatArray) -> FloatArray:
-    """The row of a job of pairs (other job, type, 2) with the references; NaN where nothing was measured."""
+    """A job's row from its pairs (other job, type, 2) with the references; NaN where nothing was measured."""
     own = _ratio(together[:, :, 0], np.broadcast_to(alone, others_alone.shape))
     other = _ratio(together[:, :, 1], others_alone)
     return np.concatenate((own.ravel(), other.ravel()))
 
 
 def pairs_of_new(references: References, alone: FloatArray, measured: FloatArray) -> FloatArray:
-    """A new job's throughputs in pairs with every reference (other job, type, 2), from the few that were measured.
+    """A new job's throughputs in pairs with every reference (other job, type, 2), from a few measured pairs.
 
-    `measured` has that shape, with NaN where nothing was; `alone` is the new job on each type, and says something too:
-    jobs that are as fast alone share alike. What cannot run alone cannot run in a pair.
+    `measured` has that shape, with NaN for unmeasured pairs. The new job's throughputs alone help too, because jobs
+    with similar throughputs share alike. A job that cannot run alone on a type cannot run there in a pair.
     """
     shares = references.shares
     of_references, of_new = _alone_columns(references.alone, alone, weight=float(np.nanmean(np.nanstd(shares, axis=0))))
@@ -178,7 +180,7 @@ def pairs_of_new(references: References, alone: FloatArray, measured: FloatArray
 
 
 def _alone_columns(references: FloatArray, new: FloatArray, weight: float) -> tuple[FloatArray, FloatArray]:
-    """Throughputs alone as further columns: logarithms, each of which weighs as much as a share on average does."""
+    """Throughputs alone as further columns: logarithms, each with the average weight of a share."""
     logs, row = _logs(references), _logs(new)
     mean, spread = np.nanmean(logs, axis=0), np.nanstd(logs, axis=0)
     scale = np.divide(weight, spread, out=np.zeros_like(spread), where=spread > 0)

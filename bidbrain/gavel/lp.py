@@ -1,4 +1,4 @@
-"""The one door to the solver: a sparse linear program in, an optimum out, or an error that says what cannot hold."""
+"""The only interface to the solver: sparse linear program in, optimum out, or an error that names what cannot hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Label = Callable[[int], str]
 
 INF = highspy.kHighsInf
 BASIC, AT_LOWER, AT_UPPER = HighsBasisStatus.kBasic, HighsBasisStatus.kLower, HighsBasisStatus.kUpper
-# Entries below are taken for zero by the solver unless it is told; throughputs may spread over nine decades.
+# By default the solver drops smaller entries than 1e-9; throughputs may spread over nine decades.
 _SMALLEST_ENTRY = 1e-12
 _TOLERANCE = 1e-9
 _VIOLATED = 1e-7
@@ -28,7 +28,7 @@ _OPTIONS: dict[str, str | float | int] = {
     # The programs here are small or start from a basis: presolve costs more than it saves.
     "presolve": "off",
     "simplex_strategy": _PRIMAL_SIMPLEX,
-    # Who writes a program writes it in units that make its entries about 1.
+    # Programs are already written in units that make their entries about 1.
     "simplex_scale_strategy": 0,
     "small_matrix_value": _SMALLEST_ENTRY,
     "primal_feasibility_tolerance": _TOLERANCE,
@@ -36,8 +36,8 @@ _OPTIONS: dict[str, str | float | int] = {
 }
 
 
-# From elsewhere a basis can be too ill-conditioned to go on from: then once more from nothing, and then as the solver
-# itself would do it.
+# A basis from another program can be too ill-conditioned: then retry without it, and finally with the solver's
+# defaults.
 _WAYS_OUT: tuple[tuple[str, str | float, str | float], ...] = (
     ("presolve", "off", "off"),
     ("presolve", "on", "off"),
@@ -46,16 +46,16 @@ _WAYS_OUT: tuple[tuple[str, str | float, str | float], ...] = (
 
 
 class CannotHold(BidBrainError):
-    """Constraints of a program contradict each other, or nothing bounds what it maximises."""
+    """The constraints of a program contradict each other, or nothing bounds its objective."""
 
 
 class SolverFailed(BidBrainError):
-    """The solver ended without an optimum and without a proof that there is none."""
+    """The solver found neither an optimum nor a proof that there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConstraintRows:
-    """Constraints of one kind, `lower <= sum of values x <= upper` a row; `label(i)` says in words what row i is."""
+    """Constraints of one kind, `lower <= sum of values x <= upper` per row; `label(i)` describes row i in words."""
 
     label: Label
     rows: IntArray
@@ -67,7 +67,7 @@ class ConstraintRows:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Maximise `gain x` over `lower <= x <= upper` under rows, which are numbered on from kind to kind."""
+    """Maximise `gain x` over `lower <= x <= upper` under rows, which are numbered consecutively across kinds."""
 
     gain: FloatArray
     lower: FloatArray
@@ -77,7 +77,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """Where the simplex ended: a solver status for each column and each row. A next program may start there."""
+    """The simplex basis of a solution: a solver status per column and per row. A later program may start from it."""
 
     columns: list[HighsBasisStatus]
     rows: list[HighsBasisStatus]
@@ -85,7 +85,7 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class LpSolution:
-    """An optimal point, its value, and what one more unit of each row's bound would add."""
+    """An optimal point, its value, and the gain from one more unit of each row's bound."""
 
     x: FloatArray
     value: float
@@ -93,19 +93,19 @@ class LpSolution:
 
 
 def at_most(label: Label, rows: IntArray, columns: IntArray, values: FloatArray, upper: FloatArray) -> ConstraintRows:
-    """Rows that are bounded above."""
+    """Rows with an upper bound."""
     return ConstraintRows(label, rows, columns, values, np.full(len(upper), -INF), upper)
 
 
 def at_least(label: Label, rows: IntArray, columns: IntArray, values: FloatArray, lower: FloatArray) -> ConstraintRows:
-    """Rows that are bounded below."""
+    """Rows with a lower bound."""
     return ConstraintRows(label, rows, columns, values, lower, np.full(len(lower), INF))
 
 
 class Solver:
-    """A program at the solver. It can be changed; the next optimum is looked for from the last one.
+    """A program loaded into the solver. It can be changed; the next solve starts from the last optimum.
 
-    `dual` is for programs that lose with every column (costs), but break rows where all columns are 0.
+    `dual` is for programs in which every column only costs, but rows are violated where all columns are 0.
     """
 
     def __init__(self, program: Program, start: Basis | None = None, *, dual: bool = False) -> None:
@@ -120,12 +120,12 @@ class Solver:
         self.start_from(start)
 
     def start_from(self, basis: Basis | None) -> None:
-        """Looks for the next optimum from a basis, if there is one."""
+        """Starts the next solve from a basis, if one is given."""
         if basis is not None:
             self._highs.setBasis(_highs_basis(basis))
 
     def optimum(self) -> LpSolution:
-        """The optimum of the program as it now is."""
+        """Solves the program as it is now."""
         self._highs.run()
         for option, once, always in _WAYS_OUT:
             if self._highs.getModelStatus() == HighsModelStatus.kOptimal:
@@ -143,28 +143,28 @@ class Solver:
         )
 
     def basis(self) -> Basis:
-        """Where the last optimum was found."""
+        """The basis of the last optimum."""
         basis = self._highs.getBasis()
         return Basis(basis.col_status, basis.row_status)
 
     def set_gain(self, gain: FloatArray) -> None:
-        """Another objective."""
+        """Replaces the objective."""
         self._highs.changeColsCost(len(gain), np.arange(len(gain), dtype=np.int32), gain)
 
     def set_column(self, column: int, lower: float, upper: float = INF) -> None:
-        """Another range for a column."""
+        """Replaces the range of a column."""
         self._highs.changeColBounds(column, lower, upper)
 
     def set_lower(self, row: int, lower: float) -> None:
-        """Another bound for a row that is bounded below."""
+        """Replaces the bound of a row that is bounded below."""
         self._highs.changeRowBounds(row, lower, INF)
 
     def set_entry(self, row: int, column: int, value: float) -> None:
-        """Another coefficient."""
+        """Replaces a coefficient."""
         self._highs.changeCoeff(row, column, value)
 
     def add_columns(self, gain: FloatArray, columns: IntArray, rows: IntArray, values: FloatArray) -> None:
-        """More columns of any value from 0, their entries in the order of columns (counted from 0)."""
+        """Adds columns with values from 0 up, their entries in the order of columns (counted from 0)."""
         count = len(gain)
         starts = np.searchsorted(columns, np.arange(count)).astype(np.int32)
         indices = rows.astype(np.int32)
@@ -180,12 +180,12 @@ class Solver:
         return SolverFailed(f"the solver ended with {str(status).rsplit('.k', 1)[-1]}: check the spread of the input")
 
     def _broken(self) -> list[str]:
-        """The rows that give way where the total relative violation is least, in words."""
+        """Labels of the rows that give way when the total relative violation is minimised."""
         model = self._highs.getLp()
         lower, upper = np.array(model.row_lower_), np.array(model.row_upper_)
         bound = np.abs(np.where(np.isfinite(lower), lower, upper))
         unit = np.where(np.isfinite(bound) & (bound > _VIOLATED), bound, 1.0)
-        # Bounds of columns stay; what a row's violation costs is relative to what it demands.
+        # Bounds of columns stay; a row's violation is penalised relative to its bound.
         self._highs.feasibilityRelaxation(-1.0, -1.0, 1.0, None, None, 1 / unit)
         found = np.array(self._highs.getSolution().row_value)
         broken = np.maximum(lower - found, found - upper) > _VIOLATED * unit
@@ -194,9 +194,10 @@ class Solver:
 
 
 class GrowingSolver:
-    """A program with far more columns than an optimum uses: beyond a core, they enter when prices say it pays.
+    """Column generation for programs with far more columns than an optimum uses: beyond a core, columns enter when
+    prices show that they pay.
 
-    The optimum is that of the whole program. Columns outside the core may have any value from 0.
+    The optimum is that of the whole program. Columns outside the core have the range from 0 to infinity.
     """
 
     def __init__(self, program: Program, core: IntArray) -> None:
@@ -208,31 +209,31 @@ class GrowingSolver:
         self._row, self._column = row[order], column[order]
         self._value = np.concatenate([kind.values for kind in program.rows])[order]
         self._starts = np.searchsorted(self._column, np.arange(len(program.gain) + 1))
-        # Where a column of the whole program stands in the solver's, -1 if it does not.
+        # Position of each column of the whole program in the solver, or -1.
         self._place = np.full(len(program.gain), -1)
         self._place[core] = np.arange(len(core))
         self._inside = core
         self._solver = Solver(_restricted(program, core, self._place))
 
     def set_gain(self, gain: FloatArray) -> None:
-        """Another objective, over all columns."""
+        """Replaces the objective, over all columns."""
         self._gain = gain
         self._solver.set_gain(gain[self._inside])
 
     def set_column(self, column: int, lower: float, upper: float = INF) -> None:
-        """Another range for a column of the core."""
+        """Replaces the range of a column of the core."""
         self._solver.set_column(int(self._place[column]), lower, upper)
 
     def set_lower(self, row: int, lower: float) -> None:
-        """Another bound for a row that is bounded below."""
+        """Replaces the bound of a row that is bounded below."""
         self._solver.set_lower(row, lower)
 
     def set_entry(self, row: int, column: int, value: float) -> None:
-        """Another coefficient for a column of the core."""
+        """Replaces a coefficient of a column of the core."""
         self._solver.set_entry(row, int(self._place[column]), value)
 
     def optimum(self) -> LpSolution:
-        """The optimum of the whole program."""
+        """Solves the whole program."""
         while True:
             found = self._solver.optimum()
             lost = np.bincount(self._column, self._value * found.prices[self._row], len(self._gain))
@@ -242,7 +243,7 @@ class GrowingSolver:
                 x = np.zeros(len(self._gain))
                 x[self._inside] = found.x
                 return LpSolution(x, found.value, found.prices)
-            # The best few: most of what looks worth it now no longer does when those are in.
+            # Only the best few: most others stop paying once those have entered.
             most = len(found.prices)
             self._enter(wanted if len(wanted) <= most else wanted[np.argpartition(-worth[wanted], most)[:most]])
 
@@ -286,6 +287,6 @@ def _model(program: Program) -> highspy.HighsLp:
 def _highs_basis(start: Basis) -> highspy.HighsBasis:
     basis = highspy.HighsBasis()
     basis.col_status, basis.row_status = start.columns, start.rows
-    # From another program: the solver may have to mend it.
+    # The basis is from another program, so the solver may have to repair it.
     basis.valid = basis.alien = True
     return basis

@@ -1,6 +1,6 @@
-"""The mechanism that turns shares into rounds: who runs where next (section 5.5, Algorithm 2), and on which workers.
+"""The round mechanism: which jobs run in the next round (section 5.5, Algorithm 2), and on which workers.
 
-Pure: the live scheduler and the simulator call the same functions.
+Pure functions of their arguments.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _PORTION = 256
 
 
 class DoesNotFit(BidBrainError):
-    """More workers are to be held than there are."""
+    """The tasks of a round need more workers than there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundCandidates:
-    """What may run in a round: a row of X (a job or a pair) on a type each.
+    """What may run in a round: rows of X (a job or a pair), each on one type.
 
-    `first` and `second` are the jobs of the row, the second `NOBODY` where it runs alone; `scale` the workers it holds.
+    `first` and `second` are the jobs of the row, the second `NOBODY` if it runs alone; `scale` the workers it holds.
     """
 
     first: IntArray
@@ -34,19 +34,19 @@ class RoundCandidates:
     scale: IntArray
 
     def only(self, those: IntArray | np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> RoundCandidates:
-        """Some of them."""
+        """A subset of the candidates."""
         return RoundCandidates(self.first[those], self.second[those], self.type[those], self.scale[those])
 
 
 def priorities(share: FloatArray, received: FloatArray, type_: IntArray, of_type: FloatArray) -> FloatArray:
-    """X / f: the share that was meant over the one that was had, f = time received over all time given on that type."""
+    """X / f: the intended share over the received one, where f = time received over all time given on that type."""
     return np.asarray(share / received * of_type[type_])
 
 
 def choose(candidates: RoundCandidates, priority: FloatArray, workers: FloatArray) -> IntArray:
-    """The candidates that run in the next round, by falling priority; among equals the earlier.
+    """The candidates that run in the next round, by descending priority; ties go to the earlier one.
 
-    Greedy, as Algorithm 2: what no longer fits is passed over, and so is what shares a job with one that is chosen.
+    Greedy, as Algorithm 2: skips a candidate that no longer fits, or that shares a job with a chosen one.
     """
     free = workers.tolist()
     left = sum(free)
@@ -66,7 +66,7 @@ def choose(candidates: RoundCandidates, priority: FloatArray, workers: FloatArra
 
 
 def _in_order(candidates: RoundCandidates, order: IntArray) -> Iterator[tuple[int, int, int, int, int]]:
-    """Candidates with their places, portion by portion: most often the workers are gone long before the last."""
+    """Candidates with their positions, in batches: most often all workers are taken long before the last."""
     for begin in range(0, len(order), _PORTION):
         places = order[begin : begin + _PORTION]
         part = candidates.only(places)
@@ -76,7 +76,7 @@ def _in_order(candidates: RoundCandidates, order: IntArray) -> Iterator[tuple[in
 
 @dataclass(frozen=True, slots=True)
 class RoundTask:
-    """What runs in a round: its key (a job's id, or both of a pair), the type of workers, and how many."""
+    """What runs in a round: its key (a job's id, or both of a pair), the worker type, and the number of workers."""
 
     key: str
     type: str
@@ -85,9 +85,9 @@ class RoundTask:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The workers of each task. Those in `renewed` keep the ones they have, so that their lease goes on.
+    """The workers of each task. Those in `renewed` keep their workers, and with them their lease.
 
-    All others load a checkpoint, and whoever ran on their workers saves one.
+    All others load a checkpoint, and the jobs that ran on their workers before save one.
     """
 
     workers: Mapping[str, tuple[str, ...]]
@@ -97,9 +97,10 @@ class Placement:
 def place(
     tasks: Sequence[RoundTask], servers: Mapping[str, Sequence[Sequence[str]]], held: Mapping[str, tuple[str, ...]]
 ) -> Placement:
-    """Workers for the tasks of a round: leases first, then big tasks before small ones, on as few servers as can be.
+    """Assigns workers to the tasks of a round: renewed leases first, then large tasks before small ones, on few
+    servers.
 
-    `servers` are the workers of each type, server by server; `held` what each key had in the round before.
+    `servers` are the workers of each type, server by server; `held` each key's workers in the previous round.
     """
     kept = {task.key: held[task.key] for task in tasks if _stays(task, servers, held)}
     free = {
@@ -116,17 +117,17 @@ def place(
 def _stays(
     task: RoundTask, servers: Mapping[str, Sequence[Sequence[str]]], held: Mapping[str, tuple[str, ...]]
 ) -> bool:
-    """The same task wants as many workers of the same type as it has."""
+    """Whether the task held exactly as many workers of this type in the previous round."""
     own = held.get(task.key, ())
     there = {worker for server in servers.get(task.type, ()) for worker in server}
     return len(own) == task.scale and there.issuperset(own)
 
 
 def _taken(task: RoundTask, free: Sequence[list[str]]) -> tuple[str, ...]:
-    """Takes the task's workers: from the fullest server that has room for all, else from the emptiest ones on."""
+    """Takes the task's workers: from the fullest server with room for all, else starting with the emptiest."""
     if task.scale > sum(map(len, free)):
         raise DoesNotFit(
-            f"{task.key!r} takes {task.scale} workers of {task.type!r} and {sum(map(len, free))} are free: fewer tasks"
+            f"{task.key!r} takes {task.scale} workers of {task.type!r} but only {sum(map(len, free))} are free"
         )
     roomy = [server for server in free if len(server) >= task.scale]
     from_: Iterable[list[str]] = [min(roomy, key=len)] if roomy else sorted(free, key=len, reverse=True)

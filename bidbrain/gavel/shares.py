@@ -1,7 +1,7 @@
 """The valid allocations of a problem as columns and rows of a linear program (Equations 5.1-5.3, and with pairs).
 
-A column is a place where something can run: a row of X (a job, or a pair) on a type of workers. What cannot run has
-none: a throughput of zero, or more workers wanted than there are.
+A column is a row of X (a job or a pair) on a worker type. Combinations that cannot run have no column: a throughput of
+zero, or more workers needed than there are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 @dataclass(frozen=True)
 class Shares:
-    """The columns of a problem: `row` and `type` of each, and the workers one unit of it holds."""
+    """The columns of a problem: `row` and `type` of each, and the workers that one unit of it holds."""
 
     problem: AllocationProblem
     row: IntArray
@@ -37,17 +37,17 @@ class Shares:
 
     @property
     def count(self) -> int:
-        """How many columns there are."""
+        """Number of columns."""
         return len(self.row)
 
     @cached_property
     def alone(self) -> int:
-        """How many of the columns, the first, are of jobs alone."""
+        """Number of columns for single jobs, which come first."""
         return int(np.searchsorted(self.row, len(self.problem.jobs.ids)))
 
     @cached_property
     def progress(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Effective throughput as entries (job, column, throughput): a pair's column stands for each of its two."""
+        """Effective throughput as entries (job, column, throughput); a pair's column counts for both of its jobs."""
         jobs, problem, alone = len(self.problem.jobs.ids), self.problem, self.alone
         job, column = self.row[:alone], np.arange(alone)
         throughput = problem.jobs.throughputs[job, self.type[:alone]]
@@ -61,14 +61,14 @@ class Shares:
         )
 
     def most(self) -> FloatArray:
-        """The largest throughput of each job, alone or in a pair: what its row of a program is scaled by."""
+        """The largest throughput of each job, alone or in a pair; scales its row of a program."""
         job, _, throughput = self.progress
         found = np.zeros(len(self.problem.jobs.ids))
         np.maximum.at(found, job, throughput)
         return found
 
     def best(self, price: FloatArray | None = None) -> FloatArray:
-        """The largest throughput of each job alone, per price if there are prices; in pairs if it never runs alone."""
+        """The largest throughput of each job alone, per price if prices are given; in pairs if it never runs alone."""
         found = best_throughput(self.problem, price)
         job, column, throughput = self.progress
         paired = np.zeros(len(found))
@@ -76,7 +76,7 @@ class Shares:
         return np.where(found > 0, found, paired)
 
     def limits(self) -> tuple[ConstraintRows, ...]:
-        """No job runs more than all the time; no type is given more workers than it has."""
+        """No job runs more than all of the time; no type gives more workers than it has."""
         job, column, _ = self.progress
         jobs, cluster = self.problem.jobs, self.problem.cluster
         return (
@@ -97,7 +97,7 @@ class Shares:
         )
 
     def limits_within(self, span: int) -> tuple[ConstraintRows, ...]:
-        """The limits of time spent within a span, whose length is another column."""
+        """The limits of time spent within a span whose length is another column."""
         return tuple(
             replace(
                 rows,
@@ -110,7 +110,7 @@ class Shares:
         )
 
     def placed(self, x: FloatArray) -> FloatArray:
-        """The values of the columns by rows of X and types."""
+        """The values of the columns as a matrix, rows of X by types."""
         found = np.zeros((rows_of(self.problem), len(self.problem.cluster.types)))
         found[self.row, self.type] = x[: self.count]
         return found
@@ -121,12 +121,12 @@ class Shares:
 
 
 def rows_of(problem: AllocationProblem) -> int:
-    """How many rows X has."""
+    """Number of rows of X."""
     return len(problem.jobs.ids) + (0 if problem.pairs is None else len(problem.pairs.members))
 
 
 def scale_of_rows(problem: AllocationProblem) -> FloatArray:
-    """The workers that each row of X holds while it runs."""
+    """Workers that each row of X holds while it runs."""
     scale = problem.jobs.scale.astype(np.float64)
     if problem.pairs is None:
         return scale
@@ -140,7 +140,7 @@ def runnable(problem: AllocationProblem) -> BoolArray:
 
 
 def runnable_pairs(problem: AllocationProblem) -> BoolArray:
-    """Where a pair can run, both making progress."""
+    """Where both jobs of a pair make progress."""
     if problem.pairs is None:
         return np.zeros((0, len(problem.cluster.types)), dtype=bool)
     enough = problem.jobs.scale[problem.pairs.members[:, 0], None] <= problem.cluster.workers
@@ -148,9 +148,9 @@ def runnable_pairs(problem: AllocationProblem) -> BoolArray:
 
 
 def performing(problem: AllocationProblem) -> BoolArray:
-    """Where a pair does more than its jobs would by taking turns: their normalised throughputs exceed 1 together.
+    """Where a pair does more than its jobs would by taking turns: its normalised throughputs add up to more than 1.
 
-    A pair that does not can be left out of any program without loss: turns give both as much, on the same worker.
+    Other pairs can be left out of any program without loss, because taking turns gives both jobs as much.
     """
     assert problem.pairs is not None
     usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
@@ -161,7 +161,7 @@ def performing(problem: AllocationProblem) -> BoolArray:
 
 
 def effective_throughput(problem: AllocationProblem, shares: FloatArray) -> FloatArray:
-    """What each job gets done a second under X, alone and in its pairs."""
+    """Progress per second of each job under X, alone and in its pairs."""
     jobs = problem.jobs
     alone = shares[: len(jobs.ids)]
     found = np.einsum("mj,mj->m", jobs.throughputs, alone)
@@ -172,7 +172,8 @@ def effective_throughput(problem: AllocationProblem, shares: FloatArray) -> Floa
 
 
 def equal_throughput(problem: AllocationProblem) -> FloatArray:
-    """throughput(m, X_equal): a job's time split over all workers of the cluster alike; zero where it runs nowhere."""
+    """throughput(m, X_equal): a job's time spread over the cluster in proportion to its workers; zero if it runs
+    nowhere."""
     workers = problem.cluster.workers
     total = workers.sum()
     usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
@@ -186,7 +187,7 @@ def best_throughput(problem: AllocationProblem, price: FloatArray | None = None)
 
 
 def nowhere(problem: AllocationProblem) -> tuple[str, ...]:
-    """Jobs that no type of workers can run, and what each would take."""
+    """Messages for the jobs that no worker type can run, with what each would need."""
     stuck = np.flatnonzero(~runnable(problem).any(axis=1))
     return tuple(_why_nowhere(problem, int(m)) for m in stuck)
 
@@ -200,6 +201,6 @@ def _why_nowhere(problem: AllocationProblem, m: int) -> str:
     name, scale = cluster.types[most], int(jobs.scale[m])
     workers, smaller = ("1 worker", "") if scale == 1 else (f"{scale} workers at once", " or lower its scale")
     return (
-        f"job {jobs.ids[m]!r} runs on no type: it takes {workers}, and of those it runs on"
+        f"job {jobs.ids[m]!r} runs on no type: it needs {workers}, and of the types it runs on"
         f" {name!r} has the most, {cluster.workers[most]:g}; add {name!r} workers{smaller}"
     )

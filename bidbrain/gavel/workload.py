@@ -1,4 +1,4 @@
-"""What is simulated: measured throughputs of kinds of jobs, and jobs of these kinds that arrive one after another."""
+"""Simulated workloads: measured throughputs per kind of job, and jobs of these kinds that arrive over time."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy as np
 from bidbrain.errors import BidBrainError
 from bidbrain.gavel.problem import FloatArray, IntArray
 
-# How many workers a job asks for: 70% one, 25% two to four, 5% eight (section 5.7.1). The published generator parts the
+# Number of workers per job: 70% one, 25% two to four, 5% eight (section 5.7.1). The published generator splits the
 # middle between two and four as two to three.
 SCALES = np.array([1, 2, 4, 8])
 SCALE_ODDS = np.array([0.7, 0.1, 0.15, 0.05])
-# A job takes 10^x minutes alone on the reference type, x uniform in the first range or, more rarely, in the second.
+# A job takes 10^x minutes alone on the reference type, with x uniform in the first range or, less often, in the second.
 SHORT, LONG, SHORT_ODDS = (1.5, 3.0), (3.0, 4.0), 0.8
 
 
 class BadWorkload(BidBrainError):
-    """Jobs that cannot be simulated as they are."""
+    """Jobs that cannot be simulated."""
 
 
 class JobKind(NamedTuple):
-    """Jobs that cannot be told apart: what they train, and on how many workers at once."""
+    """Jobs with identical throughputs: the model they train, and the number of workers."""
 
     name: str
     scale: int
@@ -32,7 +32,7 @@ class JobKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Throughputs:
-    """Steps a second of each kind on each type: alone (kind, type), and of two sharing workers (kind, kind, type, 2).
+    """Steps per second of each kind on each type: alone (kind, type), and of two sharing workers (kind, kind, type, 2).
 
     Zero where a kind, or one of the two, cannot run.
     """
@@ -43,7 +43,7 @@ class Throughputs:
     together: FloatArray
 
     def on(self, types: Sequence[str]) -> Throughputs:
-        """Only these types of workers, in this order."""
+        """Restricts the table to these worker types, in this order."""
         missing = [name for name in types if name not in self.types]
         if missing:
             raise BadWorkload(f"no throughput was measured on {missing[0]!r} (measured: {', '.join(self.types)})")
@@ -52,16 +52,17 @@ class Throughputs:
 
     @property
     def reference(self) -> int:
-        """The type on which durations are drawn: where kinds run at the largest share of their best, on average."""
+        """The type on which durations are drawn: the one where kinds run at the largest share of their best, on
+        average."""
         best = self.alone.max(axis=1, keepdims=True)
         return int(np.divide(self.alone, best, out=np.zeros_like(self.alone), where=best > 0).mean(axis=0).argmax())
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterWorkload:
-    """Jobs as columns, by arrival. The deadline is `slo_factor` times what the job takes alone where it is fastest.
+    """Jobs as columns, by arrival. The deadline is `slo_factor` times the job's duration alone on its fastest type.
 
-    Infinite where there is none. `names` are as in the trace, or numbers.
+    It is infinite without a deadline. `names` come from the trace, or are numbers.
     """
 
     throughputs: Throughputs
@@ -74,16 +75,16 @@ class ClusterWorkload:
 
     @property
     def rates(self) -> FloatArray:
-        """Steps a second of each job, alone on each type."""
+        """Steps per second of each job, alone on each type."""
         return self.throughputs.alone[self.kind]
 
     @property
     def scale(self) -> IntArray:
-        """How many workers each job holds while it runs."""
+        """Number of workers that each job holds while it runs."""
         return np.array([kind.scale for kind in self.throughputs.kinds], dtype=np.int64)[self.kind]
 
     def alone_seconds(self) -> FloatArray:
-        """What each job takes alone on its fastest type."""
+        """Duration of each job alone on its fastest type."""
         best = self.rates.max(axis=1, initial=0.0)
         return np.asarray(np.divide(self.steps, best, out=np.full(len(best), np.inf), where=best > 0))
 
@@ -94,7 +95,7 @@ class ClusterWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Jobs that come at random: the mean seconds between two (0: all at once), and whether some are distributed."""
+    """Random arrivals: the mean seconds between two (0: all at once), and whether some jobs are distributed."""
 
     mean_seconds: float
     multiple: bool = False
@@ -103,7 +104,7 @@ class Arrivals:
 def generate(throughputs: Throughputs, arrivals: Arrivals, count: int, seed: int) -> ClusterWorkload:
     """Jobs as published (section 5.7.1): uniform kinds, Poisson arrivals, steps from a duration on the reference type.
 
-    A longer workload of the same seed begins with the shorter one.
+    A longer workload with the same seed begins with the shorter one.
     """
     times, sizes, kinds, lengths = (np.random.default_rng([seed, stream]) for stream in range(4))
     gaps = times.exponential(1.0, count) * arrivals.mean_seconds
@@ -117,20 +118,20 @@ def generate(throughputs: Throughputs, arrivals: Arrivals, count: int, seed: int
 
 
 def _kinds(throughputs: Throughputs, scale: IntArray, uniform: FloatArray) -> IntArray:
-    """A kind for each job, uniform among those that were measured at its scale on the reference type."""
+    """A kind for each job, uniform among those measured at its scale on the reference type."""
     measured = throughputs.alone[:, throughputs.reference] > 0
     found = np.empty(len(scale), dtype=np.int64)
     for one in np.unique(scale).tolist():
         of_scale = [k for k, kind in enumerate(throughputs.kinds) if kind.scale == one and measured[k]]
         if not of_scale:
-            raise BadWorkload(f"no kind of job was measured on {one} workers; take --scale single or other throughputs")
+            raise BadWorkload(f"no kind of job was measured on {one} workers; use --scale single or other throughputs")
         wanted = scale == one
         found[wanted] = np.array(of_scale)[(uniform[wanted] * len(of_scale)).astype(np.int64)]
     return found
 
 
 def _durations(uniform: FloatArray) -> FloatArray:
-    """Seconds from two uniform numbers a job: which range, and where in it."""
+    """Seconds from two uniform numbers per job: the range, and the position in it."""
     low, high = np.where(uniform[:, :1] < SHORT_ODDS, SHORT, LONG).T
     return np.asarray(60.0 * 10.0 ** (low + (high - low) * uniform[:, 1]))
 

@@ -1,4 +1,4 @@
-"""Scheduling policies by name; `POLICIES[name]()` makes one. They share one question and one kind of answer."""
+"""Scheduling policies by name; `POLICIES[name]()` makes one. All share one input and one output type."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 
 
 def policy_named(name: str, *, agnostic: bool = False) -> Policy:
-    """The policy of a name, or its heterogeneity-agnostic form."""
+    """The policy with this name, or its heterogeneity-agnostic form."""
     if name not in POLICIES:
-        raise UnknownPolicy(f"policy {name!r} is none of {', '.join(POLICIES)}")
+        raise UnknownPolicy(f"policy {name!r} is unknown (known: {', '.join(POLICIES)})")
     policy = POLICIES[name]()
     return Agnostic(policy) if agnostic else policy
 

@@ -1,4 +1,4 @@
-"""Any policy without heterogeneity-awareness, as the baseline: it believes that all workers are alike."""
+"""The heterogeneity-agnostic baseline of any policy: it assumes that all workers are alike."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from bidbrain.gavel.shares import equal_throughput, nowhere, runnable, runnable_
 
 @dataclass(frozen=True, slots=True)
 class Agnostic:
-    """A policy over one type of workers, the mean of all; a job's time then falls on the types as workers do.
+    """A policy over one worker type, the mean of all; each job's time is then spread over the types like the workers.
 
-    What a job cannot run on is lost to it: the baseline does not know better.
+    Time on types that a job cannot run on is wasted: the baseline does not know better.
     """
 
     policy: Policy
 
     def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is what the policy believes; throughputs and costs are what comes of it."""
+        """The objective is the policy's belief; throughputs and costs are the true ones."""
         workers = problem.cluster.workers
         total = workers.sum()
         part = workers / total if total > 0 else np.zeros(len(workers))
@@ -37,7 +37,7 @@ class Agnostic:
 
 def _alike(problem: AllocationProblem, part: FloatArray) -> AllocationProblem:
     cluster, jobs, pairs = problem.cluster, problem.jobs, problem.pairs
-    # Without any workers a price is paid by nobody, and still is a price.
+    # Without any workers nothing is bought, but the mean price must still be positive.
     shared = part if part.any() else np.full(len(part), 1 / len(part))
     price = None if cluster.usd_per_hour is None else np.array([cluster.usd_per_hour @ shared])
     blind: ClusterJobs = replace(jobs, throughputs=equal_throughput(problem)[:, None])

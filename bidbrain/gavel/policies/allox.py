@@ -1,4 +1,4 @@
-"""`allox`: least average completion time of jobs on single workers, as a matching of jobs with places in queues."""
+"""`allox`: least average completion time of single-worker jobs, as a matching of jobs to queue positions."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from bidbrain.gavel.policies.base import Warm, allocation, require_steps
 from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation, FloatArray, IntArray
 from bidbrain.gavel.shares import rows_of, runnable
 
-# Stands for "cannot run there" in a matching, which knows no infinity: more than all that can run there take together.
+# Stands for "cannot run there" in a matching, which needs finite weights: more than all jobs' durations together.
 _NEVER = 1e3
 
 
 @dataclass(frozen=True, slots=True)
 class AlloX:
-    """Each worker has a queue. The job that is k-th from its end makes k jobs wait for it: itself, and those after it.
+    """Each worker has a queue. The k-th job from the end delays k jobs: itself and those after it.
 
-    So the sum of completion times is a sum over jobs of k times the job's duration there, and a matching of jobs with
-    (type, k) of least weight has the least sum. Who is first in a queue runs, all of the time, and nobody else.
+    So the sum of completion times is a sum over jobs of k times the job's duration there, and a minimum-weight matching
+    of jobs with (type, k) minimises it. The first job of each queue runs all of the time, all others wait.
     """
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
@@ -28,7 +28,7 @@ class AlloX:
         jobs = problem.jobs
         if (wide := np.flatnonzero(jobs.scale > 1)).size:
             name, scale = jobs.ids[wide[0]], jobs.scale[wide[0]]
-            raise BadProblem(f"job {name!r}: scale {scale}: allox is about jobs of one worker; take another policy")
+            raise BadProblem(f"job {name!r}: scale {scale}: allox supports only jobs of one worker; use another policy")
         can = runnable(problem)
         runs = np.flatnonzero(can.any(axis=1))
         shares = np.zeros((rows_of(problem), can.shape[1]))
@@ -43,11 +43,11 @@ class AlloX:
 
 
 def _matched(duration: FloatArray, workers: IntArray) -> tuple[IntArray, IntArray, float]:
-    """Each job's type and place from the end of a queue, and the sum of completion times."""
+    """Each job's type and position from the end of a queue, and the sum of completion times."""
     from scipy.optimize import linear_sum_assignment
 
     count = len(duration)
-    # Of one type no queue is longer by two than another: places beyond a fair split are never better.
+    # Queues of one type differ in length by at most one: longer ones are never better.
     depth = np.where(workers > 0, -(-count // np.maximum(workers, 1)), 0)
     kind = np.repeat(np.arange(len(workers)), workers * depth)
     place = np.concatenate([np.repeat(np.arange(1, d + 1), w) for w, d in zip(workers, depth, strict=True)])
@@ -59,7 +59,7 @@ def _matched(duration: FloatArray, workers: IntArray) -> tuple[IntArray, IntArra
 
 
 def _first_in_queues(runs: IntArray, kind: IntArray, place: IntArray, arrival: FloatArray) -> list[int]:
-    """Of the jobs in one place, those that have nobody before them: which of them is all the same to the sum."""
+    """One job for each queue's front: which of them goes first makes no difference to the sum."""
     first: list[int] = []
     for j in np.unique(kind).tolist():
         of_type = np.flatnonzero(kind == j)

@@ -1,4 +1,4 @@
-"""What every policy is asked and answers."""
+"""The interface of a policy: problem in, allocation out."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Kept = TypeVar("Kept")
 
 
 class UnknownPolicy(BidBrainError):
-    """There is no policy of that name."""
+    """No policy has this name."""
 
 
 class Warm:
-    """What a caller keeps between calls of one policy, so that the next problem, much like the last, is solved faster.
+    """State that a caller keeps between calls of one policy, so that the next, similar problem is solved faster.
 
-    It changes how an optimum is found, never its value; where several X are optimal it may change which is answered.
-    One `Warm` belongs to one policy of one caller.
+    It changes how an optimum is found, never its value; among several optimal X it may change which one is returned.
+    Use one `Warm` per policy and caller.
     """
 
     def __init__(self) -> None:
         self._kept: dict[type, object] = {}
 
     def keep(self, make: type[Kept]) -> Kept:
-        """The one of its kind that is kept here, made when it is first asked for."""
+        """The stored object of this class, created on first use."""
         found = self._kept.get(make)
         if not isinstance(found, make):
             found = self._kept[make] = make()
@@ -37,10 +37,10 @@ class Warm:
 
 
 class Policy(Protocol):
-    """One way of dividing a cluster among jobs."""
+    """A way of dividing a cluster among jobs."""
 
     def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
-        """The shares of time that are best by this policy, and what it could not keep."""
+        """The best shares of time under this policy, and the constraints it could not keep."""
         ...
 
 
@@ -51,7 +51,7 @@ def allocation(
     infeasible: tuple[str, ...] = (),
     notes: dict[str, float] | None = None,
 ) -> ClusterAllocation:
-    """An allocation and what it comes to; jobs that run nowhere are named."""
+    """Builds an allocation from shares; names jobs that run nowhere."""
     stuck = () if runnable(problem).any(axis=1).all() else nowhere(problem)
     return ClusterAllocation(
         shares, effective_throughput(problem, shares), objective, (*stuck, *infeasible), notes=notes or {}
@@ -59,27 +59,27 @@ def allocation(
 
 
 def require_steps(problem: AllocationProblem, policy: str) -> None:
-    """Refuses a problem in which the steps of some job are unknown."""
+    """Refuses a problem in which any job's remaining steps are unknown."""
     unknown = np.flatnonzero(~np.isfinite(problem.jobs.steps))
     if len(unknown):
         name = problem.jobs.ids[unknown[0]]
-        raise BadProblem(f"job {name!r}: steps: are missing: {policy} needs the steps that remain of every job")
+        raise BadProblem(f"job {name!r}: steps: missing: {policy} needs the remaining steps of every job")
 
 
 def require_prices(problem: AllocationProblem, policy: str) -> FloatArray:
-    """The prices of all types."""
+    """The prices of all types; refuses missing ones."""
     price = problem.cluster.usd_per_hour
     if price is None:
-        raise BadProblem(f"prices: are missing: {policy} needs the price of every type of workers")
+        raise BadProblem(f"prices: missing: {policy} needs the price of every worker type")
     free = np.flatnonzero(~(price > 0))
     if len(free):
         name = problem.cluster.types[free[0]]
-        raise BadProblem(f"prices.{name}: {price[free[0]]:g} is no price: {policy} needs prices above 0")
+        raise BadProblem(f"prices.{name}: {price[free[0]]:g} is not a price: {policy} needs prices above 0")
     return price
 
 
 def usd_per_hour(problem: AllocationProblem, shares: FloatArray) -> float | None:
-    """What the workers held under X cost an hour; unknown without prices."""
+    """Cost per hour of the workers held under X; None without prices."""
     if problem.cluster.usd_per_hour is None:
         return None
     held = (scale_of_rows(problem)[:, None] * shares).sum(axis=0)

@@ -1,4 +1,4 @@
-"""What the other policies are compared with: `isolated` and `proportional` shares of the whole cluster."""
+"""Baselines: `isolated` and `proportional` shares of the whole cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bidbrain.gavel.shares import equal_throughput, rows_of, runnable
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """`isolated`: every job has 1/n of each type for itself, and nobody uses what another leaves (section 5.4.1)."""
+    """`isolated`: every job has 1/n of each type to itself; unused time stays unused (section 5.4.1)."""
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the least normalised throughput, as in max-min fairness."""
@@ -22,7 +22,7 @@ class Isolated:
 
 @dataclass(frozen=True, slots=True)
 class Proportional:
-    """`proportional`: a job's time falls on the types as workers do; worker-time goes by weight, none is left over."""
+    """`proportional`: each job's time is spread over the types like the workers; worker-time is shared by weight."""
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the least normalised throughput, as in max-min fairness."""
@@ -35,7 +35,7 @@ class Proportional:
 
 
 def isolated_shares(problem: AllocationProblem) -> FloatArray:
-    """X_isolated of the jobs: 1/n of each type's workers, over the workers that a job holds at once."""
+    """X_isolated of the jobs: 1/n of each type's workers, divided by the workers that a job holds at once."""
     jobs = problem.jobs
     part = problem.cluster.workers / max(1, len(jobs.ids)) / jobs.scale[:, None] * runnable(problem)
     return np.asarray(part / np.maximum(1.0, part.sum(axis=1, keepdims=True)))
@@ -54,7 +54,7 @@ def _of_jobs(problem: AllocationProblem, shares: FloatArray) -> ClusterAllocatio
 def _filled(rate: FloatArray, scale: FloatArray, total: float) -> FloatArray:
     """min(1, level rate) for the level at which all workers are held, or all jobs run all the time."""
     order = np.argsort(-rate, kind="stable")
-    # Those with the highest rates are full first: what they hold, and what the rest takes of a unit of level.
+    # Jobs with the highest rates are full first: the workers they hold, and what the rest take per unit of level.
     full = np.concatenate([[0.0], np.cumsum(scale[order])[:-1]])
     rest = np.cumsum((scale * rate)[order][::-1])[::-1]
     level = (total - full) / rest

@@ -1,4 +1,4 @@
-"""`makespan-within-budget`: a batch is done as soon as a budget allows (section 6.4.3)."""
+"""`makespan-within-budget`: finishes a batch as early as a budget allows (section 6.4.3)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bidbrain.gavel.shares import Shares, best_throughput
 
 
 class TooDear(CannotHold):
-    """A budget does not pay for all jobs, however long they take; `least_usd` would."""
+    """The budget cannot pay for all jobs, at any speed; `least_usd` would."""
 
     def __init__(self, budget_usd: float, least_usd: float) -> None:
         super().__init__(
-            f"budget_usd: {budget_usd:g} cannot hold: however long they take, all jobs cost"
+            f"budget_usd: {budget_usd:g} is too low: even without a time limit, all jobs cost"
             f" at least {least_usd:.6g} dollars"
         )
         self.least_usd = least_usd
@@ -27,15 +27,16 @@ class TooDear(CannotHold):
 class MakespanWithinBudget:
     """Minimises the makespan M of X with M sum_m cost(m, X) <= B.
 
-    In X the program is not linear, and the paper bisects M; in hours H = M X it is: one program, M among its columns.
+    This is not linear in X, and the paper bisects M; in hours H = M X it is one linear program with M among its
+    columns.
     """
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the makespan in seconds; hours and their cost come with it."""
+        """The objective is the makespan in seconds; the result includes hours and their cost."""
         require_steps(problem, "makespan-within-budget")
         price = require_prices(problem, "makespan-within-budget")
         if problem.budget_usd is None:
-            raise BadProblem("budget_usd: is missing: makespan-within-budget needs a budget to stay within")
+            raise BadProblem("budget_usd: missing: makespan-within-budget needs a budget")
         batch = _Batch.of(Shares.of(problem), price)
         columns, nothing = batch.columns, np.zeros(batch.columns.count)
         if not len(batch.jobs):
@@ -55,11 +56,11 @@ class MakespanWithinBudget:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What the programs are made of. A unit of a column is the time in which one of its jobs does all its work there.
+    """Data of the programs. A unit of a column is the time in which one of its jobs does all its work there.
 
-    So jobs may differ by any number of decades in what they take: each row of work has entries of about 1. `work` are
-    entries (job, column, share of the job's work); `jobs` those that have any, `longest` what the longest of them takes
-    where it is fastest; `seconds` and `usd` what a unit of a column takes and costs.
+    So durations may differ by any number of decades: each row of work has entries of about 1. `work` are entries (job,
+    column, share of the job's work); `jobs` those with any entry, `longest` the duration of the longest of them on its
+    fastest type; `seconds` and `usd` the time and cost of a unit of a column.
     """
 
     columns: Shares

@@ -16,8 +16,8 @@ from bidbrain.gavel.shares import Shares, effective_throughput, scale_of_rows
 class MinCost:
     """Maximises sum_mj (T_mj / c_j) / max_j (T_mj / c_j) X_mj: each job gets time where it is cheapest for it.
 
-    The paper's objective, the sum of throughput over cost, is reported beside it: it would be content with any X that
-    gives each job a little of its cheapest type.
+    The paper's objective, the sum of throughput over cost, is reported as a note: any X that gives each job a little of
+    its cheapest type would maximise it.
     """
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
@@ -30,7 +30,8 @@ class MinCost:
 
 
 def _steps_per_dollar(problem: AllocationProblem, shares: FloatArray, price: FloatArray) -> float:
-    """sum_m throughput(m, X) / cost(m, X) over the jobs that get time; what a pair costs, its two jobs share alike."""
+    """sum_m throughput(m, X) / cost(m, X) over the jobs that get time; the two jobs of a pair split its cost
+    equally."""
     jobs = len(problem.jobs.ids)
     hourly = (scale_of_rows(problem)[:, None] * shares) @ price
     each = hourly[:jobs].copy()

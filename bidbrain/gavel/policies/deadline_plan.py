@@ -1,11 +1,11 @@
-"""The cheapest hours of each job on each type with which it is done by its deadline: an exact program over intervals.
+"""The cheapest hours of each job on each type that finish it by its deadline: an exact program over intervals.
 
-Between two deadlines nothing changes, so a plan needs no more than hours per (job, type, interval). Of many deadlines
-most do not matter. So the program begins with few intervals, in which a job may use only the time until its deadline,
-and asks less than deadlines within an interval ask: that the workers are enough on average. What it answers is the
-optimum where the work of each interval can be laid out so that deadlines within it are kept; that is a small program
-for each interval. It is also where it costs the same to ask more: that workers are enough although all jobs run evenly
-until their deadlines, from the interval's beginning. Else intervals are split at deadlines that are not kept.
+Nothing changes between two deadlines, so a plan only needs hours per (job, type, interval). Most of many deadlines do
+not bind. The program therefore begins with few intervals, in which a job may use only the time until its deadline, and
+relaxes the deadlines within an interval: it only requires that workers suffice on average. Its solution is optimal if
+the work of each interval can be laid out so that the deadlines within it are kept, which one small program per interval
+checks. It is also optimal if the stricter condition costs the same: that workers suffice although all jobs run evenly
+from the interval's beginning until their deadlines. Otherwise intervals are split at deadlines that are not kept.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ import numpy as np
 from bidbrain.gavel.lp import INF, CannotHold, FloatArray, IntArray, Program, Solver, at_least, at_most
 
 _FITS = 1 + 1e-7
-# What counts as done: more than the solver's tolerance away from it.
+# Counts as done: further from 1 than the solver's tolerance.
 _DONE = 1 - 1e-6
-# What the bounds of the cost may differ by, relatively, where they count as equal.
+# Relative difference below which the bounds of the cost count as equal.
 _NO_MATTER = 1e-6
-# A part of a job's work that is the solver's rounding.
+# A fraction of a job's work that is solver rounding.
 _TRIFLE = 1e-9
 _PARTS = 3
-# An interval of more parts is split without a program for how its work is laid out.
+# Intervals with more parts are split without a layout program.
 _MANY = 32
-# A type on which a whole interval does less of a job than this is left out: the solver could not tell it from nothing.
+# Leaves out types on which a whole interval does less of a job than this; the solver could not tell it from zero.
 _LEAST_PART = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Jobs with deadlines: seconds left, seconds that the work takes on each type (infinite where it cannot run)."""
+    """Jobs with deadlines: seconds left, and the seconds that the work takes on each type (infinite where it cannot
+    run)."""
 
     names: tuple[str, ...]
     left: FloatArray
@@ -45,7 +46,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class DeadlinePlan:
-    """Seconds of each job on each type, the rates (X) to begin with, and what it costs."""
+    """Seconds of each job on each type, the initial rates (X), and the cost."""
 
     seconds: FloatArray
     rates: FloatArray
@@ -54,7 +55,7 @@ class DeadlinePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Where work can be done: a job on a type in an interval, of whose length `span` lies before the job's deadline."""
+    """Places for work: a job on a type in an interval, `span` of whose length lies before the job's deadline."""
 
     job: IntArray
     type: IntArray
@@ -75,7 +76,7 @@ class _Columns:
 
 
 class TooMany(CannotHold):
-    """Not all deadlines can be kept; `done` is the share of each job's work that is, where their sum is largest."""
+    """Not all deadlines can be kept; `done` is the finished share of each job's work when their sum is largest."""
 
     def __init__(self, done: FloatArray) -> None:
         super().__init__("not all deadlines can be kept together: give some jobs more time, or add workers")
@@ -83,7 +84,7 @@ class TooMany(CannotHold):
 
 
 def cheapest(batch: Batch) -> DeadlinePlan:
-    """The plan of least cost. Refuses (`TooMany`) where not all deadlines can be kept."""
+    """The plan of least cost. Raises `TooMany` if not all deadlines can be kept."""
     ends = np.array([batch.left.max()])
     while True:
         columns = _Columns.of(batch, ends)
@@ -114,9 +115,10 @@ def _most_done(batch: Batch, ends: FloatArray, columns: _Columns) -> FloatArray:
 
 
 def _program(batch: Batch, ends: FloatArray, columns: _Columns, over: FloatArray) -> Program:
-    """Columns are shares of a job's work; rows its work, its time in each interval, the workers in each interval.
+    """Columns are shares of a job's work; rows are its work, its time in each interval, and the workers in each
+    interval.
 
-    Workers must be enough for what is held evenly over so many seconds of the interval.
+    Workers must suffice for what is held evenly over `over` seconds of the interval.
     """
     count, types = len(columns.job), len(batch.types)
     every = np.arange(count)
@@ -143,12 +145,12 @@ def _program(batch: Batch, ends: FloatArray, columns: _Columns, over: FloatArray
 
 
 def _rates(columns: _Columns, x: FloatArray) -> FloatArray:
-    """X of the columns where every job runs evenly in its time of an interval."""
+    """X of the columns if every job runs evenly in its time of an interval."""
     return np.asarray(x * columns.alone / columns.span)
 
 
 def _held(batch: Batch, ends: FloatArray, columns: _Columns, rates: FloatArray) -> FloatArray:
-    """Workers held of each type at the beginning of each interval, when most are."""
+    """Workers of each type held at the beginning of each interval, when the number is highest."""
     cell = columns.interval * len(batch.types) + columns.type
     held = np.bincount(cell, batch.scale[columns.job] * rates, len(ends) * len(batch.types))
     return np.asarray(held.reshape(len(ends), len(batch.types)))
@@ -166,7 +168,7 @@ def _plan(batch: Batch, columns: _Columns, x: FloatArray, rates: FloatArray) -> 
 def _cuts(
     batch: Batch, ends: FloatArray, columns: _Columns, x: FloatArray, rates: FloatArray, crowded: IntArray
 ) -> FloatArray:
-    """Deadlines at which crowded intervals have to be split; `rates` are set to those that do in the others."""
+    """Deadlines at which crowded intervals have to be split; sets `rates` for the intervals that can be laid out."""
     cuts = [np.zeros(0)]
     for k in crowded.tolist():
         there = np.flatnonzero((columns.interval == k) & (x > _TRIFLE))
@@ -180,9 +182,9 @@ def _cuts(
 
 @dataclass(frozen=True, slots=True)
 class _Stay:
-    """What is to be done in one interval: seconds of jobs on types, until the job's deadline or the interval's end.
+    """The work of one interval: seconds of jobs on types, until the job's deadline or the interval's end.
 
-    Between the `ends` of its parts nobody's deadline falls; `until` says at which of them each has to be done.
+    The `ends` of its parts are the deadlines within it; `until` is the part by whose end each job has to be done.
     """
 
     job: IntArray
@@ -196,7 +198,7 @@ class _Stay:
 
     @classmethod
     def of(cls, batch: Batch, columns: _Columns, ends: FloatArray, there: IntArray, x: FloatArray) -> _Stay:
-        """Of some columns of one interval, and what they are given."""
+        """The work of some columns of one interval."""
         job, k = columns.job[there], int(columns.interval[there[0]])
         end, length = ends[k], columns.length[there[0]]
         # Counted from the beginning of the interval.
@@ -207,7 +209,7 @@ class _Stay:
         return cls(job, columns.type[there], seconds, scale, until[:-1], parts + (end - length), lengths, batch.workers)
 
     def overfull(self) -> FloatArray:
-        """For each type the end until which most more is to be done than its workers can do, if there is one."""
+        """For each type, the end until which its workers are most overloaded, if there is one."""
         worst = []
         for j, workers in enumerate(self.workers.tolist()):
             of_type = self.type == j
@@ -218,11 +220,11 @@ class _Stay:
         return np.array(worst)
 
     def placed(self) -> tuple[FloatArray, FloatArray]:
-        """Deadlines that are not kept however the work is laid into the parts, and its rates in the first part."""
+        """Deadlines that no layout keeps, and otherwise the rates in the first part."""
         parts = len(self.ends)
         if parts > _MANY:
             return self._evenly(), np.zeros(len(self.job))
-        # Of each piece of work the share that is done in a part.
+        # Share of each piece of work that is done in a part.
         usable = self.seconds[:, None] * _LEAST_PART < self.lengths
         which, part = np.nonzero((np.arange(parts) <= self.until[:, None]) & usable)
         job, kind, every = self.job[which], self.type[which], np.arange(len(which))
@@ -242,11 +244,11 @@ class _Stay:
         cuts = np.unique(self.until[lacking])
         inside = cuts[cuts < parts - 1]
         if len(cuts) and not len(inside):
-            # Whoever lacks time has until the end, and gave way to others at an end before it.
+            # Jobs that lack time run until the interval's end, and yielded to others at an earlier end.
             return self._evenly(), first
         return self.ends[inside], first
 
     def _evenly(self) -> FloatArray:
-        """Some ends within, evenly spread."""
+        """Some of the ends, evenly spread."""
         inside = len(self.ends) - 1
         return self.ends[np.linspace(0, inside - 1, min(_PARTS, inside)).astype(np.int64)]

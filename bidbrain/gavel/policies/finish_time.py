@@ -1,4 +1,4 @@
-"""`finish-time-fairness`: nobody is slowed down much more than anybody else, against a 1/n share (section 5.4.2)."""
+"""`finish-time-fairness`: limits each job's slowdown relative to a 1/n share (section 5.4.2)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _MOST_STEPS = 100
 class FinishTimeFairness:
     """Minimises max_m rho_m, rho_m = (t_m + steps_m / throughput(m, X)) / (t_isolated_m + steps_m / isolated).
 
-    For a given rho every job needs a throughput, and whether all get it is the max-min program. Its prices bound the
-    least rho from below where it is out of reach; the bound is the next rho (Newton's method, from below).
+    For a given rho every job needs a certain throughput, and the max-min program decides whether all can have it. If
+    not, its prices give a lower bound of the least rho, which is the next candidate (Newton's method, from below).
     """
 
     def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
@@ -38,12 +38,12 @@ class FinishTimeFairness:
             if found.level >= _REACHED or bound <= rho * _NO_FARTHER:
                 return allocation(problem, found.shares, rho)
             rho = bound
-        raise SolverFailed(f"finish-time fairness came no nearer than {rho:g}: check the spread of steps and times")
+        raise SolverFailed(f"finish-time fairness did not converge beyond {rho:g}: check the spread of steps and times")
 
 
 @dataclass(frozen=True, slots=True)
 class _Race:
-    """The jobs that have steps left and run somewhere: steps, time elapsed, time under a 1/n share, least time left."""
+    """The jobs with steps left that run somewhere: steps, elapsed time, time under a 1/n share, least time left."""
 
     jobs: IntArray
     steps: FloatArray
@@ -61,17 +61,17 @@ class _Race:
         return cls(runs, steps, elapsed, past + steps / alone, steps / best[runs])
 
     def least(self) -> float:
-        """No rho is smaller than a job's that is alone in the world."""
+        """A lower bound: the largest rho of any job that has the cluster to itself."""
         return float(((self.elapsed + self.soonest) / self.isolated).max())
 
     def need(self, rho: float, count: int) -> FloatArray:
-        """The throughput at which each job's own rho is this one."""
+        """The throughput at which each job's own rho has this value."""
         need = np.zeros(count)
         need[self.jobs] = self.steps / (rho * self.isolated - self.elapsed)
         return need
 
     def bound(self, rho: float, found: Lifted) -> float:
-        """The rho at which the need, at the prices found, is as large as what can be had: the least is not below."""
+        """The rho at which the need, at the solution's prices, equals the supply: a lower bound of the least rho."""
         prices = found.prices[self.jobs]
         for _ in range(_MOST_STEPS):
             left = rho * self.isolated - self.elapsed

@@ -12,21 +12,21 @@ from bidbrain.gavel.policies.paired import progress_rows
 from bidbrain.gavel.problem import ENTITY_POLICIES, AllocationProblem, BadProblem, ClusterAllocation, Entity
 from bidbrain.gavel.shares import BoolArray, Shares, equal_throughput
 
-# The part of a rise that a job's row must be charged with to be a bottleneck; less is rounding.
+# Share of a rise that a job's row must be charged for the job to be a bottleneck; less is rounding.
 _BINDING = 1e-9
-# What is kept of a level in the next rise: what the solver tolerates must not make that one's program impossible.
+# Fraction of a level that the next rise keeps, so that solver tolerance does not make it infeasible.
 _KEPT, _KEPT_STUCK = 1 - 1e-9, 1 - 1e-7
 
 
 @dataclass(frozen=True, slots=True)
 class Hierarchical:
-    """Raises all jobs in proportion to their weights until some cannot rise further, then the others, to the end.
+    """Raises all jobs in proportion to their weights until some cannot rise further, then the others, and so on.
 
-    A job is known for a bottleneck by the price of its row: where there is one the row is tight in every optimum, so
-    that the job cannot rise unless another falls. (The paper finds such jobs by a mixed-integer program. One that a
-    degenerate optimum leaves without a price shows when the next rise is nil.) The weight of an entity goes to those
-    of its jobs that can rise: by their weights, or all of it to the first that arrived. Jobs without an entity are
-    those of one more, of weight 1; without any entities this is water filling by the jobs' own weights.
+    A bottleneck is recognised by its row's price: a positive price means that the row is tight in every optimum, so
+    that the job cannot rise unless another falls. (The paper finds such jobs with a mixed-integer program. One that a
+    degenerate optimum leaves without a price shows when the next rise is zero.) An entity's weight goes to those of its
+    jobs that can rise: by their weights, or all of it to the earliest. Jobs without an entity belong to one more, of
+    weight 1; without any entities this is water filling by the jobs' own weights.
     """
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
@@ -46,9 +46,10 @@ class Hierarchical:
 
 @dataclass(slots=True)
 class _Queue:
-    """An entity's jobs, as rows of the program by arrival: what progress a unit of level is to each, and who can rise.
+    """An entity's jobs, as rows of the program by arrival: each job's progress per unit of level, and whether it can
+    rise.
 
-    All that rise have the same level: that of the entity, or of the job that is first.
+    All rising jobs share one level: that of the entity, or of its earliest job.
     """
 
     entity: Entity
@@ -59,12 +60,12 @@ class _Queue:
     level: float = 0.0
 
     def rising(self) -> IntArray:
-        """Places in the queue of the jobs that rise now."""
+        """Positions in the queue of the jobs that rise now."""
         places = np.flatnonzero(self.open)
         return places[:1] if self.entity.policy == "fifo" else places
 
     def rate(self) -> float:
-        """How fast the level rises: the entity's weight falls on the jobs that rise, by their weights."""
+        """How fast the level rises: the entity's weight is divided among the rising jobs by their weights."""
         rising = self.rising()
         return self.entity.weight / float(self.weight[rising].sum()) if len(rising) else 0.0
 
@@ -92,8 +93,8 @@ def _queues(problem: AllocationProblem, jobs: IntArray, unit: FloatArray) -> lis
 class _Water:
     """The program of the next rise: columns are X, the level of each entity, and z, the length of the rise.
 
-    Rows are the jobs' progress (the level of its entity for a job that rises, what it had for one that is stuck), the
-    limits, and `level of an entity - rate z >= its level before`.
+    Rows are the jobs' progress (its entity's level for a rising job, its previous level for a stuck one), the limits,
+    and `level of an entity - rate z >= its level before`.
     """
 
     def __init__(self, columns: Shares, jobs: IntArray, queues: list[_Queue]) -> None:
@@ -126,7 +127,7 @@ class _Water:
         )
 
     def rise(self) -> float:
-        """Lifts all that can rise until some of them cannot; those are stuck."""
+        """Lifts all rising jobs until some cannot rise further; those become stuck."""
         for e, queue in enumerate(self._queues):
             self._solver.set_entry(self._first + e, self._z, -queue.rate())
             self._solver.set_lower(self._first + e, queue.level * _KEPT)
@@ -147,7 +148,7 @@ class _Water:
         return found.value
 
     def _stick(self, e: int, places: IntArray) -> None:
-        """These keep what they have; with FIFO the next in the queue begins from nothing."""
+        """Fixes these jobs at their level; with FIFO the next in the queue starts from zero."""
         queue, column = self._queues[e], self._level + e
         for place in places.tolist():
             row = int(queue.rows[place])

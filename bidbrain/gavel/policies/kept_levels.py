@@ -1,4 +1,4 @@
-"""The program that lifts the least, kept from call to call: the next problem is much like the last."""
+"""Keeps the max-min program from call to call, because the next problem is usually similar."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bidbrain.gavel.policies.levels import KEPT, Levels, near_optimal_basis
 
 
 class KeptLevels:
-    """The program of the last call. What changes from call to call is most often how many jobs a group has."""
+    """The program of the last call. Between calls mostly the number of jobs per group changes."""
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
         self._at: tuple[Levels, Solver] | None = None
 
     def lift(self, traits: FloatArray, workers: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        """The largest z, each job's shares and price; a row of traits is progress on each type, need and scale."""
+        """The largest z, each job's shares and price; a row of traits has progress on each type, need and scale."""
         if not len(traits):
             return 0.0, np.zeros((0, len(workers))), np.zeros(0)
         width, content = traits.shape[1] * traits.itemsize, np.ascontiguousarray(traits).tobytes()
@@ -31,13 +31,13 @@ class KeptLevels:
         first = solver.optimum()
         z = first.value
         if cold and levels.workers.sum() >= levels.held().sum():
-            # Much is left over, and the first stage ends far from where it is given out well.
+            # Much is left over, and the first stage's optimum is far from a good distribution of it.
             solver.start_from(near_optimal_basis(levels, z))
         solver.set_gain(levels.leftover_gain())
         solver.set_column(levels.z, z * KEPT, most)
         shares = solver.optimum().x[: levels.z].reshape(-1, len(workers))
         groups = np.array([self._numbers[key] for key in keys])
-        # A group's row is one constraint; of its price each job has its part.
+        # A group's row is one constraint; each job gets its part of the row's price.
         prices = np.abs(first.prices[: len(levels.need)]) / np.maximum(levels.count, 1.0)
         return z, np.clip(shares[groups], 0.0, 1.0), prices[groups]
 
@@ -55,9 +55,9 @@ class KeptLevels:
         return np.bincount(numbers, minlength=len(self._numbers)).astype(np.float64)
 
     def _rebuilt(self, keys: list[bytes], workers: FloatArray) -> tuple[Levels, Solver]:
-        """A program with the groups that are new, from where the last one ended.
+        """A program with the new groups, started from the last basis.
 
-        Groups without jobs stay, because their like tends to come back, as long as they are fewer than those that did.
+        Groups without jobs stay, because similar jobs tend to return, as long as they are the minority.
         """
         old, now = self._numbers, dict.fromkeys(keys)
         gone = sum(key not in now for key in old)
@@ -73,7 +73,7 @@ class KeptLevels:
 
 
 def _carried(at: tuple[Levels, Solver], stay: list[int], levels: Levels) -> Basis:
-    """The last basis, for those groups that stay."""
+    """The last basis, restricted to the groups that stay."""
     basis, (old, types) = at[1].basis(), at[0].progress.shape
     new = len(levels.need) - len(stay)
     columns = [status for g in stay for status in basis.columns[g * types : (g + 1) * types]]

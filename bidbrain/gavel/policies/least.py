@@ -1,4 +1,4 @@
-"""Lifting whoever has least, and giving out what is left over: what several policies have in common."""
+"""Max-min programs shared by several policies, with the remaining capacity distributed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from bidbrain.gavel.shares import Shares, effective_throughput, runnable
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """The largest z for which every job m gets `z need_m`, and X that gives it, and more where there is more.
+    """The largest z for which every job m gets `z need_m`, and an X that achieves it and uses the remaining capacity.
 
-    `prices[m]` is what z loses with a unit more of need: `sum of prices need` is 1 at this need, and for no other need'
-    can z exceed `level / sum of prices need'`.
+    `prices[m]` is what z loses per unit of need: `sum of prices need` is 1 at this need, and for no other need' can z
+    exceed `level / sum of prices need'`.
     """
 
     level: float
@@ -31,8 +31,8 @@ class Lifted:
 def lift_least(problem: AllocationProblem, need: FloatArray, warm: Warm | None = None) -> Lifted:
     """Maximises min_m throughput(m, X) / need_m over the jobs that need something and run somewhere.
 
-    That optimum is rarely unique: what its bottleneck leaves over is then given out for the most normalised throughput,
-    so that no worker idles that anybody could use, and X is Pareto efficient.
+    That optimum is rarely unique: the capacity that its bottleneck leaves is distributed for the most normalised
+    throughput, so that no worker is idle that any job could use, and X is Pareto efficient.
     """
     usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
     if problem.pairs is not None:
@@ -53,9 +53,9 @@ def lift_least(problem: AllocationProblem, need: FloatArray, warm: Warm | None =
 
 
 def _topped_up(shares: FloatArray, usable: FloatArray, lacking: FloatArray) -> FloatArray:
-    """The shares, and what jobs lack by the solver's tolerance of the throughput they are to have, where it is fastest.
+    """Adds the throughput that jobs lack by the solver's tolerance, on their fastest type.
 
-    That is nothing to the cluster, and all that there is to a job that needs a thousand million times less than others.
+    It is negligible for the cluster, but everything for a job that needs a billionth of what others need.
     """
     fastest = usable.max(axis=1, initial=0.0)
     short = np.flatnonzero((lacking > 0) & (fastest > 0))
@@ -67,9 +67,10 @@ def _topped_up(shares: FloatArray, usable: FloatArray, lacking: FloatArray) -> F
 
 
 def _relative(need: FloatArray, best: FloatArray) -> tuple[FloatArray, float]:
-    """The need over the best throughput, in a unit that makes the largest about 1; who cannot run needs nothing."""
+    """The need over the best throughput, in a unit that makes the largest about 1; jobs that cannot run need
+    nothing."""
     relative = np.divide(need, best, out=np.zeros(len(need)), where=best > 0)
     largest = relative.max(initial=0.0)
-    # A power of ten, not the largest itself: what a job needs then stays the same number when another one leaves.
+    # A power of ten rather than the largest itself: a job's need then keeps its value when another job leaves.
     unit = float(10.0 ** np.round(np.log10(largest))) if largest > 0 else 1.0
     return relative / unit, unit

@@ -1,8 +1,8 @@
-"""The program that lifts the least: max z, every job's throughput at least z times what it needs, X valid.
+"""The max-min program: max z with every job's throughput at least z times its need, X valid.
 
-It is written over groups of jobs that it cannot tell apart. Where jobs have the same throughputs, scale and need, an
-optimum stays optimal when they swap places, and so does the mean of all swaps: some optimum gives them equal shares. So
-it is exact, and no larger for a thousand copies of a job than for one.
+It is written over groups of identical jobs. Where jobs have the same throughputs, scale and need, an optimum stays
+optimal when they swap places, and so does the mean of all swaps: some optimum gives them equal shares. So it is exact,
+and no larger for a thousand copies of a job than for one.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from bidbrain.gavel.lp import (
 )
 from bidbrain.gavel.shares import BoolArray
 
-# How much of its level a job may lose to what comes after: more than the solver's tolerance, less than anybody sees.
+# Fraction of its level that a job keeps in later stages: a loss above the solver's tolerance, but negligible.
 KEPT = 1 - 1e-8
-# From so many groups on, the prices of a sample lead to a better start than nothing does (3 to 10 times faster).
+# From this number of groups on, starting from a sample's prices is 3 to 10 times faster than starting from nothing.
 _WORTH_SAMPLING = 400
 _ONE_IN = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Groups: progress on each type over that on the fastest, what one job needs of it, its scale, how many jobs.
+    """Groups: progress on each type over the fastest, one job's need, its scale, and the number of jobs.
 
     Columns of the program are the groups' shares, type by type, then z. Rows are the groups' levels, their time, and
     the workers of each type.
@@ -53,11 +53,11 @@ class Levels:
         return self.progress.size
 
     def held(self) -> FloatArray:
-        """The workers of each type that a group holds if all its jobs run there all the time."""
+        """Workers of each type that a group holds if all its jobs run there all the time."""
         return np.asarray(self.count * self.scale)
 
     def lifted(self) -> BoolArray:
-        """The groups that have jobs which need something."""
+        """The groups with jobs that need something."""
         return np.asarray((self.need > 0) & (self.count > 0))
 
     def gain(self) -> FloatArray:
@@ -71,7 +71,7 @@ class Levels:
         return np.append((self.progress * self.count[:, None]).ravel(), 0.0)
 
     def program(self) -> Program:
-        """The program, its first stage."""
+        """The program of the first stage."""
         groups, types = self.progress.shape
         cell = np.arange(groups * types)
         group, every = cell // types, np.arange(groups)
@@ -93,10 +93,10 @@ class Levels:
 
 
 def near_optimal_basis(levels: Levels, z: float | None = None) -> Basis | None:
-    """A basis to start large programs from: prices of workers that hold for a sample of groups nearly hold for all.
+    """A start basis for large programs: worker prices that hold for a sample of groups nearly hold for all.
 
-    At given prices each job does best on one type or a mix of two: those columns are basic. With z the second stage is
-    meant, whose jobs also gain from more than their level.
+    At given prices each job does best on one type or a mix of two: those columns are basic. With z it is for the second
+    stage, in which jobs also gain from exceeding their level.
     """
     held = levels.held()
     present = np.flatnonzero(held > 0)
@@ -124,9 +124,9 @@ def near_optimal_basis(levels: Levels, z: float | None = None) -> Basis | None:
 
 
 def _best_mix(progress: FloatArray, level: FloatArray, worth: FloatArray) -> tuple[IntArray, IntArray]:
-    """The two types whose mix is worth most where it just reaches a level, or the one type that beats all mixes.
+    """The two types whose mix just reaches a level at the greatest worth, or the one type that beats all mixes.
 
-    Type 0 is to idle. One type alone is given twice, and -1 where nothing reaches the level.
+    Type 0 is idling. A single type is given twice; -1 where nothing reaches the level.
     """
     reach = np.column_stack([np.zeros(len(level)), progress])
     value = np.column_stack([np.zeros(len(level)), worth])

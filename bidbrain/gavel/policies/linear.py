@@ -1,4 +1,4 @@
-"""Policies whose objective is a sum: every column of X has a worth, and the sum of worths is maximised."""
+"""Policies that maximise a sum of worths over the columns of X."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Worth:
 
 
 def most_worth(columns: Shares, worth: FloatArray, at_least: FloatArray | None = None) -> Worth:
-    """The valid X that is worth most, among those that give each column at least so much."""
+    """The valid X of the greatest worth, among those that give each column at least `at_least`."""
     count = columns.count
     if not count:
         return Worth(columns.matrix(np.zeros(0)), 0.0)
@@ -34,9 +34,9 @@ def most_worth(columns: Shares, worth: FloatArray, at_least: FloatArray | None =
 def normalised_worth(
     columns: Shares, *, price: FloatArray | None = None, weight: FloatArray | None = None
 ) -> FloatArray:
-    """Throughput over that on the job's fastest type, so that fast-stepping jobs do not dominate, times a weight.
+    """Throughput over the job's fastest, so that jobs with short steps do not dominate, times a weight.
 
-    With prices of types it is throughput per price, over that where it is largest.
+    With prices of types it is throughput per price, over its maximum.
     """
     problem = columns.problem
     price = np.ones(len(problem.cluster.types)) if price is None else price
@@ -53,7 +53,7 @@ class MaxThroughput:
     """`max-throughput`: maximises sum_m throughput(m, X) / throughput(m, X_fastest) (sections 5.3.1, 6.4.1)."""
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the sum of normalised throughputs. Weights are of fairness and play no part."""
+        """The objective is the sum of normalised throughputs. Weights are ignored."""
         columns = Shares.of(problem)
         found = most_worth(columns, normalised_worth(columns))
         return allocation(problem, found.shares, found.value)

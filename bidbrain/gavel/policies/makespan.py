@@ -1,4 +1,4 @@
-"""`makespan`: a batch of jobs is done as soon as possible (section 5.4.2)."""
+"""`makespan`: finishes a batch of jobs as early as possible (section 5.4.2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 
 @dataclass(frozen=True, slots=True)
 class Makespan:
-    """Minimises max_m steps_m / throughput(m, X): the same program, with steps for what each job needs."""
+    """Minimises max_m steps_m / throughput(m, X): the max-min program, with steps as each job's need."""
 
     def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the makespan in seconds, over the jobs that run anywhere."""

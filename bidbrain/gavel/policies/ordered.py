@@ -1,4 +1,4 @@
-"""`fifo` and `shortest-job-first`: jobs in an order, each on the fastest type that those before it leave (5.4.2)."""
+"""`fifo` and `shortest-job-first`: jobs in order, each on the fastest type that earlier ones leave (5.4.2)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Fifo:
     """Maximises sum_m (M - m) throughput(m, X) / throughput(m, X_fastest), m by arrival."""
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """Jobs that arrive together are in the order in which they are given."""
+        """Jobs that arrive together keep the order in which they are given."""
         columns = Shares.of(problem)
         found = most_worth(columns, normalised_worth(columns, weight=_precedence(problem.jobs.arrival)))
         return allocation(problem, found.shares, found.value)
@@ -26,9 +26,9 @@ class Fifo:
 
 @dataclass(frozen=True, slots=True)
 class ShortestJobFirst:
-    """Minimises min_m steps_m / throughput(m, X): the job that can end first gets its fastest type.
+    """Minimises min_m steps_m / throughput(m, X): the job that can finish first gets its fastest type.
 
-    The paper's objective says nothing of the others; they follow as in `fifo`, by how soon they could end.
+    The paper's objective does not rank the others; they follow as in `fifo`, by their shortest duration.
     """
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
@@ -42,7 +42,7 @@ class ShortestJobFirst:
         first = int(np.argmin(duration))
         columns = Shares.of(problem)
         fastest = (columns.row == first) & (problem.jobs.throughputs[first, columns.type] >= best[first])
-        # The first of them, at once and all of the time: more than all others together can be worth.
+        # Running the first job at once and all of the time outweighs all others together.
         weight = _precedence(duration)
         worth = normalised_worth(columns, weight=weight)
         given = np.zeros(columns.count)

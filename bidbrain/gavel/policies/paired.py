@@ -1,4 +1,4 @@
-"""Lifting whoever has least where pairs may share workers: of very many pairs an optimum uses few."""
+"""The max-min program with pairs that share workers: an optimum uses few of very many pairs."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def progress_rows(
 
 
 def _leftover_gain(columns: Shares, best: FloatArray) -> FloatArray:
-    """Normalised throughput, summed over jobs; nothing for z."""
+    """Normalised throughput, summed over jobs; zero for z."""
     job, column, throughput = columns.progress
     return np.bincount(column, throughput / best[job], columns.count + 1).astype(np.float64)

@@ -1,4 +1,4 @@
-"""`random-packing`: jobs are put on workers at random, and two on one where there are too few (after Gandiva)."""
+"""`random-packing`: puts jobs on workers at random, and two on one where there are too few (after Gandiva)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bidbrain.gavel.shares import equal_throughput, performing, rows_of, runnabl
 
 @dataclass(frozen=True, slots=True)
 class RandomPacking:
-    """The mean of many random rounds, each drawn from the seed: it knows neither which type is fast nor who waits long.
+    """The mean of many random rounds, drawn from the seed; it ignores speeds and waiting times.
 
     In a round jobs come in random order. Each takes a random type that it fits on; if none is free, it joins a random
     job that it can share workers with; if there is none, it waits.
@@ -25,7 +25,7 @@ class RandomPacking:
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the least weighted normalised throughput, as in max-min fairness."""
         if self.rounds < 1:
-            raise BadProblem(f"random-packing: rounds {self.rounds}: draw at least one")
+            raise BadProblem(f"random-packing: rounds {self.rounds}: must be at least one")
         rng = np.random.default_rng(self.seed)
         shares = np.zeros((rows_of(problem), len(problem.cluster.types)))
         round_ = _Round(problem)
@@ -40,7 +40,7 @@ class RandomPacking:
 
 
 class _Round:
-    """What does not change from round to round: where jobs fit, and whom they can join."""
+    """The constants of all rounds: where jobs fit, and which jobs they can join."""
 
     def __init__(self, problem: AllocationProblem) -> None:
         self._jobs, self._workers = len(problem.jobs.ids), problem.cluster.workers

@@ -1,4 +1,4 @@
-"""`min-cost-slo`: least dollars to finish every job by its deadline (section 6.4.3, as hours instead of rates)."""
+"""`min-cost-slo`: the least cost that finishes every job by its deadline (section 6.4.3, as hours instead of rates)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from bidbrain.gavel.policies.linear import most_worth, normalised_worth
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, FloatArray, IntArray
 from bidbrain.gavel.shares import Shares, rows_of, runnable
 
-# What counts as done: more than the solver's tolerance away from it, less than a step.
+# Counts as done: further from 1 than the solver's tolerance, but less than a step.
 _DONE = 1 - 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class MinCostSlo:
-    """Hours of each job on each type, of least cost, with every deadline kept that can be.
+    """Hours of each job on each type, of least cost, keeping every deadline that can be kept.
 
-    What no deadline hurries is done where it is cheapest, in workers that deadlines leave free. A deadline that cannot
-    be kept is named with what it would take, and only that one is given up. Pairs are not used: who shares a worker
-    with whom matters to a rate, and deadlines are kept by hours.
+    Jobs without an urgent deadline run where that is cheapest, on workers that the deadlines leave free. A deadline
+    that cannot be kept is reported with what it would take, and only that one is given up. Pairs are not used: they
+    affect rates, while deadlines are planned in hours.
     """
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective and `cost_usd` are dollars to the end of all work; X is how the plan begins."""
+        """The objective and `cost_usd` are dollars to the end of all work; X is the beginning of the plan."""
         require_steps(problem, "min-cost-slo")
         batch = _batch(problem, require_prices(problem, "min-cost-slo"))
         soonest = batch.alone.min(axis=1, initial=np.inf)
@@ -69,13 +69,13 @@ def _kept(batch: Batch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | Non
         try:
             plan = cheapest(_part(batch, kept))
         except TooMany as error:
-            # Where only rounding is lacking, it is whoever lacks most.
+            # Where only rounding is missing, it is the job that lacks most.
             short = error.done < max(_DONE, float(error.done.min()) * (1 + 1e-12))
             lacking[kept[short]] = 1 - error.done[short]
             kept = kept[~short]
     given_up = np.setdiff1d(hurried, kept)
     for m in given_up[np.argsort(lacking[given_up], kind="stable")].tolist() if len(given_up) > 1 else []:
-        # Several were found short at once: when some are given up, another may fit again.
+        # Several jobs were found short at once: without some of them, others may fit again.
         more = np.sort(np.append(kept, m))
         try:
             kept, plan = more, cheapest(_part(batch, more))
@@ -89,7 +89,7 @@ def _late(problem: AllocationProblem, m: int, soonest: float) -> str:
     jobs = problem.jobs
     left, elapsed = jobs.slo_seconds[m] - jobs.elapsed_seconds[m], jobs.elapsed_seconds[m]
     return (
-        f"job {jobs.ids[m]!r}: its deadline cannot be kept: {left:g} s are left, and alone on its fastest type it takes"
+        f"job {jobs.ids[m]!r}: its deadline cannot be kept: {left:g} s are left, but alone on its fastest type it takes"
         f" {soonest:.6g} s; set slo_seconds to at least {elapsed + soonest:.6g}"
     )
 
@@ -98,14 +98,14 @@ def _crowded_out(batch: Batch, m: int, done: float) -> str:
     fastest = int(np.argmin(batch.alone[m]))
     lacking = (1 - done) * batch.alone[m, fastest]
     return (
-        f"job {batch.names[m]!r}: its deadline cannot be kept beside the others: in the {batch.left[m]:g} s left"
-        f" {done:.1%} of its steps fit; it lacks {lacking / 3600:.3g} h on {batch.types[fastest]!r}: add workers, or"
+        f"job {batch.names[m]!r}: its deadline cannot be kept together with the others: in the {batch.left[m]:g} s left"
+        f" only {done:.1%} of its steps fit; it lacks {lacking / 3600:.3g} h on {batch.types[fastest]!r}: add workers, or"
         f" give it {batch.left[m] + lacking:.6g} s or more"
     )
 
 
 def _in_what_is_free(problem: AllocationProblem, shares: FloatArray, unhurried: IntArray) -> FloatArray:
-    """X of the jobs without deadlines: where they are cheapest, in the workers that the others leave."""
+    """X of the jobs without deadlines: where they are cheapest, on the workers that the others leave."""
     jobs, cluster = problem.jobs, problem.cluster
     used = (jobs.scale[:, None] * shares[: len(jobs.ids)]).sum(axis=0)
     free = Cluster(cluster.types, np.maximum(0.0, cluster.workers - used), cluster.usd_per_hour)

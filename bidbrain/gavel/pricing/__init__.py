@@ -1,1 +1,1 @@
-"""The price analysis of chapter 6 of the dissertation: what a training job costs on markets whose prices move."""
+"""The price analysis of chapter 6 of the dissertation: the cost of training jobs on markets with changing prices."""

@@ -1,4 +1,4 @@
-"""What each strategy pays for jobs of a type and a length, over many starts."""
+"""The cost of each strategy for jobs of a type and length, over many starts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from bidbrain.gavel.problem import FloatArray
 
 
 class NoOffer(BidBrainError):
-    """A strategy has nothing to choose from."""
+    """A strategy has no offer to choose from."""
 
 
 @dataclass(frozen=True)
 class JobType:
-    """A job type's throughput in steps a second on one accelerator of each kind; 0 or absent where it cannot run."""
+    """A job type's throughput in steps per second on one accelerator of each kind; 0 or absent where it cannot run."""
 
     name: str
     throughputs: Mapping[str, float]
 
     def on(self, accelerator: str) -> float:
-        """Steps a second; accelerators with more memory (`V100-32GB`) are as fast as those with less."""
+        """Steps per second; accelerators with more memory (`V100-32GB`) count as equally fast."""
         return self.throughputs.get(accelerator.partition("-")[0].lower(), 0.0)
 
 
@@ -35,9 +35,9 @@ class JobType:
 class PricedJob:
     """One strategy for one job type and length: means over `jobs` starts, per accelerator.
 
-    `days` is the job's length on the baseline accelerator, `hours` how long it took here, `reduction` how many times as
-    much the first strategy paid, `moved_usd` the part of `usd` that was paid for moving data. `offers` counts on which
-    kinds of machines jobs began.
+    `days` is the job's length on the baseline accelerator, `hours` its duration here, `reduction` the first strategy's
+    cost as a multiple of this one's, `moved_usd` the part of `usd` for moving data. `offers` counts the kinds of
+    machines that jobs started on.
     """
 
     job: str
@@ -55,7 +55,8 @@ class PricedJob:
 
 @dataclass(frozen=True, slots=True)
 class PriceComparison:
-    """What is compared: lengths in days on the baseline accelerator, and how many starts of each, evenly spread."""
+    """What is compared: strategies, lengths in days on the baseline accelerator, and the number of evenly spread
+    starts."""
 
     strategies: tuple[PlacementRule, ...]
     days: tuple[float, ...]
@@ -64,13 +65,15 @@ class PriceComparison:
 
     def __post_init__(self) -> None:
         if self.starts < 1 or not self.days or not all(isfinite(days) and days > 0 for days in self.days):
-            raise NoOffer(f"lengths {self.days} from {self.starts} starts: give days above 0 and at least one start")
+            raise NoOffer(
+                f"lengths {self.days} from {self.starts} starts: days must be above 0, with at least one start"
+            )
 
 
 def priced(board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison) -> list[PricedJob]:
-    """Every strategy from the same starts. A type and length that never ends within the board is not among the answers.
+    """Every strategy from the same starts. Leaves out a type and length that never ends within the prices.
 
-    The first strategy's accelerator is the baseline that lengths are counted in and costs are compared with.
+    The first strategy's accelerator is the baseline for lengths and costs.
     """
     rates = {strategy.name: _rates(board, strategy, jobs) for strategy in plan.strategies}
     cases = [(job, days) for job in range(len(jobs)) for days in plan.days]
@@ -103,7 +106,7 @@ def priced(board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison) ->
 
 
 def _rates(board: PriceBoard, strategy: PlacementRule, jobs: Sequence[JobType]) -> FloatArray:
-    """Of each job type on each offer that the strategy chooses from; 0 on the others."""
+    """Throughput of each job type on each offer that the strategy may use; 0 on the others."""
     rates = np.array(
         [
             [job.on(one.accelerator) * one.useful_share if strategy.may_use(one) else 0.0 for one in board.offers]
@@ -115,7 +118,7 @@ def _rates(board: PriceBoard, strategy: PlacementRule, jobs: Sequence[JobType]) 
         machine = f"machine with {'one ' if strategy.single else ''}{strategy.accelerator or 'accelerators'}"
         raise NoOffer(
             f"strategy {strategy.name}: no {machine} in {strategy.home or 'any cloud'} runs {jobs[idle[0]].name}"
-            " within the prices given (another home or baseline, other jobs, or more prices)"
+            " within the given prices (try another home or baseline, other jobs, or more prices)"
         )
     return rates
 
@@ -127,9 +130,9 @@ def _course(board: PriceBoard, strategy: PlacementRule, runs: TrainingJobs, move
 
 
 def _fitting(costs: Sequence[FloatArray]) -> int:
-    """How many starts come before the first that leads one of the strategies beyond the end of the prices.
+    """Number of starts before the first that leads any strategy beyond the end of the prices.
 
-    To drop single starts would keep those on which a slow, cheap machine was not chosen.
+    Dropping single starts instead would favour those in which no slow, cheap machine was chosen.
     """
     late = np.any(np.isnan(costs), axis=0)
     return int(late.argmax()) if late.any() else late.size

@@ -1,4 +1,4 @@
-"""`PriceBoard`: the prices of all offers side by side over the span that they share, per accelerator and hour."""
+"""`PriceBoard`: the prices of all offers over their common span, per accelerator and hour."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_time
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorOffer:
-    """A market of machines with accelerators. What one accelerator of several costs is its share of the machine.
+    """A market of machines with accelerators. The price of one accelerator is its share of the machine's price.
 
-    That holds for a job that uses them all, or where other jobs take the rest (Figure 6.4). `useful_share` is the share
-    of paid time that is not lost to evictions.
+    That holds for a job that uses them all, or where other jobs use the rest (Figure 6.4). `useful_share` is the share
+    of paid time that evictions do not waste.
     """
 
     market: Market
@@ -34,7 +34,7 @@ class AcceleratorOffer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PriceBoard:
-    """From `hours[i]` after `begin` on, an accelerator-hour of offer `o` costs `usd[o, i]`, until `end`."""
+    """An accelerator-hour of offer `o` costs `usd[o, i]` from `hours[i]` after `begin` on, until `end`."""
 
     offers: tuple[AcceleratorOffer, ...]
     begin: int
@@ -54,7 +54,7 @@ class PriceBoard:
         return (self.end - self.begin) / HOUR
 
     def moment(self, hours: FloatArray) -> IntArray:
-        """Which of the board's moments is in force at each time."""
+        """Index of the price in force at each time."""
         return (np.searchsorted(self.hours, hours, side="right") - 1).astype(np.int64)
 
     def price(self, offers: IntArray, hours: FloatArray) -> FloatArray:
@@ -76,10 +76,10 @@ def board_of(
     machine: Callable[[Market], InstanceType],
     useful_share: Callable[[Market], float] = lambda _: 1.0,
 ) -> PriceBoard:
-    """The board of the markets that are known over a common span; `machine` says what each market sells.
+    """The board of the markets with prices over a common span; `machine` says what each market offers.
 
-    Of all spans that every cloud is known in, it is the one in which (markets known throughout) x time is largest:
-    markets that began late or fell silent do not shorten it for all others.
+    Among all spans with prices from every cloud, it uses the one that maximises (markets with prices throughout) x
+    time, so that a market that began late or ended early does not shorten the span of all others.
     """
     begin, end = _common_span(histories)
     known = [series for series in histories if series.first <= begin and series.last >= end]

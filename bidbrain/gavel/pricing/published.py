@@ -1,4 +1,4 @@
-"""What chapter 6 of the dissertation prints, to be held against what the same questions give on other prices."""
+"""Figures printed in chapter 6 of the dissertation, for comparison with results on other prices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """A model's throughput relative to the K80's, plain and per dollar on demand (Google's list)."""
+    """A model's throughput relative to the K80's, plain and per dollar on demand (Google's list prices)."""
 
     throughput: float
     per_dollar: float
@@ -24,12 +24,12 @@ SPEEDUPS: Mapping[str, Mapping[str, Speedup]] = MappingProxyType(
         "ResNet-50": {"p100": Speedup(3.7, 1.1), "v100": Speedup(9.6, 1.8)},
     }
 )
-"""Table 6.1. The batch sizes behind it are not printed."""
+"""Table 6.1. The underlying batch sizes are not printed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Sizes in GB, and what one transfer to the internet costs as a share of 160 V100-hours."""
+    """Sizes in GB, and the cost of one transfer to the internet as a share of 160 V100-hours."""
 
     dataset_gb: float
     model_gb: float
@@ -46,7 +46,7 @@ TRANSFERS: Mapping[str, Transfer] = MappingProxyType(
 """Table 6.2, with Amazon's prices."""
 TRANSFER_HOURS = 160.0
 MODEL_TRANSFERS = 10_000
-"""One model transfer is so small that the cost of this many was divided by it."""
+"""A single model transfer is so small that the paper divides the cost of this many."""
 
 SPOT_DISCOUNTS: Mapping[tuple[str, str, str], float] = MappingProxyType(
     {

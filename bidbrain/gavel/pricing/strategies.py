@@ -1,7 +1,7 @@
-"""Where a job runs: one offer to the end, or whichever is cheapest as prices move (Figure 6.5 of the dissertation).
+"""Where a job runs: on one offer to the end, or on whichever is cheapest as prices change (Figure 6.5).
 
 Everything is per accelerator; a job's rate on an offer is its throughput there times the share of time that is not
-lost. Jobs are columns, because a strategy is tried from many starts.
+wasted. Jobs are columns, because a strategy is evaluated from many starts.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from bidbrain.gavel.pricing.board import AcceleratorOffer, PriceBoard
 from bidbrain.gavel.problem import FloatArray, IntArray
 
 Bools = npt.NDArray[np.bool_]
-# By this share a job may end beyond the prices: that is rounding, not work.
+# A job may end beyond the prices by this fraction, which is rounding.
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementRule:
-    """What a job may be run on, and whether it moves once it runs.
+    """The offers that a job may use, and whether it moves while running.
 
     `home` is a cloud and region (`aws/us-east-1`), `baseline` the accelerator of the fixed type; empty means any.
-    `dataset_everywhere` is the paper's assumption: what it costs to bring the dataset is shared by many jobs.
+    `dataset_everywhere` is the paper's assumption that many jobs share the cost of moving the dataset.
     """
 
     name: str
@@ -36,7 +36,7 @@ class PlacementRule:
     dataset_everywhere: bool = True
 
     def may_use(self, offer: AcceleratorOffer) -> bool:
-        """Whether an offer is among those it chooses from."""
+        """Whether it may use an offer."""
         place = f"{offer.market.cloud}/{offer.market.region}"
         return (
             (not self.accelerator or offer.accelerator == self.accelerator)
@@ -46,7 +46,7 @@ class PlacementRule:
 
 
 def ladder(home: str, baseline: str) -> tuple[PlacementRule, ...]:
-    """The strategies of Figure 6.5, each with one freedom more; the last pays for its dataset once per cloud."""
+    """The strategies of Figure 6.5, each with one more freedom; the last pays to move its dataset once per cloud."""
     return (
         PlacementRule("fixed-type", accelerator=baseline, home=home, single=True),
         PlacementRule("best-type", home=home, single=True),
@@ -59,9 +59,10 @@ def ladder(home: str, baseline: str) -> tuple[PlacementRule, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TrainingJobs:
-    """Jobs: when each starts (hours since the board begins), its work, and its rate on each offer (run, offer).
+    """Jobs: the start of each (hours since the board begins), its work, and its rate on each offer (run, offer).
 
-    Work is in steps, rates in steps an hour, or both in any other unit. A rate of 0 means that it may not run there.
+    Work is in steps and rates in steps per hour, or both in any other unit. A rate of 0 means that it may not run
+    there.
     """
 
     start: FloatArray
@@ -70,14 +71,14 @@ class TrainingJobs:
 
     @property
     def hours_per_step(self) -> FloatArray:
-        """The other way round: infinite where a job may not run."""
+        """The inverse of the rates: infinite where a job may not run."""
         endless = np.full(self.rates.shape, np.inf)
         return np.asarray(np.divide(1.0, self.rates, out=endless, where=self.rates > 0), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingCost:
-    """How jobs went: dollars (of which `moved_usd` for data), when they ended, how often they moved, where they began.
+    """Cost and course of jobs: dollars (`moved_usd` of them for data), end times, number of moves, first offers.
 
     `usd` and `stop` are NaN where a job would have run beyond the end of the prices.
     """
@@ -90,9 +91,9 @@ class TrainingCost:
 
 
 def stay(board: PriceBoard, runs: TrainingJobs, movement: Movement) -> TrainingCost:
-    """Each job on the offer that is cheapest for it at its start, to the end.
+    """Runs each job to the end on the offer that is cheapest for it at its start.
 
-    What is cheapest is judged as if the price at the start held.
+    The comparison assumes that the price at the start will hold.
     """
     data = np.array([movement.dataset_usd(offer.market.cloud) for offer in board.offers])
     hours = runs.work[:, None] * runs.hours_per_step
@@ -105,10 +106,10 @@ def stay(board: PriceBoard, runs: TrainingJobs, movement: Movement) -> TrainingC
 
 
 def follow(board: PriceBoard, runs: TrainingJobs, movement: Movement) -> TrainingCost:
-    """Each job on the offer that is cheapest for what is left of it, looked at whenever a price changes.
+    """Runs each job on the offer that is cheapest for its remaining work, reconsidered whenever a price changes.
 
     It moves where the rest, the checkpoint, the time to move and the dataset (once per cloud) cost less there than the
-    rest costs here, as if the prices of the moment held. It knows no future price.
+    rest costs here, if current prices held. It knows no future price.
     """
     return _Walk(board, runs, movement).to_the_end()
 
@@ -117,7 +118,7 @@ class _Walk:
     """The jobs of `follow` from one price change to the next, all at once."""
 
     def __init__(self, board: PriceBoard, runs: TrainingJobs, movement: Movement) -> None:
-        # Offers that are out of the question for all would only be carried along.
+        # Offers that no job can use would only slow the loop down.
         self.index = np.flatnonzero((runs.rates > 0).any(axis=0))
         self.pace = runs.hours_per_step[:, self.index]
         self.board, self.runs, self.move_hours = board, runs, movement.hours
@@ -149,10 +150,11 @@ class _Walk:
         return TrainingCost(usd, self.moved, self.stop, self.moves, self.index[self.first])
 
     def _look(self, jobs: IntArray, usd_per_hour: FloatArray, steps: FloatArray) -> None:
-        """Whoever must looks at every offer, all others at those that became cheaper.
+        """Compares all offers for jobs that must choose, and only the offers that became cheaper for all others.
 
-        A move that was not worth it is worth less with less work left, until a price changes: the one here upward, or
-        the one there downward. No way over a third place is cheaper: what leaves a place costs by where it leaves.
+        A move that was not worthwhile is even less so with less work left, until a price changes: the current one
+        upward, or the other one downward. No way over a third place is cheaper, because egress is paid by the place
+        that data leaves.
         """
         fresh = self.at[jobs] < 0
         everything = fresh | (steps[self.at[jobs]] > 0)
@@ -162,14 +164,14 @@ class _Walk:
         self._consider(jobs[~everything], fallen, usd_per_hour)
 
     def _start(self, jobs: IntArray, usd_per_hour: FloatArray) -> None:
-        """These jobs begin where it is cheapest."""
+        """Starts these jobs where that is cheapest."""
         data = self.data_by_held[self.held[jobs]][:, self.cloud_of]
         best = (self.left[jobs, None] * self.pace[jobs] * usd_per_hour + data).argmin(axis=1)
         self.first[jobs] = best
         self._settle(jobs, best, data[np.arange(jobs.size), best])
 
     def _consider(self, jobs: IntArray, offers: IntArray, usd_per_hour: FloatArray) -> None:
-        """These jobs move to the best of these offers if what is left costs less there, the move included."""
+        """Moves these jobs to the best of these offers if the rest costs less there, move included."""
         if jobs.size == 0 or offers.size == 0:
             return
         at = self.at[jobs]
@@ -192,7 +194,7 @@ class _Walk:
         self.held[jobs] |= 1 << self.cloud_of[offers]
 
     def _run(self, jobs: IntArray, usd_per_hour: FloatArray, begin: float, end: float) -> None:
-        """These jobs on from the later of `begin` and their start, to `end` or to their own."""
+        """Runs these jobs from the later of `begin` and their start, to `end` or their own end."""
         start = np.maximum(self.runs.start[jobs], begin)
         pace, price = self.pace[jobs, self.at[jobs]], usd_per_hour[self.at[jobs]]
         needed = self.busy[jobs] + self.left[jobs] * pace
@@ -206,7 +208,7 @@ class _Walk:
 
 
 def _checkpoint_costs(offers: list[AcceleratorOffer], movement: Movement) -> FloatArray:
-    """What a checkpoint costs from each offer to each; many offers are in one place."""
+    """Cost of a checkpoint from each offer to each other; computed once per place."""
     places = {(one.market.cloud, one.market.region, one.market.zone): one.market for one in offers}
     markets = list(places.values())
     place_of = {place: i for i, place in enumerate(places)}
@@ -217,6 +219,6 @@ def _checkpoint_costs(offers: list[AcceleratorOffer], movement: Movement) -> Flo
 
 
 def _dataset_costs(clouds: list[str], movement: Movement) -> FloatArray:
-    """What the dataset costs on its way to each cloud, by the set of clouds (as bits) that it has reached."""
+    """Cost of moving the dataset to each cloud, by the set of clouds (as bits) that already have it."""
     sets = [[cloud for bit, cloud in enumerate(clouds) if mask >> bit & 1] for mask in range(1 << len(clouds))]
     return np.array([[movement.dataset_usd(cloud, held) for cloud in clouds] for held in sets])

@@ -1,4 +1,4 @@
-"""The tables of chapter 6, made from other prices and throughputs."""
+"""The tables of chapter 6, computed from other prices and throughputs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from pricing_data.market import Market
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure found, beside the one printed in the paper; None where the paper prints none.
+    """A computed figure, next to the one printed in the paper; None where the paper prints none.
 
-    Several job types stand for one model of the paper, which prints no batch sizes: `case` tells them apart.
+    Several job types stand for one model of the paper, which prints no batch sizes: `case` distinguishes them.
     """
 
     table: str
@@ -49,7 +49,7 @@ def spot_discounts(
 ) -> list[Figure]:
     """Table 6.3: in each region, on-demand over the lowest spot price ever of a machine with one accelerator.
 
-    `on_demand_usd` gives a market's list price, or None where it is not known.
+    `on_demand_usd` gives a market's list price, or None where it is unknown.
     """
     found: dict[tuple[str, str, str], float] = {}
     for offer, usd in lowest.items():
@@ -65,7 +65,7 @@ def spot_discounts(
 
 
 def mean_usd(board: PriceBoard, chosen: Callable[[AcceleratorOffer], bool]) -> float | None:
-    """What an accelerator-hour cost over time where it was cheapest of the chosen offers; None where there are none."""
+    """Time-weighted cost of an accelerator-hour on the cheapest of the chosen offers; None if there are none."""
     among = np.array([chosen(offer) for offer in board.offers])
     if not among.any():
         return None
@@ -75,9 +75,9 @@ def mean_usd(board: PriceBoard, chosen: Callable[[AcceleratorOffer], bool]) -> f
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """What an accelerator-hour costs on a cloud: its mean price, the same per hour of lasting work, and with the data.
+    """Cost of an accelerator-hour on a cloud: its mean price, per hour of lasting work, and with the dataset.
 
-    `usd_with_data` brings the dataset to that cloud for one job of `hours`.
+    `usd_with_data` includes moving the dataset to that cloud for one job of `hours`.
     """
 
     cloud: str
@@ -90,7 +90,7 @@ class Effective:
 
 
 def effective_prices(board: PriceBoard, movement: Movement, hours: float) -> list[Effective]:
-    """By cloud and accelerator, where it was cheapest."""
+    """By cloud and accelerator, on its cheapest offers."""
     found = []
     for cloud, kind in sorted({(offer.market.cloud, offer.accelerator) for offer in board.offers}):
 
@@ -131,7 +131,7 @@ def speedups(jobs: Sequence[JobType], board: PriceBoard) -> list[Figure]:
 
 
 def transfers(v100_usd_per_hour: float, tariff: EgressTariff) -> list[Figure]:
-    """Table 6.2: what one transfer to the internet costs, as a share of 160 V100-hours."""
+    """Table 6.2: the cost of one transfer to the internet as a share of 160 V100-hours."""
     compute = TRANSFER_HOURS * v100_usd_per_hour
     figures = []
     for model, sizes in TRANSFERS.items():
@@ -143,7 +143,7 @@ def transfers(v100_usd_per_hour: float, tariff: EgressTariff) -> list[Figure]:
 
 
 def claims(found: Sequence[PricedJob]) -> list[Figure]:
-    """The text's own sums: largest reductions over the models of Table 6.1, and how often a job moved."""
+    """The totals in the text: largest reductions over the models of Table 6.1, and the number of moves per job."""
     models = [one for one in found if one.job.startswith(tuple(SPEEDUPS))]
     by_case = {(one.job, one.days, one.strategy): one for one in models}
     four_days = [one for one in models if one.strategy == "dynamic" and one.days == LENGTH_OF_FIGURE_6_5]

@@ -1,1 +1,1 @@
-"""Clusters simulated round by round: what a policy comes to on a workload."""
+"""Round-by-round cluster simulation of a policy on a workload."""

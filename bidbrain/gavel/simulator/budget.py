@@ -1,4 +1,4 @@
-"""A batch on a budget: of the dollars there are those that have not been spent yet."""
+"""Runs a batch within a budget: each allocation may use the dollars that are not spent yet."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from bidbrain.gavel.rounds import RoundCandidates
 from bidbrain.gavel.simulator.dispatch import ByShares, DispatchRules, State
 from bidbrain.gavel.simulator.scenario import Simulation
 
-# What the least that jobs cost is exceeded by, so that rounding does not make it too little.
+# Margin on the least cost of the jobs, so that rounding does not make it insufficient.
 _LEAST = 1 + 1e-6
 _NOTHING = 1e-9
 
 
 class WithinBudget:
-    """Runs a cluster by `makespan-within-budget`; each allocation is given what is left of the dollars.
+    """Runs a cluster by `makespan-within-budget`; each allocation gets the remaining dollars.
 
-    A round may spend more than its part of the plan, by less than what a round of the whole cluster costs: so much is
-    kept back where it can be. Where jobs come that nobody reckoned with, and the dollars no longer do for all, they are
-    done for the least that they cost. A budget that does not pay for those that are there first is refused.
+    A round may exceed its part of the plan, by less than the cost of one round of the whole cluster; that amount is
+    held back where possible. If later arrivals make the budget insufficient for all jobs, they run at their least cost.
+    A budget that is insufficient for the first jobs is refused.
     """
 
     def __init__(self, scenario: Simulation, policy: Policy, budget_usd: float) -> None:
@@ -31,22 +31,22 @@ class WithinBudget:
         price = scenario.cluster.usd_per_hour
         self._usd_per_second = np.zeros(len(scenario.cluster.types)) if price is None else price / 3600
         self._kept = float(self._usd_per_second @ scenario.cluster.workers) * scenario.settings.round_seconds
-        # As policies that mean it when they leave a worker idle.
+        # Idle workers are intended by this policy, so they stay idle.
         self._shares = ByShares(scenario, self, DispatchRules(beyond_shares=False))
         self._running: RoundCandidates | None = None
 
     @property
     def allocations(self) -> int:
-        """How often it has decided anew."""
+        """Number of allocations computed."""
         return self._shares.allocations
 
     @property
     def patience(self) -> float:
-        """After how many seconds it may decide anew although nobody came or went."""
+        """Seconds after which it may reallocate although no job came or went."""
         return self._shares.patience
 
     def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
-        """The policy's shares under what is left, or for the least that all jobs cost."""
+        """The policy's shares within the remaining budget, or at the least cost of all jobs."""
         try:
             return self._within(problem, self._left - self._kept, warm)
         except TooDear as error:
@@ -58,7 +58,7 @@ class WithinBudget:
         return self._policy.allocate(replace(problem, budget_usd=max(usd, _NOTHING)), warm)
 
     def dispatch(self, state: State) -> RoundCandidates:
-        """Who runs in the round that begins now."""
+        """The candidates that run in the round that begins now."""
         self._running = self._shares.dispatch(state)
         return self._running
 

@@ -1,4 +1,4 @@
-"""Who runs in the next round: by a policy's shares and what has been received of them."""
+"""Chooses what runs in the next round, from a policy's shares and the time received so far."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from bidbrain.gavel.simulator.pairs import good_pairs
 from bidbrain.gavel.simulator.scenario import Sharing, Simulation
 
 BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-# Below, a share is what rounding left of zero.
+# Smaller shares are rounding errors of zero.
 _NO_SHARE = 1e-9
-# The least that a candidate counts as having received, in parts of half a round: priorities stay finite.
+# Least time that a candidate counts as having received, as a fraction of half a round; keeps priorities finite.
 _TRACE = 1e-6
 _MARGIN_ROUNDS, _IN_HAND = 2, 0.99
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The cluster when a round begins: who is there, what each job still has to do, and whether jobs came or went."""
+    """The cluster at the start of a round: active jobs, their remaining steps, and whether jobs came or went."""
 
     now: float
     active: IntArray
@@ -32,34 +32,34 @@ class State:
 
 
 class Dispatcher(Protocol):
-    """One way of running a cluster."""
+    """A way of running a cluster."""
 
     @property
     def allocations(self) -> int:
-        """How often it has decided anew."""
+        """Number of allocations computed."""
         ...
 
     @property
     def patience(self) -> float:
-        """After how many seconds it may decide anew although nobody came or went."""
+        """Seconds after which it may reallocate although no job came or went."""
         ...
 
     def dispatch(self, state: State) -> RoundCandidates:
-        """Who runs in the round that begins now; nobody where nobody can."""
+        """The candidates that run in the round that begins now, possibly none."""
         ...
 
     def ran(self, seconds: FloatArray, finished: IntArray) -> None:
-        """How long each of those ran in the round that ended, and which jobs are done."""
+        """Reports how long each of them ran in the round that ended, and which jobs finished."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchRules:
-    """How shares are taken.
+    """How shares are used.
 
-    `beyond_shares`: workers that remain go to jobs that have no share of that type but one of another, those first who
-    are owed most from earlier allocations. Not where a policy leaves workers idle because they cost.
-    `periodic`: allocations are computed anew although nobody came or went, for policies that plan ahead.
+    `beyond_shares`: remaining workers go to jobs that have a share of another type but none of this one, first to those
+    owed most from earlier allocations. Off for policies that leave workers idle to save cost. `periodic`: allocations
+    are recomputed although no job came or went, for policies that plan ahead.
     """
 
     beyond_shares: bool = True
@@ -67,7 +67,7 @@ class DispatchRules:
 
 
 class ByShares:
-    """Gavel's own: X by a policy, realised by priorities. A job that the policy gives nothing anywhere does not run."""
+    """Gavel's dispatcher: X by a policy, realised through priorities. A job without any share does not run."""
 
     def __init__(self, scenario: Simulation, policy: Policy, manner: DispatchRules | None = None) -> None:
         workload, settings = scenario.workload, scenario.settings
@@ -77,9 +77,9 @@ class ByShares:
         self._best = np.where(self._scale[:, None] <= scenario.cluster.workers, self._rates, 0.0).max(axis=1)
         self._slo_seconds = workload.slo_factor * workload.alone_seconds()
         self._owed = np.zeros(self._rates.shape)
-        # One entry more, for `NOBODY`: he is never gone.
+        # One more entry, for `NOBODY`, which is never gone.
         self._gone = np.zeros(len(workload.names) + 1, dtype=bool)
-        # Half a round, so that a share of nothing received yet is no infinite priority.
+        # Half a round, so that a share with nothing received yet does not have infinite priority.
         self._head_start = settings.round_seconds / 2
         self._grant = _Grant.nothing(len(scenario.cluster.types))
         self._chosen = np.zeros(0, dtype=np.int64)
@@ -89,7 +89,7 @@ class ByShares:
         self.patience = again if self._manner.periodic else np.inf
 
     def dispatch(self, state: State) -> RoundCandidates:
-        """Allocates anew where that is due, and chooses; where nobody could run, an allocation is always due."""
+        """Reallocates where due, and chooses; if no job could run, an allocation is always due."""
         self._stale |= state.changed or self._manner.periodic
         if not state.active.size:
             return self._grant.candidates
@@ -102,7 +102,7 @@ class ByShares:
         return chosen
 
     def ran(self, seconds: FloatArray, finished: IntArray) -> None:
-        """Books the time and forgets who is done."""
+        """Books the time and removes finished jobs."""
         self._grant.book(self._chosen, seconds)
         if finished.size:
             self._gone[finished] = True
@@ -111,7 +111,8 @@ class ByShares:
 
     def _choose(self) -> RoundCandidates:
         grant = self._grant
-        # Of a type that idles by intention little is given in all, and its part of that is no measure of a job's time.
+        # A type that idles intentionally gives little time in total, so its share of that says nothing about a job's
+        # time.
         of_type = grant.of_type if self._manner.beyond_shares else np.ones(len(grant.of_type))
         priority = priorities(grant.share, grant.received, grant.candidates.type, of_type)
         self._chosen = choose(grant.candidates, priority, self._scenario.cluster.workers)
@@ -126,7 +127,7 @@ class ByShares:
         self._grant = self._granted(state.active, problem.pairs, np.where(shares > _NO_SHARE, shares, 0.0))
 
     def _settle(self, now: float) -> None:
-        """What jobs alone were meant to get under the allocation that ends, and did not, they are owed."""
+        """Books as owed what single jobs should have received under the ending allocation, and did not."""
         elapsed = now - self._since if np.isfinite(self._since) else 0.0
         grant = self._grant
         alone = grant.candidates.second == NOBODY
@@ -158,16 +159,16 @@ class ByShares:
         return good_pairs(believed, workload.kind[active], sharing)
 
     def _margin(self, active: IntArray, elapsed: FloatArray, steps_left: FloatArray) -> FloatArray:
-        """How much earlier than its deadline a job is to be done: rounds end a plan in fractions late, by two at most.
+        """How much earlier than its deadline a job is planned to finish: rounds realise a plan up to two rounds late.
 
-        What a job has in hand limits it; a little of that is left, so that the deadline is not at the very edge.
+        At most the job's own reserve, less a little, so that the deadline is not at the very edge.
         """
         in_hand = self._slo_seconds[active] - elapsed - steps_left / self._best[active]
         most = _MARGIN_ROUNDS * self._scenario.settings.round_seconds
         return np.asarray(np.clip(_IN_HAND * in_hand, 0.0, most))
 
     def _granted(self, active: IntArray, pairs: Pairs | None, shares: FloatArray) -> _Grant:
-        """A candidate for each place where a row of X with any share can run, those first who are owed most."""
+        """A candidate for each type on which a row of X with any share can run, those owed most first."""
         first, second = active, np.full(len(active), NOBODY)
         can_run = self._rates[active] > 0
         if pairs is not None:
@@ -180,7 +181,7 @@ class ByShares:
         owed = np.where(second[row] == NOBODY, self._owed[first[row], type_], 0.0)
         order = np.argsort(-owed, kind="stable")
         row, type_ = row[order], type_[order]
-        # Allocations are short: were debts forgotten with them, jobs of many workers and small shares would starve.
+        # Allocations are short: without carrying debts over, jobs with many workers and small shares would starve.
         start = np.maximum(self._head_start - owed[order], _TRACE * self._head_start)
         of_type = np.bincount(type_, start, len(self._scenario.cluster.types)).astype(np.float64)
         among = RoundCandidates(first[row], second[row], type_, scale[row])
@@ -189,9 +190,9 @@ class ByShares:
 
 @dataclass(slots=True)
 class _Grant:
-    """An allocation in force: each candidate's share and the seconds received of it; all seconds given by type.
+    """An allocation in force: each candidate's share and the seconds it received, and all seconds given per type.
 
-    `start` is what it counts as having received when the allocation began.
+    `start` is the time that it counted as having received when the allocation began.
     """
 
     candidates: RoundCandidates
@@ -202,18 +203,18 @@ class _Grant:
 
     @classmethod
     def nothing(cls, types: int) -> _Grant:
-        """Before there is one."""
+        """The state before the first allocation."""
         nobody = np.zeros(0, dtype=np.int64)
         return cls(
             RoundCandidates(nobody, nobody, nobody, nobody), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(types)
         )
 
     def book(self, chosen: IntArray, seconds: FloatArray) -> None:
-        """Time that candidates have had."""
+        """Adds the time that candidates ran."""
         self.received[chosen] += seconds
         self.of_type += np.bincount(self.candidates.type[chosen], seconds, len(self.of_type))
 
     def keep(self, those: BoolArray) -> None:
-        """The others will not run any more; the time they had was given all the same."""
+        """Drops the other candidates; the time they received still counts in the totals."""
         self.candidates = self.candidates.only(those)
         self.share, self.start, self.received = self.share[those], self.start[those], self.received[those]

@@ -1,4 +1,4 @@
-"""A cluster played round by round: time, steps and accounts. Who runs is a dispatcher's decision."""
+"""Plays a cluster round by round: time, steps and accounts. A dispatcher decides what runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bidbrain.gavel.simulator.dispatch import Dispatcher, State
 from bidbrain.gavel.simulator.scenario import Simulation
 
 Progress = Callable[[int], None]
-# So often may nobody run although a dispatcher is asked again; by then it will not change its mind.
+# Rounds without any running job after which a dispatcher is taken to be stuck.
 _PATIENCE = 10_000
 
 
@@ -24,9 +24,9 @@ class Stalled(BidBrainError):
 
 @dataclass(frozen=True, slots=True)
 class SimulationOutcome:
-    """What became of each job, and of each round. `finish` is infinite where a job was not done at the end.
+    """Result per job and per round. `finish` is infinite where a job was not done at the end.
 
-    `held_seconds` is the time a job held its workers, by type; where two share workers, each is counted half of it.
+    `held_seconds` is the time a job held its workers, by type; where two jobs share workers, each counts half of it.
     """
 
     scenario: Simulation
@@ -40,12 +40,12 @@ class SimulationOutcome:
 
     @property
     def end(self) -> float:
-        """When the last round ended."""
+        """End of the last round."""
         return float(self.round_end[-1])
 
 
 def simulate(scenario: Simulation, dispatcher: Dispatcher, progress: Progress | None = None) -> SimulationOutcome:
-    """Plays a workload until all measured jobs are done; `progress` hears how many up to the last of them are."""
+    """Plays a workload until all measured jobs are done; `progress` receives the number of finished jobs."""
     run = _Run(scenario, dispatcher)
     while run.waiting:
         run.next_round()
@@ -78,7 +78,7 @@ class _Run:
         self.waiting, self.ended = len(scenario.measured), 0
 
     def next_round(self) -> None:
-        """Lets in who has arrived, and plays one round; where nobody can run, waits for the next arrival."""
+        """Admits arrivals and plays one round; if no job can run, waits for the next arrival."""
         self._admit()
         self._changed, changed = False, self._changed
         chosen = self._dispatcher.dispatch(State(self._now, self._active, self._left, changed))
@@ -88,7 +88,7 @@ class _Run:
             self._skip()
 
     def outcome(self) -> SimulationOutcome:
-        """What there is to report."""
+        """The result of the simulation so far."""
         start, end = np.array(self._rounds).T
         return SimulationOutcome(
             self._scenario,
@@ -109,7 +109,7 @@ class _Run:
             self._arrived, self._changed = here, True
 
     def _skip(self) -> None:
-        """To the next arrival, or to when the dispatcher may think otherwise."""
+        """Skips to the next arrival, or to when the dispatcher may decide differently."""
         arrival = self._scenario.workload.arrival
         self._idle += 1
         until = self._now + self._dispatcher.patience
@@ -118,12 +118,12 @@ class _Run:
         if not np.isfinite(until) or self._idle > _PATIENCE:
             name = self._scenario.workload.names[int(self._active[0])]
             raise Stalled(
-                f"job {name} and {len(self._active) - 1} more are given no time by the policy: take another one"
+                f"job {name} and {len(self._active) - 1} more are given no time by the policy: use another policy"
             )
         self._now = until
 
     def _play(self, chosen: RoundCandidates) -> None:
-        """One round: each job does whole steps for its length; it lasts until the last of them is done."""
+        """One round: each job does whole steps within its length; it lasts until the last of them is done."""
         paired = np.flatnonzero(chosen.second != NOBODY)
         seat = np.concatenate([np.arange(len(chosen.first)), paired])
         job = np.concatenate([chosen.first, chosen.second[paired]])
@@ -145,7 +145,7 @@ class _Run:
         self._close(chosen, of_seat, job[done])
 
     def _rate(self, chosen: RoundCandidates, paired: IntArray) -> FloatArray:
-        """Steps a second: of all who are named first, then of the partners."""
+        """Steps per second: of all first jobs, then of their partners."""
         rate = self._rates[chosen.first, chosen.type]
         if not paired.size:
             return rate
@@ -156,9 +156,10 @@ class _Run:
         return np.concatenate([rate, both[:, 1]])
 
     def _loading(self, job: IntArray, type_: IntArray, mate: IntArray) -> FloatArray:
-        """The time a job that has run before and comes to other workers takes to go on.
+        """Time that a job which ran before needs to resume on other workers.
 
-        Who stays on a type, with whom it shares if with anybody, stays on its workers: `rounds.place` renews its lease.
+        A job that stays on its type, with the same partner if any, stays on its workers: `rounds.place` renews its
+        lease.
         """
         number = len(self._rounds)
         same = (self._last_round[job] == number - 1) & (self._last_type[job] == type_) & (self._last_mate[job] == mate)

@@ -10,7 +10,7 @@ from bidbrain.gavel.workload import Throughputs
 
 
 def pair_gain(throughputs: Throughputs) -> FloatArray:
-    """How much of their throughputs alone two kinds get together, best type (kind, kind); zero where they cannot."""
+    """Combined normalised throughput of two kinds on their best type (kind, kind); zero where they cannot share."""
     alone, together = throughputs.alone, throughputs.together
     both = (together > 0).all(axis=3) & (alone[:, None] > 0) & (alone[None, :] > 0)
     ones = np.where(alone > 0, alone, 1.0)
@@ -19,7 +19,7 @@ def pair_gain(throughputs: Throughputs) -> FloatArray:
 
 
 def good_pairs(throughputs: Throughputs, kind: IntArray, sharing: Sharing) -> Pairs:
-    """For each job its best partners among those with which sharing gains anything."""
+    """For each job its best partners among those with which sharing gains enough."""
     gain = pair_gain(throughputs)[np.ix_(kind, kind)]
     np.fill_diagonal(gain, 0.0)
     count = min(sharing.partners, max(len(kind) - 1, 0))

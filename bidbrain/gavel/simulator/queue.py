@@ -1,4 +1,4 @@
-"""First in, first out, as the published simulator does it: jobs start in order and run to their end."""
+"""First in, first out, as in the published simulator: jobs start in order and run to their end."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from bidbrain.gavel.simulator.scenario import Simulation
 
 
 class InOrder:
-    """A queue without preemption. The head takes its fastest type that has room or, without a look at throughputs, any.
+    """A queue without preemption. The head takes its fastest type with room, or with `rng` a random one.
 
-    Who starts is decided as often as others allocate: when jobs came or went, at most once in `allocation_seconds`.
+    Starts are decided as often as others allocate: when jobs came or went, at most once in `allocation_seconds`.
     """
 
     def __init__(self, scenario: Simulation, blind: np.random.Generator | None = None) -> None:
@@ -24,7 +24,7 @@ class InOrder:
         self.allocations, self.patience = 0, np.inf
 
     def dispatch(self, state: State) -> RoundCandidates:
-        """All that have started; before that, those start who are next."""
+        """All started jobs, after starting those that are next."""
         self._stale |= state.changed
         waited = state.now - self._since >= self._scenario.settings.allocation_seconds
         if self._stale and (waited or not self._type_of):
@@ -36,7 +36,7 @@ class InOrder:
         return RoundCandidates(jobs, np.full(len(jobs), NOBODY), types, self._scale[jobs])
 
     def ran(self, _seconds: FloatArray, finished: IntArray) -> None:
-        """Who is done makes room."""
+        """Finished jobs free their workers."""
         for job in finished.tolist():
             del self._type_of[job]
 

@@ -1,4 +1,4 @@
-"""What a simulation comes to: for each job, and in sum."""
+"""Results of a simulation: per job, and in total."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class SimulatedJob:
-    """One job that was measured. What is unknown is None: the cost without prices, `slo_met` without a deadline."""
+    """One measured job. Unknown values are None: the cost without prices, `slo_met` without a deadline."""
 
     job: str
     kind: str
@@ -32,7 +32,7 @@ class SimulatedJob:
 
 @dataclass(frozen=True, slots=True)
 class SimulationSummary:
-    """A simulation in few numbers, over the jobs that were measured; the utilization is that of the whole cluster."""
+    """Summary over the measured jobs; the utilization is that of the whole cluster."""
 
     average_jct_seconds: float
     makespan_seconds: float
@@ -91,15 +91,15 @@ def summarise(outcome: SimulationOutcome) -> SimulationSummary:
 
 
 def utilization(outcome: SimulationOutcome) -> float:
-    """Busy worker-seconds over those there were, from the first round to the last."""
+    """Busy worker-seconds over available ones, from the first round to the last."""
     there = outcome.scenario.cluster.workers.sum() * (outcome.end - outcome.round_start[0])
     return float(outcome.busy_worker_seconds.sum() / there)
 
 
 def finish_time_fairness(outcome: SimulationOutcome) -> FloatArray:
-    """rho: a job's time over that under its share alone, one nth of every type while n jobs are there (section 5.4.2).
+    """rho: a job's time over its time with an exclusive 1/n of every type while n jobs are active (section 5.4.2).
 
-    n is what it was in this simulation; from its end on, what it was just before. Infinite for jobs that were not done.
+    n is the number of active jobs in this simulation. Infinite for unfinished jobs.
     """
     scenario = outcome.scenario
     workload, workers = scenario.workload, scenario.cluster.workers
@@ -119,7 +119,7 @@ def finish_time_fairness(outcome: SimulationOutcome) -> FloatArray:
 
 
 def _population(outcome: SimulationOutcome) -> tuple[FloatArray, FloatArray]:
-    """How many jobs were there, from each time before the end on at which that changed."""
+    """Number of active jobs, from each time before the end at which it changed."""
     arrival = outcome.scenario.workload.arrival
     came, went = arrival[arrival < outcome.end], outcome.finish[outcome.finish < outcome.end]
     events = np.concatenate([came, went])
@@ -129,7 +129,7 @@ def _population(outcome: SimulationOutcome) -> tuple[FloatArray, FloatArray]:
 
 
 def _costs(outcome: SimulationOutcome) -> FloatArray | None:
-    """What each job's workers cost while it held them."""
+    """Cost of each job's workers while it held them."""
     usd_per_hour = outcome.scenario.cluster.usd_per_hour
     if usd_per_hour is None:
         return None

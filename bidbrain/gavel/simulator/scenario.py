@@ -1,4 +1,4 @@
-"""All that a simulation depends on."""
+"""Everything that a simulation depends on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_ROUNDS = 10_000_000
 class SimulationSettings:
     """How a cluster is run. Allocations are computed when jobs come or go, at most once in `allocation_seconds`.
 
-    The published simulator's values: rounds of six minutes, at least 1,920 s between allocations, moving is free.
+    Defaults are the published simulator's: rounds of six minutes, at least 1,920 s between allocations, free moves.
     """
 
     round_seconds: float = 360.0
@@ -28,7 +28,8 @@ class SimulationSettings:
 class Sharing:
     """Which pairs may share workers: those that together do more than `gain` times the work of one alone.
 
-    Of each job's partners only the best `partners` are taken: the rest rarely get time, and pairs grow with the square.
+    Only the best `partners` of each job count: the rest rarely get time, and the number of pairs grows quadratically.
+    `believed` are the throughputs that the scheduler assumes for pairs; None means the true ones.
     """
 
     gain: float = 1.1
@@ -49,7 +50,9 @@ class Simulation:
     def __post_init__(self) -> None:
         jobs = len(self.workload.names)
         if not self.measured or self.measured.start < 0 or self.measured.stop > jobs:
-            raise BadWorkload(f"jobs {self.measured.start}:{self.measured.stop} are not among the {jobs} there are")
+            raise BadWorkload(
+                f"jobs {self.measured.start}:{self.measured.stop} are outside the workload of {jobs} jobs"
+            )
         if self.workload.throughputs.types != self.cluster.types:
             raise BadWorkload("the workload's throughputs are not of the cluster's types (Throughputs.on)")
         self._check_lengths()
@@ -59,16 +62,16 @@ class Simulation:
             kind = self.workload.throughputs.kinds[int(self.workload.kind[stuck[0]])]
             raise BadWorkload(
                 f"job {self.workload.names[int(stuck[0])]} ({kind.name}, {kind.scale} workers) and {stuck.size - 1}"
-                " more run on no type of this cluster; give a type that they run on enough workers"
+                " more run on no type of this cluster; add workers to a type that they run on"
             )
 
     def _check_lengths(self) -> None:
-        """A job of more rounds than can be played is a slip of the pen."""
+        """Refuses jobs of so many rounds that they must be a mistake in the input."""
         rounds = self.workload.alone_seconds() / self.settings.round_seconds
         endless = np.flatnonzero(np.isfinite(rounds) & (rounds > _MOST_ROUNDS))
         if endless.size:
             m = int(endless[0])
             raise BadWorkload(
                 f"job {self.workload.names[m]}: takes {rounds[m]:.3g} rounds of {self.settings.round_seconds:g} s where"
-                f" it is fastest, more than {_MOST_ROUNDS:,}; give it fewer steps, or longer rounds"
+                f" it is fastest, more than {_MOST_ROUNDS:,}; use fewer steps or longer rounds"
             )
