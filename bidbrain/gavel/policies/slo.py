@@ -99,8 +99,8 @@ def _crowded_out(batch: Batch, m: int, done: float) -> str:
     lacking = (1 - done) * batch.alone[m, fastest]
     return (
         f"job {batch.names[m]!r}: its deadline cannot be kept together with the others: in the {batch.left[m]:g} s left"
-        f" only {done:.1%} of its steps fit; it lacks {lacking / 3600:.3g} h on {batch.types[fastest]!r}: add workers, or"
-        f" give it {batch.left[m] + lacking:.6g} s or more"
+        f" only {done:.1%} of its steps fit; it lacks {lacking / 3600:.3g} h on {batch.types[fastest]!r}: add workers,"
+        f" or give it {batch.left[m] + lacking:.6g} s or more"
     )
 
 

@@ -86,7 +86,7 @@ def test_a_dataset_moves_once_per_cloud_and_a_checkpoint_by_distance() -> None:
     assert movement.dataset_usd("azure", {"azure"}) == 0
     # Once on Azure, the cheaper of both sends it on.
     assert movement.dataset_usd("gcp", {"azure"}) == pytest.approx(8.7)
-    with pytest.raises(BadEffectivePrice, match="no egress tariff of cloud 'local'"):
+    with pytest.raises(BadEffectivePrice, match="no egress tariff for cloud 'local'"):
         movement.checkpoint_usd(Market.parse("local/a/b/c"), east)
 
 

@@ -169,7 +169,7 @@ class TestDegenerate:
 
 
 def test_unknown_steps_are_named() -> None:
-    with pytest.raises(BadProblem, match="job 'j1': steps: are missing: makespan"):
+    with pytest.raises(BadProblem, match="job 'j1': steps: missing: makespan"):
         Makespan().allocate(problem([[1], [1]], [1], steps=[1, np.inf]))
 
 

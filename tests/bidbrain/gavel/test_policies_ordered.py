@@ -82,7 +82,7 @@ def test_allox_never_puts_a_job_where_it_cannot_run() -> None:
     found = AlloX().allocate(asked)
     assert found.shares.tolist() == [[0, 0], [0, 1], [1, 0], [0, 0]]
     assert found.objective == pytest.approx((1 + 6 + 1) / 3)
-    with pytest.raises(BadProblem, match="job 'j0': scale 2: allox is about jobs of one worker"):
+    with pytest.raises(BadProblem, match="job 'j0': scale 2: allox supports only jobs of one worker"):
         AlloX().allocate(problem([[1]], [2], scale=[2]))
 
 
@@ -120,7 +120,7 @@ def test_random_packing_packs_only_where_workers_are_too_few() -> None:
 
 def test_every_policy_is_known_by_its_name() -> None:
     assert len(POLICIES) == 14
-    with pytest.raises(UnknownPolicy, match="policy 'best' is none of max-min-fairness, makespan"):
+    with pytest.raises(UnknownPolicy, match="policy 'best' is unknown \\(known: max-min-fairness, makespan"):
         policy_named("best")
 
 

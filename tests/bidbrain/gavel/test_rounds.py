@@ -111,7 +111,7 @@ def test_a_task_that_wants_more_workers_than_before_moves() -> None:
 
 
 def test_more_tasks_than_workers_are_named() -> None:
-    with pytest.raises(DoesNotFit, match="'b' takes 2 workers of 'k' and 1 are free"):
+    with pytest.raises(DoesNotFit, match="'b' takes 2 workers of 'k' but only 1 are free"):
         place([RoundTask("a", "k", 1), RoundTask("b", "k", 2)], SERVERS, {"a": ("k1",)})
 
 

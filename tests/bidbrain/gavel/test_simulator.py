@@ -293,7 +293,7 @@ def test_only_measured_jobs_count_and_the_simulation_ends_with_them() -> None:
 def test_what_cannot_be_simulated_is_said() -> None:
     with pytest.raises(BadWorkload, match=r"job 1 \(kind 1, 4 workers\) and 0 more run on no type"):
         scenario(workload([[1.0], [1.0]], [10, 10], scale=[1, 4]), [2])
-    with pytest.raises(BadWorkload, match="jobs 1:3 are not among the 2"):
+    with pytest.raises(BadWorkload, match="jobs 1:3 are outside the workload of 2 jobs"):
         replace(scenario(workload([[1.0], [1.0]], [10, 10]), [2]), measured=range(1, 3))
 
 
