@@ -104,7 +104,7 @@ def test_markets_may_come_from_the_store(folder: Path) -> None:
         ("c4.2xlarge", "c9.2xlarge", "c9.2xlarge"),
         ("history.csv", "nothing.csv", "No such file"),
         ("prices: [history.csv]", "", "give either prices (files) or store (markets)"),
-        ("max_vcpus: 64", "billing: monthly\nmax_vcpus: 64", "billing rule 'monthly' is none of"),
+        ("max_vcpus: 64", "billing: monthly\nmax_vcpus: 64", "billing rule 'monthly' is unknown"),
         ("max_vcpus: 64", "evictions: magic\nmax_vcpus: 64", "evictions: is one of price, {availability:"),
         ("max_vcpus: 64", "evictions: {hazard: }\nmax_vcpus: 64", "evictions: is one of price"),
         (

@@ -143,7 +143,7 @@ def test_a_batch_on_a_budget_is_as_fast_as_its_dollars_allow(table: Path, tmp_pa
     assert spans[0] > spans[1] > spans[2]
     ended = simulated(table, *words, "7")
     assert (ended.code, ended.out) == (2, "")
-    assert "budget_usd: 7 cannot hold: however long they take, all jobs cost at least 8 dollars" in ended.error
+    assert "budget_usd: 7 is too low: even without a time limit, all jobs cost at least 8 dollars" in ended.error
 
 
 def test_jobs_that_a_budget_did_not_reckon_with_are_done_for_the_least(table: Path, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_jobs_that_a_budget_did_not_reckon_with_are_done_for_the_least(table: Pa
         (("--policy", "makespan", "--budget", "5"), "--budget 5: only --policy makespan-within-budget keeps"),
         (("--policy", "makespan-within-budget", "--budget", "0"), "--budget 0: is not above 0 dollars"),
         (("--policy", "makespan-within-budget", "--budget", "nan"), "--budget nan: is not above 0 dollars"),
-        (("--policy", "makespan-within-budget", "--budget", "5"), "prices: are missing"),
+        (("--policy", "makespan-within-budget", "--budget", "5"), "prices: missing"),
     ],
 )
 def test_a_budget_that_makes_no_sense_is_refused(table: Path, words: tuple[str, ...], said: str) -> None:
