@@ -14,13 +14,13 @@ import numpy as np
 
 from bidbrain.backtest.results import JobResult
 from bidbrain.backtest.scenario import BadScenario, Scenario
+from bidbrain.bootstrap import drawn_blocks, ratio_interval
 from bidbrain.eviction.crossing import Floats
 from pricing_data.units import DAY, HOUR, Span, format_time
 
 OVERHEADS = ("lambda", "startup", "sigma")
 """Overheads that can be varied: the pause after an eviction, start-up, and the pause at joins and returns."""
 
-_RESAMPLES = 2000
 _FEWEST_BLOCKS = 3
 
 
@@ -123,8 +123,8 @@ def _difference(
         first.hours,
         len(finished),
         len(pairs) - len(finished),
-        block_bootstrap(cost, blocks, rng),
-        block_bootstrap(runtime, blocks, rng),
+        mean_interval(cost, blocks, rng),
+        mean_interval(runtime, blocks, rng),
     )
 
 
@@ -134,7 +134,7 @@ def _blocks(starts: Sequence[int], hours: float) -> np.typing.NDArray[np.int64]:
     return np.array(starts, dtype=np.int64) // (days * DAY)
 
 
-def block_bootstrap(values: Floats, blocks: np.typing.NDArray[np.int64], rng: np.random.Generator) -> Interval:
+def mean_interval(values: Floats, blocks: np.typing.NDArray[np.int64], rng: np.random.Generator) -> Interval:
     """The mean of values, and the percentile interval of the mean over resampled blocks of them."""
     if not values.size:
         return Interval(float("nan"), None, None)
@@ -142,8 +142,4 @@ def block_bootstrap(values: Floats, blocks: np.typing.NDArray[np.int64], rng: np
     count = int(which.max()) + 1
     if count < _FEWEST_BLOCKS:
         return Interval(float(values.mean()), None, None)
-    sums, sizes = np.bincount(which, values), np.bincount(which)
-    drawn = rng.integers(0, count, (_RESAMPLES, count))
-    means = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
-    low, high = np.quantile(means, (0.025, 0.975))
-    return Interval(float(values.mean()), float(low), float(high))
+    return Interval(float(values.mean()), *ratio_interval(values, np.ones(which.size), which, drawn_blocks(count, rng)))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bidbrain.bootstrap import drawn_blocks, ratio_interval
 from bidbrain.errors import TooLittleHistory
 from bidbrain.eviction.bids import Bid
 from bidbrain.eviction.conditional import Learner, Method, boosted, fit
@@ -22,7 +23,6 @@ from bidbrain.eviction.path import Floats
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import DAY, format_time
 
-_RESAMPLES = 2000
 _BINS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
@@ -147,7 +147,7 @@ def score(starts: Predicted, methods: dict[Method, int], origins: int, rng: np.r
     """Scores of predictions, with intervals over resampled days."""
     model, own, pooled = ((side - starts.crossed) ** 2 for side in (starts.model, starts.own, starts.pooled))
     _, day = np.unique(starts.times // DAY, return_inverse=True)
-    drawn = rng.integers(0, day.max() + 1, (_RESAMPLES, int(day.max()) + 1))
+    drawn = drawn_blocks(int(day.max()) + 1, rng)
     return Calibration(
         origins=origins,
         starts=int(starts.times.size),
@@ -167,11 +167,8 @@ def _skill(model: Floats, baseline: Floats, day: Ints, drawn: Ints) -> Skill:
     if not baseline.any():
         # The baseline was never wrong, so there is nothing to improve.
         return Skill(0.0, 0.0, 0.0)
-    ours, theirs = np.bincount(day, model), np.bincount(day, baseline)
-    base = theirs[drawn].sum(axis=1)
-    ratios = ours[drawn].sum(axis=1)[base > 0] / base[base > 0]
-    low, high = np.quantile(1 - ratios, (0.025, 0.975))
-    return Skill(float(1 - model.sum() / baseline.sum()), float(low), float(high))
+    low, high = ratio_interval(model, baseline, day, drawn)
+    return Skill(float(1 - model.sum() / baseline.sum()), 1 - high, 1 - low)
 
 
 def _reliability(predicted: Floats, crossed: NDArray[np.bool_]) -> Iterator[Bin]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bidbrain.backtest.results import BacktestSummary, JobResult, cheapest
-from bidbrain.backtest.robustness import OVERHEADS, block_bootstrap, differences, variants
+from bidbrain.backtest.robustness import OVERHEADS, differences, mean_interval, variants
 from bidbrain.backtest.run import backtest
 from bidbrain.backtest.scenario import BadScenario
 from bidbrain.billing import BILLING_RULES
@@ -85,11 +85,11 @@ def test_the_interval_covers_the_truth_where_days_and_not_jobs_are_independent()
     blocks = np.repeat(np.arange(20), 10)
     for _ in range(200):
         values = np.repeat(rng.normal(size=20), 10) + 0.3 * rng.normal(size=200)
-        found = block_bootstrap(values, blocks, rng)
+        found = mean_interval(values, blocks, rng)
         assert found.low is not None
         assert found.high is not None
         held += found.low <= 0 <= found.high
-        alone = block_bootstrap(values, np.arange(200), rng)
+        alone = mean_interval(values, np.arange(200), rng)
         assert alone.low is not None
         assert alone.high is not None
         naive += alone.low <= 0 <= alone.high
