@@ -162,7 +162,7 @@ def test_stored_prices_are_taken_where_no_file_is_given(files: list[str | Path])
         (["--checkpoint-gb", "nan"], "checkpoint of nan"),
         (["--dataset-on", "aws,ibm"], "cloud 'ibm' is none of"),
         (["--evictions", "aws"], "--evictions 'aws': is no cloud with evictions"),
-        (["--evictions", "aws=-1"], "rates and spans are finite and at least 0"),
+        (["--evictions", "aws=-1"], "rates and spans must be finite and at least 0"),
         (["--machine", "P100"], "--machine 'P100': write azure/Standard_NC24rs_v2=P100x4"),
         (["--markets", "gcp/*"], "no price history of a machine that one of the job types runs on (0 markets"),
         (["--prices", "none.csv"], "none.csv: cannot be read: No such file or directory"),
