@@ -212,20 +212,19 @@ def _kill_a_machine(home: Path) -> None:
 
 
 def test_what_was_stopped_is_gone_on_with_and_what_is_done_begins_anew(tmp_path: Path, home: Path) -> None:  # noqa: ARG001
-    path = job(
-        tmp_path, COUNT, "checkpoint: {path: kept}", "outputs: {result: results}", "strategy: on-demand", words="60"
-    )
+    lines = ("checkpoint: {path: kept}", "outputs: {result: results}", "strategy: on-demand")
+    path = job(tmp_path, COUNT, *lines, words="60 stay")
     begun: list[int] = []
 
     def steps() -> int:
         return int(beginnings()[-1].split()[1])
 
     with launched(path) as launcher:
-        eventually(beginnings)
-        time.sleep(0.5)
+        eventually(lambda: list((tmp_path / "kept").rglob("step-*/manifest.json")))
         assert spotctl("stop", "counting").code == 0
         assert launcher.wait(300) == 0
     begun.append(steps())
+    path = job(tmp_path, COUNT, *lines, words="60")
     for _ in range(2):
         ended = spotctl("launch", path, "--yes", "--json")
         assert (ended.code, ended.err) == (0, "")
@@ -253,9 +252,11 @@ def test_a_command_runs_on_while_its_launcher_is_killed_and_is_not_begun_twice(t
         launcher = started("resume", "counting")
     assert launcher.wait(300) == 0
     events = happened(home)
-    assert sum(isinstance(event, ev.AttemptBegan) for event in events) == 1
-    assert sum(len(event.machines) for event in events if isinstance(event, ev.Rented)) == 2
-    assert len(beginnings()) == 2
+    # On a computer so busy that a resume takes longer than a lease, the machines end and others replace them.
+    expired = [event for event in events if isinstance(event, ev.MachineEnded) and event.reason == "lease ended"]
+    assert sum(len(event.machines) for event in events if isinstance(event, ev.Rented)) == 2 + len(expired)
+    assert sum(isinstance(event, ev.AttemptBegan) for event in events) == 1 + len(expired) // 2
+    assert len(beginnings()) == 2 + len(expired)
     assert (tmp_path / "results" / "steps").read_text() == "0 40"
 
 
