@@ -1,4 +1,4 @@
-"""What tests that start processes share."""
+"""Fixtures of tests that start processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.agileml.engines.jobs import processes
 
 @pytest.fixture
 def left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Afterwards there is no process, no file and no descriptor that was not there before."""
+    """The test leaves no process, file or descriptor behind."""
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         descriptors = open_files()

@@ -1,7 +1,7 @@
-"""Random fault schedules in virtual time, and what must hold whatever happens.
+"""Random fault schedules in virtual time, and the invariants that must always hold.
 
-`python -m tests.agileml.faults 0 5000` runs 5,000 of them and prints which (stage, event, message boundary) they met.
-A schedule is a function of its seed: `python -m tests.agileml.faults 17 18` runs number 17 again, and nothing else.
+`python -m tests.agileml.faults 0 5000` runs 5,000 schedules and prints which (stage, event, message boundary) they hit.
+A schedule depends on its seed alone: `python -m tests.agileml.faults 17 18` repeats number 17.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from tests.agileml.watch import Trigger, Watch
 
 CLOCKS = 6
 STOPPED_AT = 3
-"""The clock after which a job is stopped that is not told at the start when to end."""
+"""The clock after which a job without a clock limit is stopped."""
 
-MOST_STIRS = 20
-"""How often a schedule that aims at something tries to bring its moment about."""
+MOST_PROVOCATIONS = 20
+"""How often a schedule with a target tries to provoke its message."""
 
-ON_THE_HEELS = 0.3
-"""How often another event follows soon after the one that a schedule aims at: before it is dealt with."""
+SECOND_EVENT = 0.3
+"""Probability of a second event soon after the target, before the first one is handled."""
 
 LEARNING = 0.4
-"""How often a job that aims at nothing learns its stage, as fast as it can, instead of going by the ratio."""
+"""Probability that a job without a target learns its stage, as fast as possible, instead of using the ratio."""
 
 PARTITIONS = 8
 THRESHOLDS = Thresholds(second=1, third=3)
@@ -66,16 +66,16 @@ TOLERANCE = 1e-6
 
 
 def small(kind: type[Decades]) -> Decades:
-    """The least that a fault can hurt: 16 shards of two chunks each, updates over six decades."""
+    """The smallest useful job: 16 shards of two chunks each, updates over six decades."""
     trainer = kind(lengths=(2,) * 16, chunk=1)
-    # A clock leaves about half of them as they are.
+    # About half of them change in a clock.
     trainer.rows = 160
     return trainer
 
 
 @cache
 def undisturbed(kind: str, deterministic: bool) -> Callable[[int], Params]:
-    """The model after a clock of the run that nothing befalls; `kind` is one of the toys."""
+    """The model of the reference run after a clock; `kind` is one of the toys."""
     run = iterate(small(getattr(toys, kind)), seed=0, deterministic=deterministic, partitions=PARTITIONS)
     models: list[Params] = []
 
@@ -89,9 +89,9 @@ def undisturbed(kind: str, deterministic: bool) -> Callable[[int], Params]:
 
 @dataclass
 class Schedule:
-    """One seed: a footprint, a network, and what befalls the job. `target` is what the seed aims at.
+    """One seed: a footprint, a network, and the faults. `target` is what the seed aims at.
 
-    `then` follows on its heels: an event, and the kind of message after which it comes; None: soon, after any.
+    `then` is a second event soon after the target, and the kind of message that it follows; None: any.
     """
 
     seed: int
@@ -111,19 +111,19 @@ class Schedule:
         if self.target is None:
             self.target = target_of(self.seed)
             self.learning = self.learning or (self.target is None and self._chance.random() < LEARNING)
-            self.then = (self._chance.choice(EVENTS), None) if self._chance.random() < ON_THE_HEELS else None
+            self.then = (self._chance.choice(EVENTS), None) if self._chance.random() < SECOND_EVENT else None
         if self.deterministic and self.slack == 0:
             self.watch.model = undisturbed(self.kind.__name__, self.deterministic)
 
     def run(self) -> Outcome:
-        """Runs it to the end and holds the model against the undisturbed one."""
+        """Runs the job to its end and compares the model with the reference."""
         simulation = self._simulation()
         for event in self._chance.choices(EVENTS, k=self._chance.choice([0, 0, 0, 1] if self.target else [0, 1, 2, 3])):
             self.watch.triggers.append(Trigger(partial(self._strike, event), self._chance.randrange(1, 900)))
         if self.target is not None:
             self._aim(self.target)
         outcome = simulation.run()
-        self._hold(simulation, outcome)
+        self._check(simulation, outcome)
         return outcome
 
     def _simulation(self) -> Simulation:
@@ -163,31 +163,31 @@ class Schedule:
     # -- what happens ------------------------------------------------------------------------------------------------
 
     def _aim(self, target: Target) -> None:
-        """Have the event happen as soon as its moment comes, and see that it comes."""
+        """Schedules the event right after its message, and provokes that message."""
         strike = partial(self._strike_and_follow, target.event)
         way = way_to(target)
-        seldom = target.kind in ONCE or (way.causes and target.kind not in FROM_THE_START)
-        after = 0 if seldom else self._chance.choice([0, 0, 40, 200])
+        rarely = target.kind in ONCE or (way.causes and target.kind not in FROM_THE_START)
+        after = 0 if rarely else self._chance.choice([0, 0, 40, 200])
         self.watch.triggers.append(Trigger(strike, after, target.stage, target.kind))
-        self._stir(target, way, self._chance.randrange(20, 300), MOST_STIRS)
+        self._provoke(target, way, self._chance.randrange(20, 300), MOST_PROVOCATIONS)
 
-    def _stir(self, target: Target, way: Way, after: int, left: int) -> None:
-        """As long as the target is not met, have something happen again and again that may lead there."""
+    def _provoke(self, target: Target, way: Way, after: int, left: int) -> None:
+        """Repeats events that may lead to the target until it is hit."""
 
         def act(simulation: Simulation, _: str) -> bool:
             if way.settled and not simulation.controller.stable:
                 return False
             if target not in self.met and left:
                 if not self._restore(simulation) and way.causes:
-                    self._befall(simulation, self._chance.choice(way.causes))
+                    self._inject(simulation, self._chance.choice(way.causes))
                 apart = way.apart * self._chance.choice([5, 10, 20, 40])
-                self._stir(target, way, simulation.delivered + apart, left - 1)
+                self._provoke(target, way, simulation.delivered + apart, left - 1)
             return True
 
         self.watch.triggers.append(Trigger(act, after, kind=way.at))
 
     def _restore(self, simulation: Simulation) -> bool:
-        """Bring back the footprint of the start, so that the stage comes round again; False if it is there."""
+        """Restores the initial footprint, and with it the stage; False if nothing has changed."""
         changed = False
         for kind, wanted in zip("rt", self._footprint, strict=True):
             here = _unwarned(simulation, kind)
@@ -208,17 +208,17 @@ class Schedule:
 
     def _strike(self, event: str, simulation: Simulation, kind: str) -> bool:
         stage = simulation.controller.stage
-        struck = self._befall(simulation, event)
+        struck = self._inject(simulation, event)
         if struck:
             self.met.add(Target(stage, event, kind))
             self.log.append(f"{simulation.delivered}: {event} after {kind} in stage {stage}")
         return struck
 
-    def _befall(self, simulation: Simulation, event: str) -> bool:
-        """Have something happen now; False if there is nobody whom it can befall."""
+    def _inject(self, simulation: Simulation, event: str) -> bool:
+        """Makes an event happen now; False if no node can be affected."""
         chance = self._chance
         if event == "two at once":
-            both = [self._befall(simulation, one) for one in chance.sample(EVENTS[:-1], 2)]
+            both = [self._inject(simulation, one) for one in chance.sample(EVENTS[:-1], 2)]
             return all(both)
         what, _, whom = event.partition(" ")
         if what == "join":
@@ -240,7 +240,7 @@ class Schedule:
             else:
                 simulation.kill(name, lambda _: chance.random() < 0.3)
             if name.startswith("r"):
-                # A job without reliable nodes waits for one.
+                # Without reliable nodes the job waits for one.
                 simulation.at(simulation.now + chance.choice([0.0, 0.2]), lambda: _join_reliable(simulation))
         return bool(chosen)
 
@@ -251,17 +251,17 @@ class Schedule:
         share = {"half": -(-len(names) // 2), "all": len(names), "everything": len(names)}.get(whom, 1)
         return self._chance.sample(names, min(share, len(names)))
 
-    # -- what must have come of it -----------------------------------------------------------------------------------
+    # -- the result --------------------------------------------------------------------------------------------------
 
-    def _hold(self, simulation: Simulation, outcome: Outcome) -> None:
+    def _check(self, simulation: Simulation, outcome: Outcome) -> None:
         self.watch.end(simulation)
         tallies = {version.tally for version in outcome.versions}
         assert len(tallies) == 1, "partitions differ in what they contain"
         tally = tallies.pop()
         accepted = [simulation.plan.accept_all(clock) for clock in range(1, outcome.clock + 1)]
-        assert tally.chunks == sum(one.chunks for one in accepted), "updates were lost or doubled"
+        assert tally.chunks == sum(one.chunks for one in accepted), "updates were lost or repeated"
         fingerprint = sum(one.fingerprint for one in accepted) & FINGERPRINT_MASK
-        assert tally.fingerprint == fingerprint, "an update took another's place"
+        assert tally.fingerprint == fingerprint, "an update is missing and another was applied twice"
         if self.slack != 0:
             return
         rule = CommitRule(outcome.layout, Declarations.of(simulation.trainer))
@@ -292,7 +292,7 @@ def _join_reliable(simulation: Simulation) -> None:
 
 @dataclass
 class Report:
-    """What schedules met, and which failed."""
+    """The targets that schedules hit, and the schedules that failed."""
 
     met: Counter[Target] = field(default_factory=Counter)
     kinds: set[tuple[int, str]] = field(default_factory=set)
@@ -300,25 +300,25 @@ class Report:
 
     @classmethod
     def of(cls, seed: int) -> Report:
-        """Of one schedule."""
+        """Runs one schedule."""
         schedule, report = Schedule(seed), cls()
         try:
             schedule.run()
-        except Exception as error:  # noqa: BLE001 - whatever a schedule brings to light is what is looked for
+        except Exception as error:  # noqa: BLE001 - every exception is a finding
             report.failed.append(f"seed {seed}, {schedule.target}: {type(error).__name__}: {error}"[:400])
         report.met.update(schedule.met)
         report.kinds |= schedule.watch.kinds
         return report
 
     def add(self, other: Report) -> None:
-        """Of more of them."""
+        """Adds another report."""
         self.met.update(other.met)
         self.kinds |= other.kinds
         self.failed += other.failed
 
 
 def main(first: int, last: int) -> int:
-    """Runs the schedules of these seeds; prints what was met and which failed."""
+    """Runs the schedules of these seeds; prints the targets they hit and those that failed."""
     total = Report()
     with ProcessPoolExecutor() as pool:
         for done, report in enumerate(pool.map(Report.of, range(first, last), chunksize=10), start=1):
@@ -334,12 +334,12 @@ def main(first: int, last: int) -> int:
 
 
 def _print_table(met: Counter[Target]) -> None:
-    print("times that an event came right after a message of a kind had been delivered, by stage")
+    print("number of times that an event followed right after the delivery of a kind of message, by stage")
     heads = [event.replace("kill ", "k.").replace("warn ", "w.").replace("reliable", "rel.") for event in EVENTS]
     for stage in STAGES:
-        print(f"\nstage {stage:<9}" + "".join(f"{head:>13}" for head in heads))
+        print(f"\nstage {stage:<12}" + "".join(f"{head:>13}" for head in heads))
         for kind in KINDS:
-            print(f"{kind:<15}" + "".join(f"{met[Target(stage, event, kind)]:>13}" for event in EVENTS))
+            print(f"{kind:<18}" + "".join(f"{met[Target(stage, event, kind)]:>13}" for event in EVENTS))
 
 
 def _print_sums(met: Counter[Target], kinds: set[tuple[int, str]]) -> int:

@@ -1,4 +1,4 @@
-"""Parameters and updates that tests of training share."""
+"""Parameters and updates shared by tests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Deliberate faults in the core, to see that the fault schedules notice them.
+"""Deliberate bugs in the core, to check that the fault schedules detect them.
 
-Each shows in the model, in the counters, in an invariant that is watched, or in a job that does not end.
+Each shows in the model, the counters, a violated invariant, or a job that does not end.
 
-`python -m tests.agileml.mutants 300` puts in one after the other and says how many of so many seeds catch it.
+`python -m tests.agileml.mutants 300` introduces one bug after another and prints how many of 300 seeds detect it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.agileml.targets import Target
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault: what is replaced by what, and where schedules have to strike for it to show."""
+    """A bug: the function it replaces, and the targets at which schedules detect it."""
 
     name: str
     where: object
@@ -46,28 +46,28 @@ class Mutant:
     slack: int | None = 0
 
     def schedule(self, seed: int) -> Schedule:
-        """One of the schedules that strike there."""
+        """A schedule for one of the targets."""
         aim = self.aims[seed % len(self.aims)]
         return Schedule(seed, slack=self.slack, target=aim, then=self.then, machines=self.machines)
 
     @contextmanager
     def alive(self) -> Iterator[None]:
-        """The core has this fault meanwhile. A fault of two parameters and more is given what it replaces."""
+        """Introduces the bug for the duration of the context."""
         with patch.object(self.where, self.attribute, self.fault):
             yield
 
 
 def catching(mutant: Mutant, seeds: int) -> Iterator[tuple[int, str]]:
-    """The seeds, among so many, whose schedules fail, and how they do."""
+    """The seeds below `seeds` whose schedules fail, with their errors."""
     for seed in range(seeds):
         try:
             with mutant.alive():
                 mutant.schedule(seed).run()
-        except Exception as error:  # noqa: BLE001 - however it shows, it shows
+        except Exception as error:  # noqa: BLE001 - every exception counts
             yield seed, f"{type(error).__name__}: {error}"
 
 
-# -- the faults --------------------------------------------------------------------------------------------------------
+# -- the bugs ----------------------------------------------------------------------------------------------------------
 
 _push, _take_over, _reroute, _patch = Server.push, Server.take_over, Server.reroute, Server._patch
 _in_time, _end = Node._in_time, Node._end
@@ -217,7 +217,7 @@ MUTANTS = (
 
 
 def main(seeds: int, name: str = "") -> int:
-    """Prints how many of so many schedules each fault spoils, or those with this in their name, and how the first."""
+    """Prints how many schedules detect each bug, or those with `name` in their name, and the first error."""
     survivors, chosen = 0, [mutant for mutant in MUTANTS if name in mutant.name]
     for mutant in chosen:
         found = list(catching(mutant, seeds))
@@ -225,7 +225,7 @@ def main(seeds: int, name: str = "") -> int:
         how = f"; seed {found[0][0]}: {found[0][1]}"[:100] if found else ""
         sys.stdout.write(f"{mutant.name:<55}{len(found):>4} of {seeds}{how}\n")
         sys.stdout.flush()
-    sys.stdout.write(f"{len(chosen) - survivors} of {len(chosen)} faults are caught\n")
+    sys.stdout.write(f"{len(chosen) - survivors} of {len(chosen)} bugs are detected\n")
     return 1 if survivors else 0
 
 

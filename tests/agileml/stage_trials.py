@@ -1,6 +1,6 @@
 """The best stage for each mix of nodes in the simulated network of the paper, and the one `LearnedStage` chooses.
 
-`python -m tests.agileml.stage_trials` prints seconds per iteration by stage, the stage that a job settled on, and why.
+`python -m tests.agileml.stage_trials` prints seconds per iteration by stage, the final stage of a job, and why.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from agileml.trainer import ParamReader, ParamView, Sample
 
 GIGABIT = 125e6
 MODEL_BYTES = 64e6
-"""A model whose every row changes in every clock: what the paper's network has most trouble with."""
+"""A model of which every row changes in every clock: the largest load on the paper's network."""
 
 ROWS, SHARDS = 32, 64
 COMPUTE_SECONDS = 256.0
-"""Of all machines together, in an iteration."""
+"""Per iteration, over all machines."""
 
 MEASURED = 5
 MIXES = ((8, 8), (4, 12), (2, 14), (1, 15))
@@ -53,7 +53,7 @@ class Dense:
 
 
 def weighed(message: object) -> int:
-    """Bytes of a message, as if the rows were as large as those of the model that is meant."""
+    """Bytes of a message, scaled to rows of the modelled size."""
     return HEADER_BYTES + round(_array_bytes(message) * MODEL_BYTES / (4 * ROWS))
 
 
@@ -73,7 +73,7 @@ def _array_bytes(message: object) -> int:
 
 
 def trained(policy: Policy, nodes: tuple[int, int], clocks: int) -> list[Iteration]:
-    """The log of a job."""
+    """The iterations of a job."""
     settings = ControllerSettings(*nodes, clocks, policy)
     machines = Machines(COMPUTE_SECONDS / SHARDS, network=Network(GIGABIT, weigh=weighed))
     simulation = Simulation(Dense(), settings, JobSettings(partitions=8, loss_sample=0), machines)
@@ -92,7 +92,7 @@ class Trial:
 
     @classmethod
     def of(cls, nodes: tuple[int, int], clocks: int = 30) -> Trial:
-        """Each stage by itself, and a job that learns."""
+        """Runs each stage by itself, and a job that learns."""
         steady = {
             stage: median(one.seconds for one in trained(FixedStage(stage), nodes, 3 + MEASURED)[-MEASURED:])
             for stage in (1, 2, 3)
@@ -105,18 +105,18 @@ class Trial:
         return min(self.seconds, key=self.seconds.__getitem__)
 
     @property
-    def settled(self) -> int:
+    def final(self) -> int:
         """The stage in which the job ended."""
         return self.log[-1].stage
 
     @property
     def tried(self) -> int:
         """Iterations in other stages."""
-        return sum(one.stage != self.settled for one in self.log)
+        return sum(one.stage != self.final for one in self.log)
 
     @property
     def decisions(self) -> list[str]:
-        """What the log says of stages."""
+        """The logged decisions about stages."""
         return [
             f"after clock {one.clock - 1}: {event}"
             for one in self.log
@@ -129,23 +129,23 @@ CLOCKS = 60
 
 
 def main() -> int:
-    """Prints the comparison, and what was decided on the way."""
-    _tell(f"iteration in stage           1          2          3   best  {CLOCKS} of them  learning  settled on  tried")
+    """Prints the comparison and the decisions."""
+    _print(f"iteration in stage           1          2          3   best  {CLOCKS} of them  learning  final on  tried")
     trials = [Trial.of(nodes, CLOCKS) for nodes in MIXES]
     for trial in trials:
         times = "".join(f"{trial.seconds[stage]:9.2f} s" for stage in (1, 2, 3))
         label = f"{trial.nodes[0]} + {trial.nodes[1]}"
         alone, learning = CLOCKS * trial.seconds[trial.best], sum(one.seconds for one in trial.log)
         totals = f"{trial.best:7}{alone:11.0f} s{learning:8.0f} s"
-        _tell(f"{label:<19}{times}{totals}{trial.settled:12}{trial.tried:7}")
+        _print(f"{label:<19}{times}{totals}{trial.final:12}{trial.tried:7}")
     for trial in trials:
-        _tell(f"\n{trial.nodes[0]} + {trial.nodes[1]}")
+        _print(f"\n{trial.nodes[0]} + {trial.nodes[1]}")
         for decision in trial.decisions:
-            _tell(f"  {decision}")
+            _print(f"  {decision}")
     return 0
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 

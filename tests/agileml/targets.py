@@ -1,4 +1,4 @@
-"""What fault schedules aim at: every event right after every kind of message, in every stage; and how to get there."""
+"""Targets of fault schedules: every event right after every kind of message in every stage, and how to reach them."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ EVENTS = (
 )
 """`one`, `half` and `all` are of the transient nodes; `everything` is all nodes, but not the controller.
 
-Who is suspected is taken for lost, but lives and goes on.
+A suspected node is declared lost, but is alive and continues.
 """
 
 VALUES = {"Entry", "PartitionUpdate", "Tally", "Version", "PendingPush", "Waiting", "Table"}
-"""What messages are made of."""
+"""Parts of messages."""
 
 NEVER_SENT = {
-    "Heartbeat": "in virtual time a node that lives is heard without a message",
-    "Broken": "the trainer of the schedules does nothing wrong",
+    "Heartbeat": "in virtual time nodes need no heartbeats",
+    "Broken": "the trainer of the schedules does not fail",
 }
 
 KINDS = tuple(
@@ -58,7 +58,7 @@ class Target:
 
 @cache
 def targets() -> tuple[Target, ...]:
-    """Everything that can occur."""
+    """All targets."""
     return tuple(Target(stage, event, kind) for kind in KINDS for stage in STAGES for event in EVENTS)
 
 
@@ -72,22 +72,22 @@ AT_START: dict[int, Footprints] = {
 """Reliable and transient nodes, by stage."""
 
 ROOMY: dict[int, Footprints] = {1: ((2, 2), (3, 3)), 2: ((1, 3), (2, 5)), 3: ((1, 5), (1, 6))}
-"""Stay in their stage when one transient node goes, and there are others whom something can befall then."""
+"""Remain in their stage when one transient node leaves, with others left to be affected."""
 
 ABOVE: dict[int, Footprints] = {1: ((1, 2), (2, 3), (2, 4)), 2: ((1, 4), (2, 7)), 3: ((1, 5), (1, 6))}
-"""Fall into the stage when a few transient nodes go; of stage 3 nothing is above."""
+"""Enter the stage when a few transient nodes leave; there is nothing above stage 3."""
 
 
 AMONG_RELIABLE: Footprints = ((2, 2), (3, 3), (2, 3))
-"""In stage 1 a version is asked for only where partitions move between reliable nodes while another node is lost."""
+"""In stage 1 a version is requested only if partitions move between reliable nodes while another node is lost."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How messages of some kinds come about: from which footprints, by what, and how many deliveries apart at least.
+    """How to provoke some kinds of messages: initial footprints, causes, and the least deliveries between causes.
 
-    Without causes they come by themselves, as long as the stage lasts: only the footprint is brought back.
-    `settled`: only once a version is stable; before, nobody has to ask for it. `at`: right after such a message.
+    Without causes the messages occur by themselves as long as the stage lasts: only the footprint is restored.
+    `settled`: only once a version is stable. `at`: right after a message of this kind.
     """
 
     kinds: str
@@ -118,23 +118,23 @@ WAYS = (
 
 
 def way_to(target: Target) -> Way:
-    """What to do for a target to be reached."""
+    """How to reach a target."""
     return next(way for way in WAYS if target.kind in way.kinds.split() and target.stage in way.start)
 
 
 ONCE = ("Limit", "Collect", "Collected")
-"""Come at one moment of a job only, at its end."""
+"""Sent only once, at the end of a job."""
 
 FROM_THE_START = ("Hello", "Ready", "Recover", "Restored", "Reads")
-"""Come when a job begins; what befalls it then is not all that is of interest."""
+"""Sent when a job starts, but also interesting later."""
 
 RARE = ("NeedVersion", "Restore", "Patch")
-"""Many schedules that aim at these miss: two things have to meet."""
+"""Many schedules miss these, because two events have to coincide."""
 
 
 @cache
 def aims() -> tuple[Target, ...]:
-    """All targets, those that do not come by themselves more often."""
+    """All targets; those whose messages must be provoked occur more often."""
     sought = [target for target in targets() if way_to(target).causes]
     rare = [target for target in sought if target.kind in RARE]
     plain = [target for target in targets() if not way_to(target).causes]
@@ -142,7 +142,7 @@ def aims() -> tuple[Target, ...]:
 
 
 def target_of(seed: int) -> Target | None:
-    """What a seed aims at; every tenth at nothing in particular."""
+    """The target of a seed; every tenth has none."""
     if seed % 10 == 0:
         return None
     return aims()[seed * 9 // 10 % len(aims())]

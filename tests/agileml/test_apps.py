@@ -40,7 +40,7 @@ def updates_of(trainer: Trainer, params: Params, piece: Piece) -> Params:
 
 
 def slope(trainer: Trainer, params: Params, piece: Piece, name: str, place: tuple[int, ...]) -> float:
-    """Central difference of the piece's summed loss."""
+    """Central difference of the summed loss of a piece."""
     seen = []
     for step in (1e-4, -1e-4):
         moved = {each: array.astype(np.float64) for each, array in params.items()}
@@ -51,11 +51,11 @@ def slope(trainer: Trainer, params: Params, piece: Piece, name: str, place: tupl
 
 @pytest.mark.parametrize(
     ("trainer", "factor"),
-    # The factorisation's step leaves out the 2 of the square's derivative; a row's step is the mean of its entries.
+    # The step of the factorization omits the factor 2 of the derivative; a row's step is the mean of its entries.
     [(SMALL_MF, {"users": -30 / 900 / 2, "items": -20 / 900 / 2}), (SMALL_MLR, {"weights": -1 / 198})],
     ids=["mf", "mlr"],
 )
-def test_a_step_goes_down_the_slope_of_the_loss(trainer: Trainer, factor: dict[str, float]) -> None:
+def test_a_step_follows_the_gradient_of_the_loss(trainer: Trainer, factor: dict[str, float]) -> None:
     rng = np.random.default_rng(3)
     params: Params = {
         name: array + 0.3 * rng.standard_normal(array.shape) for name, array in initial_model(trainer, 1).items()
@@ -81,7 +81,7 @@ def test_regularization_pulls_every_entry_s_factors_towards_0() -> None:
     assert np.allclose(pulled - plain, -0.5 * 20 / 900 * counts * params["items"], rtol=1e-3, atol=1e-6)
 
 
-def test_matrix_factorization_finds_the_noise() -> None:
+def test_matrix_factorization_converges_to_the_noise() -> None:
     seen = losses(MatrixFactorization(rank=4, users=200, items=100, ratings=12_000, parts=4), 40)
     assert seen[0] > 0.7
     assert seen[-1] < 0.03
@@ -103,7 +103,7 @@ def test_logistic_regression_learns_its_classes() -> None:
     ],
     ids=["mf", "mlr"],
 )
-def test_batches_learn_as_well(trainer: Trainer) -> None:
+def test_training_with_batches_converges(trainer: Trainer) -> None:
     seen = losses(trainer, 60)
     assert seen[-1] < 0.3 * seen[0]
 
@@ -114,7 +114,7 @@ def contents(shard: object) -> list[Array]:
 
 
 @pytest.mark.parametrize("app", [MatrixFactorization, LogisticRegression])
-def test_data_are_those_of_the_seed_and_the_shard(app: type[MatrixFactorization] | type[LogisticRegression]) -> None:
+def test_data_depend_on_the_seed_and_the_shard(app: type[MatrixFactorization] | type[LogisticRegression]) -> None:
     one, again, other = app(seed=1).shards(), app(seed=1).shards(), app(seed=2).shards()
     again[3].load()
     for mine, theirs in zip(contents(one[3]), contents(again[3]), strict=True):
@@ -124,7 +124,7 @@ def test_data_are_those_of_the_seed_and_the_shard(app: type[MatrixFactorization]
     assert not np.array_equal(contents(one[3])[-1], contents(one[4])[-1])
 
 
-def test_shards_share_out_what_there_is() -> None:
+def test_shards_contain_all_items() -> None:
     app = MatrixFactorization(users=10, items=5, ratings=103, parts=4)
     shards = app.shards()
     assert sum(map(len, shards)) == 103
@@ -133,7 +133,7 @@ def test_shards_share_out_what_there_is() -> None:
     assert sum(map(len, LogisticRegression(examples=103, parts=4).shards())) == 103
 
 
-def test_more_parts_than_can_be_filled_are_refused() -> None:
+def test_too_many_parts_are_refused() -> None:
     with pytest.raises(BadArgument, match="mf: parts is 20; it must be at most 10"):
         MatrixFactorization(users=10, parts=20)
     with pytest.raises(BadArgument, match="mlr: parts is 20; it must be at most 10"):

@@ -1,4 +1,4 @@
-"""Whatever befalls a job, its model is that of the undisturbed run. `python -m tests.agileml.faults` runs thousands."""
+"""A job's model equals the reference whatever faults occur. `python -m tests.agileml.faults` runs more schedules."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tests.agileml.targets import EVENTS, KINDS, STAGES, Target, target_of, targ
 from tests.agileml.toys import Decades, Largest, Momentum, Steady
 
 SPREAD = 61
-"""Apart by this, seeds aim at kinds of messages all over the list."""
+"""Seeds this far apart aim at different kinds of messages."""
 
 
 @pytest.mark.parametrize("seed", range(0, 60 * SPREAD, SPREAD))
-def test_the_model_is_that_of_the_undisturbed_run(seed: int) -> None:
+def test_the_model_equals_the_reference(seed: int) -> None:
     Schedule(seed).run()
 
 
 @pytest.mark.parametrize("seed", [3, 10, 907])
-def test_a_seed_gives_the_same_log_again(seed: int) -> None:
+def test_a_seed_reproduces_the_log(seed: int) -> None:
     one, two = Schedule(seed), Schedule(seed)
     one.run()
     two.run()
@@ -39,18 +39,20 @@ def test_a_seed_gives_the_same_log_again(seed: int) -> None:
 
 @pytest.mark.parametrize("kind", [Momentum, Largest])
 @pytest.mark.parametrize("seed", range(5, 5 + 8 * 157, 157))
-def test_with_an_optimizer_and_with_another_aggregation(kind: type[Decades], seed: int) -> None:
+def test_the_model_equals_the_reference_with_an_optimizer_or_another_aggregation(
+    kind: type[Decades], seed: int
+) -> None:
     Schedule(seed, kind).run()
 
 
 @pytest.mark.parametrize("seed", range(7, 7 + 8 * 157, 157))
-def test_summed_as_they_come_the_models_are_close(seed: int) -> None:
+def test_without_deterministic_mode_the_models_are_close(seed: int) -> None:
     Schedule(seed, Steady, deterministic=False).run()
 
 
 @pytest.mark.parametrize("slack", [1, 2, None])
 @pytest.mark.parametrize("seed", range(8, 8 + 6 * 157, 157))
-def test_nothing_is_lost_with_slack_and_nothing_staler_is_seen(
+def test_with_slack_nothing_is_lost_and_reads_keep_the_bound(
     seed: int, slack: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staleness: list[int] = []
@@ -66,7 +68,7 @@ def test_nothing_is_lost_with_slack_and_nothing_staler_is_seen(
     assert slack is None or max(staleness) <= slack
 
 
-def test_a_shuffled_sum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shuffled_sum_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(0)
 
     def shuffled(pending: PendingClock) -> Delta | None:
@@ -81,7 +83,9 @@ def test_a_shuffled_sum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         Schedule(0).run()
 
 
-def test_what_fails_or_was_not_met_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failures_and_missed_targets_are_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert faults.main(0, 2) == 1
     told = capsys.readouterr().out
     assert "seeds 0 to 1: 2 ended with the undisturbed model" in told
@@ -96,12 +100,12 @@ def test_what_fails_or_was_not_met_is_told(monkeypatch: pytest.MonkeyPatch, caps
     assert line.endswith("AssertionError: two owners")
 
 
-def test_every_target_has_its_turn() -> None:
+def test_every_target_is_aimed_at() -> None:
     assert {target_of(seed) for seed in range(5000)} == {None, *targets()}
     assert len(targets()) == len(EVENTS) * len(KINDS) * len(STAGES)
 
 
-def test_a_job_that_learns_its_stage_has_the_same_model() -> None:
+def test_learning_the_stage_does_not_change_the_model() -> None:
     changes = set[tuple[int, int]]()
     for seed in range(2, 2 + 10 * 157, 157):
         stages = [line.stage for line in Schedule(seed, learning=True).run().log]
@@ -110,7 +114,7 @@ def test_a_job_that_learns_its_stage_has_the_same_model() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_new_backup_is_named_while_partitions_move(seed: int) -> None:
+def test_a_backup_changes_while_partitions_move(seed: int) -> None:
     Schedule(seed, target=Target(3, "warn reliable", "Move"), then=("warn half", "Move")).run()
 
 
@@ -123,7 +127,7 @@ def test_a_new_backup_is_named_while_partitions_move(seed: int) -> None:
         Target(1, "suspect one", "Patch"),
     ],
 )
-def test_a_schedule_meets_what_it_aims_at(target: Target) -> None:
+def test_a_schedule_hits_its_target(target: Target) -> None:
     met = set[Target]()
     for seed in range(5):
         schedule = Schedule(seed, target=target)

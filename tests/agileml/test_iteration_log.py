@@ -46,7 +46,7 @@ def test_every_key_in_its_order(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     with IterationLog(path) as log:
         log.write(CLOCK)
-        # A dashboard reads while it is written.
+        # A dashboard reads the log while it is written.
         assert path.read_text().count("\n") == 1
         log.end(last_line_of(TRAINED))
     found = [json.loads(line) for line in path.read_text().splitlines()]
@@ -54,11 +54,11 @@ def test_every_key_in_its_order(tmp_path: Path) -> None:
     assert [list(line) for line in found] == [list(LINE), list(LAST)]
 
 
-def test_a_loss_that_is_not_known_is_null() -> None:
+def test_an_unknown_loss_is_null() -> None:
     assert line_of(Iteration(1, 0.1, 1, 1, 0, ClockSums(), 0, ()))["loss"] is None
 
 
-def test_a_new_job_begins_a_new_log(tmp_path: Path) -> None:
+def test_a_new_job_overwrites_the_log(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     path.write_text("of another job\n" * 9)
     with IterationLog(path) as log:
@@ -66,7 +66,7 @@ def test_a_new_job_begins_a_new_log(tmp_path: Path) -> None:
     assert json.loads(path.read_text()) == LINE
 
 
-def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     log = IterationLog(tmp_path / "no" / "run.jsonl")
     with pytest.raises(
         BadArgument, match=r"no/run.jsonl: No such file or directory; choose a file in an existing folder"
@@ -74,7 +74,7 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
         log.write(CLOCK)
 
 
-def test_a_job_that_never_begins_leaves_the_old_log(tmp_path: Path) -> None:
+def test_a_job_that_fails_to_start_keeps_the_old_log(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     path.write_text("of another job")
     with IterationLog(path):

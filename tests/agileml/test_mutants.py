@@ -1,4 +1,4 @@
-"""The fault schedules notice deliberate faults; `python -m tests.agileml.mutants 100` says how often each is caught."""
+"""The fault schedules detect deliberate bugs; `python -m tests.agileml.mutants 100` prints how often."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.agileml.mutants import MUTANTS, Mutant, catching
 
 SEEDS = 60
 ENOUGH = 3
-"""Schedules that catch a fault, of the seeds: one alone might be lost with the next change of the core."""
+"""Schedules that must detect a bug: a single one might be lost with the next change of the core."""
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_fault_is_caught(mutant: Mutant) -> None:
     found = list(islice(catching(mutant, SEEDS), ENOUGH))
-    assert len(found) == ENOUGH, f"hardly anybody notices that {mutant.name}: {found}"
-    # It is the fault that is noticed: without it the same schedules end well.
+    assert len(found) == ENOUGH, f"too few schedules detect that {mutant.name}: {found}"
+    # Without the bug the same schedules pass.
     for seed, _ in found:
         mutant.schedule(seed).run()

@@ -1,4 +1,4 @@
-"""The undisturbed run against one written out in full, and what its sums depend on and what not."""
+"""The reference run against a plain implementation, and what its sums depend on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRAINERS = [Decades(), Decades(batch=7), Decades(lengths=(5, 0, 40)), Momentum()
 
 
 class PlainView:
-    """A chunk's view on copies of whole arrays."""
+    """A chunk's view of copies of whole arrays."""
 
     def __init__(self, params: Params, by: Aggregation) -> None:
         self.params = params
@@ -39,7 +39,7 @@ class PlainView:
 
 
 def written_out(trainer: Decades, clocks: int, seed: int, shuffle: np.random.Generator | None = None) -> Params:
-    """Without layouts, deltas or buffers; with `shuffle`, contributions are summed in an order of chance."""
+    """Without layouts, deltas or buffers; with `shuffle`, contributions are summed in random order."""
     params = initial_model(trainer, seed)
     by = Declarations.of(trainer).aggregation
     slots = {name: [np.zeros_like(array) for _ in range(2)] for name, array in params.items()}
@@ -71,21 +71,21 @@ def written_out(trainer: Decades, clocks: int, seed: int, shuffle: np.random.Gen
 @pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: f"{trainer.name}-{type(trainer).__name__}")
 @pytest.mark.parametrize("deterministic", [True, False])
 @pytest.mark.parametrize("partitions", [1, 8, 90])
-def test_the_model_is_that_of_the_run_written_out(trainer: Decades, deterministic: bool, partitions: int) -> None:
+def test_the_reference_equals_a_plain_implementation(trainer: Decades, deterministic: bool, partitions: int) -> None:
     expected = written_out(trainer, 3, seed=4)
     model = run(trainer, 3, 4, deterministic, partitions)
     assert model.keys() == expected.keys()
     assert all(same_bits(model[name], expected[name]) for name in expected)
 
 
-def test_another_order_of_summation_gives_other_bits() -> None:
+def test_another_order_of_summation_changes_the_bits() -> None:
     digests = {
         model_digest(written_out(Decades(), 1, 4, np.random.default_rng(seed) if seed else None)) for seed in range(4)
     }
     assert len(digests) == 4
 
 
-def test_the_seed_makes_the_model() -> None:
+def test_the_seed_determines_the_model() -> None:
     assert model_digest(run(Decades(), 2, 1)) == model_digest(run(Decades(), 2, 1))
     assert model_digest(run(Decades(), 2, 1)) != model_digest(run(Decades(), 2, 2))
 
@@ -96,7 +96,7 @@ def test_clock_0_is_the_initial_model() -> None:
         run(Decades(), -1, 3)
 
 
-def test_iterations_come_with_their_loss() -> None:
+def test_clocks_have_their_loss() -> None:
     seen = list(islice(iterate(Decades(), 1), 3))
     assert [each.clock for each in seen] == [0, 1, 2]
     assert len({each.loss for each in seen}) == 3
@@ -110,7 +110,7 @@ def test_a_loss_is_the_mean_over_items_not_over_shards() -> None:
     assert next(iterate(trainer, 0)).loss == (1 * 1 + 3 * 3) / 4
 
 
-def test_what_apply_breaks_is_told() -> None:
+def test_errors_in_apply_are_reported() -> None:
     trainer = Scripted(step=lambda *given: given[3].update("w", None, np.ones(4)))
     trainer.apply = lambda _name, values, *_rest: values.fill(np.nan)  # type: ignore[attr-defined]
     with pytest.raises(NotFinite, match="scripted, clock 1, parameter 'w': apply produced NaN"):
@@ -120,7 +120,7 @@ def test_what_apply_breaks_is_told() -> None:
         run(trainer, 1, 0)
 
 
-def test_a_digest_is_of_names_types_shapes_and_numbers() -> None:
+def test_the_digest_covers_names_types_shapes_and_numbers() -> None:
     base: Params = {"a": np.arange(6, dtype=np.float32), "b": np.zeros(2)}
     others: list[Params] = [
         {"a": base["a"], "c": base["b"]},

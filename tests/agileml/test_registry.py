@@ -1,4 +1,4 @@
-"""From a name, a module or a file to a trainer, and what is said when there is none."""
+"""Finding trainers by name, module or file, and the errors when there is none."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_built_in_apps_load_under_their_names(name: str) -> None:
     assert Declarations.of(TrainerSource(name).load()).name == name
 
 
-def test_arguments_come_as_text_or_numbers() -> None:
+def test_arguments_may_be_text_or_numbers() -> None:
     app = TrainerSource("mf", {"rank": "3", "rate": "0.5", "users": 30.0, "items": 20}).load()
     assert app == MatrixFactorization(rank=3, rate=0.5, users=30, items=20)
 
@@ -64,7 +64,7 @@ def test_arguments_are_checked(arguments: dict[str, object], problem: str) -> No
         TrainerSource("mf", arguments).load()
 
 
-def test_arguments_as_they_are_typed() -> None:
+def test_arguments_are_parsed() -> None:
     assert parse_arguments(["rank=3", "rate=1e-2", "path=a=b", "empty="]) == {
         "rank": 3, "rate": 0.01, "path": "a=b", "empty": "",
     }  # fmt: skip
@@ -85,7 +85,7 @@ def test_a_file_with_a_function_that_takes_arguments(job: Path) -> None:
     assert vars(trainer) == {"size": 4}
 
 
-def test_a_file_finds_what_lies_beside_it(job: Path) -> None:
+def test_a_file_can_import_from_its_folder(job: Path) -> None:
     (job.parent / "beside_the_job.py").write_text(f"class Base:{METHODS}")
     trainer = loaded(
         job,
@@ -128,7 +128,7 @@ def test_a_class_of_a_module() -> None:
         ("def trainer(size): pass", BadArgument, "job.py: missing a required argument: 'size'; it takes size"),
     ],
 )
-def test_what_is_missing_in_a_file_is_told(job: Path, text: str, error: type[AgileMLError], problem: str) -> None:
+def test_an_incomplete_file_is_refused(job: Path, text: str, error: type[AgileMLError], problem: str) -> None:
     with pytest.raises(error, match=problem) as caught:
         loaded(job, text)
     assert "\n" not in str(caught.value)
@@ -151,17 +151,17 @@ def test_what_is_missing_in_a_file_is_told(job: Path, text: str, error: type[Agi
         ("..toys:A", UnknownApp, "write module:Class"),
     ],
 )
-def test_what_is_not_there_is_told(target: str, error: type[AgileMLError], problem: str) -> None:
+def test_an_unknown_trainer_is_refused(target: str, error: type[AgileMLError], problem: str) -> None:
     with pytest.raises(error, match=problem):
         TrainerSource(target).load()
 
 
-def test_arguments_that_user_code_does_not_take_are_told(job: Path) -> None:
+def test_unexpected_arguments_of_user_code_are_refused(job: Path) -> None:
     with pytest.raises(BadArgument, match="got an unexpected keyword argument 'b'; it takes a"):
         loaded(job, "def trainer(a=1): pass", b=2)
 
 
-def test_the_code_is_named_by_its_text_and_arguments(job: Path, tmp_path: Path) -> None:
+def test_the_code_version_depends_on_text_and_arguments(job: Path, tmp_path: Path) -> None:
     job.write_text("a = 1")
     first = TrainerSource(str(job), {"n": 1}).code()
     elsewhere = tmp_path / "elsewhere"
@@ -184,7 +184,7 @@ FILES = {
     "parts/more/rates.py": "from ..deep import below",
     "parts/deep/below.py": "1 +",
 }
-"""All that a job is made of; one of its packages has no `__init__`, one of its files is none that Python could read."""
+"""The files of a job; one package has no `__init__`, and one file is not valid Python."""
 
 
 def written(folder: Path) -> Path:
@@ -195,7 +195,7 @@ def written(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("target", ["job.py", "job:A"])
-def test_files_that_are_imported_belong_to_the_code(
+def test_imported_files_belong_to_the_code_version(
     tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = written(tmp_path / "one")
@@ -217,12 +217,12 @@ def test_files_that_are_imported_belong_to_the_code(
     assert TrainerSource(target).code() != first
 
 
-def test_what_cannot_be_found_has_a_name_all_the_same() -> None:
+def test_a_missing_file_has_a_code_version() -> None:
     assert TrainerSource("gone.py").code() == TrainerSource("gone.py").code()
     assert TrainerSource("gone.module:A").code() != TrainerSource("gone.py").code()
 
 
-def test_of_what_is_installed_only_the_module_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_installed_packages_only_the_module_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = written(tmp_path / "one")
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setattr(code, "_installed", lambda: {folder})

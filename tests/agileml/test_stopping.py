@@ -44,9 +44,7 @@ def test_criteria(stopping: Stopping, losses: tuple[float | None, ...], reason: 
         ((0, 0, 0), False),
     ],
 )
-def test_a_loss_has_converged_when_the_last_ones_are_hardly_below_the_best_before(
-    losses: tuple[float, ...], reached: bool
-) -> None:
+def test_convergence_compares_the_last_losses_with_the_best_before(losses: tuple[float, ...], reached: bool) -> None:
     assert Convergence(tolerance=0.05, window=2).reached(losses) == reached
     told = Stopping(converged=Convergence(0.05, 2)).reason(history(*losses))
     assert (told is not None) == reached

@@ -1,4 +1,4 @@
-"""The contract with the user's code: declarations, work, random generators, and what is said when it is broken."""
+"""The contract with user code: declarations, work, random generators, and the errors when it is violated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agileml.trainer import chunk_rng, init_rng, initial_model, plan_of, preload
 from tests.agileml.toys import Decades, Largest, Momentum, Scripted
 
 
-def test_what_a_trainer_declares() -> None:
+def test_declarations_are_read() -> None:
     plain = Declarations.of(Scripted())
     assert (plain.name, plain.batch, plain.chunk, plain.apply, plain.slots) == ("scripted", 0, None, None, 0)
     assert plain.aggregation.name == "add"
@@ -41,7 +41,7 @@ def test_declarations_are_checked(declared: dict[str, object], problem: str) -> 
         Declarations.of(trainer)
 
 
-def test_a_clock_is_cut_into_ten_chunks_of_the_longest_shard() -> None:
+def test_the_longest_shard_has_ten_chunks_by_default() -> None:
     trainer = Scripted(shards=lambda: [range(95), range(200), range(0)])
     plan = plan_of(trainer, trainer.shards())
     assert (plan.chunk_items, [plan.chunks(shard, 1) for shard in range(3)]) == (20, [5, 10, 1])
@@ -63,12 +63,12 @@ def test_no_two_chunks_share_a_generator() -> None:
     assert chunk_rng(3, 1, 2, 5).integers(2**62) == chunk_rng(3, 1, 2, 5).integers(2**62)
 
 
-def test_the_sample_takes_as_much_of_every_shard() -> None:
+def test_the_sample_has_equally_many_items_of_every_shard() -> None:
     pieces = sample_of([range(10), range(3), range(0)], 12)
     assert [(piece.lo, piece.hi) for piece in pieces] == [(0, 4), (0, 3), (0, 0)]
 
 
-def test_a_shard_that_can_load_is_asked_to() -> None:
+def test_a_shard_with_load_is_loaded() -> None:
     loaded = []
 
     class Lazy:
@@ -123,7 +123,9 @@ def divide(*_: object) -> float:
         ),
     ],
 )
-def test_a_broken_contract_is_one_line(functions: dict[str, Any], error: type[AgileMLError], problem: str) -> None:
+def test_a_violated_contract_is_reported_in_one_line(
+    functions: dict[str, Any], error: type[AgileMLError], problem: str
+) -> None:
     with pytest.raises(error, match=problem) as caught:
         run(Scripted(**functions), 2, seed=0)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""`agileml.train`, as a script or a notebook uses it."""
+"""`agileml.train` in scripts and notebooks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ print(trained.clocks, trained.counters.lost, trained.model["w"].sum())
 """
 
 
-def test_a_script_trains_a_class_of_its_own(tmp_path: Path) -> None:
+def test_a_script_can_train_its_own_class(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     done = subprocess.run(
@@ -62,7 +62,7 @@ def test_a_script_trains_a_class_of_its_own(tmp_path: Path) -> None:
 
 
 class Told:
-    """An engine that only looks at what it is given."""
+    """An engine that only records its arguments."""
 
     def run(self, job: Job, chaos: Chaos, listener: Listener) -> Trained:  # noqa: ARG002
         self.job = job
@@ -76,7 +76,7 @@ def told(trainer: Any, **options: Any) -> Job:  # noqa: ANN401
     return engine.job
 
 
-def test_options_go_where_they_belong() -> None:
+def test_options_reach_their_settings() -> None:
     job = told("mf", nodes="2+6", clocks=7, loss=0.5, seed=3, slack=None, heartbeat_timeout=2.0, checkpoint_every=4)
     assert (job.reliable, job.transient, job.source) == (2, 6, TrainerSource("mf"))
     assert (job.stopping.clocks, job.stopping.loss, job.stopping.seconds) == (7, 0.5, None)
@@ -84,7 +84,7 @@ def test_options_go_where_they_belong() -> None:
     assert (job.heartbeat_timeout, job.checkpoint_every) == (2.0, 4)
 
 
-def test_an_object_arrives_as_a_copy() -> None:
+def test_nodes_receive_a_copy_of_an_object() -> None:
     source = source_of(Decades((3,) * 4, chunk=2))
     copy = source.load()
     assert source.code() == source_of(Decades((3,) * 4, chunk=2)).code() != source_of(Decades((3,) * 5)).code()
@@ -92,7 +92,7 @@ def test_an_object_arrives_as_a_copy() -> None:
     assert reference.model_digest(theirs) == reference.model_digest(ours)
 
 
-def test_what_a_source_names_stays_a_source() -> None:
+def test_a_trainer_source_is_passed_on() -> None:
     source = TrainerSource("mlr", {"seed": 1})
     assert source_of(source) is source
 
@@ -105,7 +105,7 @@ def test_what_a_source_names_stays_a_source() -> None:
         (Scripted(step=threading.Lock()), r"Scripted cannot be copied to the nodes.*TrainerSource\('module:Class'"),
     ],
 )
-def test_what_nodes_cannot_load_is_refused(trainer: Any, told: str) -> None:  # noqa: ANN401
+def test_a_trainer_that_cannot_be_copied_is_refused(trainer: Any, told: str) -> None:  # noqa: ANN401
     with pytest.raises(BadTrainer, match=told):
         source_of(trainer)
 
@@ -116,7 +116,7 @@ def test_nodes(text: str, nodes: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "3", "0+3", "-1+3", "1+", "1+3+4", "a+b", "1.0+3", "٣+3"])
-def test_nodes_that_are_none(text: str) -> None:
+def test_invalid_nodes_are_refused(text: str) -> None:
     with pytest.raises(BadArgument, match="at least one reliable"):
         parse_nodes(text)
 
@@ -130,12 +130,12 @@ def test_nodes_that_are_none(text: str) -> None:
         (lambda: agileml.train("mf", clocks=1, sead=1), "unknown option 'sead'; choose from seconds"),  # type: ignore[call-arg]
     ],
 )
-def test_arguments_that_make_no_sense(call: Callable[[], Trained], told: str) -> None:
+def test_invalid_arguments_are_refused(call: Callable[[], Trained], told: str) -> None:
     with pytest.raises(BadArgument, match=told):
         call()
 
 
-def test_the_package_offers_it_without_loading_it() -> None:
+def test_the_package_loads_train_lazily() -> None:
     code = "import sys, agileml; assert 'numpy' not in sys.modules; agileml.train; agileml.train"
     subprocess.run(
         [sys.executable, "-c", code],

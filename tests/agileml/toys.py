@@ -1,4 +1,4 @@
-"""Small trainers for tests of the machinery around them."""
+"""Small trainers for tests."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Settled(Decades):
         params.update("dense", slice(3, 10), np.float32(1e-3) * np.cos(dense))
 
     def rows_of(self, item: int) -> Array:
-        """The rows of an item; two of its four are its own."""
+        """The rows of an item; two of its four rows belong to it alone."""
         return np.array([item % self.rows, 7 * item % self.rows, 0, item % 3])
 
 
@@ -86,7 +86,7 @@ class Largest(Decades):
 
 
 class Steady(Decades):
-    """Forgets rounding errors instead of magnifying them, for sums in whatever order they come."""
+    """Reduces rounding errors instead of magnifying them, for sums in any order."""
 
     def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
         for item in shard[lo:hi]:
@@ -98,7 +98,7 @@ class Steady(Decades):
 
 
 class Scripted:
-    """A trainer made of the functions it is given; the rest does nothing."""
+    """A trainer made of functions; methods without one do nothing."""
 
     name = "scripted"
 

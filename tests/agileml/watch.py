@@ -1,4 +1,4 @@
-"""Looks at everything that happens in a simulated job, and checks what must hold whatever happens."""
+"""Observes every delivery in a simulated job and checks the invariants."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from agileml.roles.partitions import BackupPartition, ServedPartition
 
 @dataclass
 class Trigger:
-    """Something to happen right after a delivery: of any message, or of one kind in one stage; not before so many.
+    """An action right after a delivery, of any message or of one kind in one stage, after `after` deliveries at least.
 
-    `act` says whether it could happen; if not, the trigger waits on.
+    `act` returns whether it was possible; if not, the trigger stays.
     """
 
     act: Callable[[Simulation, str], bool]
@@ -28,15 +28,15 @@ class Trigger:
     kind: str | None = None
 
     def fits(self, stage: int, kind: str, delivered: int) -> bool:
-        """Whether this is the moment."""
+        """Whether the trigger applies to a delivery."""
         return delivered >= self.after and self.stage in (None, stage) and self.kind in (None, kind)
 
 
 @dataclass
 class Watch:
-    """Checks what must always hold after each delivery, and pulls triggers.
+    """Checks the invariants after each delivery and fires triggers.
 
-    `model` gives the undisturbed run's model after a clock, where the job's has to be the same bit for bit.
+    `model` returns the reference run's model after a clock, if the job's must be bit-equal to it.
     """
 
     model: Callable[[int], Params] | None = None
@@ -53,7 +53,7 @@ class Watch:
     _seen: int = 0
 
     def __call__(self, simulation: Simulation) -> None:
-        """Something has happened; only what was delivered counts."""
+        """Processes an event of the simulation, if it was a delivery."""
         if simulation.delivered == self._seen or simulation.last_message is None:
             return
         self._seen = simulation.delivered
@@ -64,7 +64,7 @@ class Watch:
         self._check(simulation, receiver)
         match message:
             case Drain():
-                # Who is not named any more when it is told again has gone meanwhile.
+                # Peers that a repeated message no longer names have left.
                 awaited = self._unmarked.setdefault((message.epoch, receiver), set(message.peers))
                 awaited.intersection_update(message.peers)
             case EndOfLifeSeen():
@@ -80,7 +80,7 @@ class Watch:
 
     @staticmethod
     def _arrived(simulation: Simulation, receiver: str, kind: str) -> bool:
-        """Whether somebody was there to receive it; who is told to leave is gone now."""
+        """Whether the receiver existed; one that was told to leave no longer does."""
         if receiver == CONTROLLER:
             return not simulation.away
         return receiver in simulation.nodes or kind == "Leave"
@@ -100,12 +100,12 @@ class Watch:
     # -- what is stable ------------------------------------------------------------------------------------------------
 
     def _check_stable(self, simulation: Simulation) -> None:
-        """What is stable stays so in an epoch, and for ever as long as no reliable node goes; it is kept safe."""
+        """The stable version never decreases in an epoch, nor as long as no reliable node leaves; it is held safely."""
         controller, epoch = simulation.controller, simulation.controller.epoch
         if self._reliable <= simulation.nodes.keys() - simulation.warned:
             epoch = 0
         before = self._stable.get(epoch, 0)
-        assert controller.stable >= before, "what was stable no longer is"
+        assert controller.stable >= before, "the stable version decreased"
         self._stable[epoch] = controller.stable
         table, now = controller.table, (controller.epoch, controller.stable)
         advanced = self._last[0] == now[0] and self._last[1] < now[1]
@@ -117,14 +117,14 @@ class Watch:
 
     @staticmethod
     def _check_kept(simulation: Simulation, partition: int, *, reliable: bool) -> None:
-        """Somebody has the stable version of a partition: while its backup changes, one from before or its owner."""
+        """Some node has the stable version of a partition: while its backup changes, a former backup or the owner."""
         stable = simulation.controller.stable
         holders = [name for name, node in simulation.nodes.items() if _holds(node, partition, stable)]
-        assert holders, f"nobody has partition {partition} at version {stable}, which is stable"
-        assert not reliable or any(name.startswith("r") for name in holders), "what is stable is not safe"
+        assert holders, f"no node has partition {partition} at the stable version {stable}"
+        assert not reliable or any(name.startswith("r") for name in holders), "no reliable node has the stable version"
 
     def _check_versions(self, simulation: Simulation, node: Node) -> None:
-        """A version is the same on every node that holds it; a backup does not forget its latest."""
+        """A version is the same on all nodes that hold it; a backup keeps its latest."""
         for partition, version in _versions(node):
             if self._right.get(id(version)) is not version:
                 for one, other in zip(version.state, self._state(simulation, node, partition, version), strict=False):
@@ -140,7 +140,7 @@ class Watch:
             self._backups[key] = (copy, newest)
 
     def _state(self, simulation: Simulation, node: Node, partition: int, version: Version) -> State:
-        """What a version has to be: that of the undisturbed run, else what it is where it was seen first."""
+        """The expected state: that of the reference run, or else of the first node that had it."""
         key = (0 if self.model else node.epoch, partition, version.clock)
         if key not in self._expected:
             seen = version.state
@@ -151,7 +151,7 @@ class Watch:
 
     @staticmethod
     def end(simulation: Simulation) -> None:
-        """When a job is over, no copy waits for what nobody sends: nothing would have been safe any more."""
+        """At the end no backup waits for a patch that is not sent, as no later version could become safe."""
         controller, under_way = simulation.controller, [message for _, _, message in simulation.under_way()]
         if controller.assignment.moving or any(isinstance(message, Route) for message in under_way):
             return
@@ -160,7 +160,7 @@ class Watch:
             node = simulation.nodes.get(backup)
             if node is not None and node.epoch == controller.epoch and partition not in coming:
                 copy = node.server.copies.get(partition)
-                assert copy is None or not copy.early, f"{backup}: {copy} waits for what nobody sends"
+                assert copy is None or not copy.early, f"{backup}: {copy} waits for a patch that is not sent"
 
     # -- who has what --------------------------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class Watch:
                 assert not node.worker.shards.keys() & other.worker.shards.keys(), "a shard has two workers"
 
     def _check_left(self, simulation: Simulation, name: str) -> None:
-        """Who leaves has heard from everybody, and nothing of use is under way; what it was to read is of none."""
+        """A leaving node has answers of all peers, and no message to or from it matters any more."""
         if simulation.away or simulation.controller.mode is not Mode.RUNNING:
             return
         unmarked = self._unmarked.get((simulation.controller.epoch, name), set()) & simulation.nodes.keys()

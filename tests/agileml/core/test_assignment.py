@@ -1,4 +1,4 @@
-"""Changes on their way, by hand: each is asked for once, confirmed once, told to everybody once."""
+"""Changes in progress, by hand: each is requested once, confirmed once, and sent to all nodes once."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def made() -> Assignment:
     return Assignment(NOW)
 
 
-def test_what_is_not_where_it_should_be_is_set_in_motion_once() -> None:
+def test_a_difference_from_the_target_is_requested_once() -> None:
     assigned = made()
     desired = Table(4, ("t", "r"), ("r", ""), ("r", "t", "u"))
-    # Who served from reliable ground keeps the copy of what moves.
+    # The reliable node that served the partition keeps a copy of it.
     assert list(assigned.move_towards(desired, members(), 9)) == [
         Send("r", Move(9, 0, "t", "r")),
         Send("t", GiveShard(9, 2, "u", now=False)),
@@ -38,9 +38,9 @@ def test_what_is_not_where_it_should_be_is_set_in_motion_once() -> None:
     assert assigned.take_new_routes() is None
 
 
-def test_no_backup_changes_before_the_moves_are_over() -> None:
-    # Else the owner of partition 1 could be asked to hand it over before it knows of the new backup, which would then
-    # wait for ever for what nobody sends.
+def test_backups_change_only_after_all_moves() -> None:
+    # Otherwise the owner of partition 1 could be asked to hand it over before it knows of the new backup, which would
+    # wait forever for patches.
     assigned = Assignment(Table(4, ("t", "t"), ("r", "r"), ()))
     desired = Table(4, ("u", "t"), ("r", "s"), ())
     assert list(assigned.move_towards(desired, members(), 9)) == [Send("t", Move(9, 0, "u", "r"))]
@@ -55,20 +55,20 @@ def test_no_backup_changes_before_the_moves_are_over() -> None:
     assert assigned.table.backups == ("r", "s")
 
 
-def test_who_leaves_gives_at_once() -> None:
+def test_a_leaving_node_gives_its_shards_at_once() -> None:
     assigned = made()
     desired = Table(4, ("r", "r"), ("", ""), ("r", "u", "u"))
     sent = list(assigned.move_towards(desired, members(leaving="t"), 9))
     assert sent == [Send("t", GiveShard(9, shard, "u", now=True)) for shard in (1, 2)]
 
 
-def test_who_is_warned_is_hurried() -> None:
+def test_a_warning_expedites_promised_shards() -> None:
     assigned = made()
     list(assigned.move_towards(Table(4, ("r", "r"), ("", ""), ("u", "u", "t")), members(), 9))
     assert list(assigned.expedite("t", 9)) == [Send("t", GiveShard(9, 1, "u", now=True))]
 
 
-def test_routes_are_told_once_after_the_last_of_several_moves() -> None:
+def test_routes_are_sent_once_after_the_last_move() -> None:
     assigned = made()
     list(assigned.move_towards(Table(4, ("t", "u"), ("r", "r"), NOW.workers), members(), 9))
     assert assigned.partition_arrived(0, "t") == Move(9, 0, "t", "r")
@@ -78,24 +78,24 @@ def test_routes_are_told_once_after_the_last_of_several_moves() -> None:
     assert assigned.take_new_routes() is None
 
 
-def test_a_shard_that_has_arrived_is_remembered_where_it_was() -> None:
+def test_the_previous_worker_of_a_shard_is_remembered() -> None:
     assigned = made()
     list(assigned.move_towards(Table(4, ("r", "r"), ("", ""), ("r", "t", "u")), members(), 9))
     assigned.shard_arrived(2, "u")
     assert assigned.table.workers == ("r", "t", "u")
     assert assigned.previous == {2: ["t"]}
-    # Shards need no new routes: only their workers know of them.
+    # Shards need no new routes: only their workers use them.
     assert assigned.take_new_routes() is None
 
 
-def test_a_new_backup_of_what_stays_needs_no_move() -> None:
+def test_a_new_backup_needs_no_move() -> None:
     assigned = made()
     assert list(assigned.move_towards(Table(4, ("r", "r"), ("s", "s"), NOW.workers), members(), 9)) == []
     assert assigned.take_new_routes() == Table(6, ("r", "r"), ("s", "s"), NOW.workers)
 
 
 @pytest.mark.parametrize("node", ["r", "u"])
-def test_what_was_not_on_its_way_cannot_arrive(node: str) -> None:
+def test_an_arrival_that_was_not_requested_is_refused(node: str) -> None:
     assigned = made()
     list(assigned.move_towards(Table(4, ("t", "r"), ("", ""), ("t", "t", "t")), members(), 9))
     with pytest.raises(InvalidTransition, match=f"{node} received partition 0, which was not moving there"):
@@ -106,7 +106,7 @@ def test_what_was_not_on_its_way_cannot_arrive(node: str) -> None:
         assigned.shard_arrived(0, node)
 
 
-def test_a_node_is_free_when_nothing_is_there_nothing_comes_and_all_know() -> None:
+def test_a_node_is_free_when_it_holds_and_expects_nothing_and_all_know() -> None:
     assigned, everybody = made(), members(leaving="u")
     assert assigned.is_free("u", everybody)
     assert not assigned.is_free("t", everybody)
@@ -120,7 +120,7 @@ def test_a_node_is_free_when_nothing_is_there_nothing_comes_and_all_know() -> No
     assert not assigned.is_free("u", everybody)
 
 
-def test_a_new_beginning_forgets_what_was_on_its_way() -> None:
+def test_a_reset_forgets_moves_in_progress() -> None:
     assigned = made()
     list(assigned.move_towards(Table(4, ("t", "u"), ("r", "r"), ("u", "u", "u")), members(), 9))
     assigned.reset(Table(4, ("s", "s"), ("", ""), ("s", "s", "s")), 1)
@@ -129,7 +129,7 @@ def test_a_new_beginning_forgets_what_was_on_its_way() -> None:
     assert assigned.previous == {0: ["r"], 1: ["t"], 2: ["t"]}
 
 
-def test_of_those_who_had_a_shard_only_the_last_are_known() -> None:
+def test_only_the_latest_workers_of_a_shard_are_remembered() -> None:
     assigned = made()
     for number in range(3 * PREVIOUS_WORKERS):
         assigned.reset(Table(4, ("r", "r"), ("", ""), (f"t{number}", "t", "t")), number)

@@ -1,4 +1,4 @@
-"""The controller by hand: events in, these instructions out; and in any order, valid or an error with the story."""
+"""The controller by hand: events in, exactly these instructions out; and events in any order."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def mode_of(control: Controller) -> Mode:
 
 
 def told(instructions: list[Instruction]) -> list[Instruction]:
-    """All but what is written down, which is always the first."""
+    """All instructions but `Remember`, which always comes first."""
     assert not any(isinstance(one, Remember) for one in instructions[1:])
     return [one for one in instructions if not isinstance(one, Remember)]
 
 
 def hear(control: Controller, *events: object, now: float = 0.0) -> list[Instruction]:
-    """What these events bring about."""
+    """The instructions that follow from these events."""
     return [one for event in events for one in told(control.handle(event, now))]
 
 
@@ -88,7 +88,7 @@ def came(control: Controller, *names: str) -> list[Instruction]:
 
 
 def running(*names: str, clocks: int = 5, **options: Any) -> Controller:  # noqa: ANN401
-    """A job at version 0 that these nodes began."""
+    """A running job of these nodes at version 0."""
     control = controller(sum(name.startswith("r") for name in names), sum(name[0] == "t" for name in names), clocks)
     control.settings = ControllerSettings(control.settings.reliable, control.settings.transient, clocks, **options)
     came(control, *names)
@@ -98,7 +98,7 @@ def running(*names: str, clocks: int = 5, **options: Any) -> Controller:  # noqa
 
 
 def committed(control: Controller, clock: int, epoch: int = 1) -> list[Instruction]:
-    """Everybody reports a clock, copies included."""
+    """All servers and backups report a clock."""
     last = hear(control, WorkDone("r", epoch, clock, PLAN.accept_all(clock).chunks, 0.1, 0, 0.0, 0))
     for partition, (owner, backup) in enumerate(zip(control.table.owners, control.table.backups, strict=True)):
         if backup:
@@ -107,7 +107,7 @@ def committed(control: Controller, clock: int, epoch: int = 1) -> list[Instructi
     return last
 
 
-def test_a_job_begins_when_all_nodes_of_the_start_are_ready() -> None:
+def test_a_job_starts_when_all_initial_nodes_are_ready() -> None:
     control = controller()
     assert hear(control, Hello("r", True, ""), Hello("t", False, ""), Ready("t")) == []
     table = Table(FIRST, ("r", "r"), ("", ""), ("r", "t", "r", "t"))
@@ -120,7 +120,7 @@ def test_a_job_begins_when_all_nodes_of_the_start_are_ready() -> None:
     assert mode_of(control) is Mode.RUNNING
 
 
-def test_a_node_that_is_lost_before_its_first_word_counts_among_those_that_came() -> None:
+def test_a_node_lost_before_its_hello_counts_as_joined() -> None:
     control = controller(transient=2)
     came(control, "r", "t")
     assert mode_of(control) is Mode.GATHERING
@@ -135,10 +135,10 @@ def test_a_node_with_other_code_is_refused_with_both_versions() -> None:
     assert control.members.get("t") is None
 
 
-def test_a_node_joins_without_anybody_waiting() -> None:
+def test_a_node_joins_without_delaying_others() -> None:
     control = running("r", "t")
     sent = came(control, "u")
-    # Two transient nodes to one reliable: stage 2, in which `t`, who runs longest, serves and `r` keeps copies.
+    # Two transient nodes per reliable node: stage 2, in which `t`, the longest running, serves and `r` keeps backups.
     assert sent == [
         Send("u", Enter(1, Table(FIRST, ("r", "r"), ("", ""), ("r", "t", "r", "t")), 5, 0)),
         Send("r", Move(1, 0, "t", "r")),
@@ -150,11 +150,11 @@ def test_a_node_joins_without_anybody_waiting() -> None:
     assert hear(control, Taken("t", 1, 1)) == [Send(name, routes) for name in "rtu"]
 
 
-def test_a_warned_node_gives_all_away_and_goes_when_nothing_is_under_way() -> None:
+def test_a_warned_node_hands_over_everything_drains_and_leaves() -> None:
     control = running("r", "t", "u")
     assert control.table == Table(FIRST, ("t", "t"), ("r", "r"), ("r", "t", "u", "r"))
     sent = hear(control, Warned("t", 120.0))
-    # One transient node to one reliable: stage 1, so that the partitions go to their copies.
+    # One transient node per reliable node: stage 1, so that the partitions move to their backups.
     assert sent == [
         Send("t", Move(1, 0, "r", "")),
         Send("t", Move(1, 1, "r", "")),
@@ -168,19 +168,19 @@ def test_a_warned_node_gives_all_away_and_goes_when_nothing_is_under_way() -> No
     assert hear(control, Drained("t", 1)) == [Send("t", Leave(LEFT_BEHIND))]
     assert control.members["t"].phase is Phase.GONE
     assert (control.evictions, control.failures, control.epoch) == (1, 0, 1)
-    # That its machine is taken away then is no failure.
+    # Losing its machine afterwards is no failure.
     assert hear(control, NodeLost("t", "gone")) == []
     assert (control.failures, control.epoch) == (0, 1)
 
 
-def test_a_node_that_is_warned_before_it_is_taken_in_goes_at_once() -> None:
+def test_a_node_warned_before_it_joined_the_epoch_leaves_at_once() -> None:
     control = running("r", "t")
     hear(control, Hello("u", False, ""))
     assert hear(control, Warned("u", 5.0)) == [Send("u", Leave("evicted before it joined the epoch"))]
     assert control.evictions == 1
 
 
-def test_what_is_stable_is_what_the_copies_have() -> None:
+def test_a_version_is_stable_once_all_backups_have_it() -> None:
     control = running("r", "t", "u")
     assert (
         hear(control, PartitionProgress("t", 1, 0, 1, backup=False), PartitionProgress("t", 1, 1, 1, backup=False))
@@ -192,7 +192,7 @@ def test_what_is_stable_is_what_the_copies_have() -> None:
     assert control.stable == 1
 
 
-def test_a_checkpoint_is_asked_for_every_so_many_clocks_and_counts_when_whole() -> None:
+def test_a_checkpoint_is_requested_every_n_clocks_and_counts_when_complete() -> None:
     control = running("r", "t", checkpoint_every=2)
     assert Send("r", Stable(1, 1, checkpoint=False)) in committed(control, 1)
     assert Send("r", Stable(1, 2, checkpoint=True)) in committed(control, 2)
@@ -202,7 +202,7 @@ def test_a_checkpoint_is_asked_for_every_so_many_clocks_and_counts_when_whole() 
     assert control.checkpoint == 2
 
 
-def test_no_checkpoint_is_asked_for_while_one_is_written_unless_it_takes_too_long() -> None:
+def test_no_checkpoint_is_requested_while_one_is_written_unless_it_is_overdue() -> None:
     control = running("r", "t", clocks=20, checkpoint_every=1)
     asked = []
     for clock in range(1, 12):
@@ -212,7 +212,7 @@ def test_no_checkpoint_is_asked_for_while_one_is_written_unless_it_takes_too_lon
     assert asked == [1, 4, 8]
 
 
-def test_a_checkpoint_is_never_made_of_two_pasts() -> None:
+def test_a_checkpoint_never_mixes_versions_from_before_and_after_a_rollback() -> None:
     control = running("r", "t", checkpoint_every=2)
     committed(control, 1)
     committed(control, 2)
@@ -228,20 +228,20 @@ def test_a_checkpoint_is_never_made_of_two_pasts() -> None:
     assert control.checkpoint == 2
 
 
-def test_a_lost_active_server_takes_everybody_back_to_what_the_copies_have() -> None:
+def test_a_lost_active_server_rolls_all_nodes_back_to_the_backups() -> None:
     control = running("r", "t", "u", "v")
     assert control.table.owners == ("t", "u")
     committed(control, 1)
-    # Clock 2 is committed, but its copy is not there.
+    # Clock 2 is committed, but not backed up.
     hear(control, PartitionProgress("t", 1, 0, 2, backup=False), PartitionProgress("u", 1, 1, 2, backup=False))
     sent = hear(control, NodeLost("t", "gone"))
-    # Two transient nodes are left, of which half is one: `u`. The shard of `t` goes to who has least.
+    # Two transient nodes are left; the half that serves is `u`. The shard of `t` goes to the node with the fewest.
     table = Table(2 * FIRST, ("u", "u"), ("r", "r"), ("r", "r", "u", "v"))
     assert sent == [Send(name, Recover(2, 1, table, ("r", "r"), 5)) for name in "ruv"]
     assert (control.mode, control.failures) == (Mode.RECOVERING, 1)
 
 
-def test_news_of_an_epoch_that_is_over_are_nothing() -> None:
+def test_reports_of_an_earlier_epoch_are_ignored() -> None:
     control = running("r", "t", "u")
     hear(control, NodeLost("u", "gone"))
     before = control.table
@@ -251,7 +251,7 @@ def test_news_of_an_epoch_that_is_over_are_nothing() -> None:
     assert mode_of(control) is Mode.RECOVERING
 
 
-def test_a_loss_during_recovery_is_another_recovery() -> None:
+def test_a_loss_during_recovery_starts_another_recovery() -> None:
     control = running("r", "t", "u", "v")
     committed(control, 1)
     hear(control, NodeLost("t", "gone"), Restored("r", 2))
@@ -259,7 +259,7 @@ def test_a_loss_during_recovery_is_another_recovery() -> None:
     assert {one.to for one in sent if isinstance(one, Send)} == {"r", "v"}
     (again, _) = (one.message for one in sent if isinstance(one, Send))
     assert isinstance(again, Recover)
-    # Nobody has reported in epoch 2; who had version 1 before has it still.
+    # No node has reported in epoch 2; the sources of version 1 still have it.
     assert (again.epoch, again.clock, again.sources) == (3, 1, ("r", "r"))
 
 
@@ -273,7 +273,7 @@ def test_without_a_reliable_node_a_job_waits_for_one() -> None:
     assert mode_of(control) is Mode.RUNNING
 
 
-def test_a_node_that_was_given_up_and_speaks_is_sent_away() -> None:
+def test_a_node_declared_lost_is_told_to_leave() -> None:
     control = running("r", "t", "u")
     hear(control, NodeLost("u", "gone"))
     why = "this node was declared lost and is no longer part of the job"
@@ -281,7 +281,7 @@ def test_a_node_that_was_given_up_and_speaks_is_sent_away() -> None:
     assert hear(control, Heartbeat("nobody")) == [Send("nobody", Leave(why))]
 
 
-def test_a_node_whose_first_word_was_lost_is_waited_for() -> None:
+def test_a_node_whose_hello_was_lost_may_send_another() -> None:
     control = running("r")
     assert hear(control, Ready("t"), Warned("t", 1.0)) == []
     hear(control, Hello("t", False, ""))
@@ -290,7 +290,7 @@ def test_a_node_whose_first_word_was_lost_is_waited_for() -> None:
     ]
 
 
-def test_silence_is_a_loss() -> None:
+def test_missing_heartbeats_are_a_loss() -> None:
     control = running("r", "t", "u", heartbeat_timeout=1.0)
     hear(control, Heartbeat("r"), Heartbeat("t"), now=0.9)
     hear(control, Tick(), now=1.1)
@@ -312,7 +312,7 @@ def test_the_last_clock_is_collected() -> None:
     assert hear(control, NodeLost("r", "gone"), Tick()) == []
 
 
-def test_a_job_is_stopped_one_clock_after_what_was_reached() -> None:
+def test_a_stopped_job_does_one_more_clock() -> None:
     control = running("r", "t", clocks=100, stop=lambda iteration: iteration.clock == 2)
     assert Send("r", Limit(1, 2)) not in committed(control, 1)
     sent = committed(control, 2)
@@ -320,7 +320,7 @@ def test_a_job_is_stopped_one_clock_after_what_was_reached() -> None:
     assert control.limit == 3
 
 
-def test_a_log_line_tells_what_happened_since_the_one_before() -> None:
+def test_an_iteration_lists_the_events_since_the_last_one() -> None:
     control = running("r", "t")
     hear(control, Warned("t", 5.0))
     iterations = [one for one in committed(control, 1) if isinstance(one, Iteration)]
@@ -328,7 +328,7 @@ def test_a_log_line_tells_what_happened_since_the_one_before() -> None:
     assert (iterations[0].clock, iterations[0].stage, iterations[0].reliable, iterations[0].transient) == (1, 1, 1, 0)
 
 
-def test_a_stage_that_is_learned_is_told_with_its_reason_and_outlives_the_controller() -> None:
+def test_a_learned_stage_is_logged_with_its_reason_and_survives_a_restart() -> None:
     control = controller(clocks=9, policy=LearnedStage(skipped=0, needed=1))
     came(control, "r", "t")
     hear(control, Restored("r", 1), Restored("t", 1))
@@ -351,14 +351,14 @@ def test_a_stage_that_is_learned_is_told_with_its_reason_and_outlives_the_contro
     assert Controller.resume(PLAN, BYTES, control.settings, record, 2.0)._remember().record["learned"] == learned
 
 
-def test_what_is_broken_ends_the_job() -> None:
+def test_a_broken_node_ends_the_job() -> None:
     control = running("r", "t")
     sent = hear(control, Broken("t", "app: clock 3: NaN"))
     assert sent[0] == Failed("app: clock 3: NaN")
     assert mode_of(control) is Mode.OVER
 
 
-def test_what_the_controller_does_not_know_is_refused_with_the_story() -> None:
+def test_an_unexpected_event_is_refused_with_the_recent_events() -> None:
     control = running("r", "t")
     with pytest.raises(InvalidTransition, match=r"received partition 1.*epoch 1 from version 0"):
         hear(control, Taken("t", 1, 1))
@@ -374,12 +374,12 @@ def restarted(control: Controller) -> Controller:
     return Controller.resume(PLAN, BYTES, control.settings, record, 0.0)
 
 
-def test_another_controller_goes_back_to_what_the_nodes_have_in_common() -> None:
+def test_a_restarted_controller_rolls_back_to_the_common_version() -> None:
     control = running("r", "t", "u")
     committed(control, 1)
     after = restarted(control)
     assert (after.mode, after.epoch, after.table) == (Mode.RESUMING, 1, control.table)
-    # Version 2 is there of both partitions, but of partition 1 on `t` alone, which may be lost; version 1 is safe.
+    # Both partitions have version 2, but partition 1 only on `t`, which may be lost; version 1 is safe.
     holding = [((0, 1), (0, 2), (1, 1)), ((0, 2), (1, 1), (1, 2)), ((0, 2),)]
     answers = [Hello(name, name == "r", "", 1, 1, held) for name, held in zip("rtu", holding, strict=True)][::-1]
     assert hear(after, *answers[:2]) == []
@@ -390,7 +390,7 @@ def test_another_controller_goes_back_to_what_the_nodes_have_in_common() -> None
     assert [one.to for one in sent if isinstance(one, Send)] == ["r", "t", "u"]
 
 
-def test_another_controller_does_not_wait_for_the_dead() -> None:
+def test_a_restarted_controller_does_not_wait_for_lost_nodes() -> None:
     after = restarted(running("r", "t", "u"))
     hear(after, Hello("r", True, "", 1, 0, ((0, 0), (1, 0))), Hello("t", False, "", 1, 0, ()))
     assert mode_of(after) is Mode.RESUMING
@@ -399,7 +399,7 @@ def test_another_controller_does_not_wait_for_the_dead() -> None:
     assert after.epoch == 2
 
 
-def test_another_controller_that_finds_no_reliable_node_waits_for_one() -> None:
+def test_a_restarted_controller_waits_for_a_reliable_node() -> None:
     control = running("r", "t", "u")
     committed(control, 1)
     hear(control, NodeLost("u", "gone"))
@@ -411,25 +411,25 @@ def test_another_controller_that_finds_no_reliable_node_waits_for_one() -> None:
     assert mode_of(after) is Mode.RECOVERING
 
 
-def test_a_job_that_was_stopped_ends_where_it_has_come_to() -> None:
+def test_a_stopped_job_ends_at_the_clock_it_has_reached() -> None:
     control = running("r", "t", "u", clocks=100, stop=lambda iteration: iteration.clock == 1)
     committed(control, 1)
     assert control.limit == 2
     after = restarted(control)
-    # The nodes had not heard of it, and have gone on.
+    # The nodes had not received the limit and have worked beyond it.
     held = tuple((partition, clock) for partition in (0, 1) for clock in (4, 5))
     hear(after, *(Hello(name, name == "r", "", 1, 4, held) for name in "rtu"))
     assert (after.stable, after.limit) == (5, 5)
 
 
-def test_news_of_changes_are_nothing_while_a_job_waits_for_a_reliable_node() -> None:
+def test_reports_of_moves_are_ignored_while_waiting_for_a_reliable_node() -> None:
     control = running("r", "t", "u")
     hear(control, Warned("t", 60.0), NodeLost("u", "gone"), NodeLost("r", "gone"))
     assert mode_of(control) is Mode.GATHERING
     assert hear(control, Taken("t", control.epoch, 0), Adopted("t", control.epoch, 0)) == []
 
 
-def test_what_nodes_hold_of_an_epoch_before_counts_up_to_where_the_last_began() -> None:
+def test_versions_held_from_an_earlier_epoch_count_up_to_the_start_of_the_last() -> None:
     control = running("r", "t", "u")
     committed(control, 1)
     hear(control, NodeLost("u", "gone"))
@@ -478,7 +478,7 @@ def check(control: Controller) -> None:
 
 @settings(max_examples=150)
 @given(st.integers(1, 2), st.integers(0, 3), st.lists(EVENTS, min_size=5, max_size=60))
-def test_any_order_of_events_leaves_it_valid_or_raises_with_the_story(
+def test_any_order_of_events_leaves_a_valid_state_or_raises_with_the_recent_events(
     reliable: int, transient: int, events: list[object]
 ) -> None:
     control = controller(reliable, transient)

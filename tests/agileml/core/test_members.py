@@ -1,4 +1,4 @@
-"""The life of a node: every step it can take, and none that it cannot."""
+"""The phases of a node: all allowed transitions and no others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIVES = [
 
 
 def allowed() -> set[tuple[Phase, Phase]]:
-    """Every node may die at any time before it is gone; else its life goes one of the ways above."""
+    """A node may die in any phase before it is out; otherwise it follows one of the sequences above."""
     steps = {step for life in LIVES for step in itertools.pairwise([Phase.LOADING, *life])}
     return steps | {(phase, Phase.DEAD) for phase in Phase if phase not in (Phase.GONE, Phase.DEAD)}
 
@@ -43,7 +43,7 @@ def test_a_name_is_used_once() -> None:
         members.join("a", reliable=True, now=1.0)
 
 
-def test_who_can_be_given_something_by_age() -> None:
+def test_active_nodes_are_listed_by_age() -> None:
     members = Members()
     for name, phase in [("b", Phase.ACTIVE), ("a", Phase.ACTIVE), ("c", Phase.LEAVING), ("d", Phase.READY)]:
         members.join(name, reliable=False, now=0.0).phase = phase
@@ -53,7 +53,7 @@ def test_who_can_be_given_something_by_age() -> None:
     assert [name for name in "abcdrx" if members.alive(name)] == ["a", "b", "c", "r"]
 
 
-def test_of_those_that_are_out_only_the_last_are_known() -> None:
+def test_only_the_latest_nodes_that_are_out_are_remembered() -> None:
     members = Members()
     members.join("stays", reliable=True, now=0.0).phase = Phase.ACTIVE
     for number in range(3 * MOST_OUT):

@@ -1,4 +1,4 @@
-"""Where things live: balance, few changes, everybody placed, by stage."""
+"""Placement: balance, few changes, and the nodes that each stage uses."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def placed(footprint: Footprint, stage: int, now: Table, previous: Mapping[int, 
 
 
 def most_that_can_stay(current: Sequence[str], hosts: Sequence[str]) -> int:
-    """By counting: of what each host has, no more than its share."""
+    """By counting: each host keeps at most its share."""
     share = -(-len(current) // len(hosts))
     return sum(min(share, count) for host, count in Counter(current).items() if host in hosts)
 
 
 @given(CURRENT, HOSTS.filter(bool))
-def test_everything_is_placed_evenly_and_as_much_as_can_stays(current: list[str], hosts: list[str]) -> None:
+def test_items_are_spread_evenly_and_as_many_as_possible_stay(current: list[str], hosts: list[str]) -> None:
     places = even(current, hosts, {})
     load = Counter(places)
     assert set(places) <= set(hosts)
@@ -42,13 +42,13 @@ def test_everything_is_placed_evenly_and_as_much_as_can_stays(current: list[str]
 
 
 @given(CURRENT, HOSTS.filter(bool))
-def test_what_is_spread_stays(current: list[str], hosts: list[str]) -> None:
+def test_a_balanced_placement_does_not_change(current: list[str], hosts: list[str]) -> None:
     places = even(current, hosts, {})
     assert even(places, hosts, {}) == places
 
 
 @given(CURRENT, HOSTS.filter(bool), st.data())
-def test_a_wish_is_granted_where_there_is_room(current: list[str], hosts: list[str], data: st.DataObject) -> None:
+def test_a_preferred_host_is_used_if_it_has_room(current: list[str], hosts: list[str], data: st.DataObject) -> None:
     wishes = {item: [data.draw(st.sampled_from(hosts))] for item in range(len(current)) if current[item] not in hosts}
     places = even(current, hosts, wishes)
     share, load = -(-len(current) // len(hosts)), Counter(places)
@@ -69,7 +69,7 @@ def test_no_host_exceeds_its_share_by_more_than_the_heaviest_item(
     load = {host: sum(w for w, place in zip(weight, places, strict=True) if place == host) for host in hosts}
     rates = {host: speeds.get(host, 1.0) for host in hosts}
     for host in hosts:
-        # Each item went where it finished first: at the time its host became this loaded, no other was less so.
+        # Each item went where it finished first, so that no other host could have finished it earlier.
         share = (sum(weight) + (len(hosts) - 1) * max(weight)) * rates[host] / sum(rates.values())
         assert load[host] <= share + 1e-6
 
@@ -82,7 +82,7 @@ def test_a_host_that_is_twice_as_fast_serves_twice_the_bytes() -> None:
 def test_a_heavy_partition_counts_as_much_as_several_light_ones() -> None:
     places = balance([""] * 5, ["a", "b"], {}, [40, 10, 10, 10, 10], {})
     assert places == ("a", "b", "b", "b", "b")
-    # Weights that differ by a row count as equal, so that nothing moves for them.
+    # Weights that differ by one row count as equal and cause no moves.
     now = ["a", "b"] * 4
     assert balance(now, ["a", "b"], {}, [1000, 1001] * 4, {}) == tuple(now)
     assert Counter(balance(["a"] * 8, ["a", "b"], {}, [1001] * 4 + [1000] * 4, {})) == {"a": 4, "b": 4}
@@ -112,23 +112,23 @@ def test_the_three_stages_by_hand() -> None:
     first = placed(footprint, 1, EMPTY, {})
     assert first == table(["r"] * 4, [""] * 4, "rsturs")
     second = placed(footprint, 2, first, {})
-    # Half of three is two; who served from reliable ground keeps the copy; work stays.
+    # Half of three, rounded up, is two; the reliable server keeps a backup; shards stay.
     assert second == table("stst", ["r"] * 4, "rsturs")
     third = placed(footprint, 3, second, {})
     assert third == table("stst", ["r"] * 4, "tstuus")
-    # Back: partitions go to the copies; shards go back to who had them before.
+    # Back again: partitions move to their backups, shards to their earlier workers.
     assert placed(footprint, 1, third, {0: ["r"]}).owners == ("r",) * 4
     assert placed(footprint, 2, third, {0: ["r", "s"], 1: ["s"]}).workers == third.workers
 
 
-def test_previous_workers_take_their_shards_back_the_latest_first() -> None:
+def test_previous_workers_get_their_shards_back_the_latest_first() -> None:
     now = table("rrrr", [""] * 4, "xxxxxx")
     workers = placed(Footprint(("r",), ("s",)), 1, now, {0: ["r", "s"], 1: ["s", "r"], 2: ["gone"]}).workers
     assert workers[:2] == ("s", "r")
     assert Counter(workers) == {"r": 3, "s": 3}
 
 
-def test_the_longest_running_half_serves_and_no_more_than_there_are_partitions() -> None:
+def test_the_longest_running_half_serves_at_most_one_node_per_partition() -> None:
     assert active_servers(Footprint((), tuple("abcde")), 8) == ("a", "b", "c")
     assert active_servers(Footprint((), tuple("abcdefgh")), 2) == ("a", "b")
     assert active_servers(Footprint((), ("a",)), 2) == ("a",)
@@ -137,7 +137,7 @@ def test_the_longest_running_half_serves_and_no_more_than_there_are_partitions()
 @given(
     st.integers(0, 3), st.integers(0, 8), st.sampled_from([1, 2, 3]), st.integers(1, 10), st.integers(1, 20), st.data()
 )
-def test_every_stage_places_everything_where_it_belongs(
+def test_every_stage_uses_the_right_nodes(
     reliable: int, transient: int, stage: int, partitions: int, shards: int, data: st.DataObject
 ) -> None:
     names = [f"r{number}" for number in range(reliable)], [f"t{number}" for number in range(transient)]

@@ -1,4 +1,4 @@
-"""The way back: to which version, from whom."""
+"""Rollback: to which version, and from which sources."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def copies(
         ({"r": Phase.DEAD, "a": Phase.ACTIVE, "b": Phase.GONE}, (0, (INIT, INIT))),
     ],
 )
-def test_who_has_the_stable_version(phases: dict[str, Phase], expected: tuple[int, tuple[str, ...]]) -> None:
+def test_the_holders_of_the_stable_version(phases: dict[str, Phase], expected: tuple[int, tuple[str, ...]]) -> None:
     assert rollback_point(members(**phases), copies()) == expected
 
 
-def test_who_is_about_to_go_is_not_asked() -> None:
+def test_a_draining_node_is_not_a_source() -> None:
     known = copies()
     known.ledger.add_progress(PartitionProgress("r2", 1, 0, 3, backup=True))
     there = members(r2=Phase.DRAINING, r=Phase.DEAD, a=Phase.ACTIVE, b=Phase.LEAVING)
@@ -57,27 +57,27 @@ def test_who_is_about_to_go_is_not_asked() -> None:
     assert common_version(held, there, 2, -1) == (4, ("a", "a"))
 
 
-def test_the_checkpoint_comes_before_the_beginning() -> None:
+def test_the_checkpoint_is_preferred_to_the_initial_model() -> None:
     lost = members(r=Phase.DEAD, a=Phase.ACTIVE, b=Phase.DEAD)
     assert rollback_point(lost, copies(checkpoint=2)) == (2, (CHECKPOINT, CHECKPOINT))
-    # A checkpoint that is newer than what is held is not needed.
+    # The stable version is preferred to the checkpoint.
     assert rollback_point(members(r=Phase.ACTIVE, a=Phase.DEAD, b=Phase.DEAD), copies(checkpoint=2)) == (3, ("r", "r"))
 
 
-def test_a_backup_that_has_not_said_it_has_the_version_is_not_asked() -> None:
+def test_a_backup_that_has_not_reported_the_version_is_not_a_source() -> None:
     known = copies(stable=4)
     assert rollback_point(members(r=Phase.ACTIVE, a=Phase.ACTIVE, b=Phase.ACTIVE), known) == (4, ("a", "b"))
     assert rollback_point(members(r=Phase.ACTIVE, a=Phase.DEAD, b=Phase.ACTIVE), known) == (0, (INIT, INIT))
 
 
-def test_a_backup_that_was_dismissed_is_asked_before_an_owner() -> None:
+def test_a_former_backup_is_preferred_to_an_owner() -> None:
     known = copies()
     known.ledger.add_progress(PartitionProgress("r2", 1, 1, 3, backup=True))
     gone = members(r=Phase.DEAD, r2=Phase.ACTIVE, a=Phase.ACTIVE, b=Phase.ACTIVE)
     assert rollback_point(gone, known) == (3, ("a", "r2"))
 
 
-def test_a_recovery_that_was_not_over_knows_who_had_the_version() -> None:
+def test_the_sources_of_an_incomplete_recovery_are_still_valid() -> None:
     everybody = members(c=Phase.ACTIVE, r=Phase.ACTIVE, a=Phase.DEAD, b=Phase.DEAD)
     assert rollback_point(everybody, copies(4, -1, 4, ("c", INIT))) == (4, ("c", INIT))
     assert rollback_point(everybody, copies(4, -1, 3, ("c", INIT))) == (0, (INIT, INIT))
@@ -87,7 +87,7 @@ HELD = st.dictionaries(st.integers(0, 2), st.dictionaries(st.integers(0, 5), st.
 
 
 @given(HELD, st.sets(st.sampled_from("abr")), st.integers(-1, 3))
-def test_what_all_partitions_have_in_common(held: dict[int, dict[int, str]], dead: set[str], checkpoint: int) -> None:
+def test_the_latest_common_version(held: dict[int, dict[int, str]], dead: set[str], checkpoint: int) -> None:
     phases = {name: Phase.DEAD if name in dead else Phase.ACTIVE for name in "abr"}
     clock, sources = common_version(held, members(**phases), 3, checkpoint)
     reliable, anybody = (

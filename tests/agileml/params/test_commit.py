@@ -1,4 +1,4 @@
-"""Committing a clock: the next version, what of it changed, and the version before as it was."""
+"""Committing a clock: the next version, its changed rows, and the unmodified previous version."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lists(state: State) -> list[object]:
 
 
 @pytest.mark.parametrize("summed", [None, [], [None, None]])
-def test_nothing_summed_shares_every_array(summed: Delta | None) -> None:
+def test_an_empty_sum_shares_every_array(summed: Delta | None) -> None:
     state = rule(Decades()).initial(0, PARAMS)
     after, changed = rule(Decades()).advance(0, state, summed, 1)
     assert all(one is other for one, other in zip(state, after, strict=True))
@@ -54,14 +54,14 @@ def test_versions_by_hand(trainer: Decades, summed: Delta, expected: list[float]
     assert lists(assigned(state, changed)) == lists(after)
 
 
-def test_slots_follow_the_model_and_are_among_what_changed() -> None:
+def test_slots_follow_the_model_and_count_as_changed() -> None:
     commit = rule(Momentum())
     state = commit.initial(0, PARAMS)
     assert [array.shape for array in state] == [(3, 2), (4,), (3, 2), (3, 2), (4,), (4,)]
     assert lists(commit.model(0, state)) == lists(list(PARAMS.values()))
     summed: Delta = [None, part([8.0], [2])]
     after, changed = commit.advance(0, state, summed, 3)
-    # velocity = 0.9 * 0 + 8; sparse rows take half of it.
+    # velocity = 0.9 * 0 + 8; the step is half of it.
     assert lists(after)[1:] == [[0, 1, 6, 3], [[0, 0]] * 3, [[3, 3]] * 3, [0, 0, 8, 0], [3] * 4]
     assert not any(array.any() for array in state[2:])
     assert all(same_bits(one, other) for one, other in zip(assigned(state, changed), after, strict=True))
@@ -69,7 +69,7 @@ def test_slots_follow_the_model_and_are_among_what_changed() -> None:
     assert again[4][2] == pytest.approx(7.2)
 
 
-def test_an_empty_partition_commits_to_nothing() -> None:
+def test_an_empty_partition_commits() -> None:
     commit = rule(Momentum(), partitions=20)
     empty = next(number for number, segments in enumerate(commit.layout.partitions) if not segments)
     assert commit.advance(empty, commit.initial(empty, PARAMS), None, 1) == ([], [])

@@ -1,4 +1,4 @@
-"""Deltas: both forms give the same bits as the sum spelt out over dense arrays, in the order given."""
+"""Deltas: both forms give the same bits as sums over dense arrays in the given order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def random_part(rng: np.random.Generator, array: Array) -> RowDelta | None:
 
 
 def brute_force(state: State, deltas: Sequence[Delta], by: Aggregation) -> State:
-    """Number by number, in Python's order."""
+    """Number by number, in Python."""
     after = [array.copy() for array in state]
     for index, array in enumerate(after):
         for row in range(len(array)):
@@ -68,7 +68,7 @@ def equal(one: State, other: State) -> bool:
 
 
 @given(seeds, aggregations, st.integers(1, 5))
-def test_accumulating_equals_brute_force_whatever_the_forms(seed: int, by: Aggregation, count: int) -> None:
+def test_accumulating_and_aggregating_equal_brute_force(seed: int, by: Aggregation, count: int) -> None:
     rng = np.random.default_rng(seed)
     state = random_state(rng)
     deltas = [random_delta(rng, state) for _ in range(count)]
@@ -87,12 +87,12 @@ def test_accumulating_equals_brute_force_whatever_the_forms(seed: int, by: Aggre
             assert same_bits(one.values, other.values)
     assert equal(dense(state, total, by), expected)
     assert equal(nothing, dense(state, None, by))
-    # What was given in is as it was: the sums were made in memory of their own.
+    # The inputs are unmodified.
     assert all(equal(before, dense(state, delta, by)) for before, delta in zip(untouched, deltas, strict=True))
 
 
 @given(seeds, aggregations)
-def test_rows_left_out_and_rows_of_identities_give_the_same_bits(seed: int, by: Aggregation) -> None:
+def test_sparse_and_dense_deltas_give_the_same_bits(seed: int, by: Aggregation) -> None:
     rng = np.random.default_rng(seed)
     state = random_state(rng)
     delta = random_delta(rng, state)
@@ -121,12 +121,12 @@ def test_a_replaced_state_shares_what_did_not_change() -> None:
     assert not state[1].any()
 
 
-def test_values_of_every_row_stand_for_a_state() -> None:
+def test_values_of_every_row_make_a_state() -> None:
     values = np.arange(3.0)
     assert assigned([], [RowDelta(None, values)])[0] is values
 
 
-def test_the_order_of_summation_shows_in_the_bits() -> None:
+def test_the_order_of_summation_changes_the_bits() -> None:
     rng = np.random.default_rng(5)
     state = [np.zeros((100, 4), np.float32)]
     deltas: list[Delta] = [[RowDelta(None, numbers(rng, (100, 4), "<f4"))] for _ in range(16)]
@@ -144,7 +144,7 @@ def test_identities(by: Aggregation, dtype: str, identity: str) -> None:
     assert str(by.identity(np.dtype(dtype))) == identity
 
 
-def test_nothing_and_no_rows_add_up_to_nothing_and_no_rows() -> None:
+def test_empty_deltas_aggregate_to_empty_deltas() -> None:
     assert aggregate([]) is None
     assert aggregate([[None], [None]]) == [None]
     none = RowDelta(np.empty(0, np.int32), np.empty((0, 2), np.float32))

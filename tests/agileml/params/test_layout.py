@@ -1,4 +1,4 @@
-"""Layouts: every row in one partition, partitions of nearly the same bytes, the same cut on every node."""
+"""Layouts: every row in one partition, nearly equal bytes, the same layout on every node."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_no_partition_is_further_from_its_share_than_a_row(specs: tuple[ArraySpe
 
 
 @given(specs, st.integers(1, 20), seeds)
-def test_states_placed_give_the_model_again(specs: tuple[ArraySpec, ...], count: int, seed: int) -> None:
+def test_states_give_the_model_again(specs: tuple[ArraySpec, ...], count: int, seed: int) -> None:
     params = params_of(np.random.default_rng(seed), specs)
     layout = Layout.cut(params, count)
     placed = layout.allocate()
@@ -47,7 +47,7 @@ def test_the_order_of_the_arrays_does_not_matter(specs: tuple[ArraySpec, ...], c
 
 
 def test_a_cut_by_hand() -> None:
-    # 6 rows of 8 bytes and 5 of 8: 88 bytes, of which each of three gets 29.33, that is, rows 0-3, 4-6, 7-10.
+    # 6 rows of 8 bytes and 5 of 8: 88 bytes, 29.33 for each of three, that is, rows 0-3, 4-6, 7-10.
     layout = Layout.cut([ArraySpec("b", (5,), "<i8"), ArraySpec("a", (6, 2), "<f4")], 3)
     assert layout.partitions == (
         (Segment("a", 0, 4),),
@@ -79,11 +79,11 @@ def test_a_state_is_a_copy() -> None:
         (np.broadcast_to(np.float32(0), (2**31,)), "parameter 'w' has 2,147,483,648 rows"),
     ],
 )
-def test_what_has_no_rows_of_numbers_is_refused(value: object, problem: str) -> None:
+def test_an_array_without_rows_of_numbers_is_refused(value: object, problem: str) -> None:
     with pytest.raises(BadTrainer, match=problem):
         Layout.cut(cast("Params", {"w": value}), 1)
 
 
-def test_no_partition_is_refused() -> None:
+def test_zero_partitions_are_refused() -> None:
     with pytest.raises(BadArgument, match="0 partitions; there must be at least 1"):
         Layout.cut({"a": np.zeros(4)}, 0)

@@ -1,4 +1,4 @@
-"""Rows that are read instead of whole partitions: what is learned, what is there, and that no other is ever read."""
+"""Sparse reads: which rows are learned and cached, and that no others are ever read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def selections(rng: np.random.Generator, rows: int) -> slice | RowNumbers:
 
 @given(specs, st.integers(1, 4), seeds)
 @settings(max_examples=60)
-def test_what_is_wanted_is_what_was_read(specs: tuple[ArraySpec, ...], partitions: int, seed: int) -> None:
+def test_wanted_rows_are_those_that_were_read(specs: tuple[ArraySpec, ...], partitions: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     layout, lengths = Layout.cut(specs, partitions), [3, 0, 5]
     reads, expected = RowsRead(layout, lengths), {shard: set[tuple[str, int]]() for shard in range(3)}
@@ -71,7 +71,7 @@ def test_what_is_wanted_is_what_was_read(specs: tuple[ArraySpec, ...], partition
                     assert segment.rows == 0 or here != [], "nothing was worth picking, though nothing is read"
 
 
-def test_a_shard_is_known_once_every_item_had_its_turn_in_whatever_clock() -> None:
+def test_a_shard_is_known_after_a_pass_over_all_items() -> None:
     reads = RowsRead(Layout.cut([ArraySpec("w", (100, 4), "<f4")], 1), [5])
     for low, high in ((0, 2), (2, 4), (0, 2)):
         note = reads.learning(0)
@@ -86,7 +86,7 @@ def test_a_shard_is_known_once_every_item_had_its_turn_in_whatever_clock() -> No
     assert reads.wanted({0, 1}) == [None]
 
 
-def test_partitions_of_which_rows_were_missing_are_wanted_whole_until_the_shards_change() -> None:
+def test_partitions_with_missing_rows_are_wanted_whole_until_the_shards_change() -> None:
     reads = RowsRead(Layout.cut([ArraySpec("w", (100, 4), "<f4")], 2), [1, 1])
     for shard in (0, 1):
         note = reads.learning(shard)
@@ -105,9 +105,7 @@ def test_partitions_of_which_rows_were_missing_are_wanted_whole_until_the_shards
 
 @given(specs, st.integers(1, 4), seeds)
 @settings(max_examples=60)
-def test_only_rows_of_the_version_that_came_last_can_be_read(
-    specs: tuple[ArraySpec, ...], partitions: int, seed: int
-) -> None:
+def test_only_rows_of_the_latest_snapshot_can_be_read(specs: tuple[ArraySpec, ...], partitions: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     layout = Layout.cut(specs, partitions)
     cache = ParamCache(layout)
@@ -165,7 +163,7 @@ def mistaken(params: ParamView) -> None:
 
 @pytest.mark.parametrize("reads", [lambda params: params.read("w", [3]), swallowed, mistaken])
 @pytest.mark.parametrize("ordered", [True, False])
-def test_a_chunk_that_misses_rows_counts_for_nothing(reads: Callable[[ParamView], None], ordered: bool) -> None:
+def test_a_chunk_with_missing_rows_is_discarded(reads: Callable[[ParamView], None], ordered: bool) -> None:
     def step(*given: Any) -> None:  # noqa: ANN401
         given[3].update("w", [0], np.ones(1))
         reads(given[3])
@@ -187,7 +185,7 @@ def test_a_chunk_that_misses_rows_counts_for_nothing(reads: Callable[[ParamView]
 
 
 class ReadLog:
-    """Follows every read of every worker: how many clocks old the rows were, and how much was sent."""
+    """Records every read of every worker: the age of the rows in clocks, and how much was sent."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.oldest, self.missed, self.done = 0, 0, 0
@@ -227,7 +225,7 @@ class ReadLog:
 
     def _read(self, function: Callable[..., Array], view: CacheView, name: str, rows: Any = None) -> Array:  # noqa: ANN401
         values = function(view, name, rows)
-        # The undisturbed run reads, too.
+        # The reference run reads, too.
         if self._clock is not None and len(values):
             versions = self._versions[id(view._cache)][name]
             self.oldest = max(self.oldest, self._clock - 1 - int(versions[slice(None) if rows is None else rows].min()))
@@ -236,9 +234,7 @@ class ReadLog:
 
 @pytest.mark.parametrize("kind", [Settled, Decades])
 @pytest.mark.parametrize("seed", range(3, 3 + 15 * 211, 211))
-def test_models_are_those_of_the_undisturbed_run(
-    kind: type[Decades], seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_models_equal_the_reference(kind: type[Decades], seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = ReadLog(monkeypatch)
     Schedule(seed, kind).run()
     assert ledger.oldest == 0
@@ -254,14 +250,14 @@ def test_with_slack_no_row_is_staler_than_the_bound(seed: int, slack: int, monke
     assert ledger.some > 0
 
 
-def test_reading_what_is_not_there_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_rows_that_are_not_cached_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ParamCache, "require", lambda *_: None)
     with pytest.raises(AssertionError, match=r"is not (that of the undisturbed run|what it should be)"):
         Schedule(0).run()
 
 
 def quiet(kind: type[Decades], clocks: int = 5) -> Outcome:
-    """A job that nothing befalls, on one reliable and three transient nodes."""
+    """A job without faults, on one reliable and three transient nodes."""
     simulation = Simulation(small(kind), ControllerSettings(1, 3, clocks), JobSettings(deterministic=True))
     for number in range(4):
         simulation.join(reliable=number == 0)
@@ -269,16 +265,14 @@ def quiet(kind: type[Decades], clocks: int = 5) -> Outcome:
 
 
 @pytest.mark.parametrize(("kind", "misses"), [(Settled, False), (Decades, True)])
-def test_rows_that_are_the_same_in_every_clock_are_missed_by_nobody(
-    kind: type[Decades], misses: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_constant_rows_are_never_missed(kind: type[Decades], misses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = ReadLog(monkeypatch)
     quiet(kind)
     assert bool(ledger.missed) == misses
     assert ledger.some > 0
 
 
-def test_after_the_first_pass_only_what_is_read_is_sent() -> None:
+def test_after_the_first_pass_only_wanted_rows_are_sent() -> None:
     outcome = quiet(Settled)
     pulled = [iteration.sums.pulled for iteration in outcome.log]
     whole = sum(outcome.layout.nbytes(partition) for partition in range(len(outcome.layout)))
@@ -287,7 +281,7 @@ def test_after_the_first_pass_only_what_is_read_is_sent() -> None:
     assert 0 < pulled[-1] < pulled[0] / 2
 
 
-def test_who_reads_everything_is_sent_everything_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_sparse_reads_whole_partitions_are_sent_and_no_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Server, "set_reads", None)
     monkeypatch.setattr(ParamCache, "_hold", None)
     monkeypatch.setattr(Settled, "step", lambda *given: given[4].update("dense", None, given[4].read("dense")))

@@ -1,4 +1,4 @@
-"""What a step reads and updates, and what is harvested of it, against dense arrays and one addition at a time."""
+"""Reads and updates of a step, compared with dense arrays and one addition at a time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def random_update(rng: np.random.Generator, params: Params) -> Update:
 
 
 def brute_force(layout: Layout, updates: Sequence[Update], by: Aggregation) -> Params:
-    """The updates spelt out over whole arrays, one row at a time."""
+    """The updates applied to whole arrays, one row at a time."""
     totals = layout.allocate()
     for array in totals.values():
         array[...] = by.identity(array.dtype)
@@ -67,7 +67,7 @@ def equal(one: Params, other: Params) -> bool:
 
 
 @given(specs, st.integers(1, 5), seeds, aggregations, st.integers(0, 6))
-def test_a_chunk_reads_its_own_updates_and_gives_them_to_the_harvest(
+def test_a_chunk_reads_its_own_updates_and_returns_them(
     specs: tuple[ArraySpec, ...], partitions: int, seed: int, by: Aggregation, count: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -90,7 +90,7 @@ def test_a_chunk_reads_its_own_updates_and_gives_them_to_the_harvest(
 
 @given(specs, st.integers(1, 5), seeds, aggregations)
 @settings(max_examples=50)
-def test_chunks_written_back_equal_the_sum_of_their_harvests(
+def test_chunks_written_back_equal_the_sum_of_their_updates(
     specs: tuple[ArraySpec, ...], partitions: int, seed: int, by: Aggregation
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -112,7 +112,7 @@ def test_chunks_written_back_equal_the_sum_of_their_harvests(
     assert write_back.take(2) == {}
 
 
-def test_clocks_are_written_back_apart_and_forgotten_together() -> None:
+def test_clocks_are_written_back_separately_and_cleared_together() -> None:
     cache = filled({"w": np.zeros(8)}, 2)
     view, write_back = ChunkView(cache, "app"), WriteBack(cache.layout)
     for clock, row in ((1, 1), (2, 6), (1, 1)):
@@ -129,7 +129,7 @@ def test_clocks_are_written_back_apart_and_forgotten_together() -> None:
     assert spelt_out(cache.layout, write_back.take(2), ADD)["w"].tolist() == [0, 0, 0, 0, 0, 1, 0, 0]
 
 
-def test_a_harvest_names_rows_of_the_segment_sorted_and_once() -> None:
+def test_taken_rows_are_relative_to_the_segment_sorted_and_unique() -> None:
     cache = filled({"w": np.zeros((20, 2), np.float32)}, 2)
     view = ChunkView(cache, "app")
     view.begin(1)
@@ -145,7 +145,7 @@ def test_a_harvest_names_rows_of_the_segment_sorted_and_once() -> None:
     assert second.values.tolist() == [[1, 1], [2, 2]]
 
 
-def test_beyond_half_of_the_rows_a_harvest_is_dense() -> None:
+def test_with_more_than_half_of_the_rows_a_delta_is_dense() -> None:
     cache = filled({"w": np.zeros(10)}, 1)
     view = ChunkView(cache, "app")
     for rows, is_dense in ((5, False), (6, True)):
@@ -157,7 +157,7 @@ def test_beyond_half_of_the_rows_a_harvest_is_dense() -> None:
 
 
 @pytest.mark.parametrize("rows", [None, slice(0, 3), [0, 1, 2, 3, 4, 5, 6]])
-def test_a_harvest_is_its_owners(rows: list[int] | slice | None) -> None:
+def test_the_caller_owns_the_taken_updates(rows: list[int] | slice | None) -> None:
     view = ChunkView(filled({"w": np.zeros(8)}, 2), "app")
     view.begin(1)
     delta = np.ones(8)[slice(None) if rows is None else rows]
@@ -171,7 +171,7 @@ def test_a_harvest_is_its_owners(rows: list[int] | slice | None) -> None:
     assert all(np.array_equal(a, b) and (a <= 1).all() for a, b in zip(before, after, strict=True))
 
 
-def test_what_a_chunk_left_behind_is_forgotten_by_the_next() -> None:
+def test_a_failed_chunk_leaves_no_updates() -> None:
     view = ChunkView(filled({"w": np.zeros(8)}, 1), "app")
     for rows in (None, [3]):
         view.begin(1)
@@ -181,7 +181,7 @@ def test_what_a_chunk_left_behind_is_forgotten_by_the_next() -> None:
         assert view.take() == {}
 
 
-def test_what_is_read_cannot_be_written_to() -> None:
+def test_values_are_read_only() -> None:
     view = ChunkView(filled({"w": np.zeros(8)}, 1), "app")
     view.begin(1)
     for _ in range(2):
@@ -221,7 +221,7 @@ def test_a_cache_is_as_old_as_its_oldest_partition() -> None:
         ("n", [1], np.ones(1), "an update of float64 for an array of int64"),
     ],
 )
-def test_what_does_not_fit_is_refused(name: str, rows: Rows, delta: Array, problem: str) -> None:
+def test_wrong_names_rows_and_shapes_are_refused(name: str, rows: Rows, delta: Array, problem: str) -> None:
     view = ChunkView(filled({"w": np.zeros((4, 2), np.float32), "n": np.zeros(3, np.int64)}, 2), "app")
     view.begin(7)
     with pytest.raises(BadTrainer, match=problem):
@@ -230,7 +230,7 @@ def test_what_does_not_fit_is_refused(name: str, rows: Rows, delta: Array, probl
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_an_update_that_is_no_number_is_refused(value: float) -> None:
+def test_a_non_finite_update_is_refused(value: float) -> None:
     view = ChunkView(filled({"w": np.zeros(4)}, 2), "app")
     view.begin(7)
     with pytest.raises(NotFinite, match="app, clock 7, parameter 'w': the update holds NaN or infinity"):

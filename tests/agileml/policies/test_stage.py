@@ -1,4 +1,4 @@
-"""Stages by choice, by ratio, and learned: by hand, and in the simulated network of the paper."""
+"""Fixed stages, stages by ratio and learned stages: by hand, and in the simulated network of the paper."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def stage_for(policy: Policy, reliable: int, transient: int) -> int:
 
 
 def lived(policy: Policy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int) -> list[int]:
-    """The stages that a policy goes through while clocks take so long."""
+    """The stages that a policy chooses, given the seconds of a clock in each stage."""
     return [stage for stage, _ in _lives(policy, nodes, seconds, clocks)]
 
 
 def learnt(policy: Policy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int) -> Policy:
-    """The policy after that."""
+    """The policy after these clocks."""
     return _lives(policy, nodes, seconds, clocks)[-1][1]
 
 
@@ -39,22 +39,20 @@ def _lives(policy: Policy, nodes: tuple[int, int], seconds: dict[int, float], cl
     return life
 
 
-def test_a_stage_of_choice_stays() -> None:
+def test_a_fixed_stage_stays() -> None:
     assert lived(FixedStage(2), (1, 1), {2: 1.0}, 20) == [2] * 20
     assert stage_for(FixedStage(1), 0, 4) == 3
     assert stage_for(FixedStage(3), 4, 0) == 1
 
 
-def test_by_ratio_it_is_that_of_the_papers() -> None:
+def test_the_stage_by_ratio_is_that_of_the_papers() -> None:
     policy = StageByRatio(Thresholds(1, 15))
     assert [stage_for(policy, 1, transient) for transient in (1, 2, 15, 16)] == [1, 2, 2, 3]
     assert lived(policy, (1, 4), {2: 9.0}, 5) == [2] * 5
 
 
 @given(st.permutations([1.0, 1.2, 1.5]), st.sampled_from([(2, 1), (1, 1), (1, 4), (1, 20), (3, 50)]))
-def test_the_fastest_stage_is_found_and_kept_unless_a_slower_one_lies_between(
-    times: list[float], nodes: tuple[int, int]
-) -> None:
+def test_the_fastest_neighbour_is_found_and_kept(times: list[float], nodes: tuple[int, int]) -> None:
     seconds = dict(zip((1, 2, 3), times, strict=True))
     stages = lived(LearnedStage(), nodes, seconds, 60)
     assert len(set(stages[30:])) == 1
@@ -62,18 +60,18 @@ def test_the_fastest_stage_is_found_and_kept_unless_a_slower_one_lies_between(
     assert all(seconds[found] < seconds[other] for other in (found - 1, found + 1) if other in seconds)
 
 
-def test_it_tries_each_neighbour_once() -> None:
+def test_each_neighbour_is_tried_once() -> None:
     stages = lived(LearnedStage(), (1, 4), {1: 1.0, 2: 0.9, 3: 1.1}, 60)
-    # Two clocks to settle and three to measure in each; the first of all only says where it is.
+    # In each stage two skipped clocks and three measured ones; the very first clock only shows the stage.
     assert stages == [2] * 6 + [3] * 5 + [2] * 5 + [1] * 5 + [2] * 39
 
 
-def test_what_is_hardly_faster_is_not_worth_moving() -> None:
+def test_a_marginally_faster_stage_is_not_chosen() -> None:
     assert lived(LearnedStage(), (1, 4), {1: 1.0, 2: 1.0, 3: 0.98}, 60)[-1] == 2
     assert lived(LearnedStage(), (1, 4), {1: 1.0, 2: 1.0, 3: 0.9}, 60)[-1] == 3
 
 
-def test_a_higher_stage_is_not_tried_if_reliable_nodes_have_nothing_to_be_relieved_of() -> None:
+def test_a_higher_stage_is_not_tried_if_reliable_nodes_have_little_traffic() -> None:
     policy = learnt(LearnedStage(relief=0.5), (1, 20), {2: 1.0, 3: 1.0, 1: 2.0}, 1)
     assert lived(policy, (1, 20), {1: 2.0, 2: 1.0, 3: 1.5}, 60)[-1] == 2
     assert ClockFinished(1, 1, 1, 1.0, SUMS).reliable_share == 1.0
@@ -82,10 +80,10 @@ def test_a_higher_stage_is_not_tried_if_reliable_nodes_have_nothing_to_be_reliev
     assert ClockFinished(3, 1, 3, 1.0, ClockSums()).reliable_share == 0.0
 
 
-def test_what_was_learned_of_a_mix_is_known_when_it_comes_again() -> None:
+def test_times_of_a_mix_are_remembered() -> None:
     policy = learnt(LearnedStage(), (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)
     assert stage_for(policy, 1, 4) == 1
-    # Nearly the same ratio, on more machines.
+    # Nearly the same ratio on more machines.
     assert stage_for(policy, 3, 11) == 1
     assert stage_for(policy, 1, 20) == 3
     elsewhere = learnt(policy, (1, 20), {1: 9.0, 2: 1.5, 3: 2.0}, 40)
@@ -93,7 +91,7 @@ def test_what_was_learned_of_a_mix_is_known_when_it_comes_again() -> None:
     assert lived(elsewhere, (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)[2:] == [1] * 38
 
 
-def test_a_clock_in_which_something_happened_tells_nothing() -> None:
+def test_disturbed_clocks_are_not_measured() -> None:
     policy: Policy = LearnedStage()
     for _ in range(30):
         policy, _ = policy.observe(ClockFinished(2, 1, 4, 1.0, SUMS, quiet=False))
@@ -103,7 +101,7 @@ def test_a_clock_in_which_something_happened_tells_nothing() -> None:
     assert policy.known == {}
 
 
-def test_without_nodes_of_both_kinds_there_is_nothing_to_choose() -> None:
+def test_without_nodes_of_both_kinds_the_stage_is_given() -> None:
     policy = learnt(LearnedStage(), (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)
     assert stage_for(policy, 2, 0) == 1
     assert stage_for(policy, 0, 2) == 3
@@ -133,7 +131,7 @@ def test_reasons_come_with_the_decision() -> None:
     assert alone.why == "an iteration takes 1 s in stage 1"
 
 
-def test_what_was_learned_can_be_written_down() -> None:
+def test_learned_times_survive_a_record() -> None:
     policy = learnt(LearnedStage(), (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)
     policy = learnt(policy, (1, 20), {1: 9.0, 2: 1.5, 3: 2.0}, 40)
     another = LearnedStage().restored(policy.record())
@@ -145,8 +143,8 @@ def test_what_was_learned_can_be_written_down() -> None:
 
 
 @pytest.mark.parametrize("nodes", [(8, 8), (2, 14), (1, 15)])
-def test_in_the_network_of_the_paper_it_settles_on_the_best_stage(nodes: tuple[int, int]) -> None:
+def test_the_best_stage_is_learned_in_the_network_of_the_paper(nodes: tuple[int, int]) -> None:
     trial = Trial.of(nodes)
-    assert trial.seconds[trial.settled] <= trial.seconds[trial.best] * 1.03
+    assert trial.seconds[trial.final] <= trial.seconds[trial.best] * 1.03
     assert trial.tried <= 20
     assert "an iteration takes" in trial.decisions[-1]

@@ -1,4 +1,4 @@
-"""The fence between epochs, and the end of a node, by hand."""
+"""The separation of epochs, and the end of a node, by hand."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def told(actions: list[Action], kind: type) -> list[tuple[str, object]]:
     return [(one.to, one.message) for one in actions if isinstance(one, Send) and isinstance(one.message, kind)]
 
 
-def test_what_is_late_is_dropped_and_what_is_early_waits() -> None:
+def test_messages_of_earlier_epochs_are_dropped_and_of_later_ones_kept() -> None:
     one = node()
     one.handle(recover(2))
     assert one.handle(Pull(1, "w", 0, 0)) == []
@@ -54,13 +54,13 @@ def test_what_is_late_is_dropped_and_what_is_early_waits() -> None:
     assert told(answered, Restored) == [(CONTROLLER, Restored("n", 3))]
 
 
-def test_what_waits_for_an_epoch_that_never_comes_is_dropped() -> None:
+def test_messages_of_a_skipped_epoch_are_dropped() -> None:
     one = node()
     assert one.handle(Pull(3, "w", 0, 0)) == []
     assert told(one.handle(recover(4)), Snapshot) == []
 
 
-def test_a_node_that_enters_an_epoch_hears_what_came_before_it() -> None:
+def test_a_node_that_enters_an_epoch_handles_its_early_messages() -> None:
     one = node()
     assert one.handle(Route(3, Table(21, ("m", "m"), ("", ""), ("w", "w")))) == []
     said = one.handle(Enter(3, NOT_MINE, 9, 2))
@@ -75,7 +75,7 @@ def test_older_routes_do_not_replace_newer_ones() -> None:
     assert one.worker.table == NOT_MINE
 
 
-def test_a_node_goes_when_all_have_seen_its_mark() -> None:
+def test_a_node_is_drained_when_all_peers_have_answered_its_mark() -> None:
     one = node()
     one.handle(recover(1, NOT_MINE))
     marks = one.handle(Drain(1, ("m", "w")))
@@ -85,7 +85,7 @@ def test_a_node_goes_when_all_have_seen_its_mark() -> None:
     assert one.handle(Leave("evicted")) == [Exit("evicted")]
 
 
-def test_what_was_forwarded_meanwhile_needs_another_round() -> None:
+def test_a_message_forwarded_while_draining_needs_another_round() -> None:
     one = node()
     one.handle(recover(1))
     for partition in (0, 1):
@@ -96,7 +96,7 @@ def test_what_was_forwarded_meanwhile_needs_another_round() -> None:
     assert one.handle(EndOfLifeSeen(1, "m")) == [Send(CONTROLLER, Drained("n", 1))]
 
 
-def test_a_peer_that_goes_first_is_not_waited_for() -> None:
+def test_a_peer_that_leaves_first_is_not_awaited() -> None:
     one = node()
     one.handle(recover(1, NOT_MINE))
     one.handle(Drain(1, ("m", "w")))
@@ -110,7 +110,7 @@ def test_a_mark_is_answered() -> None:
     assert one.handle(EndOfLife(1, "x")) == [Send("x", EndOfLifeSeen(1, "n"))]
 
 
-def test_a_node_says_what_it_holds_and_what_it_has_saved() -> None:
+def test_a_node_reports_what_it_holds_and_has_saved() -> None:
     one = node()
     one.handle(recover(4))
     hello = one.hello(reliable=True, code="abc")
@@ -118,7 +118,7 @@ def test_a_node_says_what_it_holds_and_what_it_has_saved() -> None:
     assert one.saved(4, 1, 7) == [Send(CONTROLLER, Saved("n", 4, 1, 7))]
 
 
-def test_a_checkpoint_that_comes_too_late_is_not_taken() -> None:
+def test_a_checkpoint_read_for_an_earlier_epoch_is_ignored() -> None:
     one = node()
     one.handle(Recover(1, 5, MINE, ("checkpoint", "checkpoint"), 9))
     version = one.server.initial(0)

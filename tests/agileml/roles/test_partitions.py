@@ -1,4 +1,4 @@
-"""Partitions where they are served and backed up, by hand."""
+"""Partitions on servers and backups, by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def served(ordered: bool = True) -> ServedPartition:
     return ServedPartition(0, ordered, ADD, {0: Version(0, TALLY, [np.zeros(3, np.float32)])}, 0)
 
 
-def test_a_clock_is_committed_when_all_its_chunks_are_there() -> None:
+def test_a_clock_is_committed_when_all_accepted_chunks_have_arrived() -> None:
     part = served()
     whole = Accepted(1, ((0, 0, 2), (1, 0, 1)))
     part.contribute(1, [(0, 0, 2)], [entry(0, 0, 1, 1, 1), entry(0, 1, 1, 2, 3)])
@@ -43,7 +43,7 @@ def test_a_clock_is_committed_when_all_its_chunks_are_there() -> None:
     assert part.versions[0].state[0].tolist() == [0, 0, 0]
 
 
-def test_in_order_whatever_the_order_in_which_they_came() -> None:
+def test_the_sum_does_not_depend_on_the_order_of_arrival() -> None:
     entries = [entry(shard, chunk, 10.0 ** (3 * shard - chunk), 0.1, 1e-8) for shard in range(3) for chunk in range(2)]
     sums = set()
     for mixed in itertools.permutations(entries):
@@ -58,14 +58,14 @@ def test_in_order_whatever_the_order_in_which_they_came() -> None:
 
 
 @pytest.mark.parametrize("cover", [(0, 0, 1), (0, 1, 2), (0, 0, 3)])
-def test_what_comes_twice_is_refused(cover: tuple[int, int, int]) -> None:
+def test_a_repeated_chunk_is_refused(cover: tuple[int, int, int]) -> None:
     part = served()
     part.contribute(1, [(0, 0, 2)], [])
     with pytest.raises(InvalidTransition, match=r"partition 0, clock 1: chunks .* arrived twice"):
         part.contribute(1, [cover], [])
 
 
-def test_what_comes_after_its_clock_is_refused() -> None:
+def test_a_chunk_of_a_committed_clock_is_refused() -> None:
     part = served()
     part.contribute(1, [(0, 0, 2)], [])
     part.commit(Accepted(1, ((0, 0, 2),)), RULE)
@@ -74,7 +74,7 @@ def test_what_comes_after_its_clock_is_refused() -> None:
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_contributions_to_a_clock_to_come_are_handed_over_whole(ordered: bool) -> None:
+def test_contributions_to_later_clocks_are_handed_over(ordered: bool) -> None:
     part, other = served(ordered), served(ordered)
     entries = [entry(0, 0, 1, 2, 3), entry(0, 1, 3, 2, 1)] if ordered else [entry(-1, -1, 4, 4, 4)]
     part.contribute(2, [(0, 0, 2)], entries)
@@ -114,7 +114,7 @@ def test_patches_in_any_order_give_every_version(order: tuple[int, ...]) -> None
         new = copy.take(patches[number], assigned)
         assert new == sorted(new)
         seen += new
-        # A version is there when all before it are.
+        # A version appears once all earlier ones are there.
         assert max(seen, default=-1) == len(seen) - 1
     assert seen == [0, 1, 2, 3]
     assert {clock: version.state[0].tolist() for clock, version in copy.versions.items()} == {
@@ -122,14 +122,14 @@ def test_patches_in_any_order_give_every_version(order: tuple[int, ...]) -> None
     }
 
 
-def test_a_copy_that_is_seeded_again_keeps_its_values() -> None:
+def test_a_copy_that_is_sent_again_keeps_its_values() -> None:
     copy = BackupPartition(0, {})
     for one in (patch(-1, 3, 3.0), patch(3, 4, 4.0), patch(-1, 3, 3.0), patch(-1, 4, 4.0), patch(4, 5, 5.0)):
         copy.take(one, assigned)
     assert [version.state[0][0] for _, version in sorted(copy.versions.items())] == [3, 4, 5]
 
 
-def test_rows_that_did_not_change_are_those_of_the_base() -> None:
+def test_unchanged_rows_are_those_of_the_base() -> None:
     base: State = [np.arange(6, dtype=np.float32).reshape(3, 2), np.ones(2)]
     rows = RowDelta(np.array([2], np.int32), np.array([[9, 9]], np.float32))
     after = assigned(base, [rows, None])

@@ -50,7 +50,7 @@ def table(owners: tuple[str, str], backups: tuple[str, str] = ("", ""), version:
 
 
 class Hand:
-    """A server, and what it wants done."""
+    """A server and its actions."""
 
     def __init__(self, name: str = "s") -> None:
         self.out: list[Action] = []
@@ -114,7 +114,7 @@ def test_a_pull_waits_for_its_version() -> None:
     assert [to for to, _ in told(hand.taken(), Snapshot)] == ["w"]
 
 
-def test_a_partition_moves_with_all_that_belongs_to_it_and_what_comes_later_goes_after_it() -> None:
+def test_a_partition_moves_with_its_state_and_later_messages_are_forwarded() -> None:
     hand, other = Hand(), Hand("t")
     hand.recovered(table(("s", "s"), ("b", "b")))
     other.recovered(table(("s", "s"), ("b", "b")))
@@ -127,7 +127,7 @@ def test_a_partition_moves_with_all_that_belongs_to_it_and_what_comes_later_goes
     assert handover.waiting == (Waiting("w", 1, whole=False),)
     (pending,) = handover.pending
     assert (type(pending), pending.clock, pending.covers) == (PendingPush, 1, ((0, 0, 2),))
-    # A push for both: the part that is elsewhere now goes there, alone.
+    # A push to both: only the part of the moved partition is forwarded.
     hand.server.push(push(1, 0, 1, shard=1))
     ((to, forwarded),) = told(hand.taken(), Push)
     assert isinstance(forwarded, Push)
@@ -141,7 +141,7 @@ def test_a_partition_moves_with_all_that_belongs_to_it_and_what_comes_later_goes
     assert hand.taken() == [Send("t", Pull(1, "v", 0, 1))]
 
 
-def test_a_partition_that_moves_to_its_copy_needs_no_versions_but_waits_for_the_last_patch() -> None:
+def test_a_partition_moves_to_its_backup_without_versions_once_the_last_patch_is_there() -> None:
     hand, backup = Hand(), Hand("b")
     hand.recovered(table(("s", "x"), ("b", "b")))
     backup.recovered(table(("s", "x"), ("b", "b")))
@@ -154,7 +154,7 @@ def test_a_partition_that_moves_to_its_copy_needs_no_versions_but_waits_for_the_
     assert isinstance(patch, Patch)
     assert (handover.versions, handover.clock) == ((), 1)
     backup.server.take_over(handover)
-    # What comes for it meanwhile waits, too.
+    # Messages for it wait, too.
     backup.server.pull(Pull(1, "w", 0, 1))
     assert backup.taken() == []
     backup.server.patch(patch)
@@ -163,7 +163,7 @@ def test_a_partition_that_moves_to_its_copy_needs_no_versions_but_waits_for_the_
     assert [to for to, _ in told(said, Snapshot)] == ["w"]
 
 
-def test_a_worker_is_sent_what_it_reads_and_the_whole_if_it_asks_for_it() -> None:
+def test_a_worker_receives_the_rows_it_reads_or_the_whole_partition_on_request() -> None:
     layout = Layout.cut({"w": np.zeros((6, 2), np.float32)}, 1)
     rule = CommitRule(layout, RULE.declared)
     out: list[Action] = []
@@ -187,7 +187,7 @@ def test_a_worker_is_sent_what_it_reads_and_the_whole_if_it_asks_for_it() -> Non
     assert sent[0][1].values.tolist() == [[2, 3], [8, 9]]
 
 
-def test_what_a_worker_reads_is_told_to_whoever_has_the_partition_now() -> None:
+def test_reads_are_forwarded_to_the_current_owner() -> None:
     hand, other = Hand(), Hand("t")
     hand.recovered(table(("s", "s")))
     other.recovered(table(("s", "s")))
@@ -204,7 +204,7 @@ def test_what_a_worker_reads_is_told_to_whoever_has_the_partition_now() -> None:
     assert other.server.served[0].reads.keys() == {"w"}
 
 
-def test_what_a_worker_reads_of_a_partition_that_is_to_come_waits_with_it() -> None:
+def test_reads_of_an_arriving_partition_wait_for_it() -> None:
     hand = Hand()
     hand.recovered(table(("s", "s")), epoch=2, clock=1, sources=("r", "r"))
     hand.server.set_reads(Reads(2, "w", 0, [np.array([0], np.int32)]))
@@ -212,7 +212,7 @@ def test_what_a_worker_reads_of_a_partition_that_is_to_come_waits_with_it() -> N
     assert hand.server.served[0].reads.keys() == {"w"}
 
 
-def test_what_was_never_here_is_not_sent_on() -> None:
+def test_a_message_for_an_unknown_partition_is_refused() -> None:
     hand = Hand()
     hand.recovered(table(("s", "x")))
     with pytest.raises(
@@ -221,7 +221,7 @@ def test_what_was_never_here_is_not_sent_on() -> None:
         hand.server.pull(Pull(1, "w", 1, 0))
 
 
-def test_a_new_backup_gets_every_version_somebody_may_go_back_to() -> None:
+def test_a_new_backup_receives_every_version_a_rollback_may_need() -> None:
     hand = Hand()
     hand.recovered(table(("s", "x"), ("b", "b")))
     for shard in (0, 1):
@@ -232,7 +232,7 @@ def test_a_new_backup_gets_every_version_somebody_may_go_back_to() -> None:
     assert [(to, one.base, one.clock) for to, one in patches] == [("c", -1, 0), ("c", -1, 1)]  # type: ignore[attr-defined]
 
 
-def test_a_backup_that_is_dismissed_keeps_its_copy_until_a_later_version_is_stable() -> None:
+def test_a_former_backup_keeps_its_copy_until_a_later_version_is_stable() -> None:
     backup = Hand("b")
     backup.recovered(table(("s", "x"), ("b", "b")))
     backup.server.reroute(table(("s", "x"), ("c", "b"), version=2))
@@ -243,7 +243,7 @@ def test_a_backup_that_is_dismissed_keeps_its_copy_until_a_later_version_is_stab
     assert backup.server.holds() == ((1, 0),)
 
 
-def test_the_copy_on_reliable_ground_is_what_is_written_down() -> None:
+def test_checkpoints_are_written_by_the_backup_or_an_owner_without_one() -> None:
     hand, backup = Hand(), Hand("b")
     for one in (hand, backup):
         one.recovered(table(("s", "s"), ("b", "")))
@@ -252,7 +252,7 @@ def test_the_copy_on_reliable_ground_is_what_is_written_down() -> None:
     assert [one.partition for one in backup.taken() if isinstance(one, Save)] == [0]
 
 
-def test_going_back_to_what_is_here_what_another_has_and_what_was_written_down() -> None:
+def test_recovery_from_local_remote_and_saved_versions() -> None:
     hand = Hand()
     hand.recovered(table(("s", "x")))
     for shard in (0, 1):
@@ -263,7 +263,7 @@ def test_going_back_to_what_is_here_what_another_has_and_what_was_written_down()
         Send(CONTROLLER, PartitionProgress("s", 2, 0, 1, backup=False)),
         Send("r", NeedVersion(2, "s", 1, 1)),
     ]
-    # What comes for a partition that is not there yet waits.
+    # Messages for a partition that has not arrived wait.
     hand.server.pull(Pull(2, "w", 1, 1))
     assert hand.taken() == []
     hand.server.restore(1, version(1, 7.0), table(("s", "s")))
@@ -273,7 +273,7 @@ def test_going_back_to_what_is_here_what_another_has_and_what_was_written_down()
     assert hand.recovered(table(("s", "s")), 3, 5, ("checkpoint", "checkpoint")) == [Fetch(3, 0, 5), Fetch(3, 1, 5)]
 
 
-def test_what_was_gone_back_to_is_given_to_others_until_a_later_version_is_stable() -> None:
+def test_the_recovered_version_is_provided_until_a_later_one_is_stable() -> None:
     hand = Hand()
     hand.recovered(table(("s", "s")))
     hand.recovered(table(("x", "x")), epoch=2, sources=("s", "s"))
@@ -292,16 +292,16 @@ def test_a_patch_that_arrives_before_the_version_it_builds_on_is_applied_with_it
     hand.server.patch(Patch(2, 0, 1, 2, Tally(8, 0), [RowDelta(None, np.full((1, 2), 5, np.float32))]))
     assert hand.taken() == []
     hand.server.restore(0, version(1, 3.0, 4), table(("s", "x"), ("b", "")))
-    # The job may end here, so that no other patch brings this one along.
+    # The job may end here, so this patch must not wait for another one.
     assert hand.taken() == [Send(CONTROLLER, PartitionProgress("b", 2, 0, clock, backup=True)) for clock in (1, 2)]
 
 
-def test_who_should_have_a_version_and_has_not_says_so() -> None:
+def test_a_missing_source_version_is_refused() -> None:
     with pytest.raises(InvalidTransition, match="s should have version 3 of partition 0"):
         Hand().recovered(table(("s", "x")), 2, 3, ("s", "x"))
 
 
-def test_the_last_version_is_sent_from_wherever_it_is() -> None:
+def test_the_last_version_is_collected_after_a_move() -> None:
     hand = Hand()
     hand.recovered(table(("s", "s")))
     hand.server.collect(Collect(1, 0, 0))

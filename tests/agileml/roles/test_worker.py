@@ -1,4 +1,4 @@
-"""The worker by hand, and what of its work is of use after going back, against brute force."""
+"""The worker by hand, and its reusable work after a rollback against brute force."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ TABLE = Table(1, ("p", "q"), ("", ""), ("w", "w", "v"))
 
 
 class Hand:
-    """A worker whose chunks are done when the test says so."""
+    """A worker whose chunks finish when the test says so."""
 
     def __init__(self, slack: int | None = 0, keeps: int = 8, trainer: Scripted = TRAINER) -> None:
         self.out: list[Action] = []
@@ -69,7 +69,7 @@ class Hand:
         return self._taken()
 
     def work(self, actions: list[Action]) -> list[Action]:
-        """Everything that can be done, to the end."""
+        """Finishes chunks as long as the worker starts new ones."""
         said = list(actions)
         while isinstance(said[-1] if said else None, Compute):
             said += self.finish(said[-1])  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def pushes(actions: list[Action]) -> list[tuple[str, Push]]:
     return [(one.to, one.message) for one in actions if isinstance(one, Send) and isinstance(one.message, Push)]
 
 
-def test_chunk_by_chunk_the_shard_behind_first_and_the_clock_is_sent_whole() -> None:
+def test_chunks_are_computed_furthest_behind_first_and_sent_by_clock() -> None:
     hand, task = begun()
     said = hand.work([task])
     tasks = [(one.work.clock, one.work.shard, one.work.chunk) for one in said if isinstance(one, Compute)]
@@ -118,7 +118,7 @@ def test_chunk_by_chunk_the_shard_behind_first_and_the_clock_is_sent_whole() -> 
     assert [(one.clock, one.chunks) for one in done] == [(1, 4)]
     sent = pushes(said)
     assert [(to, push.covers, push.want) for to, push in sent] == [(n, ((0, 0, 2), (1, 0, 2)), 1) for n in "pq"]
-    # It waits for version 1, which it has asked for with the push.
+    # It waits for version 1, which it requested with the push.
     assert positions(hand) == {0: Position(2, 0), 1: Position(2, 0)}
     assert hand.tell(snapshot(0, 1)) == []
     assert hand.tell(snapshot(1, 1)) == [Compute(Chunk(1, 2, 0, 0, 0, 2))]
@@ -133,9 +133,9 @@ def test_no_clock_after_the_limit() -> None:
     assert hand.tell(Limit(1, 2)) == [Compute(Chunk(1, 2, 0, 0, 0, 2))]
 
 
-def test_a_shard_changes_hands_between_two_clocks_or_at_once() -> None:
+def test_a_shard_is_given_away_between_clocks_or_at_once() -> None:
     hand, task = begun()
-    # While it computes it hears nothing; the shard at hand is not at the start of a clock then.
+    # Orders wait for the current chunk; afterwards its shard is in the middle of a clock.
     assert hand.tell(GiveShard(1, 0, "v", now=False), GiveShard(1, 1, "u", now=True)) == []
     said = hand.finish(task)
     assert said == [Send("u", TakeShard(1, 1, 1, ALL)), Compute(Chunk(1, 1, 0, 1, 2, 4))]
@@ -145,7 +145,7 @@ def test_a_shard_changes_hands_between_two_clocks_or_at_once() -> None:
     assert hand.worker.idle
 
 
-def test_a_shard_is_taken_up_where_it_was() -> None:
+def test_a_shard_is_continued_where_it_was() -> None:
     hand, task = begun()
     said = hand.tell(TakeShard(1, 2, 1, Ranges(((1, 2),))))
     assert said == []
@@ -160,23 +160,23 @@ def test_a_shard_is_taken_up_where_it_was() -> None:
     assert pushes(said)[0][1].covers == ((0, 0, 2), (1, 0, 2), (2, 1, 2))
 
 
-def test_a_shard_that_is_not_there_cannot_be_given() -> None:
+def test_a_shard_that_is_missing_cannot_be_given_away() -> None:
     hand = Hand()
     hand.tell(Enter(1, TABLE, 9, 0))
     with pytest.raises(InvalidTransition, match="w is to give shard 2 to v, but does not have it"):
         hand.tell(GiveShard(1, 2, "v", now=False))
-    # The warning may cross with a shard that was promised before.
+    # The order may cross with a shard that was promised before.
     assert hand.tell(GiveShard(1, 2, "v", now=True)) == []
 
 
-def test_a_version_that_contains_the_clock_at_hand_is_refused() -> None:
+def test_a_version_that_contains_the_current_clock_is_refused() -> None:
     hand = Hand()
     hand.tell(recover(), snapshot(0, 1))
     with pytest.raises(InvalidTransition, match="belongs to clock 1, but the node has seen version 1"):
         hand.tell(snapshot(1, 1))
 
 
-def test_an_older_version_that_comes_late_is_not_gone_back_to() -> None:
+def test_a_late_older_version_is_ignored() -> None:
     hand, task = begun()
     hand.work([task])
     assert hand.tell(snapshot(0, 1), snapshot(0, 0)) == []
@@ -195,7 +195,7 @@ def test_without_a_bound_a_worker_waits_for_nothing() -> None:
     assert max(one.work.clock for one in hand.work([task]) if isinstance(one, Compute)) == 9
 
 
-def test_what_was_done_is_sent_again_and_not_done_again() -> None:
+def test_finished_work_is_sent_again_after_a_rollback_instead_of_redone() -> None:
     hand, task = begun()
     hand.work([task])
     said = hand.tell(recover(epoch=2))
@@ -203,18 +203,18 @@ def test_what_was_done_is_sent_again_and_not_done_again() -> None:
     assert positions(hand) == {0: Position(2, 0), 1: Position(2, 0)}
 
 
-def test_work_in_the_middle_of_a_clock_is_kept_too() -> None:
+def test_work_of_an_unfinished_clock_is_kept() -> None:
     hand, task = begun()
     (following,) = hand.finish(task)
     assert isinstance(following, Compute)
     assert hand.tell(recover(epoch=2)) == []
-    # The chunk at hand is finished first; three chunks are there then, which no one need do again.
+    # The current chunk is finished first; the chunks done so far are not repeated.
     said = hand.finish(following)
     assert [push.covers for _, push in pushes(said)] == [((0, 0, 1), (1, 0, 1))] * 2
     assert positions(hand) == {0: Position(1, 1), 1: Position(1, 1)}
 
 
-def test_what_is_stable_is_forgotten_and_no_more_is_kept_than_may_be() -> None:
+def test_contributions_are_kept_until_stable_up_to_a_limit() -> None:
     hand, task = begun(slack=None, keeps=3)
     hand.work([task])
     assert [one.clock for one in hand.worker.kept] == [7, 8, 9]
@@ -226,7 +226,7 @@ def test_what_is_stable_is_forgotten_and_no_more_is_kept_than_may_be() -> None:
 
 
 def reading(*rows: int) -> tuple[Hand, Compute, list[int]]:
-    """A worker with one shard of one chunk that reads some rows of many; the list may be changed."""
+    """A worker with one shard that reads these rows; the returned list of rows may be changed."""
     read = list(rows)
     trainer = Scripted(
         shards=lambda: [range(2)] * 2,
@@ -258,7 +258,7 @@ def told(actions: list[Action]) -> list[tuple[str, int, list[list[int]] | None]]
     ]
 
 
-def test_after_the_first_pass_owners_are_told_once_what_is_read() -> None:
+def test_after_the_first_pass_each_owner_is_sent_the_reads_once() -> None:
     hand, task, _ = reading(1, 3, 25)
     said = hand.work([task])
     assert told(said) == [("p", 0, [[1, 3]]), ("q", 1, [[5]])]
@@ -268,7 +268,7 @@ def test_after_the_first_pass_owners_are_told_once_what_is_read() -> None:
     (task,) = hand.tell(rows_of(1, 1, 5))  # type: ignore[assignment]
     assert isinstance(task, Compute)
     assert told(hand.work([task])) == []
-    # Another owner has not been told.
+    # A new owner has not received the reads.
     hand.worker.table = Table(2, ("p", "r"), ("", ""), ("w", "v"))
     hand.tell(rows_of(0, 2, 1, 3))
     (task,) = hand.tell(rows_of(1, 2, 5))  # type: ignore[assignment]
@@ -276,7 +276,7 @@ def test_after_the_first_pass_owners_are_told_once_what_is_read() -> None:
     assert told(hand.work([task])) == [("r", 1, [[5]])]
 
 
-def test_rows_that_are_missing_bring_the_whole_partition_and_the_chunk_is_done_again() -> None:
+def test_missing_rows_lead_to_a_whole_pull_and_a_repeated_chunk() -> None:
     hand, task, read = reading(1, 3, 25)
     hand.work([task])
     hand.tell(rows_of(0, 1, 1, 3))
@@ -284,14 +284,14 @@ def test_rows_that_are_missing_bring_the_whole_partition_and_the_chunk_is_done_a
     assert isinstance(task, Compute)
     read.append(26)
     assert hand.finish(task) == [Send("q", Pull(1, "w", 1, 1))]
-    # What comes first may be what was sent for another reason.
+    # A snapshot that was sent for another reason may arrive first.
     assert hand.tell(rows_of(1, 1, 5)) == [task]
     assert hand.finish(task) == [Send("q", Pull(1, "w", 1, 1))]
     assert hand.tell(rows_of(1, 1)) == [task]
     said = hand.work([task])
     assert told(said) == [("q", 1, None)]
     assert [push.covers for _, push in pushes(said)] == [((0, 0, 2),)] * 2
-    # An owner that was told of another's word later than of this one is told again.
+    # The reads are sent again after a whole pull.
     hand.tell(rows_of(0, 2, 1, 3))
     (task,) = hand.tell(rows_of(1, 2, 5))  # type: ignore[assignment]
     assert isinstance(task, Compute)
@@ -301,7 +301,7 @@ def test_rows_that_are_missing_bring_the_whole_partition_and_the_chunk_is_done_a
     assert told(hand.work([task])) == [("q", 1, None)]
 
 
-def test_who_takes_up_a_shard_that_is_new_here_reads_everything_again_at_first() -> None:
+def test_a_new_shard_is_read_with_whole_partitions_at_first() -> None:
     hand, task, read = reading(1, 3, 25)
     hand.work([task])
     hand.tell(TakeShard(1, 1, 2, Ranges(((0, 2),))), rows_of(0, 1, 1, 3))
@@ -312,11 +312,11 @@ def test_who_takes_up_a_shard_that_is_new_here_reads_everything_again_at_first()
     assert said == [Send("p", Pull(1, "w", 0, 1))]
     (task,) = hand.tell(rows_of(0, 1))  # type: ignore[assignment]
     assert isinstance(task, Compute)
-    # After another pass everything is known of both.
+    # After another pass the reads of both shards are known.
     assert told(hand.work([task])) == [("p", 0, [[1, 2, 3]]), ("q", 1, [[5]])]
 
 
-def test_in_a_new_epoch_nobody_has_been_told() -> None:
+def test_in_a_new_epoch_reads_are_sent_again() -> None:
     hand, task, _ = reading(1, 3, 25)
     hand.work([task])
     hand.tell(recover(epoch=2, clock=1, table=Table(2, ("p", "q"), ("", ""), ("w", "v"))))
@@ -334,7 +334,7 @@ def chunks_of(one: Contribution) -> set[tuple[int, int, int]]:
 
 
 def brute_force(plan: WorkPlan, kept: list[Contribution], mine: set[int], clock: int) -> set[int]:
-    """Which contributions: of all sets of them in which every shard is mine and without a gap, the largest.
+    """The largest set of contributions in which every shard is mine and without a gap.
 
     Two such sets together are one, so that there is a largest.
     """
@@ -349,7 +349,7 @@ def brute_force(plan: WorkPlan, kept: list[Contribution], mine: set[int], clock:
 
 
 def _whole(plan: WorkPlan, chunks: set[tuple[int, int, int]], shard: int, clock: int) -> bool:
-    """Whether what there is of a shard is the first so many chunks after a version."""
+    """Whether the chunks of a shard are consecutive, starting right after a version."""
     line = [(shard, at, chunk) for at in range(clock + 1, clock + 6) for chunk in range(plan.chunks(shard, at))]
     have = sum(one in chunks for one in line)
     return set(line[:have]) == {one for one in chunks if one[0] == shard}
@@ -357,7 +357,7 @@ def _whole(plan: WorkPlan, chunks: set[tuple[int, int, int]], shard: int, clock:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[WorkPlan, list[Contribution]]:
-    """Lines of chunks, cut into contributions of a clock each; some contributions are missing."""
+    """Sequences of chunks, divided into contributions by clock; some contributions are missing."""
     plan = WorkPlan((2, 4, 3), 0, 1)
     done = list[Contribution]()
     for clock in range(1, 4):
@@ -378,7 +378,7 @@ def histories(draw: st.DrawFn) -> tuple[WorkPlan, list[Contribution]]:
 
 
 @given(histories(), st.sets(st.integers(0, 2)), st.integers(0, 2))
-def test_what_is_usable_after_going_back(
+def test_reusable_contributions_equal_brute_force(
     history: tuple[WorkPlan, list[Contribution]], mine: set[int], clock: int
 ) -> None:
     plan, kept = history
@@ -391,17 +391,17 @@ def test_what_is_usable_after_going_back(
         assert {one for one in have if one[0] == shard} == before | {(shard, at.clock, n) for n in range(at.chunk)}
 
 
-def test_one_that_cannot_be_used_breaks_the_lines_of_others() -> None:
+def test_an_unusable_contribution_may_invalidate_others() -> None:
     plan = WorkPlan((2, 2), 0, 1)
     one = Contribution(1, ((0, 0, 2), (1, 0, 2)), {})
     two = Contribution(2, ((0, 0, 2),), {})
     assert reusable(plan, [two, one], {0, 1}, 0) == ([one, two], {0: Position(3, 0), 1: Position(2, 0)})
-    # Shard 1 is another's now: what holds it goes, and with it what comes after.
+    # Shard 1 has another worker now: contributions that contain it are dropped, and those that build on them.
     assert reusable(plan, [one, two], {0}, 0) == ([], {0: Position(1, 0)})
     assert reusable(plan, [one, two], {0}, 1) == ([two], {0: Position(3, 0)})
 
 
-def test_done_is_counted_for_the_clock_it_belongs_to() -> None:
+def test_a_result_counts_for_its_clock() -> None:
     hand, task = begun()
     hand.worker.finish(WorkResult(task.work, 0.5, 3.0, 2))
     tally = hand.worker._open[1]

@@ -1,4 +1,4 @@
-"""Plans and coverage against brute force."""
+"""Work plans and coverage against brute force."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COVERS = st.lists(
 
 
 @given(PLANS)
-def test_chunks_cut_the_items_of_a_clock_without_gap_or_overlap(plan: WorkPlan) -> None:
+def test_chunks_divide_the_items_of_a_clock_without_gap_or_overlap(plan: WorkPlan) -> None:
     for shard, length in enumerate(plan.lengths):
         for clock in (1, 2, 3):
             low, high = plan.items(shard, clock)
@@ -28,7 +28,7 @@ def test_chunks_cut_the_items_of_a_clock_without_gap_or_overlap(plan: WorkPlan) 
 
 
 @given(PLANS)
-def test_batches_go_round_the_whole_shard(plan: WorkPlan) -> None:
+def test_batches_cycle_through_the_whole_shard(plan: WorkPlan) -> None:
     for shard, length in enumerate(plan.lengths):
         rounds = -(-length // plan.batch) if plan.batch else 1
         seen = [item for clock in range(1, rounds + 1) for item in range(*plan.items(shard, clock))]
@@ -58,7 +58,7 @@ def test_a_fingerprint_is_the_sum_of_its_chunks(clock: int, shard: int, first: i
     assert cover_fingerprint(clock, (shard, first, last)) == parts & FINGERPRINT_MASK
 
 
-def test_a_fingerprint_tells_chunks_apart() -> None:
+def test_fingerprints_of_chunks_differ() -> None:
     every = [(clock, shard, chunk) for clock in range(20) for shard in range(20) for chunk in range(20)]
     assert len({cover_fingerprint(clock, (shard, chunk, chunk + 1)) for clock, shard, chunk in every}) == len(every)
 

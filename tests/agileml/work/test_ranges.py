@@ -29,7 +29,7 @@ def test_union(one: list[Span], other: list[Span]) -> None:
 
 
 @given(SPANS, st.integers(0, 40))
-def test_a_number_can_be_taken_out(spans: list[Span], number: int) -> None:
+def test_a_number_can_be_removed(spans: list[Span], number: int) -> None:
     left = Ranges.of(*spans).without(number)
     assert set(left) == numbers(spans) - {number}
     assert left == Ranges.of(*left.spans)
