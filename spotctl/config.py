@@ -1,6 +1,6 @@
-"""Settings: one value object, read once from the file, then the environment, then the flags.
+"""Settings: one value object, read once, from the file, then the environment, then the flags.
 
-Credentials are no settings: they stay in each SDK's own chain and are never read here.
+Credentials are not settings: each SDK reads them itself.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _MOST_WORKERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that can be set. In the file by these names, in the environment as `SPOTCTL_<NAME>`.
+    """Everything that can be set: in the file by these names, in the environment as `SPOTCTL_<NAME>`.
 
-    Where an endpoint is None, the SDK's own applies. AWS endpoints are set by the SDK's own `AWS_ENDPOINT_URL_*`.
+    An endpoint of None means the SDK's own. AWS endpoints are set by the SDK's own `AWS_ENDPOINT_URL_*`.
     """
 
     home: Path
@@ -39,17 +39,17 @@ class Settings:
 
     @property
     def price_store(self) -> Path:
-        """Where market data is kept."""
+        """The folder of the market data."""
         return self.home / "prices"
 
 
 def load(environ: Mapping[str, str], home: Path | None = None) -> Settings:
-    """The settings of this run; `home` is the flag, which overrules file and environment."""
+    """The settings; `home` is the flag, which overrides file and environment."""
     root = (home or _home(environ)).expanduser()
     settings = Settings(home=root)
     settings = _with(settings, _from_file(root / FILE_NAME), f"{root / FILE_NAME}: ")
     named = {name.removeprefix(_PREFIX).lower(): value for name, value in environ.items() if name.startswith(_PREFIX)}
-    # The job's own machines see further SPOTCTL_* variables, so unknown ones are no mistake here.
+    # Machines of jobs have further SPOTCTL_* variables, so unknown ones are not an error here.
     return _with(settings, {name: value for name, value in named.items() if name in _NAMES}, f"environment: {_PREFIX}")
 
 
@@ -67,27 +67,27 @@ def _from_file(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise BadSettings(f"{path}: cannot be read: {error.strerror}") from error
+        raise BadSettings(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise BadSettings(f"{path}: is not TOML: {error}") from error
+        raise BadSettings(f"{path}: not valid TOML: {error}") from error
 
 
 def _with(settings: Settings, values: Mapping[str, Any], where: str) -> Settings:
     changes: dict[str, Any] = {}
     for name, value in values.items():
         if name not in _NAMES:
-            raise BadSettings(f"{where}{name} is no setting; known are {', '.join(sorted(_NAMES))}")
+            raise BadSettings(f"{where}unknown setting {name}; the settings are {', '.join(sorted(_NAMES))}")
         try:
             changes[name] = _PARSERS.get(name, _text)(value)
         except ValueError as error:
             shown = name.upper() if where.endswith(_PREFIX) else name
-            raise BadSettings(f"{where}{shown} is {value!r}, not {error}") from None
+            raise BadSettings(f"{where}{shown} is {value!r}, but must be {error}") from None
     return replace(settings, **changes)
 
 
 def _text(value: object) -> str | None:
     if not isinstance(value, str):
-        raise ValueError("a text in quotes")
+        raise ValueError("a string in quotes")
     return value or None
 
 

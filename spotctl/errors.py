@@ -1,18 +1,18 @@
-"""What can go wrong in the product itself, split by what the caller can do about it."""
+"""Errors of the product itself, by what the caller can do about them."""
 
 from __future__ import annotations
 
 
 class SpotctlError(Exception):
-    """Root of this package's errors; the message names the object, the value and the way out."""
+    """Root of this package's errors; the message names the object, the value and the solution."""
 
 
 class BadSettings(SpotctlError):
-    """A setting from the file or the environment cannot be used."""
+    """A setting in the file or the environment is invalid."""
 
 
 class BadRequest(SpotctlError):
-    """What was asked for on the command line cannot be done as asked."""
+    """A command cannot be carried out as given."""
 
 
 class MissingSecret(SpotctlError):

@@ -1,4 +1,4 @@
-"""`Paths`: where runs keep what is theirs, under the home."""
+"""`Paths`: where runs keep their files, under the home."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Where runs keep what is theirs, under the home."""
+    """Where runs keep their files."""
 
     home: Path
 
@@ -19,18 +19,18 @@ class Paths:
 
     @property
     def locks(self) -> Path:
-        """Who runs what."""
+        """One lock per job, held by the process that runs it."""
         return self.home / "locks"
 
     @property
     def cache(self) -> Path:
-        """Where data of commands is kept for machines of this computer."""
+        """Copies of input data for machines on this computer."""
         return self.home / "cache"
 
     def kept(self, job: str) -> Path:
-        """Where a training that was ended early is kept, for the job's next run to go on with."""
+        """The state of a job's training that ended early, from which the next run resumes."""
         return self.home / "kept" / job
 
     def results(self, run: str) -> Path:
-        """Where a run's results lie if nothing else is asked for."""
+        """The results of a run, unless the job names another folder."""
         return self.home / "runs" / run

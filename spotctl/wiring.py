@@ -1,4 +1,4 @@
-"""Composition root: builds the adapters that the settings ask for and hands them in."""
+"""Composition root: builds the adapters that the settings ask for."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 
 
 def price_store(settings: Settings, on_wait: Callable[[], None] = lambda: None) -> PriceStore:
-    """The store under the home folder."""
+    """The price store under the home; `on_wait` is called while another process writes to it."""
     from pricing_data.store import PriceStore
 
     return PriceStore(settings.price_store, on_wait)
 
 
 def library(settings: Settings) -> Library:
-    """All market data at hand."""
+    """All stored market data."""
     from pricing_data.library import Library
 
     return Library(price_store(settings))
 
 
 def sources(settings: Settings, clouds: Iterable[str] = ()) -> list[Source]:
-    """The sources of these clouds, or of all."""
+    """The price sources of these clouds, or of all."""
     wanted = tuple(dict.fromkeys(clouds)) or tuple(_SOURCES)
     unknown = [cloud for cloud in wanted if cloud not in _SOURCES]
     if unknown:
-        raise BadRequest(f"cloud {unknown[0]!r} is none of {', '.join(_SOURCES)}, which can be fetched from")
+        raise BadRequest(f"unknown cloud {unknown[0]!r}; prices can be fetched from {', '.join(_SOURCES)}")
     return [_SOURCES[cloud](settings) for cloud in wanted]
 
 
 def local_provider(settings: Settings, spec: JobSpec) -> LocalProvider:
-    """The market on this computer, as a job wants it."""
+    """The local market, with a job's settings."""
     from pricing_data.units import SECOND
     from spotctl.machines.local import LocalProvider, LocalSettings
     from spotctl.machines.replayed import Replayed
@@ -96,7 +96,7 @@ T = TypeVar("T")
 
 
 def _set(defaults: T, **chosen: str | None) -> T:
-    """Settings of a source with what the user chose; the rest keeps its default."""
+    """A source's settings with the user's values; None keeps the default."""
     return replace(defaults, **{name: value for name, value in chosen.items() if value is not None})  # type: ignore[type-var]
 
 

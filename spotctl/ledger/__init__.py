@@ -1,6 +1,6 @@
-"""The ledger: what runs paid, and for what, as rows that follow from the event log and the price history alone.
+"""The ledger: what runs paid, and for what, as rows computed from the event log and the price history alone.
 
-`project` makes them of events, `reading` finds the events and the prices. `spotctl.reports` adds them up.
+`project` computes them from events, `read` finds the events and the prices. `spotctl.reports` adds them up.
 """
 
 from spotctl.ledger.project import Ledger, on_demand, priced, project, rows_of

@@ -1,8 +1,8 @@
 """The ledger as a projection of the event log. Pure.
 
 A run's rows are settled once it has ended. From then on they follow from its events alone, because the last of these
-hold the prices and the billing rules of its machines (`Priced`): whoever projects them again, at whatever time and
-over whatever price store, gets the same rows. So they are kept nowhere else, and nothing can differ from the log.
+record the prices and billing rules of its machines (`Priced`): every projection, at any time and with any price store,
+gives the same rows. So they are stored nowhere else, and cannot differ from the log.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from spotctl.runlog.state import Held, RunState, fold
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What runs paid, and for what."""
+    """The rows of some runs."""
 
     rows: tuple[Row, ...] = ()
 
     @property
     def amount(self) -> int:
-        """What was paid, in nano-dollar-seconds."""
+        """The total, in nano-dollar-seconds."""
         return sum(row.amount for row in self.rows)
 
 
 def project(events: Iterable[store.Row], tariff: Tariff, now: int | None = None) -> Ledger:
-    """The ledger of the runs that events belong to.
+    """The ledger of the runs that the events belong to.
 
-    `tariff` says what is not settled yet; a run that goes on is told up to its last event, or up to `now`.
+    `tariff` prices what is not settled. The rows of an active run end at its last event, or at `now`.
     """
     rows = list[Row]()
-    for _, told in groupby(sorted(events, key=lambda row: (row.run, row.id)), key=lambda row: row.run):
-        kept = list(told)
-        state = fold(kept)
+    for _, of_run in groupby(sorted(events, key=lambda row: (row.run, row.id)), key=lambda row: row.run):
+        logged = list(of_run)
+        state = fold(logged)
         if state.began is not None:
             until = state.at if now is None or state.ended is not None else max(now, state.at)
-            rows.extend(rows_of(state, until, recorded(kept, tariff), settled=_is_settled(state, kept)))
-            rows.extend(_corrections(state, kept))
+            rows.extend(rows_of(state, until, recorded(logged, tariff), settled=_is_settled(state, logged)))
+            rows.extend(_corrections(state, logged))
     return Ledger(tuple(rows))
 
 
@@ -60,12 +60,12 @@ def rows_of(state: RunState, now: int, tariff: Tariff, *, settled: bool = False)
     for held in sorted(state.machines.values(), key=lambda held: (held.started, held.id)):
         page = _Page(state, held, now, replaces=held.id in renewed, settled=settled)
         rows += page.computing(bill_of(state, held, now, tariff))
-        rows += page.beside()
+        rows += page.disk_and_address()
     return rows + [_egress(state, sent, settled=settled) for sent in state.sent]
 
 
 def on_demand(state: RunState, now: int, tariff: Tariff) -> int:
-    """What the same work would have cost on demand, in nano-dollar-seconds."""
+    """The on-demand price of the same work, in nano-dollar-seconds."""
     return sum(row.on_demand for row in rows_of(state, now, tariff))
 
 
@@ -73,7 +73,7 @@ def on_demand(state: RunState, now: int, tariff: Tariff) -> int:
 
 
 def priced(state: RunState, now: int, tariff: Tariff) -> list[Priced]:
-    """The prices and rules that a run's rows rest on, for the log."""
+    """The prices and rules that a run's rows need, for the log."""
     markets = dict.fromkeys(allocation.market for allocation in state.allocations.values())
     return [_priced(state, market, now, tariff) for market in markets]
 
@@ -85,20 +85,20 @@ def _priced(state: RunState, market: Market, now: int, tariff: Tariff) -> Priced
     if not lives:
         return Priced(market, rule, (), ())
     whole = tariff.prices(market, now).window(min(one.start for one in lives), max(one.end for one in lives))
-    # What repeats a price tells nothing more, but the ends say what is known.
-    told = np.diff(whole.prices, prepend=0) != 0
-    told[-1] = True
-    return Priced(market, rule, tuple(whole.times[told].tolist()), tuple(whole.prices[told].tolist()))
+    # Repeated prices can go, but the last one says until when prices are known.
+    changed = np.diff(whole.prices, prepend=0) != 0
+    changed[-1] = True
+    return Priced(market, rule, tuple(whole.times[changed].tolist()), tuple(whole.prices[changed].tolist()))
 
 
 def _is_settled(state: RunState, events: Iterable[store.Row]) -> bool:
-    """Whether the run has ended, and its last events tell its prices: a provider may have known them no more."""
+    """Whether the run has ended and its log has all prices; a provider may no longer have known them."""
     known = {row.event.market for row in events if isinstance(row.event, Priced)}
     return state.ended is not None and known >= {allocation.market for allocation in state.allocations.values()}
 
 
 def recorded(events: Iterable[store.Row], otherwise: Tariff) -> Tariff:
-    """The tariff that a run's own events tell; what they do not tell is left to another."""
+    """The tariff that a run's own events record; `otherwise` prices the rest."""
     known = {row.event.market: row.event for row in events if isinstance(row.event, Priced)}
 
     def rule(market: Market) -> BillingRule:
@@ -118,7 +118,7 @@ def recorded(events: Iterable[store.Row], otherwise: Tariff) -> Tariff:
 
 @dataclass(frozen=True)
 class _Page:
-    """What is written of one machine."""
+    """The rows of one machine."""
 
     state: RunState
     held: Held
@@ -150,8 +150,8 @@ class _Page:
                 yield from self._charged(charge, whole.end, whole.end, Use.IDLE, last - billed)
             billed = last
 
-    def beside(self) -> Iterator[Row]:
-        """Its disk and its address, by the second; no eviction gives them back."""
+    def disk_and_address(self) -> Iterator[Row]:
+        """Its disk and its address, by the second; evictions do not refund them."""
         allocation = self.state.allocations[self.held.allocation]
         for kind, price in ((Kind.DISK, allocation.disk), (Kind.ADDRESS, allocation.address)):
             for begin, end, use in self._parts if price else ():
@@ -166,7 +166,7 @@ class _Page:
             yield self.row(Kind.REFUND, begin, end, use, charge.price, -amount, 0)
 
     def row(self, kind: Kind, begin: int, end: int, use: Use, price: int, amount: int, listed: int) -> Row:
-        """A row about it; `listed` counts as on demand unless only an eviction made it necessary."""
+        """A row about it. Time that only an eviction made necessary has no on-demand price."""
         allocation = self.state.allocations[self.held.allocation]
         needed = use is not Use.REDONE and not (self.replaces and use in (Use.STARTING, Use.LOADING))
         return Row(
@@ -187,7 +187,7 @@ class _Page:
         )
 
     def _second(self, at: int) -> int:
-        """How many seconds of the life have begun."""
+        """The number of seconds of the life that have begun."""
         return -(-(at - self.held.started) // SECOND)
 
 
@@ -198,7 +198,7 @@ def _by_day(whole: Iterable[Part]) -> Iterator[Part]:
             yield since, until, use
 
 
-# -- beside machines ---------------------------------------------------------------------------------------------------
+# -- other rows -------------------------------------------------------------------------------------------------------
 
 
 def _egress(state: RunState, sent: Sent, *, settled: bool) -> Row:

@@ -1,4 +1,4 @@
-"""The ledger as it lies under the home: events from the log, and prices for what is not settled."""
+"""Reads the ledger: events from the log under the home, and prices for runs that are not settled."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RunRead:
 
 
 def read(settings: Settings, jobs: Collection[str] = ()) -> list[RunRead]:
-    """The runs of jobs, or all, in the order in which they began; those that go on as they stand now."""
+    """The runs of some jobs, or of all, oldest first; active runs up to now."""
     tariff = stored(library(settings))
     found = events_of(settings, lambda began: not jobs or began.job in jobs)
     return [RunRead(events, project(events, tariff, _now(events, settings))) for events in found]
@@ -47,7 +47,7 @@ def read(settings: Settings, jobs: Collection[str] = ()) -> list[RunRead]:
 def events_of(
     settings: Settings, wanted: Callable[[RunBegan], bool], newest: int | None = None
 ) -> list[tuple[store.Row, ...]]:
-    """The events of the runs that are wanted, as they began; of all, or of so many that began last."""
+    """The events of the wanted runs, oldest first; with `newest`, only of that many runs that began last."""
     paths = Paths(settings.home)
     if not paths.log.exists():
         return []
@@ -57,16 +57,16 @@ def events_of(
 
 
 def correct(settings: Settings, corrections: Iterable[tuple[str, Corrected]]) -> None:
-    """Writes corrections of runs into the log."""
+    """Appends corrections of runs to the log."""
     with store.EventLog(Paths(settings.home).log) as opened:
         for run, correction in corrections:
             opened.append(run, correction.at, correction)
 
 
 def stored(known: Library) -> Tariff:
-    """Prices as they are stored, and the rules by which clouds bill today; only what is not settled goes by them.
+    """Stored prices, and the present billing rules of clouds, for runs that are not settled.
 
-    The last price that is known goes on: a run may be younger than what was fetched.
+    The last known price holds until now: a run may be younger than the stored prices.
     """
 
     @cache
@@ -77,8 +77,8 @@ def stored(known: Library) -> Tariff:
         series = history(market)
         if now < series.first:
             raise BadRequest(
-                f"{market}: prices are stored from {format_time(series.first)} on, and {format_time(now)} is asked for;"
-                " import or fetch an earlier history"
+                f"{market}: stored prices begin at {format_time(series.first)}, but the run needs {format_time(now)};"
+                " import or fetch earlier prices"
             )
         if now <= series.last:
             return series.window(series.first, now)
@@ -88,9 +88,9 @@ def stored(known: Library) -> Tariff:
 
 
 def _now(events: tuple[store.Row, ...], settings: Settings) -> int | None:
-    """Up to when a run is told that has not ended: the provider's clock, while somebody renews its leases.
+    """The present of a run that has not ended: the provider's clock, while a process renews its leases.
 
-    If nobody does, as after a kill, its machines have returned themselves at the ends of these.
+    After a kill, no process does, and its machines end with their leases.
     """
     if any(isinstance(row.event, RunEnded) for row in events):
         return None

@@ -13,40 +13,40 @@ _PER_MICRO_DOLLAR = NANO_SECONDS_PER_DOLLAR // 1_000_000
 
 
 class Kind(Enum):
-    """What a row is about."""
+    """What a row charges."""
 
     COMPUTE = "compute"
     REFUND = "refund"
-    """Given back: the same time was charged by COMPUTE rows."""
+    """The same time was charged by COMPUTE rows."""
     DISK = "disk"
     ADDRESS = "address"
     EGRESS = "egress"
     CORRECTION = "correction"
-    """What a later look found to have been wrong; the wrong rows stay."""
+    """Corrects earlier rows, which stay."""
 
 
 class Use(Enum):
-    """What the time of a machine was spent on."""
+    """What a machine's time was spent on."""
 
     STARTING = "starting"
-    """From its grant until it was first seen running."""
+    """From when it was rented until it was first seen running."""
     LOADING = "loading"
     """Until it first worked."""
     WORKING = "working"
     REDONE = "redone"
-    """Work that an eviction undid, and that was done again."""
+    """Work that was lost in an eviction and done again."""
     IDLE = "idle"
-    """It ran, and did nothing for the job: before others were ready, and after the job was done."""
+    """It ran without working: before other machines were ready, or after the job was done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A part of a machine's life and what it cost. Rows are settled when their run has ended and its prices are in
-    the log, and never change from then on; corrections are new rows.
+    """A part of a machine's life and its cost.
 
-    `begin` and `end` are microseconds UTC on the provider's clock (a replayed market's is in its past), `price` is in
-    nano-dollars per hour: the one in force by the billing rule. `amount` and `on_demand` are exact, in
-    nano-dollar-seconds; `on_demand` is what the same time would have cost on demand. Refunds have negative amounts.
+    Rows are settled when their run has ended and its prices are in the log; they never change afterwards, and
+    corrections are new rows. `begin` and `end` are microseconds UTC on the provider's clock (a replayed market's is in
+    the past), `price` is in nano-dollars per hour, by the billing rule. `amount` and `on_demand` are exact, in
+    nano-dollar-seconds; `on_demand` is the on-demand price of the same time. Refunds have negative amounts.
     """
 
     run: str
@@ -66,7 +66,7 @@ class Row:
 
 
 def micro_dollars(amount: int) -> int:
-    """Whole micro-dollars of nano-dollar-seconds, half to even: the one rounding, when something is shown.
+    """Whole micro-dollars of nano-dollar-seconds, half to even: the one rounding, made when an amount is shown.
 
     >>> micro_dollars(3600 * 1_500), micro_dollars(3600 * 2_500), micro_dollars(-3600 * 1_501)
     (2, 2, -2)

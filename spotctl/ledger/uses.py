@@ -1,4 +1,4 @@
-"""What a machine's time was spent on, from what the log tells of it. Pure."""
+"""What a machine's time was spent on, from the event log. Pure."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from spotctl.ledger.rows import Use
 from spotctl.runlog.state import EVICTED, Held, RunState
 
 Part = tuple[int, int, Use]
-"""A part [begin, end) of a life, and what it was spent on."""
+"""Begin, end (exclusive) and use."""
 
 
 def parts(state: RunState, held: Held, end: int) -> list[Part]:
-    """A life from its grant to `end`, without gap or overlap.
+    """A life until `end`, cut without gap or overlap.
 
-    A machine of which it is not known when it began to work works from when it runs, unless it belongs to a training,
-    whose nodes say so.
+    If it is not known when a machine began to work, it works as soon as it runs, unless it belongs to a training, whose
+    nodes report it.
     """
     ran = _within(held.ran, held.started, end)
     over = _within(state.stopped, ran, end)
-    turns = held.turns if held.turns or _says_when_ready(state) else (ran,)
+    turns = held.turns if held.turns or _reports_readiness(state) else (ran,)
     whole = ((held.started, ran, Use.STARTING), *_since(ran, over, end, turns, state))
     return [part for part in whole if part[0] < part[1]]
 
 
 def _since(ran: int, over: int, end: int, turns: Iterable[int], state: RunState) -> Iterator[Part]:
-    """What follows once it runs: it loads, works by turns until the run is over, and is idle beside that."""
+    """The time after it was seen running: loading, then work with interruptions until the run stops, then idle."""
     within = [_within(turn, ran, over) for turn in turns]
     if len(within) % 2:
         within.append(over)
@@ -43,7 +43,7 @@ def _since(ran: int, over: int, end: int, turns: Iterable[int], state: RunState)
 
 
 def replacements(state: RunState) -> frozenset[str]:
-    """Machines that came for others that were taken: as many, in the order of their grants."""
+    """Machines that replaced evicted ones: as many as were evicted, in the order in which they were rented."""
     taken = sorted(_ended(held) for held in state.machines.values() if held.end_reason == EVICTED)
     found: list[str] = []
     for held in sorted(state.machines.values(), key=lambda held: (held.started, held.id)):
@@ -53,7 +53,7 @@ def replacements(state: RunState) -> frozenset[str]:
     return frozenset(found)
 
 
-def _says_when_ready(state: RunState) -> bool:
+def _reports_readiness(state: RunState) -> bool:
     return state.began is not None and state.began.spec.get("kind") == JobKind.AGILEML
 
 
@@ -67,7 +67,7 @@ def _within(at: int | None, begin: int, end: int) -> int:
 
 
 def _with_redone(begin: int, end: int, redone: Iterable[tuple[int, int]]) -> Iterator[Part]:
-    """Work, and where it was done again; stretches may overlap."""
+    """Working time, and periods of redone work, which may overlap."""
     at = begin
     for since, until in sorted(redone):
         first, last = max(since, at), min(until, end)

@@ -25,11 +25,11 @@ def test_without_any_setting_the_platforms_data_folder_is_home() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("fetch_workers = 0", r"config\.toml: fetch_workers is 0, not a whole number from 1 to 64"),
-        ('azure_managed_identity = "perhaps"', r"azure_managed_identity is 'perhaps', not true or false"),
-        ("gcp_project = 5", r"gcp_project is 5, not a text in quotes"),
-        ("bid = 1", r"bid is no setting; known are aws_spot_advisor_url"),
-        ("= 1", r"is not TOML"),
+        ("fetch_workers = 0", r"config\.toml: fetch_workers is 0, but must be a whole number from 1 to 64"),
+        ('azure_managed_identity = "perhaps"', r"azure_managed_identity is 'perhaps', but must be true or false"),
+        ("gcp_project = 5", r"gcp_project is 5, but must be a string in quotes"),
+        ("bid = 1", r"unknown setting bid; the settings are aws_spot_advisor_url"),
+        ("= 1", r"not valid TOML"),
     ],
 )
 def test_a_bad_setting_names_file_field_and_cure(tmp_path: Path, content: str, message: str) -> None:

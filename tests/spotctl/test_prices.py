@@ -140,7 +140,7 @@ def test_without_anything_stored_the_synthetic_sample_is_shown_and_labelled(hist
         (["ls", "--vcpus", "8..4"], 2, "starts above its end"),
         (["sql", "drop everything"], 2, "query: "),
         (["import"], 2, "no file given"),
-        (["fetch", "--cloud", "ibm"], 2, "cloud 'ibm' is none of aws, gcp, azure"),
+        (["fetch", "--cloud", "ibm"], 2, "unknown cloud 'ibm'; prices can be fetched from aws, gcp, azure"),
         (["fetch", "--cloud", "aws", "--region", "eastus"], 2, "no such region in aws"),
         (["fetch", "--since", "tomorrow"], 2, "time 'tomorrow' is not ISO 8601"),
         (["fetch", "--since", "2099-01-01"], 2, "is in the future"),

@@ -63,7 +63,7 @@ def test_the_last_known_price_goes_on_and_none_is_made_up_before(settings: Setti
     assert later.price_at(later.last) == history.price_at(history.last)
     assert np.array_equal(later.window(history.first, history.last).prices, history.prices)
     assert tariff.prices(MARKET, history.last - HOUR).last == history.last - HOUR
-    with pytest.raises(BadRequest, match="prices are stored from 2026-01-01T00:00:00Z on, and 2025"):
+    with pytest.raises(BadRequest, match="stored prices begin at 2026-01-01T00:00:00Z, but the run needs 2025"):
         tariff.prices(MARKET, history.first - HOUR)
 
 
