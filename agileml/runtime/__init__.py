@@ -1,1 +1,1 @@
-"""Processes, mailboxes and checkpoints: what every engine shares."""
+"""The processes of a job, how they talk, and what they keep: the same for every engine."""

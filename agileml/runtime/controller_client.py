@@ -1,4 +1,4 @@
-"""The provider's end of a job: tells the controller who is warned and who is gone, and hears how far the job is."""
+"""The job loop's connection to the controller: reports warned and lost machines, receives finished clocks."""
 
 from __future__ import annotations
 
@@ -9,32 +9,41 @@ from agileml.core.events import Failed, Iteration, NodeLost
 from agileml.errors import AgileMLError
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Version, Warned
-from agileml.runtime.mailbox import PROVIDER, Again, Ended, Envelope, Heard, Lifeline, Mailbox, ModelPart
+from agileml.runtime.mailbox import (
+    JOB_LOOP,
+    Acknowledged,
+    ControllerConnection,
+    Envelope,
+    JobEnded,
+    Mailbox,
+    ModelPart,
+    RepeatedIteration,
+)
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import Clocks, Result
 
 GONE = "its machine is gone"
 
-HEARD_EVERY = 16
-"""Clocks after which the controller is told that they need not be told again."""
+ACKNOWLEDGE_EVERY = 16
+"""Clocks between acknowledgements."""
 
-KNOWN_LOST = 5.0
-"""Seconds after which a controller has made a note of who is gone; if not, it finds out by their silence."""
+REPEAT_LOST_SECONDS = 5.0
+"""How long a lost machine is reported to restarted controllers; later ones know it, or notice the silence."""
 
 
 class ControllerClient:
-    """Speaks for the machines, wherever they are. What it said it says again to a controller that was started anew."""
+    """Reports on the machines, wherever they run. A restarted controller is told again what it may have missed."""
 
     def __init__(self, rendezvous: Rendezvous, clocks: Clocks) -> None:
         self._clocks = clocks
-        self._mailbox = Mailbox(rendezvous, PROVIDER)
-        self._lifeline = Lifeline(self._mailbox)
+        self._mailbox = Mailbox(rendezvous, JOB_LOOP)
+        self._connection = ControllerConnection(self._mailbox)
         self._deadlines: dict[str, float] = {}
         self._lost: dict[str, float] = {}
-        """Who is gone, and when the controller that is there now was told."""
+        """Lost machines, and when the current controller was told of them."""
         self._linked = False
         self._parts: dict[int, Version] = {}
-        self._ended: Ended | None = None
+        self._ended: JobEnded | None = None
 
     @property
     def last_clock(self) -> int:
@@ -50,21 +59,21 @@ class ControllerClient:
         return Result(self._ended.clock, versions, self._ended.evictions, self._ended.failures)
 
     def listen(self, longest: float) -> Iterator[Iteration]:
-        """New clocks, from what comes within so many seconds; raises if the job cannot go on."""
+        """Newly finished clocks; waits up to `longest` seconds. Raises AgileMLError if the job cannot go on."""
         now = time.monotonic()
-        self._lifeline.keep(now)
-        for event in self._mailbox.receive(max(self._lifeline.wait(now, longest), 0.0)):
+        self._connection.maintain(now)
+        for event in self._mailbox.receive(max(self._connection.timeout(now, longest), 0.0)):
             if isinstance(event, Envelope):
-                if (iteration := self._hear(event.message)) is not None:
+                if (iteration := self._handle(event.message)) is not None:
                     yield iteration
             elif event.peer == CONTROLLER:
-                self._linked = self._lifeline.hear(event, time.monotonic())
+                self._linked = self._connection.handle(event, time.monotonic())
                 if self._linked:
-                    self._tell_again()
-        self._forget_lost(now - KNOWN_LOST)
+                    self._repeat()
+        self._forget_lost(now - REPEAT_LOST_SECONDS)
 
     def warn(self, name: str, seconds: float) -> None:
-        """A machine will be taken."""
+        """A machine will be taken away in so many seconds."""
         self._deadlines[name] = time.monotonic() + seconds
         self._mailbox.send(CONTROLLER, Warned(name, seconds))
 
@@ -75,38 +84,38 @@ class ControllerClient:
         self._mailbox.send(CONTROLLER, NodeLost(name, GONE))
 
     def forget(self, name: str) -> None:
-        """A machine has left, as it was to."""
+        """A machine has left as the controller told it to."""
         self._deadlines.pop(name, None)
 
     def close(self) -> None:
-        """Hangs up."""
+        """Closes the connection."""
         self._mailbox.close()
 
-    def _hear(self, message: object) -> Iteration | None:
+    def _handle(self, message: object) -> Iteration | None:
         match message:
-            case Again() if message.iteration.clock > self._clocks.last:
-                return self._hear(message.iteration)
+            case RepeatedIteration() if message.iteration.clock > self._clocks.last:
+                return self._handle(message.iteration)
             case Iteration() if self._clocks.accept(message):
-                if message.clock % HEARD_EVERY == 0:
-                    self._mailbox.send(CONTROLLER, Heard(message.clock))
+                if message.clock % ACKNOWLEDGE_EVERY == 0:
+                    self._mailbox.send(CONTROLLER, Acknowledged(message.clock))
                 return message
             case Failed():
                 raise AgileMLError(message.why)
             case ModelPart():
                 self._parts[message.partition] = message.version
-            case Ended():
+            case JobEnded():
                 self._ended = message
         return None
 
     def _forget_lost(self, before: float) -> None:
-        """A controller that was told a while ago, and is still there, need not be told again, nor any after it."""
+        """Forgets machines that the current controller has known for a while: it has written them to its memory."""
         if self._linked:
-            self._lost = {name: told for name, told in self._lost.items() if told >= before}
+            self._lost = {name: at for name, at in self._lost.items() if at >= before}
 
-    def _tell_again(self) -> None:
-        """A controller that was started anew may not have heard who is gone, who will be taken, and what we heard."""
+    def _repeat(self) -> None:
+        """A restarted controller may not know which clocks arrived, which machines are lost and which are warned."""
         now = time.monotonic()
-        self._mailbox.send(CONTROLLER, Heard(self._clocks.last))
+        self._mailbox.send(CONTROLLER, Acknowledged(self._clocks.last))
         for name in self._lost:
             self._lost[name] = now
             self._mailbox.send(CONTROLLER, NodeLost(name, GONE))

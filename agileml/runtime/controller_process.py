@@ -1,4 +1,4 @@
-"""The process of the controller: the state machine's clock, mail and memory. It can be killed and started again."""
+"""The controller's process: gives the state machine time, messages and a memory. It can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from agileml.policies.policy import ClockSums
 from agileml.protocol.actions import CONTROLLER, Send
 from agileml.protocol.messages import Warned
 from agileml.runtime.checkpoints import Checkpoints
-from agileml.runtime.mailbox import PROVIDER, Again, Ended, Envelope, Heard, Mailbox, ModelPart
+from agileml.runtime.mailbox import JOB_LOOP, Acknowledged, Envelope, JobEnded, Mailbox, ModelPart, RepeatedIteration
 from agileml.runtime.results import observation_of
 from agileml.runtime.role_specs import ControllerRole, controller_settings
 from agileml.stopping import Observation
 from agileml.transport import Lost
 
 TICKS = 4
-"""In the time after which a silent node is given up."""
+"""Ticks within the heartbeat timeout."""
 
-MOST_WRITTEN = 4 << 20
-"""Bytes after which the controller's memory is written anew, without what is outdated."""
+REWRITE_BYTES = 4 << 20
+"""Bytes after which the memory file is rewritten without obsolete lines."""
 
 
 class Memory:
-    """What a controller that is started again has to know, as lines of a file."""
+    """What a restarted controller has to know, as lines of a file."""
 
     def __init__(self, path: Path) -> None:
         self.record: dict[str, Any] | None = None
         self.history: list[Observation] = []
         self.iterations: list[Iteration] = []
-        """Those of which the provider has not said that it heard them, and some more."""
+        """Finished clocks that the job loop has not acknowledged."""
         if path.exists():
             for line in path.read_bytes().splitlines(keepends=True):
-                # A line without an end is one that its writer died over: nothing was done upon it.
+                # A line without a newline is a torn write; nothing acted on it.
                 if line.endswith(b"\n"):
                     self._recall(json.loads(line))
         self._path = path
@@ -63,16 +63,16 @@ class Memory:
         elif "heard" in entry:
             self._drop(entry["heard"])
         else:
-            told = entry["iteration"]
-            made = {
-                "sums": ClockSums(**told["sums"]),
-                "events": tuple(told["events"]),
-                "accepted": tuple(tuple(cover) for cover in told.get("accepted", ())),
+            fields = entry["iteration"]
+            converted = {
+                "sums": ClockSums(**fields["sums"]),
+                "events": tuple(fields["events"]),
+                "accepted": tuple(tuple(cover) for cover in fields.get("accepted", ())),
             }
-            self.iterations.append(Iteration(**(told | made)))
+            self.iterations.append(Iteration(**(fields | converted)))
 
     def _rewritten(self) -> BinaryIO:
-        """A file of what is still of use, open for more: no unfinished line, and of all records the latest."""
+        """Rewrites the file without torn and obsolete lines, and opens it for appending."""
         part = self._path.with_suffix(".part")
         with part.open("wb") as file:
             file.writelines(_line({"observed": asdict(observation)}) for observation in self.history)
@@ -86,18 +86,18 @@ class Memory:
         return self._path.open("ab")
 
     def remember(self, record: dict[str, Any]) -> None:
-        """Writes it down, whatever happens next."""
+        """Makes a record durable before anything acts on it."""
         self.record = record
         self._write({"record": record})
         os.fsync(self._file.fileno())
 
     def log(self, iteration: Iteration) -> None:
-        """Keeps what is to be told of a clock: whoever takes over cannot know it, nor whether it was told."""
+        """Keeps a finished clock until it is acknowledged: a restarted controller could not reconstruct it."""
         self.iterations.append(iteration)
         self._write({"iteration": asdict(iteration)})
 
-    def heard(self, clock: int) -> None:
-        """The clocks up to this one need not be told again."""
+    def acknowledge(self, clock: int) -> None:
+        """The clocks up to this one need not be repeated."""
         self._drop(clock)
         self._write({"heard": clock})
 
@@ -105,18 +105,18 @@ class Memory:
         self.iterations = [iteration for iteration in self.iterations if iteration.clock > clock]
 
     def observe(self, observation: Observation) -> None:
-        """Notes a finished clock, for the stopping criterion."""
+        """Keeps a finished clock for the stopping criterion."""
         self.history.append(observation)
         self._write({"observed": asdict(observation)})
 
     def close(self) -> None:
-        """Gives the file back."""
+        """Closes the file."""
         self._file.close()
 
     def _write(self, entry: dict[str, Any]) -> None:
         self._written += self._file.write(_line(entry))
         self._file.flush()
-        if self._written > MOST_WRITTEN:
+        if self._written > REWRITE_BYTES:
             self._file.close()
             self._file = self._rewritten()
 
@@ -126,7 +126,7 @@ def _line(entry: dict[str, Any]) -> bytes:
 
 
 class ControllerProcess:
-    """The controller and its shell."""
+    """Runs the controller: passes it messages and ticks, and carries out its instructions."""
 
     def __init__(self, role: ControllerRole) -> None:
         self._role = role
@@ -137,9 +137,9 @@ class ControllerProcess:
         self._next_tick = time.monotonic()
         self._checkpoint = -1
         settings = controller_settings(role.job, role.code, self._stops)
-        self._controller = self._made(settings)
+        self._controller = self._create_controller(settings)
 
-    def _made(self, settings: ControllerSettings) -> Controller:
+    def _create_controller(self, settings: ControllerSettings) -> Controller:
         role, record = self._role, self._memory.record
         if record is None:
             return Controller(role.plan, role.partition_bytes, settings)
@@ -151,13 +151,13 @@ class ControllerProcess:
         return self._role.job.stopping.reason(history) is not None
 
     def run(self) -> None:
-        """For as long as the provider lets it."""
+        """Runs until the process is killed."""
         self._mailbox.open()
-        self._tell_again()
+        self._repeat_iterations()
         while True:
             self._listen(max(0.0, self._next_tick - time.monotonic()))
             if time.monotonic() >= self._next_tick:
-                # When this process was held up itself, the heartbeats of that time are still to be read.
+                # If this process itself was suspended, the heartbeats of that time are still unread.
                 self._listen(0.0)
                 self._next_tick = time.monotonic() + self._tick_every
                 self._control(Tick())
@@ -166,24 +166,26 @@ class ControllerProcess:
         for event in self._mailbox.receive(longest):
             match event:
                 case Envelope():
-                    self._hear(event)
-                case Lost() if event.peer != PROVIDER:
+                    self._receive(event)
+                case Lost() if event.peer != JOB_LOOP:
                     self._control(NodeLost(event.peer, event.reason))
                 case Lost():
-                    # What was on its way went with the link.
-                    self._tell_again()
+                    # What was in flight is lost with the link.
+                    self._repeat_iterations()
 
-    def _tell_again(self) -> None:
-        """Tells, once there is a link, of clocks of which the provider may not have heard."""
+    def _repeat_iterations(self) -> None:
+        """Sends, once there is a link, the clocks that the job loop has not acknowledged."""
         for iteration in self._memory.iterations:
-            self._mailbox.send(PROVIDER, Again(iteration))
+            self._mailbox.send(JOB_LOOP, RepeatedIteration(iteration))
 
-    def _hear(self, envelope: Envelope) -> None:
-        """Nobody speaks for another, but the provider, who says whom it will take and who is gone."""
-        message, by_provider = envelope.message, envelope.sender == PROVIDER
-        if by_provider and isinstance(message, Heard):
-            self._memory.heard(message.clock)
-        elif by_provider if isinstance(message, Warned | NodeLost) else getattr(message, "node", "") == envelope.sender:
+    def _receive(self, envelope: Envelope) -> None:
+        """A node speaks only for itself; only the job loop reports warned and lost machines."""
+        message, from_job_loop = envelope.message, envelope.sender == JOB_LOOP
+        if from_job_loop and isinstance(message, Acknowledged):
+            self._memory.acknowledge(message.clock)
+        elif (
+            from_job_loop if isinstance(message, Warned | NodeLost) else getattr(message, "node", "") == envelope.sender
+        ):
             self._control(message)
 
     def _control(self, event: object) -> None:
@@ -192,12 +194,12 @@ class ControllerProcess:
         except AgileMLError as error:
             instructions = [Failed(str(error))]
         for instruction in instructions:
-            # Before the record that says that it was told.
+            # Before the record that says that it was reported.
             if isinstance(instruction, Iteration):
                 self._memory.log(instruction)
         for instruction in instructions:
             self._carry_out(instruction)
-        self._forget_checkpoints()
+        self._delete_old_checkpoints()
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
@@ -206,15 +208,15 @@ class ControllerProcess:
             case Send():
                 self._mailbox.send(instruction.to, instruction.message)
             case Iteration() | Failed():
-                self._mailbox.send(PROVIDER, instruction)
+                self._mailbox.send(JOB_LOOP, instruction)
             case Finished():
                 for partition, version in enumerate(instruction.versions):
-                    self._mailbox.send(PROVIDER, ModelPart(partition, version))
-                ended = Ended(instruction.clock, self._controller.evictions, self._controller.failures)
-                self._mailbox.send(PROVIDER, ended)
+                    self._mailbox.send(JOB_LOOP, ModelPart(partition, version))
+                ended = JobEnded(instruction.clock, self._controller.evictions, self._controller.failures)
+                self._mailbox.send(JOB_LOOP, ended)
 
-    def _forget_checkpoints(self) -> None:
-        """The one before the latest stays: whoever takes over may not have heard of the latest."""
+    def _delete_old_checkpoints(self) -> None:
+        """The one before the latest stays: a restarted controller may not know of the latest."""
         before, latest = self._checkpoint, self._controller.checkpoint
         if latest > before:
             self._checkpoint = latest

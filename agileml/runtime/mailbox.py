@@ -1,4 +1,4 @@
-"""Letters between the processes of a job: messages by name, over links that come about when they are needed."""
+"""Messages between the processes of a job, addressed by name, over links that are opened when needed."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ from agileml.transport import (
 )
 from agileml.transport.codec import Codec
 
-PROVIDER = "provider"
-"""Who gives machines and takes them away: the process that runs the job."""
+JOB_LOOP = "job-loop"
+"""The name of the process that runs the job loop: it speaks for the machines."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
-"""Seconds between attempts to reach the controller."""
+"""Seconds between attempts to reach the controller; each pause is twice as long as the one before."""
 
 FULL_PAUSE = 0.01
-"""Seconds between looks whether there is room again for what waits."""
+"""Seconds between attempts to send messages that a full queue holds back."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPart:
-    """A partition of the finished model, for the provider."""
+    """A partition of the finished model, for the job loop."""
 
     partition: int
     version: Version
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """What may have been said by the controller before this one, of a clock."""
+class RepeatedIteration:
+    """A finished clock that an earlier controller may have reported already."""
 
     iteration: Iteration
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """From the provider: every clock up to this one has been told, and need not be told again."""
+class Acknowledged:
+    """From the job loop: every clock up to this one has arrived and need not be repeated."""
 
     clock: int
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """The job is done, and every partition of its model has been sent."""
+class JobEnded:
+    """The job is done, and every partition of its model has been sent before this message."""
 
     clock: int
     evictions: int
@@ -69,88 +69,90 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A message that came."""
+    """A message with its sender."""
 
     sender: str
     message: object
 
 
 class Mailbox:
-    """The mail of one process. A envelope to itself arrives, too; one to a process that is gone is dropped.
+    """Sends and receives the messages of one process, also those to itself. Messages to a lost process are dropped.
 
-    What a peer has no room for waits. Only the controller does not wait for nodes: one that leaves so much of its mail
-    unread is as good as gone, and hung up on.
+    Messages wait while a peer's queue is full. Only the controller never waits for a node: a node that leaves so much
+    unread counts as lost, and its link is closed.
     """
 
     def __init__(self, rendezvous: Rendezvous, name: str, settings: Settings | None = None) -> None:
         self.name = name
         self._rendezvous = rendezvous
         self._endpoint = Endpoint(Identity(name), rendezvous.secret, settings or Settings())
-        self._codec = Codec([*_messages(), Iteration, Again, Heard, Failed, NodeLost, ModelPart, Ended])
+        self._codec = Codec(
+            [*_messages(), Iteration, RepeatedIteration, Acknowledged, Failed, NodeLost, ModelPart, JobEnded]
+        )
         self._waiting: dict[str, list[object]] = {}
         self._own: deque[object] = deque()
 
     def open(self) -> None:
-        """From here on others can reach this process."""
+        """Starts listening, so that others can reach this process."""
         self._endpoint.listen(self._rendezvous.address(self.name))
 
     def reach(self, peer: str) -> None:
-        """Begins to connect, for links that others wait for."""
+        """Starts connecting, even if there is nothing to send yet."""
         self._endpoint.connect(peer, self._rendezvous.address(peer))
 
     def send(self, to: str, message: object) -> None:
-        """Sends, now or once there is a link."""
+        """Sends a message, now or once there is a link."""
         if to == self.name:
             self._own.append(message)
         elif to in self._waiting:
             self._waiting[to].append(message)
         elif to in self._endpoint.peers:
-            self._hand_over(to, [message])
+            self._send_all(to, [message])
         elif self._may_wait(to):
             self._waiting[to] = [message]
             if self.name != CONTROLLER:
                 self.reach(to)
 
-    def _hand_over(self, to: str, envelopes: list[object]) -> None:
-        """Gives envelopes to the link; those for which it has no room wait."""
-        for number, message in enumerate(envelopes):
+    def _send_all(self, to: str, pending: list[object]) -> None:
+        """Queues messages on the link; those for which it has no room wait."""
+        for number, message in enumerate(pending):
             try:
                 self._endpoint.send(to, *self._codec.encode(message))
             except QueueFull as error:
-                if self.name == CONTROLLER and to != PROVIDER:
-                    self._endpoint.drop(to, f"it does not read what it is sent: {error}")
+                if self.name == CONTROLLER and to != JOB_LOOP:
+                    self._endpoint.drop(to, f"it does not read its messages: {error}")
                 else:
-                    self._waiting[to] = envelopes[number:]
+                    self._waiting[to] = pending[number:]
                 return
 
-    def _hand_over_waiting(self) -> bool:
-        """Tries again where there is a link; whether envelopes still wait for room."""
+    def _send_waiting(self) -> bool:
+        """Tries again where there is a link; whether messages still wait for room."""
         linked = [to for to in self._waiting if to in self._endpoint.peers]
         for to in linked:
-            self._hand_over(to, self._waiting.pop(to))
+            self._send_all(to, self._waiting.pop(to))
         return any(to in self._waiting for to in linked)
 
     def _may_wait(self, to: str) -> bool:
-        """Whether a envelope is of use later.
+        """Whether a message is still useful once a link is open.
 
-        What nodes and controller had to say to each other is void once their link is lost: they begin anew.
+        Messages between nodes and controller are not: after a lost link both start over.
         """
-        return to == PROVIDER if self.name == CONTROLLER else to != CONTROLLER
+        return to == JOB_LOOP if self.name == CONTROLLER else to != CONTROLLER
 
     def receive(self, timeout: float) -> Iterator[Envelope | Connected | Lost | Rejected]:
-        """What has come, or comes within this time."""
-        if self._hand_over_waiting():
+        """What has arrived, or arrives within `timeout` seconds."""
+        if self._send_waiting():
             timeout = min(timeout, FULL_PAUSE)
         own, self._own = self._own, deque()
         events = self._endpoint.poll(0.0 if own else timeout)
         for message in own:
             yield Envelope(self.name, message)
         for event in events:
-            taken = self._taken(event)
-            if taken is not None:
-                yield taken
+            decoded = self._decoded(event)
+            if decoded is not None:
+                yield decoded
 
-    def _taken(self, event: Event) -> Envelope | Connected | Lost | Rejected | None:
+    def _decoded(self, event: Event) -> Envelope | Connected | Lost | Rejected | None:
         match event:
             case Received():
                 try:
@@ -160,41 +162,41 @@ class Mailbox:
                         self._endpoint.drop(event.peer, f"it sent {error}")
                     return None
             case Connected():
-                self._hand_over(event.peer, self._waiting.pop(event.peer, []))
+                self._send_all(event.peer, self._waiting.pop(event.peer, []))
             case Lost() | Rejected():
                 self._waiting.pop(event.peer or "", None)
         return event
 
-    def hurry(self, to: str) -> None:
-        """Sends what can be sent to somebody now, before the next `receive`."""
+    def flush(self, to: str) -> None:
+        """Sends what can be sent to one peer at once, without waiting for the next `receive`."""
         self._endpoint.flush(0.0, to)
 
     def wake(self) -> None:
-        """Ends a `receive` that waits; from any thread."""
+        """Interrupts a waiting `receive`; may be called from any thread."""
         self._endpoint.wake()
 
     def close(self, seconds: float = 0.0) -> None:
-        """Sends what waits to be sent, for so long at most, and closes."""
+        """Sends what is queued, for at most this many seconds, and closes."""
         self._endpoint.flush(seconds)
         self._endpoint.close()
 
 
-class Lifeline:
-    """Keeps up the link to the controller: it may be lost and come back."""
+class ControllerConnection:
+    """Keeps a link to the controller open: reconnects, with growing pauses, whenever it is lost."""
 
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
         self._pause = FIRST_PAUSE
         self._next: float | None = time.monotonic()
 
-    def keep(self, now: float) -> None:
-        """Tries again when the pause is over."""
+    def maintain(self, now: float) -> None:
+        """Connects if the pause after the last failure is over."""
         if self._next is not None and now >= self._next:
             self._next = None
             self._mailbox.reach(CONTROLLER)
 
-    def hear(self, event: Connected | Lost | Rejected, now: float) -> bool:
-        """Whether the link stands again with this event."""
+    def handle(self, event: Connected | Lost | Rejected, now: float) -> bool:
+        """Notes a change of the link; True if it has just been established."""
         if event.peer != CONTROLLER:
             return False
         if isinstance(event, Connected):
@@ -204,8 +206,8 @@ class Lifeline:
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
         return False
 
-    def wait(self, now: float, longest: float) -> float:
-        """How long to wait for envelopes, so that the next attempt is not late."""
+    def timeout(self, now: float, longest: float) -> float:
+        """The longest time to wait for messages without being late for the next attempt."""
         return longest if self._next is None else max(0.0, min(longest, self._next - now))
 
 

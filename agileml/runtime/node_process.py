@@ -1,4 +1,4 @@
-"""The process of a node: one thread for envelopes and decisions, one that computes, one that writes checkpoints."""
+"""The process of a node: one thread for messages and decisions, one that computes, one that writes checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, S
 from agileml.protocol.messages import Broken, Heartbeat, Hello, Leave, Ready
 from agileml.roles.node import Node
 from agileml.runtime.checkpoints import CheckpointQueue, Checkpoints
-from agileml.runtime.mailbox import Envelope, Lifeline, Mailbox
+from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.role_specs import NodeRole
 from agileml.transport import Connected, Lost, Rejected
 
@@ -26,13 +26,13 @@ REFUSED = 3
 """Exit status of a node that the job did not admit."""
 
 HEARTBEATS = 4
-"""In the time after which a silent node is given up."""
+"""Heartbeats within the time after which a silent node counts as lost."""
 
-FAREWELL = 2.0
-"""Seconds for the last envelopes to go out."""
+CLOSE_SECONDS = 2.0
+"""Time for the last messages to be sent."""
 
 SWITCH_SECONDS = 0.0005
-"""Python's default lets a chunk that computes in Python keep a envelope waiting 5 ms at each of its system calls."""
+"""With Python's default, a chunk that computes in Python delays messages by 5 ms at each of their system calls."""
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class NodeProcess:
         self._role = role
         self._code = role.job.source.code()
         self._mailbox = Mailbox(role.rendezvous, role.name)
-        self._lifeline = Lifeline(self._mailbox)
+        self._connection = ControllerConnection(self._mailbox)
         self._checkpoints = Checkpoints(role.rendezvous.blobs)
         self._compute = ThreadPoolExecutor(1, "compute")
         self._disk = ThreadPoolExecutor(1, "disk")
@@ -53,28 +53,31 @@ class NodeProcess:
         self._node: Node | None = None
         self._beat_every = role.job.heartbeat_timeout / HEARTBEATS
         self._next_beat = time.monotonic()
-        self._leaves = False
+        self._leaving = False
         self._rejection = ""
         """Why the controller could not be reached, as it was last logged."""
 
     def run(self) -> bool:
-        """Until the node is told to leave; whether it had been taken in."""
+        """Runs until the node is told to leave; False if the job did not admit it.
+
+        Raises Refused if the controller will never accept this process.
+        """
         sys.setswitchinterval(SWITCH_SECONDS)
         self._mailbox.open()
         self._later(self._compute, self._load, self._loaded)
-        while not self._leaves:
+        while not self._leaving:
             now = time.monotonic()
-            self._lifeline.keep(now)
+            self._connection.maintain(now)
             self._beat()
-            for event in self._mailbox.receive(self._lifeline.wait(now, self._next_beat - now)):
+            for event in self._mailbox.receive(self._connection.timeout(now, self._next_beat - now)):
                 if isinstance(event, Envelope):
                     self._handle(event.message)
                 else:
                     self._handle_link(event)
-                # Large envelopes take their time: many of them must not look like a node that is gone.
+                # Large messages take time: a node that handles many of them must not look lost.
                 self._beat()
             self._take_results()
-        self._mailbox.close(FAREWELL)
+        self._mailbox.close(CLOSE_SECONDS)
         return self._node is not None and self._node.epoch > 0
 
     def _handle_link(self, event: Connected | Lost | Rejected) -> None:
@@ -86,7 +89,7 @@ class NodeProcess:
             if event.reason != self._rejection:
                 self._rejection = event.reason
                 log.info("cannot reach the controller at %s yet: %s", event.address, event.reason)
-        if self._lifeline.hear(event, time.monotonic()):
+        if self._connection.handle(event, time.monotonic()):
             self._rejection = ""
             self._greet()
 
@@ -95,10 +98,10 @@ class NodeProcess:
         if now >= self._next_beat:
             self._next_beat = now + self._beat_every
             self._mailbox.send(CONTROLLER, Heartbeat(self._role.name))
-            self._mailbox.hurry(CONTROLLER)
+            self._mailbox.flush(CONTROLLER)
 
     def _greet(self) -> None:
-        """Say who this is: at the start, and to a controller that was started again."""
+        """Introduces the node to the controller: at the start, and to a restarted controller."""
         name, reliable = self._role.name, self._role.reliable
         if self._node is None:
             self._mailbox.send(CONTROLLER, Hello(name, reliable, self._code, 0, 0))
@@ -108,12 +111,12 @@ class NodeProcess:
 
     def _handle(self, message: object) -> None:
         if self._node is not None:
-            self._act(self._decided(self._node.handle, message))
+            self._act(self._decisions(self._node.handle, message))
         elif isinstance(message, Leave):
             self._act([Exit(message.reason)])
 
-    def _decided(self, decide: Callable[..., list[Action]], *arguments: object) -> list[Action]:
-        """What the node wants done; if it cannot go on, the job cannot."""
+    def _decisions(self, decide: Callable[..., list[Action]], *arguments: object) -> list[Action]:
+        """The node's actions; if it cannot go on, neither can the job."""
         try:
             return decide(*arguments)
         except AgileMLError as error:
@@ -132,12 +135,12 @@ class NodeProcess:
                     self._mailbox.send(action.to, action.message)
                 case Exit():
                     log.info("leaving: %s", action.reason)
-                    self._leaves = True
+                    self._leaving = True
                 case _:
                     self._begin(action)
 
     def _begin(self, action: Compute | Save | Fetch) -> None:
-        """Have something done that takes time."""
+        """Starts an action that takes time on another thread."""
         node = self._node
         assert node is not None
         match action:
@@ -161,7 +164,7 @@ class NodeProcess:
         try:
             self._checkpoints.save(save.partition, save.version)
         except OSError as error:
-            log.error("a checkpoint could not be written; an older one stays", exc_info=error)
+            log.error("cannot write a checkpoint; an older one stays", exc_info=error)
             return False
         return True
 
@@ -189,7 +192,7 @@ class NodeProcess:
     def _finish(self, future: Future[T], then: Callable[[T], list[Action]]) -> None:
         error = future.exception()
         if error is None:
-            self._act(self._decided(then, future.result()))
+            self._act(self._decisions(then, future.result()))
         else:
             self._act(self._broken(error))
 
@@ -197,7 +200,7 @@ class NodeProcess:
         role = self._role
         trainer = role.job.source.load()
         node = Node(role.name, trainer, trainer.shards(), role.plan, role.job.settings, role.layout)
-        # Here, since the thread that decides has to say in the meantime that the node lives.
+        # On this thread, because the other one must go on sending heartbeats.
         node.load()
         return node
 

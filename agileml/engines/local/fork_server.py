@@ -40,7 +40,7 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessEnded:
     """A process has ended, with this exit status or by this signal (negative)."""
 
     name: str
@@ -106,7 +106,7 @@ class ForkServer:
                 # A killed process could not remove its socket.
                 sockets.remove(start.role.rendezvous.address(start.name))
                 try:
-                    self._connection.send(Ended(start.name, os.waitstatus_to_exitcode(status)))
+                    self._connection.send(ProcessEnded(start.name, os.waitstatus_to_exitcode(status)))
                 except OSError:
                     # The other end is closed; the loop will notice.
                     return

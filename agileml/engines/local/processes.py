@@ -12,7 +12,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 
 from agileml.engines.base import Gone
-from agileml.engines.local.fork_server import Ended, Kill, Start
+from agileml.engines.local.fork_server import Kill, ProcessEnded, Start
 from agileml.errors import AgileMLError
 from agileml.runtime.role_specs import Role
 from agileml.transport.addresses import LONGEST_UNIX_PATH
@@ -112,7 +112,7 @@ class Processes:
         ready, _, _ = select.select([self._all_ended], [], [], seconds)
         return bool(ready)
 
-    def _gone(self, ended: Ended) -> Gone:
+    def _gone(self, ended: ProcessEnded) -> Gone:
         status = None if ended.name in self._stopped else ended.status
         self._stopped.discard(ended.name)
         log = self.folder / f"{ended.name}.log"

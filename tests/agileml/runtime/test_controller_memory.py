@@ -51,7 +51,7 @@ def test_every_unacknowledged_iteration_is_kept(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "memory")
     for clock in range(1, 501):
         memory.log(iteration(clock))
-    memory.heard(80)
+    memory.acknowledge(80)
     memory.remember({"epoch": 2})
     memory.close()
     for _ in range(2):
@@ -62,7 +62,7 @@ def test_every_unacknowledged_iteration_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_file_is_compacted_when_most_of_it_is_obsolete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller_process, "MOST_WRITTEN", 2000)
+    monkeypatch.setattr(controller_process, "REWRITE_BYTES", 2000)
     path = tmp_path / "memory"
     memory = Memory(path)
     for number in range(200):

@@ -1,4 +1,4 @@
-"""The mail of the local engine: order, what waits, what is dropped."""
+"""Mailboxes: the order of messages, which of them wait, which are dropped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from agileml.params.deltas import RowDelta
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Entry, Heartbeat, Leave, PartitionUpdate, Push
-from agileml.runtime.mailbox import PROVIDER, Envelope, Lifeline, Mailbox
+from agileml.runtime.mailbox import JOB_LOOP, ControllerConnection, Envelope, Mailbox
 from agileml.runtime.rendezvous import FolderRendezvous, Rendezvous
 from agileml.transport import Connected, Endpoint, Identity, Lost, Rejected, Settings
 
@@ -41,11 +41,11 @@ def mailbox(rendezvous: Rendezvous) -> Iterator[Callable[..., Mailbox]]:
         made.close()
 
 
-def heard(*posts: Mailbox, until: Callable[[list[object]], bool]) -> list[object]:
-    """What the posts hear, in turn, until that is enough."""
+def received(*mailboxes: Mailbox, until: Callable[[list[object]], bool]) -> list[object]:
+    """What the mailboxes receive, in turn, until `until` holds."""
     events: list[object] = []
     for _ in range(500):
-        for each in posts:
+        for each in mailboxes:
             events += each.receive(0.005)
         if until(events):
             return events
@@ -56,11 +56,11 @@ def envelopes(events: list[object]) -> list[object]:
     return [event.message for event in events if isinstance(event, Envelope)]
 
 
-def test_order_is_kept_while_a_link_comes_about(mailbox: Callable[[str], Mailbox]) -> None:
+def test_messages_stay_in_order_while_a_link_opens(mailbox: Callable[[str], Mailbox]) -> None:
     here, there = mailbox("t1"), mailbox("t2")
     sent, came = 0, list[object]()
     while len(came) < 40:
-        # A envelope to itself is seen after the poll in which the link may have come about, and before that is told.
+        # A message to itself arrives after the poll that may have opened the link, and before the link is reported.
         here.send("t1", Leave("turn"))
         for event in here.receive(0.002):
             if isinstance(event, Envelope) and sent < 40:
@@ -70,11 +70,11 @@ def test_order_is_kept_while_a_link_comes_about(mailbox: Callable[[str], Mailbox
     assert came == [Heartbeat(str(number)) for number in range(40)]
 
 
-def test_both_begin_at_once_and_nothing_is_lost(mailbox: Callable[[str], Mailbox]) -> None:
+def test_nothing_is_lost_when_both_sides_connect_at_once(mailbox: Callable[[str], Mailbox]) -> None:
     one, two = mailbox("t1"), mailbox("t2")
     one.send("t2", Heartbeat("t1"))
     two.send("t1", Heartbeat("t2"))
-    events = heard(one, two, until=lambda events: len(envelopes(events)) == 2)
+    events = received(one, two, until=lambda events: len(envelopes(events)) == 2)
     assert sorted(map(str, envelopes(events))) == sorted(map(str, [Heartbeat("t1"), Heartbeat("t2")]))
 
 
@@ -82,7 +82,7 @@ def test_arrays_arrive(mailbox: Callable[[str], Mailbox]) -> None:
     one, two = mailbox("t1"), mailbox("t2")
     rows = RowDelta(np.array([1, 3], np.int32), np.arange(4, dtype=np.float32).reshape(2, 2))
     one.send("t2", Push(1, "t1", 2, ((0, 0, 1),), (PartitionUpdate(5, (Entry(0, 0, [None, rows]),)),), -1))
-    (push,) = envelopes(heard(one, two, until=letters_came))
+    (push,) = envelopes(received(one, two, until=any_envelope))
     assert isinstance(push, Push)
     nothing, delta = push.parts[0].entries[0].delta
     assert nothing is None
@@ -90,71 +90,71 @@ def test_arrays_arrive(mailbox: Callable[[str], Mailbox]) -> None:
     np.testing.assert_array_equal(delta.values, rows.values, strict=True)
 
 
-def letters_came(events: list[object]) -> bool:
+def any_envelope(events: list[object]) -> bool:
     return bool(envelopes(events))
 
 
-def test_a_letter_to_who_is_not_there_is_dropped(mailbox: Callable[[str], Mailbox]) -> None:
+def test_a_message_to_an_absent_process_is_dropped(mailbox: Callable[[str], Mailbox]) -> None:
     one = mailbox("t1")
     one.send("t2", Heartbeat("old"))
-    assert any(isinstance(event, Rejected) for event in heard(one, until=bool))
+    assert any(isinstance(event, Rejected) for event in received(one, until=bool))
     two = mailbox("t2")
     one.send("t2", Heartbeat("new"))
-    assert envelopes(heard(one, two, until=letters_came)) == [Heartbeat("new")]
+    assert envelopes(received(one, two, until=any_envelope)) == [Heartbeat("new")]
 
 
-def test_what_was_for_a_lost_controller_is_void(mailbox: Callable[[str], Mailbox]) -> None:
+def test_messages_for_a_lost_controller_are_dropped(mailbox: Callable[[str], Mailbox]) -> None:
     node = mailbox("t1")
     node.send(CONTROLLER, Heartbeat("before"))
-    controller, lifeline = mailbox(CONTROLLER), Lifeline(node)
-    lifeline.keep(1e9)
-    events = heard(node, controller, until=lambda events: sum(isinstance(each, Connected) for each in events) == 2)
+    controller, connection = mailbox(CONTROLLER), ControllerConnection(node)
+    connection.maintain(1e9)
+    events = received(node, controller, until=lambda events: sum(isinstance(each, Connected) for each in events) == 2)
     assert envelopes(events) == []
     node.send(CONTROLLER, Heartbeat("after"))
-    assert envelopes(heard(node, controller, until=letters_came)) == [Heartbeat("after")]
+    assert envelopes(received(node, controller, until=any_envelope)) == [Heartbeat("after")]
 
 
-def test_the_controller_never_calls_nodes_and_waits_for_the_provider(mailbox: Callable[[str], Mailbox]) -> None:
+def test_the_controller_never_connects_to_nodes_and_waits_for_the_job_loop(mailbox: Callable[[str], Mailbox]) -> None:
     controller, node = mailbox(CONTROLLER), mailbox("t1")
-    controller.send("t1", Leave("nobody listens"))
-    controller.send(PROVIDER, Leave("it will come"))
-    provider = mailbox(PROVIDER)
-    Lifeline(provider).keep(1e9)
-    events = heard(controller, node, provider, until=letters_came)
-    assert envelopes(events) == [Leave("it will come")]
+    controller.send("t1", Leave("not listening"))
+    controller.send(JOB_LOOP, Leave("will listen later"))
+    job_loop = mailbox(JOB_LOOP)
+    ControllerConnection(job_loop).maintain(1e9)
+    events = received(controller, node, job_loop, until=any_envelope)
+    assert envelopes(events) == [Leave("will listen later")]
 
 
-def test_the_lifeline_tries_again_after_longer_and_longer_pauses(mailbox: Callable[[str], Mailbox]) -> None:
-    lifeline = Lifeline(mailbox("t1"))
+def test_the_connection_is_retried_after_growing_pauses(mailbox: Callable[[str], Mailbox]) -> None:
+    connection = ControllerConnection(mailbox("t1"))
     pauses = []
     now = 0.0
     for _ in range(8):
-        assert not lifeline.hear(Rejected(CONTROLLER, "", ""), now)
-        pauses.append(lifeline.wait(now, 10.0))
+        assert not connection.handle(Rejected(CONTROLLER, "", ""), now)
+        pauses.append(connection.timeout(now, 10.0))
         now += pauses[-1]
     assert pauses == pytest.approx([0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5])
-    assert not lifeline.hear(Lost("t2", ""), now)
-    assert lifeline.hear(Connected(CONTROLLER, ""), now)
+    assert not connection.handle(Lost("t2", ""), now)
+    assert connection.handle(Connected(CONTROLLER, ""), now)
 
 
-# -- peers that have no room -------------------------------------------------------------------------------------------
+# -- peers whose queue is full ----------------------------------------------------------------------------------------
 
 TIGHT = Settings(max_queued_bytes=1 << 20)
 
 
 def large(number: int) -> Push:
-    """A envelope of which the queue takes no two."""
+    """A message so large that the queue does not take two of them."""
     rows = RowDelta(None, np.full(200_000, number, np.float32))
     return Push(1, "t1", number, (), (PartitionUpdate(0, (Entry(0, 0, [rows]),)),), -1)
 
 
-@pytest.mark.parametrize(("sender", "receiver"), [("t1", "t2"), (CONTROLLER, PROVIDER), ("t1", CONTROLLER)])
-def test_what_there_is_no_room_for_waits_and_arrives_in_order(
+@pytest.mark.parametrize(("sender", "receiver"), [("t1", "t2"), (CONTROLLER, JOB_LOOP), ("t1", CONTROLLER)])
+def test_messages_that_find_a_full_queue_wait_and_arrive_in_order(
     mailbox: Callable[..., Mailbox], sender: str, receiver: str
 ) -> None:
     one, two = mailbox(sender, TIGHT), mailbox(receiver)
     (two if sender == CONTROLLER else one).reach(receiver if sender != CONTROLLER else sender)
-    heard(one, two, until=lambda events: sum(isinstance(event, Connected) for event in events) == 2)
+    received(one, two, until=lambda events: sum(isinstance(event, Connected) for event in events) == 2)
     for number in range(20):
         one.send(receiver, large(number))
     came: list[int] = []
@@ -166,20 +166,22 @@ def test_what_there_is_no_room_for_waits_and_arrives_in_order(
     assert came == list(range(20))
 
 
-def test_a_node_that_reads_nothing_is_lost_to_the_controller_which_goes_on(mailbox: Callable[..., Mailbox]) -> None:
+def test_the_controller_drops_a_node_that_reads_nothing_and_goes_on(mailbox: Callable[..., Mailbox]) -> None:
     controller, deaf, node = mailbox(CONTROLLER, TIGHT), mailbox("t1"), mailbox("t2")
     for one in (deaf, node):
         one.reach(CONTROLLER)
-    heard(controller, deaf, node, until=lambda events: sum(isinstance(event, Connected) for event in events) == 4)
+    received(controller, deaf, node, until=lambda events: sum(isinstance(event, Connected) for event in events) == 4)
     for number in range(20):
         controller.send("t1", large(number))
-    (lost,) = [event for event in heard(controller, until=bool) if isinstance(event, Lost)]
-    assert (lost.peer, lost.reason.startswith("it does not read what it is sent")) == ("t1", True)
+    (lost,) = [event for event in received(controller, until=bool) if isinstance(event, Lost)]
+    assert (lost.peer, lost.reason.startswith("it does not read its messages")) == ("t1", True)
     controller.send("t2", Heartbeat("still here"))
-    assert envelopes(heard(controller, node, until=letters_came)) == [Heartbeat("still here")]
+    assert envelopes(received(controller, node, until=any_envelope)) == [Heartbeat("still here")]
 
 
-def test_who_sends_what_is_no_message_is_hung_up_on(rendezvous: Rendezvous, mailbox: Callable[[str], Mailbox]) -> None:
+def test_a_peer_that_sends_an_invalid_message_is_dropped(
+    rendezvous: Rendezvous, mailbox: Callable[[str], Mailbox]
+) -> None:
     one = mailbox("t1")
     with closing(Endpoint(Identity("t2"), SECRET)) as other:
         other.connect("t1", rendezvous.address("t1"))
@@ -189,5 +191,5 @@ def test_who_sends_what_is_no_message_is_hung_up_on(rendezvous: Rendezvous, mail
         other.send("t1", "Push", ["nonsense"])
         other.send("t1", "Heartbeat", ["t2"])
         other.poll(0.005)
-        events = heard(one, until=lambda events: any(isinstance(event, Lost) for event in events))
+        events = received(one, until=lambda events: any(isinstance(event, Lost) for event in events))
     assert all(not isinstance(event, Envelope) or event.message == Heartbeat("t2") for event in events)

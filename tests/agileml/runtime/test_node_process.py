@@ -1,4 +1,4 @@
-"""The process of a node, with a controller played by the test: it says that it lives whatever the user's code does."""
+"""A node's process, with a controller played by the test: heartbeats continue whatever the user's code does."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ PARAMS: Params = {"w": np.zeros((4, 2), np.float32)}
 
 
 def passes(gate: str) -> None:
-    """Holds up whoever comes until the gate is opened."""
+    """Blocks until the gate is opened."""
     while not Path(gate).exists():
         time.sleep(0.002)
 
 
 @dataclass(frozen=True)
 class Slow:
-    """A shard whose items take their time to be fetched."""
+    """A shard that loads when the test opens its gate."""
 
     gate: str
 
@@ -51,7 +51,7 @@ class Slow:
 
 
 class Gated(Scripted):
-    """A trainer whose model and input take as long as somebody likes."""
+    """A trainer whose model and input take as long as the test wants."""
 
     def __init__(self, folder: str) -> None:
         def init(_: np.random.Generator) -> Params:
@@ -81,15 +81,15 @@ class Played:
         self.thread.start()
 
     def until(self, enough: Callable[[list[object]], bool]) -> list[object]:
-        """What the node says from here on, until that is enough."""
-        said: list[object] = []
+        """The node's messages from here on, until `enough` holds."""
+        messages: list[object] = []
         for _ in range(4000):
-            said += [event.message for event in self.mailbox.receive(0.005) if isinstance(event, Envelope)]
-            if enough(said):
-                return said
-        raise AssertionError(f"only {said[-5:]} came")
+            messages += [event.message for event in self.mailbox.receive(0.005) if isinstance(event, Envelope)]
+            if enough(messages):
+                return messages
+        raise AssertionError(f"only {messages[-5:]} came")
 
-    def tell(self, message: object) -> None:
+    def send(self, message: object) -> None:
         self.mailbox.send("r0", message)
 
 
@@ -101,7 +101,7 @@ def played(tmp_path: Path) -> Iterator[Played]:
         yield one
         for gate in ("init", "load"):
             (tmp_path / gate).touch()
-        one.tell(Leave("the test is over"))
+        one.send(Leave("the test is over"))
         while one.thread.is_alive():
             list(one.mailbox.receive(0.005))
         one.mailbox.close()
@@ -113,10 +113,10 @@ def count_of(kind: type, events: Iterable[object]) -> int:
 
 
 def count(kind: type, at_least: int = 1) -> Callable[[list[object]], bool]:
-    return lambda said: sum(isinstance(message, kind) for message in said) >= at_least
+    return lambda messages: sum(isinstance(message, kind) for message in messages) >= at_least
 
 
-def test_it_lives_while_it_reads_a_heap_of_letters(
+def test_heartbeats_continue_while_a_node_handles_many_messages(
     played: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "init").touch()
@@ -132,7 +132,7 @@ def test_it_lives_while_it_reads_a_heap_of_letters(
 
     monkeypatch.setattr(Node, "handle", slow)
     for _ in range(left):
-        played.tell(Limit(0, 1))
+        played.send(Limit(0, 1))
     list(played.mailbox.receive(0.0))
     beats = 0
     while left > 2:
@@ -141,18 +141,18 @@ def test_it_lives_while_it_reads_a_heap_of_letters(
     assert beats > 5
 
 
-def test_it_lives_while_the_users_code_takes_its_time(played: Played, tmp_path: Path) -> None:
-    said = played.until(count(Heartbeat, 5))
-    assert any(isinstance(message, Hello) for message in said)
-    assert not any(isinstance(message, Ready) for message in said)
+def test_heartbeats_continue_while_the_users_code_runs(played: Played, tmp_path: Path) -> None:
+    messages = played.until(count(Heartbeat, 5))
+    assert any(isinstance(message, Hello) for message in messages)
+    assert not any(isinstance(message, Ready) for message in messages)
     (tmp_path / "init").touch()
     played.until(count(Ready))
-    played.tell(Recover(1, 0, Table(1, ("r0", "r0"), ("", ""), ("r0", "r0")), ("init", "init"), 3))
-    said = played.until(count(Heartbeat, 5))
-    assert not any(isinstance(message, WorkDone) for message in said)
+    played.send(Recover(1, 0, Table(1, ("r0", "r0"), ("", ""), ("r0", "r0")), ("init", "init"), 3))
+    messages = played.until(count(Heartbeat, 5))
+    assert not any(isinstance(message, WorkDone) for message in messages)
     (tmp_path / "load").touch()
     played.until(count(WorkDone, 3))
     # And it writes what it is asked to.
-    played.tell(Stable(1, 3, checkpoint=True))
+    played.send(Stable(1, 3, checkpoint=True))
     saved = [message for message in played.until(count(Saved, 2)) if isinstance(message, Saved)]
     assert [(one.partition, one.clock) for one in saved] == [(0, 3), (1, 3)]
