@@ -100,7 +100,8 @@ def _choices(plan: JobPlan, width: int) -> Table:
     marked = not wide and all(one.rent.offer.market.is_synthetic for one in plan.choice)
     name: Callable[[Market], Text | str] = str if marked else market_name
     market = "market (synthetic)" if marked else "market"
-    columns = ["machines", market, *(["price"] if wide else []), "bid", "beta", *(["95%"] if wide else []), "$/work"]
+    eviction = ["eviction/h", "95%"] if wide else ["eviction/h"]
+    columns = ["machines", market, *(["price"] if wide else []), "bid", *eviction, "$/work"]
     table = _table(*columns)
     for one in plan.choice:
         table.add_row(f"{one.rent.machines:,}", name(one.rent.offer.market), *_cells(one, wide))
@@ -189,7 +190,7 @@ def _deadline(plan: JobPlan, deadline: int) -> str:
 def _betas(plan: JobPlan) -> Group:
     """The eviction estimate behind each bid, and its basis."""
     lines = (
-        f"{one.rent.offer.market}: beta {chance(one.beta.probability)} per hour (95% interval {_interval(one.beta)});"
+        f"{one.rent.offer.market}: {chance(one.beta.probability)} per hour, 95% interval {_interval(one.beta)};"
         f" {one.beta.basis}"
         for one in plan.choice
     )

@@ -1,4 +1,4 @@
-"""Command jobs launched on the local market: real programs on real processes, through evictions."""
+"""Command jobs on the local market: real programs in real processes, with evictions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ kept = folder / "step"
 step = int(kept.read_text()) if kept.exists() else 0
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
-# However quick the computer is, the first attempt lasts until its machine is taken, where that is asked for.
+# With "stay", the first attempt lasts until its machine is evicted, however fast the computer is.
 stays = sys.argv[2:] == ["stay"] and os.environ["SPOTCTL_ATTEMPT"] == "1"
 print("from", step, os.environ["SPOTCTL_ATTEMPT"], flush=True)
 while step < last or stays:
@@ -46,10 +46,10 @@ while step < last or stays:
     if asked:
         sys.exit(0)
 Path(os.environ["OUTPUT_RESULT"], "steps").write_text(str(step))
-Path(os.environ["OUTPUT_RESULT"], "told.json").write_text(json.dumps(dict(os.environ)))
+Path(os.environ["OUTPUT_RESULT"], "environment.json").write_text(json.dumps(dict(os.environ)))
 """
 
-# Two that cannot go on without each other: each writes its step to the other before it goes to the next.
+# Two nodes that depend on each other: each sends its step to the other before the next one.
 PAIR = """
 import os, signal, socket, sys, time
 from pathlib import Path
@@ -86,10 +86,10 @@ Path(os.environ["OUTPUT_RESULT"], "steps").write_text(f"{rank} {step}")
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """The home of runs; whatever a test does, nothing of them is left."""
+    """The home of runs; fails if a process survives the test."""
     yield tmp_path / "home"
-    left = [words for process in Path("/proc").glob("[0-9]*") if str(tmp_path) in (words := _words(process))]
-    assert not left
+    remaining = [words for process in Path("/proc").glob("[0-9]*") if str(tmp_path) in (words := _words(process))]
+    assert not remaining
 
 
 def _words(process: Path) -> str:
@@ -107,7 +107,7 @@ def job(folder: Path, program: str, *lines: str, words: str = "") -> Path:
     return path
 
 
-def happened(home: Path) -> list[ev.Event]:
+def events_of(home: Path) -> list[ev.Event]:
     with EventLog(home / "log.sqlite") as log:
         return [row.event for begun in log.beginnings()[-1:] for row in log.of_run(begun.run)]
 
@@ -115,7 +115,7 @@ def happened(home: Path) -> list[ev.Event]:
 def eventually(seen: Callable[[], object]) -> None:
     give_up = time.monotonic() + 300
     while not seen():
-        assert time.monotonic() < give_up, "it never happened"
+        assert time.monotonic() < give_up, "it did not happen in time"
         time.sleep(0.05)
 
 
@@ -136,7 +136,7 @@ def beginnings() -> list[str]:
     ]
 
 
-def test_a_command_goes_on_from_its_checkpoint_on_other_machines(tmp_path: Path, home: Path) -> None:
+def test_a_command_resumes_from_its_checkpoint_on_other_machines(tmp_path: Path, home: Path) -> None:
     (tmp_path / "ratings").mkdir()
     (tmp_path / "ratings" / "part").write_text("5 stars")
     path = job(
@@ -153,39 +153,41 @@ def test_a_command_goes_on_from_its_checkpoint_on_other_machines(tmp_path: Path,
     assert (ended.code, ended.err) == (0, "")
     assert ended.json["evictions"] > 0
     assert int((tmp_path / "results" / "steps").read_text()) >= 100
-    _check_what_the_program_was_told(json.loads((tmp_path / "results" / "told.json").read_text()), home)
-    events = happened(home)
+    _check_environment(json.loads((tmp_path / "results" / "environment.json").read_text()), home)
+    events = events_of(home)
     attempts = [event for event in events if isinstance(event, ev.AttemptBegan)]
-    carried = [event for event in events if isinstance(event, ev.Checkpointed)]
+    checkpoints = [event for event in events if isinstance(event, ev.Checkpointed)]
     assert len(attempts) > 1
     assert any("will be evicted" in event.reason for event in events if isinstance(event, ev.AttemptStopped))
-    assert carried == sorted(carried, key=lambda one: one.number)
-    assert all(one.every_seconds >= 1 for one in carried)
-    # Nobody begins anew once something was kept.
-    kept_before = [one for one in carried if one.attempt < attempts[-1].attempt]
+    assert checkpoints == sorted(checkpoints, key=lambda one: one.number)
+    assert all(one.every_seconds >= 1 for one in checkpoints)
+    # With a checkpoint, no attempt starts from scratch.
+    kept_before = [one for one in checkpoints if one.attempt < attempts[-1].attempt]
     assert (max(int(line.split()[1]) for line in beginnings()) > 0) is bool(kept_before)
     assert len(list((home / "cache").glob("[!.]*"))) == 1
 
 
-def _check_what_the_program_was_told(told: dict[str, Any], home: Path) -> None:
-    assert (told["SPOTCTL_NODES"], told["SPOTCTL_NODE_RANK"], told["SPOTCTL_JOB"]) == ("1", "0", "counting")
-    assert told["MASTER_ADDR"] == told["SPOTCTL_NODE_ADDRESS"] == told["SPOTCTL_NODE_ADDRESSES"] == "127.0.0.1"
-    assert int(told["MASTER_PORT"]) > 1024
-    assert float(told["SPOTCTL_CHECKPOINT_EVERY"]) > 0
-    assert Path(told["DATA_RATINGS"]).is_relative_to(home / "cache")
+def _check_environment(environment: dict[str, Any], home: Path) -> None:
+    identity = [environment[f"SPOTCTL_{name}"] for name in ("NODES", "NODE_RANK", "JOB")]
+    assert identity == ["1", "0", "counting"]
+    addresses = {environment[name] for name in ("MASTER_ADDR", "SPOTCTL_NODE_ADDRESS", "SPOTCTL_NODE_ADDRESSES")}
+    assert addresses == {"127.0.0.1"}
+    assert int(environment["MASTER_PORT"]) > 1024
+    assert float(environment["SPOTCTL_CHECKPOINT_EVERY"]) > 0
+    assert Path(environment["DATA_RATINGS"]).is_relative_to(home / "cache")
 
 
-def test_a_setup_that_fails_is_told_in_one_line(tmp_path: Path, home: Path) -> None:
+def test_a_failing_setup_is_reported_in_one_line(tmp_path: Path, home: Path) -> None:
     path = job(tmp_path, COUNT, "setup: echo no such package; exit 9", "strategy: on-demand")
     ended = spotctl("launch", path, "--yes", "--json")
     assert ended.code == 1
     assert ended.json["message"] == "setup failed on 3 machines, last with status 9: no such package"
-    failed = [event for event in happened(home) if isinstance(event, ev.SetupFailed)]
+    failed = [event for event in events_of(home) if isinstance(event, ev.SetupFailed)]
     assert len({event.id for event in failed}) == len(failed) == 3
-    assert not any(isinstance(event, ev.AttemptBegan) for event in happened(home))
+    assert not any(isinstance(event, ev.AttemptBegan) for event in events_of(home))
 
 
-def test_a_gang_goes_on_together_when_one_of_it_is_lost(tmp_path: Path, home: Path) -> None:
+def test_a_gang_resumes_together_after_losing_a_machine(tmp_path: Path, home: Path) -> None:
     path = job(
         tmp_path, PAIR, "nodes: 2", "checkpoint: {path: kept}", "outputs: {result: results}", "strategy: on-demand"
     )
@@ -194,15 +196,15 @@ def test_a_gang_goes_on_together_when_one_of_it_is_lost(tmp_path: Path, home: Pa
         time.sleep(0.5)
         _kill_a_machine(home)
         assert launcher.wait(300) == 0
-    events = happened(home)
+    events = events_of(home)
     first, second = (event.machines for event in events if isinstance(event, ev.AttemptBegan))
-    assert len(set(first) & set(second)) == 1, "the one that was left goes on with a new mate"
+    assert len(set(first) & set(second)) == 1, "the surviving machine resumes with a new one"
     assert (tmp_path / "results" / "steps").read_text() == "0 40"
     assert (tmp_path / "results" / "node-1" / "steps").read_text() == "1 40"
     lines = beginnings()
     assert [line.split(" from")[0] for line in sorted(lines)] == ["rank 0 of 2"] * 2 + ["rank 1 of 2"] * 2
     again = {line.split()[-1] for line in lines} - {"0"}
-    assert len(again) <= 1, "all go on from the same step"
+    assert len(again) <= 1, "all resume from the same step"
 
 
 def _kill_a_machine(home: Path) -> None:
@@ -211,7 +213,7 @@ def _kill_a_machine(home: Path) -> None:
     os.kill(json.loads((folder / "state.json").read_text())["pid"], signal.SIGKILL)
 
 
-def test_what_was_stopped_is_gone_on_with_and_what_is_done_begins_anew(tmp_path: Path, home: Path) -> None:  # noqa: ARG001
+def test_a_stopped_job_resumes_and_a_finished_one_starts_from_scratch(tmp_path: Path, home: Path) -> None:  # noqa: ARG001
     lines = ("checkpoint: {path: kept}", "outputs: {result: results}", "strategy: on-demand")
     path = job(tmp_path, COUNT, *lines, words="60 stay")
     begun: list[int] = []
@@ -233,7 +235,7 @@ def test_what_was_stopped_is_gone_on_with_and_what_is_done_begins_anew(tmp_path:
     assert (tmp_path / "results" / "steps").read_text() == "60"
 
 
-def test_a_command_runs_on_while_its_launcher_is_killed_and_is_not_begun_twice(tmp_path: Path, home: Path) -> None:
+def test_a_command_survives_its_launcher_and_is_not_started_twice(tmp_path: Path, home: Path) -> None:
     path = job(
         tmp_path,
         PAIR,
@@ -244,14 +246,19 @@ def test_a_command_runs_on_while_its_launcher_is_killed_and_is_not_begun_twice(t
         "strategy: on-demand",
     )
     launcher = launched(path)
-    for seen in (1, 2):
-        eventually(lambda: len([one for one in happened(home) if isinstance(one, ev.Rented | ev.AttemptBegan)]) >= seen)  # noqa: B023
+
+    def milestones() -> int:
+        """Rented machines and the start of the program."""
+        return len([one for one in events_of(home) if isinstance(one, ev.Rented | ev.AttemptBegan)])
+
+    for count in (1, 2):
+        eventually(lambda: milestones() >= count)  # noqa: B023
         time.sleep(0.2)
         launcher.kill()
         launcher.wait()
         launcher = started("resume", "counting")
     assert launcher.wait(300) == 0
-    events = happened(home)
+    events = events_of(home)
     # On a computer so busy that a resume takes longer than a lease, the machines end and others replace them.
     expired = [event for event in events if isinstance(event, ev.MachineEnded) and event.reason == "lease ended"]
     assert sum(len(event.machines) for event in events if isinstance(event, ev.Rented)) == 2 + len(expired)
@@ -260,7 +267,7 @@ def test_a_command_runs_on_while_its_launcher_is_killed_and_is_not_begun_twice(t
     assert (tmp_path / "results" / "steps").read_text() == "0 40"
 
 
-def test_several_jobs_run_side_by_side_and_the_worst_is_the_exit_code(tmp_path: Path, home: Path) -> None:
+def test_several_jobs_run_concurrently_and_the_worst_exit_code_counts(tmp_path: Path, home: Path) -> None:
     good = job(tmp_path, COUNT, "checkpoint: {path: kept}", "outputs: {result: results}", words="60")
     bad = tmp_path / "bad.yaml"
     bad.write_text(JOB.format(run='"sleep 1; exit 7"').replace("name: counting", "name: failing"))
@@ -271,14 +278,14 @@ def test_several_jobs_run_side_by_side_and_the_worst_is_the_exit_code(tmp_path: 
     with EventLog(home / "log.sqlite") as log:
         runs = [log.of_run(row.run) for row in log.beginnings()]
     (first, second), (ended_first, ended_second) = ([rows[i].at for rows in runs] for i in (0, -1))
-    assert max(first, second) < min(ended_first, ended_second), "they ran at one time"
+    assert max(first, second) < min(ended_first, ended_second), "they ran concurrently"
     twice = spotctl("launch", good, good, "--yes")
     assert twice.code == 2
     assert "two of the files describe a job named 'counting'" in twice.error
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (
             "checkpoint: {path: 's3://bucket/ckpt/'}",
@@ -289,10 +296,10 @@ def test_several_jobs_run_side_by_side_and_the_worst_is_the_exit_code(tmp_path: 
         ("data: {ratings: nowhere}", "nowhere, and there is no such file or folder"),
     ],
 )
-def test_places_that_cannot_be_reached_are_refused_before_anything_is_rented(
-    tmp_path: Path, home: Path, line: str, told: str
+def test_unreachable_locations_are_refused_before_anything_is_rented(
+    tmp_path: Path, home: Path, line: str, message: str
 ) -> None:
     refused = spotctl("launch", job(tmp_path, COUNT, line), "--yes")
     assert refused.code == 2
-    assert told in refused.error
+    assert message in refused.error
     assert not (home / "log.sqlite").exists()

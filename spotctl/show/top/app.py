@@ -16,21 +16,21 @@ from textual.widget import Widget
 from textual.widgets import Footer, Static
 
 from spotctl.show.top import views
-from spotctl.show.top.snapshot import Snapshot
+from spotctl.show.top.snapshot import RunSnapshot
 
 REFRESH_SECONDS = 0.5
 _WIDE = 120
 """From this width on, footprint and loss are side by side."""
 
-Source = Callable[[], Snapshot]
+Source = Callable[[], RunSnapshot]
 
 
-class Panel(Widget):
+class LivePanel(Widget):
     """A part of the screen, redrawn to its current size whenever the snapshot changes."""
 
-    snapshot: reactive[Snapshot | None] = reactive(None)
+    snapshot: reactive[RunSnapshot | None] = reactive(None)
 
-    def __init__(self, name: str, draw: Callable[[Snapshot, int, int], Text | Group]) -> None:
+    def __init__(self, name: str, draw: Callable[[RunSnapshot, int, int], Text | Group]) -> None:
         super().__init__(id=name)
         self._draw = draw
 
@@ -70,14 +70,14 @@ class Top(App[None]):
         super().__init__(ansi_color=True)
         self._sources, self._current = sources, 0
         self._paused = False
-        self._snapshot: Snapshot | None = None
+        self._snapshot: RunSnapshot | None = None
 
     def compose(self) -> ComposeResult:
         """The panels, from top to bottom."""
-        yield Panel("head", lambda one, *_: views.head(one))
+        yield LivePanel("head", lambda one, *_: views.head(one))
         with Horizontal(id="charts"):
-            yield Panel("footprint", lambda one, width, height: views.footprint(one, width, max(height - 1, 1)))
-            yield Panel("loss", lambda one, width, height: views.losses(one, width, max(height - 1, 1)))
+            yield LivePanel("footprint", lambda one, width, height: views.footprint(one, width, max(height - 1, 1)))
+            yield LivePanel("loss", lambda one, width, height: views.losses(one, width, max(height - 1, 1)))
         yield Static(id="prices")
         yield Static(id="title")
         with VerticalScroll(id="events", can_focus=False):
@@ -124,7 +124,7 @@ class Top(App[None]):
         one = self._snapshot
         if one is None:
             return
-        for panel in self.query(Panel):
+        for panel in self.query(LivePanel):
             panel.snapshot = one
         width, height = self.size
         self.query_one("#prices", Static).update(views.markets(one, width, max(height // 6, 2)))

@@ -1,4 +1,4 @@
-"""`Snapshot`: what `spotctl top` shows, made from a run's timeline, its cost and market prices. Pure."""
+"""`RunSnapshot`: what `spotctl top` shows, made from a run's timeline, its cost and market prices. Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class MarketLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class RunSnapshot:
     """A run at one moment. `goal` is the clock at which the training ends, None if its end is another condition.
 
     `command` describes the progress of a command job in words; empty for a training.
@@ -82,7 +82,7 @@ class Snapshot:
 
 def take_snapshot(
     timeline: Timeline, status: str, now: int, money: Money, goal: int | None, prices: Prices
-) -> Snapshot:
+) -> RunSnapshot:
     """The run as it is at `now`, a moment of the market's clock."""
     state = timeline.state
     # Commands report no clocks.
@@ -90,7 +90,7 @@ def take_snapshot(
     progress = None if command else state.progress
     assert state.began is not None
     reliable = sum(state.allocations[held.allocation].reliable for held in state.alive)
-    return Snapshot(
+    return RunSnapshot(
         job=state.began.job,
         run=state.run,
         status=status,
@@ -137,7 +137,7 @@ def _market(state: RunState, newest: Allocation, series: PriceSeries | None) -> 
     )
 
 
-def answer(one: Snapshot) -> dict[str, Any]:
+def answer(one: RunSnapshot) -> dict[str, Any]:
     """The JSON of `spotctl top --json`."""
     money = one.money
     return {

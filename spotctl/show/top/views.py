@@ -14,7 +14,7 @@ from bidbrain.billing import usd
 from pricing_data.units import MINUTE, SECOND, age, to_datetime
 from spotctl.show.bars import Floats, columns, sparkline
 from spotctl.show.terminal import dollars, market_name, percent
-from spotctl.show.top.snapshot import MarketLine, Money, Snapshot
+from spotctl.show.top.snapshot import MarketLine, Money, RunSnapshot
 from spotctl.show.top.timeline import MachineCount, TimelineEvent
 
 _UNKNOWN = "-"
@@ -25,7 +25,7 @@ _ONCE_EVENTS = 8
 _ONCE_CHART = 4
 
 
-def head(one: Snapshot) -> Text:
+def head(one: RunSnapshot) -> Text:
     """Three lines: the run with its progress, its cost, and its machines."""
     progress = [one.status, *([one.command] if one.command else [])]
     if one.stage is not None:
@@ -48,7 +48,7 @@ def _money(money: Money) -> str:
     return f"{spent}   on demand {_usd(money.on_demand)}: {difference}"
 
 
-def _machines(one: Snapshot) -> str:
+def _machines(one: RunSnapshot) -> str:
     warned = f" ({one.warned} warned)" if one.warned else ""
     return (
         f"machines {one.reliable} reliable + {one.transient} transient{warned}   evictions {one.evictions}"
@@ -56,7 +56,7 @@ def _machines(one: Snapshot) -> str:
     )
 
 
-def footprint(one: Snapshot, width: int, height: int) -> Text:
+def footprint(one: RunSnapshot, width: int, height: int) -> Text:
     """Machines over time, from the start of the run to now."""
     most = max((count.reliable + count.transient for count in one.footprint), default=0)
     values = over_time(one.footprint, one.started, one.now, width)
@@ -64,7 +64,7 @@ def footprint(one: Snapshot, width: int, height: int) -> Text:
     return Text("\n").join([title, *_chart(values, most, height, "green")])
 
 
-def losses(one: Snapshot, width: int, height: int) -> Text:
+def losses(one: RunSnapshot, width: int, height: int) -> Text:
     """The loss by clock."""
     if not one.losses:
         return _title("loss", "not reported yet", width)
@@ -76,7 +76,7 @@ def losses(one: Snapshot, width: int, height: int) -> Text:
     return Text("\n").join([title, *_chart(values, float(known.max()), height, "magenta")])
 
 
-def markets(one: Snapshot, width: int, most: int) -> Table:
+def markets(one: RunSnapshot, width: int, most: int) -> Table:
     """Prices by market, those with machines first; at most `most` rows."""
     wide = width >= _WIDE
     synthetic = not wide and any(line.market.is_synthetic for line in one.markets)
@@ -112,7 +112,7 @@ def events(shown: Sequence[TimelineEvent], width: int) -> Text:
     return Text("\n").join(lines)
 
 
-def once(one: Snapshot, width: int) -> Group:
+def once(one: RunSnapshot, width: int) -> Group:
     """All parts, one below the other."""
     return Group(
         head(one),

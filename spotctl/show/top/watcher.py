@@ -18,7 +18,7 @@ from spotctl.runlog import budget
 from spotctl.runlog.state import RunState
 from spotctl.runlog.statuses import RunStatus, latest_run
 from spotctl.runlog.store import EventLog, is_running
-from spotctl.show.top.snapshot import Money, Snapshot, take_snapshot
+from spotctl.show.top.snapshot import Money, RunSnapshot, take_snapshot
 from spotctl.show.top.timeline import Timeline, follow
 from spotctl.wiring import local_provider
 
@@ -46,7 +46,7 @@ class Watcher:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._log.close()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> RunSnapshot:
         """The run as it is now; reads the events that were logged since the last call."""
         newest = (
             latest_run(self._log, self._job) if self._timeline.state.ended or not self._timeline.state.run else None
@@ -59,7 +59,7 @@ class Watcher:
         self._timeline = follow(self._timeline, self._log.of_run(run, self._timeline.state.last_row))
         return self._snapshot(self._timeline)
 
-    def _snapshot(self, timeline: Timeline) -> Snapshot:
+    def _snapshot(self, timeline: Timeline) -> RunSnapshot:
         state = timeline.state
         spec, provider, tariff = self._market_of(state)
         ended = state.ended is not None

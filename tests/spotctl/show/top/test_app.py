@@ -11,8 +11,8 @@ from textual.containers import VerticalScroll
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from spotctl.show.top.app import Panel, Top
-from spotctl.show.top.snapshot import Snapshot
+from spotctl.show.top.app import LivePanel, Top
+from spotctl.show.top.snapshot import RunSnapshot
 from tests.spotctl.show.top.test_snapshot import snapshot, text
 
 SIZES = [(80, 24), (200, 50)]
@@ -24,7 +24,7 @@ class FakeRun:
     def __init__(self, job: str) -> None:
         self.job, self.snapshots = job, 0
 
-    def __call__(self) -> Snapshot:
+    def __call__(self) -> RunSnapshot:
         self.snapshots += 1
         one = snapshot()
         return replace(one, job=self.job, run=f"{self.job}-1", clock=self.snapshots, events=one.events * 30)
@@ -40,7 +40,7 @@ def piloted(sources: list[FakeRun], size: tuple[int, int], play: Callable[[Pilot
 
 
 def panel(pilot: Pilot[None], name: str) -> list[str]:
-    found = pilot.app.query_one(f"#{name}", Panel)
+    found = pilot.app.query_one(f"#{name}", LivePanel)
     return text(found.render(), found.size.width)
 
 
@@ -64,7 +64,7 @@ def test_resizing() -> None:
         for width, height in (*SIZES[::-1], (60, 15), *SIZES):
             await pilot.resize_terminal(width, height)
             await pilot.pause()
-            assert pilot.app.query_one("#head", Panel).size.width == width
+            assert pilot.app.query_one("#head", LivePanel).size.width == width
             side_by_side = pilot.app.query_one("#loss").region.x > 0
             assert side_by_side == (width >= 120)
 

@@ -13,14 +13,14 @@ from rich.console import Console
 from pricing_data.units import MINUTE
 from spotctl.runlog import events as ev
 from spotctl.show.top import views
-from spotctl.show.top.snapshot import Money, Snapshot, answer, take_snapshot
+from spotctl.show.top.snapshot import Money, RunSnapshot, answer, take_snapshot
 from spotctl.show.top.timeline import MOST_EVENTS, MachineCount, Timeline, follow
 from tests.spotctl.show.top.runs import CALM, WILD, at, granted, order, prices, rows, run_events
 
 NANO_SECONDS = 3600 * 10**9
 
 
-def snapshot(minutes: float = 10, events: int | None = None) -> Snapshot:
+def snapshot(minutes: float = 10, events: int | None = None) -> RunSnapshot:
     timeline = follow(Timeline(), rows(run_events()[:events]))
     money = Money(3 * NANO_SECONDS, 12 * NANO_SECONDS, 6 * NANO_SECONDS)
     return take_snapshot(timeline, "running", at(minutes), money, 50, prices)
