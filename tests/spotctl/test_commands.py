@@ -289,11 +289,11 @@ def test_several_jobs_run_concurrently_and_the_worst_exit_code_counts(tmp_path: 
     [
         (
             "checkpoint: {path: 's3://bucket/ckpt/'}",
-            "checkpoint.path is s3://bucket/ckpt/, which the local market does",
+            "checkpoint.path is s3://bucket/ckpt/, which the local market cannot reach",
         ),
-        ("data: {ratings: 'gs://bucket/x'}", "data.ratings is gs://bucket/x, which the local market does not reach"),
-        ("outputs: {model: 'az://box/x'}", "outputs.model is az://box/x, which the local market does not reach"),
-        ("data: {ratings: nowhere}", "nowhere, and there is no such file or folder"),
+        ("data: {ratings: 'gs://bucket/x'}", "data.ratings is gs://bucket/x, which the local market cannot reach"),
+        ("outputs: {model: 'az://box/x'}", "outputs.model is az://box/x, which the local market cannot reach"),
+        ("data: {ratings: nowhere}", "nowhere, but no such file or folder exists"),
     ],
 )
 def test_unreachable_locations_are_refused_before_anything_is_rented(
