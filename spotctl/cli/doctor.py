@@ -42,12 +42,12 @@ def doctor(
     from spotctl.doctor import clouds, here, views
     from spotctl.doctor.findings import exit_code
 
-    found = [*here.findings(session.settings, time.time_ns() // 1000), *clouds.findings(session.settings)]
+    findings = [*here.findings(session.settings, time.time_ns() // 1000), *clouds.findings(session.settings)]
     if json_:
-        session.answer_json(views.answer(found))
+        session.answer_json(views.to_json(findings))
     else:
-        session.out.print(views.shown(found))
-    raise typer.Exit(exit_code(found))
+        session.out.print(views.report(findings))
+    raise typer.Exit(exit_code(findings))
 
 
 def _document(cloud: PolicyCloud, session: Session) -> dict[str, object]:

@@ -1,1 +1,1 @@
-"""`spotctl doctor`: whether all is well with this computer, the runs and the clouds; each finding with its cure."""
+"""`spotctl doctor`: checks this computer, the runs and the configured clouds; each problem comes with a cure."""

@@ -36,8 +36,8 @@ def findings(_: Settings) -> Iterator[Finding]:
     yield Finding("aws", "credentials", Level.GOOD, f"account {identity['Account']} as {identity['Arn']}")
     yield skew("aws", identity["ResponseMetadata"]["HTTPHeaders"]["date"])
     if region is None:
-        told = "none is configured, so permissions and quotas were not checked"
-        yield Finding("aws", "region", Level.NOTE, told, "set AWS_DEFAULT_REGION, or region in ~/.aws/config")
+        detail = "none is configured, so permissions and quotas were not checked"
+        yield Finding("aws", "region", Level.NOTE, detail, "set AWS_DEFAULT_REGION, or region in ~/.aws/config")
         return
     yield _permissions(session, region)
     yield from _quotas(session, region)

@@ -1,4 +1,4 @@
-"""`Finding`: what was looked at, how it is, and what to do about it."""
+"""`Finding`: the result of one check, and what to do about it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ ALL_GOOD, SOMETHING_FAILS, ACCESS_FAILS = 0, 1, 5
 
 
 class Level(Enum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     GOOD = "good"
     NOTE = "note"
-    """Good to know; nothing fails because of it."""
+    """Information; nothing fails because of it."""
     FAILS = "fails"
     NO_ACCESS = "no access"
     """Credentials or permissions are missing."""
@@ -22,20 +22,20 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `about` groups them: `here`, `runs`, `prices`, or a cloud."""
+    """The result of one check. `about` groups them: `here`, `runs`, `prices`, or a cloud."""
 
     about: str
     what: str
     level: Level
-    told: str
+    detail: str
     cure: str = ""
 
     def __post_init__(self) -> None:
-        assert self.cure or self.level in (Level.GOOD, Level.NOTE), f"{self.what} fails and names no cure"
+        assert self.cure or self.level in (Level.GOOD, Level.NOTE), f"{self.what} fails without a cure"
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """What `spotctl doctor` ends with: 5 if a cloud that is set up refuses, 1 if anything else fails."""
+    """The exit code of `spotctl doctor`: 5 if a configured cloud denies access, 1 if any other check fails."""
     levels = {finding.level for finding in findings}
     if Level.NO_ACCESS in levels:
         return ACCESS_FAILS

@@ -1,4 +1,4 @@
-"""The least that spotctl needs in each cloud: the permissions, and their document as the cloud wants it. Pure."""
+"""The minimal permissions that spotctl needs in each cloud, and their policy documents. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ AWS_OWN = (
     "ec2:StopInstances",
     "ec2:TerminateInstances",
 )
-"""What is changed or removed is spotctl's own: it bears its tag."""
+"""Allowed only on resources with spotctl's own tag."""
 
 GCP = (
     "compute.advice.capacityHistory",
@@ -130,7 +130,7 @@ def gcp() -> dict[str, Any]:
     """A custom role, as `gcloud iam roles create spotctl --project PROJECT --file FILE` reads it."""
     return {
         "title": "spotctl",
-        "description": "The least that spotctl needs to rent machines.",
+        "description": "The minimal permissions that spotctl needs to rent machines.",
         "stage": "GA",
         "includedPermissions": list(GCP),
     }
@@ -141,7 +141,7 @@ def azure(subscription: str) -> dict[str, Any]:
     return {
         "Name": "spotctl",
         "IsCustom": True,
-        "Description": "The least that spotctl needs to rent machines.",
+        "Description": "The minimal permissions that spotctl needs to rent machines.",
         "Actions": list(AZURE),
         "NotActions": [],
         "DataActions": [],

@@ -22,19 +22,19 @@ def refused(cloud: str, what: str, error: CloudError) -> Finding:
 def skew(cloud: str, date: str) -> Finding:
     """How far this computer's clock is from a cloud's, by the Date header of an answer that has just arrived."""
     behind = parsedate_to_datetime(date).timestamp() - time.time()
-    told = f"{abs(behind):.0f} s {'behind' if behind > 0 else 'ahead of'} {cloud}"
+    detail = f"{abs(behind):.0f} s {'behind' if behind > 0 else 'ahead of'} {cloud}"
     if abs(behind) > MOST_SKEW_SECONDS:
-        return Finding(cloud, "clock", Level.FAILS, told, "set this computer's clock (timedatectl set-ntp true)")
-    return Finding(cloud, "clock", Level.GOOD, told)
+        return Finding(cloud, "clock", Level.FAILS, detail, "set this computer's clock (timedatectl set-ntp true)")
+    return Finding(cloud, "clock", Level.GOOD, detail)
 
 
 def permissions(cloud: str, missing: list[str], checked: int) -> Finding:
     """Which of the checked permissions are missing."""
     if not missing:
         return Finding(cloud, "permissions", Level.GOOD, f"all {checked} that were checked are granted")
-    told = f"{len(missing)} of {checked} are missing: {', '.join(missing)}"
+    detail = f"{len(missing)} of {checked} are missing: {', '.join(missing)}"
     return Finding(
-        cloud, "permissions", Level.NO_ACCESS, told, f"grant the policy from spotctl doctor --policy {cloud}"
+        cloud, "permissions", Level.NO_ACCESS, detail, f"grant the policy from spotctl doctor --policy {cloud}"
     )
 
 

@@ -20,7 +20,7 @@ _MARKS = {
 }
 
 
-def answer(findings: Sequence[Finding]) -> dict[str, Any]:
+def to_json(findings: Sequence[Finding]) -> dict[str, Any]:
     """What `doctor --json` prints."""
     return {
         "exit_code": exit_code(findings),
@@ -29,7 +29,7 @@ def answer(findings: Sequence[Finding]) -> dict[str, Any]:
                 "about": one.about,
                 "what": one.what,
                 "level": one.level.value,
-                "told": one.told,
+                "told": one.detail,
                 "cure": one.cure or None,
             }
             for one in findings
@@ -37,14 +37,14 @@ def answer(findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def shown(findings: Sequence[Finding]) -> Group:
-    """Group by group; what is to be done stands below what it is for."""
+def report(findings: Sequence[Finding]) -> Group:
+    """The findings by group, each followed by its cure."""
     parts: list[RenderableType] = []
     for about, group in groupby(findings, key=lambda one: one.about):
         table = Table.grid(padding=(0, 2, 0, 0))
         for one in group:
             word, style = _MARKS[one.level]
-            table.add_row(Text(f"  {word}", style=style), Text(f"{one.what}: {one.told}"))
+            table.add_row(Text(f"  {word}", style=style), Text(f"{one.what}: {one.detail}"))
             if one.cure:
                 table.add_row("", Text(f"-> {one.cure}"))
         parts += [Text(about, style="bold"), table]

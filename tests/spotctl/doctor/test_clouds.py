@@ -1,4 +1,4 @@
-"""What `spotctl doctor` asks clouds, through their real SDKs, on 127.0.0.1."""
+"""`spotctl doctor`: the checks of clouds, through their real SDKs, on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_")):
             monkeypatch.delenv(name)
-    # moto reads its description of EC2 at the first question, which takes long on a busy computer.
+    # moto loads its description of EC2 at the first request, which takes long on a busy computer.
     monkeypatch.setattr("spotctl.doctor.verdicts.TIMEOUT_SECONDS", 60.0)
 
 
@@ -45,7 +45,7 @@ def found(ended: Ended, cloud: str) -> dict[str, dict[str, Any]]:
 
 @dataclass
 class WithQuotas:
-    """moto knows no quotas of EC2, which are played here."""
+    """moto has no EC2 quotas; these are served here."""
 
     below: Any
     vcpus: dict[str, float] = field(default_factory=lambda: {"L-34B43A08": 640.0, "L-1216C47A": 64.0})
@@ -89,7 +89,7 @@ def test_aws(aws: AwsWorld) -> None:
     assert all(b"DryRun=true" in asked[name].body for name in changing)
 
 
-def test_what_aws_does_not_permit_is_named(aws: AwsWorld) -> None:
+def test_missing_aws_permissions_are_named(aws: AwsWorld) -> None:
     aws.breaks(AwsFault("/", ec2_error("UnauthorizedOperation", status=403), action="RunInstances"))
     ended = spotctl("doctor", "--json")
     assert ended.code == 5
@@ -99,7 +99,7 @@ def test_what_aws_does_not_permit_is_named(aws: AwsWorld) -> None:
 
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidClientTokenId"])
-def test_credentials_that_are_not_good(aws: AwsWorld, code: str) -> None:
+def test_invalid_aws_credentials_are_no_access(aws: AwsWorld, code: str) -> None:
     error = f"<ErrorResponse><Error><Code>{code}</Code><Message>no</Message></Error></ErrorResponse>"
     aws.breaks(AwsFault("/", Reply(403, error.encode(), {"Content-Type": "text/xml"}), times=9))
     ended = spotctl("doctor", "--json")
@@ -108,7 +108,7 @@ def test_credentials_that_are_not_good(aws: AwsWorld, code: str) -> None:
     assert (one["level"], bool(one["cure"])) == ("no access", True)
 
 
-def test_no_quota_and_no_region(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quota_of_0_fails_and_no_region_is_a_note(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     aws.server.api.vcpus["L-34B43A08"] = 0.0  # type: ignore[attr-defined]
     ended = spotctl("doctor", "--json")
     assert ended.code == 1
@@ -118,7 +118,7 @@ def test_no_quota_and_no_region(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) 
     assert (ended.code, found(ended, "aws")["region"]["level"]) == (0, "note")
 
 
-def test_a_clock_that_is_wrong(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_wrong_fails(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     assert aws.server.url
     monkeypatch.setattr("http.server.BaseHTTPRequestHandler.date_time_string", lambda *_: formatdate(0, usegmt=True))
     ended = spotctl("doctor", "--json")
@@ -131,7 +131,7 @@ def test_a_clock_that_is_wrong(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -
 
 @dataclass
 class GcpProject:
-    """A project that answers what doctor asks. Whoever sends a token in clear is refused."""
+    """A project that answers the requests of doctor and rejects a token sent over plain HTTP."""
 
     granted: set[str] = field(default_factory=lambda: set(policies.GCP))
     limits: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -172,7 +172,7 @@ def test_gcp(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {each["level"] for each in one.values()} == {"good"}
 
 
-def test_what_gcp_does_not_permit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gcp_permissions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     granted = set(policies.GCP) - {"compute.instances.create"}
     with gcp(monkeypatch, GcpProject(granted, LIMITS)):
         ended = spotctl("doctor", "--json")
@@ -180,17 +180,17 @@ def test_what_gcp_does_not_permit_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert "missing: compute.instances.create" in found(ended, "gcp")["permissions"]["told"]
 
 
-def test_no_token_travels_in_clear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where only the permissions are asked for over plain HTTP."""
+def test_no_token_is_sent_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if only the endpoint for permissions is plain HTTP."""
     token = credentials.Credentials("a secret")  # type: ignore[no-untyped-call]
     monkeypatch.setattr("google.auth.default", lambda **_: (token, PROJECT))
     with serving(GcpProject()) as server:
         settings = Settings(Path("/nowhere"), gcp_resource_manager_endpoint=server.url)
-        assert next(findings(settings)).told == f"project {PROJECT}"
+        assert next(findings(settings)).detail == f"project {PROJECT}"
         assert len(server.requests) == 1
 
 
-def test_a_project_that_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_project_that_cannot_be_found_is_no_access(monkeypatch: pytest.MonkeyPatch) -> None:
     with gcp(monkeypatch, GcpProject(), "another-one"):
         ended = spotctl("doctor", "--json")
     assert ended.code == 5
@@ -202,7 +202,7 @@ def test_a_project_that_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class AzureSubscription:
-    """A subscription that answers what doctor asks."""
+    """A subscription that answers the requests of doctor."""
 
     actions: tuple[str, ...] = ("Microsoft.Compute/*", "microsoft.network/*", "*/read", "Microsoft.Resources/*")
     not_actions: tuple[str, ...] = ()
@@ -236,7 +236,7 @@ def test_azure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one["spot quota in eastus"]["told"] == "100 vCPUs"
 
 
-def test_what_azure_does_not_permit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_azure_permissions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with azure(monkeypatch, AzureSubscription(not_actions=("Microsoft.Compute/virtualMachines/delete",))):
         ended = spotctl("doctor", "--json")
     assert ended.code == 5
@@ -244,7 +244,9 @@ def test_what_azure_does_not_permit_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("status", "code", "level"), [(403, 5, "no access"), (409, 1, "fails")])
-def test_an_answer_that_azure_refuses(monkeypatch: pytest.MonkeyPatch, status: int, code: int, level: str) -> None:
+def test_an_error_of_azure_becomes_a_finding(
+    monkeypatch: pytest.MonkeyPatch, status: int, code: int, level: str
+) -> None:
     with azure(monkeypatch, AzureSubscription()) as server:
         server.faults.append(Fault("permissions", azure_error("No", status=status)))
         ended = spotctl("doctor", "--json")
@@ -254,7 +256,7 @@ def test_an_answer_that_azure_refuses(monkeypatch: pytest.MonkeyPatch, status: i
 # -- policies ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_policies_are_documents_of_their_clouds() -> None:
+def test_policies_have_their_clouds_format() -> None:
     aws, gcp, azure = (spotctl("doctor", "--policy", cloud).json for cloud in ("aws", "gcp", "azure"))
     assert aws["Version"] == "2012-10-17"
     assert all(statement["Effect"] == "Allow" for statement in aws["Statement"])
@@ -269,11 +271,11 @@ def test_the_policies_are_documents_of_their_clouds() -> None:
     assert json.dumps(named)
 
 
-def test_a_cloud_that_nobody_has() -> None:
+def test_a_policy_of_an_unknown_cloud_is_a_usage_error() -> None:
     assert spotctl("doctor", "--policy", "ibm").code == 2
 
 
-def test_aws_permits_what_doctor_asks_about() -> None:
+def test_the_aws_policy_allows_the_dry_runs() -> None:
     from spotctl.doctor.aws import DRY_RUNS
 
     allowed = {*policies.AWS_READ, *policies.AWS_MAKE, *policies.AWS_OWN}

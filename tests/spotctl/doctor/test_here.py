@@ -1,4 +1,4 @@
-"""What `spotctl doctor` finds on this computer."""
+"""`spotctl doctor`: the checks of this computer."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def home(tmp_path: Path) -> Iterator[Path]:
     kill_all(tmp_path)
 
 
-def found(home: Path, now: int = 0) -> dict[tuple[str, str], Finding]:
+def findings(home: Path, now: int = 0) -> dict[tuple[str, str], Finding]:
     return {(one.about, one.what): one for one in here.findings(Settings(home), now)}
 
 
-def test_all_is_well_on_a_computer_without_clouds(tmp_path: Path) -> None:
+def test_without_clouds_nothing_fails(tmp_path: Path) -> None:
     ended = spotctl("doctor", "--json")
     assert (ended.code, ended.err) == (0, "")
     levels = {(one["about"], one["what"]): one["level"] for one in ended.json["findings"]}
-    assert levels["here", "home"] == levels["here", "disk"] == levels["runs", "left over"] == "good"
+    assert levels["here", "home"] == levels["here", "disk"] == levels["runs", "orphans"] == "good"
     assert [levels[cloud, "credentials"] for cloud in ("aws", "gcp", "azure")] == ["note"] * 3
     assert not (tmp_path / "home" / "log.sqlite").exists()
 
@@ -57,44 +57,43 @@ def test_every_line_fits_a_narrow_terminal() -> None:
     assert "-> run az login, and set AZURE_SUBSCRIPTION_ID" in shown.out
 
 
-def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_home_that_is_not_writable_fails(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file")
-    one = found(tmp_path / "home" / "inside")["here", "home"]
+    one = findings(tmp_path / "home" / "inside")["here", "home"]
     assert one.level is Level.FAILS
     assert "SPOTCTL_HOME" in one.cure
     assert spotctl("--home", tmp_path / "home" / "inside", "doctor").code == 1
 
 
-def test_a_full_disk(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_fails(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for free, level in ((here.LEAST_FREE - 1, Level.FAILS), (here.LEAST_FREE, Level.GOOD)):
         monkeypatch.setattr("shutil.disk_usage", lambda _, free=free: SimpleNamespace(free=free))
-        assert found(home)["here", "disk"].level is level
+        assert findings(home)["here", "disk"].level is level
 
 
-def test_old_prices_are_named_with_their_cure(home: Path) -> None:
+def test_old_prices_come_with_a_cure(home: Path) -> None:
     events = [PriceEvent(Market("aws", "us-east-1", "us-east-1a", "c5.large"), at, 5) for at in (0, DAY)]
     PriceStore(home / "prices").commit(FetchedRows(prices=PriceBatch.of(events)))
-    fresh = found(home, DAY + here.STALE)["prices", "aws"]
-    assert (fresh.level, fresh.told) == (Level.GOOD, "the newest is 7 d old")
-    stale = found(home, 2 * DAY + here.STALE)["prices", "aws"]
-    assert (stale.level, stale.cure) == (Level.NOTE, "spotctl prices fetch --cloud aws")
+    fresh = findings(home, DAY + here.STALE)["prices", "aws"]
+    assert (fresh.level, fresh.detail) == (Level.GOOD, "newest 7 d old")
+    stale = findings(home, 2 * DAY + here.STALE)["prices", "aws"]
+    assert (stale.level, stale.cure) == (Level.NOTE, "run spotctl prices fetch --cloud aws")
     (home / "prices" / "manifest.json").write_text("{")
-    assert found(home)["prices", "stored"].level is Level.FAILS
+    assert findings(home)["prices", "stored"].level is Level.FAILS
 
 
-def test_what_a_lost_log_left_running(home: Path) -> None:
+def test_a_machine_of_a_lost_log_is_an_orphan(home: Path) -> None:
     provider = LocalProvider(home / "local", market)
     provider.begin(BEGIN, 1.0)
     (machine,) = provider.create(MachineRequest("t", CALM, 1, BID, CLOSES, {INSTALLATION_TAG: installation_id(home)}))
-    one = found(home)["runs", machine.id]
-    assert (one.level, one.cure) == (Level.FAILS, "spotctl gc")
+    one = findings(home)["runs", machine.id]
+    assert (one.level, one.cure) == (Level.FAILS, "run spotctl gc")
     provider.terminate([machine.id])
 
 
-def test_a_cure_is_shown_as_it_is_to_be_typed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brackets are no markup."""
-    monkeypatch.setattr(here, "_is_there", lambda module: module != "textual")
-    assert found(home)["here", "extra tui"].level is Level.NOTE
+def test_brackets_in_a_cure_are_printed_literally(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here, "_is_installed", lambda module: module != "textual")
+    assert findings(home)["here", "extra tui"].level is Level.NOTE
     assert "-> pip install 'spotctl[tui]'" in spotctl("doctor").out
 
 
