@@ -13,9 +13,9 @@ from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, SECOND, parse_time
 from spotctl.files.job.spec import JobSpec, Needs, Objective, Range, Reliable, Resources, Stop, Training
-from spotctl.planning.offers import Board
+from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.plan import plan
-from spotctl.planning.values import Job, JobPlan, Known
+from spotctl.planning.values import Job, JobPlan, PlanningInputs
 
 OFFERS, TYPES, REGIONS, ZONES = 50_000, 625, 20, "abcd"
 MOST_SECONDS = 0.3
@@ -72,14 +72,16 @@ def run() -> str:
     known = catalog()
     prices = histories(known)
     at = _START + _DAYS * DAY
-    board = Board.of(prices, known, at)
+    snapshot = MarketSnapshot.of(prices, known, at)
 
     def planned(strategy: str = "auto", objective: Objective = Objective.MIN_COST) -> list[JobPlan]:
-        return plan([Job(job(strategy, objective))], Known(Board.of(prices, known, at)))
+        return plan([Job(job(strategy, objective))], PlanningInputs(MarketSnapshot.of(prices, known, at)))
 
     rows = [
-        Row("offers arranged as columns", shown(seconds(partial(Board.of, prices, known, at))), "-"),
-        Row("plan on them, arranged before", shown(seconds(partial(plan, [Job(job())], Known(board)))), "-"),
+        Row("offers arranged as columns", shown(seconds(partial(MarketSnapshot.of, prices, known, at))), "-"),
+        Row(
+            "plan on them, arranged before", shown(seconds(partial(plan, [Job(job())], PlanningInputs(snapshot)))), "-"
+        ),
         *(_limited(f"whole plan, strategy {name}", seconds(partial(planned, name))) for name in _STRATEGIES),
         _limited("whole plan, objective max-throughput", seconds(partial(planned, objective=Objective.MAX_THROUGHPUT))),
     ]

@@ -1,1 +1,1 @@
-"""What to rent and why: offers, the share that Gavel's policy gives a job, the strategy's choice, what it will cost."""
+"""What to rent and why: offers, the share that Gavel's policy gives a job, the strategy's choice, the expected cost."""

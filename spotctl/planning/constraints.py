@@ -1,8 +1,8 @@
-"""`Constraints`: a job's strategy, held to what the job allows; asked at the start and throughout a run.
+"""`Constraints`: a job's strategy, kept within the job's limits, at the start and throughout a run.
 
-The limits are machines in all and of each kind, a budget, a gang in
-one market, and a deadline, before which on-demand machines take over. A gang is on spot or on demand as a whole: it
-takes refuge where spot keeps failing (`refuge`), comes back, and is completed when it has lost a part of its machines.
+The limits are the number of machines in total and per type, a budget, and a deadline, before which on-demand machines
+take over. A gang (a command's nodes) is in one market, on spot or on demand as a whole: it falls back to on-demand
+machines while spot keeps failing (`on_demand_fallback`), returns to spot, and replaces machines that it lost.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from bidbrain.billing import BillingRule, End, Life, usd
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy
 from bidbrain.values import Overheads
 from pricing_data.units import MINUTE
-from spotctl.planning.on_demand_fallback import Record, until, why_leave
+from spotctl.planning.on_demand_fallback import SpotRecord, fallback_end, reason_to_leave_spot
 
 LOOK_AGAIN = 2 * MINUTE
 LEASE = 16 * MINUTE
-"""What is bought is paid for so long at least: until a lease ends that nobody renews, and the machine is gone."""
+"""Shortest time that a purchase is paid for: until its lease runs out and the machine is gone."""
 
 
-UNTRIED = Record()
-"""Of a job that has not run yet."""
+UNTRIED = SpotRecord()
+"""The record of a job that has not run yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Machines at least and at most, at most of each type, and whether all have to be of one market."""
+    """Fewest and most machines, the most of each type, and whether all must be in one market."""
 
     least: int
     most: int
@@ -41,7 +41,7 @@ class Limits:
 class Constraints:
     """A strategy within a job's limits; itself a strategy.
 
-    `deadline` is None where there is none, or where nobody knows how much work is left.
+    `deadline` is None if the job has none, or if its length is unknown.
     """
 
     offers: tuple[Offer, ...]
@@ -57,22 +57,22 @@ class Constraints:
 
     @property
     def name(self) -> str:
-        """That of the strategy."""
+        """The strategy's name."""
         return self.strategy.name
 
-    def decide(self, situation: Situation, usd_left: float = inf, record: Record = UNTRIED) -> Decision:
-        """What to rent and to return now; nothing is bought of which a lease costs more than is left."""
+    def decide(self, situation: Situation, usd_left: float = inf, record: SpotRecord = UNTRIED) -> Decision:
+        """What to rent and return now. Buys nothing whose first lease costs more than `usd_left`."""
         if self.limits.together:
-            # A gang does not work half here and half there: what leaves soon is as good as gone.
+            # A gang cannot span two markets: machines that leave soon count as gone.
             soon = situation.now + 2 * self.overheads.startup
             staying = tuple(one for one in situation.holdings if one.leaves_at is None or one.leaves_at > soon)
             situation = replace(situation, holdings=staying)
         return self._within(self._wanted(situation, record), situation, usd_left)
 
-    def _wanted(self, situation: Situation, record: Record) -> Decision:
+    def _wanted(self, situation: Situation, record: SpotRecord) -> Decision:
         if self._is_pressed(situation):
             return self._on_demand(situation, "close to the deadline: on-demand machines, which are never evicted")
-        if self.limits.together and (decided := self._sheltered(situation, record)) is not None:
+        if self.limits.together and (decided := self._gang_fallback(situation, record)) is not None:
             return decided
         wanted = self.strategy.decide(situation)
         if not situation.offers and not situation.holdings and not wanted.actions:
@@ -82,14 +82,15 @@ class Constraints:
         return wanted
 
     def committed_usd(self, rent: Rent) -> float:
-        """The most that one machine of a purchase can cost to the end of its first lease."""
+        """The most that one machine of a purchase can cost until the end of its first lease."""
         ceiling = rent.offer.on_demand if rent.bid is None else rent.bid
         return usd(self.billing.bill(Life(0, self.lease, End.LEFT), ceiling).amount)
 
     def _is_pressed(self, situation: Situation) -> bool:
-        """The safety net of the deadline strategies: what is left is the work on demand and two changes of machines.
+        """Whether the time left is just enough for the work on demand and two changes of machines.
 
-        Machines that run lose no slack by running on, so that the net waits for their loss.
+        This is the safety net of the deadline strategies. While most spot machines run, slack does not shrink, so it
+        waits until they are lost.
         """
         on_spot = any(holding.rent.bid is not None for holding in situation.holdings)
         if self.deadline is None or (on_spot and sum(holding.nu for holding in situation.holdings) >= self.most_nu / 2):
@@ -98,33 +99,33 @@ class Constraints:
         change = self.overheads.startup + self.overheads.eviction
         return self.deadline - situation.now <= situation.work_left / rate + 2 * change
 
-    def _sheltered(self, situation: Situation, record: Record) -> Decision | None:
-        """Refuge from spot, or the way back; None where the strategy is to decide."""
-        refuges = [holding for holding in situation.holdings if holding.rent.bid is None]
-        kept = until(record)
-        if not refuges:
-            why = why_leave(record, self._price_share(situation), situation.now)
+    def _gang_fallback(self, situation: Situation, record: SpotRecord) -> Decision | None:
+        """The move to on-demand machines, or back; None if the strategy decides."""
+        fallback = [holding for holding in situation.holdings if holding.rent.bid is None]
+        stay_until = fallback_end(record)
+        if not fallback:
+            why = reason_to_leave_spot(record, self._price_share(situation), situation.now)
             return self._on_demand(situation, f"{why}: on demand") if why and not situation.holdings else None
-        if kept is not None and not record.resumes:
+        if stay_until is not None and not record.resumes:
             return self._on_demand(situation, "stays on demand: without a checkpoint, moving would lose all work")
-        if kept is not None and situation.now < kept:
+        if stay_until is not None and situation.now < stay_until:
             return self._on_demand(situation, "stays on demand until spot markets are calmer")
         wanted = self.strategy.decide(replace(situation, holdings=()))
         back = [action for action in wanted.actions if isinstance(action, Rent) and action.bid is not None]
         if not back:
             return self._completing(situation) or Decision((), wanted.wake_at, f"stays on demand: {wanted.reason}")
-        # What runs goes on until the others are up.
+        # The current machines run until the new ones have started.
         at = situation.now + self.overheads.startup
-        returns = (Return(holding.allocation, at) for holding in refuges)
+        returns = (Return(holding.allocation, at) for holding in fallback)
         return Decision((*returns, back[0]), wanted.wake_at, f"back to spot: {wanted.reason}")
 
     def _price_share(self, situation: Situation) -> float:
-        """The cheapest spot price of work as a share of that on demand."""
+        """The cheapest spot price per unit of work as a share of the on-demand one."""
         listed = self.baseline.offer.on_demand / self.baseline.offer.nu
         return min((situation.price(offer) / offer.nu for offer in situation.offers), default=inf) / listed
 
     def _completing(self, situation: Situation) -> Decision | None:
-        """What a gang lacks that has lost machines: of the same market, if that still sells under the bid."""
+        """Replacements for the lost machines of a gang, from the same market while its price is at most the bid."""
         held = sum(holding.rent.machines for holding in situation.holdings)
         if not 0 < held < self.limits.least:
             return None
@@ -139,7 +140,7 @@ class Constraints:
         return Decision((replace(like, machines=short),), situation.now + LOOK_AGAIN, why)
 
     def _on_demand(self, situation: Situation, why: str) -> Decision:
-        """As many of the baseline's machines as there is room for."""
+        """As many of the baseline's machines as still fit."""
         offer = self.baseline.offer
         room = self.most_nu - sum(holding.nu for holding in situation.holdings)
         machines = min(floor(room / offer.nu + 1e-9), self.baseline.machines)
@@ -171,20 +172,20 @@ class Constraints:
 
 @dataclass(slots=True)
 class _Room:
-    """What may still be bought while it is being filled."""
+    """How many machines and dollars are still free while purchases are cut to fit."""
 
     constraints: Constraints
     held: Counter[str]
     usd_left: float
 
     def without(self, holdings: list[Holding]) -> _Room:
-        """Less what is held."""
+        """The room that is left next to holdings."""
         for holding in holdings:
             self.held[holding.rent.offer.market.instance_type] += holding.rent.machines
         return self
 
     def fill(self, rents: list[Rent]) -> list[Rent]:
-        """The purchases as far as there is room; raised to the least that the job takes, where there is."""
+        """The purchases, cut to the room there is, or raised to the job's minimum."""
         bought = [self._buy(rent, rent.machines) for rent in rents]
         for i, rent in enumerate(rents):
             short = self.constraints.limits.least - sum(self.held.values())
@@ -207,5 +208,5 @@ class _Room:
 
 
 def baseline_machines(most_nu: float, nu: float, limits: Limits) -> int:
-    """How many machines of a type do as much an hour, within a job's limits."""
+    """How many machines of a type do `most_nu` work per hour, within a job's limits."""
     return min(max(ceil(most_nu / nu - 1e-9), limits.least), limits.most)

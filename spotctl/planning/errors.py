@@ -1,4 +1,4 @@
-"""Jobs that cannot be planned; the message says what it would take."""
+"""Jobs that cannot be planned; the message says what would help."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from spotctl.errors import SpotctlError
 
 
 class NotInTime(SpotctlError):
-    """Nothing that may be rented does the job, or none of it in time."""
+    """No machines that the job may rent can do it, or finish it by its deadline."""
 
 
 class OverBudget(SpotctlError):
-    """The job costs more than it may."""
+    """The job costs more than its budget."""

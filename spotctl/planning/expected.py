@@ -1,7 +1,7 @@
-"""What a footprint is expected to cost and to do: beta with its interval, the cost per work, and the whole job.
+"""Expected cost and length of a footprint: beta with its interval, cost per unit of work, and the whole job.
 
-The hour that begins now is that of Eq. 4.1-4.4 (`bidbrain.cost`): machines start up, and the footprint changes. In
-every later hour what was evicted has been replaced, and only its replacements start up.
+The first hour follows Eq. 4.1-4.4 (`bidbrain.cost`): machines start up, and the footprint changes. In every later hour
+evicted machines have been replaced, and only the replacements start up.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, SECOND
 from spotctl.planning.market_history import MarketHistory
 
-# Of the mean prices of spans as long as the job, what lies between is what may well be.
+# Quantiles of the mean price over periods as long as the job: the likely range.
 _FROM, _TO = 0.1, 0.9
 _SPANS = 200
-NOBODY = Estimate(0.0, 0.0, 0.0, None, inf, "on-demand machines are never evicted")
+NEVER_EVICTED = Estimate(0.0, 0.0, 0.0, None, inf, "on-demand machines are never evicted")
 
 
-def beta_of(past: MarketHistory, rent: Rent, price: int) -> Estimate:
-    """The probability to lose machines within an hour: what such a bid met in the past, and the hazard beside it."""
+def beta_of(market_history: MarketHistory, rent: Rent, price: int) -> Estimate:
+    """The probability of losing machines within an hour: crossings of such a bid in the history, and the hazard."""
     if rent.bid is None:
-        return NOBODY
-    history = past.histories[rent.offer.market]
+        return NEVER_EVICTED
+    history = market_history.histories[rent.offer.market]
     crossing = CrossingHistory(history, HOUR).at_delta(max(rent.bid - price, 0))
-    return together(_share(crossing, history), past.hazards[rent.offer.market], HOUR)
+    return together(_share(crossing, history), market_history.hazards[rent.offer.market], HOUR)
 
 
 def _share(crossing: Crossing, history: PriceSeries) -> Estimate:
-    """A share of starts with Jeffreys' interval for as many windows as do not overlap."""
+    """A share of start times with Jeffreys' interval for the number of non-overlapping windows."""
     hits, misses = crossing.share * crossing.windows, (1 - crossing.share) * crossing.windows
     low = float(betaincinv(hits + 0.5, misses + 0.5, 0.025)) if hits else 0.0
     high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975)) if misses else 1.0
@@ -57,7 +57,7 @@ def _share(crossing: Crossing, history: PriceSeries) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a job's machines work under."""
+    """Billing, overheads and reliable machines of a job."""
 
     billing: BillingRule
     application: Application
@@ -67,7 +67,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An allocation, at a price and with a beta that are taken as given."""
+    """An allocation with a fixed price and beta."""
 
     rent: Rent
     price: int
@@ -76,20 +76,20 @@ class Part:
 
     @classmethod
     def of(cls, rent: Rent, price: int, beta: Estimate) -> Part:
-        """As it is expected."""
+        """The allocation at its expected price and beta."""
         paid = rent.offer.on_demand if rent.bid is None else price
         return cls(rent, paid, beta.probability, beta.median_seconds_to_eviction)
 
 
 def first_hour(parts: Sequence[Part], under: Conditions) -> CostPerWork:
-    """The hour that begins now."""
+    """Cost and work of the first hour."""
     return evaluate(
         [*(_new(part, under) for part in parts), *_reliable(under)], under.application, Dependence.BY_MARKET
     )
 
 
 def later_hour(parts: Sequence[Part], under: Conditions) -> CostPerWork:
-    """Any hour after it, with what was taken replaced."""
+    """Cost and work of any later hour, with evicted machines replaced."""
     held = [_replaced(part, under) for part in parts]
     return evaluate([*held, *_reliable(under)], under.application, Dependence.BY_MARKET)
 
@@ -109,10 +109,10 @@ def _new(part: Part, under: Conditions) -> FootprintAllocation:
 
 
 def _replaced(part: Part, under: Conditions) -> FootprintAllocation:
-    """Whoever takes the place of an evicted machine is paid like a new one for the rest of the hour, and starts up.
+    """An allocation whose evicted machines are replaced: a replacement is billed like a new machine, and starts up.
 
-    Of lives that end at random with rate r, each begun by a start-up s, the share exp(-r s) is work (`effective_price`
-    has the same).
+    If lives end at random with rate r and begin with a start-up s, the share exp(-r s) is work, as in
+    `effective_price`.
     """
     rest = 1 - (_after(part) or HOUR) / HOUR
     paid = _paid(part, under, HOUR) + part.beta * rest * _paid(part, under, 0)
@@ -124,7 +124,7 @@ def _replaced(part: Part, under: Conditions) -> FootprintAllocation:
 
 
 def _per_hour(part: Part) -> float:
-    """The rate of evictions, if it is the same at every moment of an hour."""
+    """The eviction rate per hour, taken as constant within the hour."""
     return float(cumulative_hazard(np.float64(part.beta)))
 
 
@@ -135,7 +135,7 @@ def _after(part: Part) -> float | None:
 
 
 def _paid(part: Part, under: Conditions, age: int) -> float:
-    """Billed seconds of an hour."""
+    """Billed seconds per hour."""
     if part.rent.bid is None or not part.beta:
         return 3600.0
     per_hour = _per_hour(part)
@@ -148,13 +148,13 @@ def _reliable(under: Conditions) -> list[FootprintAllocation]:
 
 
 def usd_per_work(share: CostShare) -> float:
-    """What an allocation costs for what it does; infinite where it does nothing."""
+    """Dollars per unit of work; infinite if no work is done."""
     return share.cost_usd / share.work if share.work > 0 else inf
 
 
 @dataclass(frozen=True, slots=True)
 class Todo:
-    """Work in machine-hours times nu, None for a job that is over when its time is; and the longest it may take."""
+    """Work in machine-hours times nu, None for a job of fixed duration; and its longest duration."""
 
     amount: float | None
     longest_hours: float
@@ -162,7 +162,7 @@ class Todo:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What one allocation adds to the bill of the job."""
+    """One allocation's part of the job's bill."""
 
     market: Market
     machines: int
@@ -170,8 +170,8 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """The job to its end: how long, and the bill term by term."""
+class JobEstimate:
+    """Expected length and bill of the whole job, with its first and later hours."""
 
     hours: float
     terms: tuple[Term, ...]
@@ -180,19 +180,19 @@ class Whole:
 
     @property
     def usd(self) -> float:
-        """All terms together."""
+        """The expected bill."""
         return sum(term.usd for term in self.terms)
 
 
-def whole(parts: Sequence[Part], under: Conditions, todo: Todo, later: Sequence[Part] | None = None) -> Whole:
-    """What is expected if the footprint is kept up to the end; `later` if its terms change after the first hour."""
+def estimate(parts: Sequence[Part], under: Conditions, todo: Todo, later: Sequence[Part] | None = None) -> JobEstimate:
+    """The estimate if the footprint is kept to the end; `later` replaces its prices and betas after the first hour."""
     first, then = first_hour(parts, under), later_hour(parts if later is None else later, under)
     hours = _hours(first.work, then.work, under.startup / HOUR, todo)
     terms = tuple(
         Term(one.allocation.market, one.allocation.machines, _upto(one.cost_usd, other.cost_usd, hours))
         for one, other in zip(first.shares, then.shares, strict=True)
     )
-    return Whole(hours, terms, first, then)
+    return JobEstimate(hours, terms, first, then)
 
 
 def _hours(first: float, later: float, startup: float, todo: Todo) -> float:
@@ -209,15 +209,15 @@ def _upto(first: float, later: float, hours: float) -> float:
 
 
 def usd_range(
-    parts: Sequence[Part], betas: Sequence[Estimate], past: MarketHistory, under: Conditions, todo: Todo
+    parts: Sequence[Part], betas: Sequence[Estimate], market_history: MarketHistory, under: Conditions, todo: Todo
 ) -> tuple[float, float]:
-    """The least and the most over the ends of beta's interval and what prices came to over as many hours before."""
-    expected = whole(parts, under, todo)
+    """The lowest and highest bill over beta's interval and the likely mean prices of periods as long as the job."""
+    expected = estimate(parts, under, todo)
     found = [expected.usd]
     for end, share in product((0, 1), (_FROM, _TO)):
         now = [_with_beta(part, beta, end) for part, beta in zip(parts, betas, strict=True)]
-        later = [_with_price(part, past, share, expected.hours) for part in now]
-        found.append(whole(now, under, todo, later).usd)
+        later = [_with_price(part, market_history, share, expected.hours) for part in now]
+        found.append(estimate(now, under, todo, later).usd)
     return min(found), max(found)
 
 
@@ -225,15 +225,15 @@ def _with_beta(part: Part, beta: Estimate, end: int) -> Part:
     return part if part.rent.bid is None else replace(part, beta=(beta.low, beta.high)[end])
 
 
-def _with_price(part: Part, past: MarketHistory, share: float, hours: float) -> Part:
+def _with_price(part: Part, market_history: MarketHistory, share: float, hours: float) -> Part:
     if part.rent.bid is None:
         return part
-    history = past.histories[part.rent.offer.market]
+    history = market_history.histories[part.rent.offer.market]
     return replace(part, price=_mean_price(history, part.rent.bid, share, round(hours * HOUR)))
 
 
 def _mean_price(history: PriceSeries, bid: int, share: float, span: int) -> int:
-    """The quantile of what spans of a history cost on average, as far as a bid pays: above it no machine is held."""
+    """A quantile of the mean price over periods of a history, capped at the bid: above it no machine is held."""
     span = min(span, history.last - history.first)
     paid = np.minimum(history.prices[:-1], bid) * np.diff(history.times).astype(np.float64)
     times, sums = history.times - history.first, np.concatenate(([0.0], np.cumsum(paid)))
@@ -243,7 +243,7 @@ def _mean_price(history: PriceSeries, bid: int, share: float, span: int) -> int:
 
 
 def on_demand(baseline: Rent, under: Conditions, todo: Todo) -> tuple[float, float]:
-    """Dollars and hours of the same work on the baseline's machines, which nobody takes back."""
+    """Dollars and hours of the same work on the baseline's on-demand machines."""
     hours = under.startup / HOUR + todo.longest_hours
     if todo.amount is not None:
         hours = min(under.startup / HOUR + todo.amount / (baseline.machines * baseline.offer.nu), hours)

@@ -29,36 +29,36 @@ from spotctl.files.job.spec import AUTO, JobSpec, Kind
 HazardOf = Callable[[Market], Hazard | None]
 
 CHECKPOINT = Checkpointing(speed=0.83, write=2 * MINUTE)
-"""What the papers' comparison took checkpoints to cost, until a run has measured its own."""
+"""Checkpoint costs of the papers' comparison, assumed until a run has measured its own."""
 
-# Shorter histories say nothing of how a bid fares in an hour; the price is then taken to have stood for so long.
+# A shorter history cannot show how a bid fares in an hour; its first price is extended back to this length.
 _LEAST_HISTORY = 4 * HOUR
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A scheme by name, and why it is used."""
+class ChosenStrategy:
+    """A strategy's name, and why it is used."""
 
     scheme: str
     reason: str
 
 
-def strategy_for(spec: JobSpec, cloud: str) -> Named:
-    """The scheme that a job's `strategy` means in a cloud."""
+def strategy_for(spec: JobSpec, cloud: str) -> ChosenStrategy:
+    """The strategy that a job's `strategy` means in a cloud."""
     if spec.strategy == AUTO:
         chosen = default_for(rule_of_cloud(cloud).name)
-        return Named(chosen.name, chosen.reason)
+        return ChosenStrategy(chosen.name, chosen.reason)
     name = spec.strategy
     if name == "standard":
         name = "standard+agileml" if spec.kind is Kind.AGILEML else "standard+checkpoint"
     if not known(name):
         raise BadRequest(f"{spec.name}: strategy {spec.strategy!r} is not known (spotctl schema lists them)")
-    return Named(name, "set in the job file")
+    return ChosenStrategy(name, "set in the job file")
 
 
 @dataclass(frozen=True, slots=True)
 class MarketHistory:
-    """Histories that end at `at`, and how often machines are taken whatever the price (None: nothing is known)."""
+    """Price histories that end at `at`, and eviction rates beyond price crossings (None: unknown)."""
 
     at: int
     histories: Mapping[Market, PriceSeries]
@@ -66,25 +66,25 @@ class MarketHistory:
 
     @classmethod
     def of(cls, histories: Iterable[PriceSeries], hazard_of: HazardOf, at: int) -> MarketHistory:
-        """What these histories say up to a moment; markets forget, so that only the last weeks count."""
+        """Histories up to a moment, cut to the last weeks: older prices do not predict the next hours."""
         remembered = {series.market: remembered_of(series, at) for series in histories}
         return cls(at, remembered, {market: hazard_of(market) for market in remembered})
 
 
 def remembered_of(series: PriceSeries, at: int) -> PriceSeries:
-    """The last weeks of a history, to a moment at or after its beginning; the last price holds on to the end."""
+    """The last weeks of a history up to a moment; the last price is extended to it."""
     times, prices = series.times, series.prices
     if times[-1] < at:
         times, prices = np.append(times, at), np.append(prices, prices[-1])
     if times[0] > at - _LEAST_HISTORY:
         times, prices = np.insert(times, 0, at - _LEAST_HISTORY), np.insert(prices, 0, prices[0])
-    whole = PriceSeries(series.market, times.astype(np.int64), prices.astype(np.int64))
-    return whole.window(max(whole.first, at - MEMORY), at)
+    estimate = PriceSeries(series.market, times.astype(np.int64), prices.astype(np.int64))
+    return estimate.window(max(estimate.first, at - MEMORY), at)
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What a job's strategy is made for: offers of one region, how much of them, and what is held beside them."""
+    """What a job's strategy works with: offers of one region, the amount to rent, and reliable machines next to it."""
 
     offers: tuple[Offer, ...]
     baseline: Rent
@@ -94,7 +94,7 @@ class Fleet:
 
 
 def strategy_inputs(history: MarketHistory, fleet: Fleet) -> StrategyInputs:
-    """What a strategy may know of the fleet's markets now."""
+    """A strategy's inputs: what is known now about the fleet's markets."""
     return StrategyInputs(
         offers=fleet.offers,
         histories={offer.market: history.histories[offer.market] for offer in fleet.offers},

@@ -1,7 +1,7 @@
-"""`Board`: all offers of a moment as columns; and which of them a job may use, or why not.
+"""`MarketSnapshot`: all offers at a moment as columns; and which of them a job may use, or why not.
 
-There may be tens of thousands of markets, in far fewer kinds: a type of machine in a region of a cloud. What is known
-of a kind is looked up once; prices are compared as arrays.
+There may be tens of thousands of markets, but far fewer kinds (a machine type in a region of a cloud). Facts about a
+kind are looked up once; prices are compared as arrays.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from spotctl.files.job.spec import Resources
 Bools = NDArray[np.bool_]
 
 STALE_AFTER = 36 * HOUR
-"""AWS repeats every price at least once a day: a market that was silent for longer is not known any more."""
+"""AWS repeats every price at least once a day, so an older price is out of date."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kind:
-    """A type of machine in a region of a cloud: what Gavel divides, and what quotas and list prices are of."""
+    """A machine type in a region of a cloud: the unit of Gavel's allocation, of quotas and of list prices."""
 
     cloud: str
     region: str
@@ -40,16 +40,16 @@ class Kind:
 
 
 def kind_of(market: Market) -> Kind:
-    """The kind that a market sells."""
+    """The kind of machine that a market sells."""
     return Kind(market.cloud, market.region, market.instance_type)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Board:
+class MarketSnapshot:
     """Market `i` sells kind `kind[i]` at `price[i]` (nano-dollars), which was last seen `age[i]` microseconds ago.
 
-    A market whose history begins later than `at` has an age of -1, and its price means nothing. `machine` and
-    `on_demand` are by kind, None where the catalog does not know.
+    A market whose history begins after `at` has an age of -1 and no valid price. `machine` and `on_demand` are by
+    kind, None if the catalog does not know.
     """
 
     table: PriceTable
@@ -63,8 +63,8 @@ class Board:
     on_demand: tuple[int | None, ...]
 
     @classmethod
-    def of(cls, table: PriceTable, catalog: Catalog, at: int) -> Board:
-        """The markets of a table as they were at a time; nothing later is looked at."""
+    def of(cls, table: PriceTable, catalog: Catalog, at: int) -> MarketSnapshot:
+        """The markets of a table at a moment; later prices are ignored."""
         numbers: dict[tuple[str, str, str], int] = {}
         kind = [
             numbers.setdefault((market.cloud, market.region, market.instance_type), len(numbers))
@@ -88,30 +88,30 @@ class Board:
 
     @property
     def markets(self) -> Sequence[Market]:
-        """The markets in order."""
+        """The markets, by row."""
         return self.table.markets
 
     @property
     def usable(self) -> Bools:
-        """Where the price is known now, and on demand as well."""
+        """Which Linux markets have a current spot price and an on-demand price."""
         linux = np.array([market.os == LINUX for market in self.markets], dtype=np.bool_)
         listed = np.array([price is not None for price in self.on_demand], dtype=np.bool_)
         return linux & listed[self.kind] & (self.age >= 0) & (self.age <= STALE_AFTER)
 
     def list_price(self, kind: int) -> int:
-        """What a kind costs on demand, where a market of it is usable."""
+        """The on-demand price of a kind that has a usable market."""
         price = self.on_demand[kind]
         assert price is not None
         return price
 
     def history(self, row: int) -> PriceSeries:
-        """All that is known of a market, also what came after the moment."""
+        """The whole price history of a market, including prices after the moment."""
         part = slice(int(self.table.starts[row]), int(self.table.starts[row + 1]))
         return PriceSeries(self.markets[row], self.table.times[part], self.table.prices[part])
 
 
 def table_of(histories: Iterable[PriceSeries]) -> PriceTable:
-    """Histories of different markets as a table."""
+    """A table of the histories of different markets."""
     ordered = sorted(histories, key=lambda series: str(series.market))
     lengths = [len(series) for series in ordered]
     return PriceTable(
@@ -123,7 +123,7 @@ def table_of(histories: Iterable[PriceSeries]) -> PriceTable:
 
 
 def _in_force(table: PriceTable, at: int) -> tuple[Ints, Ints]:
-    """Each market's price at a time and how long ago it was confirmed: not at all long if the history goes on."""
+    """Each market's price at a moment and the age of its last confirmation: 0 if the history continues."""
     if not table.markets:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     begins, ends = table.starts[:-1], table.starts[1:]
@@ -146,30 +146,30 @@ def _on_demand(catalog: Catalog, market: Market, at: int) -> int | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Eligible:
-    """The kinds that a job may use, how many markets fit its resources, and those of them that cannot be used."""
+    """The kinds that a job may use, the number of markets that match its resources, and the unusable ones of them."""
 
     kinds: Ints
     fitting: int
     unusable: Ints
 
 
-def eligible(board: Board, usable: Bools, resources: Resources) -> Eligible:
-    """What a job's resources mean, of the markets that are `usable` on the board and of those that are not."""
+def eligible(snapshot: MarketSnapshot, usable: Bools, resources: Resources) -> Eligible:
+    """The kinds and markets that match a job's resources, split by `usable`."""
     regions = {cloud: {api_region(cloud, name) for name in resources.regions} for cloud in resources.clouds}
-    types = {id(machine): machine for machine in board.machine}
+    types = {id(machine): machine for machine in snapshot.machine}
     fitting = {number for number, machine in types.items() if machine is not None and _fits(machine, resources)}
     meant_kinds = [
         id(machine) in fitting
         and kind.cloud in regions
         and (not regions[kind.cloud] or kind.region in regions[kind.cloud])
-        for kind, machine in zip(board.kinds, board.machine, strict=True)
+        for kind, machine in zip(snapshot.kinds, snapshot.machine, strict=True)
     ]
-    meant = np.array(meant_kinds, dtype=np.bool_)[board.kind]
-    return Eligible(np.unique(board.kind[meant & usable]), int(meant.sum()), np.flatnonzero(meant & ~usable))
+    meant = np.array(meant_kinds, dtype=np.bool_)[snapshot.kind]
+    return Eligible(np.unique(snapshot.kind[meant & usable]), int(meant.sum()), np.flatnonzero(meant & ~usable))
 
 
 def _fits(machine: InstanceType, resources: Resources) -> bool:
-    """Whether a type is named, and has what is needed. What is not known of a machine, it need not have."""
+    """Whether a type is named by the job and has what the job needs."""
     if resources.types and not any(fnmatchcase(machine.name, glob) for glob in resources.types):
         return False
     return _has_what_is_needed(machine, resources)
@@ -187,9 +187,9 @@ def _has_what_is_needed(machine: InstanceType, resources: Resources) -> bool:
     return wanted.model.lower() in (machine.accelerator or "").lower() and machine.accelerators in wanted.count
 
 
-def why_unusable(board: Board, row: int) -> tuple[Market, str]:
-    """A market that fits, and why it cannot be used."""
-    market, age = board.markets[row], int(board.age[row])
+def why_unusable(snapshot: MarketSnapshot, row: int) -> tuple[Market, str]:
+    """A matching market and the reason why it cannot be used."""
+    market, age = snapshot.markets[row], int(snapshot.age[row])
     if market.os != LINUX:
         return market, f"sells {market.os} machines; jobs need Linux"
     if age < 0:

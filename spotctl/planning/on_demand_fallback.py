@@ -1,7 +1,7 @@
-"""When a command leaves spot machines for such that nobody takes, and when it comes back. Pure.
+"""When a command moves from spot to on-demand machines, and when it returns. Pure.
 
-Spot is dear when little of it lasts: what is taken before a checkpoint has to be done again. A job goes where an hour
-of lasting work costs less, and after a while, longer each time, looks whether it has become calm.
+Work that is evicted before a checkpoint is repeated. A job uses the machines on which an hour of lasting work costs
+less. It tries spot again after a while that doubles each time.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from pricing_data.units import HOUR
 
 WINDOW = 2 * HOUR
 TIMES = 3
-"""Fewer evictions within the window are bad luck."""
+"""Fewer evictions within the window count as chance."""
 
-FIRST_REFUGE, LONGEST_REFUGE = HOUR, 8 * HOUR
+FIRST_FALLBACK, LONGEST_FALLBACK = HOUR, 8 * HOUR
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """How a job has fared: when spot machines were taken from it, and when it has gone on demand instead.
+class SpotRecord:
+    """A job's evictions from spot machines (`taken`) and its moves to on-demand machines (`fallbacks`), as moments.
 
-    `paid` is its time on spot machines within the window, and `lasting` how much of that is safe, both in microseconds.
-    `resumes` says that it goes on from a checkpoint when it is moved.
+    `paid` is the time on spot machines within the window and `lasting` the part of it that no eviction undoes, both in
+    microseconds. `resumes` says that the job continues from a checkpoint when it is moved.
     """
 
     taken: tuple[int, ...] = ()
-    refuges: tuple[int, ...] = ()
+    fallbacks: tuple[int, ...] = ()
     paid: int = 0
     lasting: int = 0
     resumes: bool = True
 
     @property
     def lasting_share(self) -> float:
-        """How much of the time on spot was not in vain."""
+        """The share of paid spot time whose work lasted."""
         return self.lasting / self.paid if self.paid else 0.0
 
 
-def why_leave(record: Record, price_share: float, now: int) -> str:
-    """Why spot is not worth its price now, or nothing; `price_share` is its price as a share of that on demand."""
-    since = max([now - WINDOW, *record.refuges])
+def reason_to_leave_spot(record: SpotRecord, price_share: float, now: int) -> str:
+    """Why spot is not worth its price now; empty if it is. `price_share` is the spot price over the on-demand price."""
+    since = max([now - WINDOW, *record.fallbacks])
     times = sum(at > since for at in record.taken)
     if times < TIMES or record.lasting_share > price_share:
         return ""
@@ -49,9 +49,9 @@ def why_leave(record: Record, price_share: float, now: int) -> str:
     )
 
 
-def until(record: Record) -> int | None:
-    """To when a refuge is kept, twice as long each time; None for a job that has taken none."""
-    if not record.refuges or not record.taken:
+def fallback_end(record: SpotRecord) -> int | None:
+    """Until when the job stays on demand, twice as long each time; None for a job that has not moved there."""
+    if not record.fallbacks or not record.taken:
         return None
-    times = len(record.refuges)
-    return record.refuges[-1] + min(FIRST_REFUGE << min(times - 1, 8), LONGEST_REFUGE)
+    times = len(record.fallbacks)
+    return record.fallbacks[-1] + min(FIRST_FALLBACK << min(times - 1, 8), LONGEST_FALLBACK)

@@ -1,4 +1,4 @@
-"""`plan`: jobs and what is known of the markets in, for each job a constraints and its reasons out. Pure."""
+"""`plan`: from jobs and market data to a plan for each job, with reasons. Pure."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from bidbrain.strategies.recovery import mean_time_to_failure
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.errors import BadRequest, SpotctlError
-from spotctl.planning.choice import chosen, wrong_with
+from spotctl.planning.choice import chosen, violation
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.market_history import remembered_of
 from spotctl.planning.offers import Bools, Eligible, eligible, why_unusable
-from spotctl.planning.share import Asked, Share, divide, homes
-from spotctl.planning.values import Columns, Job, JobPlan, Known, Question
+from spotctl.planning.share import Demand, Share, divide, homes
+from spotctl.planning.values import AllocatedJob, Columns, Job, JobPlan, PlanningInputs
 from spotctl.planning.work import Rate, measured_for, rates, work_of
 
-# Kinds that are looked at closely: the cheapest for the work and the fastest. Others are dearer and slower.
+# Only the cheapest kinds per unit of work and the fastest ones are examined; the others are worse at both.
 _CHEAPEST, _FASTEST = 24, 8
 _MARKETS_OF_KIND = 4
 _MOST_MACHINES = 64
-"""Where a job names no limit."""
+"""Default limit for a job without one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Candidate:
-    """A job with what it may use: nu by kind of the board, and the kinds worth a closer look."""
+    """A job with the kinds it may use: nu by kind, and the kinds worth examining."""
 
     job: Job
     eligible: Eligible
@@ -40,85 +40,90 @@ class _Candidate:
     kinds: list[int]
 
 
-def plan(jobs: Sequence[Job], known: Known) -> list[JobPlan]:
-    """A plan for each job, of one allocation over all. What cannot be done is refused with what it would take."""
-    usable = known.board.usable
-    lowest = _lowest_prices(known, usable)
-    candidates = [_candidate(job, known, usable, lowest) for job in jobs]
+def plan(jobs: Sequence[Job], inputs: PlanningInputs) -> list[JobPlan]:
+    """A plan for each job, from one allocation over all.
+
+    Raises NotInTime or OverBudget, naming what would help, if a job cannot be planned.
+    """
+    usable = inputs.snapshot.usable
+    lowest = _lowest_prices(inputs, usable)
+    candidates = [_candidate(job, inputs, usable, lowest) for job in jobs]
     wanted = sorted({kind for candidate in candidates for kind in candidate.kinds})
-    rows = _cheapest_markets(known, wanted, usable)
-    price = np.array([_effective_price(known, kind, rows[kind]) for kind in wanted])
-    kinds = tuple(known.board.kinds[kind] for kind in wanted)
+    rows = _cheapest_markets(inputs, wanted, usable)
+    price = np.array([_effective_price(inputs, kind, rows[kind]) for kind in wanted])
+    kinds = tuple(inputs.snapshot.kinds[kind] for kind in wanted)
     columns = Columns(tuple(wanted), kinds, tuple(rows[kind] for kind in wanted), price)
-    asked = [_asked(candidate, known, columns) for candidate in candidates]
-    shares = divide(asked, kinds, price, known.quotas)
+    demand = [_demand(candidate, inputs, columns) for candidate in candidates]
+    shares = divide(demand, kinds, price, inputs.quotas)
     return [
-        _first_that_fits(_question(candidate, one, share), known, columns)
-        for candidate, one, share in zip(candidates, asked, shares, strict=True)
+        _first_that_fits(_question(candidate, one, share), inputs, columns)
+        for candidate, one, share in zip(candidates, demand, shares, strict=True)
     ]
 
 
-def _first_that_fits(question: Question, known: Known, columns: Columns) -> JobPlan:
-    """The plan on the kind that Gavel prefers; where that breaks a budget or a deadline, on the next."""
+def _first_that_fits(allocated: AllocatedJob, inputs: PlanningInputs, columns: Columns) -> JobPlan:
+    """The plan on the kind that Gavel prefers, or on the next one if that breaks a budget or a deadline."""
     refused: list[SpotctlError] = []
-    for home in homes(question.asked, question.share):
+    for home in homes(allocated.demand, allocated.share):
         try:
-            found = chosen(question, home, known, columns)
-            if question.asked.work.timed and (smaller := _within_budget(question, found)) is not None:
-                found = chosen(smaller, home, known, columns)
+            found = chosen(allocated, home, inputs, columns)
+            if allocated.demand.work.timed and (smaller := _within_budget(allocated, found)) is not None:
+                found = chosen(smaller, home, inputs, columns)
         except (OverBudget, NotInTime) as error:
             refused.append(error)
             continue
-        wrong = wrong_with(found)
+        wrong = violation(found)
         if wrong is None:
             return found
         refused.append(wrong)
     if refused:
         raise refused[0]
-    least = question.asked.least
+    least = allocated.demand.least
     raise NotInTime(
-        f"{question.job.spec.name}: its share of the quotas is below {least} machines of any type; raise a quota, or"
+        f"{allocated.job.spec.name}: its share of the quotas is below {least} machines of any type; raise a quota, or"
         " plan fewer jobs at a time"
     )
 
 
-def _within_budget(question: Question, found: JobPlan) -> Question | None:
-    """Where time is all that ends a job, its budget says how many machines it can have for so long."""
-    budget = question.job.budget_usd
-    if budget is None or found.whole.usd <= budget:
+def _within_budget(allocated: AllocatedJob, found: JobPlan) -> AllocatedJob | None:
+    """For a job that ends after a fixed time, the number of machines that its budget pays for."""
+    budget = allocated.job.budget_usd
+    if budget is None or found.estimate.usd <= budget:
         return None
     rented = sum(choice.rent.machines for choice in found.choice)
-    beside = sum(term.usd for term in found.whole.terms[len(found.choice) :])
-    most = floor(rented * (budget - beside) / (found.whole.usd - beside))
-    if most < max(question.asked.least, 1):
+    reliable = sum(term.usd for term in found.estimate.terms[len(found.choice) :])
+    most = floor(rented * (budget - reliable) / (found.estimate.usd - reliable))
+    if most < max(allocated.demand.least, 1):
         return None
-    share = replace(question.share, caps=tuple(min(cap, most) for cap in question.share.caps))
-    asked = replace(question.asked, most=most, reference_nu=question.asked.reference_nu * most / question.asked.most)
-    return replace(question, asked=asked, share=share)
+    share = replace(allocated.share, caps=tuple(min(cap, most) for cap in allocated.share.caps))
+    demand = replace(
+        allocated.demand, most=most, reference_nu=allocated.demand.reference_nu * most / allocated.demand.most
+    )
+    return replace(allocated, demand=demand, share=share)
 
 
-def _candidate(job: Job, known: Known, usable: Bools, lowest: Ints) -> _Candidate:
-    board, spec = known.board, job.spec
-    found = eligible(board, usable, spec.resources)
+def _candidate(job: Job, inputs: PlanningInputs, usable: Bools, lowest: Ints) -> _Candidate:
+    snapshot, spec = inputs.snapshot, job.spec
+    found = eligible(snapshot, usable, spec.resources)
     kinds = found.kinds.tolist()
     if job.place is not None:
-        kinds = [kind for kind in kinds if (board.kinds[kind].cloud, board.kinds[kind].region) == job.place]
+        kinds = [kind for kind in kinds if (snapshot.kinds[kind].cloud, snapshot.kinds[kind].region) == job.place]
     if not kinds:
-        raise _nothing_usable(job, known, found)
-    measured = measured_for(spec, known.earlier.get(spec.name, {}))
-    names = {board.kinds[kind].type for kind in kinds} | measured.keys()
-    told = rates((one for one in board.catalog.types if one.name in names), measured)
-    nu = np.zeros(len(board.kinds))
-    nu[kinds] = [told[board.kinds[kind].type].nu for kind in kinds]
+        raise _nothing_usable(job, inputs, found)
+    measured = measured_for(spec, inputs.earlier.get(spec.name, {}))
+    names = {snapshot.kinds[kind].type for kind in kinds} | measured.keys()
+    told = rates((one for one in snapshot.catalog.types if one.name in names), measured)
+    nu = np.zeros(len(snapshot.kinds))
+    nu[kinds] = [told[snapshot.kinds[kind].type].nu for kind in kinds]
     return _Candidate(job, found, told, nu, _worth_a_look(np.array(kinds), nu, lowest))
 
 
-def _nothing_usable(job: Job, known: Known, found: Eligible) -> SpotctlError:
-    name, board = job.spec.name, known.board
+def _nothing_usable(job: Job, inputs: PlanningInputs, found: Eligible) -> SpotctlError:
+    name, snapshot = job.spec.name, inputs.snapshot
     if found.unusable.size:
-        market, why = why_unusable(board, int(found.unusable[0]))
+        market, why = why_unusable(snapshot, int(found.unusable[0]))
         return NotInTime(f"{name}: none of the {found.unusable.size} matching markets can be used; {market}: {why}")
-    clouds = sorted({kind.cloud for kind in board.kinds} & set(job.spec.resources.clouds))
+    clouds = sorted({kind.cloud for kind in snapshot.kinds} & set(job.spec.resources.clouds))
     if not clouds:
         wanted = ", ".join(job.spec.resources.clouds)
         return BadRequest(f"{name}: no price history of {wanted} is stored (run spotctl prices fetch or import)")
@@ -128,11 +133,11 @@ def _nothing_usable(job: Job, known: Known, found: Eligible) -> SpotctlError:
     )
 
 
-def _lowest_prices(known: Known, usable: Bools) -> Ints:
-    """The lowest price of each kind."""
-    board, rows = known.board, np.flatnonzero(usable)
-    lowest = np.full(len(board.kinds), np.iinfo(np.int64).max, dtype=np.int64)
-    np.minimum.at(lowest, board.kind[rows], board.price[rows])
+def _lowest_prices(inputs: PlanningInputs, usable: Bools) -> Ints:
+    """The lowest spot price by kind."""
+    snapshot, rows = inputs.snapshot, np.flatnonzero(usable)
+    lowest = np.full(len(snapshot.kinds), np.iinfo(np.int64).max, dtype=np.int64)
+    np.minimum.at(lowest, snapshot.kind[rows], snapshot.price[rows])
     return lowest
 
 
@@ -144,45 +149,45 @@ def _worth_a_look(kinds: Ints, nu: FloatArray, lowest: Ints) -> list[int]:
     return found
 
 
-def _cheapest_markets(known: Known, kinds: Sequence[int], usable: Bools) -> dict[int, tuple[int, ...]]:
-    """The rows of the cheapest markets of each kind."""
-    board = known.board
-    rows = np.flatnonzero(np.isin(board.kind, kinds) & usable)
+def _cheapest_markets(inputs: PlanningInputs, kinds: Sequence[int], usable: Bools) -> dict[int, tuple[int, ...]]:
+    """By kind, the rows of its cheapest markets."""
+    snapshot = inputs.snapshot
+    rows = np.flatnonzero(np.isin(snapshot.kind, kinds) & usable)
     found: dict[int, tuple[int, ...]] = dict.fromkeys(kinds, ())
-    for row in rows[np.argsort(board.price[rows], kind="stable")].tolist():
-        kind = int(board.kind[row])
+    for row in rows[np.argsort(snapshot.price[rows], kind="stable")].tolist():
+        kind = int(snapshot.kind[row])
         found[kind] = (*found[kind], row)[:_MARKETS_OF_KIND]
     return found
 
 
-def _effective_price(known: Known, kind: int, rows: Sequence[int]) -> float:
-    """Dollars for an hour of lasting work: in the best of the kind's markets, or on demand."""
-    listed = known.board.list_price(kind)
-    return min(listed / NANOS_PER_DOLLAR, *(_effective_spot(known, row, listed) for row in rows))
+def _effective_price(inputs: PlanningInputs, kind: int, rows: Sequence[int]) -> float:
+    """Dollars per hour of lasting work, in the kind's best market or on demand."""
+    listed = inputs.snapshot.list_price(kind)
+    return min(listed / NANOS_PER_DOLLAR, *(_effective_spot(inputs, row, listed) for row in rows))
 
 
-def _effective_spot(known: Known, row: int, listed: int) -> float:
-    board = known.board
-    history = remembered_of(board.history(row), board.at)
+def _effective_spot(inputs: PlanningInputs, row: int, listed: int) -> float:
+    snapshot = inputs.snapshot
+    history = remembered_of(snapshot.history(row), snapshot.at)
     per_hour = HOUR / max(mean_time_to_failure(history, listed), 1.0)
-    hazard = known.hazard_of(history.market)
+    hazard = inputs.hazard_of(history.market)
     per_hour += 0.0 if hazard is None else hazard.rate[0]
-    share = EvictionLoss(per_hour, startup_hours=known.overheads.startup / HOUR).useful_share
-    usd = int(board.price[row]) / NANOS_PER_DOLLAR
+    share = EvictionLoss(per_hour, startup_hours=inputs.overheads.startup / HOUR).useful_share
+    usd = int(snapshot.price[row]) / NANOS_PER_DOLLAR
     return effective_usd_per_hour(usd, share) if share > 0 else inf
 
 
-def _asked(candidate: _Candidate, known: Known, columns: Columns) -> Asked:
-    spec, board = candidate.job.spec, known.board
+def _demand(candidate: _Candidate, inputs: PlanningInputs, columns: Columns) -> Demand:
+    spec, snapshot = candidate.job.spec, inputs.snapshot
     limits = spec.resources.machines
     most = max(limits.least, _MOST_MACHINES) if limits.most is None else limits.most
     nu = candidate.nu[list(columns.numbers)]
     runs = np.flatnonzero(nu > 0)
     cheapest = runs[np.argmin(columns.usd_per_hour[runs] / nu[runs])]
-    startup = known.overheads.startup
-    left = inf if candidate.job.deadline is None else (candidate.job.deadline - board.at - startup) / HOUR
+    startup = inputs.overheads.startup
+    left = inf if candidate.job.deadline is None else (candidate.job.deadline - snapshot.at - startup) / HOUR
     work = work_of(spec, candidate.job.hours, in_units=all(rate.in_units for rate in candidate.rates.values()))
-    return Asked(
+    return Demand(
         name=spec.name,
         objective=spec.objective,
         nu=nu,
@@ -195,6 +200,6 @@ def _asked(candidate: _Candidate, known: Known, columns: Columns) -> Asked:
     )
 
 
-def _question(candidate: _Candidate, asked: Asked, share: Share) -> Question:
+def _question(candidate: _Candidate, demand: Demand, share: Share) -> AllocatedJob:
     found = candidate.eligible
-    return Question(candidate.job, asked, share, candidate.rates, found.fitting, tuple(found.unusable.tolist()))
+    return AllocatedJob(candidate.job, demand, share, candidate.rates, found.fitting, tuple(found.unusable.tolist()))

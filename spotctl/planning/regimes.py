@@ -6,4 +6,4 @@ from bidbrain.values import Overheads
 from pricing_data.units import MINUTE
 
 OVERHEADS = Overheads(startup=5 * MINUTE, eviction=MINUTE, resize=MINUTE // 2)
-"""Assumed until a run has measured its own."""
+"""Assumed until runs have measured their own."""

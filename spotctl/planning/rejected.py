@@ -1,4 +1,4 @@
-"""Why the markets that a job might use are not in its plan."""
+"""Why markets that match a job are not in its plan."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from math import floor, isfinite
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.units import format_usd
 from spotctl.planning.expected import Conditions, Part, beta_of, first_hour, usd_per_work
-from spotctl.planning.fleet import Settled
-from spotctl.planning.offers import Board, why_unusable
-from spotctl.planning.values import Choice, Columns, Question, Rejected
+from spotctl.planning.fleet import FleetPlan
+from spotctl.planning.offers import MarketSnapshot, why_unusable
+from spotctl.planning.values import AllocatedJob, Choice, Columns, Rejected
 
 _NAMED = 100
 """Maximum number of unusable markets, and of unused ones, that a plan lists."""
@@ -19,35 +19,41 @@ _SAME = 0.005
 
 
 def rejections(
-    question: Question, settled: Settled, under: Conditions, choice: Sequence[Choice], known: tuple[Board, Columns]
+    allocated: AllocatedJob,
+    fleet_plan: FleetPlan,
+    under: Conditions,
+    choice: Sequence[Choice],
+    known: tuple[MarketSnapshot, Columns],
 ) -> tuple[Rejected, ...]:
-    """The nearest first: what the strategy weighed, what is unusable, and what Gavel's answer leaves out."""
-    board, columns = known
+    """The closest first: markets that the strategy considered, unusable ones, and those outside Gavel's allocation."""
+    snapshot, columns = known
     taken = {one.rent.offer.market for one in choice}
-    weighed = [_weighed(offer, settled, under, choice) for offer in settled.fleet.offers if offer.market not in taken]
+    weighed = [
+        _weighed(offer, fleet_plan, under, choice) for offer in fleet_plan.fleet.offers if offer.market not in taken
+    ]
     weighed.sort(key=lambda one: (one.instead is None, one.instead.usd_per_work if one.instead else 0.0))
-    unusable = (why_unusable(board, row) for row in question.unusable[:_NAMED])
+    unusable = (why_unusable(snapshot, row) for row in allocated.unusable[:_NAMED])
     told = (Rejected(market, why) for market, why in unusable)
-    return (*weighed, *told, *islice(_left_out(settled, board, columns), _NAMED))
+    return (*weighed, *told, *islice(_left_out(fleet_plan, snapshot, columns), _NAMED))
 
 
-def _weighed(offer: Offer, settled: Settled, under: Conditions, choice: Sequence[Choice]) -> Rejected:
-    price = settled.prices[offer.market]
+def _weighed(offer: Offer, fleet_plan: FleetPlan, under: Conditions, choice: Sequence[Choice]) -> Rejected:
+    price = fleet_plan.prices[offer.market]
     if price > offer.on_demand:
         return Rejected(
             offer.market, f"costs ${format_usd(price)} an hour, more than ${format_usd(offer.on_demand)} on demand"
         )
-    limits = settled.limits
-    machines = min(max(floor(settled.fleet.most_nu / offer.nu + 1e-9), limits.least, 1), limits.most)
+    limits = fleet_plan.limits
+    machines = min(max(floor(fleet_plan.fleet.most_nu / offer.nu + 1e-9), limits.least, 1), limits.most)
     rent = Rent(offer, machines, _bid_alike(offer, price, choice[0]))
-    beta = beta_of(settled.past, rent, price)
+    beta = beta_of(fleet_plan.market_history, rent, price)
     share = first_hour([Part.of(rent, price, beta)], under).shares[0]
     instead = Choice(rent, price, beta, usd_per_work(share))
     return Rejected(offer.market, _compared(instead, choice), instead)
 
 
 def _bid_alike(offer: Offer, price: int, chosen: Choice) -> int:
-    """As far above the price as was bid elsewhere; on-demand where that was bid, or rented."""
+    """A bid as far above the price as the chosen one, or the on-demand price if that was the bid."""
     bid = chosen.rent.bid
     if bid is None or bid == chosen.rent.offer.on_demand:
         return offer.on_demand
@@ -67,16 +73,16 @@ def _compared(instead: Choice, choice: Sequence[Choice]) -> str:
     return f"not chosen by the strategy: {told} by this estimate, beta {instead.beta.probability:.1%}"
 
 
-def _left_out(settled: Settled, board: Board, columns: Columns) -> Iterator[Rejected]:
-    """Kinds by their price for the work, each by its markets; then what is too dear to be weighed."""
-    for j, why in sorted(settled.passed_over.items(), key=lambda pair: float(columns.usd_per_hour[pair[0]])):
+def _left_out(fleet_plan: FleetPlan, snapshot: MarketSnapshot, columns: Columns) -> Iterator[Rejected]:
+    """Kinds outside the fleet by price per unit of work, then markets beyond the number that a strategy considers."""
+    for j, why in sorted(fleet_plan.passed_over.items(), key=lambda pair: float(columns.usd_per_hour[pair[0]])):
         for row in columns.rows[j]:
-            yield Rejected(board.markets[row], why)
-    offered = set(settled.rows)
+            yield Rejected(snapshot.markets[row], why)
+    offered = set(fleet_plan.rows)
     for j, rows in enumerate(columns.rows):
-        if j not in settled.passed_over and offered & set(rows):
+        if j not in fleet_plan.passed_over and offered & set(rows):
             yield from (
-                Rejected(board.markets[row], "more expensive than the markets considered")
+                Rejected(snapshot.markets[row], "more expensive than the markets considered")
                 for row in rows
                 if row not in offered
             )

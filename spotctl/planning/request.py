@@ -19,9 +19,9 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.planning.learning.inform import NOTHING_LEARNT, evidence_of, hours_of, informed
 from spotctl.planning.learning.values import Learnt
 from spotctl.planning.market_history import HazardOf
-from spotctl.planning.offers import STALE_AFTER, Board, age_text
+from spotctl.planning.offers import STALE_AFTER, MarketSnapshot, age_text
 from spotctl.planning.plan import plan
-from spotctl.planning.values import Job, JobPlan, Known
+from spotctl.planning.values import Job, JobPlan, PlanningInputs
 
 LEARNING_PERIOD = 14 * DAY
 """How much price history lies before the default start of the local market: strategies learn from it."""
@@ -64,8 +64,9 @@ class PlanRequest:
 
 def plans_of(request: PlanRequest, data: MarketData, learnt: Mapping[str, Learnt] = NOTHING_LEARNT) -> list[JobPlan]:
     """A plan for each job, from what was known before `request.at`; `learnt` is what earlier runs measured."""
-    known = Known(
-        Board.of(data.table, data.catalog, request.at), hazards(data.interruptions, request.at, evidence_of(learnt))
+    known = PlanningInputs(
+        MarketSnapshot.of(data.table, data.catalog, request.at),
+        hazards(data.interruptions, request.at, evidence_of(learnt)),
     )
     jobs = [_job(spec, request, learnt.get(spec.name)) for spec in request.specs]
     return plan(jobs, informed(known, {spec.name: spec for spec in request.specs}, learnt))

@@ -1,8 +1,8 @@
 """Gavel's part: one allocation over all jobs, of kinds of machines at their effective prices.
 
-A job is one row whose scale is the machines it may hold at once, a kind of machine one column: T is what all of its
-machines do there. The policy says where each job gets time. A kind that it passes over stays open to the job's strategy
-while it does the work in time and is not much dearer: prices will have moved before the job is done.
+A job is one row, scaled by the number of machines it may hold; a kind of machine is one column; T is the throughput of
+all its machines there. The policy says on which kinds each job gets time. A job's strategy may still use other kinds
+that finish in time and are not much more expensive: prices will move before the job is done.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import Kind
 from spotctl.planning.work import Work
 
-DEARER_AT_MOST = 2.0
-"""What costs more than so many times the chosen kind's price of work is not left to a strategy."""
+MOST_EXPENSIVE = 2.0
+"""Highest price per unit of work that a strategy may consider, as a multiple of the chosen kind's."""
 _NOTHING = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
-    """What a job asks of Gavel: nu by kind (0 where it may not run), machines at least and at most, and its limits.
+class Demand:
+    """A job as Gavel sees it: nu by kind (0 where it may not run), fewest and most machines, and its limits.
 
-    `hours_left` is to the deadline, less the start-up of machines. `reference_nu` is what all machines do in an hour of
-    the kind that is cheapest for the work, which an amount told in hours is measured in.
+    `hours_left` is the time to the deadline minus start-up. `reference_nu` is the work per hour of all machines on the
+    kind that is cheapest per unit of work; it converts an amount given in hours.
     """
 
     name: str
@@ -46,18 +46,18 @@ class Asked:
 
     @property
     def amount(self) -> float:
-        """Machine-hours times nu."""
+        """The work in machine-hours times nu."""
         return self.work.amount(self.reference_nu)
 
     @property
     def hurries(self) -> bool:
-        """Whether a deadline has to be planned for."""
+        """Whether the deadline constrains the plan; it cannot if the job's length is unknown."""
         return np.isfinite(self.hours_left) and not self.work.assumed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
-    """What Gavel gives a job: by kind the share of its time, the machines it may hold, and dollars per unit of work."""
+    """A job's allocation by kind: share of its time, machines it may hold, and dollars per unit of work."""
 
     policy: str
     time: FloatArray
@@ -66,38 +66,40 @@ class Share:
 
     @property
     def by_time(self) -> list[int]:
-        """The kinds that the job gets time on, the most first; of equal ones the cheaper."""
+        """The kinds with time on them, most time first, cheaper first among equals."""
         used = np.flatnonzero(self.time > _NOTHING).tolist()
         return sorted(used, key=lambda j: (-round(float(self.time[j]), 6), float(self.usd_per_work[j])))
 
 
 def divide(
-    asked: Sequence[Asked], kinds: Sequence[Kind], usd_per_hour: FloatArray, quotas: Mapping[Kind, int]
+    demand: Sequence[Demand], kinds: Sequence[Kind], usd_per_hour: FloatArray, quotas: Mapping[Kind, int]
 ) -> list[Share]:
-    """The share of each job. A job that cannot be done is refused with what it would take."""
-    for job in asked:
+    """The share of each job; raises NotInTime or OverBudget if there is none."""
+    for job in demand:
         _require_possible(job, kinds, quotas)
-    name = _policy_for(asked)
-    # Without a quota there are as many workers as all jobs could hold.
-    everybody = sum(job.most for job in asked)
-    workers = np.array([min(quotas.get(kind, everybody), everybody) for kind in kinds], dtype=np.float64)
-    problem = _problem(asked, kinds, workers, usd_per_hour, name)
+    name = _policy_for(demand)
+    # A kind without a quota has as many workers as all jobs together could hold.
+    total = sum(job.most for job in demand)
+    workers = np.array([min(quotas.get(kind, total), total) for kind in kinds], dtype=np.float64)
+    problem = _problem(demand, kinds, workers, usd_per_hour, name)
     try:
         found = policy_named(name).allocate(problem)
     except CannotHold as error:
-        raise OverBudget(f"{', '.join(job.name for job in asked)}: {error}; raise the budget") from error
+        raise OverBudget(f"{', '.join(job.name for job in demand)}: {error}; raise the budget") from error
     if found.infeasible:
         raise NotInTime("; ".join(found.infeasible))
-    caps = _caps(asked, problem.jobs.scale[:, None] * found.shares, workers)
+    caps = _caps(demand, problem.jobs.scale[:, None] * found.shares, workers)
     return [
         Share(name, _time(found, m), tuple(caps[m].tolist()), _usd_per_work(job, usd_per_hour))
-        for m, job in enumerate(asked)
+        for m, job in enumerate(demand)
     ]
 
 
-def homes(job: Asked, share: Share) -> list[int]:
-    """The kinds that a job's plan may be built on, the best first: those with time on them, or what is as fast and has
-    as many machines for less; after them the cheapest."""
+def homes(job: Demand, share: Share) -> list[int]:
+    """The kinds that a job's plan may be sized by, best first.
+
+    First those with time on them, or an equally fast kind with as many machines that is cheaper; then the cheapest.
+    """
     caps = np.array(share.caps)
     rate = caps * job.nu
     found = []
@@ -111,10 +113,10 @@ def homes(job: Asked, share: Share) -> list[int]:
     return list(dict.fromkeys([*found, *cheapest[:1]]))
 
 
-def companions(job: Asked, share: Share, home: int, kinds: Sequence[Kind]) -> dict[int, str]:
-    """For each kind that the job's strategy is not offered beside `home`, why.
+def companions(job: Demand, share: Share, home: int, kinds: Sequence[Kind]) -> dict[int, str]:
+    """For each kind that the job's strategy may not use in addition to `home`, the reason.
 
-    A job's machines talk to each other, so that all are in one region.
+    All machines of a job are in one region because they communicate with each other.
     """
     others = (j for j in np.flatnonzero(job.nu > 0).tolist() if j != home)
     reasons = ((j, _too_dear(share, home, j, kinds) or _unfit(job, share, home, j, kinds)) for j in others)
@@ -126,10 +128,10 @@ def _too_dear(share: Share, home: int, j: int, kinds: Sequence[Kind]) -> str:
     told = f"${usd:.4g} per unit of work, against ${least:.4g} for {chosen}"
     if (kind.cloud, kind.region) != (chosen.cloud, chosen.region):
         return f"in another region: {told}"
-    return f"too expensive: {told}" if usd > DEARER_AT_MOST * least else ""
+    return f"too expensive: {told}" if usd > MOST_EXPENSIVE * least else ""
 
 
-def _unfit(job: Asked, share: Share, home: int, j: int, kinds: Sequence[Kind]) -> str:
+def _unfit(job: Demand, share: Share, home: int, j: int, kinds: Sequence[Kind]) -> str:
     cap, rate, chosen = share.caps[j], share.caps[j] * float(job.nu[j]), kinds[home]
     if cap < job.least:
         return f"its quota allows {cap} machines, and the job needs at least {job.least}"
@@ -146,54 +148,54 @@ _SPEED_COUNTS = (Objective.MAX_THROUGHPUT, Objective.MAKESPAN_WITHIN_BUDGET)
 _AS_FAST = 0.9
 
 
-def _policy_for(asked: Sequence[Asked]) -> str:
-    """The policy of the jobs' objective; where deadlines have to be kept beside least cost, the one that keeps them."""
-    wanted = {_effective_objective(job) for job in asked}
+def _policy_for(demand: Sequence[Demand]) -> str:
+    """The policy of the jobs' objective: min-cost becomes min-cost-slo as soon as one job has a deadline."""
+    wanted = {_effective_objective(job) for job in demand}
     if wanted == {Objective.MIN_COST, Objective.MIN_COST_SLO}:
         return Objective.MIN_COST_SLO
     if len(wanted) > 1:
-        told = ", ".join(f"{job.name}: {job.objective}" for job in asked)
+        told = ", ".join(f"{job.name}: {job.objective}" for job in demand)
         raise BadRequest(
             f"jobs in one allocation need one objective, not {told}; give all jobs the same, or plan them separately"
         )
     return wanted.pop()
 
 
-def _effective_objective(job: Asked) -> Objective:
+def _effective_objective(job: Demand) -> Objective:
     cost = (Objective.MIN_COST, Objective.MIN_COST_SLO)
     if job.objective in cost:
         return Objective.MIN_COST_SLO if job.hurries else Objective.MIN_COST
     if job.objective is Objective.MAKESPAN_WITHIN_BUDGET and job.work.assumed:
-        # Nobody knows what the work costs: the budget ends it, and until then speed is what is wanted.
+        # The cost of unknown work cannot be planned: the budget ends the job, and until then speed counts.
         return Objective.MAX_THROUGHPUT
     return job.objective
 
 
 def _problem(
-    asked: Sequence[Asked], kinds: Sequence[Kind], workers: FloatArray, usd_per_hour: FloatArray, policy: str
+    demand: Sequence[Demand], kinds: Sequence[Kind], workers: FloatArray, usd_per_hour: FloatArray, policy: str
 ) -> AllocationProblem:
-    scale = np.array([_scale(job, workers) for job in asked], dtype=np.int64)
-    nu = np.stack([job.nu for job in asked])
+    scale = np.array([_scale(job, workers) for job in demand], dtype=np.int64)
+    nu = np.stack([job.nu for job in demand])
     budget = None
     if policy == Objective.MAKESPAN_WITHIN_BUDGET:
-        budget = sum(job.budget_usd or 0.0 for job in asked)
-    count = len(asked)
+        budget = sum(job.budget_usd or 0.0 for job in demand)
+    count = len(demand)
     jobs = ClusterJobs(
-        ids=tuple(job.name for job in asked),
+        ids=tuple(job.name for job in demand),
         throughputs=nu * scale[:, None] / 3600,
         scale=scale,
         weight=np.ones(count),
-        steps=np.array([job.amount for job in asked]),
+        steps=np.array([job.amount for job in demand]),
         elapsed_seconds=np.zeros(count),
-        slo_seconds=np.array([job.hours_left * 3600 if job.hurries else np.inf for job in asked]),
+        slo_seconds=np.array([job.hours_left * 3600 if job.hurries else np.inf for job in demand]),
         arrival=np.zeros(count),
         entity=(None,) * count,
     )
     return AllocationProblem(Cluster(tuple(map(str, kinds)), workers, usd_per_hour), jobs, budget_usd=budget)
 
 
-def _scale(job: Asked, workers: FloatArray) -> int:
-    """As many machines as the job may hold and any of its kinds has."""
+def _scale(job: Demand, workers: FloatArray) -> int:
+    """The most machines that the job may hold and that any of its kinds has."""
     return min(job.most, int(workers[job.nu > 0].max(initial=0)))
 
 
@@ -202,10 +204,10 @@ def _time(found: ClusterAllocation, m: int) -> FloatArray:
     return time
 
 
-def _caps(asked: Sequence[Asked], held: FloatArray, workers: FloatArray) -> IntArray:
-    """Machines of each kind by job: as many as it may have, where all can; else in proportion to what each holds."""
-    most = np.array([job.most for job in asked], dtype=np.float64)[:, None]
-    wanted = np.where(np.stack([job.nu for job in asked]) > 0, np.minimum(most, workers), 0.0)
+def _caps(demand: Sequence[Demand], held: FloatArray, workers: FloatArray) -> IntArray:
+    """Machines of each kind by job: its limit, or if a kind is contested a share in proportion to what each holds."""
+    most = np.array([job.most for job in demand], dtype=np.float64)[:, None]
+    wanted = np.where(np.stack([job.nu for job in demand]) > 0, np.minimum(most, workers), 0.0)
     weight = np.where(held.sum(axis=0) > _NOTHING, held, wanted)
     total = weight.sum(axis=0)
     part = np.divide(weight, total, out=np.zeros(weight.shape), where=total > 0)
@@ -216,13 +218,13 @@ def _caps(asked: Sequence[Asked], held: FloatArray, workers: FloatArray) -> IntA
     return caps
 
 
-def _usd_per_work(job: Asked, usd_per_hour: FloatArray) -> FloatArray:
+def _usd_per_work(job: Demand, usd_per_hour: FloatArray) -> FloatArray:
     infinite = np.full(len(usd_per_hour), np.inf)
     np.divide(usd_per_hour, job.nu, out=infinite, where=job.nu > 0)
     return infinite
 
 
-def _require_possible(job: Asked, kinds: Sequence[Kind], quotas: Mapping[Kind, int]) -> None:
+def _require_possible(job: Demand, kinds: Sequence[Kind], quotas: Mapping[Kind, int]) -> None:
     machines = np.array([min(quotas.get(kind, job.most), job.most) for kind in kinds])
     runs = np.flatnonzero((job.nu > 0) & (machines >= job.least))
     if not runs.size:

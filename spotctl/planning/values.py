@@ -1,4 +1,4 @@
-"""What a plan is made of and what it says, as frozen values."""
+"""The inputs and the results of planning, as frozen values."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.checkpoint_interval import Checkpoints
 from spotctl.planning.constraints import Constraints
-from spotctl.planning.expected import Whole
-from spotctl.planning.market_history import HazardOf, MarketHistory, Named
-from spotctl.planning.offers import Board, Kind
+from spotctl.planning.expected import JobEstimate
+from spotctl.planning.market_history import ChosenStrategy, HazardOf, MarketHistory
+from spotctl.planning.offers import Kind, MarketSnapshot
 from spotctl.planning.regimes import OVERHEADS
-from spotctl.planning.share import Asked, Share
+from spotctl.planning.share import Demand, Share
 from spotctl.planning.work import Measured, Rate, Work
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job to be planned: its deadline as a moment, and how many hours the person who asks takes it to need.
+    """A job to be planned: its deadline as a moment, and the user's or the measured estimate of its length in hours.
 
-    `place` is the cloud and region of one that runs already, which it stays in.
+    `place` is the cloud and region that a job which already runs must stay in.
     """
 
     spec: JobSpec
@@ -36,16 +36,16 @@ class Job:
 
     @property
     def budget_usd(self) -> float | None:
-        """What it may cost."""
+        """The job's budget in dollars; None without one."""
         return None if self.spec.budget is None else self.spec.budget / NANOS_PER_DOLLAR
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """All that a plan rests on: offers, evictions, what earlier runs of a job measured (by job, then type), and quotas
-    where they are known."""
+class PlanningInputs:
+    """Everything a plan depends on: offers, eviction rates, throughputs that earlier runs measured (by job, then type),
+    and known quotas."""
 
-    board: Board
+    snapshot: MarketSnapshot
     hazard_of: HazardOf = lambda _: None
     earlier: Mapping[str, Mapping[str, Measured]] = field(default_factory=dict)
     quotas: Mapping[Kind, int] = field(default_factory=dict)
@@ -54,8 +54,8 @@ class Known:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Gavel's columns: kinds by their numbers on the board, the rows of their markets, the cheapest first, and
-    effective prices."""
+    """Gavel's columns: kinds by their numbers in the snapshot, the rows of their markets, cheapest first, and effective
+    prices."""
 
     numbers: tuple[int, ...]
     kinds: tuple[Kind, ...]
@@ -64,11 +64,11 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Question:
-    """A job with Gavel's answer; how many markets fit it, and the rows of those that cannot be used for all that."""
+class AllocatedJob:
+    """A job with its share of Gavel's allocation, the number of matching markets, and the rows of unusable ones."""
 
     job: Job
-    asked: Asked
+    demand: Demand
     share: Share
     rates: Mapping[str, Rate]
     fitting: int
@@ -77,7 +77,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An allocation that would be rented, and what it is expected to be worth."""
+    """An allocation that would be rented, with its price, eviction probability and cost per unit of work."""
 
     rent: Rent
     price: int
@@ -87,7 +87,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A market that is not used, and why; one that was weighed also with what it would have been worth."""
+    """A market that is not used and the reason; `instead` is the allocation that was considered there, if any."""
 
     market: Market
     why: str
@@ -96,7 +96,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class OnDemand:
-    """The same work on machines that nobody takes back."""
+    """The same work on on-demand machines."""
 
     rent: Rent
     usd: float
@@ -105,33 +105,32 @@ class OnDemand:
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """What would be rented for a job, why, and what it is expected to come to.
+    """What would be rented for a job, why, and the expected cost and length.
 
-    `checkpoints` are a command's; a trainer needs none.
-    `work_left` is what the constraints is told at the start, in microseconds times nu; infinite where nobody knows.
-    `rejected` names the markets that were weighed, those that are unusable and the best of each other kind, up to a
-    number; `unnamed` counts the rest.
+    `checkpoints` is None for a trainer. `work_left` is the job's work in microseconds times nu, infinite if its length
+    is unknown. `rejected` lists markets that were considered, are unusable, or are the best of another kind; `unnamed`
+    counts the rest.
     """
 
     job: Job
     at: int
     policy: str
-    strategy: Named
+    strategy: ChosenStrategy
     constraints: Constraints
     decision: Decision
     choice: tuple[Choice, ...]
     work: Work
     work_left: float
     rates: Mapping[str, Rate]
-    whole: Whole
+    estimate: JobEstimate
     usd_range: tuple[float, float]
     on_demand: OnDemand
     rejected: tuple[Rejected, ...]
     unnamed: int
-    past: MarketHistory
+    market_history: MarketHistory
     checkpoints: Checkpoints | None
 
     @property
     def finish_by(self) -> int:
-        """When the job is expected to be done."""
-        return self.at + round(self.whole.hours * HOUR)
+        """The expected end of the job."""
+        return self.at + round(self.estimate.hours * HOUR)

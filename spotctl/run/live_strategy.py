@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.units import HOUR, SECOND
 from spotctl.files.job.spec import JobSpec, Training
-from spotctl.planning.on_demand_fallback import WINDOW, Record
+from spotctl.planning.on_demand_fallback import WINDOW, SpotRecord
 from spotctl.run.reconcile import Terms
 from spotctl.run.service import Limits, RunRules
 from spotctl.runlog import budget
@@ -77,7 +77,7 @@ def terms_of(plan: JobPlan) -> Terms:
 
 def expectation(plan: JobPlan) -> Planned:
     """The expected cost and duration of a plan, for the log: reports compare them with the actual ones."""
-    whole, (low, high) = plan.whole, plan.usd_range
+    whole, (low, high) = plan.estimate, plan.usd_range
     return Planned(whole.usd, low, high, whole.hours, plan.on_demand.usd, plan.work.assumed)
 
 
@@ -96,7 +96,7 @@ def work_left(plan: JobPlan, state: RunState, now: int) -> float:
     return total * max(1 - state.progress.clock / program.stop.clocks, 0.0)
 
 
-def record_of(state: RunState, now: int) -> Record:
+def record_of(state: RunState, now: int) -> SpotRecord:
     """Evictions, on-demand purchases and useful time of a command so far, from the log."""
     transient = [one for one in state.allocations.values() if not one.reliable]
     spot = [one for one in transient if one.bid is not None]
@@ -104,7 +104,7 @@ def record_of(state: RunState, now: int) -> Record:
     # On-demand machines rented before any eviction were the strategy's own choice, not a fallback.
     fallbacks = [one.started for one in transient if one.bid is None and evicted and one.started > min(evicted)]
     since = now - WINDOW
-    return Record(
+    return SpotRecord(
         tuple(sorted(evicted)),
         tuple(sorted(fallbacks)),
         sum(_overlap(one.started, _ended(state, one, now), since) for one in spot),

@@ -35,7 +35,7 @@ def _mean_life(plan: Callable[[], JobPlan]) -> Callable[[Market, int | None, int
         from bidbrain.strategies.base import Rent
         from spotctl.planning import checkpoint_interval
 
-        history = plan().past
+        history = plan().market_history
         offer = next((offer for offer in plan().constraints.offers if offer.market == market), None)
         if bid is None or offer is None:
             return inf

@@ -32,14 +32,14 @@ def answer(plan: JobPlan) -> dict[str, Any]:
         "job": plan.job.spec.name,
         "choice": [_choice_json(one) for one in plan.choice],
         "expected": {
-            "cost_usd": plan.whole.usd,
-            "hours": plan.whole.hours,
+            "cost_usd": plan.estimate.usd,
+            "hours": plan.estimate.hours,
             "finish_by": _moment(plan.finish_by),
             "cost_usd_low": low,
             "cost_usd_high": high,
             "terms": [
                 {"market": str(term.market), "machines": term.machines, "cost_usd": term.usd}
-                for term in plan.whole.terms
+                for term in plan.estimate.terms
             ],
         },
         "on_demand_usd": plan.on_demand.usd,
@@ -137,7 +137,7 @@ def _figures(plan: JobPlan) -> Table:
 
 def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     low, high = plan.usd_range
-    whole, other = plan.whole, plan.on_demand
+    whole, other = plan.estimate, plan.on_demand
     done = "" if plan.work.assumed else f", finished by {_moment(plan.finish_by)}"
     yield "expected", f"${whole.usd:.2f} (${low:.2f} to ${high:.2f}) in {_hours(whole.hours)}{done}"
     machines = f"{other.rent.machines:,} x {other.rent.offer.market.instance_type}"
@@ -164,14 +164,14 @@ def _sources(plan: JobPlan) -> str:
 def _checkpoints(interval: Checkpoints) -> str:
     every, cost = (f"{micros / MINUTE:.3g} minutes" for micros in (interval.every, interval.cost))
     life = f"an eviction every {_hours(interval.life / HOUR)}" if isfinite(interval.life) else "no evictions"
-    if interval.asked:
+    if interval.is_fixed:
         return f"every {every}, set in the job file ({life})"
     return f"every {every}, assuming {life} and {cost} per checkpoint; adjusted once that is measured"
 
 
 def _budget(plan: JobPlan, budget: float) -> str:
     if plan.work.assumed:
-        rate = plan.whole.usd / plan.whole.hours
+        rate = plan.estimate.usd / plan.estimate.hours
         return f"${budget:.2f}, enough for {_hours(budget / rate)} on these machines"
     high = plan.usd_range[1]
     verdict = "sufficient" if high <= budget else f"probably sufficient; the job may cost up to ${high:.2f}"
@@ -200,13 +200,13 @@ def _betas(plan: JobPlan) -> Group:
 def _terms(plan: JobPlan) -> Group:
     """The first hour by Eq. 4.1-4.4 of the paper, and the expected bill of the whole job."""
     table = _table("expected bill", "machines", "$")
-    for term in plan.whole.terms:
+    for term in plan.estimate.terms:
         table.add_row(str(term.market), f"{term.machines:,}", f"{term.usd:.4f}")
-    table.add_row("total", "", f"{plan.whole.usd:.4f}", style="bold")
+    table.add_row("total", "", f"{plan.estimate.usd:.4f}", style="bold")
     return Group(
         Text("first hour", style="bold"),
-        Text(plan.whole.first.explain()),
-        Text(f"each later hour: ${plan.whole.later.usd_per_work:.4g} per unit of work"),
+        Text(plan.estimate.first.explain()),
+        Text(f"each later hour: ${plan.estimate.later.usd_per_work:.4g} per unit of work"),
         Text(),
         table,
     )

@@ -1,7 +1,7 @@
-"""What earlier runs of a job teach about the next one: how fast machines work on it, and what changes of machines cost.
+"""Estimates for a job from its earlier runs: machine throughput, and the time lost when machines change.
 
-`observe` takes from a run's events and rows of the ledger what can be measured, `estimate` makes figures of many runs,
-which lean on what was assumed as long as there is little to see. `reading` finds the runs.
+`observe` measures one run from its events and ledger rows. `estimate` combines many runs with prior assumptions, whose
+weight shrinks with the data. `read` finds the runs.
 """
 
 from spotctl.planning.learning.estimate import learn

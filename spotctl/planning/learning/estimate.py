@@ -1,8 +1,8 @@
-"""Figures from many runs, which lean on what is assumed as long as there is little to see. Pure.
+"""Estimates from many runs, combined with prior assumptions. Pure.
 
-Runs scatter by `NOISE` around what their machines would do on the mean, whatever their length. Machines of two types
-are taken to differ as their vCPUs do, give or take `ALIKE`, until both were used. Where the size of a job varied, its
-scaling comes from that, and from nothing else: how runs differ among each other has other reasons, too.
+Throughputs of runs scatter by `NOISE` around the mean, whatever their length. Until both of two types were used, their
+throughputs are assumed to differ as their vCPUs do, give or take `ALIKE`. Scaling is estimated only from runs in which
+the number of machines varied, because runs also differ from each other for other reasons.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from spotctl.planning.learning.observe import Cell, Observed
 from spotctl.planning.learning.values import Learnt, Spell, Throughput
 
 RUNS = 20
-"""Older runs than so many are left out: programs, data and machines change."""
+"""Maximum number of runs used, newest first: programs, data and machines change."""
 NOISE = 0.05
 ALIKE = 0.5
 SCALING = 0.1
-"""How far from 0 the exponent of phi is taken to be."""
+"""Prior standard deviation of the exponent of phi."""
 WEIGHT = 4
-"""What is assumed of spans counts as so many observations."""
+"""Weight of the prior of a duration, in observations."""
 
 
 def learn(
     runs: Iterable[Observed], vcpus: Mapping[str, float], machines: int | None, startup: int, eviction: int
 ) -> Learnt | None:
-    """What runs teach; `startup` and `eviction` are assumed before, `machines` is how many the job may have at most.
+    """Estimates from runs; None without any. `startup` and `eviction` are prior assumptions.
 
-    Of a job that may have any number nobody can say how long all its machines need.
+    `machines` is the job's limit; without one (None), the time that all its machines need is undefined.
     """
     known = sorted(runs, key=lambda run: run.wall_ended)[-RUNS:]
     if not known:
@@ -52,7 +52,7 @@ def learn(
 
 
 def _scaling(runs: Sequence[Observed], vcpus: Mapping[str, float]) -> float:
-    """The slope of log(clocks an hour of a vCPU) over log(machines) within runs, towards 0 where little is seen."""
+    """The slope of log(clocks per vCPU-hour) over log(machines) within runs, shrunk towards 0."""
     over = under = 0.0
     for run in runs:
         cells = [cell for cell in run.cells if cell.clocks >= 1]
@@ -69,7 +69,7 @@ def _scaling(runs: Sequence[Observed], vcpus: Mapping[str, float]) -> float:
 
 
 def _throughputs(runs: Sequence[Observed], vcpus: Mapping[str, float], scaling: float) -> dict[str, Throughput]:
-    """By least squares: the clocks of a run are the hours of its types, each times its throughput."""
+    """Least squares: the clocks of a run are the sum of hours times throughput over its types."""
     counted = [run for run in runs if sum(cell.clocks for cell in run.cells) >= 1]
     names = sorted({name for run in counted for cell in run.cells for name in cell.hours})
     if not names:
@@ -83,7 +83,7 @@ def _throughputs(runs: Sequence[Observed], vcpus: Mapping[str, float], scaling: 
     seen = hours / (NOISE * clocks)[:, np.newaxis]
     precision = np.diag((ALIKE * expected) ** -2.0)
     found = np.linalg.solve(seen.T @ seen + precision, seen.T @ np.full(len(counted), 1 / NOISE) + precision @ expected)
-    # A type that was hardly used can come out at nothing or less; it is then taken to be like the others.
+    # A type that was hardly used may come out at 0 or below; then the prior is used.
     found = np.where(found > 0, found, expected)
     used = {name: [run.wall_ended for run in counted if _hours(run, name, size, scaling)] for name in names}
     return {
@@ -93,7 +93,7 @@ def _throughputs(runs: Sequence[Observed], vcpus: Mapping[str, float], scaling: 
 
 
 def _hours(run: Observed, name: str, size: float, scaling: float) -> float:
-    """Hours of a type, as long as they would be among `size` machines for the same work."""
+    """Hours of a type, converted to the hours that the same work takes among `size` machines."""
     return float(sum(cell.hours.get(name, 0.0) * (cell.size / size) ** scaling for cell in run.cells))
 
 

@@ -1,4 +1,4 @@
-"""What a plan rests on, with what was learnt in place of what would be assumed. Pure."""
+"""Planning inputs in which measured values replace assumptions. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from bidbrain.eviction.hazard import Evidence
 from bidbrain.values import Overheads
 from spotctl.files.job.spec import Command, JobSpec, Training
 from spotctl.planning.learning.values import Learnt
-from spotctl.planning.values import Known
+from spotctl.planning.values import PlanningInputs
 from spotctl.planning.work import Measured
 
 NOTHING_LEARNT: Mapping[str, Learnt] = MappingProxyType({})
 
 
 def evidence_of(learnt: Mapping[str, Learnt]) -> tuple[Evidence, ...]:
-    """Evictions that runs met and no price explains."""
+    """Evictions of own runs that no price crossing explains."""
     return tuple(chain.from_iterable(one.evidence for one in learnt.values()))
 
 
-def informed(known: Known, specs: Mapping[str, JobSpec], learnt: Mapping[str, Learnt]) -> Known:
-    """Throughputs by job; what changes of machines cost is the same for all, so that the best known job tells it."""
+def informed(known: PlanningInputs, specs: Mapping[str, JobSpec], learnt: Mapping[str, Learnt]) -> PlanningInputs:
+    """The inputs with each job's measured throughputs, and with the overheads of the job that has the most runs."""
     earlier = {name: _measured(specs[name], one) for name, one in learnt.items()}
     best = max(learnt.values(), key=lambda one: one.runs, default=None)
     return replace(
@@ -34,13 +34,13 @@ def informed(known: Known, specs: Mapping[str, JobSpec], learnt: Mapping[str, Le
 
 
 def hours_of(spec: JobSpec, learnt: Learnt | None) -> float | None:
-    """How long all machines of a job are busy, where its work is not counted in clocks."""
+    """How long all machines of a job are busy, if its work is not counted in clocks."""
     counted = isinstance(spec.program, Training) and spec.program.stop.clocks is not None
     return None if learnt is None or counted or spec.hours is not None else learnt.hours
 
 
 def most_machines(spec: JobSpec) -> int | None:
-    """How many machines work for a job at one time, as far as its file says."""
+    """The most machines that work for a job at one time; None without a limit."""
     return spec.program.nodes if isinstance(spec.program, Command) else spec.resources.machines.most
 
 

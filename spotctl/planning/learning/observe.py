@@ -1,4 +1,4 @@
-"""What can be measured of one run, from its events and its rows of the ledger. Pure."""
+"""Measurements of one run, from its events and ledger rows. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spotctl.runlog.state import EVICTED, Held, RunState, fold
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What so many transient machines did together: clocks, and the hours of their types."""
+    """What `size` transient machines did together: clocks, and machine-hours by type."""
 
     size: int
     clocks: float
@@ -33,9 +33,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One run. `startups` and `losses` are spans in microseconds: until machines that came together worked, and what
-    was done again after each time that machines were taken together. `machine_hours` are those in which transient
-    machines worked."""
+    """One run. `startups` (from allocation to first work) and `losses` (work repeated after an eviction) are durations
+    in microseconds. `machine_hours` counts transient machines at work."""
 
     wall_ended: int
     done: bool
@@ -47,7 +46,7 @@ class Observed:
 
 
 def observed(events: Sequence[store.Row], tariff: Tariff) -> Observed | None:
-    """What a run tells; None of one that has not ended."""
+    """The measurements of a run; None if it has not ended."""
     state = fold(events)
     if state.ended is None:
         return None
@@ -73,9 +72,9 @@ def counts_clocks(state: RunState) -> bool:
 
 
 def _cells(events: Sequence[store.Row], working: Sequence[Row], *, counts: bool) -> Iterator[Cell]:
-    """Clocks by how many machines worked. What was done between two tellings is spread evenly over the work.
+    """Clocks by number of machines at work. Clocks between two progress events are spread evenly over the work.
 
-    Of work that is not counted in clocks, as a command's, there is nothing to say.
+    Empty for a command, whose work is not counted in clocks.
     """
     spans = _spans(working)
     told = [(row.at, row.event.clock) for row in events if isinstance(row.event, Progressed)] if counts else []
@@ -83,20 +82,20 @@ def _cells(events: Sequence[store.Row], working: Sequence[Row], *, counts: bool)
     edges = [(spans[0][0] if spans else 0, 0), *told]
     for (begin, before), (end, after) in pairwise(edges):
         inside = list(_within(spans, begin, end))
-        whole = sum(sum(types.values()) for _, types in inside)
+        estimate = sum(sum(types.values()) for _, types in inside)
         for size, types in inside:
-            clocks[size] += (after - before) * sum(types.values()) / whole if whole else 0.0
+            clocks[size] += (after - before) * sum(types.values()) / estimate if estimate else 0.0
             for name, span in types.items():
                 hours[size][name] = hours[size].get(name, 0.0) + span / HOUR
     return (Cell(size, clocks[size], hours[size]) for size in sorted(hours))
 
 
 Span = tuple[int, int, Mapping[str, int]]
-"""From when to when so many machines of each type worked."""
+"""Begin, end, and the number of machines of each type at work in between."""
 
 
 def _spans(working: Sequence[Row]) -> list[Span]:
-    """Time cut where the machines that work change."""
+    """The run split wherever the set of working machines changes."""
     marks = sorted({mark for row in working for mark in (row.begin, row.end)})
     counts = defaultdict[int, dict[str, int]](dict)
     for row in working:
@@ -114,7 +113,7 @@ def _spans(working: Sequence[Row]) -> list[Span]:
 
 
 def _within(spans: Sequence[Span], begin: int, end: int) -> Iterator[tuple[int, dict[str, int]]]:
-    """Machine-microseconds by type, of the parts of spans that lie in a stretch, with how many machines they were."""
+    """For the parts of spans within a period: the number of machines, and machine-microseconds by type."""
     first = max(bisect_right(spans, begin, key=lambda span: span[0]) - 1, 0)
     for since, until, types in spans[first:]:
         if since >= end:
@@ -128,7 +127,7 @@ def _within(spans: Sequence[Span], begin: int, end: int) -> Iterator[tuple[int, 
 
 
 def _startups(state: RunState) -> Iterator[float]:
-    """Machines of one order start together, and are one observation."""
+    """One observation per order, because its machines start together."""
     for number in state.allocations:
         spans = [held.turns[0] - held.started for held in _of(state, number) if held.turns]
         if spans:
@@ -136,7 +135,7 @@ def _startups(state: RunState) -> Iterator[float]:
 
 
 def _losses(state: RunState) -> Iterator[float]:
-    """What was done again after each eviction, and before the next."""
+    """The work that was repeated after each eviction and before the next."""
     moments = sorted({held.ended for held in state.machines.values() if held.end_reason == EVICTED and held.ended})
     for moment, following in pairwise((*moments, state.at)):
         yield sum(one.end - one.begin for one in state.redone if moment <= one.end and one.begin < following)
@@ -150,9 +149,9 @@ def _of(state: RunState, allocation: int) -> list[Held]:
 
 
 def _evidence(state: RunState, events: Iterable[store.Row]) -> Iterator[Evidence]:
-    """Evictions whatever the price, and how long was watched, by market.
+    """Evictions without a price crossing, and the hours observed, by market.
 
-    On a market that is replayed from prices alone only the price evicts: its hours say nothing.
+    A market that is replayed from prices alone has no such evictions, so its hours are no evidence.
     """
     priced = {row.event.market: row.event for row in events if isinstance(row.event, Priced)}
     seen = defaultdict[Market, Exposure](Exposure)

@@ -1,4 +1,4 @@
-"""The runs that a job can learn from, as they lie under the home."""
+"""Finds the earlier runs of a job in the event log."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from spotctl.config import Settings
 
 _SAME_WORK = ("kind", "app", "args", "run", "nodes", "data")
-"""What makes two runs of a job comparable: with another program or other arguments, a clock is another."""
+"""Keys that must be equal for two runs to be comparable: with another program or other arguments, a clock differs."""
 
 
 def lessons(settings: Settings, known: Library, specs: Iterable[JobSpec], before: int) -> dict[str, Learnt]:
-    """By the job's name, what runs teach that were over at a moment of this computer's clock."""
+    """By job, estimates from its runs that ended before a moment of this computer's clock."""
     found = {spec.name: _learnt(settings, known, spec, before) for spec in specs}
     return {name: one for name, one in found.items() if one is not None}
 
@@ -43,7 +43,7 @@ def _comparable(began: RunBegan, spec: JobSpec, before: int) -> bool:
 
 
 def _work(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a replayed market also how fast its clock goes, by which a throughput is; when it ends but for the clocks."""
+    """What must be equal: also the replay speed, which scales throughputs, and the stopping criteria except clocks."""
     ends = {name: value for name, value in (spec.get("stop") or {}).items() if name != "clocks"}
     return {
         **{name: spec.get(name) for name in _SAME_WORK},

@@ -1,4 +1,4 @@
-"""What was learnt, as frozen values: each figure with how much it was seen, and when last."""
+"""Estimates from earlier runs, as frozen values, each with its number of observations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pricing_data.units import MINUTE, to_datetime
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Clocks an hour of one machine of a type, where `size` machines work together."""
+    """Clocks per hour of one machine of a type when `size` machines work together."""
 
     per_hour: float
     size: float
@@ -19,30 +19,30 @@ class Throughput:
     last: int
 
     def words(self, name: str) -> str:
-        """For a plan."""
+        """The estimate as a plan shows it."""
         return f"throughput of {name}: {self.per_hour:.4g} clocks/h from {_runs(self.runs, self.last)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """A span (microseconds) that was seen so many times; `assumed` is what it was taken to be before."""
+    """A duration in microseconds with its number of observations; `assumed` is the prior."""
 
     span: int
     seen: int
     assumed: int
 
     def words(self, name: str) -> str:
-        """For a plan."""
+        """The estimate as a plan shows it."""
         measured, assumed = self.span / MINUTE, self.assumed / MINUTE
         return f"{name} {measured:.1f} minutes (assumed {assumed:.1f}, measured {_times(self.seen)})"
 
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """What the runs of one job taught; `last` is when the newest ended, on this computer's clock.
+    """Estimates from the runs of one job; `last` is when the newest ended, on this computer's clock.
 
-    `scaling` is s where n machines do n^(1 + s) times what one does (phi is n^s; 0: they do not hinder each other).
-    `hours` is how long all its machines need for the job, for one whose work is not counted.
+    `scaling` is s if n machines do n^(1 + s) times the work of one (phi is n^s; 0 is linear scaling). `hours` is how
+    long all its machines need for a job whose work is not counted in clocks.
     """
 
     runs: int
@@ -55,12 +55,12 @@ class Learnt:
     evidence: tuple[Evidence, ...]
 
     def per_hour(self, name: str, size: float) -> float:
-        """Clocks an hour of one machine of a type among `size`: what was measured, and phi for the difference."""
+        """Clocks per hour of one machine of a type among `size`: the measured figure, scaled by phi."""
         one = self.throughputs[name]
         return float(one.per_hour * (size / one.size) ** self.scaling)
 
     def words(self) -> tuple[str, ...]:
-        """What a plan says of it beside throughputs."""
+        """Measured overheads as a plan shows them."""
         spells = (("start-up", self.startup), ("an eviction costs", self.eviction))
         return tuple(one.words(name) for name, one in spells if one.seen)
 

@@ -14,7 +14,7 @@ from bidbrain.billing import billing_rule
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from pricing_data.units import HOUR, MINUTE
 from spotctl.planning.constraints import LOOK_AGAIN, Constraints, Limits
-from spotctl.planning.on_demand_fallback import Record
+from spotctl.planning.on_demand_fallback import SpotRecord
 from spotctl.planning.regimes import OVERHEADS
 from tests.spotctl.planning.worlds import CENT, NOW, offer
 
@@ -143,7 +143,7 @@ def test_a_gang_that_lost_machines_is_completed_by_more_of_the_same_while_that_s
 
 
 # Spot costs a twentieth of what on demand does, and of two hours nothing lasted.
-FAILING = Record(taken=(NOW - HOUR, NOW - 30 * MINUTE, NOW - MINUTE), paid=HOUR, lasting=HOUR // 30)
+FAILING = SpotRecord(taken=(NOW - HOUR, NOW - 30 * MINUTE, NOW - MINUTE), paid=HOUR, lasting=HOUR // 30)
 
 
 @pytest.mark.parametrize(
@@ -153,10 +153,10 @@ FAILING = Record(taken=(NOW - HOUR, NOW - 30 * MINUTE, NOW - MINUTE), paid=HOUR,
         (replace(FAILING, lasting=HOUR // 10), False),
         (replace(FAILING, taken=FAILING.taken[1:]), False),
         (replace(FAILING, taken=(NOW - 3 * HOUR, *FAILING.taken[1:])), False),
-        (replace(FAILING, refuges=(NOW - 45 * MINUTE,)), False),
+        (replace(FAILING, fallbacks=(NOW - 45 * MINUTE,)), False),
     ],
 )
-def test_a_gang_takes_refuge_on_demand_where_spot_keeps_failing(record: Record, flees: bool) -> None:
+def test_a_gang_takes_refuge_on_demand_where_spot_keeps_failing(record: SpotRecord, flees: bool) -> None:
     decision = gang(Rent(B, 8, 3 * CENT)).decide(situation(), record=record)
     assert rents(decision) == [Rent(A, 8, None) if flees else Rent(B, 8, 3 * CENT)]
     assert (
@@ -169,14 +169,14 @@ def test_a_gang_takes_refuge_on_demand_where_spot_keeps_failing(record: Record, 
 
 def test_a_gang_keeps_its_refuge_longer_each_time_and_comes_back_when_it_is_calm() -> None:
     refuge, made = held(7, A, 8, None), gang(Rent(B, 8, 3 * CENT))
-    first = replace(FAILING, refuges=(NOW - HOUR + 1,))
+    first = replace(FAILING, fallbacks=(NOW - HOUR + 1,))
     assert made.decide(situation(refuge), record=first).actions == ()
-    back = made.decide(situation(refuge), record=replace(first, refuges=(NOW - HOUR,)))
+    back = made.decide(situation(refuge), record=replace(first, fallbacks=(NOW - HOUR,)))
     assert back.actions == (Return(7, NOW + OVERHEADS.startup), Rent(B, 8, 3 * CENT))
     assert back.reason == "back to spot: as told"
-    unkept = replace(first, refuges=(NOW - HOUR,), resumes=False)
+    unkept = replace(first, fallbacks=(NOW - HOUR,), resumes=False)
     assert made.decide(situation(refuge), record=unkept).actions == ()
-    again = replace(first, refuges=(NOW - 5 * HOUR, NOW - HOUR))
+    again = replace(first, fallbacks=(NOW - 5 * HOUR, NOW - HOUR))
     assert made.decide(situation(refuge), record=again).actions == ()
     assert gang().decide(situation(refuge), record=first).actions == ()
 

@@ -19,11 +19,11 @@ from spotctl.planning.expected import (
     Part,
     Todo,
     beta_of,
+    estimate,
     first_hour,
     later_hour,
     on_demand,
     usd_range,
-    whole,
 )
 from spotctl.planning.market_history import MarketHistory
 from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, spiky
@@ -77,18 +77,18 @@ def test_in_a_later_hour_what_was_taken_is_replaced_and_paid_for() -> None:
 def test_a_whole_job_by_hand() -> None:
     """The first hour has 54.5 useful minutes, every other one 60."""
     part = Part(Rent(A, 8, 20 * CENT), 4 * CENT, 0.0, None)
-    found = whole([part], under("per-second", Rent(B, 1, None)), Todo(320.0, float("inf")))
+    found = estimate([part], under("per-second", Rent(B, 1, None)), Todo(320.0, float("inf")))
     hours = 1 + (320 - 32 * 54.5 / 60) / 32
     assert found.hours == pytest.approx(hours)
     assert [term.usd for term in found.terms] == pytest.approx([8 * 0.04 * hours, 0.2 * hours])
     assert on_demand(Rent(A, 8, None), under(), Todo(320.0, float("inf"))) == pytest.approx(
         (1.6 * (10 + 1 / 12), 10 + 1 / 12)
     )
-    short = whole([part], under("per-second"), Todo(32 * 54.5 / 120, float("inf")))
+    short = estimate([part], under("per-second"), Todo(32 * 54.5 / 120, float("inf")))
     assert short.hours == pytest.approx(1 / 12 + 11 / 12 / 2)
-    timed = whole([part], under("per-second"), Todo(None, 2.0))
+    timed = estimate([part], under("per-second"), Todo(None, 2.0))
     assert timed.hours == pytest.approx(2 + 1 / 12)
-    assert whole([part], under("per-second"), Todo(320.0, 2.0)).hours == pytest.approx(2 + 1 / 12)
+    assert estimate([part], under("per-second"), Todo(320.0, 2.0)).hours == pytest.approx(2 + 1 / 12)
 
 
 @given(
@@ -106,7 +106,7 @@ def test_terms_add_up_and_the_range_holds_the_expected(
 ) -> None:
     made = [Part(Rent(B, k, 30 * CENT), cents * CENT // 4, beta, after) for k, cents, beta, after in parts]
     conditions, todo = under(billing, Rent(A, 2, None) if helped else None), Todo(amount, float("inf"))
-    found = whole(made, conditions, todo)
+    found = estimate(made, conditions, todo)
     first, later = found.first.cost_usd, found.later.cost_usd
     assert sum(term.usd for term in found.terms) == pytest.approx(found.usd)
     assert found.usd == pytest.approx(first * min(found.hours, 1) + later * max(found.hours - 1, 0))
@@ -123,7 +123,7 @@ def test_the_range_of_prices_is_that_of_spans_as_long_as_the_job() -> None:
     sure = [beta_of(PAST, Rent(A, 8, None), CENT)]
     mean = (3.5 * 0.04 + 0.5 * 0.30) / 4
     low, high = usd_range([part], sure, PAST, under("per-second"), Todo(32 * 40.0, float("inf")))
-    hours = whole([part], under("per-second"), Todo(32 * 40.0, float("inf"))).hours
+    hours = estimate([part], under("per-second"), Todo(32 * 40.0, float("inf"))).hours
     assert high == pytest.approx(8 * (0.04 + mean * (hours - 1)), rel=0.03)
     assert low == pytest.approx(8 * 0.04 * hours, rel=0.03)
     # Above its bid no machine is held, so that none pays more.

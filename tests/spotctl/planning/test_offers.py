@@ -13,16 +13,16 @@ from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR
 from spotctl.files.job.spec import Accelerators, Needs, Range, Resources
-from spotctl.planning.offers import STALE_AFTER, Board, eligible, kind_of, table_of, why_unusable
+from spotctl.planning.offers import STALE_AFTER, MarketSnapshot, eligible, kind_of, table_of, why_unusable
 from tests.pricing_data.histories import START, random_batch
-from tests.spotctl.planning.worlds import BEGIN, CENT, NOW, board, catalog, flat, offer, spec
+from tests.spotctl.planning.worlds import BEGIN, CENT, NOW, catalog, flat, offer, snapshot, spec
 
 
 @given(st.integers(0, 50), st.integers(-600, 40_000))
 def test_prices_and_ages_are_those_of_each_history(seed: int, seconds: int) -> None:
     table = PriceTable.of(random_batch(seed, 5, 60))
     at = START + seconds * 1_000_000
-    found = Board.of(table, catalog(), at)
+    found = MarketSnapshot.of(table, catalog(), at)
     for row, series in enumerate(table):
         assert found.history(row) == series
         assert found.kinds[found.kind[row]] == kind_of(series.market)
@@ -40,7 +40,9 @@ def test_a_table_of_histories_is_the_one_that_the_store_would_make() -> None:
     assert again.markets == table.markets
     assert list(again) == list(table)
     assert len(table_of([])) == 0
-    assert not eligible(Board.of(table_of([]), catalog(), NOW), np.zeros(0, dtype=bool), spec().resources).kinds.size
+    assert not eligible(
+        MarketSnapshot.of(table_of([]), catalog(), NOW), np.zeros(0, dtype=bool), spec().resources
+    ).kinds.size
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def test_a_table_of_histories_is_the_one_that_the_store_would_make() -> None:
     ],
 )
 def test_resources_mean_these_kinds(changes: dict[str, object], kept: set[str]) -> None:
-    found = board(
+    found = snapshot(
         flat(offer("a.large"), CENT), flat(offer("a.xlarge"), CENT), flat(offer("b.large", region="us-west-2"), CENT)
     )
     resources: Resources = replace(spec().resources, **changes)  # type: ignore[arg-type]
@@ -68,7 +70,7 @@ def test_resources_mean_these_kinds(changes: dict[str, object], kept: set[str]) 
 
 def test_what_fits_and_cannot_be_used_is_told_with_the_reason() -> None:
     windows = Market("aws", "us-east-1", "us-east-1b", "a.large", "windows")
-    found = board(
+    found = snapshot(
         flat(offer("a.large"), CENT),
         flat(offer("a.large", "c"), CENT, until=NOW - STALE_AFTER - HOUR),
         flat(offer("a.large", "d"), CENT, since=NOW + DAY, until=NOW + 2 * DAY),
@@ -88,6 +90,6 @@ def test_a_price_is_not_stale_while_its_history_goes_on() -> None:
     sparse = table_of([flat(offer("a.large"), CENT, since=BEGIN, until=BEGIN + DAY), flat(offer("b.large"), CENT)])
     times = sparse.times.copy()
     times[1] = NOW + DAY
-    found = Board.of(replace(sparse, times=times), catalog(), NOW)
+    found = MarketSnapshot.of(replace(sparse, times=times), catalog(), NOW)
     assert found.age[0] == 0
     assert found.usable[0]

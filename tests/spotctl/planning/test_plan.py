@@ -21,9 +21,9 @@ from spotctl.files.job.spec import Checkpoint, Command, JobSpec, Objective, Stop
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import Kind
 from spotctl.planning.plan import plan
-from spotctl.planning.values import Job, JobPlan, Known
+from spotctl.planning.values import Job, JobPlan, PlanningInputs
 from spotctl.planning.work import Measured
-from tests.spotctl.planning.worlds import CENT, NOW, TYPES, board, flat, gang, offer, spec, spiky
+from tests.spotctl.planning.worlds import CENT, NOW, TYPES, flat, gang, offer, snapshot, spec, spiky
 
 CHEAP = flat(offer("a.large"), 4 * CENT)
 DEARER = flat(offer("b.large", "b"), 5 * CENT)
@@ -33,7 +33,7 @@ WORLD = (CHEAP, DEARER, BIGGER, FAR)
 
 
 def planned(of: JobSpec, *histories: PriceSeries, deadline: int | None = None, at: int = NOW) -> JobPlan:
-    return plan([Job(of, deadline)], Known(board(*(histories or WORLD), at=at)))[0]
+    return plan([Job(of, deadline)], PlanningInputs(snapshot(*(histories or WORLD), at=at)))[0]
 
 
 def why(found: JobPlan, of: PriceSeries) -> str:
@@ -49,8 +49,8 @@ def test_a_small_plan_by_hand() -> None:
     assert choice.beta.probability == 0.0 < choice.beta.high < 0.02
     assert choice.usd_per_work == pytest.approx(0.32 / (32 * 54.5 / 60))
     hours = 10 + 5.5 / 60
-    assert found.whole.hours == pytest.approx(hours)
-    assert found.whole.usd == pytest.approx(0.32 * hours)
+    assert found.estimate.hours == pytest.approx(hours)
+    assert found.estimate.usd == pytest.approx(0.32 * hours)
     assert found.usd_range[0] == pytest.approx(0.32 * hours)
     assert found.on_demand.usd == pytest.approx(1.6 * (10 + 1 / 12))
     assert found.finish_by == NOW + round(hours * HOUR)
@@ -88,7 +88,7 @@ def test_reliable_machines_are_the_cheapest_on_demand_unless_a_type_is_named() -
     found = planned(named)
     assert found.constraints.reliable is not None
     assert found.constraints.reliable.offer.on_demand == 40 * CENT
-    assert found.whole.terms[-1].usd == pytest.approx(0.8 * found.whole.hours)
+    assert found.estimate.terms[-1].usd == pytest.approx(0.8 * found.estimate.hours)
     unknown = replace(some, resources=replace(some.resources, reliable=replace(some.resources.reliable, type="q")))
     with pytest.raises(NotInTime, match=r"job: resources\.reliable: instance type aws/q"):
         planned(unknown)
@@ -97,25 +97,27 @@ def test_reliable_machines_are_the_cheapest_on_demand_unless_a_type_is_named() -
 def test_throughputs_come_from_the_file_then_earlier_runs_then_siblings_then_vcpus() -> None:
     job = replace(spec(), throughputs={})
     run = {"job": {"a.large": Measured(2.0, "run job-3"), "b.large": Measured(9.0, "run job-3")}}
-    known = Known(board(*WORLD), earlier=run)
+    known = PlanningInputs(snapshot(*WORLD), earlier=run)
     (earlier,) = plan([Job(job)], known)
     assert earlier.choice[0].rent.offer.market == DEARER.market
     assert earlier.rates["b.large"].source == "run job-3"
     (both,) = plan([Job(spec())], known)
     assert both.rates["a.large"].nu == 4.0
-    (sibling,) = plan([Job(replace(job, throughputs={"a.large": 6.0}))], Known(board(*WORLD)))
+    (sibling,) = plan([Job(replace(job, throughputs={"a.large": 6.0}))], PlanningInputs(snapshot(*WORLD)))
     assert (sibling.rates["a.xlarge"].nu, sibling.rates["a.xlarge"].source) == (
         12.0,
         "scaled by vCPUs from a.large",
     )
-    (family,) = plan([Job(replace(job, throughputs={"a.large": 6.0, "b.large": 9.0}))], Known(board(*WORLD)))
+    (family,) = plan(
+        [Job(replace(job, throughputs={"a.large": 6.0, "b.large": 9.0}))], PlanningInputs(snapshot(*WORLD))
+    )
     assert family.rates["a.xlarge"].nu == 12.0
-    (unknown,) = plan([Job(job)], Known(board(*WORLD)))
+    (unknown,) = plan([Job(job)], PlanningInputs(snapshot(*WORLD)))
     assert (unknown.rates["a.xlarge"].nu, unknown.work.assumed) == (8.0, True)
     assert unknown.work_left == inf
     assert "Job length unknown" in unknown.work.source
-    (told,) = plan([Job(job, hours=3.0)], Known(board(*WORLD)))
-    assert told.whole.hours == pytest.approx(3 + 5.5 / 60)
+    (told,) = plan([Job(job, hours=3.0)], PlanningInputs(snapshot(*WORLD)))
+    assert told.estimate.hours == pytest.approx(3 + 5.5 / 60)
 
 
 def test_a_job_that_ends_by_time_gets_the_machines_that_its_budget_pays_for_so_long() -> None:
@@ -123,9 +125,11 @@ def test_a_job_that_ends_by_time_gets_the_machines_that_its_budget_pays_for_so_l
     assert planned(ending).choice[0].rent.machines == 8
     tight = planned(replace(ending, budget=2 * NANOS_PER_DOLLAR))
     assert tight.choice[0].rent.machines == 4
-    assert tight.whole.usd <= 2.0
-    assert tight.whole.hours == pytest.approx(10 + 1 / 12)
-    (near,) = plan([Job(replace(ending, budget=2 * NANOS_PER_DOLLAR), NOW + 12 * HOUR)], Known(board(*WORLD)))
+    assert tight.estimate.usd <= 2.0
+    assert tight.estimate.hours == pytest.approx(10 + 1 / 12)
+    (near,) = plan(
+        [Job(replace(ending, budget=2 * NANOS_PER_DOLLAR), NOW + 12 * HOUR)], PlanningInputs(snapshot(*WORLD))
+    )
     assert "25% more expensive" in why(near, DEARER)
 
 
@@ -175,14 +179,14 @@ def test_evictions_count_in_what_a_kind_costs() -> None:
     def hazard(market: Market) -> Hazard | None:
         return Hazard((), Exposure(1e6, 1e5)) if market == CHEAP.market else None
 
-    known = Known(board(*WORLD), hazard_of=hazard)
+    known = PlanningInputs(snapshot(*WORLD), hazard_of=hazard)
     (found,) = plan([Job(replace(spec(), strategy="price-capacity"))], known)
     assert found.choice[0].rent.offer.market == DEARER.market
-    (away,) = plan([Job(spec())], replace(known, board=board(CHEAP, FAR)))
+    (away,) = plan([Job(spec())], replace(known, snapshot=snapshot(CHEAP, FAR)))
     assert away.choice[0].rent.offer.market == FAR.market
-    alone = replace(known, board=board(CHEAP))
+    alone = replace(known, snapshot=snapshot(CHEAP))
     (slow,) = plan([Job(spec())], alone)
-    assert slow.whole.hours > 20
+    assert slow.estimate.hours > 20
     # A command that keeps nothing for ten hours never gets anywhere there.
     hopeless = replace(gang(2), program=Command("true", 2, Checkpoint("s3://b/c", every=10 * HOUR)))
     with pytest.raises(
@@ -194,13 +198,13 @@ def test_evictions_count_in_what_a_kind_costs() -> None:
 def test_a_gang_is_in_one_market_and_a_running_job_stays_in_its_place() -> None:
     found = planned(replace(gang(3), strategy="price-capacity", throughputs={}))
     assert [one.rent.machines for one in found.choice] == [3]
-    (moved,) = plan([Job(spec(), place=("aws", "us-west-2"))], Known(board(*WORLD)))
+    (moved,) = plan([Job(spec(), place=("aws", "us-west-2"))], PlanningInputs(snapshot(*WORLD)))
     assert moved.choice[0].rent.offer.market == FAR.market
 
 
 def test_jobs_of_one_plan_share_a_quota() -> None:
     quotas = {Kind("aws", "us-east-1", "a.large"): 8}
-    first, second = plan([Job(spec("a")), Job(spec("b"))], Known(board(CHEAP, BIGGER), quotas=quotas))
+    first, second = plan([Job(spec("a")), Job(spec("b"))], PlanningInputs(snapshot(CHEAP, BIGGER), quotas=quotas))
     kinds = [(one.rent.offer.market.instance_type, one.rent.machines) for one in (*first.choice, *second.choice)]
     assert sum(machines for name, machines in kinds if name == "a.large") <= 8
 
@@ -212,7 +216,7 @@ def test_what_comes_later_changes_nothing() -> None:
         np.append(CHEAP.prices, 90 * CENT).astype(np.int64),
     )
     before, after = planned(spec()), planned(spec(), later, *WORLD[1:])
-    assert (after.choice, after.whole, after.usd_range) == (before.choice, before.whole, before.usd_range)
+    assert (after.choice, after.estimate, after.usd_range) == (before.choice, before.estimate, before.usd_range)
 
 
 def test_the_mandate_of_a_plan_is_asked_again_during_a_run() -> None:
@@ -271,19 +275,19 @@ def test_every_plan_keeps_to_what_was_asked(
         objective=objective,
         budget=budget * NANOS_PER_DOLLAR,
     )
-    known = Known(board(*histories))
+    known = PlanningInputs(snapshot(*histories))
     try:
         (found,) = plan([Job(asked, NOW + hours * HOUR)], known)
     except (NotInTime, OverBudget):
         return
-    usable = {known.board.markets[row] for row in np.flatnonzero(known.board.usable).tolist()}
+    usable = {known.snapshot.markets[row] for row in np.flatnonzero(known.snapshot.usable).tolist()}
     chosen = {one.rent.offer.market for one in found.choice}
     assert chosen <= usable
     assert len({market.region for market in chosen}) == 1
     assert not chosen & {one.market for one in found.rejected}
     assert least <= sum(one.rent.machines for one in found.choice) <= least + more
-    assert found.whole.usd <= budget
-    assert sum(term.usd for term in found.whole.terms) == pytest.approx(found.whole.usd)
-    assert found.usd_range[0] <= found.whole.usd <= found.usd_range[1]
+    assert found.estimate.usd <= budget
+    assert sum(term.usd for term in found.estimate.terms) == pytest.approx(found.estimate.usd)
+    assert found.usd_range[0] <= found.estimate.usd <= found.usd_range[1]
     assert all(0 <= one.beta.low <= one.beta.probability <= one.beta.high <= 1 for one in found.choice)
     assert len(found.rejected) + found.unnamed + len(chosen) >= len(world)

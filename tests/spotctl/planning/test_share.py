@@ -14,7 +14,7 @@ from spotctl.errors import BadRequest
 from spotctl.files.job.spec import Objective
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import Kind
-from spotctl.planning.share import Asked, companions, divide, homes
+from spotctl.planning.share import Demand, companions, divide, homes
 from spotctl.planning.work import Work
 
 CHEAP, FAST, SLOW, FAR = KINDS = tuple(
@@ -28,12 +28,12 @@ PRICE = np.array([0.04, 0.16, 0.03, 0.048])
 
 def asked(
     name: str = "job", objective: Objective = Objective.MIN_COST, units: float = 320.0, **changes: object
-) -> Asked:
-    made = Asked(name, objective, NU, 2, 8, Work("told", units=units), 32.0, inf, None)
+) -> Demand:
+    made = Demand(name, objective, NU, 2, 8, Work("told", units=units), 32.0, inf, None)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def names(job: Asked, quotas: dict[Kind, int] | None = None) -> list[Kind]:
+def names(job: Demand, quotas: dict[Kind, int] | None = None) -> list[Kind]:
     return [KINDS[j] for j in homes(job, divide([job], KINDS, PRICE, quotas or {})[0])]
 
 

@@ -12,7 +12,7 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR, parse_time
 from spotctl.files.job.spec import Command, JobSpec, Range, Reliable, Resources, Stop, Training
-from spotctl.planning.offers import Board, table_of
+from spotctl.planning.offers import MarketSnapshot, table_of
 
 BEGIN = parse_time("2026-01-01")
 NOW = BEGIN + 10 * DAY
@@ -51,8 +51,8 @@ def catalog() -> Catalog:
     return Catalog(types, prices)
 
 
-def board(*histories: PriceSeries, at: int = NOW) -> Board:
-    return Board.of(table_of(histories), catalog(), at)
+def snapshot(*histories: PriceSeries, at: int = NOW) -> MarketSnapshot:
+    return MarketSnapshot.of(table_of(histories), catalog(), at)
 
 
 def spec(name: str = "job", machines: tuple[int, int] = (1, 8), reliable: int = 0, cloud: str = "aws") -> JobSpec:

@@ -154,7 +154,7 @@ def test_work_after_the_newest_checkpoint_is_done_again() -> None:
     assert (again.base, again.lost, again.done(NOW)) == (20 * MINUTE, 10 * MINUTE, 30 * MINUTE)
 
 
-def test_the_record_counts_what_was_taken_paid_and_kept_lately_and_refuges_after_it() -> None:
+def test_the_record_counts_what_was_taken_paid_and_kept_lately_and_fallbacks_after_it() -> None:
     run = state(
         *bought("a", "b"),
         (BEGAN, 10),
@@ -164,12 +164,12 @@ def test_the_record_counts_what_was_taken_paid_and_kept_lately_and_refuges_after
         (ev.MachineEnded("a", START + 50 * MINUTE, "returned"), 50),
     )
     record = record_of(run, NOW)
-    assert (record.taken, record.refuges) == ((START + 40 * MINUTE,), ())
+    assert (record.taken, record.fallbacks) == ((START + 40 * MINUTE,), ())
     assert (record.paid, record.lasting) == (50 * MINUTE, 20 * MINUTE)
     assert record_of(run, START + 2 * HOUR + 45 * MINUTE).paid == 5 * MINUTE
     chosen = fold([Row(i + 91, "r", NOW, event) for i, event in enumerate(bought("e", intent=6, bid=None))], run)
-    assert record_of(chosen, NOW).refuges == (), "on demand before anything was taken is no refuge"
+    assert record_of(chosen, NOW).fallbacks == (), "on demand before anything was taken is no fallback"
     later = ev.Rented(7, (ev.Granted("d", START + 55 * MINUTE),))
     order = ev.RentIntended(7, MARKETS[0], 1, None, ON_DEMAND, 4.0, False, START + 9 * HOUR)
     fled = fold([Row(91, "r", NOW, order), Row(92, "r", NOW, later)], run)
-    assert record_of(fled, NOW).refuges == (START + 55 * MINUTE,)
+    assert record_of(fled, NOW).fallbacks == (START + 55 * MINUTE,)
