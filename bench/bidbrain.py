@@ -1,4 +1,4 @@
-"""Decisions: exact eviction probabilities, the cost per work of all candidates, and bills, beside their limits."""
+"""Decisions: exact eviction probabilities, the cost per work of all candidates, and bills, with their limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _START = parse_time("2026-01-01")
 
 
 def history(events: int, seed: int = 0) -> PriceSeries:
-    """A random walk on a grid of $0.0001, of so many events in 90 days."""
+    """A random walk on a grid of $0.0001, with `events` price changes in 90 days."""
     rng = np.random.default_rng(seed)
     gaps = rng.exponential(DAYS * DAY / SECOND / events, events).astype(np.int64) + 1
     prices = np.abs(5_000 + np.cumsum(rng.integers(-3, 4, events))) + 1
@@ -31,7 +31,7 @@ def history(events: int, seed: int = 0) -> PriceSeries:
 
 
 def deltas() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The bid deltas of the spec: even in the logarithm over $0.0001 to $0.4."""
+    """The bid deltas of the spec: evenly spaced in the logarithm over $0.0001 to $0.4."""
     return np.geomspace(100_000, 400_000_000, DELTAS).astype(np.int64)
 
 
@@ -57,7 +57,7 @@ def run() -> str:
     """Measures everything and returns the section."""
     return table(
         f"Decisions over {MARKETS:,} markets x {DELTAS} bid deltas",
-        f"One core. The footprint holds {HELD} allocations, two of them in one market. Histories are synthetic, of"
+        f"One core. The footprint holds {HELD} allocations, two of them in one market. Histories are synthetic, with"
         f" {EVENTS:,} events for eviction probabilities and {BILLED_EVENTS:,} for bills, over {DAYS} days. A delta is"
         " evaluated at every event of a history.",
         [*_eviction_rows(), *_decision_rows(), *_billing_rows()],
@@ -70,10 +70,10 @@ def _eviction_rows() -> list[Row]:
     arranged.betas(bids)
     limit = f"at least {LEAST_EVALUATIONS / 1e6:.0f} million"
     anew = _rate_row(
-        f"beta at {DELTAS} deltas, history arranged anew", lambda: CrossingHistory(known, HOUR).betas(bids), limit
+        f"beta at {DELTAS} deltas, index built first", lambda: CrossingHistory(known, HOUR).betas(bids), limit
     )
-    # Once a history is arranged its events are not looked at again, so this has no rate per event.
-    again = Row(f"beta at {DELTAS} deltas, asked again", shown(seconds(lambda: arranged.betas(bids), runs=101)), "-")
+    # Once the index is built the events are not read again, so this has no rate per event.
+    again = Row(f"beta at {DELTAS} deltas, index reused", shown(seconds(lambda: arranged.betas(bids), runs=101)), "-")
     medians = _rate_row(
         f"beta and median time at {DELTAS} deltas", lambda: [arranged.at_delta(bid) for bid in bids.tolist()], "-"
     )

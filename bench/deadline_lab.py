@@ -1,10 +1,10 @@
-"""How the deadline strategy came about, in numbers: `python -m bench.deadline_lab WHAT GLOB GLOB...`.
+"""The figures behind the deadline strategy: `python -m bench.deadline_lab WHAT GLOB GLOB...`.
 
 Each glob is one set of availability traces; after `any:` one of traces of several machines, read as one machine that is
-up while any of them is. `prior` pools them and prints the endings per hour that the strategy takes as its prior.
-`split` takes the prior from all sets but one and reports on that one. `variants` does the same for what was tried and
-left out, `margins` for several margins. Brackets hold 90% intervals over resampled traces; a difference is paired by
-trace. `readings` replays the published schemes under each reading of the rules, set by set.
+up while any of them is. `prior` pools them and prints the endings per hour that the strategy uses as its prior. `split`
+takes the prior from all sets but one and reports on that one. `variants` does the same for alternatives that were tried
+and dropped, `margins` for several margins. Brackets hold 90% intervals over resampled traces; a difference is paired by
+trace. `readings` replays the published strategies under each reading of the rules, set by set.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Sets = dict[str, tuple[AvailabilityHistory, ...]]
 
 
 def main(words: Sequence[str]) -> None:
-    """Prints what the first word asks for."""
+    """Prints what the first argument names."""
     tasks: dict[str, Callable[[Sets], None]] = {
         "prior": prior,
         "split": split,
@@ -66,7 +66,7 @@ def prior(sets: Sets) -> None:
     """The pooled prior of all sets."""
     found = pooled(sets)
     for side, rates in (("down", found.down), ("up", found.up)):
-        print(f"{side:5}", ", ".join(f"{rate:.3g}" for rate in rates))  # the module prints by design
+        print(f"{side:5}", ", ".join(f"{rate:.3g}" for rate in rates))  # this module's output
 
 
 def pooled(sets: Sets, without: str = "") -> Prior:
@@ -75,12 +75,12 @@ def pooled(sets: Sets, without: str = "") -> Prior:
 
 
 def split(sets: Sets) -> None:
-    """Each set under a prior from the others."""
+    """Each set with a prior from the others."""
     for name, histories in sets.items():
         jobs = lay_out(histories, TERMS, SLACKS, STARTS)
         plain, best = replay(jobs, UniformProgress()), optimal(jobs)
         own = replay(jobs, Deadline(TERMS, histories, pooled(sets, without=name)))
-        _say(f"{name} ({len(jobs)} jobs a scheme)")
+        _say(f"{name} ({len(jobs)} jobs per strategy)")
         for scheme, outcome in (
             ("greedy", replay(jobs, Greedy())),
             ("uniform-progress", plain),
@@ -92,13 +92,13 @@ def split(sets: Sets) -> None:
 
 
 def variants(sets: Sets) -> None:
-    """The share of the gap that is closed, for the strategy and for what was left out of it or changed."""
+    """The share of the gap that is closed, by the strategy and by variants of it."""
     for name, histories in sets.items():
         jobs = lay_out(histories, TERMS, SLACKS, STARTS)
         plain, best, believed = replay(jobs, UniformProgress()), optimal(jobs), pooled(sets, without=name)
         _say(name)
         for title, scheme in (
-            ("as it is", Deadline(TERMS, histories, believed)),
+            ("unchanged", Deadline(TERMS, histories, believed)),
             ("no margin", Deadline(TERMS, histories, believed, margin=0.0)),
             ("prior from the set itself", Deadline(TERMS, histories, fit_prior([(h.up, h.gap) for h in histories]))),
             ("prior alone, nothing learnt", _Frozen(TERMS, histories, believed)),
@@ -112,7 +112,7 @@ def variants(sets: Sets) -> None:
 
 
 def margins(sets: Sets) -> None:
-    """The share of the gap that is closed by margin, and what each adds to no margin."""
+    """The share of the gap that each margin closes, and its difference from no margin."""
     for name, histories in sets.items():
         jobs = lay_out(histories, TERMS, SLACKS, STARTS)
         plain, best, believed = replay(jobs, UniformProgress()), optimal(jobs), pooled(sets, without=name)
@@ -127,11 +127,11 @@ def margins(sets: Sets) -> None:
 
 
 def readings(sets: Sets) -> None:
-    """The published schemes under each reading of what the rules leave open."""
+    """The published strategies under each reading of the rules."""
     nets: tuple[tuple[str, SafetyNet], ...] = (("net when idle", net_when_idle), ("literal net", within_two_delays))
     for name, histories in sets.items():
         jobs = lay_out(histories, TERMS, SLACKS, 100)
-        _say(f"{name} ({len(jobs)} jobs a scheme)")
+        _say(f"{name} ({len(jobs)} jobs per strategy)")
         for title, net in nets:
             _costs(f"greedy, {title}", jobs, replay(jobs, Greedy(), net))
             for delays in (2, 1, 0):
@@ -143,21 +143,21 @@ def readings(sets: Sets) -> None:
 
 
 class _Frozen(Deadline):
-    """Believes the prior whatever it sees."""
+    """Uses the prior and learns nothing."""
 
     def _learnt(self, seen: SpellOutlook) -> SpellOutlook:
         return replace(seen, steps=np.zeros_like(seen.steps))
 
 
 class _OneFactor(Deadline):
-    """Learns one factor a side, that of young spells, of which there are more."""
+    """Learns one factor per side, from the young spells, which are more frequent."""
 
     def _learnt(self, seen: SpellOutlook) -> SpellOutlook:
         return replace(seen, steps=seen.steps[:, [0, 0, 2, 2]])
 
 
 def ageless(believed: Prior) -> Prior:
-    """The same mean time to an ending at every age: what a memoryless model would believe."""
+    """The same mean time to an ending at every age: a memoryless model."""
     survival = {side: _mean_rate(np.array(rates)) for side, rates in (("down", believed.down), ("up", believed.up))}
     return Prior((survival["down"],) * CLASSES, (survival["up"],) * CLASSES)
 
@@ -184,7 +184,7 @@ def power_law(believed: Prior) -> Prior:
 
 
 def _spread(jobs: DeadlineJobs, *outcomes: DeadlineOutcome) -> None:
-    """How far means over few random starts, the same for all traces, scatter around the mean over all."""
+    """The scatter of means over few random starts, the same for all traces, around the mean over all."""
     rng = np.random.default_rng(0)
     names, shares = ("greedy", "uniform-progress", "optimal"), [cost_ratios(jobs, one) for one in outcomes]
     traces = np.unique(jobs.history).size
@@ -210,9 +210,10 @@ def _gap(title: str, jobs: DeadlineJobs, plain: DeadlineOutcome, own: DeadlineOu
 
 
 def _closed(jobs: DeadlineJobs, plain: DeadlineOutcome, own: DeadlineOutcome, best: DeadlineOutcome) -> np.ndarray:
-    """The share of the gap that is closed, a column a slack: first of all traces, then of each resampling of them.
+    """The share of the gap that is closed, one column per slack: first for all traces, then for each resampling of
+    them.
 
-    The same resamplings for every scheme, so that differences are paired.
+    Every strategy gets the same resamplings, so that differences are paired.
     """
     traces = np.unique(jobs.history)
     drawn = np.random.default_rng(0).integers(0, traces.size, (RESAMPLED, traces.size))
@@ -233,7 +234,7 @@ def _interval(resampled: np.ndarray) -> str:
 
 
 def _say(*words: str) -> None:
-    print(*words, flush=True)  # the module prints by design
+    print(*words, flush=True)  # this module's output
 
 
 if __name__ == "__main__":

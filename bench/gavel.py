@@ -1,4 +1,4 @@
-"""Policies at the sizes of a large cluster, beside the limits they are to keep and what the published code takes."""
+"""Policies at the sizes of a large cluster, with their time limits and the published code's times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _USD_PER_HOUR = (0.135, 0.43, 0.74)
 
 
 def problem(jobs: int, workers: float, seed: int = 0) -> AllocationProblem:
-    """Jobs that are all different, faster from type to type; so many workers of each of three types for each job."""
+    """Distinct jobs, faster from type to type, with `workers` workers of each of three types per job."""
     rng = np.random.default_rng(seed)
     fastest = rng.uniform(1, 10, (jobs, 1))
     throughputs = fastest * np.sort(rng.uniform(0.2, 1, (jobs, 3)), axis=1)
@@ -40,7 +40,7 @@ def problem(jobs: int, workers: float, seed: int = 0) -> AllocationProblem:
 
 
 def with_all_pairs(asked: AllocationProblem, seed: int = 0) -> AllocationProblem:
-    """Each two jobs may share a worker; some pairs gain by that and most do not."""
+    """Every two jobs may share a worker; some pairs gain by that and most do not."""
     rng = np.random.default_rng(seed)
     members = np.stack(np.triu_indices(len(asked.jobs.ids), 1), axis=1)
     slowed = rng.uniform(0.2, 0.9, (len(members), 3, 2))
@@ -58,8 +58,8 @@ def run() -> str:
     """Measures everything and returns the section."""
     return table(
         "Gavel's policies",
-        f"{JOBS:,} jobs that are all different on 3 types (what is alike makes programs smaller), a quarter of a worker"
-        " of each type for a job, or more workers than jobs. What the published code takes is of another machine.",
+        f"{JOBS:,} distinct jobs on 3 types (identical jobs would make programs smaller), a quarter of a worker of each"
+        " type per job, or more workers than jobs. The published code's times are from another machine.",
         [*_fairness_rows(), *_cost_rows(), _pair_row(), *_hierarchy_rows(), *_small_rows()],
     )
 
@@ -74,7 +74,7 @@ def _fairness_rows() -> list[Row]:
     for workers, words in ((0.25, ""), (0.4, ", more workers than jobs")):
         asked = problem(JOBS, workers)
         cold = seconds(partial(policy.allocate, asked), runs=3)
-        rows.append(_row(f"max-min-fairness{words}, from nothing", cold, 0.1, "40-68 ms"))
+        rows.append(_row(f"max-min-fairness{words}, cold start", cold, 0.1, "40-68 ms"))
         rows.append(_row(f"max-min-fairness{words}, after one change", _after_changes(policy, asked), 0.03))
     return rows
 
@@ -124,7 +124,7 @@ def _hierarchy_rows() -> list[Row]:
 
 
 def _small_rows() -> list[Row]:
-    """What a simulation asks ten thousand times: jobs of some kinds come and go."""
+    """Problems as a simulation solves ten thousand times: jobs of some kinds come and go."""
     policy, warm, rng = policy_named("max-min-fairness"), Warm(), np.random.default_rng(2)
     kinds = problem(26, 36 / 26).jobs.throughputs
     present = list(rng.integers(0, 26, 85))

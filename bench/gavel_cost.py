@@ -2,8 +2,9 @@
 
 500 jobs, ResNet-50 and A3C, that take 0.5 to 8 days on a V100 and have deadlines of 1.2, 2 or 10 times that (section
 5.7.3 of the dissertation, "Cost"). The paper prints neither the cluster nor the arrivals. Its violations are those of
-jobs that never wait, so first there are workers for all; then jobs come one an hour and share few. Its ResNet-50 is
-cheapest on V100s, while by the published measurements it is so on P100s: so each is also done with Table 6.1's ratios.
+jobs that never wait, so the first setting has workers for all; in the second, jobs arrive hourly and share few workers.
+Its ResNet-50 is cheapest on V100s, while the published measurements make P100s cheapest: each setting is therefore also
+run with the ratios of Table 6.1.
 """
 
 from __future__ import annotations
@@ -78,14 +79,14 @@ def show(scenarios: Sequence[Simulation]) -> None:
 
 
 def outcome(asked: Simulation, policy: str) -> tuple[SimulationSummary, int]:
-    """A simulation in few numbers, and how many A3C jobs were late."""
+    """The simulation's summary, and the number of late A3C jobs."""
     played = simulate(asked, WAYS[policy](asked))
     late = sum(one.slo_met is False and one.kind == "A3C" for one in job_results(played))
     return summarise(played), late
 
 
 def scenario(throughputs: Throughputs, setting: Setting, seed: int) -> Simulation:
-    """The workload: half of the jobs A3C, half ResNet-50 of whatever batch sizes were measured."""
+    """The workload: half of the jobs A3C, half ResNet-50 of any measured batch size."""
     rng = np.random.default_rng(seed)
     single = [i for i, kind in enumerate(throughputs.kinds) if kind.scale == 1]
     games = [i for i in single if throughputs.kinds[i].name == "A3C"]
@@ -101,7 +102,7 @@ def scenario(throughputs: Throughputs, setting: Setting, seed: int) -> Simulatio
 
 
 def table_6_1() -> Throughputs:
-    """The two models as fast as Table 6.1 has it, in steps of a K80-second."""
+    """The two models with the speeds of Table 6.1, in steps per K80-second."""
     kinds = ("ResNet-50", "A3C")
     alone = np.array([[SPEEDUPS[name]["v100"].throughput, SPEEDUPS[name]["p100"].throughput, 1.0] for name in kinds])
     return Throughputs(TYPES, tuple(JobKind(name, 1) for name in kinds), alone, np.zeros((2, 2, len(TYPES), 2)))
@@ -112,7 +113,7 @@ def _conserving(asked: Simulation) -> Dispatcher:
 
 
 def _rented(asked: Simulation, policy: str, *, periodic: bool) -> Dispatcher:
-    """As `spotctl gavel simulate` does: nobody waits for a new allocation, and no worker runs for nothing."""
+    """As `spotctl gavel simulate`: reallocates at once, and leaves workers idle that a policy does not use."""
     prompt = replace(asked, settings=replace(asked.settings, allocation_seconds=0.0))
     return ByShares(prompt, policy_named(policy), DispatchRules(beyond_shares=False, periodic=periodic))
 

@@ -1,7 +1,7 @@
-"""The cluster simulator beside the published one and the published results.
+"""The cluster simulator compared with the published one and the published results.
 
-`python -m bench.gavel_simulator [WHAT...]` prints what is asked for: `speed`, `steady`, `makespan`, `cost`; without
-words all of them. `load [FOLDER]` sweeps arrival rates, and draws that. Published traces and throughputs are read from
+`python -m bench.gavel_simulator [WHAT...]` prints `speed`, `steady`, `makespan`, `cost`, or all of them without
+arguments. `load [FOLDER]` sweeps arrival rates, and plots them. Published traces and throughputs are read from
 `../shared/data/gavel`.
 """
 
@@ -28,7 +28,7 @@ from spotctl.files.throughputs import read_throughputs, read_trace
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "gavel"
 TYPES = ("v100", "p100", "k80")
-# Dollars an hour in the paper's cost experiments.
+# Dollars per hour in the paper's cost experiments.
 PRICES = np.array([0.74, 0.43, 0.135])
 HOUR, DAY = 3600.0, 86_400.0
 STEADY = range(4000, 5000)
@@ -45,8 +45,8 @@ def run() -> str:
     rows = [row for part in (speed, steady, makespan, cost) for row in part(throughputs)]
     return table(
         "Cluster simulator",
-        "Beside it: the published simulator's time on the published traces, its results, and the paper's ratios. Times"
-        " are of the processor.",
+        "For comparison: the published simulator's time on the published traces, its results, and the paper's ratios."
+        " Times are processor times.",
         rows,
     )
 
@@ -116,7 +116,7 @@ def steady(throughputs: Throughputs) -> list[Row]:
 
 
 def makespan(throughputs: Throughputs) -> list[Row]:
-    """A batch of jobs of 1 to 8 workers, all there at the beginning, on 36 workers of each type."""
+    """A batch of jobs of 1 to 8 workers, all present at the beginning, on 36 workers of each type."""
     asked = _cluster(generate(throughputs, Arrivals(0, multiple=True), BATCH, seed=0), (36, 36, 36))
     shared = replace(asked, sharing=Sharing())
     aware, together = _summary(asked, by("makespan")), _summary(shared, by("makespan"))
@@ -165,7 +165,7 @@ def cost(throughputs: Throughputs) -> list[Row]:
 
 
 def load(throughputs: Throughputs, folder: Path | None) -> list[Row]:
-    """Average JCT by arrival rate, aware and agnostic; with a folder also pictures of it and of the last JCTs."""
+    """Average JCT by arrival rate, aware and agnostic; with a folder also plots of it and of the last JCTs."""
     rates = (2.0, 3.0, 4.0, 5.0, 5.6)
     hours: dict[str, list[float]] = {"aware": [], "agnostic": []}
     last: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
@@ -228,7 +228,7 @@ def _rented(throughputs: Throughputs) -> Simulation:
 
 
 def _timed(asked: Simulation, way: Way) -> tuple[float, SimulationSummary]:
-    # Of this process alone: it works on one core, and what else runs there is not the simulator's.
+    # Processor time of this process, which uses one core, so that other load does not count.
     started = time.process_time()
     outcome = simulate(asked, way(asked))
     return time.process_time() - started, summarise(outcome)
@@ -253,7 +253,7 @@ def _makespan_row(name: str, ours: SimulationSummary, beside: str, theirs: Simul
 
 
 def main(words: Sequence[str]) -> None:
-    """Prints what is asked for."""
+    """Prints the requested sections."""
     parts = {"speed": speed, "steady": steady, "makespan": makespan, "cost": cost}
     if not DATA.is_dir():
         sys.exit(f"the published traces and throughputs are not in {DATA}")
@@ -262,7 +262,7 @@ def main(words: Sequence[str]) -> None:
         return
     unknown = [word for word in words if word not in parts]
     if unknown:
-        sys.exit(f"{unknown[0]!r} is none of {', '.join(parts)}, load")
+        sys.exit(f"{unknown[0]!r} is unknown (known: {', '.join(parts)}, load)")
     for word in words or parts:
         print(table(word, parts[word].__doc__ or "", parts[word](_throughputs())), flush=True)
 

@@ -1,9 +1,8 @@
-"""The evidence for `lookahead`: `python -m bench.lookahead_lab SCENARIO.yaml [HOURS...]`.
+"""The figures behind `lookahead`: `python -m bench.lookahead_lab SCENARIO.yaml [HOURS...]`.
 
-First the frontier: what jobs cost and how long they take, under proteus, under proteus that buys the whole room as one
-allocation, under fixed bids, and under lookahead at several prices of time. Then where time and money go: hours of a
-job in which machines start up or room is not rented, what a unit of work would have cost without refunds, and at the
-lowest price at the start of each hour.
+First the frontier of cost and run time: proteus, proteus buying the whole room as one allocation, fixed bids, and
+lookahead at several prices of time. Then where time and money go: hours of a job in which machines start up or room is
+not rented, and the cost of a unit of work before refunds, as paid and at the lowest price at the start of each hour.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ NAMES = (
     *(f"lookahead:{usd}" for usd in ("0", "4", "8", "12", "14", "16", "20", "26")),
 )
 EVERY = 5
-"""Of so many jobs one is looked into."""
+"""Every n-th job is analysed."""
 LOOKED_INTO = ("proteus", WHOLE, "lookahead", "lookahead:4")
 
 
@@ -72,7 +71,7 @@ def _results(scenario: Scenario, name: str) -> list[JobResult]:
 
 
 def _where(scenario: Scenario, name: str) -> list[str]:
-    """Means over some of the jobs, a line for each length."""
+    """Means over the analysed jobs, a line for each length."""
     found: dict[float, list[tuple[float, ...]]] = {}
     for zone in scenario.zones:
         chosen, market = _set_up(scenario, zone, name), scenario.replay_in(zone)
@@ -98,7 +97,7 @@ def _job(scenario: Scenario, zone: str, result: JobResult) -> ReplayedJob:
 
 
 def _lost_hours(run: Run, runtime_hours: float) -> tuple[float, float]:
-    """Hours of all the room in which machines started up, and in which it was not rented."""
+    """Hours, as a share of the whole room, in which machines started up, and in which room was not rented."""
     rented = starting = 0.0
     for one in run.tenures:
         nu = one.rent.machines * one.rent.offer.nu / run.job.most_nu / HOUR
@@ -108,7 +107,7 @@ def _lost_hours(run: Run, runtime_hours: float) -> tuple[float, float]:
 
 
 def _unit_prices(run: Run, market: MarketReplay) -> tuple[float, float]:
-    """Dollars per hour and unit of work that was rented, before refunds: as paid, and at the lowest price then."""
+    """Dollars per hour and unit of rented work, before refunds: as paid, and at the lowest price then."""
     paid = lowest = rented = 0.0
     for one in run.tenures:
         for begin in range(one.start, one.end, HOUR):

@@ -146,7 +146,7 @@ def test_a_deadline_in_the_past_is_named_with_what_it_takes_and_only_that_one_is
 def test_a_deadline_too_near_for_its_job_alone_is_told_from_one_that_others_crowd_out() -> None:
     found = MinCostSlo().allocate(problem([[10, 1]], [1, 1], prices=[4, 1], steps=[3600], slo_seconds=[359]))
     (said,) = found.infeasible
-    assert "359 s are left, and alone on its fastest type it takes 360 s; set slo_seconds to at least 360" in said
+    assert "359 s are left, but alone on its fastest type it takes 360 s; set slo_seconds to at least 360" in said
     assert found.cost_usd == pytest.approx(4 * 0.1)
 
 
