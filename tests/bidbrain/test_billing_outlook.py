@@ -130,7 +130,7 @@ def test_an_hour_of_each_rule_solved_by_hand() -> None:
     assert found == pytest.approx(expected)
 
 
-def test_the_running_hour_keeps_its_price() -> None:
+def test_the_current_hour_keeps_its_price() -> None:
     """Half an hour is left at 100; then 45 minutes at 700, of which 30 are within the next hour."""
     survival = SampledSurvival(np.array([0.0, 4 * HOUR]), np.array([1.0, 0.6]))
     kept = {minute: (1 - minute / 600) / (1 - 30 / 600) for minute in (30, 60, 105, 120)}
@@ -145,7 +145,7 @@ def test_the_running_hour_keeps_its_price() -> None:
 
 
 @pytest.mark.parametrize("name", BILLING_RULES)
-def test_many_markets_at_once_equal_each_alone(name: str) -> None:
+def test_many_markets_at_once_equal_each_separately(name: str) -> None:
     half_lives = np.array([HOUR / 2, HOUR, 10 * HOUR])
     rule = billing_rule(name)
 
@@ -160,7 +160,7 @@ def test_many_markets_at_once_equal_each_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", BILLING_RULES)
 @given(st.integers(0, 2 * HOUR), st.integers(0, 5 * HOUR), plans)
-def test_who_is_never_evicted_pays_most(name: str, age: int, horizon: int, ended: End) -> None:
+def test_a_machine_that_is_never_evicted_pays_most(name: str, age: int, horizon: int, ended: End) -> None:
     """More survival never costs less, except that who hands on within the minimum escapes what eviction would cost."""
     rule = billing_rule(name)
     sure = float(expected_seconds(rule, age, horizon, never, ended))
@@ -181,7 +181,7 @@ def test_impossible_futures_are_refused(name: str) -> None:
         expected_seconds(rule, 2 * HOUR, HOUR, dead)
 
 
-def test_survival_is_not_guessed_beyond_what_is_known() -> None:
+def test_survival_beyond_the_known_ages_is_refused() -> None:
     with pytest.raises(TooLittleHistory, match=r"30\.0 hours, not to 31\.0"):
         expected_seconds(billing_rule("gcp"), 0, 31 * HOUR, fading(HOUR))
 
@@ -191,6 +191,6 @@ def test_survival_is_not_guessed_beyond_what_is_known() -> None:
     [([0.0, 1.0], [1.0]), ([], []), ([1.0, 2.0], [1.0, 0.5]), ([0.0, 0.0], [1.0, 0.5]), ([0.0, 1.0], [0.5, 0.6]),
      ([0.0, 1.0], [1.1, 0.6]), ([0.0, 1.0], [0.5, -0.1])],
 )  # fmt: skip
-def test_a_curve_that_is_none_is_refused(ages: list[float], alive: list[float]) -> None:
+def test_an_invalid_survival_curve_is_refused(ages: list[float], alive: list[float]) -> None:
     with pytest.raises(ImpossibleLife, match="survival curve"):
         SampledSurvival(np.array(ages), np.array(alive))

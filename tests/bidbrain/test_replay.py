@@ -13,9 +13,7 @@ shapes = st.dictionaries(st.integers(0, 80), st.integers(1, 8), min_size=1, max_
 
 
 @given(shapes, st.integers(-5, 90), st.integers(0, 9))
-def test_the_next_moment_above_a_bid_is_the_first_of_all_later_events(
-    shape: dict[int, int], after: int, bid: int
-) -> None:
+def test_the_next_moment_above_a_bid_equals_a_linear_scan(shape: dict[int, int], after: int, bid: int) -> None:
     steps = sorted(shape.items())
     expected = next((START + at * SECOND for at, price in steps if at > after and price > bid), None)
     assert Tape(series(*steps)).first_above(bid, START + after * SECOND) == expected
@@ -28,7 +26,7 @@ def test_the_price_is_that_of_the_series(shape: dict[int, int], share: float) ->
     assert Tape(known).price(time) == known.price_at(time)
 
 
-def test_what_is_not_replayed_is_named() -> None:
+def test_a_market_without_a_replay_is_named() -> None:
     replay = MarketReplay([series((0, 5), (10, 6))])
     assert replay.price(market(), START) == 5
     assert replay.evicted_at(market(), 5, START) == START + 10 * SECOND

@@ -54,13 +54,13 @@ def test_greedy_waits_until_the_net_and_pays_the_delay_on_every_entry() -> None:
     assert cost_ratios(jobs, outcome)[0] == pytest.approx((3 + 2 * 3) / 15)
 
 
-def test_a_delay_longer_than_a_tick_goes_on_and_starts_anew_after_a_loss() -> None:
+def test_a_delay_may_span_ticks_and_restarts_after_an_eviction() -> None:
     # Delay 25: an entry takes two and a half ticks. The first spell of two does nothing, the second 5 + 10.
     jobs = one_job("110 1111 0000000", work=15, delay=25)
     assert drawn(jobs, Greedy()) == "ss.ssss"
 
 
-def test_a_job_on_spot_is_not_caught_by_the_net_but_one_that_is_idle_is() -> None:
+def test_the_safety_net_applies_to_idle_jobs_but_not_to_jobs_on_spot() -> None:
     jobs = one_job("1111 1111", work=60, delay=10)
     assert drawn(jobs, Greedy()) == "DDDDDDD"
     roomy = one_job("1111 1111 1", work=60, delay=10)
@@ -70,7 +70,7 @@ def test_a_job_on_spot_is_not_caught_by_the_net_but_one_that_is_idle_is() -> Non
     assert not literal.missed[0]
 
 
-def test_a_machine_that_is_lost_within_the_net_is_replaced_at_once() -> None:
+def test_an_eviction_within_the_safety_net_is_replaced_at_once() -> None:
     # Lost with 5 ticks left and 30 of 60 done: 30 and two delays of 10 are 5 ticks.
     assert drawn(one_job("1111 0000 0", work=60, delay=10), Greedy()) == "ssssDDDD"
 
@@ -108,7 +108,7 @@ def test_any_schedule_is_billed_by_the_rules(
     assert done is not bool(outcome.missed[0])
 
 
-def test_uniform_progress_keeps_to_the_line() -> None:
+def test_uniform_progress_follows_the_line() -> None:
     # Work 50 in 100: the line rises by half a tick a tick. Two spot ticks put the job ahead of it until tick 4, where
     # it stands on it; behind at tick 5 it goes on demand, and stays there though ahead again, because spot is gone.
     jobs = one_job("11000 00000", work=50, delay=0)
@@ -131,7 +131,9 @@ def test_uniform_progress_returns_to_spot_only_two_delays_ahead() -> None:
 
 @settings(max_examples=100)
 @given(patterns, st.integers(1, 200), st.integers(0, 60), ratios, st.data())
-def test_decisions_do_not_look_ahead(up: Bools, work: int, delay: int, ratio: float, data: st.DataObject) -> None:
+def test_decisions_do_not_depend_on_the_future(
+    up: Bools, work: int, delay: int, ratio: float, data: st.DataObject
+) -> None:
     ticks = max(1, up.size * 2 // 3)
     assume(ticks * TICK >= work + delay)
     terms = DeadlineTerms(work, delay, ratio)
@@ -153,7 +155,7 @@ def test_decisions_do_not_look_ahead(up: Bools, work: int, delay: int, ratio: fl
 
 @settings(max_examples=100)
 @given(patterns, st.sampled_from([1.0, 1.05, 1.2, 1.6, 2.5]), st.integers(1, 300), st.integers(0, 60), ratios)
-def test_nobody_misses(up: Bools, slack: float, work: int, delay: int, ratio: float) -> None:
+def test_no_job_misses_its_deadline(up: Bools, slack: float, work: int, delay: int, ratio: float) -> None:
     terms = DeadlineTerms(work, delay, ratio)
     one = AvailabilityHistory("one", TICK, np.tile(up, 8))
     try:
@@ -167,7 +169,7 @@ def test_nobody_misses(up: Bools, slack: float, work: int, delay: int, ratio: fl
         assert not replay(jobs, scheme, within_two_delays).missed.any(), scheme.name
 
 
-def test_jobs_start_evenly_and_only_where_they_fit() -> None:
+def test_starts_are_evenly_spread_and_leave_room_for_the_job() -> None:
     terms = DeadlineTerms(20, 1, 3.0)
     jobs = lay_out([history("1" * 14), history("1" * 3), history("0" * 4)], terms, [1.5, 2.0], 3)
     assert jobs.slack.tolist() == [1.5] * 3 + [2.0] * 3 + [1.5] + [1.5] * 2 + [2.0]
@@ -178,7 +180,7 @@ def test_jobs_start_evenly_and_only_where_they_fit() -> None:
     assert jobs.only(4).start.tolist() == [5]
 
 
-def test_several_machines_count_as_up_while_all_are() -> None:
+def test_a_trace_of_several_machines_is_up_only_while_all_are() -> None:
     assert AvailabilityHistory.of(AvailabilityTrace("four", 60, np.array([0, 3, 4, 4, 2]))).up.tolist() == [
         0,
         0,
@@ -208,12 +210,12 @@ def test_a_summary_is_a_mean_over_jobs() -> None:
         (10, 1, float("nan"), "not positive and finite"),
     ],
 )
-def test_terms_that_make_no_sense_are_refused(work: int, delay: int, ratio: float, message: str) -> None:
+def test_invalid_terms_are_refused(work: int, delay: int, ratio: float, message: str) -> None:
     with pytest.raises(ImpossibleJob, match=message):
         DeadlineTerms(work * HOUR, delay * HOUR, ratio)
 
 
-def test_a_slack_that_does_not_pay_the_delay_is_refused() -> None:
+def test_a_slack_too_small_for_the_delay_is_refused() -> None:
     with pytest.raises(ImpossibleJob, match=r"use at least 1\.1000"):
         lay_out([history("1" * 50)], DeadlineTerms(100, 10, 3.0), [1.05], 3)
     assert len(lay_out([history("1" * 50)], DeadlineTerms(100, 10, 3.0), [1.1], 3)) == 3
@@ -226,6 +228,6 @@ class _Impossible:
         return np.full(standing.machine.size, SPOT)
 
 
-def test_a_scheme_that_takes_what_is_not_there_is_a_bug_and_not_a_result() -> None:
+def test_choosing_unavailable_spot_raises() -> None:
     with pytest.raises(ValueError, match="chose a spot machine while none was available"):
         replay(one_job("00000000", work=20, delay=0), _Impossible())

@@ -61,7 +61,7 @@ def test_the_optimum_is_the_cheapest_of_all_schedules(up: Bools, work: int, dela
 
 @settings(max_examples=60)
 @given(patterns, st.floats(0.3, 0.9), st.integers(0, 25), ratios)
-def test_no_scheme_beats_the_optimum_and_none_misses(up: Bools, load: float, delay: int, ratio: float) -> None:
+def test_no_strategy_beats_the_optimum_or_misses(up: Bools, load: float, delay: int, ratio: float) -> None:
     work = max(1, int(up.size * TICK * load))
     assume(up.size * TICK >= work + delay)
     terms, drawn = DeadlineTerms(work, delay, ratio), history("".join("01"[int(one)] for one in up))
@@ -99,7 +99,7 @@ def _by_trying(up: Bools, terms: DeadlineTerms) -> CheapestSchedule:
     return found
 
 
-def test_long_windows_take_wider_numbers_and_agree() -> None:
+def test_long_windows_use_wider_integers_with_equal_results() -> None:
     """The same shape ten times finer is ten times the ticks; its tables need more than 16 bits."""
     coarse = np.repeat(np.array([1, 0, 1, 0, 1, 0], dtype=bool), [300, 200, 500, 400, 300, 100])
     fine = np.repeat(coarse, 10)

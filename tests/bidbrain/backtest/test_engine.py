@@ -72,7 +72,7 @@ def work_second_by_second(run: Run, overheads: Overheads, speed: float, until: i
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_work_adds_up_second_by_second_and_evictions_are_the_markets(seed: int) -> None:
+def test_work_equals_a_second_by_second_sum_and_evictions_come_from_the_market(seed: int) -> None:
     histories = [restless(seed, 60), restless(seed + 100, 60, "b.large")]
     offers = (offer(histories[0]), offer(histories[1], 6.0))
     run = run_job(job(offers), Whims(seed), MarketReplay(histories), OVERHEADS, Recovery(speed=0.83))
@@ -116,7 +116,7 @@ def strategies(histories: list[PriceSeries], work: ReplayedJob) -> list[Strategy
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_decision_looks_at_the_future(seed: int) -> None:
+def test_decisions_do_not_depend_on_later_prices(seed: int) -> None:
     histories = [restless(seed, 60), restless(seed + 100, 60, "b.large")]
     work = job((offer(histories[0]), offer(histories[1], 6.0)))
     moment = work.start + HOUR + 7 * MINUTE
@@ -133,7 +133,7 @@ def until(run: Run, moment: int) -> list[tuple[object, ...]]:
     return sorted(seen, key=str)
 
 
-def test_a_checkpoint_loses_what_was_done_since_the_last_one() -> None:
+def test_an_eviction_loses_the_work_since_the_last_checkpoint() -> None:
     known = restless(1, 60)
     recovery = Recovery(1.0, lambda _: 10 * MINUTE)
     rent = Rent(offer(known), 1, 500)
@@ -156,7 +156,7 @@ def test_a_job_that_rents_nothing_is_not_finished() -> None:
     assert (run.end, run.tenures, run.evictions) == (None, (), 0)
 
 
-def test_on_demand_machines_are_never_taken_away() -> None:
+def test_on_demand_machines_are_never_evicted() -> None:
     known = restless(1, 60)
 
     @dataclass(frozen=True)

@@ -37,7 +37,7 @@ levels = st.lists(st.integers(0, 4), min_size=2, max_size=40)
 
 
 @given(levels, st.integers(-5, 45), st.integers(1, 5))
-def test_the_first_shortage_is_that_of_a_plain_scan(ups: list[int], after: int, held: int) -> None:
+def test_the_first_shortage_equals_a_linear_scan(ups: list[int], after: int, held: int) -> None:
     capacity = Capacity(np.arange(len(ups)) * 10, np.array(ups))
     expected = next((at * 10 for at, up in enumerate(ups) if at * 10 > after * 10 and up < held), None)
     assert capacity.first_below(held, after * 10) == expected
@@ -45,9 +45,7 @@ def test_the_first_shortage_is_that_of_a_plain_scan(ups: list[int], after: int, 
 
 
 @given(st.lists(st.integers(0, 4), min_size=24, max_size=60), st.integers(0, 17))
-def test_a_trace_that_is_long_enough_is_played_tick_by_tick_from_the_start_of_training(
-    ups: list[int], tick: int
-) -> None:
+def test_a_long_trace_is_replayed_from_the_start_of_training(ups: list[int], tick: int) -> None:
     known = spans(1, 3)
     market_then = replayed(ByAvailability({A: trace(ups)}), known)
     time = known.test.start + tick * GAP * SECOND + GAP * SECOND // 2
@@ -65,24 +63,24 @@ def test_a_short_trace_is_cut_in_proportion_and_each_part_repeated_in_its_own_sp
     assert regime.learnt(known).evidence[0].exposure.evictions == 0
 
 
-def test_a_market_may_have_fewer_machines_than_the_job_wants() -> None:
+def test_capacity_may_be_below_what_the_job_wants() -> None:
     market_then = replayed(ByAvailability({A: trace([1, 2] * 20)}, machines=3), spans(1, 4))
     assert {market_then.capacity(A, START + HOUR + tick * GAP * SECOND) for tick in range(6)} == {1, 3}
 
 
-def test_without_a_trace_there_are_always_enough() -> None:
+def test_capacity_is_unlimited_without_a_trace() -> None:
     market_then = replayed(ByAvailability({B: trace([0, 0] * 20)}), spans(1, 4))
     assert market_then.capacity(A, START) == float("inf")
     assert market_then.short_from(A, 1000, START) is None
 
 
-def test_a_trace_of_one_tick_says_nothing() -> None:
+def test_a_trace_of_one_tick_is_refused() -> None:
     with pytest.raises(BadEvictions, match="has one tick"):
         ByAvailability({A: trace([1])})
 
 
 @given(st.lists(st.booleans(), min_size=60, max_size=60), st.lists(st.booleans(), min_size=60, max_size=60))
-def test_nothing_is_learnt_from_what_is_replayed(past: list[bool], future: list[bool]) -> None:
+def test_the_evidence_does_not_depend_on_the_test_span(past: list[bool], future: list[bool]) -> None:
     known = spans(10, 8)
     one, other = (
         ByAvailability({A: trace([int(up) for up in past + later])}).learnt(known) for later in (future, future[::-1])
@@ -90,7 +88,7 @@ def test_nothing_is_learnt_from_what_is_replayed(past: list[bool], future: list[
     assert one == other
 
 
-def test_what_is_learnt_is_what_a_machine_bought_at_any_moment_lives() -> None:
+def test_the_evidence_is_the_life_of_machines_bought_at_any_tick() -> None:
     """Up for 50 minutes, down for 10, again and again: bought at any of five ticks, taken after 5 to 1 ticks."""
     known = spans(100, 10)
     learnt = ByAvailability({A: trace([1, 1, 1, 1, 1, 0] * 120)}).learnt(known)
@@ -105,7 +103,7 @@ def test_what_is_learnt_is_what_a_machine_bought_at_any_moment_lives() -> None:
     assert learnt.hazard(market("a.large", os="windows")) is not None
 
 
-def test_machines_that_go_together_count_once() -> None:
+def test_machines_evicted_together_count_once() -> None:
     known = spans(100, 10)
     one, sixteen = (ByAvailability({A: trace([n, n, n, 0] * 200)}).learnt(known).evidence[0] for n in (1, 16))
     assert one.exposure.evictions == pytest.approx(sixteen.exposure.evictions)
@@ -127,7 +125,7 @@ def test_drawn_lives_last_as_long_as_the_hazard_says() -> None:
     assert np.mean(np.array(hours) > 2) == pytest.approx(np.exp(-1), abs=0.03)
 
 
-def test_a_draw_belongs_to_market_and_moment() -> None:
+def test_a_draw_depends_only_on_market_and_moment() -> None:
     lives, again = (DrawnLives({A: Mortality(0.5), B: Mortality(0.5)}, seed=1) for _ in range(2))
     assert lives.evicted_at(A, START) == again.evicted_at(A, START)
     assert lives.evicted_at(A, START) != lives.evicted_at(B, START)
@@ -137,7 +135,7 @@ def test_a_draw_belongs_to_market_and_moment() -> None:
     assert lives.evicted_at(market("c.large"), START) is None
 
 
-def test_a_hazard_is_learnt_from_machines_kept_up_in_training() -> None:
+def test_the_hazard_is_estimated_from_machines_running_throughout_training() -> None:
     rates = {A: Mortality(0.5), B: Mortality(0.02)}
     learnt = ByHazard(rates, seed=1).learnt(spans(8000, 10))
     for where, mortality in rates.items():
@@ -148,7 +146,7 @@ def test_a_hazard_is_learnt_from_machines_kept_up_in_training() -> None:
     assert hours == pytest.approx({A: 8000.0, B: 8000.0})
 
 
-def test_the_price_still_evicts_whoever_bids_low() -> None:
+def test_low_bids_are_still_evicted_by_price() -> None:
     known = series((0, 5), (100, 9), (10_000_000, 9), of=A)
     market_then = ByHazard({A: Mortality(0.001)}, seed=1).replay([known], ROOM, spans(1, 4))
     assert market_then.evicted_at(A, 5, START) == START + 100 * SECOND
@@ -156,17 +154,17 @@ def test_the_price_still_evicts_whoever_bids_low() -> None:
 
 
 @pytest.mark.parametrize("rate", [-1.0, float("inf"), float("nan")])
-def test_a_hazard_that_is_none_is_refused(rate: float) -> None:
+def test_an_invalid_hazard_is_refused(rate: float) -> None:
     with pytest.raises(BidBrainError, match="is negative or infinite"):
         Mortality(rate)
 
 
-def test_a_capacity_that_is_none_is_refused() -> None:
+def test_an_invalid_capacity_is_refused() -> None:
     for times, machines in (([], []), ([2, 1], [1, 1]), ([1, 2], [1, -1])):
         with pytest.raises(BidBrainError, match="a capacity needs increasing times"):
             Capacity(np.array(times, dtype=np.int64), np.array(machines, dtype=np.int64))
 
 
-def test_traces_are_dealt_in_turn_over_neighbours() -> None:
+def test_neighbouring_markets_get_different_traces() -> None:
     dealt = deal([B, A, market("c.large")], [trace([1, 0]), trace([1, 1])])
     assert [dealt[one].up.tolist() for one in (A, B, market("c.large"))] == [[1, 0], [1, 1], [1, 0]]

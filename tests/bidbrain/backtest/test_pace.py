@@ -29,7 +29,7 @@ def found(known: Scenario, rival: Strategy | None = None) -> float | None:
     return price_of_time(known, offers, lambda usd: make(offers, usd), rival or Standard())
 
 
-def test_it_is_the_lowest_price_at_which_the_rivals_pace_in_training_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_price_of_time_is_the_lowest_that_matches_the_rival_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "MARGIN", 0.0)
     known = scenario(hours=(3.0,))
     offers = known.offers_in(ZONE)
@@ -40,13 +40,13 @@ def test_it_is_the_lowest_price_at_which_the_rivals_pace_in_training_is_kept(mon
         assert again <= asked + 2 * BASELINE_USD / 2**8
 
 
-def test_a_slow_rival_is_kept_up_with_for_nothing() -> None:
+def test_a_slow_rival_is_matched_at_almost_no_price_of_time() -> None:
     price = found(scenario(hours=(3.0,)))
     assert price is not None
     assert price <= 2 * BASELINE_USD / 2**8
 
 
-def test_what_comes_after_training_makes_no_difference() -> None:
+def test_the_price_of_time_does_not_depend_on_the_test_span() -> None:
     known = scenario()
     other = tuple(
         PriceSeries(one.market, one.times, np.where(one.times > known.train.end, 777, one.prices)) for one in HISTORIES
@@ -55,7 +55,7 @@ def test_what_comes_after_training_makes_no_difference() -> None:
     assert found(known, fast) == found(replace(known, histories=other), fast)
 
 
-def test_where_training_is_too_short_for_a_job_the_usual_share_of_the_baseline_is_taken() -> None:
+def test_the_usual_price_of_time_applies_when_training_is_too_short() -> None:
     start = HISTORIES[0].first
     short = scenario(train=Span(start, start + 10 * HOUR), hours=(6.0,))
     assert found(short) is None
@@ -71,6 +71,6 @@ def test_lookahead_takes_a_price_of_time_or_finds_one() -> None:
 
 
 @pytest.mark.parametrize("name", ["lookahead:soon", "lookahead:-1", "lookahead:inf", "lookahead:nan"])
-def test_what_is_no_price_of_time_is_refused(name: str) -> None:
+def test_an_invalid_price_of_time_is_refused(name: str) -> None:
     with pytest.raises(BadScenario, match="not a price of time"):
         set_up_in(scenario(), name, ZONE)

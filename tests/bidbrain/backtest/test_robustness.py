@@ -24,7 +24,7 @@ def result(scheme: str, start: int, cost: float, hours: float = 1.0, end: int | 
     return JobResult(scheme, "z", 2.0, start, end, cost, 0.0, 4.0, 0, 0.0, 1.0, 0.0, hours)
 
 
-def test_every_test_comes_after_all_that_it_learns_from_and_none_is_tested_twice() -> None:
+def test_every_window_is_tested_once_and_after_its_training() -> None:
     plain = scenario(hours=(2.0,))
     cut = [one.scenario for one in variants(plain, 3, ()) if one.name != "as it is"]
     assert len(cut) == 3
@@ -34,7 +34,7 @@ def test_every_test_comes_after_all_that_it_learns_from_and_none_is_tested_twice
     assert all(one.learnt(plain.offers[0].market).last <= one.test.start for one in cut)
 
 
-def test_each_overhead_is_halved_and_doubled_alone() -> None:
+def test_each_overhead_is_halved_and_doubled_separately() -> None:
     plain = scenario()
     found = {one.name: one.scenario.overheads for one in variants(plain, 0, OVERHEADS)}
     assert list(found) == ["as it is", *(f"{name} x {factor}" for name in OVERHEADS for factor in ("0.5", "2"))]
@@ -44,14 +44,14 @@ def test_each_overhead_is_halved_and_doubled_alone() -> None:
     assert found["sigma x 2"] == replace(now, resize=2 * now.resize)
 
 
-def test_what_cannot_be_varied_is_refused() -> None:
+def test_unknown_overheads_are_refused() -> None:
     with pytest.raises(BadScenario, match=r"vary: 'weather' is unknown \(known: lambda, startup, sigma"):
         variants(scenario(), 0, ["weather"])
     with pytest.raises(BadScenario, match=r"cuts: with 40, .*do not fit.*; use fewer cuts or shorter jobs"):
         variants(scenario(), 40, ())
 
 
-def test_differences_are_of_the_same_jobs_and_leave_out_what_either_did_not_finish() -> None:
+def test_differences_pair_jobs_and_leave_out_unfinished_ones() -> None:
     starts = [START + day * DAY for day in range(5)]
     ours = [result("ours", at, 1.0 + 0.1 * i, 1.5) for i, at in enumerate(starts)]
     theirs = [result("theirs", at, 1.2 + 0.1 * i, 2.0) for i, at in enumerate(starts)]
@@ -78,7 +78,7 @@ def test_too_few_days_give_no_interval() -> None:
     assert np.isnan(nothing.cost.mean)
 
 
-def test_the_interval_covers_the_truth_where_days_and_not_jobs_are_independent() -> None:
+def test_the_interval_covers_the_truth_when_only_days_are_independent() -> None:
     """Jobs of a day share its luck: resampled alone they would promise far too much."""
     rng = np.random.default_rng(5)
     held, naive = 0, 0
@@ -97,7 +97,7 @@ def test_the_interval_covers_the_truth_where_days_and_not_jobs_are_independent()
     assert naive <= 0.6 * 200
 
 
-def test_a_scheme_differs_from_another_by_the_difference_of_their_means() -> None:
+def test_the_mean_difference_is_the_difference_of_means() -> None:
     results = backtest(scenario(starts=6, hours=(2.0,)), ["standard+agileml", "proteus"])
     (found,) = differences("as it is", results, "proteus", np.random.default_rng(0))
     mean = {
@@ -111,7 +111,7 @@ def summary(scheme: str, cost: float, runtime: float, unfinished: int = 0) -> Ba
     return BacktestSummary(scheme, 2.0, 10, cost, cost, cost, runtime, 0.0, 0.0, unfinished, 0.0, 1.0, 0.0)
 
 
-def test_the_default_is_the_cheapest_that_finishes_everything_in_the_baselines_time() -> None:
+def test_the_cheapest_qualifying_strategy_finishes_all_jobs_in_the_baselines_time() -> None:
     rows = [
         summary("bound", 1.0, 1.0),
         summary("idle", 5.0, 0.9, unfinished=1),

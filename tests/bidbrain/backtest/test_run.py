@@ -41,7 +41,7 @@ def scenario(**changes: object) -> Scenario:
     return Scenario(**{**known, **changes})  # type: ignore[arg-type]
 
 
-def test_the_same_jobs_run_under_every_scheme_and_none_is_below_the_bound() -> None:
+def test_all_strategies_run_the_same_jobs_and_none_is_below_the_bound() -> None:
     results = backtest(scenario(), [*SCHEMES, "bound"])
     jobs = {name: [(r.zone, r.hours, r.start) for r in results if r.scheme == name] for name in [*SCHEMES, "bound"]}
     assert all(same == jobs["bound"] for same in jobs.values())
@@ -58,12 +58,12 @@ def test_the_baseline_on_demand_costs_itself_and_its_start_up() -> None:
         assert (result.evictions, result.refunds, result.spot_hours) == (0, 0, 0)
 
 
-def test_a_backtest_repeats_itself_and_another_seed_does_not() -> None:
+def test_a_backtest_is_deterministic_per_seed() -> None:
     assert backtest(scenario(), ["proteus"]) == backtest(scenario(), ["proteus"])
     assert backtest(scenario(seed=4), ["proteus"]) != backtest(scenario(), ["proteus"])
 
 
-def test_what_was_not_learnt_does_not_count() -> None:
+def test_prices_outside_the_training_span_do_not_affect_strategies() -> None:
     """Prices between training and the first job are no part of what a scheme knows."""
     assert scenario().learnt(HISTORIES[0].market).last == START + 90 * HOUR
 
@@ -81,29 +81,29 @@ def test_what_was_not_learnt_does_not_count() -> None:
         ({"baseline": Rent(BASELINE.offer, 0, None)}, "0 machines"),
     ],
 )
-def test_what_cannot_be_replayed_is_refused_with_the_reason(changes: dict[str, object], message: str) -> None:
+def test_an_invalid_scenario_is_refused_with_the_reason(changes: dict[str, object], message: str) -> None:
     with pytest.raises(BadScenario, match=message):
         scenario(**changes)
 
 
 @pytest.mark.parametrize("name", ["magic", "fixed-bid", "proteus:3", "fixed-bid:free"])
-def test_an_unknown_scheme_is_refused(name: str) -> None:
+def test_an_unknown_strategy_is_refused(name: str) -> None:
     with pytest.raises(BadScenario, match=f"{name}"):
         backtest(scenario(), [name])
 
 
-def test_portions_cover_every_scheme_and_zone() -> None:
+def test_portions_cover_every_strategy_and_zone() -> None:
     assert len(portions(scenario(), ["proteus", "bound"])) == 2
 
 
-def test_time_to_failure_is_the_time_below_for_each_crossing() -> None:
+def test_mean_time_to_failure_is_time_below_on_demand_per_crossing() -> None:
     known = series((0, 5), (100, 20), (200, 5), (300, 20), (400, 5), (500, 5))
     assert mean_time_to_failure(known, 10) == 150 * SECOND
     assert mean_time_to_failure(known, 30) == 500 * SECOND
     assert Checkpointing(0.83, 120 * SECOND).interval(150 * SECOND) == pytest.approx(math.sqrt(2 * 120 * 150) * SECOND)
 
 
-def test_a_summary_counts_what_was_not_finished_apart() -> None:
+def test_a_summary_counts_unfinished_jobs_separately() -> None:
     row = JobResult("s", "z", 2.0, START, START + HOUR, 1.0, 0.5, 4.0, 3, 1.0, 2.0, 1.0, 1.0)
     lost = JobResult("s", "z", 2.0, START, None, 9.0, 0.0, 4.0, 1, 0.0, 0.0, 0.0, 6.0)
     (summary,) = summarise([row, lost])
@@ -113,7 +113,7 @@ def test_a_summary_counts_what_was_not_finished_apart() -> None:
     assert math.isnan(nothing.cost_pct)
 
 
-def test_histories_of_other_spans_are_named() -> None:
+def test_histories_that_do_not_cover_the_test_are_named() -> None:
     short = PriceSeries(HISTORIES[0].market, HISTORIES[0].times[:50].copy(), HISTORIES[0].prices[:50].copy())
     with pytest.raises(BadScenario, match=r"prices: aws/us-east-1/us-east-1a/a\.large has prices from"):
         scenario(histories=(short, HISTORIES[1]))

@@ -79,7 +79,7 @@ def ends(run: Run) -> list[tuple[int, int, str]]:
     return sorted(found, key=lambda one: (one[1], one[0]))
 
 
-def test_no_more_is_granted_than_there_is_and_what_is_full_is_not_offered() -> None:
+def test_grants_are_limited_to_capacity_and_full_markets_are_not_offered() -> None:
     known, market = world((0, 3))
     script = Scripted(Rent(offer(known), 5, 10**6), Rent(offer(known), 2, 10**6))
     run = run_job(job((offer(known),)), script, market, OVERHEADS)
@@ -88,7 +88,7 @@ def test_no_more_is_granted_than_there_is_and_what_is_full_is_not_offered() -> N
     assert all(one.offers == () for one in script.asked[1:])
 
 
-def test_what_was_granted_last_is_taken_first_machine_by_machine() -> None:
+def test_the_last_granted_machines_are_evicted_first() -> None:
     known, market = world((0, 9), (30, 4), (60, 9), (90, 0))
     script = Scripted(Rent(offer(known), 3, 10**6), Rent(offer(known), 2, 10**6))
     run = run_job(job((offer(known),)), script, market, OVERHEADS)
@@ -97,14 +97,14 @@ def test_what_was_granted_last_is_taken_first_machine_by_machine() -> None:
     assert [holding.rent.machines for holding in after.holdings] == [3, 1]
 
 
-def test_machines_on_demand_are_neither_counted_nor_taken() -> None:
+def test_on_demand_machines_do_not_count_towards_capacity_and_are_not_evicted() -> None:
     known, market = world((0, 2), (30, 0))
     script = Scripted(Rent(offer(known), 20, None), Rent(offer(known), 2, 10**6))
     run = run_job(job((offer(known),)), script, market, OVERHEADS)
     assert [(machines, ended) for machines, _, ended in ends(run)] == [(2, "evicted"), (20, "handed on")]
 
 
-def test_a_checkpointed_job_loses_its_run_once_for_machines_that_go_after_each_other() -> None:
+def test_successive_evictions_do_not_lose_the_same_work_twice() -> None:
     known, market = world((0, 4), (62, 3), (70, 2))
     offered, recovery = offer(known), Recovery(1.0, lambda _: 20 * MINUTE)
     script = Scripted(Rent(offered, 4, 10**6))
@@ -121,7 +121,7 @@ def test_a_checkpointed_job_loses_its_run_once_for_machines_that_go_after_each_o
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_work_adds_up_second_by_second_where_capacity_comes_and_goes(seed: int) -> None:
+def test_work_equals_a_second_by_second_sum_with_limited_capacity(seed: int) -> None:
     histories = [restless(seed, 60), restless(seed + 100, 60, "b.large")]
     capacities = {
         one.market: Capacity(one.first + np.arange(700) * 300 * SECOND, ups(seed + i, 700))
@@ -190,7 +190,7 @@ def price_at(tenure: Tenure, histories: dict[object, PriceSeries], second: int) 
 
 @pytest.mark.parametrize("rule", BILLING_RULES)
 @pytest.mark.parametrize("regime", REGIMES)
-def test_what_is_paid_is_what_the_seconds_cost(rule: str, regime: Callable[[int], EvictionModel]) -> None:
+def test_the_cost_is_the_sum_over_seconds(rule: str, regime: Callable[[int], EvictionModel]) -> None:
     known = scenario(billing=billing_rule(rule), evictions=regime(3), starts=2, hours=(3.0,))
     histories: dict[object, PriceSeries] = {one.market: one for one in HISTORIES}
     for result in backtest(known, ["standard+agileml", "proteus", "price-capacity"]):
@@ -204,7 +204,7 @@ def test_what_is_paid_is_what_the_seconds_cost(rule: str, regime: Callable[[int]
 
 
 @pytest.mark.parametrize("regime", REGIMES)
-def test_refunds_added_back_no_scheme_is_below_the_bound(regime: Callable[[int], EvictionModel]) -> None:
+def test_no_strategy_is_below_the_bound_with_refunds_added_back(regime: Callable[[int], EvictionModel]) -> None:
     for rule in BILLING_RULES:
         known = scenario(billing=billing_rule(rule), evictions=regime(5), starts=3)
         results = backtest(known, [*SCHEMES, "bound"])
@@ -248,7 +248,7 @@ def altered(known: Scenario, moment: int, seed: int) -> Scenario:
 
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("seed", range(3))
-def test_another_future_changes_no_decision_before_it(name: str, seed: int) -> None:
+def test_decisions_do_not_depend_on_later_prices_or_capacity(name: str, seed: int) -> None:
     known = scenario(evictions=by_availability(seed), billing=billing_rule("per-second-first-hour-free"))
     zone = known.zones[0]
     first = next(iter(backtest(replace(known, starts=1, hours=(6.0,)), ["on-demand"])))
@@ -281,7 +281,7 @@ def test_strategies_take_the_hazard_into_account() -> None:
     assert kept(offered) > 2 * often(offered)
 
 
-def test_the_bound_pays_on_demand_while_nothing_can_be_had() -> None:
+def test_the_bound_pays_on_demand_while_no_spot_capacity_exists() -> None:
     never = {one: AvailabilityTrace("never", 300, np.zeros(3000, dtype=np.int64)) for one in MARKETS}
     always = {one: AvailabilityTrace("always", 300, np.ones(3000, dtype=np.int64)) for one in MARKETS}
     costs = [

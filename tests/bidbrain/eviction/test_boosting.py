@@ -41,7 +41,7 @@ def test_the_split_is_the_best_of_all() -> None:
     np.testing.assert_allclose(found, logistic(expected))
 
 
-def test_it_learns_what_only_two_features_together_tell() -> None:
+def test_trees_learn_an_interaction_of_two_features() -> None:
     rng = np.random.default_rng(2)
     data = rng.uniform(-1, 1, (4000, 3))
     truth = np.where(data[:, 0] * data[:, 1] > 0, 0.8, 0.2)
@@ -58,7 +58,7 @@ def test_the_same_generator_gives_the_same_forest() -> None:
     np.testing.assert_array_equal(once.probabilities(data), twice.probabilities(data))
 
 
-def test_where_nothing_can_be_told_the_mean_is() -> None:
+def test_uninformative_features_give_the_mean() -> None:
     """Features without contrast, and rows fewer than a leaf needs."""
     outcomes = np.array([0.0, 1.0, 1.0, 1.0])
     forest = fit(np.ones((4, 2)), outcomes, np.ones(4), TreeSettings(), np.random.default_rng(0))

@@ -57,7 +57,7 @@ def test_days_are_resampled_whole() -> None:
     assert not found.beats_both
 
 
-def test_on_a_world_with_moods_the_model_beats_both_shares() -> None:
+def test_the_model_beats_both_shares_on_a_market_with_regimes() -> None:
     found = calibrate(moody_markets(), WEEK, np.random.default_rng(1))
     assert found.origins == 4
     assert found.beats_both
@@ -67,7 +67,7 @@ def test_on_a_world_with_moods_the_model_beats_both_shares() -> None:
         assert one.observed == pytest.approx(one.predicted, abs=0.2)
 
 
-def test_on_a_world_of_chance_it_does_not_claim_to() -> None:
+def test_the_model_claims_no_skill_on_a_random_market() -> None:
     rng = np.random.default_rng(3)
     markets: list[tuple[PriceSeries, Bid]] = [(memoryless(rng, f"t{i}.large", 16), BidAbove(10_000)) for i in range(6)]
     found = calibrate(markets, WEEK, np.random.default_rng(1))
@@ -75,7 +75,7 @@ def test_on_a_world_of_chance_it_does_not_claim_to() -> None:
     assert found.brier < 1.02 * min(found.brier_own, found.brier_pooled)
 
 
-def test_what_comes_after_the_last_horizon_changes_nothing() -> None:
+def test_prices_after_the_last_horizon_change_nothing() -> None:
     markets = moody_markets(14)
     end = START + 11 * DAY + HOUR
     first = calibrate([(one.window(START, end), bid) for one, bid in markets], WEEK, np.random.default_rng(1))
@@ -83,7 +83,7 @@ def test_what_comes_after_the_last_horizon_changes_nothing() -> None:
     assert first == longer
 
 
-def test_without_crossings_there_is_nothing_to_be_better_at() -> None:
+def test_without_crossings_the_skill_is_zero() -> None:
     found = calibrate([(flat("t.large", 12), BidAbove(0))], WEEK, np.random.default_rng(1))
     assert (found.brier, found.brier_own, found.against_own.skill, found.beats_both) == (0, 0, 0, False)
 
@@ -93,7 +93,7 @@ def test_a_history_that_cannot_hold_the_plan_is_refused() -> None:
         calibrate([(flat("t.large", 5), BidAbove(0))], WEEK, np.random.default_rng(1))
 
 
-def test_on_the_market_of_2016_it_beats_both_shares(shared_data: Path) -> None:
+def test_the_model_beats_both_shares_on_the_market_of_2016(shared_data: Path) -> None:
     """Two weeks of history, the next two days, at three bids; every third of the origins to save time."""
     prices = shared_data / "prices"
     table = PriceTable.of(
@@ -110,7 +110,7 @@ def test_on_the_market_of_2016_it_beats_both_shares(shared_data: Path) -> None:
             assert found.beats_both, bid
 
 
-def test_the_baselines_know_only_what_came_before_the_origin() -> None:
+def test_baselines_use_only_starts_before_the_origin() -> None:
     """A price that begins to spike just when the horizon begins: both shares predicted 0, and were wrong each time."""
     days = WEEK.history // DAY
     calm, wild = flat("t.large", 12), memoryless(np.random.default_rng(2), "t.large", 12)

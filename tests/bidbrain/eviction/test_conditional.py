@@ -16,7 +16,7 @@ def moody_panel(days: int = 12) -> CrossingPanel:
     return CrossingPanel([(moody(rng, f"t{i}.large", days), BidAbove(10_000)) for i in range(8)], HOUR)
 
 
-def test_where_the_present_tells_the_future_it_is_used_and_better() -> None:
+def test_the_model_is_used_and_better_where_the_present_is_informative() -> None:
     panel, until = moody_panel(), START + 9 * DAY
     model = fit(panel, until, np.random.default_rng(0))
     assert model.method == "present"
@@ -26,7 +26,7 @@ def test_where_the_present_tells_the_future_it_is_used_and_better() -> None:
     assert brier(model.predict(rows), rows) < 0.85 * brier(np.full(len(rows), pooled), rows)
 
 
-def test_the_model_knows_nothing_of_what_came_after() -> None:
+def test_the_model_does_not_depend_on_the_future() -> None:
     """Fitted at a time, it is the same whether the series end there or go on."""
     until = START + 6 * DAY
     whole = moody_panel()
@@ -38,14 +38,14 @@ def test_the_model_knows_nothing_of_what_came_after() -> None:
     np.testing.assert_array_equal(first, second)
 
 
-def test_markets_that_hardly_cross_are_not_learned_from() -> None:
+def test_no_model_is_fitted_to_markets_that_hardly_cross() -> None:
     panel = CrossingPanel([(flat(f"t{i}.large", 10), BidAbove(0)) for i in range(3)], HOUR)
     model = fit(panel, START + 9 * DAY, np.random.default_rng(0))
     assert (model.method, model.reason) == ("own share", "too few crossings in these markets to fit a model")
     assert model.predict(panel.rows(np.array([1]), np.array([START + 9 * DAY]))) == pytest.approx([0.0])
 
 
-def test_where_the_present_tells_nothing_little_is_lost() -> None:
+def test_little_is_lost_where_the_present_is_uninformative() -> None:
     """Spikes at random: whatever is chosen predicts about as well as the truth, which is the pooled share."""
     rng = np.random.default_rng(8)
     panel = CrossingPanel([(memoryless(rng, f"t{i}.large", 12), BidAbove(10_000)) for i in range(8)], HOUR)
@@ -56,7 +56,7 @@ def test_where_the_present_tells_nothing_little_is_lost() -> None:
     assert brier(model.predict(rows), rows) < 1.03 * brier(np.full(len(rows), pooled), rows)
 
 
-def test_a_bid_that_is_always_or_never_crossed_is_answered_by_the_share() -> None:
+def test_a_bid_always_or_never_crossed_gets_the_share() -> None:
     rng = np.random.default_rng(6)
     always = CrossingPanel([(moody(rng, "t.large", 8), FixedBid(2_000_000))], HOUR)
     assert fit(always, START + 7 * DAY, rng).method == "own share"
@@ -73,7 +73,7 @@ def test_every_learner_predicts_probabilities(name: str) -> None:
     assert brier(predicted, rows) < 0.25
 
 
-def test_rare_crossings_are_all_learned_from_and_weighed_as_rare() -> None:
+def test_all_rare_crossings_are_used_and_weighted_as_rare() -> None:
     """More starts than a model takes in, so that half of those taken are crossings: predictions still average right."""
     rng = np.random.default_rng(14)
     panel = CrossingPanel([(moody(rng, f"t{i}.large", 16), BidAbove(10_000)) for i in range(16)], 10 * MINUTE)

@@ -135,7 +135,7 @@ def test_ten_markets_of_2016_equal_a_walk_through_their_events(spring_2016: dict
             assert history.at_delta(delta).share == pytest.approx(expected, abs=1e-9)
 
 
-def test_strictly_above_in_exact_prices_is_what_evicts() -> None:
+def test_only_a_price_strictly_above_the_bid_evicts() -> None:
     """0.1 + 0.2 is not 0.3 in floating point; the market does not care."""
     known = series((0, parse_usd("0.1")), (50, parse_usd("0.3")), (100, parse_usd("0.3")))
     history = CrossingHistory(known, 20 * SECOND)

@@ -70,7 +70,9 @@ shares = st.floats(0, 1).map(lambda share: round(share, 6))
 
 
 @given(st.tuples(shares, shares, shares).map(sorted), st.floats(1e-6, 5), st.floats(0.5, 1e6), st.floats(0, 3600))
-def test_together_is_never_safer_than_either(ends: list[float], rate: float, evictions: float, median: float) -> None:
+def test_the_combination_is_never_safer_than_either_part(
+    ends: list[float], rate: float, evictions: float, median: float
+) -> None:
     price, hazard = priced(ends[1], ends[0], ends[2], median), rated(rate, evictions)
     both = together(price, hazard, HOUR)
     assert price.probability - 1e-12 <= both.probability <= 1
@@ -101,13 +103,13 @@ def test_the_future_of_any_market_changes_nothing() -> None:
     assert price_outlook(markets, HOUR, at) == price_outlook(known, HOUR, at)
 
 
-def test_the_historical_share_is_the_exact_one_up_to_then() -> None:
+def test_the_historical_share_is_exact_up_to_the_moment() -> None:
     markets, at = moody_markets(), START + 9 * DAY + 12345
     exact = CrossingHistory(markets[0][0].window(START, at), HOUR).at_delta(10_000)
     assert price_outlook(markets, HOUR, at).historical == exact
 
 
-def test_what_never_happens_anywhere_has_probability_zero_and_a_bound() -> None:
+def test_crossings_seen_nowhere_have_probability_zero_and_an_upper_bound() -> None:
     markets: list[tuple[PriceSeries, Bid]] = [(flat(f"t{i}.large", 10), FixedBid(2_000_000)) for i in range(3)]
     estimate = price_outlook(markets, HOUR, START + 9 * DAY).estimate
     assert (estimate.probability, estimate.low, estimate.median_seconds_to_eviction) == (0.0, 0.0, None)
@@ -116,7 +118,7 @@ def test_what_never_happens_anywhere_has_probability_zero_and_a_bound() -> None:
     assert "in this history and, lately, in 2 other markets the price never rose above this bid" in estimate.basis
 
 
-def test_a_bid_below_the_price_is_answered_from_the_starts_that_could_hold_it() -> None:
+def test_a_bid_below_the_price_uses_the_starts_that_could_hold_it() -> None:
     markets = moody_markets(bid=FixedBid(1_020_000))
     series = markets[0][0]
     spike = int(series.times[np.flatnonzero(series.prices > 1_040_000)[-1]])
@@ -130,7 +132,7 @@ def test_a_window_longer_than_the_history_is_refused() -> None:
         price_outlook(moody_markets(3), 4 * DAY, START + 2 * DAY)
 
 
-def test_the_interval_holds_the_truth_of_the_mood() -> None:
+def test_the_interval_covers_the_truth_of_a_generated_market() -> None:
     """In a world whose truth can be simulated: in a restless hour 0.79 of bids are crossed, in a calm one 0.05."""
     markets, rng = moody_markets(14), np.random.default_rng(5)
     truth = {True: spiking(rng, restless=True), False: spiking(rng, restless=False)}

@@ -46,7 +46,7 @@ def test_own_observations_are_a_gamma_posterior() -> None:
 
 @pytest.mark.parametrize("window", [0.1, 1.0, 10.0, 100.0])
 @pytest.mark.parametrize(("evictions", "hours"), [(0.5, 2.0), (1.0, 50.0), (8.0, 100.0), (40.0, 20.0)])
-def test_survival_averages_over_what_the_rate_may_be(evictions: float, hours: float, window: float) -> None:
+def test_survival_averages_over_the_rates_distribution(evictions: float, hours: float, window: float) -> None:
     """Against a mean over the Gamma of the rate, at 20,000 even quantiles."""
     rates = gamma.ppf((np.arange(20_000) + 0.5) / 20_000, evictions, scale=1 / hours)
     middle, low, high = Hazard((RateEvidence("test", Exposure(evictions, hours)),)).cumulative(0, window)
@@ -54,7 +54,7 @@ def test_survival_averages_over_what_the_rate_may_be(evictions: float, hours: fl
     assert exp(-high) <= exp(-middle) <= exp(-low)
 
 
-def test_nothing_known_is_no_hazard_rather_than_none() -> None:
+def test_without_evidence_there_is_no_hazard_rather_than_a_zero_one() -> None:
     assert hazard_of(HERE, [], ()) is None
     assert hazard_of(HERE, [seen(GOOGLE, 5, 10)], [figure(GOOGLE, "preemption-rate", 0.1, 0.1)]) is None
 
@@ -65,7 +65,7 @@ def test_with_no_eviction_seen_the_rate_is_low_but_not_zero() -> None:
     assert low < rate < high < 0.01
 
 
-def test_own_observations_overrule_everything_in_time() -> None:
+def test_own_observations_eventually_dominate() -> None:
     elsewhere = [seen(other(i), 50, 100) for i in range(3)]
     bucket = [figure(Market("aws", "us-east-1", "-", "c5.large"), "monthly-bucket", 0.0, 0.05)]
     rates = [known(hazard_of(HERE, [*elsewhere, seen(HERE, n, 100 * n)], bucket)).rate[0] for n in (0, 10, 100, 10_000)]
@@ -75,7 +75,7 @@ def test_own_observations_overrule_everything_in_time() -> None:
 
 
 @pytest.mark.parametrize("prior_rate", [1e-4, 1e-2, 1.0, 20.0])
-def test_a_prior_that_is_orders_of_magnitude_off_gives_way_to_observations(prior_rate: float) -> None:
+def test_a_prior_orders_of_magnitude_off_yields_to_observations(prior_rate: float) -> None:
     """300 evictions in 1000 hours leave no doubt, whatever was thought before."""
     hazard = Hazard((RateEvidence("wrong", Exposure(4, 4 / prior_rate)),), Exposure(300, 1000))
     rate, low, high = hazard.rate
@@ -105,7 +105,7 @@ def test_near_siblings_count_more_than_far_ones() -> None:
     ]
 
 
-def test_pieces_are_averaged_as_orders_of_magnitude_and_weaken_when_they_disagree() -> None:
+def test_evidence_is_averaged_on_the_log_scale_and_weakens_when_it_disagrees() -> None:
     """Hand-solved: 4 evictions say 0.1 and 4 say 0.025 an hour; together 0.05, worth less than either."""
     pieces = (RateEvidence("a", Exposure(4, 40)), RateEvidence("b", Exposure(4, 160)))
     hazard = Hazard(pieces)
@@ -184,7 +184,7 @@ def test_amazons_buckets_order_and_observations_scale_them() -> None:
     assert rates[0][2] > 1000 * rates[0][1]
 
 
-def test_a_kind_that_ends_at_an_age_does_not_survive_it() -> None:
+def test_machines_with_a_longest_life_do_not_survive_it() -> None:
     hazard = Hazard((RateEvidence("test", Exposure(1, 100)),), longest_life=24)
     assert hazard.cumulative(0, 24)[0] < inf
     assert hazard.cumulative(23.5, 1) == (inf, inf, inf)
@@ -195,12 +195,12 @@ def test_age_changes_the_risk() -> None:
     assert hazard.cumulative(0, 1)[0] > 5 * hazard.cumulative(1, 1)[0]
 
 
-def test_families_as_clouds_spell_them() -> None:
+def test_families_follow_each_clouds_spelling() -> None:
     types = ("c4.2xlarge", "n1-standard-8", "a2-highgpu-1g", "Standard_NC24s_v2", "v100x8")
     assert [family_of(one) for one in types] == ["c4", "n1-standard", "a2-highgpu", "Standard_NC", "v100"]
 
 
-def test_lives_are_evidence_of_the_market_they_were_lived_in() -> None:
+def test_lives_are_evidence_for_their_own_market() -> None:
     found = evidence_of_lives(
         [
             Lifetime("gcp", "us-west1-b", "n1-standard-8", 0, 7200, preempted=True),

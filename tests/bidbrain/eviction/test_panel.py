@@ -67,7 +67,7 @@ def test_shares_over_starts_approach_the_exact_share() -> None:
 
 
 @given(minutes, st.integers(1, 500), st.lists(st.integers(1, 6), min_size=1, max_size=5), bids)
-def test_what_is_known_at_a_start_does_not_depend_on_what_comes_later(
+def test_features_of_a_start_do_not_depend_on_later_prices(
     shape: dict[int, int], minute: int, later: list[int], bid: Bid
 ) -> None:
     """Two futures, one past: the features and past shares of a start are equal to the last digit."""
@@ -104,7 +104,7 @@ def test_features_describe_the_present() -> None:
     assert told["price over mean of 24 h"] == pytest.approx(np.log(3) - mean)
 
 
-def test_a_bid_that_cannot_be_is_refused() -> None:
+def test_an_invalid_bid_is_refused() -> None:
     with pytest.raises(BadBid, match="negative"):
         BidAbove(-1)
     with pytest.raises(BadBid, match="not above 0"):

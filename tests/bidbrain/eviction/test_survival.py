@@ -61,12 +61,12 @@ def test_kaplan_meier_is_the_product_over_moments(told: list[tuple[int, bool]]) 
         assert found <= high + 1e-12
 
 
-def test_a_life_is_needed() -> None:
+def test_no_lifetimes_are_refused() -> None:
     with pytest.raises(TooLittleHistory, match="no lifetimes given"):
         KaplanMeier.of([])
 
 
-def test_censored_lives_are_what_makes_the_estimate_right() -> None:
+def test_censored_lives_correct_the_estimate() -> None:
     """Truth: half live beyond 10 hours. Watched for 6 on average; only the estimate that knows it finds the truth."""
     rng = np.random.default_rng(11)
     known = exponential_lives(rng, np.log(2) / 10, 6.0, 3000)
@@ -84,7 +84,7 @@ def test_censored_lives_are_what_makes_the_estimate_right() -> None:
     assert ignoring.evictions / ignoring.hours > 2 * np.log(2) / 10
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+def test_intervals_have_their_nominal_coverage() -> None:
     rng = np.random.default_rng(12)
     held = 0
     for _ in range(300):
@@ -107,7 +107,7 @@ def test_recorded_lives_of_2020(shared_data: Path) -> None:
         assert without.evictions / without.hours > 1.04 * with_hours.evictions / with_hours.hours
 
 
-def test_a_profile_by_age_gives_back_the_survival_of_the_lives(shared_data: Path) -> None:
+def test_an_age_profile_reproduces_the_survival_of_the_lives(shared_data: Path) -> None:
     """The rate and its profile from the lives of 2020 against Kaplan-Meier, which knows no bands."""
     known = read_lifetimes(shared_data / "availability" / "dime2020_gcp_lifetimes.csv")
     profile = AgeProfile.of(known, (0.0, 0.25, 1.0, 3.0, 12.0, 23.0), 1.0)
@@ -131,7 +131,7 @@ def test_age_profile_finds_the_dangerous_hour() -> None:
     assert profile.mean_hours(0.5, 1) == pytest.approx(sum(profile.factors) / 2)
 
 
-def test_a_profile_leans_on_the_mean_where_little_was_seen() -> None:
+def test_a_profile_is_shrunk_to_the_mean_where_evidence_is_thin() -> None:
     assert AgeProfile.of(lives((3, False)), (0.0, 1.0), 4.0) == AGELESS
     leaning = AgeProfile.of(lives((0.5, True), (3, False)), (0.0, 1.0), 1000.0)
     assert leaning.factors == pytest.approx((1.0, 1.0), abs=0.01)
@@ -141,7 +141,7 @@ def test_a_profile_leans_on_the_mean_where_little_was_seen() -> None:
     assert float(np.array(profile.factors) @ watched) == pytest.approx(watched.sum())
 
 
-def test_exposure_counts_hours_up_and_machines_lost() -> None:
+def test_exposure_counts_hours_up_and_evictions() -> None:
     trace = AvailabilityTrace("t", 1800, np.array([2, 2, 0, 1, 1], dtype=np.int64))
     assert exposure_of_trace(trace) == Exposure(2, 2.5)
     assert exposure_of_lives(lives((2, True), (3, False))) + Exposure(1, 1) == Exposure(2, 6)

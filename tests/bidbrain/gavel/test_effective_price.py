@@ -51,7 +51,7 @@ def test_without_evictions_only_the_writing_is_lost() -> None:
 
 
 @given(st.floats(0.0, 50.0), HOURS, st.floats(0.01, 5.0), HOURS, st.booleans())
-def test_a_share_is_a_share_and_falls_with_evictions(
+def test_the_useful_share_is_between_0_and_1_and_falls_with_evictions(
     rate: float, startup: float, every: float, writing: float, warned: bool
 ) -> None:
     share = EvictionLoss(rate, startup, every, writing, warned).useful_share
@@ -67,7 +67,7 @@ def test_egress_is_paid_by_tier() -> None:
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.sampled_from(sorted(LIST_TARIFFS_2020)))
-def test_what_leaves_in_two_parts_costs_what_it_costs_at_once(first: float, second: float, cloud: str) -> None:
+def test_egress_in_two_parts_costs_the_same_as_at_once(first: float, second: float, cloud: str) -> None:
     tariff = LIST_TARIFFS_2020[cloud]
     parts = tariff.internet_usd(first) + tariff.internet_usd(second, after_gb=first)
     assert tariff.internet_usd(first + second) == pytest.approx(parts, abs=1e-6)
@@ -90,7 +90,7 @@ def test_a_dataset_moves_once_per_cloud_and_a_checkpoint_by_distance() -> None:
         movement.checkpoint_usd(Market.parse("local/a/b/c"), east)
 
 
-def test_an_effective_price_counts_what_is_lost_and_what_is_moved() -> None:
+def test_an_effective_price_includes_evictions_and_transfers() -> None:
     assert effective_usd_per_hour(1.0, 0.8) == 1.25
     assert effective_usd_per_hour(1.0, 0.8, moved_usd=5.0, hours=10) == 1.75
     with pytest.raises(BadEffectivePrice, match="useful share 0"):
@@ -108,7 +108,7 @@ def test_an_effective_price_counts_what_is_lost_and_what_is_moved() -> None:
         lambda: effective_usd_per_hour(1.0, 1.0, 1.0, 0.0),
     ],
 )
-def test_what_makes_no_sense_is_refused(bad: object) -> None:
+def test_invalid_inputs_are_refused(bad: object) -> None:
     assert callable(bad)
     with pytest.raises(BadEffectivePrice):
         bad()

@@ -62,7 +62,7 @@ def test_rows_that_are_low_rank_are_recovered_from_a_few_entries(seed: int, rank
 
 
 @given(SEEDS)
-def test_what_was_measured_stays_and_no_estimate_leaves_the_references_range(seed: int) -> None:
+def test_measured_entries_stay_and_estimates_stay_in_the_references_range(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = low_rank(rng, 8, 12, 2, noise=0.5)
     known = rng.random(12) < 0.4
@@ -125,7 +125,7 @@ def test_gaps_of_references_are_filled_from_the_others(seed: int) -> None:
         (np.array([[1.0, np.nan]] * 4), np.ones(2), "column 1: no reference was measured there"),
     ],
 )
-def test_rows_that_nothing_follows_from_are_refused(references: FloatArray, row: FloatArray, message: str) -> None:
+def test_unusable_rows_are_refused(references: FloatArray, row: FloatArray, message: str) -> None:
     with pytest.raises(BadFingerprint, match=message):
         estimate(references, row)
 
@@ -189,7 +189,7 @@ def test_a_scheduler_believes_measured_pairs_and_estimates_the_others() -> None:
     assert (found.together == found.together.swapaxes(0, 1)[..., ::-1]).all()
 
 
-def test_what_does_not_fit_or_is_wide_stays_as_measured() -> None:
+def test_impossible_pairs_and_multi_worker_kinds_stay_as_measured() -> None:
     truth, found = believed(16, 6)
     assert (found.together[1, 2] == 0).all()
     assert (found.together[16] == truth.together[16]).all()
@@ -203,7 +203,7 @@ def test_too_few_kinds_or_pairs_to_estimate_from_are_refused(jobs: int, measured
 
 
 @pytest.mark.parametrize("table", ["simulation", "physical_cluster"])
-def test_held_out_measurements_are_met_better_than_by_the_mean(shared_data: Path, table: str) -> None:
+def test_estimates_of_held_out_measurements_beat_the_mean(shared_data: Path, table: str) -> None:
     """Each job in turn is new; eight of its pairs are measured."""
     throughputs = read_throughputs(shared_data / "gavel" / f"{table}_throughputs.json.gz").on(("v100", "p100", "k80"))
     single = [i for i, kind in enumerate(throughputs.kinds) if kind.scale == 1 and (throughputs.alone[i] > 0).all()]

@@ -19,26 +19,26 @@ def program(gain: list[float], *kinds: ConstraintRows) -> Program:
     return Program(np.array(gain), np.zeros(len(gain)), np.full(len(gain), INF), kinds)
 
 
-def test_an_optimum_has_its_point_its_value_and_its_prices() -> None:
+def test_a_solution_has_a_point_a_value_and_prices() -> None:
     found = Solver(program([3, 2], rows("cap", [[1, 1], [1, 0]], [4, 3]))).optimum()
     assert found.x == pytest.approx([3, 1])
     assert found.value == pytest.approx(11)
     assert np.abs(found.prices) == pytest.approx([2, 1])
 
 
-def test_what_cannot_hold_is_named() -> None:
+def test_a_contradictory_constraint_is_named() -> None:
     impossible = program([1, 1], rows("cap", [[1, 0], [0, 1]], [1, 1]), rows("need", [[1, 0], [1, 1]], [0.5, 100]))
     with pytest.raises(CannotHold, match=r"^cannot hold: need 1$"):
         Solver(impossible).optimum()
 
 
-def test_several_that_cannot_hold_are_counted() -> None:
+def test_several_contradictory_constraints_are_counted() -> None:
     impossible = program([1], rows("cap", [[1]], [1]), rows("need", [[1], [2], [1]], [50, 100, 0.5]))
     with pytest.raises(CannotHold, match=r"^cannot hold: "):
         Solver(impossible).optimum()
 
 
-def test_nothing_bounds_the_objective() -> None:
+def test_an_unbounded_objective_is_refused() -> None:
     with pytest.raises(CannotHold, match="no constraint bounds the objective"):
         Solver(program([1, 1], rows("cap", [[1, 0]], [1]))).optimum()
 

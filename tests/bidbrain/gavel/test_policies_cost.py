@@ -125,7 +125,7 @@ def test_min_cost_slo_is_the_optimum_over_all_intervals(seed: int) -> None:
         assert over_all_intervals(asked, sorted([*kept, m])) is None
 
 
-def test_a_deadline_in_the_past_is_named_with_what_it_takes_and_only_that_one_is_given_up() -> None:
+def test_only_the_passed_deadline_is_given_up_and_reported_with_what_it_would_take() -> None:
     asked = problem(
         [[10, 1], [10, 1]],
         [1, 1],
@@ -143,7 +143,7 @@ def test_a_deadline_in_the_past_is_named_with_what_it_takes_and_only_that_one_is
     assert found.hours[1].sum() * 3600 <= 4000 * (1 + 1e-9)
 
 
-def test_a_deadline_too_near_for_its_job_alone_is_told_from_one_that_others_crowd_out() -> None:
+def test_an_impossible_deadline_is_distinguished_from_a_crowded_out_one() -> None:
     found = MinCostSlo().allocate(problem([[10, 1]], [1, 1], prices=[4, 1], steps=[3600], slo_seconds=[359]))
     (said,) = found.infeasible
     assert "359 s are left, but alone on its fastest type it takes 360 s; set slo_seconds to at least 360" in said
@@ -158,7 +158,7 @@ def test_deadlines_that_cannot_all_be_kept_are_given_up_one_by_one() -> None:
     assert "it lacks 0.0139 h on 't0': add workers, or give it 200 s or more" in found.infeasible[0]
 
 
-def test_jobs_without_deadlines_use_what_deadlines_leave() -> None:
+def test_jobs_without_deadlines_use_the_remaining_workers() -> None:
     asked = problem([[1, 3], [1, 2]], [1, 1], prices=[1, 1], steps=[300, 300], slo_seconds=[100, np.inf])
     found = MinCostSlo().allocate(asked)
     assert found.shares == pytest.approx(np.array([[0, 1], [1, 0]]), abs=1e-7)
@@ -196,7 +196,7 @@ def test_makespan_within_budget_is_where_the_papers_bisection_ends(seed: int) ->
     assert not possible(found.objective * (1 - 1e-4))
 
 
-def test_within_a_budget_short_jobs_are_done_beside_a_very_long_one() -> None:
+def test_within_a_budget_short_jobs_finish_next_to_a_very_long_one() -> None:
     """Twelve decades between the jobs: what the short ones need is still in the plan."""
     asked = problem([[1e6, 1], [1, 1e6], [1e-4, 1e-3]], [1, 1], prices=[1, 1], steps=[1e3, 1e4, 1e9])
     found = MakespanWithinBudget().allocate(replace(asked, budget_usd=1e12))
@@ -214,28 +214,28 @@ def test_a_batch_without_steps_costs_nothing() -> None:
     assert not found.hours.any()
 
 
-def test_weights_of_fairness_buy_nothing_from_policies_that_sum() -> None:
+def test_fairness_weights_do_not_affect_policies_that_maximise_a_sum() -> None:
     """The objectives of the paper have none there."""
     for policy in (MinCost(), MaxThroughput()):
         plain, heavy = (problem([[4, 1], [4, 2]], [1, 1], prices=[1, 1], weight=[w, 1]) for w in (1, 9))
         assert policy.allocate(plain).objective == policy.allocate(heavy).objective == pytest.approx(1.5)
 
 
-def test_a_budget_that_cannot_hold_is_named_with_the_least_it_takes() -> None:
+def test_an_insufficient_budget_is_refused_with_the_least_cost() -> None:
     asked = replace(problem([[1, 2]], [1, 1], prices=[1, 4], steps=[3600]), budget_usd=0.5)
     with pytest.raises(CannotHold, match=r"budget_usd: 0\.5 is too low: .* at least 1 dollars"):
         MakespanWithinBudget().allocate(asked)
 
 
 @pytest.mark.parametrize("name", ["min-cost", "min-cost-slo", "makespan-within-budget"])
-def test_prices_that_are_missing_are_named(name: str) -> None:
+def test_missing_prices_are_refused(name: str) -> None:
     with pytest.raises(BadProblem, match="prices: missing"):
         policy_named(name).allocate(replace(problem([[1]], [1]), budget_usd=1.0))
     with pytest.raises(BadProblem, match=r"prices\.t0: 0 is not a price"):
         policy_named(name).allocate(replace(problem([[1]], [1], prices=[0]), budget_usd=1.0))
 
 
-def test_a_budget_that_is_missing_is_named() -> None:
+def test_a_missing_budget_is_refused() -> None:
     with pytest.raises(BadProblem, match="budget_usd: missing"):
         MakespanWithinBudget().allocate(problem([[1]], [1], prices=[1]))
 

@@ -28,7 +28,7 @@ def test_entities_share_by_weight_and_jobs_within_by_theirs() -> None:
     assert found.shares.ravel() == pytest.approx([0.25 / 4, 0.75 / 4, 0.375, 0.375], abs=1e-6)
 
 
-def test_an_entity_with_fifo_serves_its_first_and_what_it_cannot_use_goes_on() -> None:
+def test_a_fifo_entity_serves_its_first_job_and_passes_on_the_rest() -> None:
     """Two workers each: the first of the queue takes one whole, the second gets the rest of the entity's share."""
     asked = of_entities(problem([[1]] * 5, [3], arrival=[2, 0, 1, 0, 0]), "queue", "queue", "queue", "fair", "fair")
     entities = (Entity("queue", 1.0, "fifo"), Entity("fair", 1.0))
@@ -36,7 +36,7 @@ def test_an_entity_with_fifo_serves_its_first_and_what_it_cannot_use_goes_on() -
     assert found.shares.ravel() == pytest.approx([0, 1, 0.5, 0.75, 0.75], abs=1e-6)
 
 
-def test_what_one_entity_cannot_use_goes_to_the_others() -> None:
+def test_unused_share_of_an_entity_goes_to_the_others() -> None:
     asked = of_entities(problem([[1, 0], [1, 1], [1, 1]], [1, 2]), "a", "b", "b")
     found = Hierarchical().allocate(replace(asked, entities=(Entity("a", 5.0), Entity("b", 1.0))))
     assert found.shares.sum() == pytest.approx(3.0, abs=1e-6)
@@ -106,7 +106,7 @@ def test_an_entity_of_jobs_without_competition_within_is_like_a_weight(seed: int
     assert apart.effective_throughput == pytest.approx(together.effective_throughput.tolist(), rel=1e-5, abs=1e-9)
 
 
-def test_entities_that_are_unknown_are_named() -> None:
+def test_unknown_entities_are_refused() -> None:
     with pytest.raises(BadProblem, match="entity 'x' is not among the entities"):
         Hierarchical().allocate(of_entities(problem([[1]], [1]), "x"))
     with pytest.raises(BadProblem, match="entity 'x' has policy 'lottery'"):

@@ -60,7 +60,7 @@ def test_makespan_is_the_optimum_of_a_dense_program(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("policy", [Makespan(), FinishTimeFairness()])
-def test_jobs_that_need_very_different_amounts_all_get_theirs(policy: Policy, seed: int) -> None:
+def test_jobs_with_very_different_needs_all_get_their_level(policy: Policy, seed: int) -> None:
     """Nine decades between the steps of the jobs: the smallest is done in time as well."""
     rng = np.random.default_rng(4000 + seed)
     asked = random_problem(rng)
@@ -98,12 +98,12 @@ def test_finish_time_fairness_is_where_a_bisection_ends(seed: int) -> None:
     assert found.objective == pytest.approx(high, rel=1e-6)
 
 
-def test_nobody_is_slowed_down_by_finish_time_fairness_on_workers_that_are_alike() -> None:
+def test_finish_time_fairness_slows_no_job_down_on_identical_workers() -> None:
     found = FinishTimeFairness().allocate(problem([[2], [3], [5]], [3], steps=[10, 20, 30]))
     assert found.objective == pytest.approx(1.0)
 
 
-def test_a_kept_program_answers_like_a_new_one() -> None:
+def test_a_kept_program_gives_the_result_of_a_new_one() -> None:
     """Jobs come and go, are alike or not, change weights, and the cluster changes."""
     rng, warm, policy = np.random.default_rng(0), Warm(), MaxMinFairness()
     kinds = 10 ** rng.uniform(-1, 1, (6, 3))
@@ -132,7 +132,7 @@ def test_a_start_from_the_prices_of_a_sample_ends_at_the_optimum() -> None:
         assert found.objective == pytest.approx(dense.least(equal_share(asked)), rel=1e-7)
 
 
-def test_what_the_bottleneck_leaves_is_given_out() -> None:
+def test_capacity_left_by_the_bottleneck_is_distributed() -> None:
     """One job can use nothing but the slow type: the others are not held at its level."""
     asked = problem([[0, 1], [10, 1], [10, 1]], [2, 1])
     found = MaxMinFairness().allocate(asked)
@@ -168,7 +168,7 @@ class TestDegenerate:
         assert_valid(asked, policy.allocate(asked))
 
 
-def test_unknown_steps_are_named() -> None:
+def test_unknown_steps_are_refused() -> None:
     with pytest.raises(BadProblem, match="job 'j1': steps: missing: makespan"):
         Makespan().allocate(problem([[1], [1]], [1], steps=[1, np.inf]))
 

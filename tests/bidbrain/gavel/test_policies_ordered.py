@@ -34,17 +34,17 @@ def test_fifo_is_the_optimum_of_a_dense_program(seed: int) -> None:
     assert found.objective == pytest.approx(dense.maximum(gain), rel=1e-6, abs=1e-9)
 
 
-def test_first_come_have_their_fastest_type() -> None:
+def test_the_first_jobs_get_their_fastest_type() -> None:
     found = Fifo().allocate(problem([[4, 1], [4, 2], [8, 4], [4, 1]], [1, 1], arrival=[3, 1, 2, 0]))
     assert found.shares.tolist() == [[0, 0], [0, 1], [0, 0], [1, 0]]
 
 
-def test_those_that_arrive_together_are_in_the_order_given() -> None:
+def test_jobs_that_arrive_together_keep_their_order() -> None:
     found = Fifo().allocate(problem([[1], [1], [1]], [2], arrival=[5, 5, 5]))
     assert found.shares.ravel().tolist() == [1, 1, 0]
 
 
-def test_the_shortest_job_has_its_fastest_type_even_where_others_gain_more() -> None:
+def test_the_shortest_job_gets_its_fastest_type_even_if_others_gain_more() -> None:
     asked = problem([[10, 9.9], [10, 0.1], [10, 0.1]], [1, 1], steps=[10, 100, 200])
     found = ShortestJobFirst().allocate(asked)
     assert found.objective == pytest.approx(1.0)
@@ -99,7 +99,7 @@ def test_isolated_and_proportional_shares() -> None:
 
 @pytest.mark.parametrize("name", ["isolated", "proportional", "random-packing"])
 @pytest.mark.parametrize("seed", range(25))
-def test_baselines_are_valid_and_repeat_themselves(name: str, seed: int) -> None:
+def test_baselines_are_valid_and_deterministic(name: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     asked = with_pairs(random_problem(rng), rng)
     found, again = (policy_named(name).allocate(asked) for _ in range(2))
@@ -107,7 +107,7 @@ def test_baselines_are_valid_and_repeat_themselves(name: str, seed: int) -> None
     assert np.array_equal(found.shares, again.shares)
 
 
-def test_random_packing_packs_only_where_workers_are_too_few() -> None:
+def test_random_packing_pairs_jobs_only_when_workers_are_scarce() -> None:
     pairs = Pairs(np.array([[0, 1]]), np.array([[[0.9, 0.9]]]))
     crowded = RandomPacking().allocate(replace(problem([[1], [1]], [1]), pairs=pairs))
     assert crowded.shares.ravel().tolist() == [0, 0, 1]
@@ -118,7 +118,7 @@ def test_random_packing_packs_only_where_workers_are_too_few() -> None:
     assert (waiting.shares > 0.2).all()
 
 
-def test_every_policy_is_known_by_its_name() -> None:
+def test_every_policy_is_found_by_its_name() -> None:
     assert len(POLICIES) == 14
     with pytest.raises(UnknownPolicy, match="policy 'best' is unknown \\(known: max-min-fairness, makespan"):
         policy_named("best")

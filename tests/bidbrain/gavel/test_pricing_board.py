@@ -22,7 +22,7 @@ def series(name: str, hours: list[float], usd: list[float]) -> PriceSeries:
 
 
 @given(st.integers(0, 2**32), st.integers(0, 399), st.integers(0, 399))
-def test_what_is_paid_is_the_sum_over_seconds(seed: int, one: int, other: int) -> None:
+def test_the_cost_equals_a_sum_over_seconds(seed: int, one: int, other: int) -> None:
     found = histories(np.random.default_rng(seed), 400)
     board = board_of(found, machine)
     start, stop = sorted((one, other))
@@ -44,7 +44,7 @@ def test_prices_are_per_accelerator_and_hold_until_the_next_change() -> None:
     assert board.price(np.array([0, 0]), np.array([1.999, 2.0])).tolist() == [1, 2]
 
 
-def test_a_market_that_fell_silent_does_not_shorten_the_span_of_the_others() -> None:
+def test_a_market_that_ends_early_does_not_shorten_the_span_of_the_others() -> None:
     long = [series(f"aws/r/{zone}/V100x1", [0, 100], [1, 1]) for zone in "abc"]
     short = series("aws/r/d/V100x1", [0, 1], [1, 1])
     late = series("azure/s/-/K80x1", [40, 90], [1, 1])

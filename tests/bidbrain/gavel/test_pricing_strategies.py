@@ -69,7 +69,7 @@ def walk(on: PriceBoard, start: int, work: float, rates: list[float], movement: 
 
 @settings(max_examples=40)
 @given(st.integers(0, 2**32), st.booleans(), st.booleans(), st.sampled_from([0, 7, 60]))
-def test_every_course_is_that_of_the_walk(seed: int, moves: bool, elsewhere: bool, move_seconds: int) -> None:
+def test_every_course_equals_a_step_by_step_walk(seed: int, moves: bool, elsewhere: bool, move_seconds: int) -> None:
     rng = np.random.default_rng(seed)
     on = board(rng, SECONDS)
     # Sizes are small because prices are paid for seconds: so data weighs as much as machines do.
@@ -121,7 +121,7 @@ def test_a_job_moves_when_that_saves_more_than_it_costs() -> None:
     assert follow(on, run, too_dear).usd.tolist() == [22]
 
 
-def test_a_job_on_its_way_counts_what_is_left_of_the_move() -> None:
+def test_a_moving_job_counts_the_rest_of_its_move() -> None:
     amazon = series("aws/r/a/V100x1", [0, 2, 20], [2, 6, 6])
     azure = series("azure/s/-/V100x1", [0, 20], [3, 3])
     later = series("azure/t/-/V100x1", [0, 2.5, 20], [9, 2.5, 2.5])
@@ -141,7 +141,7 @@ def test_a_job_that_ends_with_the_prices_fits_and_a_longer_one_does_not() -> Non
         assert np.isnan(course.stop).all()
 
 
-def test_a_dataset_that_is_there_already_costs_nothing_and_one_that_is_not_may_decide() -> None:
+def test_a_dataset_already_present_costs_nothing_and_a_missing_one_may_decide() -> None:
     on = two_markets()
     data = Movement(0.0, 100.0, frozenset({"azure"}), 0.0, LIST_TARIFFS_2020)
     assert stay(on, one_run(1), data).usd.tolist() == [3]

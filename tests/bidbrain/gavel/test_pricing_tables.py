@@ -37,13 +37,13 @@ def test_at_918_thousandths_of_a_dollar_transfers_cost_what_the_paper_prints() -
     assert [one.paper for one in found] == pytest.approx([9.13, 0.006, 0.98, 0.025])
 
 
-def test_the_mean_is_of_the_cheapest_at_each_time() -> None:
+def test_the_mean_price_follows_the_cheapest_offer() -> None:
     assert mean_usd(board(), lambda offer: offer.accelerator == "V100") == 1.5
     assert mean_usd(board(), lambda offer: offer.accelerator == "K80") == 0.5
     assert mean_usd(board(), lambda offer: offer.accelerator == "H100") is None
 
 
-def test_speedups_are_over_the_k80_and_per_dollar_beside_their_model() -> None:
+def test_speedups_are_over_the_k80_and_per_dollar() -> None:
     jobs = [JobType("ResNet-50 (batch size 16)", {"k80": 2.0, "p100": 8.0, "v100": 12.0}), JobType("X", {"k80": 1.0})]
     found = {one.what: (one.found, one.paper, one.case) for one in speedups(jobs, board())}
     case = "ResNet-50 (batch size 16)"

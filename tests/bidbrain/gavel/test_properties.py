@@ -79,7 +79,7 @@ def test_water_filling_and_max_min_are_pareto_efficient(seed: int) -> None:
 
 @given(seeds)
 @settings(max_examples=40)
-def test_on_workers_that_are_alike_policies_reduce_to_the_classic_ones(seed: int) -> None:
+def test_on_identical_workers_policies_reduce_to_the_classic_ones(seed: int) -> None:
     """With one type, shares depend on no throughput; and being agnostic of the type loses nothing."""
     rng = np.random.default_rng(seed)
     count, workers = int(rng.integers(1, 8)), int(rng.integers(1, 6))

@@ -42,7 +42,7 @@ def test_no_job_runs_twice_neither_on_two_types_nor_alone_and_in_a_pair() -> Non
     assert choose(among, np.array([6.0, 5.0, 4.0, 3.0, 2.0, 1.0]), np.array([1.0, 2.0])).tolist() == [0, 5]
 
 
-def test_among_equals_the_earlier_runs() -> None:
+def test_ties_go_to_the_earlier_candidate() -> None:
     among = candidates((5, NOBODY, 0, 1), (2, NOBODY, 0, 1), (7, NOBODY, 0, 1))
     assert choose(among, np.ones(3), np.array([2.0])).tolist() == [0, 1]
 
@@ -66,7 +66,7 @@ def choices(draw: st.DrawFn) -> tuple[RoundCandidates, FloatArray, FloatArray]:
 
 
 @given(choices())
-def test_whoever_is_left_out_was_in_conflict_with_or_had_no_room_beside_those_before(
+def test_skipped_candidates_conflict_with_or_do_not_fit_next_to_chosen_ones(
     asked: tuple[RoundCandidates, FloatArray, FloatArray],
 ) -> None:
     among, priority, workers = asked
@@ -83,7 +83,7 @@ def test_whoever_is_left_out_was_in_conflict_with_or_had_no_room_beside_those_be
 SERVERS = {"v": [["v0", "v1", "v2", "v3"], ["v4", "v5", "v6", "v7"]], "k": [["k0"], ["k1"]]}
 
 
-def test_who_stays_keeps_its_workers_and_the_big_come_before_the_small() -> None:
+def test_renewed_tasks_keep_their_workers_and_large_tasks_come_first() -> None:
     held = {"old": ("v1", "v5"), "gone": ("v0",), "other type": ("k0",)}
     tasks = [
         RoundTask("small", "v", 1),
@@ -98,25 +98,25 @@ def test_who_stays_keeps_its_workers_and_the_big_come_before_the_small() -> None
     assert {placed.workers["small"], placed.workers["other type"]} < {("v4",), ("v6",), ("v7",)}
 
 
-def test_a_task_takes_the_fullest_server_that_has_room_and_else_as_few_as_it_can() -> None:
+def test_a_task_uses_the_fullest_server_with_room_or_else_few_servers() -> None:
     held = {"a": ("v0",)}
     assert place([RoundTask("a", "v", 1), RoundTask("b", "v", 3)], SERVERS, held).workers["b"] == ("v1", "v2", "v3")
     across = place([RoundTask("a", "v", 1), RoundTask("b", "v", 6)], SERVERS, held).workers["b"]
     assert set(across) == {"v4", "v5", "v6", "v7", "v1", "v2"}
 
 
-def test_a_task_that_wants_more_workers_than_before_moves() -> None:
+def test_a_task_that_needs_more_workers_than_before_moves() -> None:
     placed = place([RoundTask("a", "k", 2)], SERVERS, {"a": ("k0",)})
     assert (placed.workers["a"], placed.renewed) == (("k0", "k1"), frozenset())
 
 
-def test_more_tasks_than_workers_are_named() -> None:
+def test_too_many_tasks_are_refused() -> None:
     with pytest.raises(DoesNotFit, match="'b' takes 2 workers of 'k' but only 1 are free"):
         place([RoundTask("a", "k", 1), RoundTask("b", "k", 2)], SERVERS, {"a": ("k1",)})
 
 
 @given(st.data())
-def test_a_placement_is_one_worker_for_one_task_and_renews_whoever_stays(data: st.DataObject) -> None:
+def test_a_placement_gives_each_worker_one_task_and_renews_unchanged_tasks(data: st.DataObject) -> None:
     held: dict[str, tuple[str, ...]] = {}
     for _ in range(3):
         sizes = data.draw(st.lists(st.integers(1, 4), max_size=5))

@@ -95,7 +95,7 @@ def test_a_queue_starts_in_order_and_runs_to_the_end() -> None:
     assert outcome.moves.tolist() == [0, 0, 0]
 
 
-def test_a_queue_without_a_look_at_throughputs_draws_types() -> None:
+def test_an_agnostic_queue_draws_types_at_random() -> None:
     asked = scenario(workload([[1.0, 8.0]] * 40, [3600] * 40), [20, 20])
     outcome = simulate(asked, InOrder(asked, np.random.default_rng(0)))
     fast = outcome.held_seconds[:, 1] > 0
@@ -103,7 +103,7 @@ def test_a_queue_without_a_look_at_throughputs_draws_types() -> None:
     assert not (outcome.held_seconds > 0).all(axis=1).any()
 
 
-def test_workers_beyond_shares_are_used_or_left_as_the_manner_says() -> None:
+def test_remaining_workers_are_used_or_left_idle_as_the_rules_say() -> None:
     """The second job is meant to have half of the first type and nothing of the other."""
     asked = scenario(workload([[1.0, 1.0], [1.0, 1.0]], [720, 720]), [1, 1])
     fixed = Fixed({"0": [1.0, 0.0], "1": [0.5, 0.0]})
@@ -122,7 +122,7 @@ def test_a_job_without_any_share_waits_although_there_is_room() -> None:
     assert (outcome.finish.tolist(), outcome.held_seconds.sum()) == ([720, np.inf], 720)
 
 
-def test_a_policy_sees_deadlines_two_rounds_early_or_as_much_as_a_job_has_in_hand() -> None:
+def test_deadlines_are_planned_two_rounds_early_within_the_jobs_reserve() -> None:
     """Of 3600 seconds of work: no deadline, one far off, one with 360 seconds in hand, and one that is lost."""
     seen = []
 
@@ -160,7 +160,7 @@ def test_deadlines_that_can_be_kept_are_kept_at_less_than_the_price_of_speed() -
     assert cost[1] < 0.9 * cost[2]
 
 
-def test_a_plan_ahead_is_made_anew_when_nobody_comes_or_goes() -> None:
+def test_periodic_policies_reallocate_without_arrivals_or_departures() -> None:
     asked = scenario(workload([[1.0]], [7200]), [1])
     plain = simulate(asked, ByShares(asked, Fixed({"0": [1.0]})))
     periodic = simulate(asked, ByShares(asked, Fixed({"0": [1.0]}), DispatchRules(periodic=True)))
@@ -249,7 +249,7 @@ def test_sharing_workers_is_never_worse_for_a_batch() -> None:
 
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=25)
-def test_finish_time_fairness_is_what_walking_through_time_gives(seed: int) -> None:
+def test_finish_time_fairness_equals_a_walk_through_time(seed: int) -> None:
     asked = random_scenario(seed, sharing=False)
     outcome = simulate(asked, ByShares(asked, Whim()))
     walked = integrated_fairness(asked, outcome.finish, outcome.end, 2.0)
@@ -260,7 +260,7 @@ def test_finish_time_fairness_is_what_walking_through_time_gives(seed: int) -> N
     assert np.abs(jct / found - jct / np.array(walked)).max() <= slack
 
 
-def test_results_of_each_job_and_in_sum() -> None:
+def test_results_per_job_and_in_total() -> None:
     work = workload([[1.0, 2.0], [1.0, 0.0]], [3600, 7200], scale=[1, 2], arrival=[0, 3600])
     work = replace(work, slo_factor=np.array([1.5, np.inf]))
     cluster = Cluster(("a", "b"), np.array([2.0, 1.0]), np.array([0.5, 3.0]))
@@ -290,14 +290,14 @@ def test_only_measured_jobs_count_and_the_simulation_ends_with_them() -> None:
     assert outcome.end == 720
 
 
-def test_what_cannot_be_simulated_is_said() -> None:
+def test_impossible_simulations_are_refused() -> None:
     with pytest.raises(BadWorkload, match=r"job 1 \(kind 1, 4 workers\) and 0 more run on no type"):
         scenario(workload([[1.0], [1.0]], [10, 10], scale=[1, 4]), [2])
     with pytest.raises(BadWorkload, match="jobs 1:3 are outside the workload of 2 jobs"):
         replace(scenario(workload([[1.0], [1.0]], [10, 10]), [2]), measured=range(1, 3))
 
 
-def test_a_policy_that_gives_nobody_time_is_named_and_does_not_hang() -> None:
+def test_a_policy_that_gives_no_job_time_stops_the_simulation() -> None:
     asked = scenario(workload([[1.0], [1.0]], [10, 10]), [2])
     for manner in (DispatchRules(), DispatchRules(periodic=True)):
         with pytest.raises(Stalled, match="job 0 and 1 more are given no time"):
@@ -312,7 +312,7 @@ def test_a_policy_that_gives_nobody_time_is_named_and_does_not_hang() -> None:
         ("max_min_fairness.csv", [12, 12, 12], "fifo", None, 27_205),
     ],
 )
-def test_published_results_are_met_within_three_percent(
+def test_published_results_are_matched_within_three_percent(
     shared_data: Path, trace: str, workers: list[float], policy: str, makespan: float | None, jct: float
 ) -> None:
     folder = shared_data / "gavel"

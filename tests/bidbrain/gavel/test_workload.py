@@ -30,7 +30,7 @@ def test_durations_are_ten_to_the_x_minutes_on_the_reference_type() -> None:
         assert part.std() == pytest.approx((high - low) / 12**0.5, abs=0.01)
 
 
-def test_arrivals_are_poisson_from_zero_on() -> None:
+def test_arrivals_are_poisson_and_start_at_zero() -> None:
     gaps = np.diff(generate(table(), Arrivals(900), 40_000, seed=1).arrival)
     assert gaps.mean() == pytest.approx(900, rel=0.02)
     assert gaps.std() == pytest.approx(900, rel=0.02)
@@ -46,7 +46,7 @@ def test_kinds_are_uniform_among_those_of_a_scale() -> None:
     assert set(single.scale.tolist()) == {1}
 
 
-def test_the_same_seed_gives_the_same_jobs_and_more_of_them_begin_with_fewer() -> None:
+def test_workloads_of_one_seed_are_prefixes_of_each_other() -> None:
     long, short = (generate(table(), Arrivals(60, multiple=True), count, seed=5) for count in (500, 20))
     for column in ("kind", "steps", "arrival"):
         assert np.array_equal(getattr(long, column)[:20], getattr(short, column))
@@ -60,7 +60,7 @@ def test_deadlines_are_multiples_of_the_fastest_type() -> None:
     assert work.alone_seconds() == pytest.approx(work.steps / np.array([4.0, 5.0])[work.kind])
 
 
-def test_what_was_not_measured_is_said() -> None:
+def test_unmeasured_types_and_scales_are_refused() -> None:
     with pytest.raises(BadWorkload, match=r"no throughput was measured on 'a100' \(measured: slow, fast\)"):
         table().on(["fast", "a100"])
     small = Throughputs(("v",), (JobKind("x", 1),), np.ones((1, 1)), np.zeros((1, 1, 1, 2)))

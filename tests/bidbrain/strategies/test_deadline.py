@@ -30,7 +30,7 @@ availability = st.lists(st.tuples(st.booleans(), st.integers(1, 40)), min_size=1
 
 
 @given(availability, st.integers(1, 400), st.sampled_from([MINUTE, 10 * MINUTE, HOUR]))
-def test_an_outlook_knows_its_past_only(up: Bools, seen: int, gap: int) -> None:
+def test_an_outlook_does_not_depend_on_the_future(up: Bools, seen: int, gap: int) -> None:
     whole, part = outlook(up, gap, PUBLIC_PRIOR), outlook(up[:seen], gap, PUBLIC_PRIOR)
     np.testing.assert_array_equal(whole.state[:seen], part.state)
     np.testing.assert_array_equal(whole.steps[:seen], part.steps)
@@ -98,7 +98,7 @@ def test_a_chain_has_the_survival_of_its_rates(step: int) -> None:
         assert up_young == pytest.approx(np.exp(-rates[1, 0] * step / HOUR))
 
 
-def test_spells_of_one_rate_have_the_share_of_time_that_they_should() -> None:
+def test_spells_of_constant_rates_have_the_expected_share_of_time() -> None:
     chain = spell_chain(np.array([[1.0] * CLASSES, [0.25] * CLASSES]), MINUTE)
     settled = np.linalg.matrix_power(chain.moves, 1 << 16)[0]
     assert settled[CLASSES:].sum() == pytest.approx(0.8, abs=0.002)
@@ -152,7 +152,7 @@ def expected_costs(chain: Chain, grid: Grid) -> dict[tuple[int, int, int, int], 
     st.integers(1, 6),
     st.sampled_from([0.0, 0.125, 0.6]),
 )
-def test_a_plan_is_the_policy_of_least_expected_cost_but_for_its_margin(
+def test_a_plan_is_the_least_expected_cost_policy_except_for_its_margin(
     rise: float, fall: float, delay: int, ratio: float, slack: int, margin: float
 ) -> None:
     chain = Chain(np.array([[1 - rise, rise], [fall, 1 - fall]]), np.array([False, True]))
@@ -203,7 +203,7 @@ def test_a_decision_carries_its_reason(strategy: DeadlineStrategy) -> None:
     assert "spot down" in str(runs.reason)
 
 
-def test_the_net_and_a_running_machine_leave_nothing_to_weigh(strategy: DeadlineStrategy) -> None:
+def test_the_safety_net_and_a_running_machine_decide_without_a_plan(strategy: DeadlineStrategy) -> None:
     down, up = (outlook(np.array([True] * 30 + [last]), 10 * MINUTE, PUBLIC_PRIOR).last() for last in (False, True))
     caught = strategy.decide(standing(TERMS, 24 * MINUTE, WAIT, up=False), down)
     assert (caught.choice, caught.reason.rule, caught.reason.worth_hours) == ("on-demand", "safety net", None)
@@ -211,7 +211,7 @@ def test_the_net_and_a_running_machine_leave_nothing_to_weigh(strategy: Deadline
     assert (running.choice, running.reason.rule, running.reason.worth_hours) == ("spot", "spot runs", None)
 
 
-def test_capacity_that_just_went_is_waited_for_and_what_stays_away_is_not(strategy: DeadlineStrategy) -> None:
+def test_the_strategy_waits_for_capacity_that_just_went_but_not_for_long_outages(strategy: DeadlineStrategy) -> None:
     """Endings become rare with age, so the same six hours of slack are worth a wait at first, and no longer later."""
     unbiased = np.zeros((1, 4), dtype=np.int64)
     choices = [
@@ -235,7 +235,7 @@ def test_spot_is_entered_again_when_it_has_lasted(strategy: DeadlineStrategy) ->
     assert choices[-1].choice == "spot"
 
 
-def test_spot_as_dear_as_on_demand_is_not_worth_a_wait() -> None:
+def test_spot_at_the_on_demand_price_is_not_worth_waiting_for() -> None:
     terms = DeadlineTerms(48 * HOUR, 12 * MINUTE, 1.0)
     lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR).last()
     decided = DeadlineStrategy(terms).decide(standing(terms, 20 * HOUR, WAIT, up=False), lost)

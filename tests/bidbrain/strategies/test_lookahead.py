@@ -93,13 +93,13 @@ def test_it_buys_the_candidate_with_the_lowest_price_of_work(
     assert f"(expected ${least:.3g} per unit of work)" in decision.reason
 
 
-def test_the_whole_room_is_one_allocation_and_it_wakes_before_the_hour_ends() -> None:
+def test_the_room_is_one_allocation_and_the_next_decision_is_before_the_hour_ends() -> None:
     decision = lookahead(hour(0.9), hour(0.9)).decide(situation(prices=(PRICE, 6 * PRICE)))
     assert [(rent.offer, rent.machines) for rent in rents(decision)] == [(OFFERS[0], 94)]
     assert decision.wake_at == START + HOUR - RENEW_BEFORE
 
 
-def test_the_dearer_time_is_the_higher_it_bids() -> None:
+def test_a_higher_price_of_time_raises_the_bid() -> None:
     """At the lowest bids machines live for 0.4 hours in the mean, and are paid for a tenth of the times."""
     bids = [
         rents(lookahead(hour(0.1), hour(0.1), usd_per_hour=usd).decide(situation(prices=(PRICE, 6 * PRICE))))[0].bid
@@ -108,7 +108,7 @@ def test_the_dearer_time_is_the_higher_it_bids() -> None:
     assert bids == [PRICE, PRICE + DISTANCES[-1]]
 
 
-def test_room_beside_is_filled_where_it_pays_and_not_where_an_eviction_would_stop_too_much() -> None:
+def test_remaining_room_is_filled_unless_an_eviction_would_pause_too_much() -> None:
     """18 machines of 40 leave 36; 4 machines of 8 fit. They do 32 x 11/12 units for 4 x $0.02; each unit is worth
     FILLING_WORTH of the main's price of work, less the stall of 720 for a minute where they are taken."""
     cheap = (PRICE, 4 * PRICE)
@@ -138,7 +138,7 @@ def test_an_allocation_is_renewed_while_nothing_else_is_cheaper_start_up_include
     assert strategy.decide(situation(own, now=due - MINUTE, prices=(1, 4 * PRICE))).actions == ()
 
 
-def test_beside_a_larger_one_an_allocation_is_renewed_while_its_work_is_worth_the_price() -> None:
+def test_a_smaller_allocation_is_renewed_while_its_work_is_worth_the_price() -> None:
     due = START + HOUR - RENEW_BEFORE
     main, beside = held(0, OFFERS[1], 18, 500 * PRICE), held(1, OFFERS[0], 4, 500 * PRICE)
     strategy = lookahead(hour(1.0), hour(1.0))
@@ -147,7 +147,7 @@ def test_beside_a_larger_one_an_allocation_is_renewed_while_its_work_is_worth_th
     assert decision.actions == (Return(1, START + HOUR),)
 
 
-def test_what_an_eviction_beside_would_stop_is_taken_off_its_work() -> None:
+def test_the_pause_after_an_eviction_reduces_an_allocations_worth() -> None:
     """Alive for 0.46 hours, paid in a tenth: 32 x 0.46 units, less 752 x (0.9 / 60 - 1 / 120), for a tenth of 4 prices.
     A unit is worth 0.7 of what the main allocation's best replacement costs."""
     due = START + HOUR - RENEW_BEFORE
@@ -160,7 +160,7 @@ def test_what_an_eviction_beside_would_stop_is_taken_off_its_work() -> None:
         assert strategy.decide(situation(*holdings, now=due, prices=(price, 4 * PRICE))).actions == actions
 
 
-def test_where_everything_is_dear_or_nothing_is_open_the_baseline_is_rented_on_demand() -> None:
+def test_the_baseline_is_rented_when_spot_is_expensive_or_closed() -> None:
     strategy = lookahead(hour(1.0), hour(1.0))
     on_demand = Rent(BASELINE.offer, 94, None)
     assert rents(strategy.decide(situation(prices=(400 * PRICE, 2000 * PRICE)))) == [on_demand]
@@ -200,7 +200,7 @@ def made_for(histories: tuple[PriceSeries, ...], usd_per_hour: float) -> Lookahe
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_decision_looks_at_the_future_and_the_room_is_never_exceeded(seed: int) -> None:
+def test_decisions_do_not_depend_on_the_future_and_stay_within_the_room(seed: int) -> None:
     histories = restless(seed, 60), restless(seed + 100, 60, "b.large")
     strategy = made_for(histories, 2e-6)
     work = job(strategy.offers, 4.0)
@@ -222,7 +222,7 @@ def test_no_decision_looks_at_the_future_and_the_room_is_never_exceeded(seed: in
     assert len(known[0]) >= 2
 
 
-def test_dearer_time_makes_jobs_shorter_with_fewer_evictions() -> None:
+def test_a_higher_price_of_time_gives_shorter_jobs_with_fewer_evictions() -> None:
     histories = restless(5, 400), restless(6, 400, "b.large")
     overheads = Overheads(300 * SECOND, 60 * SECOND, 30 * SECOND)
     hours, evictions = [], []

@@ -75,7 +75,7 @@ def followed(history: PriceSeries, distance: int) -> list[float]:
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(30, 4000), st.integers(10**6, 10**9)), min_size=30, max_size=60))
-def test_higher_bids_last_longer_and_nobody_is_useful_before_being_ready(steps: list[tuple[int, int]]) -> None:
+def test_higher_bids_last_longer_and_start_up_is_not_useful(steps: list[tuple[int, int]]) -> None:
     times = np.cumsum([span for span, _ in steps]).tolist()
     known = list(zip(times, (price for _, price in steps), strict=True))
     hour = of(series((0, 10**8), *known, (times[-1] + 8000, 10**8)))
@@ -87,7 +87,7 @@ def test_higher_bids_last_longer_and_nobody_is_useful_before_being_ready(steps: 
     assert np.all(hour.useful <= 1 - STARTUP + 1e-12)
 
 
-def test_a_hazard_takes_machines_whatever_they_bid_and_the_rule_decides_what_they_pay() -> None:
+def test_a_hazard_evicts_at_any_bid_and_the_billing_rule_sets_the_cost() -> None:
     still, rate = series((0, LOW), (20 * 3600, LOW)), 0.7
     known = Hazard((), Exposure(rate * 1e9, 1e9))
     alive = (1 - exp(-rate)) / rate

@@ -65,7 +65,7 @@ def test_the_price_of_work_is_the_formula_in_closed_form(rate: float, horizon: f
     assert found == pytest.approx(expected, rel=0.025)
 
 
-def test_a_first_hour_that_may_be_free_is_cheaper_and_an_old_machine_has_none() -> None:
+def test_a_possibly_free_first_hour_is_cheaper_and_only_new_machines_have_one() -> None:
     free, paid = (Prospects.of(hazard(0.7), rule) for rule in (FIRST_FREE, PER_SECOND))
     old = Prospects.of(hazard(0.7), FIRST_FREE, age=1)
     assert free.alive == paid.alive == pytest.approx(old.alive)
@@ -81,7 +81,7 @@ def test_a_machine_whose_free_hour_is_over_is_left_for_a_new_one_sooner() -> Non
 
 
 @pytest.mark.parametrize("rule", BILLING_RULES)
-def test_what_is_expected_is_possible_under_every_rule(rule: str) -> None:
+def test_expectations_are_plausible_under_every_billing_rule(rule: str) -> None:
     for known in (None, hazard(0.3), replace(hazard(5.0), ages=AgeProfile((0.0, 1.0), (3.0, 0.2)))):
         found = Prospects.of(known, billing_rule(rule))
         assert all(0 <= share <= 1 for share in found.taken)
@@ -105,7 +105,7 @@ def test_the_room_is_spread_over_pools_that_are_nearly_as_good() -> None:
     assert bought(chosen.decide(now)) == {A: 1, B: 6}
 
 
-def test_it_stays_within_the_room_and_looks_again_soon_only_while_there_is_some() -> None:
+def test_purchases_stay_within_the_room_and_the_next_look_is_soon_only_with_room_left() -> None:
     chosen = strategy({A: 0.1})
     full = chosen.decide(situation({A: 200}))
     assert (bought(full), full.wake_at) == ({A: 12}, START + LOOK_WHEN_FULL)
@@ -116,7 +116,7 @@ def test_it_stays_within_the_room_and_looks_again_soon_only_while_there_is_some(
     assert (waiting.actions, waiting.wake_at) == ((), START + LOOK_WITH_ROOM)
 
 
-def test_an_allocation_is_left_when_starting_elsewhere_is_cheaper_for_what_is_left_to_do() -> None:
+def test_an_allocation_is_returned_when_the_rest_of_the_job_is_cheaper_elsewhere() -> None:
     chosen = strategy({A: 0.05, B: 0.05}, pools=1)
     dear = {A: 260, B: 200}
     long = chosen.decide(situation(dear, held(A, 12), hours_left=16))
@@ -125,7 +125,7 @@ def test_an_allocation_is_left_when_starting_elsewhere_is_cheaper_for_what_is_le
     assert chosen.decide(situation(dear, held(A, 12), hours_left=0.25)).actions == ()
 
 
-def test_while_nothing_beats_on_demand_the_baseline_is_rented_and_given_up_when_something_does() -> None:
+def test_the_baseline_is_rented_only_while_nothing_beats_on_demand() -> None:
     chosen = strategy({A: 0.05})
     for prices in ({}, {A: 999}, {A: 1001}):
         assert chosen.decide(situation(prices)).actions == (BASELINE,)
@@ -152,7 +152,7 @@ class Watched:
         return Decision(wake_at=START + HOUR, reason=self.name)
 
 
-def test_a_strategy_among_the_open_is_made_for_those() -> None:
+def test_a_strategy_is_rebuilt_for_the_open_offers() -> None:
     chosen = AmongOpen(Watched, OFFERS)
     assert chosen.name == "a+b+c+d"
     everything = chosen.decide(situation(dict.fromkeys(OFFERS, 1)))

@@ -60,7 +60,7 @@ def test_the_cost_per_work_is_that_of_the_equations(rows: list[tuple[float, floa
     assert PROTEUS._cost_per_work(_total(terms), changes=True) == pytest.approx(expected.usd_per_work, rel=1e-6)
 
 
-def test_it_fills_the_room_in_requests_of_128_and_the_last_takes_what_is_left() -> None:
+def test_the_room_is_filled_in_requests_of_128_and_the_last_takes_the_rest() -> None:
     bought = [action for action in PROTEUS.decide(situation()).actions if isinstance(action, Rent)]
     sizes = [rent.machines * rent.offer.nu for rent in bought]
     assert sizes[0] in (128.0, 144.0)
@@ -68,7 +68,7 @@ def test_it_fills_the_room_in_requests_of_128_and_the_last_takes_what_is_left() 
     assert all(rent.bid is not None and rent.bid > PRICE for rent in bought)
 
 
-def test_it_buys_nothing_that_makes_work_dearer() -> None:
+def test_nothing_is_bought_that_makes_work_more_expensive() -> None:
     owned = held(0, OFFERS[1], 10, 5 * PRICE)
     decision = PROTEUS.decide(situation(owned, prices=(50 * PRICE, 4 * PRICE), now=START + HOUR // 2))
     assert {action.offer for action in decision.actions if isinstance(action, Rent)} <= {OFFERS[1]}
@@ -77,7 +77,7 @@ def test_it_buys_nothing_that_makes_work_dearer() -> None:
     assert (decision.actions, decision.wake_at) == ((), START + HOUR // 2 + 120 * SECOND)
 
 
-def test_before_its_paid_hour_ends_an_allocation_is_kept_or_let_go_by_cost_per_work() -> None:
+def test_renewal_before_the_paid_hour_ends_follows_cost_per_work() -> None:
     renewal = START + HOUR - 120 * SECOND
     cheap, dear = held(0, OFFERS[1], 21, 20 * PRICE), held(1, OFFERS[0], 16, 90 * PRICE)
     decision = PROTEUS.decide(situation(cheap, now=renewal))
@@ -87,7 +87,7 @@ def test_before_its_paid_hour_ends_an_allocation_is_kept_or_let_go_by_cost_per_w
     assert Return(0, START + HOUR) not in decision.actions
 
 
-def test_on_the_room_being_full_it_sleeps_until_the_next_hour_ends() -> None:
+def test_with_a_full_room_the_next_decision_is_before_the_next_hour_ends() -> None:
     full = held(0, OFFERS[1], 21, 20 * PRICE)
     assert PROTEUS.decide(situation(full, now=START + 60 * SECOND)).wake_at == START + HOUR - 120 * SECOND
 

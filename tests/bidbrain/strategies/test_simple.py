@@ -35,7 +35,7 @@ def test_standard_takes_the_cheapest_per_work_and_bids_on_demand() -> None:
     assert Standard().decide(situation((5, 5), held(Rent(B, 10, 2000)))).actions == ()
 
 
-def test_standard_leaves_out_what_is_above_on_demand_and_then_rents_on_demand() -> None:
+def test_standard_ignores_offers_above_on_demand_and_then_rents_on_demand() -> None:
     assert Standard().decide(situation((1001, 500))).actions == (Rent(B, 10, 2000),)
     dear = Standard().decide(situation((1001, 1900)))
     assert (dear.actions, dear.wake_at) == ((BASELINE,), START + HOUR)
@@ -45,7 +45,7 @@ def test_standard_leaves_out_what_is_above_on_demand_and_then_rents_on_demand() 
     assert back.actions == (Return(0), Rent(A, 20, 1000))
 
 
-def test_tierml_holds_what_lasts_longest_and_of_equals_the_cheapest() -> None:
+def test_tierml_holds_the_longest_lasting_offer_and_breaks_ties_by_price() -> None:
     assert TierMl({A.market: SOON, B.market: ALWAYS}).decide(situation((100, 900))).actions == (Rent(B, 10, 2000),)
     assert TierMl({A.market: ALWAYS, B.market: ALWAYS}).decide(situation((100, 900))).actions == (Rent(A, 20, 1000),)
 
@@ -68,7 +68,7 @@ def test_tierml_rents_on_demand_while_every_price_is_too_high() -> None:
     )
 
 
-def test_mean_times_are_told_apart_by_where_the_price_stands() -> None:
+def test_mean_times_depend_on_the_current_price() -> None:
     day = 86_400
     calm = series((0, 50), (30 * day, 50))
     assert Mttf.of(calm, 1000).by_tenth[0] == LONGEST
