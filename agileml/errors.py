@@ -31,7 +31,7 @@ class NotFinite(BadTrainer, ArithmeticError):
     """An update or a loss is NaN or infinite: the training diverged, or the code divides by 0."""
 
 
-class Refused(AgileMLError):
+class PeerRefused(AgileMLError):
     """A peer was rejected: it has another version of the code, belongs to another job, or lacks the job's secret."""
 
 

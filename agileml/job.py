@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.params.layout import Params
-from agileml.policies.policy import Policy
+from agileml.policies.policy import TrainingPolicy
 from agileml.policies.stage import StageByRatio, Thresholds
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
@@ -29,10 +29,10 @@ class Job:
     thresholds: Thresholds = field(default_factory=Thresholds)
     heartbeat_timeout: float = 1.0
     checkpoint_every: int = 0
-    stage: Policy | None = None
+    stage: TrainingPolicy | None = None
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> TrainingPolicy:
         """The policy that chooses the stage."""
         return self.stage or StageByRatio(self.thresholds)
 

@@ -15,7 +15,7 @@ import signal
 import sys
 from pathlib import Path
 
-from agileml.errors import AgileMLError, Refused
+from agileml.errors import AgileMLError, PeerRefused
 from agileml.runtime.attach import join
 from agileml.runtime.node_process import REFUSED
 from agileml.runtime.rendezvous import FolderRendezvous
@@ -44,7 +44,7 @@ def main(words: list[str]) -> int:
         admitted = join(FolderRendezvous(given.folder, secret), name, reliable=given.reliable)
     except AgileMLError as error:
         log.error("%s", error)
-        return REFUSED if isinstance(error, Refused) else 1
+        return REFUSED if isinstance(error, PeerRefused) else 1
     return 0 if admitted else REFUSED
 
 

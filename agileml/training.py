@@ -14,7 +14,7 @@ from agileml.engines.base import Engine
 from agileml.engines.chaos import Chaos
 from agileml.errors import BadArgument, BadTrainer
 from agileml.job import Job, Listener, Trained
-from agileml.policies.policy import Policy
+from agileml.policies.policy import TrainingPolicy
 from agileml.policies.stage import Thresholds
 from agileml.roles.node import JobSettings
 from agileml.stopping import Convergence, Stopping
@@ -29,7 +29,7 @@ _JOB_OPTIONS = ("thresholds", "heartbeat_timeout", "checkpoint_every", "stage")
 T = TypeVar("T")
 
 
-class Options(TypedDict, total=False):
+class TrainOptions(TypedDict, total=False):
     """Options of a job: when it ends (`Stopping`), how it trains (`JobSettings`), how it runs (`Job`)."""
 
     seconds: float
@@ -44,7 +44,7 @@ class Options(TypedDict, total=False):
     thresholds: Thresholds
     heartbeat_timeout: float
     checkpoint_every: int
-    stage: Policy
+    stage: TrainingPolicy
 
 
 def train(
@@ -55,7 +55,7 @@ def train(
     clocks: int | None = None,
     chaos: Chaos | None = None,
     listener: Listener = lambda _: None,
-    **options: Unpack[Options],
+    **options: Unpack[TrainOptions],
 ) -> Trained:
     """Trains until the first stopping criterion is met. `nodes` is reliable+transient, such as `1+3`.
 
@@ -125,9 +125,9 @@ def restored(pickled: bytes) -> object:
 
 
 def _check_names(options: Mapping[str, Any]) -> None:
-    unknown = sorted(set(options) - set(Options.__annotations__))
+    unknown = sorted(set(options) - set(TrainOptions.__annotations__))
     if unknown:
-        raise BadArgument(f"unknown option {unknown[0]!r}; choose from {', '.join(Options.__annotations__)}")
+        raise BadArgument(f"unknown option {unknown[0]!r}; choose from {', '.join(TrainOptions.__annotations__)}")
 
 
 def _made(cls: type[T], options: Mapping[str, Any]) -> T:

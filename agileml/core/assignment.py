@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from agileml.core.members import IN_EPOCH, Members, Phase
+from agileml.core.members import IN_EPOCH, Members, NodePhase
 from agileml.errors import InvalidTransition
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import GiveShard, Move, Table
@@ -50,7 +50,7 @@ class Assignment:
         for shard, (worker, wanted) in enumerate(zip(self.table.workers, target.workers, strict=True)):
             if shard not in self.giving and worker != wanted:
                 self.giving[shard] = wanted
-                leaving = members[worker].phase is Phase.LEAVING
+                leaving = members[worker].phase is NodePhase.LEAVING
                 yield Send(worker, GiveShard(epoch, shard, wanted, now=leaving))
 
     def expedite(self, node: str, epoch: int) -> Iterator[Send]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from agileml.core.controller_state import ControllerState, Mode
 from agileml.core.events import Failed, Finished, Instruction, Iteration, NodeLost, Tick
-from agileml.core.members import IN_EPOCH, Phase
+from agileml.core.members import IN_EPOCH, NodePhase
 from agileml.core.placement import Footprint, target_table
 from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
 from agileml.errors import InvalidTransition
@@ -81,7 +81,7 @@ class Controller(ControllerState):
         if member is None and isinstance(event, Ready | Warned):
             # Its hello was lost with an earlier controller; it will send another.
             return True
-        if member is None or member.phase in (Phase.GONE, Phase.DEAD):
+        if member is None or member.phase in (NodePhase.GONE, NodePhase.DEAD):
             # It was taken for dead, but is alive: it must not continue in its old epoch.
             self._send(node, Leave("this node was declared lost and is no longer part of the job"))
             return True
@@ -97,14 +97,16 @@ class Controller(ControllerState):
                 self._hello(event, now)
             case Ready() | Restored() | Routed() | Drained():
                 self._arrive(event)
-            case Warned() | NodeLost() | Tick():
-                self._endangered(event, now)
-            case PartitionProgress() | WorkDone() | Saved():
+            case Warned():
+                self._warned(event)
+            case NodeLost():
+                self._lost([event.node], event.why)
+            case Tick():
+                self._find_silent(now)
+            case PartitionProgress() | WorkDone() | Saved() | Collected():
                 self._progress(event)
             case Taken() | Adopted():
                 self._moved(event)
-            case Collected():
-                self._collected[event.partition] = event.version
             case Broken():
                 self._fail(event.message)
             case _ if not isinstance(event, Heartbeat):
@@ -131,8 +133,8 @@ class Controller(ControllerState):
     def _arrive(self, event: Ready | Restored | Routed | Drained) -> None:
         match event:
             case Ready():
-                if self.members[event.node].phase is Phase.LOADING:
-                    self.members.set_phase(event.node, Phase.READY)
+                if self.members[event.node].phase is NodePhase.LOADING:
+                    self.members.set_phase(event.node, NodePhase.READY)
                     self._changed = True
                     self._note(f"{event.node} ready")
                     self._gather()
@@ -143,25 +145,27 @@ class Controller(ControllerState):
             case Routed():
                 self.members[event.node].routed = event.version
             case Drained():
-                if self.members[event.node].phase is Phase.DRAINING:
+                if self.members[event.node].phase is NodePhase.DRAINING:
                     self._dismiss(event.node)
         self._replan()
 
     def _dismiss(self, node: str) -> None:
-        self.members.set_phase(node, Phase.GONE)
+        self.members.set_phase(node, NodePhase.GONE)
         self._changed = True
         self._send(node, Leave(LEFT_BEHIND))
         self._note(f"{node} left")
-        for other in self.members.names(Phase.DRAINING):
+        for other in self.members.names(NodePhase.DRAINING):
             self._drain(other)
 
     def _gather(self) -> None:
         """Starts once the first nodes are ready; continues once there is a reliable node again."""
         if self.mode is not Mode.GATHERING:
             return
-        here = [member for member in self.members if member.phase in (Phase.LOADING, Phase.READY, Phase.ACTIVE)]
-        loading = any(member.phase is Phase.LOADING for member in here)
-        if any(member.reliable and member.phase is not Phase.LOADING for member in here) and (
+        here = [
+            member for member in self.members if member.phase in (NodePhase.LOADING, NodePhase.READY, NodePhase.ACTIVE)
+        ]
+        loading = any(member.phase is NodePhase.LOADING for member in here)
+        if any(member.reliable and member.phase is not NodePhase.LOADING for member in here) and (
             self.epoch > 0 or (self._all_joined() and not loading)
         ):
             self._recover()
@@ -170,24 +174,15 @@ class Controller(ControllerState):
         """Whether the expected number of nodes has joined; some may have left since."""
         return sum(1 for _ in self.members) >= self.settings.reliable + self.settings.transient
 
-    def _endangered(self, event: Warned | NodeLost | Tick, now: float) -> None:
-        match event:
-            case Warned():
-                self._warned(event)
-            case NodeLost():
-                self._lost([event.node], event.why)
-            case Tick():
-                self._find_silent(now)
-
     def _warned(self, event: Warned) -> None:
         member = self.members[event.node]
         self._note(f"{event.node} warned: {event.seconds:g} s")
-        if member.phase is Phase.ACTIVE:
-            self.members.set_phase(event.node, Phase.LEAVING)
+        if member.phase is NodePhase.ACTIVE:
+            self.members.set_phase(event.node, NodePhase.LEAVING)
             self._out.extend(self.assignment.expedite(event.node, self.epoch))
             self._replan()
-        elif member.phase in (Phase.LOADING, Phase.READY):
-            self.members.set_phase(event.node, Phase.GONE)
+        elif member.phase in (NodePhase.LOADING, NodePhase.READY):
+            self.members.set_phase(event.node, NodePhase.GONE)
             self._send(event.node, Leave("evicted before it joined the epoch"))
         else:
             return
@@ -198,7 +193,7 @@ class Controller(ControllerState):
         silent = [
             member.name
             for member in self.members
-            if member.phase not in (Phase.GONE, Phase.DEAD)
+            if member.phase not in (NodePhase.GONE, NodePhase.DEAD)
             and now - member.last_heard > self.settings.heartbeat_timeout
         ]
         if silent:
@@ -207,10 +202,10 @@ class Controller(ControllerState):
     def _lost(self, nodes: list[str], why: str) -> None:
         # A node may be lost before its hello arrives; it counts as joined.
         members = [self.members.get(name) or self.members.join(name, reliable=False, now=0.0) for name in nodes]
-        dead = [member for member in members if member.phase not in (Phase.GONE, Phase.DEAD)]
+        dead = [member for member in members if member.phase not in (NodePhase.GONE, NodePhase.DEAD)]
         involved = any(member.phase in IN_EPOCH for member in dead)
         for member in dead:
-            self.members.set_phase(member.name, Phase.DEAD)
+            self.members.set_phase(member.name, NodePhase.DEAD)
             self.failures += 1
             self._note(f"{member.name} lost: {why}")
         self._changed = bool(dead)
@@ -227,8 +222,8 @@ class Controller(ControllerState):
         """Lets ready nodes join the epoch, and requests the moves that lead to the target table."""
         if self.mode is not Mode.RUNNING:
             return
-        for node in self.members.names(Phase.READY):
-            self.members.set_phase(node, Phase.ACTIVE)
+        for node in self.members.names(NodePhase.READY):
+            self.members.set_phase(node, NodePhase.ACTIVE)
             self.members[node].routed = self.table.version
             self._send(node, Enter(self.epoch, self.table, self.limit, self.stable))
             self._changed = True
@@ -238,9 +233,9 @@ class Controller(ControllerState):
         routes = self.assignment.take_new_routes()
         if routes is not None:
             self._broadcast(Route(self.epoch, routes), IN_EPOCH)
-        for node in self.members.names(Phase.LEAVING):
+        for node in self.members.names(NodePhase.LEAVING):
             if self.assignment.is_free(node, self.members):
-                self.members.set_phase(node, Phase.DRAINING)
+                self.members.set_phase(node, NodePhase.DRAINING)
                 self._drain(node)
 
     def _target(self, footprint: Footprint) -> Table:
@@ -270,11 +265,11 @@ class Controller(ControllerState):
 
     def _roll_back(self, clock: int, sources: tuple[str, ...]) -> None:
         """Starts a new epoch from a version, with the nodes that are left."""
-        for node in self.members.names(Phase.DRAINING):
-            self.members.set_phase(node, Phase.GONE)
+        for node in self.members.names(NodePhase.DRAINING):
+            self.members.set_phase(node, NodePhase.GONE)
             self._send(node, Leave(LEFT_BEHIND))
-        for node in self.members.names(Phase.READY):
-            self.members.set_phase(node, Phase.ACTIVE)
+        for node in self.members.names(NodePhase.READY):
+            self.members.set_phase(node, NodePhase.ACTIVE)
         footprint = self._current_footprint()
         self._changed = True
         needs_reliable = CHECKPOINT in sources or INIT in sources or not footprint.transient
@@ -296,10 +291,12 @@ class Controller(ControllerState):
         self._ledger.reset(clock)
         self.mode = Mode.RECOVERING
         self._note(f"epoch {self.epoch} from version {clock}")
-        self._restoring = set(self.members.names(Phase.ACTIVE, Phase.LEAVING))
+        self._restoring = set(self.members.names(NodePhase.ACTIVE, NodePhase.LEAVING))
         for name in self._restoring:
             self.members[name].routed = self.table.version
-        self._broadcast(Recover(self.epoch, clock, self.table, sources, self.limit), (Phase.ACTIVE, Phase.LEAVING))
+        self._broadcast(
+            Recover(self.epoch, clock, self.table, sources, self.limit), (NodePhase.ACTIVE, NodePhase.LEAVING)
+        )
 
     # -- after a restart ---------------------------------------------------------------------------------------------
 
@@ -310,17 +307,18 @@ class Controller(ControllerState):
 
     # -- progress and the end ----------------------------------------------------------------------------------------
 
-    def _progress(self, event: PartitionProgress | WorkDone | Saved) -> None:
+    def _progress(self, event: PartitionProgress | WorkDone | Saved | Collected) -> None:
         match event:
             case WorkDone():
                 self._ledger.add_work(event)
             case PartitionProgress():
                 self._ledger.add_progress(event)
                 self._advance_stable()
+            case Collected():
+                self._collected[event.partition] = event.version
             case Saved():
-                saved = self._saved.setdefault(event.clock, set())
-                saved.add(event.partition)
-                if len(saved) == self.partitions:
+                self._saved.setdefault(event.clock, set()).add(event.partition)
+                if len(self._saved[event.clock]) == self.partitions:
                     self.checkpoint = max(self.checkpoint, event.clock)
                     self._changed = True
                     self._saved = {clock: parts for clock, parts in self._saved.items() if clock > event.clock}
@@ -395,9 +393,9 @@ class Controller(ControllerState):
         if len(self._collected) == self.partitions:
             self.mode = Mode.OVER
             self._out.append(Finished(self.limit, tuple(self._collected[p] for p in range(self.partitions))))
-            self._broadcast(Leave("the job is done"), (Phase.LOADING, Phase.READY, *IN_EPOCH))
+            self._broadcast(Leave("the job is done"), (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH))
 
     def _fail(self, why: str) -> None:
         self.mode = Mode.OVER
         self._out.append(Failed(why))
-        self._broadcast(Leave(why), (Phase.LOADING, Phase.READY, *IN_EPOCH))
+        self._broadcast(Leave(why), (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH))

@@ -9,11 +9,11 @@ from typing import Any, Self
 
 from agileml.core.assignment import Assignment
 from agileml.core.events import ControllerSettings, Instruction, Remember
-from agileml.core.members import IN_EPOCH, Members, Phase
+from agileml.core.members import IN_EPOCH, Members, NodePhase
 from agileml.core.placement import Footprint
 from agileml.core.progress import VersionLedger
 from agileml.core.recovery import Answers
-from agileml.policies.policy import NodesChanged, Policy, Report, UseStage
+from agileml.policies.policy import NodesChanged, Report, TrainingPolicy, UseStage
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Table, Version
 from agileml.work.plan import WorkPlan
@@ -52,7 +52,7 @@ class ControllerState:
     failures: int = 0
     checkpoint: int = -1
     _ledger: VersionLedger = field(init=False)
-    _policy: Policy = field(init=False)
+    _policy: TrainingPolicy = field(init=False)
     _footprint: Footprint = field(init=False)
     _footprint_at: int = 0
     """The value of `members.changes` that the footprint was made from."""
@@ -156,7 +156,7 @@ class ControllerState:
         controller.assignment.table = Table(version, tuple(owners), tuple(backups), tuple(workers))
         controller.assignment.previous = {shard: list(names) for shard, names in record["previous"]}
         for name, reliable, phase in record["members"]:
-            controller.members.join(name, reliable, now).phase = Phase(phase)
+            controller.members.join(name, reliable, now).phase = NodePhase(phase)
         controller.stable = record["stable"]
         # A resumed job may change its clock limit unless it was already stopping.
         if record["stopping"]:
@@ -181,7 +181,7 @@ class ControllerState:
     def _send(self, to: str, message: object) -> None:
         self._out.append(Send(to, message))
 
-    def _broadcast(self, message: object, phases: tuple[Phase, ...]) -> None:
+    def _broadcast(self, message: object, phases: tuple[NodePhase, ...]) -> None:
         for name in self.members.names(*phases):
             self._send(name, message)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agileml.policies.policy import ClockSums, Policy
+from agileml.policies.policy import ClockSums, TrainingPolicy
 from agileml.policies.stage import StageByRatio
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Version
@@ -81,7 +81,7 @@ class ControllerSettings:
     reliable: int
     transient: int
     clocks: int
-    policy: Policy = field(default_factory=StageByRatio)
+    policy: TrainingPolicy = field(default_factory=StageByRatio)
     code: str = ""
     heartbeat_timeout: float = 1.0
     checkpoint_every: int = 0

@@ -9,7 +9,7 @@ from enum import Enum
 from agileml.errors import InvalidTransition
 
 
-class Phase(Enum):
+class NodePhase(Enum):
     """The phases of a node."""
 
     LOADING = "loading"
@@ -24,20 +24,20 @@ class Phase(Enum):
 
 
 _NEXT = {
-    Phase.LOADING: {Phase.READY, Phase.GONE, Phase.DEAD},
-    Phase.READY: {Phase.ACTIVE, Phase.GONE, Phase.DEAD},
-    Phase.ACTIVE: {Phase.LEAVING, Phase.GONE, Phase.DEAD},
-    Phase.LEAVING: {Phase.DRAINING, Phase.GONE, Phase.DEAD},
-    Phase.DRAINING: {Phase.GONE, Phase.DEAD},
-    Phase.GONE: set(),
-    Phase.DEAD: set(),
+    NodePhase.LOADING: {NodePhase.READY, NodePhase.GONE, NodePhase.DEAD},
+    NodePhase.READY: {NodePhase.ACTIVE, NodePhase.GONE, NodePhase.DEAD},
+    NodePhase.ACTIVE: {NodePhase.LEAVING, NodePhase.GONE, NodePhase.DEAD},
+    NodePhase.LEAVING: {NodePhase.DRAINING, NodePhase.GONE, NodePhase.DEAD},
+    NodePhase.DRAINING: {NodePhase.GONE, NodePhase.DEAD},
+    NodePhase.GONE: set(),
+    NodePhase.DEAD: set(),
 }
 
-OUT = (Phase.GONE, Phase.DEAD)
+OUT = (NodePhase.GONE, NodePhase.DEAD)
 MOST_OUT = 256
 """Nodes that are out and still known, at most."""
 
-IN_EPOCH = (Phase.ACTIVE, Phase.LEAVING, Phase.DRAINING)
+IN_EPOCH = (NodePhase.ACTIVE, NodePhase.LEAVING, NodePhase.DRAINING)
 """Phases in which a node receives epochs and routes."""
 
 
@@ -49,7 +49,7 @@ class Member:
     reliable: bool
     rank: int
     last_heard: float
-    phase: Phase = Phase.LOADING
+    phase: NodePhase = NodePhase.LOADING
     routed: int = -1
 
 
@@ -82,7 +82,7 @@ class Members:
         self._joined += 1
         return self._all[name]
 
-    def set_phase(self, name: str, phase: Phase) -> None:
+    def set_phase(self, name: str, phase: NodePhase) -> None:
         """Moves a node to its next phase; InvalidTransition if that phase cannot follow."""
         member = self._all[name]
         if phase not in _NEXT[member.phase]:
@@ -94,7 +94,7 @@ class Members:
             for forgotten in self.names(*OUT)[:-MOST_OUT]:
                 del self._all[forgotten]
 
-    def names(self, *phases: Phase) -> list[str]:
+    def names(self, *phases: NodePhase) -> list[str]:
         """Names of the nodes in these phases, in the order of joining."""
         return [member.name for member in self if member.phase in phases]
 
@@ -106,8 +106,8 @@ class Members:
     def stays(self, name: str) -> bool:
         """Whether a node would take part in an epoch that started now."""
         member = self._all.get(name)
-        return member is not None and member.phase in (Phase.ACTIVE, Phase.LEAVING)
+        return member is not None and member.phase in (NodePhase.ACTIVE, NodePhase.LEAVING)
 
     def active(self, *, reliable: bool) -> list[str]:
         """Active nodes of one kind, longest running first."""
-        return [m.name for m in self if m.phase is Phase.ACTIVE and m.reliable is reliable]
+        return [m.name for m in self if m.phase is NodePhase.ACTIVE and m.reliable is reliable]

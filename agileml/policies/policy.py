@@ -71,10 +71,10 @@ class UseStage:
 Proposal = UseStage
 
 
-class Policy(Protocol):
+class TrainingPolicy(Protocol):
     """An immutable policy."""
 
-    def observe(self, report: Report) -> tuple[Policy, tuple[Proposal, ...]]:
+    def observe(self, report: Report) -> tuple[TrainingPolicy, tuple[Proposal, ...]]:
         """The policy that has seen this report, and what it proposes now."""
         ...
 
@@ -82,6 +82,6 @@ class Policy(Protocol):
         """What the policy has learned, as plain JSON, for the controller that takes over after a failure."""
         ...
 
-    def restored(self, record: list[Any]) -> Policy:
+    def restored(self, record: list[Any]) -> TrainingPolicy:
         """The policy with what a record says, which may have been through JSON."""
         ...

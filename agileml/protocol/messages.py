@@ -50,13 +50,13 @@ from agileml.protocol.reports import (
     WorkDone,
 )
 from agileml.protocol.updates import (
-    Entry,
     PartitionUpdate,
     Pull,
     Push,
     Reads,
     Snapshot,
     TakeShard,
+    UpdateEntry,
 )
 
 __all__ = [
@@ -69,7 +69,6 @@ __all__ = [
     "EndOfLife",
     "EndOfLifeSeen",
     "Enter",
-    "Entry",
     "GiveShard",
     "Handover",
     "Heartbeat",
@@ -98,6 +97,7 @@ __all__ = [
     "TakeShard",
     "Taken",
     "Tally",
+    "UpdateEntry",
     "Version",
     "Waiting",
     "Warned",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from agileml.params.deltas import Delta
 from agileml.params.layout import State
-from agileml.protocol.updates import Entry
+from agileml.protocol.updates import UpdateEntry
 from agileml.work.covers import Cover
 
 
@@ -34,7 +34,7 @@ class PendingPush:
     worker: str
     clock: int
     covers: tuple[Cover, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[UpdateEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from agileml.work.ranges import Ranges
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class UpdateEntry:
     """Summed updates to one partition: of one chunk (`shard`, `chunk`), or of all covers of its push (-1)."""
 
     shard: int
@@ -23,7 +23,7 @@ class PartitionUpdate:
     """The part of a push that belongs to one partition."""
 
     partition: int
-    entries: tuple[Entry, ...]
+    entries: tuple[UpdateEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)

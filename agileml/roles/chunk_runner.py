@@ -15,7 +15,7 @@ from agileml.params.declarations import Declarations
 from agileml.params.reads import MissingRows, RowsRead, Wanted
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
 from agileml.protocol.actions import Chunk, Work
-from agileml.protocol.messages import Entry
+from agileml.protocol.messages import UpdateEntry
 from agileml.trainer import Piece, Shard, Trainer, loss_of, preload, run_chunk, sample_of
 
 
@@ -49,7 +49,7 @@ class ChunkRunner:
         self._view = ChunkView(cache, declared.name, declared.aggregation)
         self._reader = CacheView(cache, declared.name)
         self._sums = WriteBack(cache.layout, declared.aggregation)
-        self._separate: dict[int, dict[int, list[Entry]]] = {}
+        self._separate: dict[int, dict[int, list[UpdateEntry]]] = {}
         self._loaded: set[int] = set()
         self._reads = RowsRead(cache.layout, [len(shard) for shard in shards])
 
@@ -93,7 +93,7 @@ class ChunkRunner:
         if self._ordered:
             clock = self._separate.setdefault(chunk.clock, {})
             for partition, delta in self._view.take().items():
-                clock.setdefault(partition, []).append(Entry(chunk.shard, chunk.chunk, delta))
+                clock.setdefault(partition, []).append(UpdateEntry(chunk.shard, chunk.chunk, delta))
         else:
             self._sums.collect(chunk.clock, self._view)
 
@@ -108,8 +108,8 @@ class ChunkRunner:
             return 0.0, 0
         return loss_of(self._trainer, self._reader, [piece], chunk.clock), len(piece)
 
-    def take(self, clock: int) -> dict[int, tuple[Entry, ...]]:
+    def take(self, clock: int) -> dict[int, tuple[UpdateEntry, ...]]:
         """Removes and returns the updates of a clock so far, by partition."""
         if self._ordered:
             return {partition: tuple(entries) for partition, entries in self._separate.pop(clock, {}).items()}
-        return {partition: (Entry(-1, -1, delta),) for partition, delta in self._sums.take(clock).items()}
+        return {partition: (UpdateEntry(-1, -1, delta),) for partition, delta in self._sums.take(clock).items()}

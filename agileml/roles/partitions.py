@@ -13,7 +13,7 @@ from agileml.params.commit import CommitRule
 from agileml.params.deltas import ADD, Aggregation, Delta, accumulate, aggregate
 from agileml.params.layout import State
 from agileml.params.reads import Wanted
-from agileml.protocol.messages import Entry, Patch, PendingPush, Tally, Version, Waiting
+from agileml.protocol.messages import Patch, PendingPush, Tally, UpdateEntry, Version, Waiting
 from agileml.work.covers import FINGERPRINT_MASK, Accepted, Cover, Coverage, cover_fingerprint
 
 
@@ -24,11 +24,11 @@ class PendingClock:
     ordered: bool
     by: Aggregation = ADD
     coverage: Coverage = field(default_factory=Coverage)
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[UpdateEntry] = field(default_factory=list)
     total: Delta | None = None
     fingerprint: int = 0
 
-    def add(self, covers: Sequence[Cover], entries: Sequence[Entry], clock: int) -> None:
+    def add(self, covers: Sequence[Cover], entries: Sequence[UpdateEntry], clock: int) -> None:
         """Adds a contribution whose covers do not clash."""
         self.coverage.add(covers)
         for cover in covers:
@@ -50,7 +50,7 @@ class PendingClock:
         """All contributions as one."""
         entries = tuple(self.entries)
         if not self.ordered and self.total is not None:
-            entries = (Entry(-1, -1, self.total),)
+            entries = (UpdateEntry(-1, -1, self.total),)
         return PendingPush("", clock, self.coverage.covers(), entries)
 
 
@@ -77,7 +77,7 @@ class ServedPartition:
         """The latest committed version."""
         return self.versions[self.clock]
 
-    def contribute(self, clock: int, covers: Sequence[Cover], entries: Sequence[Entry]) -> None:
+    def contribute(self, clock: int, covers: Sequence[Cover], entries: Sequence[UpdateEntry]) -> None:
         """Adds a contribution; InvalidTransition if a chunk of it is there already, as it would be applied twice."""
         if clock <= self.clock:
             raise InvalidTransition(

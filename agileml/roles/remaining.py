@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agileml.protocol.messages import Entry
+from agileml.protocol.messages import UpdateEntry
 from agileml.work.covers import Cover
 from agileml.work.plan import WorkPlan
 from agileml.work.ranges import Ranges
@@ -56,7 +56,7 @@ class Contribution:
 
     clock: int
     covers: tuple[Cover, ...]
-    entries: dict[int, tuple[Entry, ...]]
+    entries: dict[int, tuple[UpdateEntry, ...]]
 
     def before(self, positions: Mapping[int, Position]) -> bool:
         """Whether every chunk of it lies before the position of its shard."""

@@ -46,8 +46,8 @@ from agileml.work.plan import WorkPlan
 class Server:
     """All partitions of one node. Messages go in, actions come out through `out`.
 
-    `copies` are the backups kept here, `shadows` partitions that moved away in this epoch, and `former` the versions
-    from which the epoch started. `awaited` partitions are to be restored here, `arriving` ones wait for patches.
+    `copies` are backups, `shadows` partitions that moved away in this epoch, and `former` the versions from which the
+    epoch started. `awaited` partitions are to be restored here, `arriving` ones wait for patches.
     `fresh`: readers see updates before their clock is committed, as slack allows.
     """
 
@@ -308,7 +308,7 @@ class Server:
         held: dict[int, ServedPartition | BackupPartition] = {**self.copies, **self.shadows, **self.served}
         self.served, self.copies, self.shadows, self.forward, self.awaited = {}, {}, {}, {}, set()
         self.dismissed.clear()
-        found = {p: version for p, one in held.items() if (version := self._held(one, message.clock)) is not None}
+        found = {p: version for p, one in held.items() if (version := one.versions.get(message.clock)) is not None}
         self.former = {p: version for p, version in self.former.items() if version.clock == message.clock} | found
         self.early.clear()
         self.arriving.clear()
@@ -325,10 +325,6 @@ class Server:
                 self._request(partition, message)
             else:
                 self._install(partition, version, table)
-
-    @staticmethod
-    def _held(holder: ServedPartition | BackupPartition | None, clock: int) -> Version | None:
-        return None if holder is None else holder.versions.get(clock)
 
     def _request(self, partition: int, message: Recover) -> None:
         self.awaited.add(partition)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 
-from agileml.errors import Refused
+from agileml.errors import PeerRefused
 from agileml.runtime.blob_store import BlobStore, UnreadableBlob
 from agileml.runtime.node_process import NodeProcess
 from agileml.runtime.rendezvous import Rendezvous
@@ -32,9 +32,9 @@ def published(blobs: BlobStore) -> NodeRole | None:
 def join(rendezvous: Rendezvous, name: str, *, reliable: bool) -> bool:
     """Runs a node of the job until it is told to leave; False if the job did not admit it.
 
-    Raises Refused if there is no job to join, or if the controller refuses this process.
+    Raises PeerRefused if there is no job to join, or if the controller refuses this process.
     """
     role = published(rendezvous.blobs)
     if role is None:
-        raise Refused("no job to join: it has not published the role of its nodes, or its folder is gone")
+        raise PeerRefused("no job to join: it has not published the role of its nodes, or its folder is gone")
     return NodeProcess(replace(role, name=name, reliable=reliable, rendezvous=rendezvous)).run()

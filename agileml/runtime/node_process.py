@@ -11,7 +11,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from agileml.errors import AgileMLError, Refused
+from agileml.errors import AgileMLError, PeerRefused
 from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send
 from agileml.protocol.messages import Broken, Heartbeat, Hello, Leave, Ready
 from agileml.roles.node import Node
@@ -60,7 +60,7 @@ class NodeProcess:
     def run(self) -> bool:
         """Runs until the node is told to leave; False if the job did not admit it.
 
-        Raises Refused if the controller will never accept this process.
+        Raises PeerRefused if the controller will never accept this process.
         """
         sys.setswitchinterval(SWITCH_SECONDS)
         self._mailbox.open()
@@ -81,11 +81,11 @@ class NodeProcess:
         return self._node is not None and self._node.epoch > 0
 
     def _handle_link(self, event: Connected | Lost | Rejected) -> None:
-        """Raises Refused if the controller will never accept this process."""
+        """Raises PeerRefused if the controller will never accept this process."""
         if isinstance(event, Rejected) and event.peer == CONTROLLER:
             if event.permanent:
                 self._mailbox.close()
-                raise Refused(f"the controller at {event.address} refused this node: {event.reason}")
+                raise PeerRefused(f"the controller at {event.address} refused this node: {event.reason}")
             if event.reason != self._rejection:
                 self._rejection = event.reason
                 log.info("cannot reach the controller at %s yet: %s", event.address, event.reason)

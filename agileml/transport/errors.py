@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agileml.errors import AgileMLError, BadInput, BrokenConnection, Refused
+from agileml.errors import AgileMLError, BadInput, BrokenConnection, PeerRefused
 
 
 class BadAddress(BadInput, ValueError):
@@ -33,5 +33,5 @@ class BadMessage(BrokenConnection):
     """A legal frame whose fields are not those of its kind of message."""
 
 
-class HandshakeFailed(Refused):
+class HandshakeFailed(PeerRefused):
     """Two processes do not come together: another secret, another version, another name than expected."""

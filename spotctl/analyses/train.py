@@ -10,16 +10,21 @@ from pathlib import Path
 from agileml.apps.registry import TrainerSource, parse_arguments
 from agileml.engines.chaos import Chaos
 from agileml.job import Listener, Trained
-from agileml.policies.policy import Policy
+from agileml.policies.policy import TrainingPolicy
 from agileml.policies.stage import FixedStage, LearnedStage
 from agileml.stopping import Convergence
-from agileml.training import Options, train
+from agileml.training import TrainOptions, train
 from spotctl.errors import BadRequest
 
 CLOCKS = 100
 """After so many a job ends of which nobody says when."""
 
-_STAGES: Mapping[str, Policy] = {"auto": LearnedStage(), "1": FixedStage(1), "2": FixedStage(2), "3": FixedStage(3)}
+_STAGES: Mapping[str, TrainingPolicy] = {
+    "auto": LearnedStage(),
+    "1": FixedStage(1),
+    "2": FixedStage(2),
+    "3": FixedStage(3),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ def prepared(request: Request) -> Callable[[Listener], Trained]:
     _find_modules_here()
     source = TrainerSource(request.file, parse_arguments(list(request.arguments)))
     chaos = Chaos.parse(request.chaos, request.seed)
-    options: Options = {
+    options: TrainOptions = {
         "seed": request.seed,
         "partitions": request.partitions,
         "deterministic": request.deterministic,

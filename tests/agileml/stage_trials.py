@@ -16,7 +16,7 @@ from agileml.engines.sim.network import HEADER_BYTES, Network
 from agileml.engines.sim.simulation import Machines, Simulation
 from agileml.params.deltas import nbytes
 from agileml.params.layout import state_bytes
-from agileml.policies.policy import Policy
+from agileml.policies.policy import TrainingPolicy
 from agileml.policies.stage import FixedStage, LearnedStage
 from agileml.protocol.messages import Handover, Patch, Push, Restore, Snapshot
 from agileml.roles.node import JobSettings
@@ -72,7 +72,7 @@ def _array_bytes(message: object) -> int:
     return 0
 
 
-def trained(policy: Policy, nodes: tuple[int, int], clocks: int) -> list[Iteration]:
+def trained(policy: TrainingPolicy, nodes: tuple[int, int], clocks: int) -> list[Iteration]:
     """The iterations of a job."""
     settings = ControllerSettings(*nodes, clocks, policy)
     machines = Machines(COMPUTE_SECONDS / SHARDS, network=Network(GIGABIT, weigh=weighed))

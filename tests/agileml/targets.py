@@ -30,7 +30,7 @@ EVENTS = (
 A suspected node is declared lost, but is alive and continues.
 """
 
-VALUES = {"Entry", "PartitionUpdate", "Tally", "Version", "PendingPush", "Waiting", "Table"}
+VALUES = {"UpdateEntry", "PartitionUpdate", "Tally", "Version", "PendingPush", "Waiting", "Table"}
 """Parts of messages."""
 
 NEVER_SENT = {

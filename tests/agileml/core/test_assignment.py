@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agileml.core.assignment import PREVIOUS_WORKERS, VERSIONS_PER_EPOCH, Assignment
-from agileml.core.members import Members, Phase
+from agileml.core.members import Members, NodePhase
 from agileml.errors import InvalidTransition
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import GiveShard, Move, Table
@@ -16,7 +16,7 @@ NOW = Table(4, ("r", "r"), ("", ""), ("r", "t", "t"))
 def members(leaving: str = "") -> Members:
     everybody = Members()
     for name in ("r", "s", "t", "u"):
-        everybody.join(name, name in "rs", 0.0).phase = Phase.LEAVING if name == leaving else Phase.ACTIVE
+        everybody.join(name, name in "rs", 0.0).phase = NodePhase.LEAVING if name == leaving else NodePhase.ACTIVE
         everybody[name].routed = 4
     return everybody
 

@@ -22,7 +22,7 @@ from agileml.core.events import (
     Remember,
     Tick,
 )
-from agileml.core.members import IN_EPOCH, Phase
+from agileml.core.members import IN_EPOCH, NodePhase
 from agileml.core.recovery import INIT
 from agileml.errors import InvalidTransition
 from agileml.policies.stage import LearnedStage
@@ -166,7 +166,7 @@ def test_a_warned_node_hands_over_everything_drains_and_leaves() -> None:
     assert hear(control, Routed("r", 1, FIRST + 2), Routed("u", 1, FIRST + 2)) == []
     assert hear(control, Routed("t", 1, FIRST + 2)) == [Send("t", Drain(1, ("r", "u")))]
     assert hear(control, Drained("t", 1)) == [Send("t", Leave(LEFT_BEHIND))]
-    assert control.members["t"].phase is Phase.GONE
+    assert control.members["t"].phase is NodePhase.GONE
     assert (control.evictions, control.failures, control.epoch) == (1, 0, 1)
     # Losing its machine afterwards is no failure.
     assert hear(control, NodeLost("t", "gone")) == []
@@ -294,7 +294,7 @@ def test_missing_heartbeats_are_a_loss() -> None:
     control = running("r", "t", "u", heartbeat_timeout=1.0)
     hear(control, Heartbeat("r"), Heartbeat("t"), now=0.9)
     hear(control, Tick(), now=1.1)
-    assert [name for name in "rtu" if control.members[name].phase is Phase.DEAD] == ["u"]
+    assert [name for name in "rtu" if control.members[name].phase is NodePhase.DEAD] == ["u"]
 
 
 def test_the_last_clock_is_collected() -> None:
@@ -470,7 +470,7 @@ def check(control: Controller) -> None:
         assert all(table.owners)
         assert all(table.workers)
         assert all(control.members.alive(name) for name in everybody)
-        assert all(control.members[name].phase is not Phase.DRAINING for name in everybody)
+        assert all(control.members[name].phase is not NodePhase.DRAINING for name in everybody)
         assert control.members.names(*IN_EPOCH)
     assert control.stable <= control.limit
     assert all(backup != owner for owner, backup in zip(table.owners, table.backups, strict=True) if backup)

@@ -6,26 +6,26 @@ import itertools
 
 import pytest
 
-from agileml.core.members import MOST_OUT, Members, Phase
+from agileml.core.members import MOST_OUT, Members, NodePhase
 from agileml.errors import InvalidTransition
 
 LIVES = [
-    [Phase.READY, Phase.ACTIVE, Phase.LEAVING, Phase.DRAINING, Phase.GONE],
-    [Phase.READY, Phase.ACTIVE, Phase.LEAVING, Phase.GONE],
-    [Phase.READY, Phase.ACTIVE, Phase.GONE],
-    [Phase.READY, Phase.GONE],
-    [Phase.GONE],
+    [NodePhase.READY, NodePhase.ACTIVE, NodePhase.LEAVING, NodePhase.DRAINING, NodePhase.GONE],
+    [NodePhase.READY, NodePhase.ACTIVE, NodePhase.LEAVING, NodePhase.GONE],
+    [NodePhase.READY, NodePhase.ACTIVE, NodePhase.GONE],
+    [NodePhase.READY, NodePhase.GONE],
+    [NodePhase.GONE],
 ]
 
 
-def allowed() -> set[tuple[Phase, Phase]]:
+def allowed() -> set[tuple[NodePhase, NodePhase]]:
     """A node may die in any phase before it is out; otherwise it follows one of the sequences above."""
-    steps = {step for life in LIVES for step in itertools.pairwise([Phase.LOADING, *life])}
-    return steps | {(phase, Phase.DEAD) for phase in Phase if phase not in (Phase.GONE, Phase.DEAD)}
+    steps = {step for life in LIVES for step in itertools.pairwise([NodePhase.LOADING, *life])}
+    return steps | {(phase, NodePhase.DEAD) for phase in NodePhase if phase not in (NodePhase.GONE, NodePhase.DEAD)}
 
 
-@pytest.mark.parametrize(("before", "after"), list(itertools.product(Phase, Phase)))
-def test_transitions(before: Phase, after: Phase) -> None:
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(NodePhase, NodePhase)))
+def test_transitions(before: NodePhase, after: NodePhase) -> None:
     members = Members()
     members.join("a", reliable=False, now=0.0).phase = before
     if (before, after) in allowed():
@@ -45,9 +45,14 @@ def test_a_name_is_used_once() -> None:
 
 def test_active_nodes_are_listed_by_age() -> None:
     members = Members()
-    for name, phase in [("b", Phase.ACTIVE), ("a", Phase.ACTIVE), ("c", Phase.LEAVING), ("d", Phase.READY)]:
+    for name, phase in [
+        ("b", NodePhase.ACTIVE),
+        ("a", NodePhase.ACTIVE),
+        ("c", NodePhase.LEAVING),
+        ("d", NodePhase.READY),
+    ]:
         members.join(name, reliable=False, now=0.0).phase = phase
-    members.join("r", reliable=True, now=0.0).phase = Phase.ACTIVE
+    members.join("r", reliable=True, now=0.0).phase = NodePhase.ACTIVE
     assert members.active(reliable=False) == ["b", "a"]
     assert members.active(reliable=True) == ["r"]
     assert [name for name in "abcdrx" if members.alive(name)] == ["a", "b", "c", "r"]
@@ -55,15 +60,15 @@ def test_active_nodes_are_listed_by_age() -> None:
 
 def test_only_the_latest_nodes_that_are_out_are_remembered() -> None:
     members = Members()
-    members.join("stays", reliable=True, now=0.0).phase = Phase.ACTIVE
+    members.join("stays", reliable=True, now=0.0).phase = NodePhase.ACTIVE
     for number in range(3 * MOST_OUT):
         assert members.join(f"t{number}", reliable=False, now=0.0).rank == number + 1
-        members.set_phase(f"t{number}", Phase.DEAD if number % 2 else Phase.GONE)
+        members.set_phase(f"t{number}", NodePhase.DEAD if number % 2 else NodePhase.GONE)
     assert [member.name for member in members] == [
         "stays",
         *(f"t{number}" for number in range(2 * MOST_OUT, 3 * MOST_OUT)),
     ]
-    members.set_phase("stays", Phase.DEAD)
+    members.set_phase("stays", NodePhase.DEAD)
     members.join("last", reliable=False, now=0.0)
-    members.set_phase("last", Phase.DEAD)
+    members.set_phase("last", NodePhase.DEAD)
     assert [member.name for member in members][-2:] == ["stays", "last"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.core.members import Members, Phase
+from agileml.core.members import Members, NodePhase
 from agileml.core.progress import VersionLedger
 from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
 from agileml.protocol.messages import PartitionProgress, Table
@@ -15,7 +15,7 @@ from agileml.work.plan import WorkPlan
 PLAN = WorkPlan((4, 4), 0, 2)
 
 
-def members(**phases: Phase) -> Members:
+def members(**phases: NodePhase) -> Members:
     everybody = Members()
     for name, phase in phases.items():
         everybody.join(name, name.startswith("r"), 0.0).phase = phase
@@ -37,48 +37,51 @@ def copies(
 @pytest.mark.parametrize(
     ("phases", "expected"),
     [
-        ({"r": Phase.ACTIVE, "a": Phase.ACTIVE, "b": Phase.DEAD}, (3, ("r", "r"))),
-        ({"r": Phase.ACTIVE, "a": Phase.DEAD, "b": Phase.DEAD}, (3, ("r", "r"))),
-        ({"r": Phase.DEAD, "a": Phase.ACTIVE, "b": Phase.LEAVING}, (3, ("a", "b"))),
-        ({"r": Phase.DEAD, "a": Phase.ACTIVE, "b": Phase.DEAD}, (0, (INIT, INIT))),
-        ({"r": Phase.DEAD, "a": Phase.ACTIVE, "b": Phase.GONE}, (0, (INIT, INIT))),
+        ({"r": NodePhase.ACTIVE, "a": NodePhase.ACTIVE, "b": NodePhase.DEAD}, (3, ("r", "r"))),
+        ({"r": NodePhase.ACTIVE, "a": NodePhase.DEAD, "b": NodePhase.DEAD}, (3, ("r", "r"))),
+        ({"r": NodePhase.DEAD, "a": NodePhase.ACTIVE, "b": NodePhase.LEAVING}, (3, ("a", "b"))),
+        ({"r": NodePhase.DEAD, "a": NodePhase.ACTIVE, "b": NodePhase.DEAD}, (0, (INIT, INIT))),
+        ({"r": NodePhase.DEAD, "a": NodePhase.ACTIVE, "b": NodePhase.GONE}, (0, (INIT, INIT))),
     ],
 )
-def test_the_holders_of_the_stable_version(phases: dict[str, Phase], expected: tuple[int, tuple[str, ...]]) -> None:
+def test_the_holders_of_the_stable_version(phases: dict[str, NodePhase], expected: tuple[int, tuple[str, ...]]) -> None:
     assert rollback_point(members(**phases), copies()) == expected
 
 
 def test_a_draining_node_is_not_a_source() -> None:
     known = copies()
     known.ledger.add_progress(PartitionProgress("r2", 1, 0, 3, backup=True))
-    there = members(r2=Phase.DRAINING, r=Phase.DEAD, a=Phase.ACTIVE, b=Phase.LEAVING)
+    there = members(r2=NodePhase.DRAINING, r=NodePhase.DEAD, a=NodePhase.ACTIVE, b=NodePhase.LEAVING)
     assert rollback_point(there, known) == (3, ("a", "b"))
     held = {partition: {5: "r2", 4: "a"} for partition in range(2)}
     assert common_version(held, there, 2, -1) == (4, ("a", "a"))
 
 
 def test_the_checkpoint_is_preferred_to_the_initial_model() -> None:
-    lost = members(r=Phase.DEAD, a=Phase.ACTIVE, b=Phase.DEAD)
+    lost = members(r=NodePhase.DEAD, a=NodePhase.ACTIVE, b=NodePhase.DEAD)
     assert rollback_point(lost, copies(checkpoint=2)) == (2, (CHECKPOINT, CHECKPOINT))
     # The stable version is preferred to the checkpoint.
-    assert rollback_point(members(r=Phase.ACTIVE, a=Phase.DEAD, b=Phase.DEAD), copies(checkpoint=2)) == (3, ("r", "r"))
+    assert rollback_point(members(r=NodePhase.ACTIVE, a=NodePhase.DEAD, b=NodePhase.DEAD), copies(checkpoint=2)) == (
+        3,
+        ("r", "r"),
+    )
 
 
 def test_a_backup_that_has_not_reported_the_version_is_not_a_source() -> None:
     known = copies(stable=4)
-    assert rollback_point(members(r=Phase.ACTIVE, a=Phase.ACTIVE, b=Phase.ACTIVE), known) == (4, ("a", "b"))
-    assert rollback_point(members(r=Phase.ACTIVE, a=Phase.DEAD, b=Phase.ACTIVE), known) == (0, (INIT, INIT))
+    assert rollback_point(members(r=NodePhase.ACTIVE, a=NodePhase.ACTIVE, b=NodePhase.ACTIVE), known) == (4, ("a", "b"))
+    assert rollback_point(members(r=NodePhase.ACTIVE, a=NodePhase.DEAD, b=NodePhase.ACTIVE), known) == (0, (INIT, INIT))
 
 
 def test_a_former_backup_is_preferred_to_an_owner() -> None:
     known = copies()
     known.ledger.add_progress(PartitionProgress("r2", 1, 1, 3, backup=True))
-    gone = members(r=Phase.DEAD, r2=Phase.ACTIVE, a=Phase.ACTIVE, b=Phase.ACTIVE)
+    gone = members(r=NodePhase.DEAD, r2=NodePhase.ACTIVE, a=NodePhase.ACTIVE, b=NodePhase.ACTIVE)
     assert rollback_point(gone, known) == (3, ("a", "r2"))
 
 
 def test_the_sources_of_an_incomplete_recovery_are_still_valid() -> None:
-    everybody = members(c=Phase.ACTIVE, r=Phase.ACTIVE, a=Phase.DEAD, b=Phase.DEAD)
+    everybody = members(c=NodePhase.ACTIVE, r=NodePhase.ACTIVE, a=NodePhase.DEAD, b=NodePhase.DEAD)
     assert rollback_point(everybody, copies(4, -1, 4, ("c", INIT))) == (4, ("c", INIT))
     assert rollback_point(everybody, copies(4, -1, 3, ("c", INIT))) == (0, (INIT, INIT))
 
@@ -88,7 +91,7 @@ HELD = st.dictionaries(st.integers(0, 2), st.dictionaries(st.integers(0, 5), st.
 
 @given(HELD, st.sets(st.sampled_from("abr")), st.integers(-1, 3))
 def test_the_latest_common_version(held: dict[int, dict[int, str]], dead: set[str], checkpoint: int) -> None:
-    phases = {name: Phase.DEAD if name in dead else Phase.ACTIVE for name in "abr"}
+    phases = {name: NodePhase.DEAD if name in dead else NodePhase.ACTIVE for name in "abr"}
     clock, sources = common_version(held, members(**phases), 3, checkpoint)
     reliable, anybody = (
         [at for at in range(6) if all(held.get(p, {}).get(at, "") in holders - dead for p in range(3))]

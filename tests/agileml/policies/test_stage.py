@@ -8,29 +8,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.policies.policy import ClockFinished, ClockSums, NodesChanged, Policy
+from agileml.policies.policy import ClockFinished, ClockSums, NodesChanged, TrainingPolicy
 from agileml.policies.stage import FixedStage, LearnedStage, StageByRatio, Thresholds
 from tests.agileml.stage_trials import Trial
 
 SUMS = ClockSums(pushed=100, pulled=100, backup=50)
 
 
-def stage_for(policy: Policy, reliable: int, transient: int) -> int:
+def stage_for(policy: TrainingPolicy, reliable: int, transient: int) -> int:
     _, (proposal,) = policy.observe(NodesChanged(reliable, transient))
     return proposal.stage
 
 
-def lived(policy: Policy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int) -> list[int]:
+def lived(policy: TrainingPolicy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int) -> list[int]:
     """The stages that a policy chooses, given the seconds of a clock in each stage."""
     return [stage for stage, _ in _lives(policy, nodes, seconds, clocks)]
 
 
-def learnt(policy: Policy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int) -> Policy:
+def learnt(policy: TrainingPolicy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int) -> TrainingPolicy:
     """The policy after these clocks."""
     return _lives(policy, nodes, seconds, clocks)[-1][1]
 
 
-def _lives(policy: Policy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int) -> list[tuple[int, Policy]]:
+def _lives(
+    policy: TrainingPolicy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int
+) -> list[tuple[int, TrainingPolicy]]:
     life = []
     for _ in range(clocks):
         stage = stage_for(policy, *nodes)
@@ -92,7 +94,7 @@ def test_times_of_a_mix_are_remembered() -> None:
 
 
 def test_disturbed_clocks_are_not_measured() -> None:
-    policy: Policy = LearnedStage()
+    policy: TrainingPolicy = LearnedStage()
     for _ in range(30):
         policy, _ = policy.observe(ClockFinished(2, 1, 4, 1.0, SUMS, quiet=False))
         policy, _ = policy.observe(ClockFinished(2, 1, 4, 0.0, SUMS))
@@ -109,7 +111,7 @@ def test_without_nodes_of_both_kinds_the_stage_is_given() -> None:
 
 
 def test_reasons_come_with_the_decision() -> None:
-    policy: Policy = LearnedStage()
+    policy: TrainingPolicy = LearnedStage()
     seconds, decisions, stages = {1: 1.0, 2: 0.9, 3: 1.1}, [], []
     for _ in range(60):
         stage = stage_for(policy, 1, 4)

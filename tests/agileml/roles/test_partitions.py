@@ -13,7 +13,7 @@ from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.deltas import ADD, RowDelta, assigned
 from agileml.params.layout import Layout, State
-from agileml.protocol.messages import Entry, Patch, PendingPush, Tally, Version, Waiting
+from agileml.protocol.messages import Patch, PendingPush, Tally, UpdateEntry, Version, Waiting
 from agileml.roles.partitions import BackupPartition, PendingClock, ServedPartition, keep_from
 from agileml.work.covers import Accepted
 from tests.agileml.toys import Decades
@@ -22,8 +22,8 @@ RULE = CommitRule(Layout.cut({"w": np.zeros(3, np.float32)}, 1), Declarations.of
 TALLY = Tally(0, 0)
 
 
-def entry(shard: int, chunk: int, *values: float) -> Entry:
-    return Entry(shard, chunk, [RowDelta(None, np.array(values, np.float32))])
+def entry(shard: int, chunk: int, *values: float) -> UpdateEntry:
+    return UpdateEntry(shard, chunk, [RowDelta(None, np.array(values, np.float32))])
 
 
 def served(ordered: bool = True) -> ServedPartition:

@@ -15,7 +15,6 @@ from agileml.protocol.actions import CONTROLLER, Action, Fetch, Save, Send
 from agileml.protocol.messages import (
     Collect,
     Collected,
-    Entry,
     Handover,
     Move,
     NeedVersion,
@@ -33,6 +32,7 @@ from agileml.protocol.messages import (
     Table,
     Taken,
     Tally,
+    UpdateEntry,
     Version,
     Waiting,
 )
@@ -76,7 +76,7 @@ def version(clock: int, value: float, chunks: int = 0) -> Version:
 
 def push(clock: int, *partitions: int, shard: int = 0, want: int = -1, worker: str = "w") -> Push:
     delta: Delta = [RowDelta(None, np.ones((1, 2), np.float32))]
-    parts = tuple(PartitionUpdate(partition, (Entry(shard, 0, delta),)) for partition in partitions)
+    parts = tuple(PartitionUpdate(partition, (UpdateEntry(shard, 0, delta),)) for partition in partitions)
     return Push(1, worker, clock, ((shard, 0, 2),), parts, want)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -44,7 +46,18 @@ def test_a_torn_last_line_is_ignored(tmp_path: Path, torn: bytes) -> None:
 
 
 def iteration(clock: int) -> Iteration:
-    return Iteration(clock, 0.25, 2, 1, 3, ClockSums(4, 0.5, 6, 7, 8, 0.9, 10), 11, ("t1 ready", "t2 lost"))
+    sums = ClockSums(4, 0.5, 6, 7, 8, 0.9, 10)
+    return Iteration(clock, 0.25, 2, 1, 3, sums, 11, ("t1 ready", "t2 lost"), ((0, 0, 2), (1, 0, 2)))
+
+
+def test_an_iteration_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "memory"
+    entry = asdict(iteration(1))
+    del entry["accepted"]
+    path.write_text(json.dumps({"iteration": entry}) + "\n")
+    memory = Memory(path)
+    assert list(memory.iterations) == [replace(iteration(1), accepted=())]
+    memory.close()
 
 
 def test_every_unacknowledged_iteration_is_kept(tmp_path: Path) -> None:

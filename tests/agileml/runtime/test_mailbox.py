@@ -12,7 +12,7 @@ import pytest
 
 from agileml.params.deltas import RowDelta
 from agileml.protocol.actions import CONTROLLER
-from agileml.protocol.messages import Entry, Heartbeat, Leave, PartitionUpdate, Push
+from agileml.protocol.messages import Heartbeat, Leave, PartitionUpdate, Push, UpdateEntry
 from agileml.runtime.mailbox import JOB_LOOP, ControllerConnection, Envelope, Mailbox
 from agileml.runtime.rendezvous import FolderRendezvous, Rendezvous
 from agileml.transport import Connected, Endpoint, Identity, Lost, Rejected, Settings
@@ -81,7 +81,7 @@ def test_nothing_is_lost_when_both_sides_connect_at_once(mailbox: Callable[[str]
 def test_arrays_arrive(mailbox: Callable[[str], Mailbox]) -> None:
     one, two = mailbox("t1"), mailbox("t2")
     rows = RowDelta(np.array([1, 3], np.int32), np.arange(4, dtype=np.float32).reshape(2, 2))
-    one.send("t2", Push(1, "t1", 2, ((0, 0, 1),), (PartitionUpdate(5, (Entry(0, 0, [None, rows]),)),), -1))
+    one.send("t2", Push(1, "t1", 2, ((0, 0, 1),), (PartitionUpdate(5, (UpdateEntry(0, 0, [None, rows]),)),), -1))
     (push,) = envelopes(received(one, two, until=any_envelope))
     assert isinstance(push, Push)
     nothing, delta = push.parts[0].entries[0].delta
@@ -145,7 +145,7 @@ TIGHT = Settings(max_queued_bytes=1 << 20)
 def large(number: int) -> Push:
     """A message so large that the queue does not take two of them."""
     rows = RowDelta(None, np.full(200_000, number, np.float32))
-    return Push(1, "t1", number, (), (PartitionUpdate(0, (Entry(0, 0, [rows]),)),), -1)
+    return Push(1, "t1", number, (), (PartitionUpdate(0, (UpdateEntry(0, 0, [rows]),)),), -1)
 
 
 @pytest.mark.parametrize(("sender", "receiver"), [("t1", "t2"), (CONTROLLER, JOB_LOOP), ("t1", CONTROLLER)])

@@ -142,7 +142,7 @@ def test_all_messages_of_the_runtime_can_be_carried() -> None:
     dense = RowDelta(None, np.ones(5))
     delta = [rows, None, dense]
     push = messages.Push(
-        1, "w", 7, ((0, 0, 4), (1, 2, 3)), (messages.PartitionUpdate(2, (messages.Entry(0, 1, delta),)),), 8
+        1, "w", 7, ((0, 0, 4), (1, 2, 3)), (messages.PartitionUpdate(2, (messages.UpdateEntry(0, 1, delta),)),), 8
     )
     kind, _, arrays = codec.encode(push)
     assert kind == "Push"
