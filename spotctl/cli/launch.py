@@ -78,7 +78,7 @@ def launch(
         return
     if not json_:
         for found in plans:
-            session.out.print(plan_tables.shown(found, session.out.width, explain=False))
+            session.out.print(plan_tables.plan_view(found, session.out.width, explain=False))
     if dry_run or not (yes or _confirmed(session)):
         return
     if len(specs) > 1:

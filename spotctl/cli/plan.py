@@ -62,5 +62,5 @@ def plan(
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
     for one in planned.plans:
-        session.out.print(plan_tables.shown(one, session.out.width, explain=explain))
+        session.out.print(plan_tables.plan_view(one, session.out.width, explain=explain))
     session.remark(*planned.remarks)

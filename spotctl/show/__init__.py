@@ -1,1 +1,1 @@
-"""Everything that prints or draws."""
+"""Tables, plots and live views: everything that prints or draws, except cost reports."""

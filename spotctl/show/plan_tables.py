@@ -84,7 +84,7 @@ def _choice_json(one: Choice) -> dict[str, Any]:
     }
 
 
-def shown(plan: JobPlan, width: int, *, explain: bool) -> RenderableType:
+def plan_view(plan: JobPlan, width: int, *, explain: bool) -> RenderableType:
     """A plan on the terminal."""
     parts: list[RenderableType] = [Text(plan.job.spec.name, style="bold"), _choices(plan, width), _figures(plan)]
     if explain:

@@ -1,1 +1,1 @@
-"""`spotctl top`: a run as it is, and as it came to be. `past` and `shown` are pure; `lookout` reads, `app` shows."""
+"""`spotctl top`: `timeline`, `snapshot` and `views` are pure; `watcher` reads the event log, `app` is the live view."""

@@ -60,7 +60,7 @@ def footprint(one: RunSnapshot, width: int, height: int) -> Text:
     """Machines over time, from the start of the run to now."""
     most = max((count.reliable + count.transient for count in one.footprint), default=0)
     values = over_time(one.footprint, one.started, one.now, width)
-    title = _title("machines", f"over the last {_span(one.now - one.started)}, at most {most}", width)
+    title = _title("machines", f"over {_span(one.now - one.started)}, at most {most}", width)
     return Text("\n").join([title, *_chart(values, most, height, "green")])
 
 

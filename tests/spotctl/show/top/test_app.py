@@ -48,7 +48,7 @@ def panel(pilot: Pilot[None], name: str) -> list[str]:
 def test_all_panels_fit(size: tuple[int, int]) -> None:
     async def play(pilot: Pilot[None]) -> None:
         assert panel(pilot, "head")[0].startswith("small-1   running   stage 2   clock")
-        assert panel(pilot, "footprint")[0].startswith("machines  over the last 10 min, at most 6")
+        assert panel(pilot, "footprint")[0].startswith("machines  over 10 min, at most 6")
         assert panel(pilot, "loss")[0].startswith("loss  0.8 at clock 10, 0.2 at clock 40")
         for name in ("head", "footprint", "loss", "prices", "title", "events"):
             part = pilot.app.query_one(f"#{name}")
