@@ -1,4 +1,4 @@
-"""What runs beside the training on a rented machine. It imports `agileml` and the standard library, nothing else."""
+"""What runs on a rented machine. It imports `agileml` and the standard library, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spotctl.agent.checkpoints import Checkpoints, Place
+    from spotctl.agent.checkpoints import Checkpoints, Position
     from spotctl.agent.errors import AgentError, BadCheckpoint, BrokenProtocol
-    from spotctl.agent.iterator import LeaseEnded, LeaseIterator, Options
-    from spotctl.agent.lease import LeaseGiver, LeaseHolder
+    from spotctl.agent.iterator import IteratorOptions, LeaseEnded, LeaseIterator
+    from spotctl.agent.lease import LeaseGrantor, LeaseHolder
 
 __all__ = [
     "AgentError",
     "BadCheckpoint",
     "BrokenProtocol",
     "Checkpoints",
+    "IteratorOptions",
     "LeaseEnded",
-    "LeaseGiver",
+    "LeaseGrantor",
     "LeaseHolder",
     "LeaseIterator",
-    "Options",
-    "Place",
+    "Position",
 ]
 
 _MODULES = {
-    "checkpoints": ("Checkpoints", "Place"),
+    "checkpoints": ("Checkpoints", "Position"),
     "errors": ("AgentError", "BadCheckpoint", "BrokenProtocol"),
-    "iterator": ("LeaseEnded", "LeaseIterator", "Options"),
-    "lease": ("LeaseGiver", "LeaseHolder"),
+    "iterator": ("LeaseEnded", "LeaseIterator", "IteratorOptions"),
+    "lease": ("LeaseGrantor", "LeaseHolder"),
 }
 _WHERE = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """Loads what a script uses when it uses it: the process of a machine starts with parts of this package only."""
+    """Imports a name when it is used: a machine's agent starts with few of these modules."""
     if name in _WHERE:
         return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

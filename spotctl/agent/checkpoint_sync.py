@@ -1,8 +1,8 @@
-"""A program's checkpoint, carried from its machine to a place that outlives it, and back on the next machine.
+"""Copies a program's checkpoints to storage that outlives its machine, and back to the next machine.
 
-The program writes into a folder of its machine, whenever it likes and in whatever form; a file is written under a name
-that begins with a dot and then renamed, so that what is there is whole. The folder is copied once it has stood still
-from one look to the next, or when a copy is overdue because it never does, and counts if it did not change meanwhile.
+The program writes into a folder on its machine, at any time and in any format. It writes a file under a name that
+begins with a dot and renames it, so that every visible file is complete. The folder is copied once it has not changed
+from one look to the next, or when a copy is overdue, and the copy counts if the folder did not change meanwhile.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
 
-from spotctl.agent.checkpoints import Checkpoints, Place
+from spotctl.agent.checkpoints import Checkpoints, Position
 from spotctl.agent.data_transfer import Signature, copy, signature
 from spotctl.agent.errors import BadCheckpoint
 from spotctl.agent.files import replace_json
-from spotctl.agent.interval import Plan, best_interval
-from spotctl.agent.task import OTHER_NODE, Keeping, Task
+from spotctl.agent.interval import CheckpointPlan, best_interval
+from spotctl.agent.task import OTHER_NODE, CheckpointPolicy, NodeTask
 
 _FILES, _ACCOUNT, _FINISHED = "files", "account.json", "finished.json"
 _COPIES = 10**6
-"""Copies in a life of the program, for numbering."""
+"""Numbers reserved for the copies of one start of the program."""
 
 _LEAST_SECONDS = 1.0
-"""No checkpoint is asked for more often, however cheap it seems to be: copies take some looks."""
+"""The shortest interval between checkpoints: a copy takes some looks, however cheap it seems."""
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """A checkpoint: who wrote it, its number among all of the job, what it cost, and how often one is wanted since."""
+class CheckpointRecord:
+    """A checkpoint: the node task that wrote it, its number, its cost in seconds, its bytes, and the interval since."""
 
     by: str
     number: int
@@ -42,51 +42,56 @@ class Account:
 
 
 class _Changed(Exception):
-    """The program wrote while its checkpoint was copied."""
+    """The program changed its checkpoint while it was copied."""
 
 
 class CheckpointSync:
-    """Carries the checkpoint of one node. `told_seconds` is what the program says that writing one took it."""
+    """Copies the checkpoints of one node. `write_seconds` returns how long the program says that writing one takes."""
 
     def __init__(
-        self, keeping: Keeping, task: Task, folder: Path, plan: Path, told_seconds: Callable[[], float | None]
+        self,
+        policy: CheckpointPolicy,
+        task: NodeTask,
+        folder: Path,
+        plan: Path,
+        write_seconds: Callable[[], float | None],
     ) -> None:
-        self._keeping, self._folder, self._plan, self._told_seconds = keeping, folder, plan, told_seconds
+        self._policy, self._folder, self._plan, self._write_seconds = policy, folder, plan, write_seconds
         self._name = task.name
-        self._own = vault(Path(keeping.path), task.rank)
-        self._first = vault(Path(keeping.path), 0)
-        self._life = 1
+        self._own = node_checkpoints(Path(policy.path), task.rank)
+        self._first = node_checkpoints(Path(policy.path), 0)
+        self._start = 1
         self._copies = 0
-        self._kept: Signature = ()
+        self._copied: Signature = ()
         self._seen: Signature = ()
-        self._kept_at = time.monotonic()
+        self._copied_at = time.monotonic()
         self._every = inf
 
-    def restore(self) -> Place | None:
-        """Brings back the node's newest checkpoint; a node that never wrote one gets that of the first."""
+    def restore(self) -> Position | None:
+        """Copies back the node's newest checkpoint; a node without one gets the first node's."""
         self._folder.mkdir(parents=True, exist_ok=True)
         own = self._own.newest()
         found = own or self._first.newest()
-        self._life = 1 if own is None else own[0].epoch + 1
-        cost = self._keeping.cost
+        self._start = 1 if own is None else own[0].epoch + 1
+        cost = self._policy.cost
         if found is not None:
             files = found[1] / _FILES
             copy(signature(files), files, self._folder)
-            cost = account_of(found[1]).seconds
-        self._kept = self._seen = signature(self._folder)
+            cost = record_of_checkpoint(found[1]).seconds
+        self._copied = self._seen = signature(self._folder)
         self._want(cost)
         return None if found is None else found[0]
 
     def look(self) -> bool:
-        """Carries a checkpoint that stands still since the last look, or is overdue; whether it did."""
+        """Copies a checkpoint that has not changed since the last look, or is overdue; returns whether it did."""
         now = signature(self._folder)
-        due, self._seen = now == self._seen or time.monotonic() - self._kept_at > 2 * self._every, now
-        return bool(now) and now != self._kept and due and self._keep(now)
+        due, self._seen = now == self._seen or time.monotonic() - self._copied_at > 2 * self._every, now
+        return bool(now) and now != self._copied and due and self._keep(now)
 
     def last(self) -> bool:
-        """Carries what is there: the program has ended."""
+        """Copies the final checkpoint, once the program has ended."""
         now = signature(self._folder)
-        return bool(now) and now != self._kept and self._keep(now)
+        return bool(now) and now != self._copied and self._keep(now)
 
     def _keep(self, files: Signature) -> bool:
         began = time.monotonic()
@@ -98,43 +103,43 @@ class CheckpointSync:
                 raise _Changed from None
             if signature(self._folder) != files:
                 raise _Changed
-            seconds = self._told_seconds() or time.monotonic() - began
+            seconds = self._write_seconds() or time.monotonic() - began
             every = self._want(seconds)
-            told = Account(self._name, place.step, seconds, sum(size for _, size, *_ in files), every)
-            (folder / _ACCOUNT).write_text(json.dumps(asdict(told)))
+            record = CheckpointRecord(self._name, place.step, seconds, sum(size for _, size, *_ in files), every)
+            (folder / _ACCOUNT).write_text(json.dumps(asdict(record)))
 
-        # Numbers of a later life are above all of an earlier one, however late that one's last copy arrives.
-        place = Place(self._life, self._copies + 1, self._life * _COPIES + self._copies + 1)
+        # Numbers of a later start are above all of an earlier one, however late the earlier one's last copy arrives.
+        place = Position(self._start, self._copies + 1, self._start * _COPIES + self._copies + 1)
         try:
             self._own.write(place, save)
         except _Changed:
             return False
         self._copies += 1
-        self._kept, self._kept_at = files, time.monotonic()
+        self._copied, self._copied_at = files, time.monotonic()
         return True
 
     def _want(self, cost: float) -> float:
-        """Tells the program how often, now that this is what a checkpoint costs."""
-        keeping = self._keeping
-        life = inf if keeping.life is None else keeping.life
-        self._every = keeping.every or max(best_interval(cost, life, keeping.longest), _LEAST_SECONDS)
-        Plan(self._every, cost).tell(self._plan)
+        """Updates the interval, and tells the program, now that the cost of a checkpoint is known."""
+        policy = self._policy
+        mean_life = inf if policy.life is None else policy.life
+        self._every = policy.every or max(best_interval(cost, mean_life, policy.longest), _LEAST_SECONDS)
+        CheckpointPlan(self._every, cost).write(self._plan)
         return self._every
 
 
-def vault(path: Path, rank: int) -> Checkpoints:
-    """Where the checkpoints of a node are kept."""
+def node_checkpoints(path: Path, rank: int) -> Checkpoints:
+    """The stored checkpoints of a node."""
     return Checkpoints(path / OTHER_NODE.format(rank=rank))
 
 
-def latest(path: Path, rank: int) -> Account | None:
-    """What was seen of the newest checkpoint of a node, if there is one; whether it is whole is not looked at."""
-    found = vault(path, rank).latest()
-    return None if found is None else account_of(found)
+def latest(path: Path, rank: int) -> CheckpointRecord | None:
+    """The record of a node's newest checkpoint, if there is one; its files are not verified."""
+    found = node_checkpoints(path, rank).latest()
+    return None if found is None else record_of_checkpoint(found)
 
 
-def begin_anew(path: Path, *, fresh: bool) -> None:
-    """Removes the checkpoints of a job that is done, or of any if asked to; what is left, a run goes on from."""
+def discard_checkpoints(path: Path, *, fresh: bool) -> None:
+    """Removes the checkpoints of a finished job, or of any job for a `fresh` start; a run resumes from what remains."""
     if fresh or (path / _FINISHED).exists():
         for node in path.glob(OTHER_NODE.format(rank="*")):
             shutil.rmtree(node)
@@ -142,14 +147,14 @@ def begin_anew(path: Path, *, fresh: bool) -> None:
 
 
 def note_finished(path: Path, run: str) -> None:
-    """The job is done: its checkpoints are what it ended with, and nothing that another run goes on from."""
+    """Marks a job as finished, so that the next run does not resume from its checkpoints."""
     if any(path.glob(OTHER_NODE.format(rank="*"))):
         replace_json(path / _FINISHED, {"run": run})
 
 
-def account_of(checkpoint: Path) -> Account:
-    """What was seen of a checkpoint."""
+def record_of_checkpoint(checkpoint: Path) -> CheckpointRecord:
+    """The record that was stored with a checkpoint."""
     try:
-        return Account(**json.loads((checkpoint / _ACCOUNT).read_text()))
+        return CheckpointRecord(**json.loads((checkpoint / _ACCOUNT).read_text()))
     except (OSError, ValueError, TypeError) as error:
-        raise BadCheckpoint(f"{checkpoint}: is no checkpoint of a command job ({error}); name another folder") from None
+        raise BadCheckpoint(f"{checkpoint}: not a checkpoint of a command job ({error}); name another folder") from None

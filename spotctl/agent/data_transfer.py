@@ -1,4 +1,4 @@
-"""Files brought to a machine and from it: data before the program starts, outputs after it has ended."""
+"""Copies data to a machine before the program starts, and outputs from it after the program has ended."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from spotctl.agent.errors import TransferFailed
 
 Signature = tuple[tuple[str, int, int, int], ...]
-"""The files below a folder by name, size, time of change and number."""
+"""The files below a folder: name, size, modification time and inode."""
 
 
 def signature(folder: Path) -> Signature:
-    """What is in a folder now. Whatever has a name that begins with a dot is still being written, and left out."""
+    """The files in a folder. A name that begins with a dot is still being written, and left out."""
     found = []
     for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -40,25 +40,28 @@ def copy(files: Signature, source: Path, target: Path) -> None:
         shutil.copyfile(source / name, path)
 
 
-def staged(location: str, cache: Path) -> Path:
-    """Where the data of a place lies on this machine: brought there once, and again only when it has changed."""
+def local_copy(location: str, cache: Path) -> Path:
+    """Where data is on this machine: copied to the cache once, and again only if it has changed.
+
+    TransferFailed: there is no such data, or it cannot be copied.
+    """
     source = Path(location)
     if not source.exists():
         raise TransferFailed(f"data {location}: there is no such file or folder; correct it in the job file")
-    files = signature(source) if source.is_dir() else _alone(source)
+    files = signature(source) if source.is_dir() else _single(source)
     key = hashlib.sha256(repr((location, files)).encode()).hexdigest()[:24]
     kept = cache / key / source.name
     try:
-        with _one_at_a_time(cache):
+        with _exclusive(cache):
             if not kept.exists():
-                _bring(files, source, kept)
+                _fetch(files, source, kept)
     except OSError as error:
-        raise TransferFailed(f"data {location}: cannot be brought to {cache}: {error.strerror or error}") from error
+        raise TransferFailed(f"data {location}: cannot be copied to {cache}: {error.strerror or error}") from error
     return kept
 
 
 def deliver(folder: Path, target: Path) -> None:
-    """Brings what a program has left in its folder to where it is wanted, each file whole or not at all."""
+    """Copies outputs to their destination, each file completely or not at all. TransferFailed: it cannot."""
     try:
         for name, *_ in signature(folder):
             path = target / name
@@ -71,27 +74,27 @@ def deliver(folder: Path, target: Path) -> None:
         raise TransferFailed(message) from error
 
 
-def _alone(path: Path) -> Signature:
+def _single(path: Path) -> Signature:
     status = path.stat()
     return ((path.name, status.st_size, status.st_mtime_ns, status.st_ino),)
 
 
-def _bring(files: Signature, source: Path, kept: Path) -> None:
-    """Beside first, so that a copy that is there is whole."""
-    beside = kept.parent.with_name(f".{kept.parent.name}")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    copy(files, source if source.is_dir() else source.parent, beside / kept.name if source.is_dir() else beside)
-    # An empty folder is data, too.
+def _fetch(files: Signature, source: Path, kept: Path) -> None:
+    """Copies to a temporary folder and renames it, so that a copy that exists is complete."""
+    new = kept.parent.with_name(f".{kept.parent.name}")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    copy(files, source if source.is_dir() else source.parent, new / kept.name if source.is_dir() else new)
+    # An empty folder is valid data.
     if source.is_dir():
-        (beside / kept.name).mkdir(exist_ok=True)
+        (new / kept.name).mkdir(exist_ok=True)
     shutil.rmtree(kept.parent, ignore_errors=True)
-    beside.rename(kept.parent)
+    new.rename(kept.parent)
 
 
 @contextmanager
-def _one_at_a_time(cache: Path) -> Iterator[None]:
-    """Machines of one computer share its cache."""
+def _exclusive(cache: Path) -> Iterator[None]:
+    """Machines on one computer share its cache."""
     cache.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(cache / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

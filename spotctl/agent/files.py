@@ -1,4 +1,4 @@
-"""Small JSON files that another process reads while they are replaced."""
+"""Small JSON files that other processes read while they are replaced."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ T = TypeVar("T")
 
 
 def replace_json(path: Path, value: dict[str, Any], *, lasting: bool = False) -> None:
-    """Writes a file so that a reader sees the old content or the new; `lasting` survives a crash of the machine."""
-    # The process id keeps two writers apart: a runner that was killed, and the one that goes on in its place.
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with beside.open("w") as file:
+    """Replaces a file atomically; with `lasting`, it also survives a crash of the machine."""
+    # The process id keeps the files of two writers apart, such as a killed runner and its successor.
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    with new.open("w") as file:
         json.dump(value, file)
         if lasting:
             file.flush()
             os.fsync(file.fileno())
-    beside.replace(path)
+    new.replace(path)
     if lasting:
         sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder survive a crash of the machine."""
+    """Flushes a folder's entries to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -38,7 +38,7 @@ def sync_folder(folder: Path) -> None:
 
 
 class Watched(Generic[T]):
-    """A JSON file that is parsed again only when it was replaced."""
+    """A JSON file that is parsed only after it was replaced."""
 
     def __init__(self, path: Path, parse: Callable[[dict[str, Any]], T | None]) -> None:
         self._path, self._parse = path, parse
@@ -46,7 +46,7 @@ class Watched(Generic[T]):
         self._value: T | None = None
 
     def value(self) -> T | None:
-        """What the file says now; None where there is none."""
+        """The current content; None without a file. BrokenProtocol: the content is not valid."""
         try:
             status = self._path.stat()
             stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
@@ -56,7 +56,7 @@ class Watched(Generic[T]):
         except (FileNotFoundError, NotADirectoryError):
             self._value = self._stamp = None
         except (ValueError, TypeError, KeyError) as error:
-            raise BrokenProtocol(f"{self._path}: is not what a runner or a job writes ({error})") from None
+            raise BrokenProtocol(f"{self._path}: is not valid ({error})") from None
         return self._value
 
 

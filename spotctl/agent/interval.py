@@ -1,6 +1,6 @@
-"""How often a program writes its checkpoint: so often that an eviction costs little, so seldom that work gets done.
+"""How often a program writes a checkpoint: an eviction loses work, and every checkpoint takes time.
 
-With checkpoints of cost C and a mean time M to the next eviction, the interval that loses least is sqrt(2 C M) (Young
+With checkpoints of cost C and a mean time M to the next eviction, the best interval is sqrt(2 C M) (Young
 1974; Daly 2006 has the terms beyond it, which matter only where C is near M).
 """
 
@@ -16,11 +16,11 @@ from typing import Any
 from spotctl.agent.files import Watched, replace_json
 
 PLAN_VARIABLE = "SPOTCTL_CHECKPOINT_PLAN"
-"""Names the file that says how often; it is replaced when a checkpoint's cost becomes known."""
+"""The environment variable with the path of the plan; the file is replaced when a checkpoint's cost is measured."""
 
 
 def best_interval(cost: float, life: float, longest: float) -> float:
-    """Time between checkpoints, in the unit of its arguments; never less than one takes, and `longest` at most.
+    """Time between checkpoints, in the unit of the arguments: at least the cost of one, and at most `longest`.
 
     >>> best_interval(2.0, 100.0, 3600.0)
     20.0
@@ -29,34 +29,34 @@ def best_interval(cost: float, life: float, longest: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Seconds between checkpoints, and what one is taken to cost."""
+class CheckpointPlan:
+    """Seconds between checkpoints, and the assumed seconds that one takes."""
 
     every: float
     cost: float
 
-    def tell(self, path: Path) -> None:
-        """Writes it where the program looks."""
+    def write(self, path: Path) -> None:
+        """Writes the file that the program reads."""
         replace_json(path, asdict(self))
 
 
-class PlanReader:
-    """The program's side; it costs a look at a time stamp."""
+class CheckpointPlanReader:
+    """The program's side; reading costs one look at a time stamp."""
 
     def __init__(self, path: Path) -> None:
         self._plan = Watched(path, _plan)
 
     @classmethod
-    def of(cls, environment: Mapping[str, str] = os.environ) -> PlanReader | None:
-        """The reader of the file that the runner names, or None where no runner does."""
+    def of(cls, environment: Mapping[str, str] = os.environ) -> CheckpointPlanReader | None:
+        """The reader of the file that the environment names, or None if it names none."""
         path = environment.get(PLAN_VARIABLE)
         return cls(Path(path)) if path else None
 
     def every(self) -> float | None:
-        """Seconds between checkpoints, as they are wanted now."""
+        """Seconds between checkpoints, as of now; None without a plan."""
         plan = self._plan.value()
         return None if plan is None else plan.every
 
 
-def _plan(values: dict[str, Any]) -> Plan:
-    return Plan(float(values["every"]), float(values["cost"]))
+def _plan(values: dict[str, Any]) -> CheckpointPlan:
+    return CheckpointPlan(float(values["every"]), float(values["cost"]))

@@ -1,17 +1,17 @@
-"""Leases: how long a job may keep its machine, told through three files by a runner on the same machine.
+"""Leases of jobs: how long a job may keep its machine. Agent and job exchange three files on the machine.
 
-In a folder that belongs to this machine and this job, each file replaced as a whole by its one writer:
+The files are in a folder of this job on this machine, each replaced as a whole by its one writer:
 
-- `lease.json`, by the runner: `{"number": 7, "ends": 812.5, "boot": "..."}`. The job may run until `ends`. To renew,
-  the runner writes the next number with a later end; not to renew, it writes nothing.
-- `notice.json`, by the runner: `{"number": 1, "kind": "evict", "deadline": 815.0, "boot": "...", "source": "aws"}`.
-  `hint`: an eviction may come; the job saves and goes on. `evict`, `move`, `stop`: it saves and ends, at once.
-- `progress.json`, by the job: steps done, the newest checkpoint, how long one takes to write, and `wants`: the number
-  of the lease that it asks for. `state` is `running`, `ended` (saved, to be started elsewhere) or `finished`.
+- `lease.json`, by the agent: `{"number": 7, "ends": 812.5, "boot": "..."}`. The job may run until `ends`. A renewal is
+  the next number with a later end.
+- `notice.json`, by the agent: `{"number": 1, "kind": "evict", "deadline": 815.0, "boot": "...", "source": "aws"}`.
+  `hint`: an eviction may come; the job saves and continues. `evict`, `move`, `stop`: it saves and exits at once.
+- `progress.json`, by the job: steps done, the newest checkpoint, how long one takes to write, and `wants`, the number
+  of the lease that it requests. `state` is `running`, `ended` (saved, to be started elsewhere) or `finished`.
 
-Times are seconds of the machine's monotonic clock, which all its processes share and nobody sets; `boot` tells one run
-of that clock from the next. Files, because a runner that was killed and started again finds what was agreed on, and its
-job did not notice. A runner calls `begin` before it starts the job, and sends no signal before a notice's deadline.
+Times are seconds of the machine's monotonic clock, which its processes share and which cannot be set; `boot` identifies
+one run of that clock. Files let a job read its lease without a connection, and survive a restart of either side. The
+agent calls `begin` before it starts the job.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from spotctl.agent.errors import BrokenProtocol
 from spotctl.agent.files import Watched, replace_json
 
 FOLDER_VARIABLE = "SPOTCTL_LEASE"
-"""Names the folder to the job. Without it nobody leases, and the job runs as long as it likes."""
+"""The environment variable with the folder. Without it, the job has no lease and runs as long as it likes."""
 
 KINDS = ("hint", "evict", "move", "stop")
 # A save may take longer than the last one: the model grew, the disk is busy.
 _SAVE_MARGIN = 2.0
-# Asked for so long before the end that a runner that looks around once a second can answer in time.
+# Requested early enough that an agent that looks once a second can renew in time.
 _ASK_SECONDS = 5.0
 _ASK_SHARE = 0.25
 
@@ -51,8 +51,8 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """What is about to happen to the machine or to the job, by when, and who says so."""
+class LeaseNotice:
+    """What will happen to the machine or the job, at which deadline, and the source of the notice."""
 
     number: int
     kind: str
@@ -62,8 +62,8 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far the job is. `checkpoint` is the step of the newest one, None before the first."""
+class JobProgress:
+    """A job's progress. `checkpoint` is the step of the newest checkpoint, None before the first."""
 
     pid: int
     state: str
@@ -76,7 +76,7 @@ class Progress:
     reason: str = ""
 
 
-class Act(Enum):
+class LeaseAct(Enum):
     """What a job does before its next step."""
 
     END = 0
@@ -85,19 +85,19 @@ class Act(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """An act and its reason; `ask` is the number of the lease to ask for."""
+class LeaseDecision:
+    """An act and its reason; `ask` is the number of the lease to request."""
 
-    act: Act
+    act: LeaseAct
     reason: str = ""
     ask: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """What the job's own past says: steps since it started here, its slowest recent one, and how long a save takes.
+class JobPace:
+    """A job's measured pace: steps since its start here, the slowest recent step, and the time of a save.
 
-    `saving_seconds` is None before the first save; `since_save` counts from the start then.
+    Before the first save, `saving_seconds` is None and `since_save` counts from the start.
     """
 
     steps: int
@@ -107,111 +107,111 @@ class Pace:
 
 
 def decide(
-    now: float, lease: Lease | None, notice: Notice | None, pace: Pace, length: float, save_every: float
-) -> Decision:
-    """What to do before the next step. Pure: `length` is how long the lease was when it was granted.
+    now: float, lease: Lease | None, notice: LeaseNotice | None, pace: JobPace, length: float, save_every: float
+) -> LeaseDecision:
+    """What to do before the next step. Pure; `length` is the lease's duration when it was granted.
 
-    A lease is left in time for one more step and a save. Without a lease only saves are due. The first is due after one
-    step: then it is known how long a save takes, and whether it works at all, long before it has to.
+    A job ends while its lease leaves time for one more step and a save. Without a lease it only saves. The first save
+    is due after one step: it shows how long a save takes, and whether it works, long before it has to.
     """
     if notice is not None and notice.kind != "hint":
-        return Decision(Act.END, f"{notice.kind} announced by {notice.source}")
+        return LeaseDecision(LeaseAct.END, f"{notice.kind} announced by {notice.source}")
     ask = None
     if lease is not None:
         needed = pace.step_seconds + _SAVE_MARGIN * (pace.saving_seconds or 0.0)
         left = lease.ends - now
         if left <= needed:
-            return Decision(Act.END, f"lease {lease.number} ends in {left:.1f} s and was not renewed")
+            return LeaseDecision(LeaseAct.END, f"lease {lease.number} ends in {left:.1f} s and was not renewed")
         if left <= needed + max(min(_ASK_SECONDS, length / 2), _ASK_SHARE * length):
             ask = lease.number + 1
     if notice is not None:
-        return Decision(Act.SAVE, f"{notice.kind} by {notice.source}", ask)
+        return LeaseDecision(LeaseAct.SAVE, f"{notice.kind} by {notice.source}", ask)
     if (pace.saving_seconds is None and pace.steps > 0) or pace.since_save >= save_every:
-        return Decision(Act.SAVE, "a save is due", ask)
-    return Decision(Act.GO, ask=ask)
+        return LeaseDecision(LeaseAct.SAVE, "a save is due", ask)
+    return LeaseDecision(LeaseAct.GO, ask=ask)
 
 
 class LeaseHolder:
-    """The job's side. Reads are a look at the files' time stamps until something has changed."""
+    """The job's side. A read is one look at a file's time stamp until it changes."""
 
     def __init__(self, folder: Path, clock: Clock = time.monotonic) -> None:
         self.clock = clock
         self._folder = folder
         self._lease: Watched[Lease] = Watched(folder / "lease.json", _lease)
-        self._notice: Watched[Notice] = Watched(folder / "notice.json", _notice)
+        self._notice: Watched[LeaseNotice] = Watched(folder / "notice.json", _notice)
         self._seen = 0
         self._length = 0.0
         self._known: Lease | None = None
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> LeaseHolder | None:
-        """The holder of the folder that the runner names, or None where no runner does."""
+        """The holder of the folder that the environment names, or None if it names none."""
         folder = environment.get(FOLDER_VARIABLE)
         return cls(Path(folder)) if folder else None
 
     def lease(self) -> Lease:
-        """The lease in force. One that vanishes while the job runs is held to, and then not renewed."""
+        """The current lease, or the last known one if the file vanishes. BrokenProtocol: there never was one."""
         found = self._lease.value() or self._known
         if found is None:
-            raise BrokenProtocol(f"{self._folder}: no lease.json of this boot; a runner grants before it starts a job")
+            raise BrokenProtocol(f"{self._folder}: no lease.json of this boot; an agent writes one before the job")
         if found != self._known:
             self._known, self._length = found, max(0.0, found.ends - self.clock())
         return found
 
     @property
     def length(self) -> float:
-        """How long the lease in force was when it was first seen."""
+        """The current lease's duration when it was first seen, in seconds."""
         return self._length
 
-    def notice(self) -> Notice | None:
-        """A notice that was not heeded yet."""
+    def notice(self) -> LeaseNotice | None:
+        """A notice that was not acted on yet."""
         found = self._notice.value()
         return found if found is not None and found.number > self._seen else None
 
-    def heeded(self, notice: Notice) -> None:
-        """A notice has been acted on; it is not given again."""
+    def heeded(self, notice: LeaseNotice) -> None:
+        """Marks a notice as acted on; it is not returned again."""
         self._seen = notice.number
 
-    def report(self, progress: Progress) -> None:
-        """Tells the runner how far the job is."""
+    def report(self, progress: JobProgress) -> None:
+        """Writes the job's progress."""
         replace_json(self._folder / "progress.json", asdict(progress))
 
 
-class LeaseGiver:
-    """The runner's side. It keeps nothing in memory: after a kill another one goes on from the same folder."""
+class LeaseGrantor:
+    """The agent's side. It keeps nothing in memory: a restarted one continues from the same folder."""
 
     def __init__(self, folder: Path, clock: Clock = time.monotonic) -> None:
         self.folder, self._clock = folder, clock
 
     def begin(self, seconds: float) -> Lease:
-        """Grants the first lease of a job that is about to start; what was told to an earlier one is gone."""
+        """Grants the first lease of a job that is about to start; notices to an earlier job are removed."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in ("notice.json", "progress.json"):
             (self.folder / name).unlink(missing_ok=True)
         return self.grant(seconds)
 
     def grant(self, seconds: float) -> Lease:
-        """Lets the job run for so long from now, under the next number."""
+        """Lets the job run for this many seconds from now, under the next number."""
         before = Watched(self.folder / "lease.json", _lease).value()
         lease = Lease(before.number + 1 if before else 1, self._clock() + seconds, boot_id())
         replace_json(self.folder / "lease.json", asdict(lease))
         return lease
 
-    def notify(self, kind: str, seconds: float, source: str) -> Notice:
-        """Announces what happens in so many seconds."""
+    def notify(self, kind: str, seconds: float, source: str) -> LeaseNotice:
+        """Announces what happens in this many seconds."""
         if kind not in KINDS:
-            raise BrokenProtocol(f"notice of kind {kind!r}: is none of {', '.join(KINDS)}")
+            raise BrokenProtocol(f"notice of kind {kind!r}: expected one of {', '.join(KINDS)}")
         before = Watched(self.folder / "notice.json", _notice).value()
-        notice = Notice(before.number + 1 if before else 1, kind, self._clock() + seconds, source, boot_id())
+        notice = LeaseNotice(before.number + 1 if before else 1, kind, self._clock() + seconds, source, boot_id())
         replace_json(self.folder / "notice.json", asdict(notice))
         return notice
 
-    def progress(self) -> Progress | None:
-        """What the job last reported; None before it did."""
-        return Watched(self.folder / "progress.json", lambda values: Progress(**values)).value()
+    def progress(self) -> JobProgress | None:
+        """The job's last report; None before the first."""
+        return Watched(self.folder / "progress.json", lambda values: JobProgress(**values)).value()
 
     def renewal_wanted(self) -> bool:
-        """Whether the job asks for the lease after the one in force."""
+        """Whether the job requests the lease after the current one."""
         progress, lease = self.progress(), Watched(self.folder / "lease.json", _lease).value()
         return progress is not None and lease is not None and progress.wants == lease.number + 1
 
@@ -231,10 +231,10 @@ def _lease(values: dict[str, Any]) -> Lease | None:
     return lease if lease.boot == boot_id() else None
 
 
-def _notice(values: dict[str, Any]) -> Notice | None:
+def _notice(values: dict[str, Any]) -> LeaseNotice | None:
     kind = str(values["kind"])
     if kind not in KINDS:
-        raise ValueError(f"kind {kind!r} is none of {', '.join(KINDS)}")
+        raise ValueError(f"kind {kind!r} is not one of {', '.join(KINDS)}")
     boot = str(values["boot"])
-    notice = Notice(int(values["number"]), kind, float(values["deadline"]), str(values["source"]), boot)
+    notice = LeaseNotice(int(values["number"]), kind, float(values["deadline"]), str(values["source"]), boot)
     return notice if boot == boot_id() else None

@@ -33,7 +33,7 @@ from spotctl.agent.command import RunningCommand
 from spotctl.agent.errors import BrokenProtocol, MachineEnding
 from spotctl.agent.executions import Executions
 from spotctl.agent.files import read_chunk, replace_json
-from spotctl.agent.lease import FOLDER_VARIABLE, KINDS, LeaseGiver
+from spotctl.agent.lease import FOLDER_VARIABLE, KINDS, LeaseGrantor
 from spotctl.agent.link_server import LinkServer
 from spotctl.agent.payload import Payload
 from spotctl.agent.processes import MARK
@@ -79,7 +79,7 @@ class MachineAgent:
 
     def __init__(self, settings: AgentSettings, listener: socket.socket, secret: bytes) -> None:
         self._settings, self._folder = settings, settings.folder
-        self._job = LeaseGiver(settings.folder / "job")
+        self._job = LeaseGrantor(settings.folder / "job")
         self._execs = Executions(settings.folder)
         self._server = LinkServer(listener, settings.machine, secret, self._handle, self._execs.closed)
         self._lease_until, self._lease_end = settings.lease_until, time.monotonic() + settings.lease_seconds

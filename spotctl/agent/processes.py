@@ -1,4 +1,4 @@
-"""Processes found by the mark that they inherit: whatever a machine's command has started, also as a daemon."""
+"""Finds processes by a mark in their environment, which everything inherits that a machine starts, even a daemon."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from spotctl.agent.lease import FOLDER_VARIABLE
 
 MARK = "SPOTCTL_MACHINE"
-"""The environment variable that names a machine's folder to all that runs on it."""
+"""The environment variable with a machine's folder."""
 
 _PROC = Path("/proc")
 
 
 def marked() -> Iterator[tuple[int, Path]]:
-    """The processes of this user that belong to machines, each with the folder that it was started for.
+    """This user's processes that belong to machines, each with the machine's folder.
 
-    Where the system has no `/proc`, none are found: there the process group is all that is known of a command.
+    On a system without `/proc` none are found, and only a command's process group is known.
     """
     for entry in _PROC.glob("[0-9]*"):
         folder = environment_of(int(entry.name)).get(MARK)
@@ -27,9 +27,9 @@ def marked() -> Iterator[tuple[int, Path]]:
 
 
 def kill_marked(folder: Path) -> None:
-    """Kills what was started for a machine, until nothing of it is found: a process may fork while it is looked for."""
-    while found := [pid for pid, mark in marked() if mark == folder and pid != os.getpid()]:
-        for pid in found:
+    """Kills the processes of a machine until none is found: one may fork while they are listed."""
+    while pids := [pid for pid, mark in marked() if mark == folder and pid != os.getpid()]:
+        for pid in pids:
             kill(pid)
 
 
@@ -42,14 +42,14 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def at_work(folder: Path) -> int | None:
-    """The first process of what a machine runs: the agent starts one that starts it, or it is the only one there is."""
+    """The first process of a machine's program: the child of the process that the agent started, or that one itself."""
     there = sorted(pid for pid, mark in marked() if mark == folder)
     started = (pid for pid in there if parent_of(pid) in there)
     return next(started, there[0] if there else None)
 
 
 def parent_of(pid: int) -> int | None:
-    """The process that started it, or took it over."""
+    """The parent of a process; None if it is gone."""
     try:
         # The name, in parentheses, may hold anything.
         return int((_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
@@ -58,7 +58,7 @@ def parent_of(pid: int) -> int | None:
 
 
 def folder_of(pid: int) -> str | None:
-    """The folder in which a process works."""
+    """The working directory of a process; None if it is gone or another user's."""
     try:
         return str((_PROC / str(pid) / "cwd").readlink())
     except (PermissionError, FileNotFoundError, ProcessLookupError):
@@ -66,14 +66,14 @@ def folder_of(pid: int) -> str | None:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """The environment in which a process was started; empty where that is not to be known, or it has ended."""
+    """The environment with which a process was started; empty if it is gone or another user's."""
     try:
         variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except (PermissionError, FileNotFoundError, ProcessLookupError):
-        # Another user's, or just gone.
+        # Another user's, or gone.
         return {}
     pairs = (variable.partition(b"=") for variable in variables)
-    # A zombie has no environment any more, so what is found is alive.
+    # A zombie's environment is empty, so a marked process is alive.
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs if name}
 
 

@@ -1,4 +1,4 @@
-"""What a node of a command job does, as its launcher tells it: one argument of JSON, without any secret."""
+"""What a node of a command job does, passed as one JSON argument without any secret."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass, field
 from spotctl.agent.errors import BrokenProtocol
 
 OTHER_NODE = "node-{rank}"
-"""Where nodes keep what is theirs, in a folder that all share."""
+"""The folder of a node's own files within a folder that all nodes share."""
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
-    """Where a program's checkpoint outlives its machine, and how often it is to write one, in seconds.
+class CheckpointPolicy:
+    """Where a program's checkpoints are stored, and how often it writes one. Times are seconds.
 
-    `every` None: by evictions, which come after `life` seconds on average (None: never), at most every `longest`; one
-    is taken to cost `cost` until that was measured.
+    `every` None: derived from evictions, which come after `life` on average (None: never), and at least every
+    `longest`. `cost` is assumed for one checkpoint until it is measured.
     """
 
     path: str
@@ -28,10 +28,10 @@ class Keeping:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """A node's work. `data` and `outputs` are places by the variable that names them to the program.
+class NodeTask:
+    """A node's task. `data` and `outputs` map environment variables of the program to locations.
 
-    `name` tells this start of the program from others on the same machine; `cache` is the folder in which data is kept.
+    `name` distinguishes this start of the program from others on the same machine; `cache` is the folder for data.
     """
 
     name: str
@@ -42,18 +42,18 @@ class Task:
     cache: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
-    keeping: Keeping | None = None
+    checkpoint: CheckpointPolicy | None = None
 
     def to_json(self) -> str:
-        """As the argument."""
+        """The command-line argument."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Task:
-        """From the argument."""
+    def from_json(cls, text: str) -> NodeTask:
+        """The inverse of `to_json`. BrokenProtocol: the text is not a task."""
         try:
             values = json.loads(text)
-            keeping = values.pop("keeping")
-            return cls(**values, keeping=None if keeping is None else Keeping(**keeping))
+            checkpoint = values.pop("checkpoint")
+            return cls(**values, checkpoint=None if checkpoint is None else CheckpointPolicy(**checkpoint))
         except (ValueError, TypeError, KeyError) as error:
-            raise BrokenProtocol(f"{text[:60]!r} is no task: {error}") from error
+            raise BrokenProtocol(f"{text[:60]!r} is not a task: {error}") from error

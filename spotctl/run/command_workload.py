@@ -16,7 +16,7 @@ from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.agent.checkpoint_sync import latest, note_finished
 from spotctl.agent.errors import AgentError
-from spotctl.agent.task import Keeping, Task
+from spotctl.agent.task import CheckpointPolicy, NodeTask
 from spotctl.files.job.spec import Command, JobSpec, data_variable, output_variable
 from spotctl.machines.base import Machine, NotPermitted, Payload, ProviderError
 from spotctl.planning.market_history import CHECKPOINT
@@ -80,7 +80,7 @@ class CommandWorkload:
         if order.reliable or not self._shape.prepares:
             return None
         variables = dict(self._environment.variables)
-        task = Task(PREPARE, setup=self._spec.setup or "", environment=variables, **self._files())
+        task = NodeTask(PREPARE, setup=self._spec.setup or "", environment=variables, **self._files())
         return self._payload(PREPARE, PREPARE, task)
 
     def secrets(self) -> Mapping[str, str]:
@@ -148,17 +148,17 @@ class CommandWorkload:
             "RANK": str(rank),
             "WORLD_SIZE": str(len(nodes)),
         }
-        task = Task(
+        task = NodeTask(
             f"{run}.{attempt.attempt}",
             rank=rank,
             run=self._command.run,
             environment={**variables, **self._environment.variables},
-            keeping=self._keeping(state, attempt),
+            checkpoint=self._checkpoint_policy(state, attempt),
             **self._files(),
         )
         return self._payload(run_name(attempt.attempt), "run", task)
 
-    def _payload(self, name: str, action: str, task: Task) -> Payload:
+    def _payload(self, name: str, action: str, task: NodeTask) -> Payload:
         # -P: no file in the job's folder takes the place of one of our modules.
         command = (sys.executable, "-P", "-m", "spotctl.agent.node", action, task.to_json())
         return Payload(name, command, folder=str(self._environment.workdir), grace_seconds=GRACE)
@@ -171,7 +171,7 @@ class CommandWorkload:
             "outputs": {output_variable(name): path for name, path in spec.outputs.items()},
         }
 
-    def _keeping(self, state: RunState, attempt: ev.AttemptBegan) -> Keeping | None:
+    def _checkpoint_policy(self, state: RunState, attempt: ev.AttemptBegan) -> CheckpointPolicy | None:
         """How the node keeps checkpoints; durations of the market become seconds of the program."""
         checkpoint = self._command.checkpoint
         if checkpoint is None:
@@ -179,7 +179,7 @@ class CommandWorkload:
         allocation = state.allocations[state.machines[attempt.machines[0]].allocation]
         life = self._mean_life(allocation.market, allocation.bid, len(attempt.machines))
         second = SECOND * self._environment.provider.speed
-        return Keeping(
+        return CheckpointPolicy(
             checkpoint.path,
             None if checkpoint.every is None else checkpoint.every / second,
             life / second if isfinite(life) else None,

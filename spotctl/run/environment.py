@@ -82,9 +82,12 @@ def secrets_of(spec: JobSpec) -> Mapping[str, str]:
 
 
 def _variables(spec: JobSpec, cache: Path) -> Mapping[str, str]:
-    """Nodes of a training read the data where it is staged here; a command's machines stage it themselves."""
+    """Nodes of a training read the data where it is local_copy here; a command's machines stage it themselves."""
     if spec.kind is not Kind.AGILEML:
         return dict(spec.env)
-    from spotctl.agent.data_transfer import staged
+    from spotctl.agent.data_transfer import local_copy
 
-    return {**spec.env, **{data_variable(name): str(staged(location, cache)) for name, location in spec.data.items()}}
+    return {
+        **spec.env,
+        **{data_variable(name): str(local_copy(location, cache)) for name, location in spec.data.items()},
+    }

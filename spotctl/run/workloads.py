@@ -68,6 +68,6 @@ def prepare_checkpoints(spec: JobSpec, *, fresh: bool) -> None:
         from spotctl.agent import checkpoint_sync
 
         try:
-            checkpoint_sync.begin_anew(Path(program.checkpoint.path), fresh=fresh)
+            checkpoint_sync.discard_checkpoints(Path(program.checkpoint.path), fresh=fresh)
         except OSError as error:
             raise BadRequest(f"{spec.name}: cannot remove {error.filename}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""A command's checkpoints between its machine and the place that outlives it; data and outputs."""
+"""A command's checkpoints, copied to storage and back; its data and outputs."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotctl.agent.checkpoint_sync import CheckpointSync, begin_anew, latest, note_finished
-from spotctl.agent.data_transfer import deliver, staged
+from spotctl.agent.checkpoint_sync import CheckpointSync, discard_checkpoints, latest, note_finished
+from spotctl.agent.data_transfer import deliver, local_copy
 from spotctl.agent.errors import BadCheckpoint, TransferFailed
-from spotctl.agent.interval import PlanReader, best_interval
-from spotctl.agent.task import Keeping, Task
+from spotctl.agent.interval import CheckpointPlanReader, best_interval
+from spotctl.agent.task import CheckpointPolicy, NodeTask
 
 
 class Program:
-    """One life of a program on a machine of its own, and who carries its checkpoints."""
+    """One start of a program on a machine of its own, and the copying of its checkpoints."""
 
     def __init__(self, root: Path, life: int, rank: int = 0, every: float | None = None) -> None:
         self.folder, self.plan = root / f"machine-{life}-{rank}", root / f"plan-{life}-{rank}.json"
-        keeping = Keeping(str(root / "vault"), every, 800.0, 1.0, 3600.0)
-        self.keeper = CheckpointSync(keeping, Task(f"run.{life}", rank), self.folder, self.plan, self.told)
+        keeping = CheckpointPolicy(str(root / "node_checkpoints"), every, 800.0, 1.0, 3600.0)
+        self.keeper = CheckpointSync(keeping, NodeTask(f"run.{life}", rank), self.folder, self.plan, self.told)
         self.seconds: float | None = None
         self.came = self.keeper.restore()
 
@@ -39,10 +39,10 @@ class Program:
 
     @property
     def every(self) -> float | None:
-        return PlanReader(self.plan).every()
+        return CheckpointPlanReader(self.plan).every()
 
 
-def test_what_stands_still_is_carried_and_comes_back_on_the_next_machine(tmp_path: Path) -> None:
+def test_an_unchanged_checkpoint_is_copied_and_restored_on_the_next_machine(tmp_path: Path) -> None:
     first = Program(tmp_path, 1)
     assert (first.came, first.keeper.look(), first.keeper.last()) == (None, False, False)
     first.save("one")
@@ -53,7 +53,7 @@ def test_what_stands_still_is_carried_and_comes_back_on_the_next_machine(tmp_pat
     assert not first.keeper.look(), "it has changed again"
     assert first.keeper.last()
     # The machine is taken while its last copy is being written.
-    begun = tmp_path / "vault" / "node-0" / ".writing-step-000001000003-00"
+    begun = tmp_path / "node_checkpoints" / "node-0" / ".writing-step-000001000003-00"
     begun.mkdir()
     second = Program(tmp_path, 2)
     assert second.came is not None
@@ -66,12 +66,12 @@ def test_what_stands_still_is_carried_and_comes_back_on_the_next_machine(tmp_pat
     first.save("late")
     assert first.keeper.last()
     assert Program(tmp_path, 3).files() == {"state": "four"}
-    found = latest(tmp_path / "vault", 0)
+    found = latest(tmp_path / "node_checkpoints", 0)
     assert found is not None
     assert (found.by, found.size) == ("run.2", 4)
 
 
-def test_what_is_being_written_is_left_out_and_what_never_stands_still_is_carried_when_overdue(tmp_path: Path) -> None:
+def test_files_being_written_are_left_out_and_a_changing_folder_is_copied_when_overdue(tmp_path: Path) -> None:
     program = Program(tmp_path, 1, every=1e-9)
     (program.folder / ".half").write_text("not yet")
     assert not program.keeper.last()
@@ -84,7 +84,7 @@ def test_what_is_being_written_is_left_out_and_what_never_stands_still_is_carrie
     assert Program(tmp_path, 2).files() == {"state": "2"}
 
 
-def test_a_node_that_wrote_nothing_gets_the_files_of_the_first_and_its_own_once_it_did(tmp_path: Path) -> None:
+def test_a_node_without_a_checkpoint_gets_the_first_nodes(tmp_path: Path) -> None:
     first = Program(tmp_path, 1, 0)
     first.save("of the first")
     first.keeper.last()
@@ -96,20 +96,20 @@ def test_a_node_that_wrote_nothing_gets_the_files_of_the_first_and_its_own_once_
     assert Program(tmp_path, 2, 0).files() == {"state": "of the first"}
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_without_any_whole_one_nothing_begins_anew(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_skipped_and_nothing_starts_from_scratch_if_all_are(tmp_path: Path) -> None:
     program = Program(tmp_path, 1)
     for text in ("one", "two"):
         program.save(text)
         program.keeper.last()
-    newest, older = sorted((tmp_path / "vault" / "node-0").glob("step-*"), reverse=True)
+    newest, older = sorted((tmp_path / "node_checkpoints" / "node-0").glob("step-*"), reverse=True)
     (newest / "files" / "state").write_text("damaged")
     assert Program(tmp_path, 2).files() == {"state": "one"}
     (older / "files" / "state").write_text("damaged")
-    with pytest.raises(BadCheckpoint, match="none of 2 checkpoints is whole"):
+    with pytest.raises(BadCheckpoint, match="none of 2 checkpoints is complete"):
         Program(tmp_path, 3)
 
 
-def test_how_often_follows_what_the_program_says_that_one_takes_or_what_the_job_asks_for(tmp_path: Path) -> None:
+def test_the_interval_follows_the_reported_cost_or_the_job_file(tmp_path: Path) -> None:
     program = Program(tmp_path, 1)
     assert program.every == pytest.approx(sqrt(2 * 1.0 * 800.0))
     program.seconds = 4.0
@@ -121,8 +121,8 @@ def test_how_often_follows_what_the_program_says_that_one_takes_or_what_the_job_
 
 
 @given(st.floats(0.01, 100), st.floats(1, 1e6))
-def test_no_other_interval_loses_less(cost: float, life: float) -> None:
-    """The share lost to writing and to doing again is cost / interval + interval / (2 x life)."""
+def test_no_other_interval_loses_less_work(cost: float, life: float) -> None:
+    """The share lost to writing and to repeated work is cost / interval + interval / (2 x life)."""
 
     def lost(interval: float) -> float:
         return cost / interval + interval / (2 * life)
@@ -134,8 +134,8 @@ def test_no_other_interval_loses_less(cost: float, life: float) -> None:
     assert best_interval(cost, inf, 3600.0) == 3600.0
 
 
-def test_who_is_done_or_wants_to_begins_anew(tmp_path: Path) -> None:
-    path = tmp_path / "vault"
+def test_a_finished_job_or_a_fresh_start_discards_checkpoints(tmp_path: Path) -> None:
+    path = tmp_path / "node_checkpoints"
     note_finished(path, "run")
     assert not path.exists(), "nothing was kept"
     for fresh, finished, left in ((False, False, True), (False, True, False), (True, False, False)):
@@ -144,32 +144,32 @@ def test_who_is_done_or_wants_to_begins_anew(tmp_path: Path) -> None:
         program.keeper.last()
         if finished:
             note_finished(path, "run")
-        begin_anew(path, fresh=fresh)
+        discard_checkpoints(path, fresh=fresh)
         assert (latest(path, 0) is not None) is left
-        begin_anew(path, fresh=True)
+        discard_checkpoints(path, fresh=True)
         program.folder.joinpath("state").unlink()
 
 
-def test_data_is_brought_once_and_again_when_it_has_changed(tmp_path: Path) -> None:
+def test_data_is_copied_once_and_again_when_it_has_changed(tmp_path: Path) -> None:
     (tmp_path / "data" / "deep").mkdir(parents=True)
     (tmp_path / "data" / "deep" / "part").write_text("one")
     (tmp_path / "alone.csv").write_text("1,2")
     cache = tmp_path / "cache"
-    there = staged(str(tmp_path / "data"), cache)
+    there = local_copy(str(tmp_path / "data"), cache)
     assert (there.name, (there / "deep" / "part").read_text()) == ("data", "one")
     stamp = (there / "deep" / "part").stat().st_ino
-    assert staged(str(tmp_path / "data"), cache) == there
+    assert local_copy(str(tmp_path / "data"), cache) == there
     assert (there / "deep" / "part").stat().st_ino == stamp, "nothing was copied again"
     (tmp_path / "data" / "deep" / "part").write_text("another")
-    again = staged(str(tmp_path / "data"), cache)
+    again = local_copy(str(tmp_path / "data"), cache)
     assert again != there
     assert (again / "deep" / "part").read_text() == "another"
-    assert staged(str(tmp_path / "alone.csv"), cache).read_text() == "1,2"
+    assert local_copy(str(tmp_path / "alone.csv"), cache).read_text() == "1,2"
     with pytest.raises(TransferFailed, match="nowhere: there is no such file or folder"):
-        staged(str(tmp_path / "nowhere"), cache)
+        local_copy(str(tmp_path / "nowhere"), cache)
 
 
-def test_outputs_are_brought_whole_over_what_is_there(tmp_path: Path) -> None:
+def test_outputs_replace_existing_files_completely(tmp_path: Path) -> None:
     (tmp_path / "left" / "deep").mkdir(parents=True)
     (tmp_path / "left" / "deep" / "model").write_text("new")
     (tmp_path / "wanted" / "deep").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole, or not used."""
+"""Checkpoints are complete and unchanged, or not used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.agent import BadCheckpoint, Checkpoints, Place
+from spotctl.agent import BadCheckpoint, Checkpoints, Position
 
 NEWEST = "step-000000000030-00"
 HALF_WRITTEN = ".writing-step-000000000009-00"
@@ -31,17 +31,17 @@ def read(path: Path) -> str:
 def three(tmp_path: Path) -> Checkpoints:
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     for step in (1, 2, 30):
-        checkpoints.write(Place(step // 10, step % 10, step), saver(f"step {step}"))
+        checkpoints.write(Position(step // 10, step % 10, step), saver(f"step {step}"))
     return checkpoints
 
 
-def test_the_newest_is_found_and_old_ones_go(three: Checkpoints) -> None:
+def test_the_newest_is_found_and_old_ones_are_removed(three: Checkpoints) -> None:
     assert (found := three.newest()) is not None
-    assert found[0] == Place(3, 0, 30)
+    assert found[0] == Position(3, 0, 30)
     assert read(found[1]) == "step 30"
     assert sorted(path.name for path in three.folder.iterdir()) == ["step-000000000002-00", "step-000000000030-00"]
     assert read(three.at(2)[1]) == "step 2"
-    with pytest.raises(BadCheckpoint, match="no whole checkpoint of step 1, which the other ranks go on from"):
+    with pytest.raises(BadCheckpoint, match="no complete checkpoint of step 1, where other ranks resume"):
         three.at(1)
 
 
@@ -51,16 +51,17 @@ def truncate(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [truncate, Path.unlink])
 @pytest.mark.parametrize("name", ["deep/model", "optimizer", "manifest.json"])
-def test_a_damaged_one_is_left_out_and_the_one_before_is_taken(
+def test_a_damaged_one_is_ignored_and_the_previous_one_used(
     three: Checkpoints, name: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     damage(three.folder / NEWEST / name)
     assert (found := three.newest()) is not None
     assert found[0].step == 2
-    assert "step-000000000030-00 is left out" in caplog.text
+    assert "ignoring checkpoint" in caplog.text
+    assert "step-000000000030-00: " in caplog.text
 
 
-def test_a_manifest_that_was_changed_is_not_believed(three: Checkpoints) -> None:
+def test_a_changed_manifest_is_not_trusted(three: Checkpoints) -> None:
     manifest = three.folder / NEWEST / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"step": 30', '"step": 31'))
     assert (found := three.newest()) is not None
@@ -70,20 +71,20 @@ def test_a_manifest_that_was_changed_is_not_believed(three: Checkpoints) -> None
 def test_all_damaged_is_an_error_and_not_a_fresh_start(three: Checkpoints) -> None:
     for path in three.folder.glob("step-*/optimizer"):
         path.write_text("x")
-    with pytest.raises(BadCheckpoint, match="none of 2 checkpoints is whole"):
+    with pytest.raises(BadCheckpoint, match="none of 2 checkpoints is complete"):
         three.newest()
 
 
-def test_one_that_was_being_written_is_no_checkpoint_and_is_in_nobodys_way(three: Checkpoints) -> None:
+def test_an_incomplete_one_is_ignored_and_removed_later(three: Checkpoints) -> None:
     shutil.copytree(three.folder / NEWEST, three.folder / HALF_WRITTEN)
     assert (found := three.newest()) is not None
     assert found[0].step == 30
-    three.write(Place(0, 9, 9), saver("again"))
+    three.write(Position(0, 9, 9), saver("again"))
     assert not (three.folder / HALF_WRITTEN).exists()
 
 
 def test_the_same_step_can_be_saved_again(three: Checkpoints) -> None:
-    three.write(Place(3, 0, 30), saver("again"))
+    three.write(Position(3, 0, 30), saver("again"))
     assert (found := three.newest()) is not None
     assert read(found[1]) == "again"
     assert read(three.at(30)[1]) == "again"
@@ -91,15 +92,15 @@ def test_the_same_step_can_be_saved_again(three: Checkpoints) -> None:
     assert read(three.folder / NEWEST) == "step 30"
 
 
-def test_what_a_failed_save_leaves_is_no_checkpoint(three: Checkpoints) -> None:
+def test_a_failed_save_leaves_no_checkpoint(three: Checkpoints) -> None:
     def fail(folder: Path) -> None:
         (folder / "model").write_text("half")
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        three.write(Place(4, 0, 40), fail)
+        three.write(Position(4, 0, 40), fail)
     with pytest.raises(BadCheckpoint, match="save wrote no file"):
-        three.write(Place(4, 0, 40), lambda _: None)
+        three.write(Position(4, 0, 40), lambda _: None)
     assert (found := three.newest()) is not None
     assert found[0].step == 30
 
@@ -107,7 +108,7 @@ def test_what_a_failed_save_leaves_is_no_checkpoint(three: Checkpoints) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadCheckpoint, match="step-000000000001-00: cannot be written: Not a directory"):
-        Checkpoints(tmp_path / "file").write(Place(0, 1, 1), saver("x"))
+        Checkpoints(tmp_path / "file").write(Position(0, 1, 1), saver("x"))
     with pytest.raises(BadCheckpoint, match="keep 0 checkpoints"):
         Checkpoints(tmp_path, keep=0)
 

@@ -1,4 +1,4 @@
-"""The iterator in one process: where it goes on, when it saves, how ranks stay together."""
+"""The iterator in one process: where it resumes, when it saves, and how ranks stay in step."""
 
 from __future__ import annotations
 
@@ -12,14 +12,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spotctl.agent import BadCheckpoint, Checkpoints, LeaseEnded, LeaseGiver, LeaseHolder, LeaseIterator, Options, Place
+from spotctl.agent import (
+    BadCheckpoint,
+    Checkpoints,
+    IteratorOptions,
+    LeaseEnded,
+    LeaseGrantor,
+    LeaseHolder,
+    LeaseIterator,
+    Position,
+)
 from spotctl.agent.iterator import SAVED_AND_ENDED
 
-RARELY = Options(save_every_seconds=1e9)
+RARELY = IteratorOptions(save_every_seconds=1e9)
 
 
 class Clock:
-    """A second passes at every step that the test trains."""
+    """A clock that advances by a second at every training step."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -29,7 +38,7 @@ class Clock:
 
 
 class Job:
-    """A run of a script on one machine: what it saw is its whole state."""
+    """One start of a script on one machine; its state is the list of batches it saw."""
 
     def __init__(
         self,
@@ -38,7 +47,7 @@ class Job:
         batches: int = 4,
         *,
         leased: bool = True,
-        options: Options = RARELY,
+        options: IteratorOptions = RARELY,
         loader: Iterable[Any] | None = None,
     ) -> None:
         self.clock, self.seen, self.hooks, self.saves = clock, [], [], 0  # type: ignore[var-annotated]
@@ -60,7 +69,7 @@ class Job:
         self.seen, self.hooks = eval((folder / "seen").read_text())
 
     def run(self, epochs: int, each: Callable[[int], None] = lambda _: None) -> bool:
-        """Whether it came to the end. `each` is called with the steps done, within a step."""
+        """Whether it finished. `each` is called with the number of steps within each step."""
         try:
             for epoch in self.iterator.epochs(epochs):
                 for batch in self.iterator:
@@ -78,12 +87,12 @@ ALL = [(epoch, batch) for epoch in range(3) for batch in range(4)]
 
 @settings(max_examples=15)
 @given(st.lists(st.integers(1, 8), max_size=8), st.integers(1, 3))
-def test_however_often_it_is_moved_every_batch_and_hook_comes_once(
+def test_every_batch_and_hook_comes_once_however_often_the_job_is_moved(
     tmp_path_factory: pytest.TempPathFactory, leases: list[int], look_every: int
 ) -> None:
     folder, clock = tmp_path_factory.mktemp("job"), Clock()
-    giver = LeaseGiver(folder / "lease", clock)
-    options = Options(save_every_seconds=1e9, look_every=look_every)
+    giver = LeaseGrantor(folder / "lease", clock)
+    options = IteratorOptions(save_every_seconds=1e9, look_every=look_every)
     done = False
     for seconds in [*leases, 1000]:
         giver.begin(seconds)
@@ -100,7 +109,7 @@ def test_however_often_it_is_moved_every_batch_and_hook_comes_once(
 
 def test_a_lease_is_not_overrun_by_a_save(tmp_path: Path) -> None:
     clock = Clock()
-    LeaseGiver(tmp_path / "lease", clock).begin(10.0)
+    LeaseGrantor(tmp_path / "lease", clock).begin(10.0)
     job = Job(tmp_path, clock)
     slow, original = 1.5, job.save
 
@@ -115,27 +124,27 @@ def test_a_lease_is_not_overrun_by_a_save(tmp_path: Path) -> None:
     assert len(job.seen) == 5
 
 
-def test_a_job_that_is_moved_on_before_its_first_step_writes_nothing_again(tmp_path: Path) -> None:
+def test_a_job_that_is_moved_before_its_first_step_saves_nothing_again(tmp_path: Path) -> None:
     clock = Clock()
-    giver = LeaseGiver(tmp_path / "lease", clock)
+    giver = LeaseGrantor(tmp_path / "lease", clock)
     giver.begin(4)
     assert not Job(tmp_path, clock).run(3)
     giver.begin(0)
     again = Job(tmp_path, clock)
     assert not again.run(3)
-    assert (again.saves, again.iterator.place.step) == (0, 3)
+    assert (again.saves, again.iterator.position.step) == (0, 3)
 
 
-def test_a_script_that_does_not_catch_it_exits_quietly_with_its_code() -> None:
+def test_an_uncaught_lease_end_exits_without_a_traceback() -> None:
     ended = LeaseEnded("lease 1 ends")
     assert isinstance(ended, SystemExit)
     assert (ended.code, str(ended)) == (SAVED_AND_ENDED, "lease 1 ends")
 
 
-def test_time_is_kept_for_all_steps_until_the_next_look(tmp_path: Path) -> None:
+def test_time_is_reserved_for_all_steps_until_the_next_look(tmp_path: Path) -> None:
     clock = Clock()
-    LeaseGiver(tmp_path / "lease", clock).begin(10.0)
-    job = Job(tmp_path, clock, batches=40, options=Options(save_every_seconds=1e9, look_every=4))
+    LeaseGrantor(tmp_path / "lease", clock).begin(10.0)
+    job = Job(tmp_path, clock, batches=40, options=IteratorOptions(save_every_seconds=1e9, look_every=4))
     assert not job.run(1)
     # Looked at after 4 and 8 seconds; four more steps would have taken until 12.
     assert (len(job.seen), clock.now) == (8, 8.0)
@@ -143,7 +152,7 @@ def test_time_is_kept_for_all_steps_until_the_next_look(tmp_path: Path) -> None:
 
 def test_a_hint_saves_once_and_an_eviction_saves_and_ends(tmp_path: Path) -> None:
     clock = Clock()
-    giver = LeaseGiver(tmp_path / "lease", clock)
+    giver = LeaseGrantor(tmp_path / "lease", clock)
     giver.begin(1e6)
     job = Job(tmp_path, clock)
 
@@ -159,24 +168,24 @@ def test_a_hint_saves_once_and_an_eviction_saves_and_ends(tmp_path: Path) -> Non
     assert (progress.state, progress.reason, progress.step) == ("ended", "evict announced by aws", 7)
 
 
-def test_without_a_runner_it_saves_now_and_then_and_goes_on_after_a_crash(tmp_path: Path) -> None:
+def test_without_an_agent_it_saves_from_time_to_time_and_resumes_after_a_crash(tmp_path: Path) -> None:
     clock = Clock()
 
     def crash(steps: int) -> None:
         if steps == 8:
             raise ZeroDivisionError
 
-    job = Job(tmp_path, clock, leased=False, options=Options(save_every_seconds=3))
+    job = Job(tmp_path, clock, leased=False, options=IteratorOptions(save_every_seconds=3))
     with pytest.raises(ZeroDivisionError):
         job.run(3, crash)
     assert job.saves == 3
     again = Job(tmp_path, clock, leased=False)
-    assert again.iterator.place == Place(1, 3, 7)
+    assert again.iterator.position == Position(1, 3, 7)
     assert again.run(3)
     assert (again.seen, again.hooks) == (ALL, [0, 1, 2])
 
 
-def test_an_epoch_that_the_script_leaves_early_is_over(tmp_path: Path) -> None:
+def test_an_epoch_that_the_script_leaves_early_is_finished(tmp_path: Path) -> None:
     job = Job(tmp_path, Clock(), leased=False)
     numbers = []
     for epoch in job.iterator.epochs(3):
@@ -188,35 +197,35 @@ def test_an_epoch_that_the_script_leaves_early_is_over(tmp_path: Path) -> None:
     assert list(Job(tmp_path, Clock(), leased=False).iterator.epochs(3)) == []
 
 
-def test_a_shorter_loader_than_the_checkpoint_was_written_with_is_refused(tmp_path: Path) -> None:
+def test_a_loader_with_fewer_batches_than_the_checkpoint_is_refused(tmp_path: Path) -> None:
     clock = Clock()
-    LeaseGiver(tmp_path / "lease", clock).begin(4)
+    LeaseGrantor(tmp_path / "lease", clock).begin(4)
     assert not Job(tmp_path, clock).run(3)
-    with pytest.raises(BadCheckpoint, match="after batch 3 of epoch 0, and the loader gives fewer"):
+    with pytest.raises(BadCheckpoint, match="after batch 3 of epoch 0, but the loader has fewer"):
         Job(tmp_path, clock, batches=2, leased=False).run(3)
 
 
-def test_the_order_of_an_epoch_is_seeded_before_its_data_is_asked_for(tmp_path: Path) -> None:
+def test_an_epoch_is_seeded_before_its_data_is_drawn(tmp_path: Path) -> None:
     seeds: list[int] = []
 
     class Loader:
         def __iter__(self) -> Iterator[int]:
             return iter([seeds[-1] * 10, seeds[-1] * 10 + 1])
 
-    job = Job(tmp_path, Clock(), leased=False, options=Options(on_epoch=seeds.append), loader=Loader())
+    job = Job(tmp_path, Clock(), leased=False, options=IteratorOptions(on_epoch=seeds.append), loader=Loader())
     assert job.run(2)
     assert job.seen == [(0, 0), (0, 1), (1, 10), (1, 11)]
 
 
-def test_ranks_save_and_end_at_one_step_and_go_on_from_one_that_all_have(tmp_path: Path) -> None:
+def test_ranks_save_and_end_at_one_step_and_resume_from_one_that_all_have(tmp_path: Path) -> None:
     """Three ranks in threads; one has a lease that ends, and one has lost its newest checkpoint."""
     agreement = Least(3)
 
     def run(rank: int, lease: float) -> Job:
         clock = Clock()
         folder = tmp_path / str(rank)
-        LeaseGiver(folder / "lease", clock).begin(lease)
-        job = Job(folder, clock, options=Options(save_every_seconds=3, agree=agreement))
+        LeaseGrantor(folder / "lease", clock).begin(lease)
+        job = Job(folder, clock, options=IteratorOptions(save_every_seconds=3, agree=agreement))
         job.run(3)
         return job
 
@@ -268,7 +277,7 @@ def test_a_pytorch_loader_is_moved_within_an_epoch(tmp_path: Path) -> None:
         model = torch.nn.Linear(2, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
         if lease is not None:
-            LeaseGiver(folder / "lease", clock).begin(lease)
+            LeaseGrantor(folder / "lease", clock).begin(lease)
 
         def load(saved: Path) -> None:
             states = torch.load(saved / "state.pt")
@@ -284,7 +293,7 @@ def test_a_pytorch_loader_is_moved_within_an_epoch(tmp_path: Path) -> None:
             save=save,
             checkpoints=Checkpoints(folder / "checkpoints"),
             holder=LeaseHolder(folder / "lease", clock) if lease is not None else None,
-            options=Options(on_epoch=generator.manual_seed),
+            options=IteratorOptions(on_epoch=generator.manual_seed),
             clock=clock,
         )
         try:

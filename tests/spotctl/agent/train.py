@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spotctl.agent import Checkpoints, LeaseIterator
-from spotctl.agent.iterator import Options
+from spotctl.agent.iterator import IteratorOptions
 
 
 class Loader:
@@ -49,7 +49,7 @@ def main(workdir: Path, epochs: int, step_seconds: float, save_every: float) -> 
         noise.setstate((version, tuple(internal), gauss))
 
     loader = Loader()
-    options = Options(save_every_seconds=save_every, on_epoch=loader.seed)
+    options = IteratorOptions(save_every_seconds=save_every, on_epoch=loader.seed)
     batches = LeaseIterator(
         loader, load=load, save=save, checkpoints=Checkpoints(workdir / "checkpoints"), options=options
     )

@@ -18,6 +18,7 @@ from tests.spotctl.launches import check_nothing_bought_twice, processes, traini
 
 CLOCKS = 40
 _PROVIDER = "spotctl.machines.local.provider:LocalProvider"
+_LINK = "spotctl.machines.link:AgentLink"
 POINTS = {
     APPEND: 30,
     NOTE: CLOCKS,
@@ -25,7 +26,8 @@ POINTS = {
     STOP: 1,
     f"{_PROVIDER}.create": 2,
     f"{_PROVIDER}.list": 20,
-    f"{_PROVIDER}.renew": 1,
+    f"{_LINK}.renew": 1,
+    f"{_LINK}.status": 20,
     f"{_PROVIDER}.terminate": 1,
 }
 """Methods around which a process is killed, and how often the first one calls them at least, more or less."""

@@ -1,4 +1,4 @@
-"""A training job that is moved and killed ends with the result of one that was left alone: real processes and kills."""
+"""A training job that is moved and killed ends with the result of an undisturbed one: real processes, real kills."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from spotctl.agent import Checkpoints, LeaseGiver
+from spotctl.agent import Checkpoints, LeaseGrantor
 from spotctl.agent.iterator import SAVED_AND_ENDED
 from spotctl.agent.lease import FOLDER_VARIABLE
 
@@ -20,19 +20,19 @@ SCRIPT = Path(__file__).with_name("train.py")
 EPOCHS = 6
 STEPS = 20 * EPOCHS
 QUICK, SLOW = 0.002, 0.02
-"""Seconds a step takes; slow jobs last longer than the leases that they are given."""
+"""Seconds per step; slow jobs last longer than their leases."""
 
 
 class Machine:
-    """A working directory, and the runner's side of the lease of the job in it."""
+    """A working directory, and the agent's side of the lease of the job in it."""
 
     def __init__(self, folder: Path) -> None:
         self.workdir = folder / "work"
-        self.giver = LeaseGiver(folder / "run" / "lease")
+        self.giver = LeaseGrantor(folder / "run" / "lease")
         self.workdir.mkdir(parents=True, exist_ok=True)
 
     def receive(self, other: Machine) -> None:
-        """Everything in the other machine's working directory; the other one is gone then."""
+        """Takes over everything in another machine's working directory."""
         shutil.copytree(other.workdir, self.workdir, dirs_exist_ok=True)
         shutil.rmtree(other.workdir)
 
@@ -45,12 +45,12 @@ class Machine:
         return subprocess.Popen([sys.executable, str(SCRIPT), *words], env=environment)
 
     def steps(self) -> int:
-        """How many steps the job has reported."""
+        """The number of steps that the job has reported."""
         progress = self.giver.progress()
         return progress.step if progress else 0
 
     def reached(self, job: subprocess.Popen[bytes], step: int) -> None:
-        """Waits until the job has reported so many steps."""
+        """Waits until the job has reported this many steps."""
         while self.steps() < step:
             assert job.poll() is None, "the job ended early"
             time.sleep(0.01)
@@ -66,7 +66,7 @@ def undisturbed(folder: Path) -> list[object]:
     return machine.result
 
 
-def test_a_job_whose_lease_ends_goes_on_elsewhere_and_ends_the_same(tmp_path: Path) -> None:
+def test_a_job_whose_lease_ends_resumes_elsewhere_with_the_same_result(tmp_path: Path) -> None:
     first, second, third = (Machine(tmp_path / name) for name in "abc")
     job = first.start(lease=1.0, step=SLOW)
     assert job.wait(300) == SAVED_AND_ENDED
@@ -92,7 +92,7 @@ def test_a_job_whose_lease_ends_goes_on_elsewhere_and_ends_the_same(tmp_path: Pa
     assert third.result == undisturbed(tmp_path / "alone")
 
 
-def test_a_job_asks_for_its_next_lease_and_runs_on_with_it(tmp_path: Path) -> None:
+def test_a_job_requests_its_next_lease_and_continues_with_it(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     job = machine.start(lease=4.0, step=SLOW)
     renewals = 0
@@ -106,8 +106,8 @@ def test_a_job_asks_for_its_next_lease_and_runs_on_with_it(tmp_path: Path) -> No
     assert machine.result == undisturbed(tmp_path / "alone")
 
 
-def test_a_job_killed_at_any_moment_loses_only_what_came_after_its_last_save(tmp_path: Path) -> None:
-    """Saves at every step, so that kills hit saves; each time another machine goes on with what lies there."""
+def test_a_job_killed_at_any_moment_loses_only_the_work_since_its_last_save(tmp_path: Path) -> None:
+    """It saves at every step, so that kills hit saves; each time another machine resumes from the files."""
     rng = random.Random(3)
     machine = Machine(tmp_path / "0")
     for number in range(1, 7):
