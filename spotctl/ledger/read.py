@@ -40,8 +40,8 @@ class RunRead:
 def read(settings: Settings, jobs: Collection[str] = ()) -> list[RunRead]:
     """The runs of some jobs, or of all, oldest first; active runs up to now."""
     tariff = stored(library(settings))
-    found = events_of(settings, lambda began: not jobs or began.job in jobs)
-    return [RunRead(events, project(events, tariff, _now(events, settings))) for events in found]
+    runs = events_of(settings, lambda began: not jobs or began.job in jobs)
+    return [RunRead(events, project(events, tariff, _now(events, settings))) for events in runs]
 
 
 def events_of(

@@ -44,13 +44,13 @@ def _since(ran: int, over: int, end: int, turns: Iterable[int], state: RunState)
 
 def replacements(state: RunState) -> frozenset[str]:
     """Machines that replaced evicted ones: as many as were evicted, in the order in which they were rented."""
-    taken = sorted(_ended(held) for held in state.machines.values() if held.end_reason == EVICTED)
-    found: list[str] = []
+    evictions = sorted(_ended(held) for held in state.machines.values() if held.end_reason == EVICTED)
+    replacing: list[str] = []
     for held in sorted(state.machines.values(), key=lambda held: (held.started, held.id)):
-        before = sum(at <= held.started for at in taken)
-        if not state.allocations[held.allocation].reliable and before > len(found):
-            found.append(held.id)
-    return frozenset(found)
+        before = sum(at <= held.started for at in evictions)
+        if not state.allocations[held.allocation].reliable and before > len(replacing):
+            replacing.append(held.id)
+    return frozenset(replacing)
 
 
 def _reports_readiness(state: RunState) -> bool:

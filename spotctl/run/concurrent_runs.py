@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Launched:
-    """One of the jobs, and how its run ended, or the error because of which there is no end."""
+    """One of the jobs, and either the end of its run or the error that prevented it."""
 
     spec: JobSpec
     ending: Ending | None = None

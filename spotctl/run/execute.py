@@ -102,7 +102,7 @@ class Executor:
                 self._finish(intent, repeated=True)
 
     def _is_moot(self, order: ev.RentIntended) -> bool:
-        """Whether the machines of an order are not needed any more; those that came are found in the list."""
+        """Whether the machines of an order are not needed any more; those that were created show up in the list."""
         return self._journal.state.stopping is not None or self._journal.now() >= order.lease_until
 
     def _is_superseded(self, renewal: ev.RenewIntended) -> bool:

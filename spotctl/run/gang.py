@@ -82,7 +82,7 @@ def _running(state: RunState, listed: Mapping[str, Machine]) -> GangStep:
     codes = {one: listed[one].exit_code for one in attempt.machines if one in listed and one not in waiting}
     moved = [one for one, code in codes.items() if code == SAVED_AND_ENDED]
     if moved:
-        return GangStep(stop=f"{', '.join(moved)} asked to be moved", moved=True, idle=tuple(moved))
+        return GangStep(stop=f"{', '.join(moved)} requested a move", moved=True, idle=tuple(moved))
     failed = next((NodeExit(one, code) for one, code in codes.items() if code), None)
     done = len(codes) == len(attempt.machines) and all(code == 0 for code in codes.values())
     return GangStep(run=waiting, failed=failed, done=done, idle=_surplus(state, attempt.machines))

@@ -96,7 +96,7 @@ def situation(
 def refusing(state: RunState, offer: Offer, now: int) -> bool:
     """Whether a market refused too recently to be asked again, or is about to evict machines."""
     back_off = state.back_offs.get(offer.market)
-    return back_off is not None and now < (back_off.until if back_off.taken is None else back_off.taken)
+    return back_off is not None and now < (back_off.until if back_off.evicting_at is None else back_off.evicting_at)
 
 
 def _open_offers(state: RunState, terms: Terms, price: Callable[[Offer], int], now: int) -> tuple[Offer, ...]:

@@ -93,7 +93,7 @@ class Runner:
 
     @property
     def state(self) -> RunState:
-        """The run as its log tells it."""
+        """The state of the run that follows from its log."""
         return self._journal.state
 
     def run(self, pause: Callable[[], None], wall_us: Callable[[], int]) -> ev.RunEnded:

@@ -185,7 +185,7 @@ class TrainingWorkload:
         return min((at for at in (held.warned_until, leaves) if at is not None), default=None)
 
     def _exited_alone(self, controller: AttachedJob, state: RunState, machine: Machine) -> bool:
-        """Whether the node of a machine that nobody takes away has exited."""
+        """Whether a node has exited although its machine is not being evicted or returned."""
         if machine.id in self._lost or not state.machines[machine.id].alive:
             return False
         self._lose(controller, machine.id)

@@ -227,7 +227,6 @@ class Progressed:
     clock: int
     loss: float | None
     stage: int
-    lost_updates: int = 0
     ready: tuple[Moment, ...] = ()
     left: tuple[Moment, ...] = ()
     redone: tuple[Stretch, ...] = ()

@@ -71,13 +71,13 @@ class Held:
 class BackOff:
     """A market in back-off until `until`, after `times` refusals or evictions in a row.
 
-    A market that refused is not asked at all. A market that evicts machines at `taken` is not asked before that
+    A market that refused is not asked at all. A market that evicts machines at `evicting_at` is not asked before that
     moment, and afterwards only if no other market is left.
     """
 
     until: int
     times: int
-    taken: int | None
+    evicting_at: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
 def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
     if event.why == ABANDONED:
         state = replace(state, unclear={**state.unclear, event.intent: at})
-    return _backed_off(_closed(state, event.intent), state.orders[event.intent].market, at, taken=False)
+    return _backed_off(_closed(state, event.intent), state.orders[event.intent].market, at, eviction=False)
 
 
 def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
@@ -210,7 +210,7 @@ def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
     state = _machines(state, (event.id,), lambda held: replace(held, warned_until=event.deadline))
     # The back-off begins with the eviction: until then, the market would sell the same machines again.
     until = max(at, event.deadline)
-    return _taken(state, event.id, until, lambda one: one.warned_until == event.deadline) if first else state
+    return _evicting(state, event.id, until, lambda one: one.warned_until == event.deadline) if first else state
 
 
 def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
@@ -219,14 +219,16 @@ def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
     if event.reason != EVICTED:
         return state
     state = replace(state, evictions=state.evictions + 1)
-    return state if warned else _taken(state, event.id, at, lambda one: one.ended == event.at)
+    return state if warned else _evicting(state, event.id, at, lambda one: one.ended == event.at)
 
 
-def _taken(state: RunState, machine: str, at: int, together: Callable[[Held], bool]) -> RunState:
+def _evicting(state: RunState, machine: str, at: int, together: Callable[[Held], bool]) -> RunState:
     """A market evicts machines and goes into back-off. Machines that go together count once."""
     number = state.machines[machine].allocation
     others = (held for held in state.machines.values() if held.allocation == number and held.id != machine)
-    return state if any(map(together, others)) else _backed_off(state, state.allocations[number].market, at, taken=True)
+    return (
+        state if any(map(together, others)) else _backed_off(state, state.allocations[number].market, at, eviction=True)
+    )
 
 
 def _sent(state: RunState, event: ev.Sent, _: int) -> RunState:
@@ -275,11 +277,11 @@ def _machines(state: RunState, ids: Iterable[str], change: Callable[[Held], Held
     return replace(state, machines={**state.machines, **changed}) if changed else state
 
 
-def _backed_off(state: RunState, market: Market, at: int, *, taken: bool) -> RunState:
+def _backed_off(state: RunState, market: Market, at: int, *, eviction: bool) -> RunState:
     before = state.back_offs.get(market, BackOff(at, 0, None))
     # A market that was fine for long enough starts with the shortest back-off again.
     times = before.times + 1 if at <= before.until + LONGEST_BACK_OFF else 1
-    back_off = BackOff(at + min(FIRST_BACK_OFF << (times - 1), LONGEST_BACK_OFF), times, at if taken else None)
+    back_off = BackOff(at + min(FIRST_BACK_OFF << (times - 1), LONGEST_BACK_OFF), times, at if eviction else None)
     return replace(state, back_offs={**state.back_offs, market: back_off})
 
 

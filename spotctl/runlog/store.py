@@ -90,8 +90,8 @@ class EventLog:
 
     def _rows(self, clause: str, *values: object) -> list[Row]:
         with self._failing():
-            found = self._db.execute(f"SELECT id, run, at_us, kind, body FROM events {clause}", values).fetchall()  # noqa: S608 - no clause is given from outside
-        return [Row(number, run, at, from_json(kind, body)) for number, run, at, kind, body in found]
+            rows = self._db.execute(f"SELECT id, run, at_us, kind, body FROM events {clause}", values).fetchall()  # noqa: S608 - no clause is given from outside
+        return [Row(number, run, at, from_json(kind, body)) for number, run, at, kind, body in rows]
 
     def _prepare(self) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")

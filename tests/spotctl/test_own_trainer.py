@@ -113,3 +113,33 @@ def test_a_running_training_changes_nothing_of_its_process(tmp_path: Path, monke
     _, ended = launch(job, config.load(os.environ), RunObserver(on_turn=look))
     assert ended.message == "5 clocks"
     assert all(one == before for one in seen)
+
+
+FAILING = """\
+name: failing
+kind: agileml
+app: mf
+stop: {clocks: 5}
+setup: echo "no such package $TOKEN"; exit 9
+secrets: [TOKEN]
+resources: {clouds: [local], types: [c4.2xlarge], machines: 1..1}
+strategy: on-demand
+local: {speed: 600}
+"""
+
+
+def test_nodes_that_exit_at_once_are_reported_with_the_end_of_their_output(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(FAILING)
+    ended = spotctl("launch", tmp_path / "job.yaml", "--yes", "--json", TOKEN="hush")
+    assert (ended.code, ended.json["outcome"]) == (1, "failed")
+    assert ended.json["message"].startswith("6 nodes exited unexpectedly; the last was ")
+    assert ended.json["message"].endswith(" with status 9: no such package ***"), "and secrets are hidden"
+
+
+def test_a_trainer_that_cannot_be_loaded_fails_the_run_before_anything_is_rented(tmp_path: Path) -> None:
+    path = job_with_helper(tmp_path / "red", "red", 4, "trainer.py")
+    (tmp_path / "red" / "model.py").unlink()
+    ended = spotctl("launch", path, "--yes", "--json")
+    assert (ended.code, ended.json["outcome"]) == (1, "failed")
+    assert "trainer.py: ModuleNotFoundError: No module named 'model'" in ended.json["message"]
+    assert ended.json["cost_usd"] == 0

@@ -85,7 +85,7 @@ def test_an_incomplete_gang_is_returned_after_a_while_and_reliable_machines_are_
         ((0, None), GangStep()),
         ((0, 0), GangStep(done=True)),
         ((None, 9), GangStep(failed=NodeExit("b", 9))),
-        ((75, 1), GangStep(stop="a asked to be moved", moved=True, idle=("a",))),
+        ((75, 1), GangStep(stop="a requested a move", moved=True, idle=("a",))),
     ],
 )
 def test_how_an_attempt_goes(codes: tuple[int | None, int | None], expected: GangStep) -> None:
