@@ -20,7 +20,7 @@ _NOT_NEEDED = frozenset({"SPOTCTL_HOME"})
 """Set from the home folder that was used at installation."""
 
 _HEAD = """\
-# Variables for the nightly runs of {name}, one NAME=value per line. Only the owner may be able to read this file.
+# Variables for the nightly runs of {name}, one NAME=value per line. Keep it readable by its owner only.
 # Put the job's secrets and cloud credentials here: a timer does not know the variables of your shell.
 """
 

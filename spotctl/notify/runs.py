@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from spotctl.files.job.spec import JobSpec
 from spotctl.notify.message import Message
-from spotctl.notify.webhook import Delivery, RetryPolicy, post
+from spotctl.notify.webhook import Delivery, DeliveryRetry, post
 from spotctl.runlog.events import RunEnded
 from spotctl.runlog.outcomes import DONE
 from spotctl.runlog.state import RunState
@@ -16,7 +16,9 @@ from spotctl.show.run_tables import ending
 _FACTS = ("outcome", "message", "cost_usd", "on_demand_usd", "hours", "evictions", "model")
 
 
-def notify_of_end(spec: JobSpec, state: RunState, ended: RunEnded, retry: RetryPolicy | None = None) -> Delivery | None:
+def notify_of_end(
+    spec: JobSpec, state: RunState, ended: RunEnded, retry: DeliveryRetry | None = None
+) -> Delivery | None:
     """Posts the end of a run to the job's webhook; None if it has none."""
     if spec.webhook is None:
         return None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class DeliveryRetry:
     """The timeout and number of attempts, and the seconds before the second attempt."""
 
     timeout: float = 10.0
@@ -36,7 +36,7 @@ class Delivery:
         return f"could not notify {self.host}: {self.failure}" if self.failure else f"notified {self.host}"
 
 
-def post(message: Message, webhook: str, retry: RetryPolicy | None = None) -> Delivery:
+def post(message: Message, webhook: str, retry: DeliveryRetry | None = None) -> Delivery:
     """Posts a message to an address or to that in a variable (`$NAME`). Never raises for receiver or network errors."""
     import httpx
     import stamina
@@ -44,7 +44,7 @@ def post(message: Message, webhook: str, retry: RetryPolicy | None = None) -> De
     url = os.environ.get(webhook[1:], "") if webhook.startswith("$") else webhook
     if not url:
         return Delivery(webhook, f"{webhook[1:]} is not in the environment")
-    policy, host = retry or RetryPolicy(), urlsplit(url).netloc
+    policy, host = retry or DeliveryRetry(), urlsplit(url).netloc
     try:
         for attempt in stamina.retry_context(
             on=_is_temporary,

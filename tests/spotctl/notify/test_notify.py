@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from spotctl.notify.message import Message
 from spotctl.notify.shapes import body
-from spotctl.notify.webhook import RetryPolicy, post
+from spotctl.notify.webhook import DeliveryRetry, post
 from tests.spotctl.cli import spotctl
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import hook
 
-AT_ONCE = RetryPolicy(timeout=5.0, first_pause=0.01)
+AT_ONCE = DeliveryRetry(timeout=5.0, first_pause=0.01)
 MESSAGE = Message(
     "run-1", "small: failed", good=False, lines={"Cost": "$1.00"}, facts={"spent_usd": 1.0, "job": "small"}
 )
@@ -86,7 +86,7 @@ def test_a_receiver_that_never_answers_times_out() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        retry = RetryPolicy(timeout=0.05, attempts=2, first_pause=0.01)
+        retry = DeliveryRetry(timeout=0.05, attempts=2, first_pause=0.01)
         delivery = post(MESSAGE, f"http://127.0.0.1:{silent.getsockname()[1]}/x", retry)
     assert "ReadTimeout" in delivery.failure
 
