@@ -170,7 +170,7 @@ def _aims(stages: str, events: str, kinds: str) -> tuple[Target, ...]:
 
 MOVES = _aims("2 1 3", "warn one, warn half, join", "Move Handover")
 LOSSES = _aims("2 3 1", "kill one, kill half", "Push Snapshot")
-GOOD_BYES = _aims("2 3 1", "warn one, warn half", "Push Pull Snapshot")
+DEPARTURES = _aims("2 3 1", "warn one, warn half", "Push Pull Snapshot")
 LATE_LOSSES = _aims("2 3", "kill one, kill half, kill all", "PartitionProgress Patch")
 SHARDS_MOVED = _aims("2 3 1", "warn one, join", "WorkDone Push")
 LOST = _aims("2 3 1", "kill one", "Push")
@@ -182,20 +182,20 @@ UNLIKE = Machines(0.001, loading=0.005, detection=0.0005, network=Network(jitter
 
 MUTANTS = (
     Mutant("a push after a partition that moved is not forwarded", Server, "push", _no_forward, MOVES),
-    Mutant("a node goes without end-of-life marks", Node, "_end", _no_marks, GOOD_BYES, machines=UNLIKE, slack=None),
+    Mutant("a node leaves without end-of-life marks", Node, "_end", _no_marks, DEPARTURES, machines=UNLIKE, slack=None),
     Mutant(
         "work after a gap is kept", remaining, "walk", _over_gaps, SHARDS_MOVED, ("kill one", "Adopted"), EVEN, slack=2
     ),
-    Mutant("messages of an epoch that is over count", Node, "_in_time", _old_epochs_too, LOSSES),
-    Mutant("messages of an epoch to come are dropped", Node, "_in_time", _early_ones_dropped, LOSSES),
+    Mutant("messages of earlier epochs are handled", Node, "_in_time", _old_epochs_too, LOSSES),
+    Mutant("messages of later epochs are dropped", Node, "_in_time", _early_ones_dropped, LOSSES),
     Mutant("a server forgets a version too early", server, "keep_from", _too_early_forgotten, LATE_LOSSES),
-    Mutant("what is committed counts as safe", VersionLedger, "safe", _safe_when_committed, LATE_LOSSES),
-    Mutant("sums are made as contributions come", PendingClock, "summed", _as_they_came, LOSSES),
-    Mutant("a shard is taken up one chunk too early", Worker, "_obey", _one_chunk_back, MOVES),
+    Mutant("a committed version counts as safe", VersionLedger, "safe", _safe_when_committed, LATE_LOSSES),
+    Mutant("contributions are summed in the order of arrival", PendingClock, "summed", _as_they_came, LOSSES),
+    Mutant("a shard is continued one chunk too early", Worker, "_obey", _one_chunk_back, MOVES),
     Mutant("a partition moves without its contributions", Server, "take_over", _pending_left_behind, MOVES),
-    Mutant("a partition moves without those who wait", Server, "take_over", _waiters_left_behind, MOVES),
+    Mutant("a partition moves without its waiting workers", Server, "take_over", _waiters_left_behind, MOVES),
     Mutant("rows that changed are not sent to the backup", Server, "_patch", _rows_left_out, LATE_LOSSES),
-    Mutant("what was kept is not sent again", Worker, "_roll_back", _nothing_sent_again, LOSSES),
+    Mutant("kept contributions are not sent again", Worker, "_roll_back", _nothing_sent_again, LOSSES),
     Mutant(
         "routes of a late recovery replace newer ones",
         Worker,
@@ -206,7 +206,7 @@ MUTANTS = (
         SLOW_WORK,
     ),
     Mutant(
-        "a backup that is dismissed forgets at once",
+        "a former backup forgets its versions at once",
         Server,
         "reroute",
         _dismissed_copies_dropped,

@@ -1,7 +1,7 @@
 """Continuous chaos on real processes: joins, warnings, SIGKILLs of nodes of both kinds and of the controller.
 
-`python -m tests.agileml.soak 1800` goes on for half an hour, prints once a minute what the processes hold, and holds
-the model against the undisturbed one, bit for bit.
+`python -m tests.agileml.soak 1800` runs for half an hour, prints the resources of the processes once a minute, and
+compares the model with the reference, bit for bit.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from tests.agileml.toys import Decades
 
 LENGTHS = (8,) * 16
 MOST_MACHINES, FEWEST_TRANSIENT = 7, 2
-CALM = (0.2, 1.5)
-"""Seconds between two things that happen: at least, at most."""
+PAUSES = (0.2, 1.5)
+"""Least and most seconds between two events."""
 
 SAMPLE_EVERY = 5.0
-TOLD_EVERY = 12
-"""Samples: once a minute."""
+PRINT_EVERY = 12
+"""Samples between two printed lines: one minute."""
 
 
 class Paced(Decades):
-    """Takes its time over a chunk, so that half an hour is not so many clocks that nobody can do them again."""
+    """Sleeps in every chunk, so that the reference run can repeat all clocks of half an hour."""
 
     def __init__(self, pause: float = 0.0) -> None:
         super().__init__(LENGTHS, chunk=4)
@@ -51,8 +51,8 @@ class Paced(Decades):
 
 
 @dataclass(frozen=True)
-class Holdings:
-    """What the processes of a job hold at a moment: how many they are, and the most any of them has."""
+class Resources:
+    """The resources of a job's processes: their number, and the most that any of them uses."""
 
     seconds: float
     processes: int
@@ -61,23 +61,23 @@ class Holdings:
     own_descriptors: int
     files: int
     written: float
-    """Mebibytes of all files."""
+    """Total size of the files in MiB."""
 
     @classmethod
-    def of(cls, folder: Path, seconds: float) -> Holdings:
-        """Looks at the processes whose command line names the folder."""
-        found = processes(str(folder))
-        held = [(_descriptors(pid), _mebibytes(pid)) for pid in found]
-        most = [max(column, default=0) for column in zip(*held, strict=True)] or [0, 0]
+    def of(cls, folder: Path, seconds: float) -> Resources:
+        """Measures the processes whose command line contains the folder."""
+        pids = processes(str(folder))
+        used = [(_descriptors(pid), _mebibytes(pid)) for pid in pids]
+        most = [max(column, default=0) for column in zip(*used, strict=True)] or [0, 0]
         sizes = [_size(path) for path in folder.rglob("*")]
-        return cls(seconds, len(found), int(most[0]), most[1], _descriptors("self"), len(sizes), sum(sizes) / (1 << 20))
+        return cls(seconds, len(pids), int(most[0]), most[1], _descriptors("self"), len(sizes), sum(sizes) / (1 << 20))
 
 
 def _descriptors(pid: str) -> int:
     try:
         return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
-        # It has just been killed.
+        # The process has just been killed.
         return 0
 
 
@@ -98,32 +98,32 @@ def _mebibytes(pid: str) -> float:
 
 @dataclass
 class Storm:
-    """A script in which something happens all the time, decided by a seed, and that watches meanwhile."""
+    """A script of continuous random faults from a seed, which also samples resources."""
 
     folder: Path
     seed: int
-    watching: Callable[[Holdings], None] = lambda _: None
-    samples: list[Holdings] = field(default_factory=list)
-    happened: dict[str, int] = field(default_factory=dict)
+    on_sample: Callable[[Resources], None] = lambda _: None
+    samples: list[Resources] = field(default_factory=list)
+    events: dict[str, int] = field(default_factory=dict)
     started: int = 0
-    """Machines that ever came, as their names are numbered."""
+    """Number of machines started so far."""
     _next: float = 1.0
 
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)
 
     def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:  # noqa: ARG002
-        """Once in a while something."""
+        """The next fault, if it is due."""
         self.started = max([self.started, *(int(one.name[1:]) + 1 for one in machines)])
         if not self.samples or seconds >= self.samples[-1].seconds + SAMPLE_EVERY:
-            self.samples.append(Holdings.of(self.folder, seconds))
-            if len(self.samples) % TOLD_EVERY == 1:
-                self.watching(self.samples[-1])
+            self.samples.append(Resources.of(self.folder, seconds))
+            if len(self.samples) % PRINT_EVERY == 1:
+                self.on_sample(self.samples[-1])
         if seconds < self._next:
             return ()
-        self._next = seconds + self._chance.uniform(*CALM)
+        self._next = seconds + self._chance.uniform(*PAUSES)
         act = self._act(machines)
-        self.happened[type(act).__name__] = self.happened.get(type(act).__name__, 0) + 1
+        self.events[type(act).__name__] = self.events.get(type(act).__name__, 0) + 1
         return (act,)
 
     def _act(self, machines: Sequence[Machine]) -> Act:
@@ -145,66 +145,68 @@ class Storm:
         return Join(1 if len(machines) < MOST_MACHINES else 0)
 
     def _some(self, names: list[str]) -> tuple[str, ...]:
-        """One of them, half or all."""
+        """One, half or all of the names."""
         count = self._chance.choice([1, 1, -(-len(names) // 2), len(names)])
         return tuple(self._chance.sample(names, count))
 
 
 def soak(storm: Storm, stopping: Stopping, pause: float = 0.002) -> Trained:
-    """Trains in a storm."""
+    """Trains under continuous faults."""
     source = TrainerSource("tests.agileml.soak:Paced", {"pause": pause})
     settings = JobSettings(deterministic=True, loss_sample=0)
-    # A killed process is noticed by its connections at once; the machine may be busy.
+    # A killed process is detected by its broken connections; heartbeats may be late on a busy computer.
     job = Job(source, 1, 4, stopping, settings, heartbeat_timeout=20.0, checkpoint_every=5)
     clocks = 0
 
     def listen(iteration: Iteration) -> None:
         nonlocal clocks
-        assert iteration.clock == clocks + 1, f"clock {iteration.clock} came after {clocks}"
+        assert iteration.clock == clocks + 1, f"clock {iteration.clock} follows {clocks}"
         clocks = iteration.clock
 
     return LocalEngine().play(job, storm, listen)
 
 
-def growth(samples: Sequence[Holdings]) -> Holdings:
-    """By how much the most of each that there was in the last third is above that in the first."""
+def growth(samples: Sequence[Resources]) -> Resources:
+    """The growth of each maximum from the first third of the samples to the last."""
     third = max(1, len(samples) // 3)
     first, last = samples[:third], samples[-third:]
-    return Holdings(
+    return Resources(
         *(
             max(getattr(one, each.name) for one in last) - max(getattr(one, each.name) for one in first)
-            for each in fields(Holdings)
+            for each in fields(Resources)
         )
     )
 
 
 def main(seconds: float, seed: int) -> int:
-    """One storm, told once a minute."""
+    """Runs one job under faults and prints samples and a summary."""
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         tempfile.tempdir = name
-        storm = Storm(Path(name), seed, _say)
+        storm = Storm(Path(name), seed, _print_sample)
         trained = soak(storm, Stopping(seconds=seconds))
         left = [*processes(name), *Path(name).iterdir()]
     more = growth(storm.samples)
     same = model_digest(trained.model) == model_digest(run(Paced(), trained.clocks, 0))
-    _tell(f"{trained.clocks} clocks, {trained.evictions} evictions, {trained.failures} failures of {storm.started}")
-    _tell(f"machines, {storm.happened}")
-    _tell(f"last third against the first: {more.processes:+} processes, {more.descriptors:+} descriptors,")
-    _tell(f"  {more.mebibytes:+.1f} MiB, {more.own_descriptors:+} descriptors of the provider, {more.files:+} files of")
-    _tell(f"  {more.written:+.1f} MiB; left behind afterwards: {len(left)}")
-    _tell(f"counters {trained.counters}; the model is {'that' if same else 'NOT that'} of the undisturbed run")
+    _print(f"{trained.clocks} clocks, {trained.evictions} evictions, {trained.failures} failures of {storm.started}")
+    _print(f"machines, {storm.events}")
+    _print(f"growth from the first to the last third: {more.processes:+} processes, {more.descriptors:+} descriptors,")
+    _print(
+        f"  {more.mebibytes:+.1f} MiB, {more.own_descriptors:+} descriptors of the provider, {more.files:+} files of"
+    )
+    _print(f"  {more.written:+.1f} MiB; left behind: {len(left)}")
+    _print(f"counters {trained.counters}; the model is {'that' if same else 'NOT that'} of the undisturbed run")
     return 0 if same and not left and trained.failures <= storm.started else 1
 
 
-def _say(sample: Holdings) -> None:
-    _tell(
+def _print_sample(sample: Resources) -> None:
+    _print(
         f"{sample.seconds:7.0f} s {sample.processes:3} processes, at most {sample.descriptors:3} descriptors and"
         f" {sample.mebibytes:6.1f} MiB each; {sample.own_descriptors} of the provider; {sample.files} files of"
         f" {sample.written:.1f} MiB"
     )
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

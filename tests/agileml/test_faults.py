@@ -87,9 +87,9 @@ def test_failures_and_missed_targets_are_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert faults.main(0, 2) == 1
-    told = capsys.readouterr().out
-    assert "seeds 0 to 1: 2 ended with the undisturbed model" in told
-    assert "missing: kill one after Restore in stage 3" in told
+    output = capsys.readouterr().out
+    assert "seeds 0 to 1: 2 ended with the undisturbed model" in output
+    assert "missing: kill one after Restore in stage 3" in output
 
     def fails(_: Schedule) -> None:
         raise AssertionError("two owners")

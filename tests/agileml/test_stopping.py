@@ -46,8 +46,8 @@ def test_criteria(stopping: Stopping, losses: tuple[float | None, ...], reason: 
 )
 def test_convergence_compares_the_last_losses_with_the_best_before(losses: tuple[float, ...], reached: bool) -> None:
     assert Convergence(tolerance=0.05, window=2).reached(losses) == reached
-    told = Stopping(converged=Convergence(0.05, 2)).reason(history(*losses))
-    assert (told is not None) == reached
+    reason = Stopping(converged=Convergence(0.05, 2)).reason(history(*losses))
+    assert (reason is not None) == reached
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ class Told:
         raise AgileMLError("looked at")
 
 
-def told(trainer: Any, **options: Any) -> Job:  # noqa: ANN401
+def job_of(trainer: Any, **options: Any) -> Job:  # noqa: ANN401
     engine = Told()
     with pytest.raises(AgileMLError, match="looked at"):
         agileml.train(trainer, engine=engine, **options)
@@ -77,7 +77,7 @@ def told(trainer: Any, **options: Any) -> Job:  # noqa: ANN401
 
 
 def test_options_reach_their_settings() -> None:
-    job = told("mf", nodes="2+6", clocks=7, loss=0.5, seed=3, slack=None, heartbeat_timeout=2.0, checkpoint_every=4)
+    job = job_of("mf", nodes="2+6", clocks=7, loss=0.5, seed=3, slack=None, heartbeat_timeout=2.0, checkpoint_every=4)
     assert (job.reliable, job.transient, job.source) == (2, 6, TrainerSource("mf"))
     assert (job.stopping.clocks, job.stopping.loss, job.stopping.seconds) == (7, 0.5, None)
     assert (job.settings.seed, job.settings.slack, job.settings.deterministic) == (3, None, False)
@@ -98,15 +98,15 @@ def test_a_trainer_source_is_passed_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trainer", "told"),
+    ("trainer", "problem"),
     [
         (Decades, r"Decades is a class; pass an object: Decades\(...\)"),
         (object(), r"object lacks init\(\)"),
         (Scripted(step=threading.Lock()), r"Scripted cannot be copied to the nodes.*TrainerSource\('module:Class'"),
     ],
 )
-def test_a_trainer_that_cannot_be_copied_is_refused(trainer: Any, told: str) -> None:  # noqa: ANN401
-    with pytest.raises(BadTrainer, match=told):
+def test_a_trainer_that_cannot_be_copied_is_refused(trainer: Any, problem: str) -> None:  # noqa: ANN401
+    with pytest.raises(BadTrainer, match=problem):
         source_of(trainer)
 
 
@@ -122,7 +122,7 @@ def test_invalid_nodes_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "problem"),
     [
         (lambda: agileml.train("mf"), "no stopping criterion"),
         (lambda: agileml.train("mf", clocks=0), "clocks is 0"),
@@ -130,8 +130,8 @@ def test_invalid_nodes_are_refused(text: str) -> None:
         (lambda: agileml.train("mf", clocks=1, sead=1), "unknown option 'sead'; choose from seconds"),  # type: ignore[call-arg]
     ],
 )
-def test_invalid_arguments_are_refused(call: Callable[[], Trained], told: str) -> None:
-    with pytest.raises(BadArgument, match=told):
+def test_invalid_arguments_are_refused(call: Callable[[], Trained], problem: str) -> None:
+    with pytest.raises(BadArgument, match=problem):
         call()
 
 

@@ -14,11 +14,11 @@ NOW = Table(4, ("r", "r"), ("", ""), ("r", "t", "t"))
 
 
 def members(leaving: str = "") -> Members:
-    everybody = Members()
+    nodes = Members()
     for name in ("r", "s", "t", "u"):
-        everybody.join(name, name in "rs", 0.0).phase = NodePhase.LEAVING if name == leaving else NodePhase.ACTIVE
-        everybody[name].routed = 4
-    return everybody
+        nodes.join(name, name in "rs", 0.0).phase = NodePhase.LEAVING if name == leaving else NodePhase.ACTIVE
+        nodes[name].routed = 4
+    return nodes
 
 
 def made() -> Assignment:
@@ -107,17 +107,17 @@ def test_an_arrival_that_was_not_requested_is_refused(node: str) -> None:
 
 
 def test_a_node_is_free_when_it_holds_and_expects_nothing_and_all_know() -> None:
-    assigned, everybody = made(), members(leaving="u")
-    assert assigned.is_free("u", everybody)
-    assert not assigned.is_free("t", everybody)
-    list(assigned.move_towards(Table(4, ("u", "r"), ("", ""), NOW.workers), everybody, 9))
-    assert not assigned.is_free("u", everybody)
+    assigned, nodes = made(), members(leaving="u")
+    assert assigned.is_free("u", nodes)
+    assert not assigned.is_free("t", nodes)
+    list(assigned.move_towards(Table(4, ("u", "r"), ("", ""), NOW.workers), nodes, 9))
+    assert not assigned.is_free("u", nodes)
     assigned = made()
     assigned.giving[1] = "u"
-    assert not assigned.is_free("u", everybody)
+    assert not assigned.is_free("u", nodes)
     assigned = made()
-    everybody["s"].routed = 3
-    assert not assigned.is_free("u", everybody)
+    nodes["s"].routed = 3
+    assert not assigned.is_free("u", nodes)
 
 
 def test_a_reset_forgets_moves_in_progress() -> None:

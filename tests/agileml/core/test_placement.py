@@ -146,9 +146,9 @@ def test_every_stage_uses_the_right_nodes(
         stage = 3
     if not reliable and not transient:
         return
-    anybody = st.sampled_from(["", "gone", *names[0], *names[1]])
+    any_node = st.sampled_from(["", "gone", *names[0], *names[1]])
     owners, backups, workers = (
-        tuple(data.draw(st.lists(anybody, min_size=count, max_size=count)))
+        tuple(data.draw(st.lists(any_node, min_size=count, max_size=count)))
         for count in (partitions, partitions, shards)
     )
     found = placed(footprint, stage, Table(3, owners, backups, workers), {})

@@ -16,10 +16,10 @@ PLAN = WorkPlan((4, 4), 0, 2)
 
 
 def members(**phases: NodePhase) -> Members:
-    everybody = Members()
+    nodes = Members()
     for name, phase in phases.items():
-        everybody.join(name, name.startswith("r"), 0.0).phase = phase
-    return everybody
+        nodes.join(name, name.startswith("r"), 0.0).phase = phase
+    return nodes
 
 
 def copies(
@@ -81,9 +81,9 @@ def test_a_former_backup_is_preferred_to_an_owner() -> None:
 
 
 def test_the_sources_of_an_incomplete_recovery_are_still_valid() -> None:
-    everybody = members(c=NodePhase.ACTIVE, r=NodePhase.ACTIVE, a=NodePhase.DEAD, b=NodePhase.DEAD)
-    assert rollback_point(everybody, copies(4, -1, 4, ("c", INIT))) == (4, ("c", INIT))
-    assert rollback_point(everybody, copies(4, -1, 3, ("c", INIT))) == (0, (INIT, INIT))
+    nodes = members(c=NodePhase.ACTIVE, r=NodePhase.ACTIVE, a=NodePhase.DEAD, b=NodePhase.DEAD)
+    assert rollback_point(nodes, copies(4, -1, 4, ("c", INIT))) == (4, ("c", INIT))
+    assert rollback_point(nodes, copies(4, -1, 3, ("c", INIT))) == (0, (INIT, INIT))
 
 
 HELD = st.dictionaries(st.integers(0, 2), st.dictionaries(st.integers(0, 5), st.sampled_from("abr")))
@@ -93,12 +93,12 @@ HELD = st.dictionaries(st.integers(0, 2), st.dictionaries(st.integers(0, 5), st.
 def test_the_latest_common_version(held: dict[int, dict[int, str]], dead: set[str], checkpoint: int) -> None:
     phases = {name: NodePhase.DEAD if name in dead else NodePhase.ACTIVE for name in "abr"}
     clock, sources = common_version(held, members(**phases), 3, checkpoint)
-    reliable, anybody = (
+    reliable, any_node = (
         [at for at in range(6) if all(held.get(p, {}).get(at, "") in holders - dead for p in range(3))]
         for holders in ({"r"}, {"a", "b", "r"})
     )
-    if reliable or anybody:
-        assert clock == max(reliable or anybody)
+    if reliable or any_node:
+        assert clock == max(reliable or any_node)
         assert sources == tuple(held[p][clock] for p in range(3))
     else:
         assert (clock, sources[0]) == ((checkpoint, CHECKPOINT) if checkpoint > 0 else (0, INIT))

@@ -123,21 +123,21 @@ def test_only_rows_of_the_latest_snapshot_can_be_read(specs: tuple[ArraySpec, ..
                     values = params[segment.name][segment.lo + row] if row in known else None
                     there[segment.name, segment.lo + row] = values
         for spec in specs:
-            asked = selections(rng, spec.rows)
-            rows_asked = np.arange(spec.rows)[asked]
-            absent = [row for row in rows_asked if there[spec.name, row] is None]
+            requested = selections(rng, spec.rows)
+            requested_rows = np.arange(spec.rows)[requested]
+            absent = [row for row in requested_rows if there[spec.name, row] is None]
             if absent:
                 with pytest.raises(MissingRows):
-                    view.read(spec.name, asked)
+                    view.read(spec.name, requested)
                 homes = [home for home in layout.homes(spec.name) for row in absent]
                 lie = {home.partition for home in homes for row in absent if home.segment.lo <= row < home.segment.hi}
                 assert cache.missed == lie
                 cache.missed.clear()
             else:
-                expected = np.zeros((len(rows_asked), *spec.shape[1:]), spec.dtype)
-                for place, row in enumerate(rows_asked):
+                expected = np.zeros((len(requested_rows), *spec.shape[1:]), spec.dtype)
+                for place, row in enumerate(requested_rows):
                     expected[place] = there[spec.name, row]
-                assert same_bits(view.read(spec.name, asked), expected)
+                assert same_bits(view.read(spec.name, requested), expected)
 
 
 def rows_of(rng: np.random.Generator, count: int) -> Rows | None:

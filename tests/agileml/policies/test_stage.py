@@ -20,29 +20,31 @@ def stage_for(policy: TrainingPolicy, reliable: int, transient: int) -> int:
     return proposal.stage
 
 
-def lived(policy: TrainingPolicy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int) -> list[int]:
+def stages_chosen(policy: TrainingPolicy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int) -> list[int]:
     """The stages that a policy chooses, given the seconds of a clock in each stage."""
-    return [stage for stage, _ in _lives(policy, nodes, seconds, clocks)]
+    return [stage for stage, _ in _steps(policy, nodes, seconds, clocks)]
 
 
-def learnt(policy: TrainingPolicy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int) -> TrainingPolicy:
+def policy_after(
+    policy: TrainingPolicy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int
+) -> TrainingPolicy:
     """The policy after these clocks."""
-    return _lives(policy, nodes, seconds, clocks)[-1][1]
+    return _steps(policy, nodes, seconds, clocks)[-1][1]
 
 
-def _lives(
+def _steps(
     policy: TrainingPolicy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int
 ) -> list[tuple[int, TrainingPolicy]]:
-    life = []
+    steps = []
     for _ in range(clocks):
         stage = stage_for(policy, *nodes)
         policy, _ = policy.observe(ClockFinished(stage, *nodes, seconds[stage], SUMS))
-        life.append((stage, policy))
-    return life
+        steps.append((stage, policy))
+    return steps
 
 
 def test_a_fixed_stage_stays() -> None:
-    assert lived(FixedStage(2), (1, 1), {2: 1.0}, 20) == [2] * 20
+    assert stages_chosen(FixedStage(2), (1, 1), {2: 1.0}, 20) == [2] * 20
     assert stage_for(FixedStage(1), 0, 4) == 3
     assert stage_for(FixedStage(3), 4, 0) == 1
 
@@ -50,32 +52,32 @@ def test_a_fixed_stage_stays() -> None:
 def test_the_stage_by_ratio_is_that_of_the_papers() -> None:
     policy = StageByRatio(Thresholds(1, 15))
     assert [stage_for(policy, 1, transient) for transient in (1, 2, 15, 16)] == [1, 2, 2, 3]
-    assert lived(policy, (1, 4), {2: 9.0}, 5) == [2] * 5
+    assert stages_chosen(policy, (1, 4), {2: 9.0}, 5) == [2] * 5
 
 
 @given(st.permutations([1.0, 1.2, 1.5]), st.sampled_from([(2, 1), (1, 1), (1, 4), (1, 20), (3, 50)]))
 def test_the_fastest_neighbour_is_found_and_kept(times: list[float], nodes: tuple[int, int]) -> None:
     seconds = dict(zip((1, 2, 3), times, strict=True))
-    stages = lived(LearnedStage(), nodes, seconds, 60)
+    stages = stages_chosen(LearnedStage(), nodes, seconds, 60)
     assert len(set(stages[30:])) == 1
     found = stages[-1]
     assert all(seconds[found] < seconds[other] for other in (found - 1, found + 1) if other in seconds)
 
 
 def test_each_neighbour_is_tried_once() -> None:
-    stages = lived(LearnedStage(), (1, 4), {1: 1.0, 2: 0.9, 3: 1.1}, 60)
+    stages = stages_chosen(LearnedStage(), (1, 4), {1: 1.0, 2: 0.9, 3: 1.1}, 60)
     # In each stage two skipped clocks and three measured ones; the very first clock only shows the stage.
     assert stages == [2] * 6 + [3] * 5 + [2] * 5 + [1] * 5 + [2] * 39
 
 
 def test_a_marginally_faster_stage_is_not_chosen() -> None:
-    assert lived(LearnedStage(), (1, 4), {1: 1.0, 2: 1.0, 3: 0.98}, 60)[-1] == 2
-    assert lived(LearnedStage(), (1, 4), {1: 1.0, 2: 1.0, 3: 0.9}, 60)[-1] == 3
+    assert stages_chosen(LearnedStage(), (1, 4), {1: 1.0, 2: 1.0, 3: 0.98}, 60)[-1] == 2
+    assert stages_chosen(LearnedStage(), (1, 4), {1: 1.0, 2: 1.0, 3: 0.9}, 60)[-1] == 3
 
 
 def test_a_higher_stage_is_not_tried_if_reliable_nodes_have_little_traffic() -> None:
-    policy = learnt(LearnedStage(relief=0.5), (1, 20), {2: 1.0, 3: 1.0, 1: 2.0}, 1)
-    assert lived(policy, (1, 20), {1: 2.0, 2: 1.0, 3: 1.5}, 60)[-1] == 2
+    policy = policy_after(LearnedStage(relief=0.5), (1, 20), {2: 1.0, 3: 1.0, 1: 2.0}, 1)
+    assert stages_chosen(policy, (1, 20), {1: 2.0, 2: 1.0, 3: 1.5}, 60)[-1] == 2
     assert ClockFinished(1, 1, 1, 1.0, SUMS).reliable_share == 1.0
     assert ClockFinished(2, 1, 3, 1.0, SUMS).reliable_share == pytest.approx((50 + 50) / 250)
     assert ClockFinished(3, 1, 3, 1.0, SUMS).reliable_share == pytest.approx(50 / 250)
@@ -83,14 +85,14 @@ def test_a_higher_stage_is_not_tried_if_reliable_nodes_have_little_traffic() -> 
 
 
 def test_times_of_a_mix_are_remembered() -> None:
-    policy = learnt(LearnedStage(), (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)
+    policy = policy_after(LearnedStage(), (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)
     assert stage_for(policy, 1, 4) == 1
     # Nearly the same ratio on more machines.
     assert stage_for(policy, 3, 11) == 1
     assert stage_for(policy, 1, 20) == 3
-    elsewhere = learnt(policy, (1, 20), {1: 9.0, 2: 1.5, 3: 2.0}, 40)
+    elsewhere = policy_after(policy, (1, 20), {1: 9.0, 2: 1.5, 3: 2.0}, 40)
     assert stage_for(elsewhere, 1, 20) == 2
-    assert lived(elsewhere, (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)[2:] == [1] * 38
+    assert stages_chosen(elsewhere, (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)[2:] == [1] * 38
 
 
 def test_disturbed_clocks_are_not_measured() -> None:
@@ -104,10 +106,10 @@ def test_disturbed_clocks_are_not_measured() -> None:
 
 
 def test_without_nodes_of_both_kinds_the_stage_is_given() -> None:
-    policy = learnt(LearnedStage(), (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)
+    policy = policy_after(LearnedStage(), (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)
     assert stage_for(policy, 2, 0) == 1
     assert stage_for(policy, 0, 2) == 3
-    assert stage_for(learnt(policy, (2, 0), {1: 1.0}, 20), 2, 0) == 1
+    assert stage_for(policy_after(policy, (2, 0), {1: 1.0}, 20), 2, 0) == 1
 
 
 def test_reasons_come_with_the_decision() -> None:
@@ -128,14 +130,14 @@ def test_reasons_come_with_the_decision() -> None:
     assert list(dict.fromkeys(pairwise(stages))) == [
         (2, 2), (2, 3), (3, 3), (3, 2), (2, 1), (1, 1), (1, 2),
     ]  # fmt: skip
-    alone = learnt(LearnedStage(relief=1.0), (1, 1), {1: 1.0, 2: 0.5, 3: 1.0}, 10)
+    alone = policy_after(LearnedStage(relief=1.0), (1, 1), {1: 1.0, 2: 0.5, 3: 1.0}, 10)
     assert isinstance(alone, LearnedStage)
     assert alone.why == "an iteration takes 1 s in stage 1"
 
 
 def test_learned_times_survive_a_record() -> None:
-    policy = learnt(LearnedStage(), (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)
-    policy = learnt(policy, (1, 20), {1: 9.0, 2: 1.5, 3: 2.0}, 40)
+    policy = policy_after(LearnedStage(), (1, 4), {1: 1.0, 2: 1.5, 3: 2.0}, 40)
+    policy = policy_after(policy, (1, 20), {1: 9.0, 2: 1.5, 3: 2.0}, 40)
     another = LearnedStage().restored(policy.record())
     for nodes in ((1, 4), (1, 20), (1, 9)):
         assert stage_for(another, *nodes) == stage_for(policy, *nodes)

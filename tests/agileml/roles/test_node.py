@@ -40,7 +40,7 @@ def recover(epoch: int, table: Table = MINE) -> Recover:
     return Recover(epoch, 0, table, ("init", "init"), 9)
 
 
-def told(actions: list[Action], kind: type) -> list[tuple[str, object]]:
+def messages_of(actions: list[Action], kind: type) -> list[tuple[str, object]]:
     return [(one.to, one.message) for one in actions if isinstance(one, Send) and isinstance(one.message, kind)]
 
 
@@ -50,21 +50,21 @@ def test_messages_of_earlier_epochs_are_dropped_and_of_later_ones_kept() -> None
     assert one.handle(Pull(1, "w", 0, 0)) == []
     assert one.handle(Pull(3, "w", 0, 0)) == []
     answered = one.handle(recover(3))
-    assert [to for to, _ in told(answered, Snapshot)] == ["w"]
-    assert told(answered, Restored) == [(CONTROLLER, Restored("n", 3))]
+    assert [to for to, _ in messages_of(answered, Snapshot)] == ["w"]
+    assert messages_of(answered, Restored) == [(CONTROLLER, Restored("n", 3))]
 
 
 def test_messages_of_a_skipped_epoch_are_dropped() -> None:
     one = node()
     assert one.handle(Pull(3, "w", 0, 0)) == []
-    assert told(one.handle(recover(4)), Snapshot) == []
+    assert messages_of(one.handle(recover(4)), Snapshot) == []
 
 
 def test_a_node_that_enters_an_epoch_handles_its_early_messages() -> None:
     one = node()
     assert one.handle(Route(3, Table(21, ("m", "m"), ("", ""), ("w", "w")))) == []
-    said = one.handle(Enter(3, NOT_MINE, 9, 2))
-    assert said == [Send(CONTROLLER, Routed("n", 3, 21))]
+    actions = one.handle(Enter(3, NOT_MINE, 9, 2))
+    assert actions == [Send(CONTROLLER, Routed("n", 3, 21))]
     assert (one.epoch, one.server.stable, one.worker.limit) == (3, 2, 9)
 
 

@@ -1,4 +1,4 @@
-"""The worker by hand, and its reusable work after a rollback against brute force."""
+"""The worker by harness, and its reusable work after a rollback against brute force."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ALL = Ranges(((0, 2),))
 TABLE = Table(1, ("p", "q"), ("", ""), ("w", "w", "v"))
 
 
-class Hand:
+class Harness:
     """A worker whose chunks finish when the test says so."""
 
     def __init__(self, slack: int | None = 0, keeps: int = 8, trainer: Scripted = TRAINER) -> None:
@@ -59,23 +59,23 @@ class Hand:
         chunk_runner = ChunkRunner(trainer, trainer.shards(), cache, seed=0, ordered=True, sample=0)
         self.worker = Worker("w", plan_of(trainer, trainer.shards()), chunk_runner, slack, keeps, self.out)
 
-    def tell(self, *orders: Any) -> list[Action]:  # noqa: ANN401
+    def receive(self, *orders: Any) -> list[Action]:  # noqa: ANN401
         for order in orders:
             self.worker.receive(order)
-        return self._taken()
+        return self._actions()
 
     def finish(self, task: Compute) -> list[Action]:
         self.worker.finish(self.worker.chunk_runner.run(task.work, lambda: 0.0))
-        return self._taken()
+        return self._actions()
 
     def work(self, actions: list[Action]) -> list[Action]:
         """Finishes chunks as long as the worker starts new ones."""
-        said = list(actions)
-        while isinstance(said[-1] if said else None, Compute):
-            said += self.finish(said[-1])  # type: ignore[arg-type]
-        return said
+        result = list(actions)
+        while isinstance(result[-1] if result else None, Compute):
+            result += self.finish(result[-1])  # type: ignore[arg-type]
+        return result
 
-    def _taken(self) -> list[Action]:
+    def _actions(self) -> list[Action]:
         actions = list(self.out)
         self.out.clear()
         return actions
@@ -90,19 +90,19 @@ def recover(epoch: int = 1, clock: int = 0, limit: int = 9, table: Table = TABLE
     return Recover(epoch, clock, table, ("init", "init"), limit)
 
 
-def begun(**options: Any) -> tuple[Hand, Compute]:  # noqa: ANN401
+def begun(**options: Any) -> tuple[Harness, Compute]:  # noqa: ANN401
     """A worker at its first chunk."""
-    hand = Hand(**options)
-    assert hand.tell(recover()) == [Send("p", Pull(1, "w", 0, 0)), Send("q", Pull(1, "w", 1, 0))]
-    assert hand.tell(snapshot(0, 0)) == []
-    (task,) = hand.tell(snapshot(1, 0))
+    harness = Harness(**options)
+    assert harness.receive(recover()) == [Send("p", Pull(1, "w", 0, 0)), Send("q", Pull(1, "w", 1, 0))]
+    assert harness.receive(snapshot(0, 0)) == []
+    (task,) = harness.receive(snapshot(1, 0))
     assert task == Compute(Chunk(1, 1, 0, 0, 0, 2))
     assert isinstance(task, Compute)
-    return hand, task
+    return harness, task
 
 
-def positions(hand: Hand) -> dict[int, Position]:
-    return {shard: left.position for shard, left in hand.worker.shards.items()}
+def positions(harness: Harness) -> dict[int, Position]:
+    return {shard: left.position for shard, left in harness.worker.shards.items()}
 
 
 def pushes(actions: list[Action]) -> list[tuple[str, Push]]:
@@ -110,122 +110,122 @@ def pushes(actions: list[Action]) -> list[tuple[str, Push]]:
 
 
 def test_chunks_are_computed_furthest_behind_first_and_sent_by_clock() -> None:
-    hand, task = begun()
-    said = hand.work([task])
-    tasks = [(one.work.clock, one.work.shard, one.work.chunk) for one in said if isinstance(one, Compute)]
+    harness, task = begun()
+    result = harness.work([task])
+    tasks = [(one.work.clock, one.work.shard, one.work.chunk) for one in result if isinstance(one, Compute)]
     assert tasks == [(1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)]
-    done = [one.message for one in said if isinstance(one, Send) and isinstance(one.message, WorkDone)]
+    done = [one.message for one in result if isinstance(one, Send) and isinstance(one.message, WorkDone)]
     assert [(one.clock, one.chunks) for one in done] == [(1, 4)]
-    sent = pushes(said)
+    sent = pushes(result)
     assert [(to, push.covers, push.want) for to, push in sent] == [(n, ((0, 0, 2), (1, 0, 2)), 1) for n in "pq"]
     # It waits for version 1, which it requested with the push.
-    assert positions(hand) == {0: Position(2, 0), 1: Position(2, 0)}
-    assert hand.tell(snapshot(0, 1)) == []
-    assert hand.tell(snapshot(1, 1)) == [Compute(Chunk(1, 2, 0, 0, 0, 2))]
+    assert positions(harness) == {0: Position(2, 0), 1: Position(2, 0)}
+    assert harness.receive(snapshot(0, 1)) == []
+    assert harness.receive(snapshot(1, 1)) == [Compute(Chunk(1, 2, 0, 0, 0, 2))]
 
 
 def test_no_clock_after_the_limit() -> None:
-    hand, task = begun()
-    hand.tell(Limit(1, 1))
-    sent = pushes(hand.work([task]))
+    harness, task = begun()
+    harness.receive(Limit(1, 1))
+    sent = pushes(harness.work([task]))
     assert [push.want for _, push in sent] == [-1, -1]
-    assert hand.tell(snapshot(0, 1), snapshot(1, 1)) == []
-    assert hand.tell(Limit(1, 2)) == [Compute(Chunk(1, 2, 0, 0, 0, 2))]
+    assert harness.receive(snapshot(0, 1), snapshot(1, 1)) == []
+    assert harness.receive(Limit(1, 2)) == [Compute(Chunk(1, 2, 0, 0, 0, 2))]
 
 
 def test_a_shard_is_given_away_between_clocks_or_at_once() -> None:
-    hand, task = begun()
+    harness, task = begun()
     # Orders wait for the current chunk; afterwards its shard is in the middle of a clock.
-    assert hand.tell(GiveShard(1, 0, "v", now=False), GiveShard(1, 1, "u", now=True)) == []
-    said = hand.finish(task)
-    assert said == [Send("u", TakeShard(1, 1, 1, ALL)), Compute(Chunk(1, 1, 0, 1, 2, 4))]
-    said = hand.finish(Compute(Chunk(1, 1, 0, 1, 2, 4)))
-    assert said[0] == Send("v", TakeShard(1, 0, 2, ALL))
-    assert [push.covers for _, push in pushes(said)] == [((0, 0, 2),)] * 2
-    assert hand.worker.idle
+    assert harness.receive(GiveShard(1, 0, "v", now=False), GiveShard(1, 1, "u", now=True)) == []
+    result = harness.finish(task)
+    assert result == [Send("u", TakeShard(1, 1, 1, ALL)), Compute(Chunk(1, 1, 0, 1, 2, 4))]
+    result = harness.finish(Compute(Chunk(1, 1, 0, 1, 2, 4)))
+    assert result[0] == Send("v", TakeShard(1, 0, 2, ALL))
+    assert [push.covers for _, push in pushes(result)] == [((0, 0, 2),)] * 2
+    assert harness.worker.idle
 
 
 def test_a_shard_is_continued_where_it_was() -> None:
-    hand, task = begun()
-    said = hand.tell(TakeShard(1, 2, 1, Ranges(((1, 2),))))
-    assert said == []
-    said = hand.work(hand.finish(task))
-    assert said[0].message == Adopted("w", 1, 2)  # type: ignore[union-attr]
-    assert [(one.work.clock, one.work.shard, one.work.chunk) for one in said if isinstance(one, Compute)] == [
+    harness, task = begun()
+    result = harness.receive(TakeShard(1, 2, 1, Ranges(((1, 2),))))
+    assert result == []
+    result = harness.work(harness.finish(task))
+    assert result[0].message == Adopted("w", 1, 2)  # type: ignore[union-attr]
+    assert [(one.work.clock, one.work.shard, one.work.chunk) for one in result if isinstance(one, Compute)] == [
         (1, 1, 0),
         (1, 0, 1),
         (1, 1, 1),
         (1, 2, 1),
     ]
-    assert pushes(said)[0][1].covers == ((0, 0, 2), (1, 0, 2), (2, 1, 2))
+    assert pushes(result)[0][1].covers == ((0, 0, 2), (1, 0, 2), (2, 1, 2))
 
 
 def test_a_shard_that_is_missing_cannot_be_given_away() -> None:
-    hand = Hand()
-    hand.tell(Enter(1, TABLE, 9, 0))
+    harness = Harness()
+    harness.receive(Enter(1, TABLE, 9, 0))
     with pytest.raises(InvalidTransition, match="w is to give shard 2 to v, but does not have it"):
-        hand.tell(GiveShard(1, 2, "v", now=False))
+        harness.receive(GiveShard(1, 2, "v", now=False))
     # The order may cross with a shard that was promised before.
-    assert hand.tell(GiveShard(1, 2, "v", now=True)) == []
+    assert harness.receive(GiveShard(1, 2, "v", now=True)) == []
 
 
 def test_a_version_that_contains_the_current_clock_is_refused() -> None:
-    hand = Hand()
-    hand.tell(recover(), snapshot(0, 1))
+    harness = Harness()
+    harness.receive(recover(), snapshot(0, 1))
     with pytest.raises(InvalidTransition, match="belongs to clock 1, but the node has seen version 1"):
-        hand.tell(snapshot(1, 1))
+        harness.receive(snapshot(1, 1))
 
 
 def test_a_late_older_version_is_ignored() -> None:
-    hand, task = begun()
-    hand.work([task])
-    assert hand.tell(snapshot(0, 1), snapshot(0, 0)) == []
-    assert hand.worker.chunk_runner.cache.clocks == [1, 0]
-    assert hand.tell(snapshot(1, 1)) == [Compute(Chunk(1, 2, 0, 0, 0, 2))]
+    harness, task = begun()
+    harness.work([task])
+    assert harness.receive(snapshot(0, 1), snapshot(0, 0)) == []
+    assert harness.worker.chunk_runner.cache.clocks == [1, 0]
+    assert harness.receive(snapshot(1, 1)) == [Compute(Chunk(1, 2, 0, 0, 0, 2))]
 
 
 @pytest.mark.parametrize(("slack", "ahead"), [(0, 1), (1, 2), (2, 3)])
 def test_slack_is_how_far_a_worker_runs_ahead(slack: int, ahead: int) -> None:
-    hand, task = begun(slack=slack)
-    assert max(one.work.clock for one in hand.work([task]) if isinstance(one, Compute)) == ahead
+    harness, task = begun(slack=slack)
+    assert max(one.work.clock for one in harness.work([task]) if isinstance(one, Compute)) == ahead
 
 
 def test_without_a_bound_a_worker_waits_for_nothing() -> None:
-    hand, task = begun(slack=None)
-    assert max(one.work.clock for one in hand.work([task]) if isinstance(one, Compute)) == 9
+    harness, task = begun(slack=None)
+    assert max(one.work.clock for one in harness.work([task]) if isinstance(one, Compute)) == 9
 
 
 def test_finished_work_is_sent_again_after_a_rollback_instead_of_redone() -> None:
-    hand, task = begun()
-    hand.work([task])
-    said = hand.tell(recover(epoch=2))
-    assert [(push.epoch, push.covers, push.want) for _, push in pushes(said)] == [(2, ((0, 0, 2), (1, 0, 2)), -1)] * 2
-    assert positions(hand) == {0: Position(2, 0), 1: Position(2, 0)}
+    harness, task = begun()
+    harness.work([task])
+    result = harness.receive(recover(epoch=2))
+    assert [(push.epoch, push.covers, push.want) for _, push in pushes(result)] == [(2, ((0, 0, 2), (1, 0, 2)), -1)] * 2
+    assert positions(harness) == {0: Position(2, 0), 1: Position(2, 0)}
 
 
 def test_work_of_an_unfinished_clock_is_kept() -> None:
-    hand, task = begun()
-    (following,) = hand.finish(task)
+    harness, task = begun()
+    (following,) = harness.finish(task)
     assert isinstance(following, Compute)
-    assert hand.tell(recover(epoch=2)) == []
+    assert harness.receive(recover(epoch=2)) == []
     # The current chunk is finished first; the chunks done so far are not repeated.
-    said = hand.finish(following)
-    assert [push.covers for _, push in pushes(said)] == [((0, 0, 1), (1, 0, 1))] * 2
-    assert positions(hand) == {0: Position(1, 1), 1: Position(1, 1)}
+    result = harness.finish(following)
+    assert [push.covers for _, push in pushes(result)] == [((0, 0, 1), (1, 0, 1))] * 2
+    assert positions(harness) == {0: Position(1, 1), 1: Position(1, 1)}
 
 
 def test_contributions_are_kept_until_stable_up_to_a_limit() -> None:
-    hand, task = begun(slack=None, keeps=3)
-    hand.work([task])
-    assert [one.clock for one in hand.worker.kept] == [7, 8, 9]
-    hand.tell(snapshot(0, 8, stable=8))
-    assert [one.clock for one in hand.worker.kept] == [9]
+    harness, task = begun(slack=None, keeps=3)
+    harness.work([task])
+    assert [one.clock for one in harness.worker.kept] == [7, 8, 9]
+    harness.receive(snapshot(0, 8, stable=8))
+    assert [one.clock for one in harness.worker.kept] == [9]
 
 
 # -- rows that are read ----------------------------------------------------------------------------------------------
 
 
-def reading(*rows: int) -> tuple[Hand, Compute, list[int]]:
+def reading(*rows: int) -> tuple[Harness, Compute, list[int]]:
     """A worker with one shard that reads these rows; the returned list of rows may be changed."""
     read = list(rows)
     trainer = Scripted(
@@ -233,11 +233,11 @@ def reading(*rows: int) -> tuple[Hand, Compute, list[int]]:
         init=lambda _: {"w": np.zeros((40, 8))},
         step=lambda *given: given[3].read("w", read),
     )
-    hand = Hand(trainer=trainer)
+    harness = Harness(trainer=trainer)
     table = Table(1, ("p", "q"), ("", ""), ("w", "v"))
-    hand.tell(recover(table=table), rows_of(0, 0), rows_of(1, 0))
+    harness.receive(recover(table=table), rows_of(0, 0), rows_of(1, 0))
     task = Compute(Chunk(1, 1, 0, 0, 0, 1))
-    return hand, task, read
+    return harness, task, read
 
 
 def rows_of(partition: int, version: int, *rows: int) -> Snapshot:
@@ -246,7 +246,7 @@ def rows_of(partition: int, version: int, *rows: int) -> Snapshot:
     return Snapshot(1, partition, version, 0, [part])
 
 
-def told(actions: list[Action]) -> list[tuple[str, int, list[list[int]] | None]]:
+def reads_in(actions: list[Action]) -> list[tuple[str, int, list[list[int]] | None]]:
     found = [(one.to, one.message) for one in actions if isinstance(one, Send) and isinstance(one.message, Reads)]
     return [
         (
@@ -259,71 +259,71 @@ def told(actions: list[Action]) -> list[tuple[str, int, list[list[int]] | None]]
 
 
 def test_after_the_first_pass_each_owner_is_sent_the_reads_once() -> None:
-    hand, task, _ = reading(1, 3, 25)
-    said = hand.work([task])
-    assert told(said) == [("p", 0, [[1, 3]]), ("q", 1, [[5]])]
-    names = [type(one.message).__name__ for one in said if isinstance(one, Send) and one.to == "p"]
+    harness, task, _ = reading(1, 3, 25)
+    result = harness.work([task])
+    assert reads_in(result) == [("p", 0, [[1, 3]]), ("q", 1, [[5]])]
+    names = [type(one.message).__name__ for one in result if isinstance(one, Send) and one.to == "p"]
     assert names == ["Reads", "Push"]
-    hand.tell(rows_of(0, 1, 1, 3))
-    (task,) = hand.tell(rows_of(1, 1, 5))  # type: ignore[assignment]
+    harness.receive(rows_of(0, 1, 1, 3))
+    (task,) = harness.receive(rows_of(1, 1, 5))  # type: ignore[assignment]
     assert isinstance(task, Compute)
-    assert told(hand.work([task])) == []
+    assert reads_in(harness.work([task])) == []
     # A new owner has not received the reads.
-    hand.worker.table = Table(2, ("p", "r"), ("", ""), ("w", "v"))
-    hand.tell(rows_of(0, 2, 1, 3))
-    (task,) = hand.tell(rows_of(1, 2, 5))  # type: ignore[assignment]
+    harness.worker.table = Table(2, ("p", "r"), ("", ""), ("w", "v"))
+    harness.receive(rows_of(0, 2, 1, 3))
+    (task,) = harness.receive(rows_of(1, 2, 5))  # type: ignore[assignment]
     assert isinstance(task, Compute)
-    assert told(hand.work([task])) == [("r", 1, [[5]])]
+    assert reads_in(harness.work([task])) == [("r", 1, [[5]])]
 
 
 def test_missing_rows_lead_to_a_whole_pull_and_a_repeated_chunk() -> None:
-    hand, task, read = reading(1, 3, 25)
-    hand.work([task])
-    hand.tell(rows_of(0, 1, 1, 3))
-    (task,) = hand.tell(rows_of(1, 1, 5))  # type: ignore[assignment]
+    harness, task, read = reading(1, 3, 25)
+    harness.work([task])
+    harness.receive(rows_of(0, 1, 1, 3))
+    (task,) = harness.receive(rows_of(1, 1, 5))  # type: ignore[assignment]
     assert isinstance(task, Compute)
     read.append(26)
-    assert hand.finish(task) == [Send("q", Pull(1, "w", 1, 1))]
+    assert harness.finish(task) == [Send("q", Pull(1, "w", 1, 1))]
     # A snapshot that was sent for another reason may arrive first.
-    assert hand.tell(rows_of(1, 1, 5)) == [task]
-    assert hand.finish(task) == [Send("q", Pull(1, "w", 1, 1))]
-    assert hand.tell(rows_of(1, 1)) == [task]
-    said = hand.work([task])
-    assert told(said) == [("q", 1, None)]
-    assert [push.covers for _, push in pushes(said)] == [((0, 0, 2),)] * 2
+    assert harness.receive(rows_of(1, 1, 5)) == [task]
+    assert harness.finish(task) == [Send("q", Pull(1, "w", 1, 1))]
+    assert harness.receive(rows_of(1, 1)) == [task]
+    result = harness.work([task])
+    assert reads_in(result) == [("q", 1, None)]
+    assert [push.covers for _, push in pushes(result)] == [((0, 0, 2),)] * 2
     # The reads are sent again after a whole pull.
-    hand.tell(rows_of(0, 2, 1, 3))
-    (task,) = hand.tell(rows_of(1, 2, 5))  # type: ignore[assignment]
+    harness.receive(rows_of(0, 2, 1, 3))
+    (task,) = harness.receive(rows_of(1, 2, 5))  # type: ignore[assignment]
     assert isinstance(task, Compute)
-    assert hand.finish(task) == [Send("q", Pull(1, "w", 1, 2))]
-    (task,) = hand.tell(rows_of(1, 2))  # type: ignore[assignment]
+    assert harness.finish(task) == [Send("q", Pull(1, "w", 1, 2))]
+    (task,) = harness.receive(rows_of(1, 2))  # type: ignore[assignment]
     assert isinstance(task, Compute)
-    assert told(hand.work([task])) == [("q", 1, None)]
+    assert reads_in(harness.work([task])) == [("q", 1, None)]
 
 
 def test_a_new_shard_is_read_with_whole_partitions_at_first() -> None:
-    hand, task, read = reading(1, 3, 25)
-    hand.work([task])
-    hand.tell(TakeShard(1, 1, 2, Ranges(((0, 2),))), rows_of(0, 1, 1, 3))
-    (task,) = hand.tell(rows_of(1, 1, 5))  # type: ignore[assignment]
+    harness, task, read = reading(1, 3, 25)
+    harness.work([task])
+    harness.receive(TakeShard(1, 1, 2, Ranges(((0, 2),))), rows_of(0, 1, 1, 3))
+    (task,) = harness.receive(rows_of(1, 1, 5))  # type: ignore[assignment]
     assert isinstance(task, Compute)
     read[:] = [2]
-    said = hand.finish(task)
-    assert said == [Send("p", Pull(1, "w", 0, 1))]
-    (task,) = hand.tell(rows_of(0, 1))  # type: ignore[assignment]
+    result = harness.finish(task)
+    assert result == [Send("p", Pull(1, "w", 0, 1))]
+    (task,) = harness.receive(rows_of(0, 1))  # type: ignore[assignment]
     assert isinstance(task, Compute)
     # After another pass the reads of both shards are known.
-    assert told(hand.work([task])) == [("p", 0, [[1, 2, 3]]), ("q", 1, [[5]])]
+    assert reads_in(harness.work([task])) == [("p", 0, [[1, 2, 3]]), ("q", 1, [[5]])]
 
 
 def test_in_a_new_epoch_reads_are_sent_again() -> None:
-    hand, task, _ = reading(1, 3, 25)
-    hand.work([task])
-    hand.tell(recover(epoch=2, clock=1, table=Table(2, ("p", "q"), ("", ""), ("w", "v"))))
-    hand.tell(rows_of(0, 1))
-    (task,) = hand.tell(rows_of(1, 1))  # type: ignore[assignment]
+    harness, task, _ = reading(1, 3, 25)
+    harness.work([task])
+    harness.receive(recover(epoch=2, clock=1, table=Table(2, ("p", "q"), ("", ""), ("w", "v"))))
+    harness.receive(rows_of(0, 1))
+    (task,) = harness.receive(rows_of(1, 1))  # type: ignore[assignment]
     assert isinstance(task, Compute)
-    assert told(hand.work([task])) == [("p", 0, [[1, 3]]), ("q", 1, [[5]])]
+    assert reads_in(harness.work([task])) == [("p", 0, [[1, 3]]), ("q", 1, [[5]])]
 
 
 # -- going back ------------------------------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ def test_an_unusable_contribution_may_invalidate_others() -> None:
 
 
 def test_a_result_counts_for_its_clock() -> None:
-    hand, task = begun()
-    hand.worker.finish(WorkResult(task.work, 0.5, 3.0, 2))
-    tally = hand.worker._open[1]
+    harness, task = begun()
+    harness.worker.finish(WorkResult(task.work, 0.5, 3.0, 2))
+    tally = harness.worker._open[1]
     assert (tally.chunks, tally.seconds, tally.loss_sum, tally.loss_count) == ({0: Ranges(((0, 1),))}, 0.5, 3.0, 2)

@@ -37,9 +37,9 @@ def test_a_number_can_be_removed(spans: list[Span], number: int) -> None:
 
 @given(SPANS, st.integers(0, 40), st.integers(0, 8))
 def test_overlap_and_cover(spans: list[Span], first: int, count: int) -> None:
-    ranges, asked = Ranges.of(*spans), set(range(first, first + count))
-    assert ranges.overlaps(first, first + count) == bool(numbers(spans) & asked)
-    assert ranges.covers(first, first + count) == (asked <= numbers(spans))
+    ranges, wanted = Ranges.of(*spans), set(range(first, first + count))
+    assert ranges.overlaps(first, first + count) == bool(numbers(spans) & wanted)
+    assert ranges.covers(first, first + count) == (wanted <= numbers(spans))
 
 
 @given(SPANS.filter(numbers))
