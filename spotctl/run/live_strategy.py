@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from spotctl.runlog.state import EVICTED, Allocation, RunState
 
 if TYPE_CHECKING:
     from bidbrain.strategies.base import Decision, Situation, Strategy
+    from pricing_data.market import Market
     from spotctl.planning.values import JobPlan
     from spotctl.run.environment import RunEnvironment
     from spotctl.run.execute import Journal
@@ -64,15 +65,16 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
         # A machine is paid for at least one lease.
         constraints = replace(planned.constraints, lease=times.lease + times.teardown)
         live = LiveStrategy(replace(planned, constraints=constraints), lambda: journal.state, usd_left)
-        return live, terms_of(planned)
+        return live, terms_of(planned, provider.offers())
 
     return RunRules(strategy, tariff, Limits(limit, max(HOUR, round(30 * SECOND * provider.speed))))
 
 
-def terms_of(plan: JobPlan) -> Terms:
-    """The offers and the work of a plan, for its strategy."""
+def terms_of(plan: JobPlan, offered: Collection[Market]) -> Terms:
+    """The work of a plan, and those of its offers that the provider has, for its strategy."""
     constraints = plan.constraints
-    return Terms(constraints.offers, constraints.baseline, constraints.most_nu, plan.work_left, constraints.reliable)
+    offers = tuple(offer for offer in constraints.offers if offer.market in offered)
+    return Terms(offers, constraints.baseline, constraints.most_nu, plan.work_left, constraints.reliable)
 
 
 def expectation(plan: JobPlan) -> Planned:

@@ -1,11 +1,10 @@
-"""Callers of the local provider that are killed by SIGKILL at every point of a call, and what the next one finds.
+"""Kills callers of the local provider and its links by SIGKILL at every point of a call, and lets others repeat it.
 
     python -m tests.spotctl.machines.killed [EVERY]
 
-The points are the lines of the provider's code and what Python does for it outside itself (files, locks, processes:
-its audit events). A caller is forked, and kills itself at one of them; at every EVERY-th point, for each of the calls.
-Then another caller repeats the call, as one that goes on from a log would. The command prints how many points there
-were, and what did not hold.
+The points are the lines of our code and Python's audit events (files, locks, processes). A caller is forked and kills
+itself at one of them, at every EVERY-th point of each call. Then another caller repeats the call, as a resumed run
+would. The command prints the number of points, and every violation.
 """
 
 from __future__ import annotations
@@ -64,8 +63,8 @@ def assign_all(root: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Act:
-    """A call, what has to be there before it, and what has to hold once it was repeated."""
+class KilledCall:
+    """A call, its precondition, and what must hold once it was repeated."""
 
     before: Callable[[Path], object]
     call: Callable[[Path], object]
@@ -82,7 +81,7 @@ def rented(root: Path) -> None:
 
 
 def one_set_runs(root: Path) -> None:
-    """Each machine once, and its command once."""
+    """Each machine runs once, with one payload."""
     found = provider(root).list({})
     assert [one.state for one in found] == [MachineState.RUNNING] * MACHINES, found
     # Hypervisors and agents carry the mark of the allocation's folder, a payload that of the machine's own.
@@ -115,17 +114,17 @@ def begun_again(root: Path) -> None:
 
 
 ACTS = {
-    "begin": Act(lambda _: None, lambda root: provider(root).begin(markets.BEGIN + 1, 7.0), begun_again),
-    "create": Act(begun, lambda root: provider(root).create(ORDER), one_set_runs),
-    "renew": Act(rented, renew_all, renewed),
-    "assign": Act(rented, assign_all, assigned),
-    "terminate": Act(rented, lambda root: provider(root).terminate(ids(root)), none_runs),
-    "list": Act(rented, lambda root: provider(root).list({}), one_set_runs),
+    "begin": KilledCall(lambda _: None, lambda root: provider(root).begin(markets.BEGIN + 1, 7.0), begun_again),
+    "create": KilledCall(begun, lambda root: provider(root).create(ORDER), one_set_runs),
+    "renew": KilledCall(rented, renew_all, renewed),
+    "assign": KilledCall(rented, assign_all, assigned),
+    "terminate": KilledCall(rented, lambda root: provider(root).terminate(ids(root)), none_runs),
+    "list": KilledCall(rented, lambda root: provider(root).list({}), one_set_runs),
 }
 
 
-def points_of(act: Act, root: Path) -> int:
-    """How many points a call has."""
+def points_of(act: KilledCall, root: Path) -> int:
+    """The number of points of a call."""
     act.before(root)
     counter = _Counter(None)
     with_points(counter, lambda: act.call(root))
@@ -134,8 +133,8 @@ def points_of(act: Act, root: Path) -> int:
     return counter.count
 
 
-def kill_at(act: Act, point: int, root: Path) -> bool:
-    """Kills a caller at a point and has another repeat the call; False where the call was over before that point."""
+def kill_at(act: KilledCall, point: int, root: Path) -> bool:
+    """Kills a caller at a point and has another repeat the call; False if the call ended before that point."""
     act.before(root)
     pid = os.fork()
     if pid == 0:
@@ -145,7 +144,7 @@ def kill_at(act: Act, point: int, root: Path) -> bool:
             os._exit(0)
     killed = os.WIFSIGNALED(os.waitpid(pid, 0)[1])
     if act is not ACTS["begin"]:
-        # Whoever looks in between sees machines of the one order, as many as were granted, or none yet.
+        # A list in between shows all machines of the one request, or none yet.
         assert len(provider(root).list({})) in (0, MACHINES)
     act.call(root)
     act.holds(root)
@@ -155,7 +154,7 @@ def kill_at(act: Act, point: int, root: Path) -> bool:
 
 
 class _Counter:
-    """Counts points, and kills its own process at the one it was made for."""
+    """Counts points, and kills its own process at the fatal one."""
 
     def __init__(self, fatal: int | None) -> None:
         self.count, self.active, self._fatal = 0, False, fatal
@@ -199,7 +198,7 @@ def roots() -> Iterator[Path]:
 
 
 def main(every: int) -> int:
-    """Kills at all points, or at some; the number of those at which something did not hold."""
+    """Kills at every `every`-th point; returns the number of violations."""
     root, failed, tried = roots(), 0, 0
     for name, act in ACTS.items():
         count = points_of(act, next(root))

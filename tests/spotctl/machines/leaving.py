@@ -1,4 +1,4 @@
-"""What tests with real machines leave behind: nothing."""
+"""Helpers of tests with real machines, which leave nothing running."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def eventually(happened: Callable[[], object]) -> None:
 
 
 def running(root: Path) -> list[tuple[int, Path]]:
-    """The processes of the machines under a folder, and the folders that they are marked with."""
+    """The processes of the machines under a folder, each with the folder in its mark."""
     return [(pid, mark) for pid, mark in marked() if mark.is_relative_to(root)]
 
 

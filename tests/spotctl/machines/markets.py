@@ -1,4 +1,4 @@
-"""A small market to rent on: calm, then dear, then calm again; and orders for it."""
+"""A small market for tests: cheap, then expensive, then cheap again; and requests for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def series(market: Market, *steps: tuple[int, int]) -> PriceSeries:
 
 
 def market() -> Replayed:
-    """`CALM` never moves; `WILD` rises above the bid half an hour after its begin, for half an hour."""
+    """`CALM` never changes; `WILD` rises above the bid after half an hour, for half an hour."""
     return Replayed.of(
         [
             series(CALM, (BEGIN, PRICE), (CLOSES, PRICE)),
@@ -37,7 +37,7 @@ def market() -> Replayed:
 
 
 def python(code: str, name: str = "work", *, term_at_notice: bool = True, grace_seconds: float = 5.0) -> Payload:
-    """Something for a machine to run. Without site packages, because that starts faster."""
+    """A payload that runs Python code, without site packages because that starts faster."""
     command = (sys.executable, "-S", "-c", code)
     return Payload(name, command, {}, "", term_at_notice, grace_seconds)
 

@@ -67,7 +67,7 @@ def wild(token: str = "w", machines: int = 2) -> MachineRequest:
 @pytest.mark.parametrize(
     "call", ["create", "list", "renew", "terminate", "assign", "status", "resources", "remove", "prices", "offers"]
 )
-def test_a_refused_call_does_nothing_and_the_next_goes_through(
+def test_a_refused_call_has_no_effect_and_the_next_succeeds(
     fake: FakeProvider, kind: type[ProviderError], call: str
 ) -> None:
     (machine, _) = fake.create(order())
@@ -91,7 +91,7 @@ def test_a_refused_call_does_nothing_and_the_next_goes_through(
     calls[call]()
 
 
-def test_a_lost_answer_has_happened_and_a_lost_request_has_not(fake: FakeProvider) -> None:
+def test_a_lost_answer_has_an_effect_and_a_lost_request_has_none(fake: FakeProvider) -> None:
     fake.script("create", LostRequest(), LostAnswer())
     with pytest.raises(Unanswered):
         fake.create(order())
@@ -107,13 +107,13 @@ def test_a_lost_answer_has_happened_and_a_lost_request_has_not(fake: FakeProvide
     assert [one.state for one in fake.list({})] == [MachineState.GONE, MachineState.RUNNING]
 
 
-def test_a_partial_grant_stays_as_it_was(fake: FakeProvider) -> None:
+def test_a_partial_grant_stays_partial(fake: FakeProvider) -> None:
     fake.script("create", PartialGrant(1))
     assert len(fake.create(order(machines=3))) == 1
     assert len(fake.create(order(machines=3))) == 1
 
 
-def test_the_quota_grants_what_is_left_then_nothing(fake: FakeProvider) -> None:
+def test_the_quota_grants_what_remains_then_nothing(fake: FakeProvider) -> None:
     fake.create(order("a", 8))
     second = fake.create(order("b", 8))
     assert len(second) == 2
@@ -123,14 +123,14 @@ def test_the_quota_grants_what_is_left_then_nothing(fake: FakeProvider) -> None:
     assert len(fake.create(order("c", 3))) == 1
 
 
-def test_new_machines_show_late_where_describing_is_slow(fake: FakeProvider) -> None:
+def test_new_machines_are_listed_late_after_slow_describe(fake: FakeProvider) -> None:
     fake.script("create", SlowDescribe(2))
     rented = fake.create(order())
     assert len(rented) == 2
     assert [len(fake.list({})) for _ in range(4)] == [0, 0, 2, 2]
 
 
-def test_calls_are_recorded_with_what_was_asked_and_when(fake: FakeProvider) -> None:
+def test_calls_are_recorded_with_arguments_and_time(fake: FakeProvider) -> None:
     asked = order()
     fake.script("create", Refusal(Throttled("slower")))
     with pytest.raises(Throttled):
@@ -146,7 +146,7 @@ def test_calls_are_recorded_with_what_was_asked_and_when(fake: FakeProvider) -> 
     ]
 
 
-def test_the_market_warns_and_takes(fake: FakeProvider) -> None:
+def test_the_market_warns_and_evicts(fake: FakeProvider) -> None:
     fake.create(wild())
     fake.advance(28 * 60 - 1)
     assert {one.state for one in fake.list({})} == {MachineState.RUNNING}
@@ -157,7 +157,7 @@ def test_the_market_warns_and_takes(fake: FakeProvider) -> None:
     assert {(one.ended, one.end_reason) for one in fake.list({})} == {(markets.PEAK_AT, EndReason.EVICTED)}
 
 
-def test_a_bid_below_the_price_gets_nothing(fake: FakeProvider) -> None:
+def test_a_bid_below_the_price_is_refused(fake: FakeProvider) -> None:
     fake.advance(31 * 60)
     with pytest.raises(NoCapacity, match="more than the bid"):
         fake.create(wild())
@@ -174,7 +174,7 @@ def test_no_lease_outlives_the_prices(fake: FakeProvider) -> None:
         fake.create(order("later"))
 
 
-def test_evictions_crashes_and_results_on_demand_of_the_test(fake: FakeProvider) -> None:
+def test_scripted_evictions_crashes_and_exit_codes(fake: FakeProvider) -> None:
     taken, warned, crashed, done = (one.id for one in fake.create(order(machines=4)))
     fake.advance(10)
     now = fake.now()
@@ -195,11 +195,11 @@ def test_evictions_crashes_and_results_on_demand_of_the_test(fake: FakeProvider)
     assert payload.name == "next"
     fake.advance(30)
     assert fake.list({})[1].end_reason is EndReason.EVICTED
-    with pytest.raises(NotFound, match="nobody"):
-        fake.evict("nobody")
+    with pytest.raises(NotFound, match="unknown"):
+        fake.evict("unknown")
 
 
-def test_weather_is_what_calls_meet_that_no_script_is_about(fake: FakeProvider) -> None:
+def test_weather_decides_about_calls_without_a_script(fake: FakeProvider) -> None:
     expired = markets.BEGIN + 60 * SECOND
     fake.weather = lambda call: Refusal(NotPermitted("expired")) if call.at > expired else None
     fake.script("create", PartialGrant(1))
@@ -212,7 +212,7 @@ def test_weather_is_what_calls_meet_that_no_script_is_about(fake: FakeProvider) 
     assert len(fake.create(order("u"))) == 1, "a script comes before the weather"
 
 
-def test_everything_is_seen_whatever_is_hidden_and_is_no_call(fake: FakeProvider) -> None:
+def test_everything_shows_hidden_machines_and_is_no_call(fake: FakeProvider) -> None:
     fake.script("create", SlowDescribe(5))
     rented = fake.create(order())
     fake.evict(rented[0].id)

@@ -57,7 +57,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def slow(root: Path) -> LocalProvider:
-    """The market at the speed of the wall, for tests in which nothing is to end by itself."""
+    """The market at real speed, for tests in which nothing ends by itself."""
     provider = local(root)
     provider.begin(BEGIN, 1.0)
     return provider
@@ -98,7 +98,7 @@ def test_nothing_of_a_machine_runs_once_it_is_gone(slow: LocalProvider, root: Pa
     assert slow.resources({}) == ()
 
 
-def test_the_market_warns_and_takes_at_the_moment_of_the_price(root: Path) -> None:
+def test_the_market_warns_and_evicts_when_the_price_rises(root: Path) -> None:
     provider = local(root, warning_seconds=0.5)
     provider.begin(PEAK_AT - 5 * MINUTE, 120.0)
     spot = provider.create(replace(order("spot", payload=SLEEPER), market=WILD))
@@ -116,7 +116,7 @@ def test_the_market_warns_and_takes_at_the_moment_of_the_price(root: Path) -> No
         provider.create(replace(order("late"), market=WILD))
 
 
-def test_without_a_warning_it_is_just_taken(root: Path) -> None:
+def test_an_eviction_may_come_without_a_warning(root: Path) -> None:
     provider = local(root, unwarned=1.0)
     provider.begin(BEGIN, FAST)
     (machine,) = provider.create(replace(order("t", 1, SLEEPER), market=WILD))
@@ -126,7 +126,7 @@ def test_without_a_warning_it_is_just_taken(root: Path) -> None:
     assert not (root / "machines").joinpath(*machine.id.split("-"), "job", "notice.json").exists()
 
 
-def test_what_it_runs_can_be_read_and_its_result_seen(slow: LocalProvider) -> None:
+def test_output_and_exit_code_of_a_payload_can_be_read(slow: LocalProvider) -> None:
     say = markets.python(
         "import os; print('machine', os.environ['SPOTCTL_INDEX'], os.environ['KEY']); raise SystemExit(3)"
     )
@@ -142,12 +142,12 @@ def test_what_it_runs_can_be_read_and_its_result_seen(slow: LocalProvider) -> No
         slow.output("never-0")
 
 
-def test_secrets_are_written_nowhere(slow: LocalProvider, root: Path) -> None:
+def test_secrets_are_never_written(slow: LocalProvider, root: Path) -> None:
     slow.create(replace(order(payload=SLEEPER), secrets={"KEY": "hush-hush"}))
     assert all(b"hush-hush" not in path.read_bytes() for path in root.rglob("*") if path.is_file())
 
 
-def test_the_market_goes_on_for_whoever_comes_later(root: Path) -> None:
+def test_the_market_outlives_the_process_that_started_it(root: Path) -> None:
     provider = local(root)
     with pytest.raises(NotFound, match="was not started"):
         provider.now()
@@ -173,7 +173,7 @@ def test_the_market_goes_on_for_whoever_comes_later(root: Path) -> None:
     assert BEGIN + HOUR <= provider.now() < BEGIN + HOUR + 30 * MINUTE
 
 
-def test_the_computer_has_a_quota(root: Path) -> None:
+def test_the_number_of_machines_is_limited(root: Path) -> None:
     provider = local(root, most_machines=3)
     provider.begin(BEGIN, 1.0)
     assert len(provider.create(order("a"))) == 2
@@ -237,8 +237,8 @@ def test_a_process_whose_folder_is_gone_is_found_by_its_tags_and_removed(slow: L
             process.wait()
 
 
-def test_an_order_that_was_granted_but_not_started_waits_for_its_caller(slow: LocalProvider, root: Path) -> None:
-    """As a caller leaves it that is killed between the grant and the start."""
+def test_a_request_that_was_granted_but_not_started_waits_for_its_caller(slow: LocalProvider, root: Path) -> None:
+    """As after a SIGKILL of the caller between grant and start."""
     asked = replace(order(payload=SLEEPER), lease_until=BEGIN + 30 * MINUTE)
     slow.create(asked)
     kill_all(root)
@@ -254,7 +254,7 @@ def test_an_order_that_was_granted_but_not_started_waits_for_its_caller(slow: Lo
     gone(slow)
 
 
-def test_one_that_is_never_started_ends_with_its_lease_or_when_given_back(root: Path) -> None:
+def test_a_machine_that_is_never_started_ends_with_its_lease_or_a_termination(root: Path) -> None:
     provider = local(root)
     provider.begin(BEGIN, FAST)
     asked = replace(order(), lease_until=BEGIN + HOUR)
@@ -269,8 +269,8 @@ def test_one_that_is_never_started_ends_with_its_lease_or_when_given_back(root: 
     assert found[machines[1].id].ended == asked.lease_until
 
 
-def test_callers_at_once_with_one_token_get_one_set(slow: LocalProvider, root: Path) -> None:
-    """And who only looks meanwhile is in nobody's way."""
+def test_concurrent_callers_with_one_token_get_the_same_machines(slow: LocalProvider, root: Path) -> None:
+    """Processes that only list machines meanwhile do not block them."""
     with ThreadPoolExecutor(6) as pool:
         looks = [pool.submit(lambda: [local(root).list({}) for _ in range(50)]) for _ in range(2)]
         rents = [pool.submit(local(root).create, order("t", 3, SLEEPER)) for _ in range(4)]
@@ -282,7 +282,7 @@ def test_callers_at_once_with_one_token_get_one_set(slow: LocalProvider, root: P
     assert [one.state for one in slow.list({})] == [MachineState.RUNNING] * 3
 
 
-def test_who_looks_at_a_lock_is_not_taken_for_a_machine(slow: LocalProvider, root: Path) -> None:
+def test_a_process_that_checks_a_lock_is_not_mistaken_for_a_machine(slow: LocalProvider, root: Path) -> None:
     asked = order("t", 1, SLEEPER)
     slow.create(asked)
     kill_all(root)
@@ -298,7 +298,7 @@ def test_who_looks_at_a_lock_is_not_taken_for_a_machine(slow: LocalProvider, roo
         assert [one.state for one in rent.result()] == [MachineState.RUNNING]
 
 
-def test_a_machine_that_cannot_start_has_failed_and_says_why(
+def test_a_machine_that_cannot_start_has_failed_and_logs_why(
     slow: LocalProvider, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = root.parent / "python"
@@ -312,14 +312,14 @@ def test_a_machine_that_cannot_start_has_failed_and_says_why(
     assert log.read_text() == "no such interpreter\n"
 
 
-def test_a_disk_that_cannot_be_written_grants_nothing(slow: LocalProvider, root: Path) -> None:
+def test_nothing_is_granted_if_the_disk_cannot_be_written(slow: LocalProvider, root: Path) -> None:
     shutil.rmtree(root / "machines")
     (root / "machines").write_text("in the way")
     with pytest.raises(ProviderError, match="cannot be written: File exists; make room"):
         slow.create(order())
 
 
-def test_what_was_over_long_ago_is_forgotten_and_what_lives_is_not(slow: LocalProvider, root: Path) -> None:
+def test_machines_that_ended_long_ago_are_forgotten_and_running_ones_are_not(slow: LocalProvider, root: Path) -> None:
     old = slow.create(order("old", 1))[0]
     lives = slow.create(order("lives", 1))[0]
     slow.terminate([old.id])

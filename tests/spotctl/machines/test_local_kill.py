@@ -22,7 +22,7 @@ CODE = Path(__file__).parents[3]
 EVERY = 170
 
 
-def test_a_killed_caller_leaves_what_the_next_one_completes() -> None:
+def test_the_call_of_a_killed_caller_can_be_repeated() -> None:
     # In a process of its own: the callers are its forks, and it has no threads that a fork would lose.
     found = subprocess.run(
         [sys.executable, "-m", "tests.spotctl.machines.killed", str(EVERY)],
@@ -35,13 +35,13 @@ def test_a_killed_caller_leaves_what_the_next_one_completes() -> None:
     *acts, last = found.stdout.splitlines()
     killed, tried = sum(int(line.split(", ")[1].split()[0]) for line in acts), int(last.split()[0])
     assert tried > 10
-    # How often a call looks at something that takes its time varies, so that the last points are not always there.
+    # How often a call polls varies, so the last points do not always exist.
     assert tried - 2 <= killed <= tried
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_killed_helper_leaves_machines_or_none(tmp_path: Path, seed: int) -> None:
-    """The process that forks the machines is killed at some moment, and the caller with it."""
+def test_a_killed_starter_leaves_complete_machines_or_none(tmp_path: Path, seed: int) -> None:
+    """The process that forks the hypervisors is killed at a random moment, and the caller with it."""
     begun(tmp_path)
     code = f"from tests.spotctl.machines import killed as k; k.provider(k.Path({str(tmp_path)!r})).create(k.ORDER)"
     caller = subprocess.Popen([sys.executable, "-c", code], cwd=CODE)

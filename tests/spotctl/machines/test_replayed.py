@@ -42,7 +42,7 @@ def capacities(draw: st.DrawFn) -> Capacity:
 
 
 class Buys:
-    """Rents what it was told at the moments it was told, as far as the price allows; never gives back."""
+    """Rents what it was given at the given moments, as far as prices allow; never returns a machine."""
 
     name = "buys"
 
@@ -66,12 +66,12 @@ class Buys:
     st.lists(st.tuples(st.integers(0, 35), st.integers(1, 3), st.integers(1, 6)), min_size=1, max_size=4),
     st.none() | st.integers(0, 5),
 )
-def test_machines_meet_what_the_backtest_foretells(
+def test_machines_end_as_the_backtest_predicts(
     series: PriceSeries, capacity: Capacity | None, orders: list[tuple[int, int, int]], seed: int | None
 ) -> None:
-    """The same orders at the same moments: machines end when and as the engine's do.
+    """The same orders at the same moments: machines end when and why the engine's do.
 
-    At the end of the history the engine hands its machines on, where a lease ends or the market takes them here.
+    At the end of the history the engine keeps its machines, while here their leases end or the market takes them.
     """
     limits = {} if capacity is None else {CALM: capacity}
     lives = None if seed is None else DrawnLives({CALM: Mortality(2.0)}, seed)
@@ -79,7 +79,7 @@ def test_machines_meet_what_the_backtest_foretells(
     offer = Offer(CALM, 1.0, 10)
     job = ReplayedJob(BEGIN, 1e18, series.last, (offer,), Rent(offer, 1, None), 1e9)
     run = run_job(job, Buys(list(orders)), MarketReplay([series], limits, lives), Overheads(0, 0, 0))
-    foretold = sorted(
+    predicted = sorted(
         (one.start, one.end, one.ended is End.EVICTED or one.end == series.last)
         for one in run.tenures
         for _ in range(one.rent.machines)
@@ -97,31 +97,31 @@ def test_machines_meet_what_the_backtest_foretells(
         (one.started, one.ended, one.end_reason is EndReason.EVICTED or one.ended == series.last)
         for one in fake.list({})
     )
-    assert found == foretold
+    assert found == predicted
 
 
-def test_who_came_last_goes_first_where_capacity_falls() -> None:
+def test_the_newest_machines_are_taken_first_when_capacity_falls() -> None:
     capacity = Capacity(BEGIN + np.array([0, 10, 20]) * MINUTE, np.array([3, 2, 1]))
     market = Replayed.of([markets.series(CALM, (BEGIN, 1), (BEGIN + HOUR, 1))], {CALM: capacity})
     order = replace(markets.order("t", BEGIN + HOUR, 5), bid=1)
     granted = market.grant(order, (), BEGIN)
     assert granted == (None, BEGIN + 20 * MINUTE, BEGIN + 10 * MINUTE)
     held = [HeldSpot(BEGIN, None), HeldSpot(BEGIN, BEGIN + 5 * MINUTE)]
-    # The one before it goes first, which leaves room until the second fall.
+    # The machine before it is taken first, which leaves room until the second fall.
     assert market.grant(order, held, BEGIN + MINUTE) == (BEGIN + 20 * MINUTE,)
     with pytest.raises(NoCapacity, match="no machine left now"):
         market.grant(order, [HeldSpot(BEGIN, None)] * 3, BEGIN + MINUTE)
 
 
 @given(st.integers(0, 1000), st.sampled_from([0.0, 0.1, 0.25, 1 / 3, 0.5, 1.0]), st.integers(0, 1000))
-def test_the_unwarned_are_their_share_of_any_stretch(seed: int, share: float, begin: int) -> None:
+def test_the_share_of_unwarned_allocations_holds_in_any_stretch(seed: int, share: float, begin: int) -> None:
     warnings = Warnings(2 * MINUTE, share, seed)
     told = [warnings.warned_at(number, BEGIN, BEGIN + HOUR) for number in range(begin, begin + 60)]
     assert set(told) <= {None, BEGIN + 58 * MINUTE}
     assert abs(told.count(None) - 60 * share) <= 1
 
 
-def test_no_warning_comes_before_the_machine() -> None:
+def test_no_warning_comes_before_the_machine_starts() -> None:
     assert Warnings(HOUR).warned_at(0, BEGIN, BEGIN + MINUTE) == BEGIN
     with pytest.raises(BadSettings, match="the share from 0 to 1"):
         Warnings(unwarned=1.5)
@@ -130,7 +130,7 @@ def test_no_warning_comes_before_the_machine() -> None:
 
 
 @given(st.none() | moments, moments, st.none() | moments, moments)
-def test_the_first_end_counts_whenever_one_looks(
+def test_the_first_end_counts_whenever_it_is_asked(
     taken_at: int | None, lease_until: int, returned_at: int | None, now: int
 ) -> None:
     found = ending(PlannedEnding(0, taken_at), lease_until, returned_at, now)
@@ -145,5 +145,5 @@ def test_the_first_end_counts_whenever_one_looks(
         assert ending(PlannedEnding(0, taken_at), lease_until, returned_at, now + 1) == found
 
 
-def test_no_machine_ends_before_it_began() -> None:
+def test_no_machine_ends_before_it_starts() -> None:
     assert ending(PlannedEnding(50), 20, None, 60) == Ending(50, LEASE_ENDED)

@@ -1,4 +1,4 @@
-"""The market's clock: the same for all who read the file, and jumps of other clocks do not move it."""
+"""The market's clock: the same for all readers, and not moved when other clocks jump."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECOND = 1_000_000
 
 
 class Computer:
-    """A computer whose monotonic clock and boots are the test's."""
+    """A computer whose monotonic clock and boots the test controls."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.nanos, self.boot = path, 5 * 10**9, "first"
@@ -38,7 +38,7 @@ def computer(tmp_path: Path) -> Computer:
     return Computer(tmp_path / "clock.json")
 
 
-def test_market_time_passes_at_its_speed_for_everybody(computer: Computer) -> None:
+def test_market_time_passes_at_its_speed_for_every_reader(computer: Computer) -> None:
     clock = computer.clock()
     clock.start(1000 * SECOND, 60.0)
     computer.let_pass(2)
@@ -47,13 +47,13 @@ def test_market_time_passes_at_its_speed_for_everybody(computer: Computer) -> No
     assert clock.seconds_until(1000 * SECOND) == pytest.approx(-2)
 
 
-def test_before_it_began_there_is_no_time(computer: Computer) -> None:
+def test_there_is_no_time_before_the_start(computer: Computer) -> None:
     assert not computer.clock().started
     with pytest.raises(BrokenProtocol, match="start the market first"):
         computer.clock().now()
 
 
-def test_after_a_restart_it_goes_on_from_what_was_noted(computer: Computer) -> None:
+def test_after_a_reboot_it_continues_from_the_noted_time(computer: Computer) -> None:
     clock = computer.clock()
     clock.start(0, 10.0)
     computer.let_pass(30)
