@@ -1,4 +1,4 @@
-"""Messages and arrays between processes: framed, over Unix and TCP sockets, without copies, authenticated, bounded."""
+"""Messages with arrays between processes: zero-copy, authenticated and bounded, over Unix and TCP sockets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where a process listens: a path of this machine or a TCP port.
+"""The address at which a process listens: a Unix socket of this computer or a TCP port.
 
-As text: `unix:/path`, `tcp:host:port`, `tcp:[::1]:port`.
+Written as `unix:/path`, `tcp:host:port`, `tcp:[::1]:port`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from agileml.transport.errors import BadAddress
 
 LONGEST_UNIX_PATH = 107
-"""Bytes of a socket's path that fit into `sun_path` of Linux (108 with the terminating zero)."""
+"""The longest socket path in bytes: Linux has 108 for `sun_path`, with the terminating zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class UnixAddress:
             raise BadAddress(f"socket path {self.path!r}: give the path of a file")
         if length > LONGEST_UNIX_PATH:
             raise BadAddress(
-                f"socket path {self.path!r} has {length} bytes, the system takes {LONGEST_UNIX_PATH}:"
+                f"socket path {self.path!r} has {length} bytes, the limit is {LONGEST_UNIX_PATH}:"
                 " use a folder with a shorter name"
             )
 
@@ -37,33 +37,33 @@ class UnixAddress:
 
 @dataclass(frozen=True, slots=True)
 class TcpAddress:
-    """A TCP port; port 0 lets the system choose when listening. A host name is looked up when it is used."""
+    """A TCP port; with port 0 the system chooses one when listening. A host name is resolved on use."""
 
     host: str
     port: int
 
     def __post_init__(self) -> None:
         if not self.host or not 0 <= self.port <= 65535:
-            raise BadAddress(f"TCP address {self.host!r}, port {self.port}: give a host and a port of 0-65535")
+            raise BadAddress(f"TCP address {self.host!r}, port {self.port}: give a host and a port from 0 to 65535")
 
     def __str__(self) -> str:
         return f"tcp:[{self.host}]:{self.port}" if ":" in self.host else f"tcp:{self.host}:{self.port}"
 
     def resolve(self) -> tuple[socket.AddressFamily, tuple[str | int | bytes, ...]]:
-        """Family and socket address of the host; blocks for as long as the look-up of a name takes."""
+        """The host's address family and socket address. Blocks while a host name is resolved."""
         try:
-            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            results = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            raise BadAddress(f"host {self.host!r} cannot be looked up: {error}") from error
-        family, _, _, _, where = found[0]
-        return family, where
+            raise BadAddress(f"cannot resolve host {self.host!r}: {error}") from error
+        family, _, _, _, address = results[0]
+        return family, address
 
 
 Address = UnixAddress | TcpAddress
 
 
 def parse_address(text: str) -> Address:
-    """An address from its text."""
+    """Parses `unix:/path` or `tcp:host:port`."""
     scheme, _, rest = text.partition(":")
     if scheme == "unix":
         return UnixAddress(rest)

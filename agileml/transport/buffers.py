@@ -1,7 +1,7 @@
-"""Memory that frames are received into, aligned, and used again once nobody looks at it.
+"""Aligned memory for received frames, reused once no array refers to it.
 
-Fresh memory costs a page fault for every page, which takes as long as the transfer itself for large arrays. So a large
-buffer goes back to its pool when the last array over it is gone.
+Fresh memory costs a page fault per page, which for large arrays takes as long as the transfer itself. So a large buffer
+returns to its pool when the last array over it is deleted.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from numpy.typing import NDArray
 
 ALIGNMENT = 64
 _POOLED_FROM = 256 << 10
-"""Below this size, the allocator's own reuse is as good."""
+"""Smaller buffers are not pooled: the allocator reuses them just as well."""
 
 Bytes = NDArray[np.uint8]
 
 
 def aligned(size: int) -> Bytes:
-    """Fresh memory that begins at a multiple of ALIGNMENT."""
+    """Fresh memory that starts at a multiple of ALIGNMENT."""
     raw = np.empty(size + ALIGNMENT, np.uint8)
     offset = -raw.__array_interface__["data"][0] % ALIGNMENT
     return raw[offset : offset + size]
 
 
 def capacity_for(size: int) -> int:
-    """The size class of a buffer: at most a quarter more than asked, so that few classes serve similar frames."""
+    """The size class of a buffer: at most a quarter larger than `size`, so that similar frames share a few classes."""
     step = 1 << max(size.bit_length() - 3, 0)
     return -(-size // step) * step
 
 
 class _Lease:
-    """Lends a buffer: the arrays made over it hold this object, whose end brings the buffer back."""
+    """Lends a buffer: arrays over it keep this object alive, and its deletion returns the buffer."""
 
     __slots__ = ("__array_interface__", "__weakref__")
 
@@ -42,16 +42,16 @@ class _Lease:
 
 
 class BufferPool:
-    """Buffers waiting for their next frame, at most `most_bytes` of them; the longest unused go first."""
+    """Idle buffers, up to `most_bytes` in total; the least recently used are dropped first."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._idle: list[Bytes] = []
-        # Arrays die in any thread; only appending and popping at an end of a deque is safe there without a lock.
+        # Any thread may delete an array; appending to a deque and popping from it are safe without a lock.
         self._returned: deque[Bytes] = deque()
 
     def take(self, size: int) -> Bytes:
-        """Aligned memory of `size` bytes, with anything in it. Only for the thread that owns the pool."""
+        """Aligned, uninitialized memory of `size` bytes. Only for the thread that owns the pool."""
         if size < _POOLED_FROM or size > self._most_bytes:
             return aligned(size)
         self._collect()
@@ -67,7 +67,7 @@ class BufferPool:
 
     @property
     def idle_bytes(self) -> int:
-        """What the pool holds and nobody uses."""
+        """Bytes of the pool's unused buffers."""
         self._collect()
         return sum(buffer.size for buffer in self._idle)
 

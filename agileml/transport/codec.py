@@ -1,7 +1,7 @@
-"""Frozen dataclasses to frames and back.
+"""Encodes frozen dataclasses as frames and decodes them.
 
-How a class is written is worked out once, from its annotations: fields in their order as a JSON list, arrays taken
-out in order and replaced by their number. Reading checks every type, since what comes from a network may be anything.
+The encoding of a class is derived once from its annotations: its fields in order as a JSON list, each array replaced
+by its number. Decoding checks every type, because data from a network may be anything.
 
 Fields may be bool, int, float, str, None, enumerations, literals, numpy arrays (`NDArray[np.float32]` is checked),
 other dataclasses, `list[...]`, `tuple[...]`, `dict[str, ...]`, unions of these, and Any for what is plain JSON.
@@ -24,14 +24,14 @@ from agileml.transport.errors import BadMessage, Unsendable
 from agileml.transport.framing import Array, Json
 
 Value = Any
-"""Whatever a field holds."""
+"""The value of a field."""
 Arrays = Iterator[tuple[int, Array]]
 Write = Callable[[Any, list[Array]], Json]
 Read = Callable[[Json, Arrays], Any]
 
 
 class _Form(NamedTuple):
-    """How a type is written and read. Without `write`, JSON takes it as it is."""
+    """How a type is encoded and decoded. Without `write` the value is valid JSON already."""
 
     write: Write | None
     read: Read
@@ -39,7 +39,7 @@ class _Form(NamedTuple):
 
 
 class Codec:
-    """The messages of a protocol, each known by a kind."""
+    """The messages of a protocol, each identified by its kind."""
 
     def __init__(self, messages: Iterable[type] = ()) -> None:
         self._forms: dict[type, _Form] = {}
@@ -49,41 +49,41 @@ class Codec:
             self.register(message)
 
     def register(self, message: type, kind: str | None = None) -> None:
-        """Adds a dataclass; its kind is the name of the class unless given. TypeError tells what cannot be carried."""
+        """Adds a dataclass; its kind is the name of the class unless given. Raises TypeError for unsupported fields."""
         kind = kind or message.__name__
         if kind in self._readers:
-            raise TypeError(f"there is a message of kind {kind!r} already")
+            raise TypeError(f"kind {kind!r} is already registered")
         if not dataclasses.is_dataclass(message):
-            raise TypeError(f"{message.__name__} is no dataclass")
+            raise TypeError(f"{message.__name__} is not a dataclass")
         self._readers[kind] = self._form(message, message.__name__).read
         self._kinds[message] = kind
 
     def encode(self, message: object) -> tuple[str, Json, list[Array]]:
-        """Kind, header and arrays, as `Endpoint.send` takes them. The arrays are the message's own."""
+        """Kind, header and arrays for `Endpoint.send`. The arrays are not copied."""
         cls = type(message)
         kind = self._kinds.get(cls)
         if kind is None:
-            raise Unsendable(f"{cls.__name__} is no registered message")
+            raise Unsendable(f"{cls.__name__} is not a registered message")
         arrays: list[Array] = []
         write = self._forms[cls].write
         assert write is not None
         return kind, write(message, arrays), arrays
 
     def decode(self, kind: str, header: Json, arrays: list[Array]) -> object:
-        """The message that a frame carries; BadMessage if it is none."""
+        """The message of a frame. Raises BadMessage if it is invalid."""
         read = self._readers.get(kind)
         if read is None:
-            raise BadMessage(f"no message is called {kind!r}")
+            raise BadMessage(f"unknown message kind {kind!r}")
         left = iter(enumerate(arrays))
         try:
             message = read(header, left)
         except RecursionError as error:
             raise BadMessage(f"{kind}: nested too deeply") from error
         if next(left, None) is not None:
-            raise BadMessage(f"{kind}: more arrays than the message refers to")
+            raise BadMessage(f"{kind}: more arrays than the message uses")
         return message
 
-    # -- forms of types -----------------------------------------------------------------------------------------------
+    # -- supported types -----------------------------------------------------------------------------------------------
 
     def _form(self, annotation: Value, where: str) -> _Form:
         origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
@@ -104,13 +104,13 @@ class Codec:
             return self._dataclass(annotation)
         if isinstance(annotation, type) and issubclass(annotation, Enum):
             return _enumeration(annotation)
-        raise TypeError(f"{where}: a field of type {annotation} cannot be carried")
+        raise TypeError(f"{where}: fields of type {annotation} are not supported")
 
     def _dataclass(self, cls: type) -> _Form:
         if cls in self._forms:
             return self._forms[cls]
 
-        # Known before its fields are, so that a class may contain itself.
+        # Registered before its fields, so that a class may contain itself.
         def write_later(value: Value, arrays: list[Array]) -> Json:
             return write(value, arrays)
 
@@ -121,7 +121,7 @@ class Codec:
         hints = typing.get_type_hints(cls)
         fields = dataclasses.fields(cls)
         if any(field.kw_only or not field.init for field in fields):
-            raise TypeError(f"{cls.__name__}: fields that cannot be given by position cannot be carried")
+            raise TypeError(f"{cls.__name__}: keyword-only and computed fields are not supported")
         forms = {field.name: self._form(hints[field.name], f"{cls.__name__}.{field.name}") for field in fields}
         write, read = _object_writer(forms), _object_reader(cls, forms)
         self._forms[cls] = _Form(write, read, cls)
@@ -162,7 +162,7 @@ class Codec:
 
     def _dict(self, arguments: tuple[Value, ...], where: str) -> _Form:
         if arguments[0] is not str:
-            raise TypeError(f"{where}: the keys of a dict are texts in JSON; {arguments[0]} cannot be carried")
+            raise TypeError(f"{where}: dict keys must be str; {arguments[0]} is not supported")
         write, read, _ = self._form(arguments[1], where)
 
         def read_dict(value: Json, arrays: Arrays) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class Codec:
         return _optional(inner) if len(forms) < len(arguments) else inner
 
 
-# -- forms that need no registry --------------------------------------------------------------------------------------
+# -- types without a registry --------------------------------------------------------------------------------------
 
 
 def _wrong(value: Json, expected: str) -> NoReturn:
@@ -195,7 +195,7 @@ def _as_it_is(value: Value, _: list[Array]) -> Json:
 
 def _scalar(python: type, expected: str) -> _Form:
     def read(value: Json, _: Arrays) -> Value:
-        # Not isinstance: a bool is no int here.
+        # Not isinstance: a bool is not accepted as an int.
         if type(value) is not python:
             _wrong(value, expected)
         return value
@@ -239,7 +239,7 @@ _SIMPLE: dict[Any, _Form] = {
     bool: _scalar(bool, "true or false"),
     int: _scalar(int, "a whole number"),
     float: _Form(None, _read_float, float),
-    str: _scalar(str, "a text"),
+    str: _scalar(str, "a string"),
     types.NoneType: _scalar(types.NoneType, "null"),
     np.ndarray: _array((), ""),
     Any: _Form(None, _as_it_is, object),  # type: ignore[arg-type]
@@ -281,17 +281,17 @@ def _optional(form: _Form) -> _Form:
 
 
 def _tagged(forms: list[_Form], where: str) -> _Form:
-    """A union: the number of the alternative beside the value."""
+    """A union: the number of the alternative, and the value."""
     numbers = {form.python: number for number, form in enumerate(forms)}
     if len(numbers) < len(forms):
-        raise TypeError(f"{where}: alternatives that are of one type in Python cannot be told apart")
+        raise TypeError(f"{where}: alternatives of the same Python type cannot be distinguished")
     writes = [form.write or _as_it_is for form in forms]
     reads = [form.read for form in forms]
 
     def write(value: Value, arrays: list[Array]) -> Json:
         number = numbers.get(type(value))
         if number is None:
-            raise Unsendable(f"{where}: {type(value).__name__} is none of the declared alternatives")
+            raise Unsendable(f"{where}: {type(value).__name__} is not one of the declared alternatives")
         return number, writes[number](value, arrays)
 
     def read(value: Json, arrays: Arrays) -> Value:

@@ -1,8 +1,8 @@
-"""The one place through which a process talks to others: links to peers by name, frames in and out.
+"""A process's network endpoint: links to peers by name, frames in and out.
 
-An endpoint belongs to one thread, which calls `poll` again and again; only `wake` may come from another. Nothing here
-waits outside `poll` and `flush`. On each link, messages arrive in the order of `send`. "Sent" means handed to the
-system's network code: whether the peer took it in, only an answer of the peer tells.
+An endpoint belongs to one thread, which calls `poll` repeatedly; only `wake` may be called from another. Only `poll`
+and `flush` wait. On each link, messages arrive in the order of `send`. "Sent" means handed to the operating system:
+whether the peer has received a message is known only from its answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 
 from agileml.transport.addresses import Address
 from agileml.transport.buffers import BufferPool
-from agileml.transport.door import Door, House
+from agileml.transport.connector import Connector, EndpointCallbacks
 from agileml.transport.errors import BadAddress, BadFrame, NotConnected, QueueFull
 from agileml.transport.events import Connected, Event, Lost, Received
 from agileml.transport.framing import Array, FrameReader, Json, encode, scratch_for
@@ -24,7 +24,7 @@ from agileml.transport.settings import Settings
 
 
 class Endpoint:
-    """This process's links. `identity.name` is how peers know it; all of a job share the `secret`."""
+    """This process's links. Peers know it by `identity.name`; all processes of a job share the `secret`."""
 
     def __init__(
         self,
@@ -42,65 +42,67 @@ class Endpoint:
         self._scratch = scratch_for(settings.limits)
         self._links: dict[str, Link] = {}
         self._written: dict[Link, None] = {}
-        """Links with something new to send."""
+        """Links with new data to send."""
         self._buffered: dict[Link, None] = {}
-        """Links whose TLS holds data that the loop does not see."""
+        """Links whose TLS layer holds decrypted data that the selector does not see."""
         self._events: list[Event] = []
-        self._look_every = min(settings.handshake_seconds, settings.stall_seconds) / 5
-        self._next_look = clock()
+        self._check_every = min(settings.handshake_seconds, settings.stall_seconds) / 5
+        self._next_check = clock()
         self._loop = Loop()
-        house = House(self._events.append, self._opened, self._links.__contains__, clock)
-        self._door = Door(identity, secret, settings, self._loop, house)
+        callbacks = EndpointCallbacks(self._events.append, self._opened, self._links.__contains__, clock)
+        self._connector = Connector(identity, secret, settings, self._loop, callbacks)
 
     def listen(self, address: Address) -> Address:
-        """Takes connections at an address; returns it with the port that the system chose."""
-        return self._door.listen(address)
+        """Accepts connections at an address; returns it with the port that the system chose."""
+        return self._connector.listen(address)
 
     def connect(self, peer: str, address: Address) -> None:
-        """Begins to connect; `Connected` or `Rejected` follows, or nothing new where a link stands or is being made."""
+        """Starts connecting; `Connected` or `Rejected` follows, unless a link or an attempt exists already."""
         if peer == self.identity.name:
-            raise BadAddress(f"{peer!r} is this process itself: nobody connects to itself")
+            raise BadAddress(f"{peer!r} is this process itself: it cannot connect to itself")
         if peer not in self._links:
-            self._door.connect(peer, address)
+            self._connector.connect(peer, address)
 
     def send(self, peer: str, kind: str, header: Json = None, arrays: Sequence[Array] = ()) -> int:
-        """Queues a message and returns the mark that `sent(peer)` reaches when it is out.
+        """Queues a message and returns the mark that `sent(peer)` reaches once it is sent.
 
-        Arrays are sent from their own memory: do not change them before that. Only what is not contiguous or not
-        little-endian is copied. QueueFull says that too much waits for this peer already.
+        Arrays are sent from their own memory: do not change them before that. Only arrays that are not contiguous or
+        not little-endian are copied. Raises QueueFull if too much is queued for this peer already.
         """
         link = self._links.get(peer)
         if link is None:
-            raise NotConnected(f"{kind} to {peer!r}: there is no link")
+            raise NotConnected(f"{kind} to {peer!r}: no link is open")
         pieces, nbytes = encode(kind, header, arrays, self._settings.limits)
         waiting, most = len(link.outgoing), self._settings.max_queued_bytes
         if waiting and waiting + nbytes > most:
-            raise QueueFull(f"{kind} to {peer!r}: {waiting:,} bytes wait, {nbytes:,} more exceed the limit of {most:,}")
+            raise QueueFull(
+                f"{kind} to {peer!r}: {waiting:,} bytes are queued, {nbytes:,} more exceed the limit of {most:,}"
+            )
         self._written[link] = None
         return link.outgoing.add(pieces, nbytes)
 
     def sent(self, peer: str) -> int:
-        """How far the link has come: what `send` returned up to here is out, and its arrays are the caller's again.
+        """The link's progress: messages whose mark is not above it are sent, and their arrays may be changed again.
 
-        A link that is lost has let go of all arrays.
+        A lost link has released all arrays.
         """
         return self._link(peer).outgoing.sent
 
     def queued_bytes(self, peer: str) -> int:
-        """How much waits to be sent."""
+        """Bytes that are queued for a peer."""
         return len(self._link(peer).outgoing)
 
     def received_bytes(self, peer: str) -> int:
-        """How much came over the link."""
+        """Bytes received from a peer."""
         return self._link(peer).received
 
     @property
     def peers(self) -> frozenset[str]:
-        """Who is linked."""
+        """The names of all linked peers."""
         return frozenset(self._links)
 
     def poll(self, timeout: float | None = None) -> list[Event]:
-        """Sends and receives until something happened, `wake` was called or the time is over."""
+        """Sends and receives until an event occurs, `wake` is called or `timeout` seconds have passed."""
         deadline = self._deadline(timeout)
         self._turn(timeout)
         self._turns(deadline, lambda: bool(self._events) or self._loop.woken)
@@ -110,7 +112,7 @@ class Endpoint:
         return events
 
     def flush(self, timeout: float | None = None, peer: str | None = None) -> bool:
-        """Goes on until nothing waits to be sent (to this peer); False when the time is over.
+        """Sends until nothing is queued (for this peer, if given); False if `timeout` seconds have passed before.
 
         What happens meanwhile, `poll` reports afterwards.
         """
@@ -120,24 +122,24 @@ class Endpoint:
             return not any(link.outgoing for link in links)
 
         deadline = self._deadline(timeout)
-        # What is queued is written at the beginning of a turn: this one has nothing to wait for.
+        # Queued data is written at the start of a turn, so this turn need not wait.
         self._turn(0.0)
         return self._turns(deadline, done)
 
     def wake(self) -> None:
-        """Makes `poll` return; from any thread, at any time."""
+        """Makes `poll` return; may be called from any thread at any time."""
         self._loop.wake()
 
     def drop(self, peer: str, reason: str) -> None:
-        """Ends the link to a peer that misbehaves; `Lost` follows."""
+        """Closes the link to a misbehaving peer; `Lost` follows."""
         self._end(self._link(peer), reason)
 
     def close(self) -> None:
-        """Ends all links at once; `flush` before, where the last messages matter."""
+        """Closes all links at once. Call `flush` before if the last messages matter."""
         for link in self._links.values():
             link.close(self._loop)
         self._links.clear()
-        self._door.close()
+        self._connector.close()
         self._loop.close()
 
     # -- turns --------------------------------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ class Endpoint:
         return None if timeout is None else self._clock() + timeout
 
     def _turns(self, deadline: float | None, done: Callable[[], bool]) -> bool:
-        """Goes on until it is done; False when the time is over before."""
+        """Runs turns until `done`; False if the deadline passes before."""
         while not done():
             wait = None if deadline is None else deadline - self._clock()
             if wait is not None and wait <= 0:
@@ -158,23 +160,23 @@ class Endpoint:
         written, self._written = self._written, {}
         for link in written:
             self._guarded(link, self._write)
-        until_look = max(self._next_look - self._clock(), 0.0)
+        until_look = max(self._next_check - self._clock(), 0.0)
         wait = until_look if wait is None else max(min(wait, until_look), 0.0)
         self._loop.turn(0.0 if self._buffered or self._events else wait)
         buffered, self._buffered = self._buffered, {}
         for link in buffered:
             self._guarded(link, self._read)
-        if self._clock() >= self._next_look:
-            self._look()
+        if self._clock() >= self._next_check:
+            self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self._clock()
-        self._next_look = now + self._look_every
-        self._door.look()
+        self._next_check = now + self._check_every
+        self._connector.check_deadlines()
         seconds = self._settings.stall_seconds
         for link in list(self._links.values()):
             if link.stalls(now, seconds):
-                self._end(link, f"it began a message and did not go on for {seconds:g} s")
+                self._end(link, f"it started a message and then sent too little for {seconds:g} s")
 
     # -- links --------------------------------------------------------------------------------------------------------
 
@@ -183,11 +185,11 @@ class Endpoint:
         assert link.handshake.peer is not None
         former = self._links.get(link.peer)
         if former is not None:
-            # A peer connects again only when it has lost its side of the former link.
+            # A peer connects again only after it has lost its side of the earlier link.
             self._drain(former, "it connected again")
         link.open(FrameReader(self._settings.limits, self._pool, self._scratch))
         self._links[link.peer] = link
-        self._door.full = len(self._links) >= self._settings.max_links
+        self._connector.full = len(self._links) >= self._settings.max_links
         self._events.append(Connected(link.peer, link.handshake.peer.role))
         self._loop.forget(link.descriptor)
         self._loop.watch(link.descriptor, READ, partial(self._on_link, link))
@@ -200,7 +202,7 @@ class Endpoint:
             self._guarded(link, self._write)
 
     def _guarded(self, link: Link, action: Callable[[Link], None]) -> None:
-        """Does something on a link; what goes wrong ends this link and no other."""
+        """Runs an action on a link; an error closes this link only."""
         if link.phase is Phase.CLOSED:
             return
         try:
@@ -224,14 +226,14 @@ class Endpoint:
         self._loop.change(link.descriptor, READ | WRITE if link.outgoing else READ)
 
     def _drain(self, link: Link, reason: str) -> None:
-        """Ends a link that cannot be written to any more, after what had arrived on it."""
+        """Closes a link that can no longer be written to, after reading what has arrived on it."""
         try:
             received = -1
             while link.phase is Phase.OPEN and received < link.received:
                 received = link.received
                 self._read(link)
         except (BadFrame, OSError):
-            # The first thing that went wrong is the one to report.
+            # The first error is the one to report.
             pass
         if link.phase is not Phase.CLOSED:
             self._end(link, reason)
@@ -241,11 +243,11 @@ class Endpoint:
         link.close(self._loop)
         if self._links.get(link.peer) is link:
             del self._links[link.peer]
-        self._door.full = False
+        self._connector.full = False
         self._events.append(Lost(link.peer, reason))
 
     def _link(self, peer: str) -> Link:
         link = self._links.get(peer)
         if link is None:
-            raise NotConnected(f"{peer!r}: there is no link")
+            raise NotConnected(f"{peer!r}: no link is open")
         return link

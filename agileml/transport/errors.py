@@ -6,32 +6,32 @@ from agileml.errors import AgileMLError, BadInput, BrokenConnection, PeerRefused
 
 
 class BadAddress(BadInput, ValueError):
-    """An address that cannot be understood or used; correct it."""
+    """An address is invalid or cannot be used."""
 
 
 class BadSecret(BadInput, ValueError):
-    """The job's secret is too short to authenticate anybody."""
+    """The job's secret is too short."""
 
 
 class NotConnected(AgileMLError):
-    """There is no link to this peer (any more); `Lost` has told or will tell why."""
+    """There is no link to this peer, or no longer; a `Lost` event gives the reason."""
 
 
 class QueueFull(AgileMLError):
-    """The peer takes less than it is sent: nothing was queued; poll, and try again or give the peer up."""
+    """The peer reads too slowly. Nothing was queued: poll and try again, or drop the peer."""
 
 
 class Unsendable(AgileMLError, ValueError):
-    """What was to be sent is no legal frame or message; the peer would refuse it."""
+    """A message cannot be encoded, or exceeds the limits; the peer would refuse it."""
 
 
 class BadFrame(BrokenConnection):
-    """A peer sent what is no legal frame, or one over the limits."""
+    """A peer sent an invalid frame, or one over the limits."""
 
 
 class BadMessage(BrokenConnection):
-    """A legal frame whose fields are not those of its kind of message."""
+    """A peer sent a valid frame whose fields do not fit its kind of message."""
 
 
 class HandshakeFailed(PeerRefused):
-    """Two processes do not come together: another secret, another version, another name than expected."""
+    """Two processes cannot connect: their secrets, their versions or their expected names differ."""

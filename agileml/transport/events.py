@@ -9,7 +9,7 @@ from agileml.transport.framing import Array, Json
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Received:
-    """A message of a peer. Its arrays are the receiver's own; their common memory lasts as long as one of them."""
+    """A message from a peer. The receiver owns its arrays; their shared memory lives as long as one of them."""
 
     peer: str
     kind: str
@@ -20,7 +20,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A link to a peer stands, and both sides are proven to belong to the job."""
+    """A link to a peer is open, and both sides have proven that they belong to the job."""
 
     peer: str
     role: str
@@ -28,7 +28,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The link to a peer is gone. What arrived whole was reported before; what was queued may not have arrived."""
+    """The link to a peer is closed. Complete messages were reported before; queued ones may not have arrived."""
 
     peer: str
     reason: str

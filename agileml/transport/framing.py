@@ -1,10 +1,10 @@
-"""How a message lies on the wire, and how it is taken apart as it arrives.
+"""The wire format of messages, and an incremental reader for it.
 
     magic (4 bytes), header's length (4), body's length (8)      little-endian
     header: JSON  [kind, content, [[dtype, shape], ...]]
-    body: the arrays' memory, little-endian, each at a multiple of 64 bytes from the body's start
+    body: the arrays' memory, little-endian, each at a multiple of 64 bytes from the start of the body
 
-Every length is checked against the limits, and the arrays' sizes against the body's, before memory is taken.
+Every length is checked against the limits, and the arrays' sizes against the body's, before memory is allocated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Json = Any
 _PREFIX = struct.Struct("<4sIQ")
 _MAGIC = b"AgM1"
 _READ_AHEAD = 64 << 10
-"""One read takes in many small frames. Of a large body at most this much is copied, the rest is received in place."""
+"""One read may receive many small frames. At most this much of a large body is copied; the rest arrives in place."""
 _DTYPES = {
     code: np.dtype(code)
     for code in ("|b1", "|i1", "|u1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<i8", "<u8", "<f8")
@@ -40,7 +40,7 @@ _to_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The largest frame that is sent or taken."""
+    """The largest frame that is sent or accepted."""
 
     header_bytes: int = 1 << 20
     body_bytes: int = 1 << 30
@@ -50,7 +50,7 @@ class Limits:
 
 
 class Frame(NamedTuple):
-    """One message as it came. The arrays share the frame's memory, which stays as long as one of them."""
+    """A received message. Its arrays share the frame's memory, which lives as long as one of them."""
 
     kind: str
     header: Json
@@ -59,7 +59,7 @@ class Frame(NamedTuple):
 
 
 def encode(kind: str, header: Json, arrays: Sequence[Array], limits: Limits) -> tuple[list[memoryview], int]:
-    """The pieces of memory that make up a frame, and their length together; arrays are pointed at, not copied."""
+    """A frame as pieces of memory, and their total length. Arrays are referred to, not copied."""
     pieces: list[memoryview] = []
     table, length = [], 0
     for array in arrays:
@@ -84,9 +84,9 @@ def _carried(array: Array) -> Array:
     dtype = array.dtype
     if dtype.str not in _DTYPES:
         if dtype.newbyteorder("<").str not in _DTYPES:
-            raise Unsendable(f"an array of dtype {dtype} cannot be sent; these can: {', '.join(_DTYPES)}")
+            raise Unsendable(f"arrays of dtype {dtype} are not supported; these are: {', '.join(_DTYPES)}")
         array = array.astype(dtype.newbyteorder("<"))
-    # np.ascontiguousarray would make one dimension of none.
+    # np.ascontiguousarray would give a scalar array one dimension.
     return array if array.flags.c_contiguous else array.copy(order="C")
 
 
@@ -100,12 +100,12 @@ def _check_sending(kind: str, table: list[Any], header: int, body: int, limits: 
     )
     for what, count, most in checks:
         if count > most:
-            raise Unsendable(f"{kind[: limits.kind_length]}: {count:,} {what}, the limit is {most:,}: send it in parts")
+            raise Unsendable(f"{kind[: limits.kind_length]}: {count:,} {what}, the limit is {most:,}: split it")
 
 
 @dataclass(slots=True)
 class _Head:
-    """What a frame's header says: where its arrays lie in the body."""
+    """A frame's header: its content, and the positions of its arrays in the body."""
 
     kind: str
     header: Json
@@ -123,10 +123,10 @@ def _head(header: memoryview, body_bytes: int, nbytes: int, limits: Limits) -> _
     except (ValueError, RecursionError) as error:
         raise BadFrame(f"a header that is not JSON ({error})") from error
     if not (isinstance(content, list) and len(content) == 3):
-        raise BadFrame("a header that is not kind, content and arrays")
+        raise BadFrame("a header that does not consist of kind, content and arrays")
     kind, inner, table = content
     if not (isinstance(kind, str) and len(kind) <= limits.kind_length and isinstance(table, list)):
-        raise BadFrame("a header that is not kind, content and arrays")
+        raise BadFrame("a header that does not consist of kind, content and arrays")
     if len(table) > limits.arrays:
         raise BadFrame(f"{len(table):,} arrays, the limit is {limits.arrays:,}")
     places, end = [], 0
@@ -148,15 +148,15 @@ def _described(entry: Json, limits: Limits) -> tuple[np.dtype[Any], tuple[int, .
     if dtype is None:
         raise BadFrame(f"an array of dtype {code[:20]!r}")
     if len(shape) > limits.dimensions or not all(type(extent) is int and extent >= 0 for extent in shape):
-        raise BadFrame("an array whose shape is no list of extents")
-    # An extent of 0 hides the others from the product, but numpy checks them too.
+        raise BadFrame("an array whose shape is not a list of extents")
+    # With an extent of 0 the product hides the others, but numpy checks them as well.
     if math.prod(extent or 1 for extent in shape) * dtype.itemsize > limits.body_bytes:
         raise BadFrame(f"an array of more than {limits.body_bytes:,} bytes")
     return dtype, tuple(shape), math.prod(shape) * dtype.itemsize
 
 
 def scratch_for(limits: Limits) -> memoryview:
-    """Memory for what comes between large bodies; readers of one thread share it."""
+    """Memory for data between large bodies; all readers of a thread share it."""
     return memoryview(bytearray(_PREFIX.size + limits.header_bytes + _READ_AHEAD))
 
 
@@ -174,16 +174,16 @@ class FrameReader:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a frame has begun and not ended."""
+        """Whether a frame has started and not ended."""
         return self._head is not None or bool(self._rest)
 
     @property
     def receiving_body(self) -> bool:
-        """Whether `room` is the place of an array, rather than memory to look ahead in."""
+        """Whether `room` is the memory of an array, and not that for reading ahead."""
         return self._head is not None
 
     def room(self) -> memoryview:
-        """Where the next bytes belong; valid until another reader of the same scratch memory is used."""
+        """The memory for the next bytes; valid until another reader with the same scratch memory is used."""
         if self._head is not None:
             return self._missing
         held = len(self._rest)
@@ -191,7 +191,7 @@ class FrameReader:
         return self._scratch[held : max(self._needed, held + _READ_AHEAD)]
 
     def took(self, count: int) -> list[Frame]:
-        """The frames that are complete with `count` more bytes in `room()`; BadFrame ends the stream."""
+        """The frames completed by `count` more bytes in `room()`. Raises BadFrame: the stream is then unusable."""
         if self._head is None:
             data = self._scratch[: len(self._rest) + count]
             self._rest = b""
@@ -201,7 +201,7 @@ class FrameReader:
             return []
         frame = self._head.frame(self._body)
         self._head = self._body = None
-        # Even an empty view would keep the memory from its pool.
+        # Even an empty view would keep the buffer from returning to its pool.
         self._missing = _NOTHING
         return [frame]
 
@@ -237,7 +237,7 @@ class FrameReader:
     def _lengths(self, data: memoryview, start: int) -> tuple[int, int]:
         magic, header_bytes, body_bytes = _PREFIX.unpack_from(data, start)
         if magic != _MAGIC:
-            raise BadFrame("what is no frame")
+            raise BadFrame("data that is not a frame")
         if header_bytes > self._limits.header_bytes:
             raise BadFrame(f"a header of {header_bytes:,} bytes, the limit is {self._limits.header_bytes:,}")
         if body_bytes > self._limits.body_bytes:

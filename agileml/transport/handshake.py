@@ -1,14 +1,14 @@
-"""Two processes prove to each other that they belong to the same job, before anything else is read from them.
+"""Two processes prove to each other that they belong to the same job before anything else is read from them.
 
     initiator -> acceptor   HELLO      its nonce, name, role, version of the code
     acceptor  -> initiator  CHALLENGE  its nonce, name, role, version; HMAC of the acceptor
     initiator -> acceptor   PROOF      HMAC of the initiator
     acceptor  -> initiator  WELCOME    from here on, frames
-    either    -> other      REFUSED    why not
+    either    -> other      REFUSED    the reason
 
-Both HMACs (SHA-256, keyed by the job's secret) cover the side that speaks, both nonces and both identities: a recording
-of another handshake does not fit the fresh nonce, and an answer thrown back at its author names the wrong side. Nothing
-here protects what follows from someone who sits on the wire: that takes TLS.
+Both HMACs (SHA-256, keyed by the job's secret) cover the sender's side, both nonces and both identities: a recording of
+another handshake does not match the fresh nonce, and a reflected answer names the wrong side. The handshake does not
+protect the following data from an attacker on the network: that takes TLS.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _NAME = re.compile(r"[A-Za-z0-9._:@/+-]{1,128}")
 
 
 class Reason(IntEnum):
-    """Why a side refuses; the wire carries the number, so that a stranger cannot put words into our log."""
+    """Why a side refuses. Only the number is sent, so that an unknown process cannot write text into our log."""
 
     SECRET = 1
     VERSION = 2
     NAME = 3
     CROSSING = 4
-    """Both sides connect at once: the attempt of the smaller name is the one that counts."""
+    """Both sides connect at once: the attempt of the smaller name wins."""
     MALFORMED = 5
 
 
@@ -51,18 +51,18 @@ class _Step(IntEnum):
     REFUSED = 5
 
 
-_TOLD = {
-    Reason.SECRET: "the job's secret here is another than there",
-    Reason.VERSION: "another version of the code runs there",
-    Reason.NAME: "one of the two has not the name that was expected",
+_EXPLANATIONS = {
+    Reason.SECRET: "the two processes have different job secrets",
+    Reason.VERSION: "it runs another version of the code",
+    Reason.NAME: "one of the two does not have the expected name",
     Reason.CROSSING: "it is connecting in the other direction",
-    Reason.MALFORMED: "it does not understand this handshake",
+    Reason.MALFORMED: "it does not support this handshake",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a process is: its name in the job, its role, and the version of code it runs, which must be the same."""
+    """A process's name in the job, its role, and the version of its code, which must be the same for all."""
 
     name: str
     role: str = "node"
@@ -71,31 +71,31 @@ class Identity:
     def __post_init__(self) -> None:
         for what, text in (("name", self.name), ("role", self.role), ("version", self.version or "-")):
             if not _NAME.fullmatch(text):
-                raise BadArgument(f"{what} {text[:40]!r}: 1 to 128 envelopes, digits and ._:@/+- are allowed")
+                raise BadArgument(f"{what} {text[:40]!r}: use 1 to 128 letters, digits and ._:@/+-")
 
     def packed(self) -> bytes:
-        """Its texts, each behind its length."""
+        """The three strings, each preceded by its length."""
         texts = [text.encode() for text in (self.name, self.role, self.version)]
         return b"".join(bytes([len(text)]) + text for text in texts)
 
 
 class Failure(HandshakeFailed):
-    """A handshake that ended: `reason`, and `farewell`, the bytes that tell the other side."""
+    """A failed handshake: its `reason`, and `refusal`, the bytes that inform the other side."""
 
-    def __init__(self, text: str, reason: Reason, *, tell: bool = True) -> None:
+    def __init__(self, text: str, reason: Reason, *, inform: bool = True) -> None:
         super().__init__(text)
         self.reason = reason
-        self.farewell = _message(_Step.REFUSED, bytes([reason])) if tell else b""
+        self.refusal = _message(_Step.REFUSED, bytes([reason])) if inform else b""
 
 
 def check_secret(secret: bytes) -> None:
-    """Refuses what could be guessed from a recorded handshake."""
+    """Raises BadSecret for a secret that could be guessed from a recorded handshake."""
     if len(secret) < SHORTEST_SECRET:
-        raise BadSecret(f"the job's secret has {len(secret)} bytes: take {SHORTEST_SECRET} or more random ones")
+        raise BadSecret(f"the job's secret has {len(secret)} bytes: use at least {SHORTEST_SECRET} random bytes")
 
 
 class Handshake:
-    """One side of one handshake: feed it `wanted` bytes at a time and send what it answers; Failure ends it."""
+    """One side of a handshake: pass it `wanted` bytes at a time and send its answers. Raises Failure."""
 
     def __init__(
         self,
@@ -105,22 +105,22 @@ class Handshake:
         expected: str | None = None,
         admit: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """The initiator knows the name `expected` at the other side; an acceptor may say no to one by `admit`."""
+        """An initiator knows the `expected` name of its peer; an acceptor may refuse names with `admit`."""
         self._me, self._secret, self._expected, self._admit = me, secret, expected, admit
         self._nonce = secrets.token_bytes(NONCE_BYTES)
         self._transcript = b""
         self._step: _Step | None = None
         self.peer: Identity | None = None
-        """Who the other side says to be; proven once `done`."""
+        """The identity that the peer claims; proven once `done`."""
         self.done = False
         self.wanted = _MESSAGE.size
 
     def opening(self) -> bytes:
-        """What is sent first: the initiator's HELLO, nothing of an acceptor."""
+        """The initiator's HELLO; empty for an acceptor."""
         return b"" if self._expected is None else _message(_Step.HELLO, self._nonce + self._me.packed())
 
     def receive(self, data: bytes) -> bytes:
-        """The answer to exactly `wanted` bytes."""
+        """The answer to exactly `wanted` bytes; empty if there is none."""
         if self._step is None:
             self._step, self.wanted = self._announced(data)
             if self.wanted:
@@ -128,14 +128,14 @@ class Handshake:
             data = b""
         step, self._step, self.wanted = self._step, None, _MESSAGE.size
         if step is _Step.REFUSED:
-            raise self._told(data)
+            raise self._refused(data)
         answers = {_Step.HELLO: self._challenge, _Step.CHALLENGE: self._prove, _Step.PROOF: self._welcome}
         return answers[step](data) if step in answers else self._welcomed()
 
     def _announced(self, data: bytes) -> tuple[_Step, int]:
         magic, code, length = _MESSAGE.unpack(data)
         if magic != _MAGIC or length > _MOST_BYTES:
-            raise Failure("what came is no handshake", Reason.MALFORMED)
+            raise Failure("received data that is not a handshake", Reason.MALFORMED)
         awaited = {_Step.HELLO} if self.peer is None else {_Step.PROOF}
         if self._expected is not None:
             awaited = {_Step.CHALLENGE} if self.peer is None else {_Step.WELCOME}
@@ -143,18 +143,18 @@ class Handshake:
             raise Failure("the handshake's messages are out of order", Reason.MALFORMED)
         return _Step(code), length
 
-    def _told(self, data: bytes) -> Failure:
+    def _refused(self, data: bytes) -> Failure:
         if len(data) != 1 or data[0] not in set(Reason):
-            return Failure("the other side refuses without a reason", Reason.MALFORMED, tell=False)
+            return Failure("the peer refused without a valid reason", Reason.MALFORMED, inform=False)
         reason = Reason(data[0])
         both = f": {self.peer.version!r}, here {self._me.version!r}" if reason is Reason.VERSION and self.peer else ""
-        who = f", who calls itself {self.peer.name!r}," if self.peer else ""
-        return Failure(f"the other side{who} refuses: {_TOLD[reason]}{both}", reason, tell=False)
+        name = f" {self.peer.name!r}" if self.peer else ""
+        return Failure(f"the peer{name} refused: {_EXPLANATIONS[reason]}{both}", reason, inform=False)
 
     def _challenge(self, data: bytes) -> bytes:
         nonce, self.peer, _ = _introduction(data, mac=False)
         if self.peer.name == self._me.name:
-            raise Failure(f"the other side calls itself {self.peer.name!r}, which is the name here", Reason.NAME)
+            raise Failure(f"the peer claims the name {self.peer.name!r}, which is ours", Reason.NAME)
         self._refuse_crossing()
         self._transcript = _transcript(nonce, self._nonce, self.peer, self._me)
         return _message(_Step.CHALLENGE, self._nonce + self._me.packed() + self._mac(b"acceptor"))
@@ -164,7 +164,7 @@ class Handshake:
         self._transcript = _transcript(self._nonce, nonce, self._me, self.peer)
         self._check(mac, b"acceptor")
         if self.peer.name != self._expected:
-            raise Failure(f"{self.peer.name!r} answers where {self._expected!r} was expected", Reason.NAME)
+            raise Failure(f"{self.peer.name!r} answered where {self._expected!r} was expected", Reason.NAME)
         return _message(_Step.PROOF, self._mac(b"initiator"))
 
     def _welcome(self, data: bytes) -> bytes:
@@ -183,10 +183,10 @@ class Handshake:
     def _check(self, mac: bytes, side: bytes) -> None:
         assert self.peer is not None
         if not hmac.compare_digest(mac, self._mac(side)):
-            raise Failure(f"who calls itself {self.peer.name!r} does not hold this job's secret", Reason.SECRET)
+            raise Failure(f"the process named {self.peer.name!r} does not hold this job's secret", Reason.SECRET)
         if self.peer.version != self._me.version:
             raise Failure(
-                f"{self.peer.name!r} runs version {self.peer.version!r} of the code, here runs {self._me.version!r}:"
+                f"{self.peer.name!r} runs version {self.peer.version!r} of the code, we run {self._me.version!r}:"
                 " start both from the same job files",
                 Reason.VERSION,
             )
@@ -194,7 +194,7 @@ class Handshake:
     def _refuse_crossing(self) -> None:
         assert self.peer is not None
         if not self._admit(self.peer.name):
-            raise Failure(f"{self.peer.name!r} connects while it is being connected to", Reason.CROSSING)
+            raise Failure(f"{self.peer.name!r} connects while we are connecting to it", Reason.CROSSING)
 
 
 def _message(step: _Step, payload: bytes) -> bytes:
@@ -206,7 +206,7 @@ def _transcript(initiator_nonce: bytes, acceptor_nonce: bytes, initiator: Identi
 
 
 def _introduction(data: bytes, *, mac: bool) -> tuple[bytes, Identity, bytes]:
-    """Nonce, identity and, where asked for, HMAC."""
+    """Nonce, identity and, if `mac`, the HMAC."""
     nonce, rest = data[:NONCE_BYTES], data[NONCE_BYTES:]
     rest, proof = (rest[:-MAC_BYTES], rest[-MAC_BYTES:]) if mac else (rest, b"")
     try:
@@ -216,9 +216,9 @@ def _introduction(data: bytes, *, mac: bool) -> tuple[bytes, Identity, bytes]:
             texts.append(rest[1 : 1 + length].decode("ascii"))
             rest = rest[1 + length :]
         identity = Identity(*texts)
-        # What was cut short or goes on would not be said again in the same bytes.
+        # Truncated or extended data would not be repacked to the same bytes.
         if rest or nonce + identity.packed() + proof != data:
             raise Failure("an introduction of the wrong length", Reason.MALFORMED)
     except (IndexError, UnicodeDecodeError, BadArgument) as error:
-        raise Failure("what came is no introduction", Reason.MALFORMED) from error
+        raise Failure("received an invalid introduction", Reason.MALFORMED) from error
     return nonce, identity, proof

@@ -1,4 +1,4 @@
-"""One connection of an endpoint, and what is under way on it."""
+"""One connection of an endpoint, and its data in flight."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from agileml.transport.settings import Tls
 from agileml.transport.streams import PlainStream, Stream, TlsStream
 
 _GATHERED = 64
-"""Pieces of memory in one call of the system."""
+"""Pieces of memory per system call."""
 _TURN_BYTES = 16 << 20
-"""What one link moves before the others have their turn."""
+"""Bytes that a link may move before it is the others' turn."""
 LEAST_GAIN = 64 << 10
-"""What a begun frame has to gain within `stall_seconds`."""
+"""Bytes that a started frame has to gain within `stall_seconds`."""
 
 
 class Phase(Enum):
-    """How far a link has come."""
+    """The state of a link."""
 
     CONNECTING = auto()
     SECURING = auto()
@@ -34,7 +34,7 @@ class Phase(Enum):
 
 
 class Outgoing:
-    """What waits to be sent, as pieces of the caller's own memory, counted in bytes since the link's beginning."""
+    """Queued data, as pieces of the caller's memory, counted in bytes since the link was opened."""
 
     def __init__(self) -> None:
         self._pieces: deque[memoryview] = deque()
@@ -45,13 +45,13 @@ class Outgoing:
         return self.queued - self.sent
 
     def add(self, pieces: Sequence[memoryview], nbytes: int) -> int:
-        """Puts pieces at the end; they are gone when `sent` has reached the number returned."""
+        """Appends pieces; they are sent once `sent` has reached the returned number."""
         self._pieces.extend(pieces)
         self.queued += nbytes
         return self.queued
 
     def send_through(self, stream: Stream) -> None:
-        """Sends what the stream takes now, at most one turn's worth."""
+        """Sends what the stream accepts now, for at most one turn."""
         turn = self.sent + _TURN_BYTES
         while self._pieces and self.sent < turn:
             count = stream.send(list(islice(self._pieces, _GATHERED)))
@@ -60,7 +60,7 @@ class Outgoing:
             self._drop(count)
 
     def clear(self) -> None:
-        """Lets go of the caller's memory."""
+        """Releases the caller's memory."""
         self._pieces.clear()
 
     def _drop(self, count: int) -> None:
@@ -73,7 +73,7 @@ class Outgoing:
 
 
 class Link:
-    """A connection: first its handshake, then frames both ways."""
+    """A connection: first the handshake, then frames in both directions."""
 
     def __init__(
         self, stream: PlainStream, address: Address, peer: str | None, handshake: Handshake, began: float
@@ -82,7 +82,7 @@ class Link:
         self.descriptor = stream.fileno()
         self.address = address
         self.peer = peer
-        """Whom it leads to: the name that was connected to, or, once proven, the one who connected."""
+        """The peer's name: the one connected to, or the proven name of an incoming connection."""
         self.handshake = handshake
         self.began = began
         self.phase = Phase.CONNECTING
@@ -90,11 +90,11 @@ class Link:
         self.reader: FrameReader | None = None
         self.received = 0
         self.initiated = peer is not None
-        self._heard = bytearray()
+        self._partial = bytearray()
         self._checked = (began, 0)
 
     def secure(self, tls: Tls) -> None:
-        """Begins the handshake of TLS on the connection."""
+        """Starts the TLS handshake."""
         assert isinstance(self.stream, PlainStream)
         context = tls.client if self.initiated else tls.server
         assert context is not None
@@ -103,47 +103,47 @@ class Link:
         self.stream = self.stream.secured(context, (tls.hostname or self.address.host) if self.initiated else None)
 
     def prove(self) -> None:
-        """Begins the handshake of the job."""
+        """Starts the job's handshake."""
         self.phase = Phase.PROVING
-        self._say(self.handshake.opening())
+        self._queue(self.handshake.opening())
 
-    def _say(self, message: bytes) -> None:
+    def _queue(self, message: bytes) -> None:
         if message:
             self.outgoing.add([memoryview(message)], len(message))
 
-    def bid_farewell(self, message: bytes) -> None:
-        """Says a last thing, if it can be said at once."""
+    def send_now(self, message: bytes) -> None:
+        """Sends a last message if that is possible without waiting."""
         if message:
             with contextlib.suppress(OSError):
                 self.stream.send([memoryview(message)])
 
     def open(self, reader: FrameReader) -> None:
-        """Frames from here on."""
+        """Switches to frames."""
         self.phase = Phase.OPEN
         self.reader = reader
 
     def close(self, loop: Loop) -> None:
-        """Gives the descriptor back, and the memory that waited to be sent."""
+        """Closes the socket and releases queued memory."""
         if self.phase is not Phase.CLOSED:
             self.phase = Phase.CLOSED
             loop.forget(self.descriptor)
             self.stream.close()
             self.outgoing.clear()
 
-    def hear(self) -> bool | None:
-        """Takes in the handshake's next message as far as it is here. None: no more now; False: the stream ended."""
-        memory = bytearray(self.handshake.wanted - len(self._heard))
+    def receive_handshake(self) -> bool | None:
+        """Receives part of the next handshake message. None: no more data now; False: the stream has ended."""
+        memory = bytearray(self.handshake.wanted - len(self._partial))
         count = self.stream.receive_into(memoryview(memory))
         if not count:
             return None if count is None else False
-        self._heard += memory[:count]
-        if len(self._heard) == self.handshake.wanted:
-            message, self._heard = bytes(self._heard), bytearray()
-            self._say(self.handshake.receive(message))
+        self._partial += memory[:count]
+        if len(self._partial) == self.handshake.wanted:
+            message, self._partial = bytes(self._partial), bytearray()
+            self._queue(self.handshake.receive(message))
         return True
 
     def receive(self) -> tuple[list[Frame], bool]:
-        """The frames that became complete in one turn, and whether the other side has ended the stream."""
+        """The frames completed in one turn, and whether the peer has ended the stream."""
         assert self.reader is not None
         frames: list[Frame] = []
         turn = self.received + _TURN_BYTES
@@ -160,11 +160,11 @@ class Link:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a frame has begun to arrive and not ended."""
+        """Whether a frame has arrived in part."""
         return self.reader is not None and self.reader.unfinished
 
     def stalls(self, now: float, seconds: float) -> bool:
-        """Whether a begun frame gained too little in this time; to be asked again and again."""
+        """Whether a started frame has gained too little in this time. Call it regularly."""
         since, received = self._checked
         if self.unfinished and self.received - received < LEAST_GAIN and now - since >= seconds:
             return True

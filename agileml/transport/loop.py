@@ -1,4 +1,4 @@
-"""Waiting for many sockets at once, and being woken from another thread."""
+"""A selector loop that another thread can wake."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Ready = Callable[[int], None]
 
 
 class Loop:
-    """Calls back for descriptors that are ready. Everything but `wake` belongs to one thread."""
+    """Calls back for ready descriptors. Only `wake` may be called from another thread."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -24,32 +24,32 @@ class Loop:
         self.watch(self._alarm.fileno(), READ, self._on_alarm)
 
     def watch(self, descriptor: int, mask: int, ready: Ready) -> None:
-        """Begins to watch a descriptor."""
+        """Starts watching a descriptor."""
         self._selector.register(descriptor, mask, ready)
 
     def change(self, descriptor: int, mask: int) -> None:
-        """Watches a descriptor for something else."""
+        """Changes what a descriptor is watched for."""
         key = self._selector.get_key(descriptor)
         if key.events != mask:
             self._selector.modify(descriptor, mask, key.data)
 
     def forget(self, descriptor: int) -> None:
-        """Watches it no more; to be said before it is closed."""
+        """Stops watching a descriptor. Call it before closing the descriptor."""
         self._selector.unregister(descriptor)
 
     def turn(self, wait: float) -> None:
-        """Waits so long for something to be ready, and calls back."""
+        """Waits up to `wait` seconds for ready descriptors, and calls back."""
         for key, mask in self._selector.select(wait):
             key.data(mask)
 
     def wake(self) -> None:
-        """Ends the wait; from any thread, at any time."""
-        # A full buffer wakes it as well; a closed loop has nobody to wake.
+        """Interrupts the wait; may be called from any thread at any time."""
+        # A full buffer wakes the loop as well, and a closed loop needs no waking.
         with contextlib.suppress(OSError):
             self._waker.send(b"\0")
 
     def close(self) -> None:
-        """Gives its own descriptors back."""
+        """Closes the loop's own descriptors."""
         self._selector.close()
         self._alarm.close()
         self._waker.close()

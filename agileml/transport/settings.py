@@ -1,4 +1,4 @@
-"""What can be set about an endpoint."""
+"""Settings of an endpoint."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from agileml.transport.framing import Limits
 class Tls:
     """TLS for every TCP link of an endpoint.
 
-    `client` has to verify certificates (and `server`, to verify clients): the handshake that follows proves the job's
-    secret, but not that nobody sits between the two ends. `hostname` is checked in place of the address's host.
+    `client` must verify certificates (and `server` must, to verify clients): the following handshake proves knowledge
+    of the job's secret, but does not rule out a man in the middle. `hostname` is checked instead of the address's host.
     """
 
     server: ssl.SSLContext | None = None
@@ -24,26 +24,26 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Bounds and waiting times of an endpoint."""
+    """Limits and timeouts of an endpoint."""
 
     limits: Limits = field(default_factory=Limits)
     max_queued_bytes: int = 1 << 30
-    """Waiting for one peer. A frame that would exceed it is refused with QueueFull, unless nothing else waits."""
+    """Queued for one peer. A frame that would exceed it raises QueueFull, unless nothing else is queued."""
     max_links: int = 4096
     max_handshakes: int = 256
-    """Strangers in their handshake at once; the one that has taken longest makes way for the next."""
+    """Incoming connections in their handshake; beyond that the oldest is dropped for the newest."""
     handshake_seconds: float = 5.0
-    """From connecting or accepting to the proven link."""
+    """From connecting or accepting to the authenticated link."""
     stall_seconds: float = 30.0
-    """A begun frame has to gain 64 KiB (or end) in this time."""
+    """A started frame has to gain 64 KiB (or end) in this time."""
     pooled_bytes: int = 256 << 20
-    """Memory for large frames that is kept for the next ones."""
+    """Memory of large frames that is kept for later ones."""
     unix_buffer_bytes: int | None = 1 << 20
-    """The kernel's buffers of a Unix socket; None leaves them to the system, whose default is slower by a fifth."""
+    """Kernel buffers of a Unix socket; None means the system's default, which is a fifth slower."""
     tcp_buffer_bytes: int | None = None
-    """The same for TCP, where the system adapts them to the path if it is let."""
+    """The same for TCP, where None lets the system adapt them to the path."""
     tls: Tls | None = None
 
     def buffer_bytes(self, address: Address) -> int | None:
-        """The kernel's buffers for a link to an address."""
+        """The size of the kernel buffers for a link to an address."""
         return self.unix_buffer_bytes if isinstance(address, UnixAddress) else self.tcp_buffer_bytes

@@ -1,4 +1,4 @@
-"""Opening sockets: listening, connecting, and how they are set."""
+"""Opens and configures sockets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def listen(address: Address) -> tuple[socket.socket, Address]:
 
 
 def dial(address: Address, buffer_bytes: int | None) -> socket.socket:
-    """A socket that is connecting; it becomes writable when that has ended, well or not."""
+    """A connecting socket; it becomes writable when the attempt has succeeded or failed."""
     family, where = _place(address)
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -52,7 +52,7 @@ def dial(address: Address, buffer_bytes: int | None) -> socket.socket:
 
 
 def tune(sock: socket.socket, buffer_bytes: int | None) -> None:
-    """Never wait in a call, nor hold back small messages."""
+    """Makes a socket non-blocking and turns off the delay of small messages."""
     sock.setblocking(False)
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -62,7 +62,7 @@ def tune(sock: socket.socket, buffer_bytes: int | None) -> None:
 
 
 def remove(address: Address) -> None:
-    """Takes the file of a listening socket away."""
+    """Removes the file of a listening Unix socket."""
     if isinstance(address, UnixAddress):
         with contextlib.suppress(OSError):
             Path(address.path).unlink()
@@ -75,7 +75,7 @@ def _place(address: Address) -> tuple[socket.AddressFamily, str | tuple[str | in
 
 
 def _remove_stale(address: UnixAddress) -> None:
-    """A killed process leaves its socket's file behind; nobody answers there."""
+    """Removes the socket file of a killed process, at which no process answers."""
     if not Path(address.path).is_socket():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -1,4 +1,4 @@
-"""Sockets that never wait: plain ones that scatter and gather, and TLS ones."""
+"""Non-blocking streams: plain sockets with scatter and gather, and TLS."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _TLS_MOST = 1 << 20
 
 
 class Stream(Protocol):
-    """What queues and readers need of a connection. What cannot be done now gives None; OSError tells that it broke."""
+    """A non-blocking connection. Methods return None if they would block, and raise OSError if it is broken."""
 
     def receive_into(self, memory: memoryview) -> int | None:
-        """How many bytes came; 0 at the end of the stream."""
+        """Number of bytes received; 0 at the end of the stream."""
 
     def send(self, pieces: Sequence[memoryview]) -> int | None:
-        """How many bytes went out."""
+        """Number of bytes sent."""
 
 
 class PlainStream:
@@ -28,47 +28,47 @@ class PlainStream:
     holds_data = False
     wants_write = True
     short_read_is_last = True
-    """Less than was asked for means that no more is there."""
+    """A short read means that no more data is available."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
 
     def fileno(self) -> int:
-        """For the selector."""
+        """The descriptor, for the selector."""
         return self._socket.fileno()
 
     def establish(self) -> bool:
-        """Finds out how connecting ended."""
+        """Completes connecting; raises OSError if it failed."""
         code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
         return True
 
     def secured(self, context: ssl.SSLContext, server_hostname: str | None) -> TlsStream:
-        """The same connection under TLS, for the client's side with the name that the server has to prove."""
+        """The same connection under TLS. A client gives the name that the server has to prove."""
         return TlsStream(self._socket, context, server_hostname)
 
     def receive_into(self, memory: memoryview) -> int | None:
-        """How many bytes came; 0 at the end of the stream."""
+        """Number of bytes received; 0 at the end of the stream."""
         try:
             return self._socket.recv_into(memory)
         except BlockingIOError:
             return None
 
     def send(self, pieces: Sequence[memoryview]) -> int | None:
-        """How many bytes went out."""
+        """Number of bytes sent."""
         try:
             return self._socket.sendmsg(pieces)
         except BlockingIOError:
             return None
 
     def close(self) -> None:
-        """Gives the descriptor back."""
+        """Closes the socket."""
         self._socket.close()
 
 
 class TlsStream:
-    """A TCP socket under TLS, read and written record by record."""
+    """A TCP socket under TLS."""
 
     short_read_is_last = False
 
@@ -85,15 +85,15 @@ class TlsStream:
 
     @property
     def holds_data(self) -> bool:
-        """Whether decrypted bytes wait."""
+        """Whether decrypted bytes are buffered."""
         return self._socket.pending() > 0
 
     def fileno(self) -> int:
-        """For the selector."""
+        """The descriptor, for the selector."""
         return self._socket.fileno()
 
     def establish(self) -> bool:
-        """Goes on with the TLS handshake."""
+        """Continues the TLS handshake; True once it is complete."""
         try:
             self._socket.do_handshake()
         except ssl.SSLWantReadError:
@@ -105,26 +105,26 @@ class TlsStream:
         return True
 
     def receive_into(self, memory: memoryview) -> int | None:
-        """How many bytes came; 0 at the end of the stream."""
+        """Number of bytes received; 0 at the end of the stream."""
         try:
             return self._socket.recv_into(memory)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return None
 
     def send(self, pieces: Sequence[memoryview]) -> int | None:
-        """How many bytes went out. After None, OpenSSL wants to see the same bytes again, with or without more."""
+        """Number of bytes sent. After None, OpenSSL expects the same bytes again, possibly followed by more."""
         try:
             return self._socket.send(_record(pieces))
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return None
 
     def close(self) -> None:
-        """Gives the descriptor back."""
+        """Closes the socket."""
         self._socket.close()
 
 
 def _record(pieces: Sequence[memoryview]) -> memoryview | bytes:
-    """What to encrypt next: a large piece as it lies there, or small ones put together to fill a record."""
+    """The next data to encrypt: a large piece without copying, or small ones joined to fill a record."""
     if len(pieces) == 1 or len(pieces[0]) >= _TLS_RECORD:
         return pieces[0][:_TLS_MOST]
     length, count = 0, 0

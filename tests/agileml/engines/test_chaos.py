@@ -41,7 +41,7 @@ def test_the_example_of_the_spec() -> None:
         (";; at 2m kill half;", Rule(120, in_clocks=False, repeats=False, deed=Take("half", False, None))),
     ],
 )
-def test_ways_to_say_it(text: str, rule: Rule) -> None:
+def test_variants_of_the_grammar(text: str, rule: Rule) -> None:
     assert Chaos.parse(text).rules == (rule,)
 
 
@@ -76,7 +76,7 @@ def test_no_text_is_no_chaos() -> None:
         ("at 3s kill 1 at 4s kill 1", "character 14: found 'at', expected ';' or the end"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_place(text: str, message: str) -> None:
+def test_errors_name_the_text_and_its_position(text: str, message: str) -> None:
     with pytest.raises(BadArgument) as refused:
         Chaos.parse(text)
     assert message in str(refused.value)
@@ -87,7 +87,7 @@ WORDS = st.sampled_from("at every clock clocks 1 2s kill half ; prob 0.3 warn ev
 
 
 @given(st.lists(WORDS | st.text(max_size=3)).map(" ".join))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         chaos = Chaos.parse(text)
     except BadArgument:
@@ -95,7 +95,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     assert all(rule.when >= 0 for rule in chaos.rules)
 
 
-def test_a_seed_below_zero() -> None:
+def test_a_negative_seed_is_refused() -> None:
     with pytest.raises(BadArgument, match="seed is -1"):
         Chaos.parse("", -1)
 
@@ -113,7 +113,7 @@ def names(act: Act) -> tuple[str, ...]:
     return act.names
 
 
-def test_once_and_not_before() -> None:
+def test_a_rule_fires_once_and_not_early() -> None:
     course = FaultSchedule(Chaos.parse("at clock 3 join 2; at 5s kill controller"))
     assert not course.is_due(2, 4.9)
     assert course.due(2, 4.9, MACHINES) == []
@@ -123,7 +123,7 @@ def test_once_and_not_before() -> None:
     assert not course.is_due(10**6, 1e9)
 
 
-def test_again_and_again_and_what_was_missed() -> None:
+def test_a_repeating_rule_makes_up_for_missed_occurrences() -> None:
     moments = ((0, 0.0), (1, 1.9), (2, 2.0), (3, 2.1), (9, 8.5))
     assert acts("every 2s join 1", *moments) == [Join(1)] * 4
     assert acts("every 3 clocks join 1 reliable", *moments) == [Join(1, reliable=True)] * 3
@@ -133,7 +133,7 @@ def test_again_and_again_and_what_was_missed() -> None:
     ("whom", "struck"),
     [("1", 1), ("half", 3), ("all", 5), ("9", 5), ("1 reliable", 1), ("half reliable", 1), ("all reliable", 2)],
 )
-def test_how_many_of_which_kind(whom: str, struck: int) -> None:
+def test_the_number_and_kind_of_chosen_nodes(whom: str, struck: int) -> None:
     for what in ("kill", "evict"):
         (act,) = acts(f"at clock 1 {what} {whom}", (1, 0.0))
         assert len(set(names(act))) == struck
@@ -141,7 +141,7 @@ def test_how_many_of_which_kind(whom: str, struck: int) -> None:
         assert list(names(act)) == sorted(names(act))
 
 
-def test_who_is_warned_is_not_warned_again_but_may_be_killed() -> None:
+def test_a_warned_node_is_not_warned_again_but_may_be_killed() -> None:
     warned = [Machine("t0", reliable=False, warned=True), Machine("t1", reliable=False, warned=False)]
     assert acts("at 0s evict all warn 5s", (0, 0.0), machines=warned) == [Evict(("t1",), 5.0)]
     assert acts("at 0s kill all", (0, 0.0), machines=warned) == [KillNodes(("t0", "t1"))]
@@ -149,7 +149,7 @@ def test_who_is_warned_is_not_warned_again_but_may_be_killed() -> None:
     assert acts("at 0s kill 1", (0, 0.0), machines=[]) == []
 
 
-def test_what_happens_at_one_moment_strikes_different_nodes() -> None:
+def test_rules_of_the_same_moment_choose_different_nodes() -> None:
     text = "at 1s kill half; at 1s evict all warn 1s; at 1s evict all warn 2s; at 1s kill all"
     first, second, third = acts(text, (0, 1.0))
     assert len(names(first)) == 3
@@ -168,7 +168,7 @@ def test_chance_depends_on_seed_rule_and_occurrence_alone() -> None:
     assert abs(len(both) - 228) < 58
 
 
-def test_two_rules_have_luck_of_their_own() -> None:
+def test_two_rules_draw_independently() -> None:
     course = FaultSchedule(Chaos.parse("every 1s join 1 prob 0.5; every 1s join 2 prob 0.5"))
     met = {tuple(course.due(0, float(second), MACHINES)) for second in range(1, 40)}
     assert met == {(), (Join(1),), (Join(2),), (Join(1), Join(2))}
@@ -179,7 +179,7 @@ def test_two_rules_have_luck_of_their_own() -> None:
     period=st.integers(1, 4),
     clocks=st.booleans(),
 )
-def test_nothing_is_asked_for_twice_or_missed(moments: list[tuple[int, float]], period: int, clocks: bool) -> None:
+def test_every_occurrence_fires_exactly_once(moments: list[tuple[int, float]], period: int, clocks: bool) -> None:
     times = list(summed(moments))
     found = acts(f"every {period} clocks join 1" if clocks else f"every {period}s join 1", *times)
     last = max((clock if clocks else seconds for clock, seconds in times), default=0)

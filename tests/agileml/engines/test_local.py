@@ -143,7 +143,7 @@ class Stopped:
         return int(pid)
 
 
-def test_a_controller_that_was_held_up_itself_takes_nobody_for_dead(left_behind: Path) -> None:
+def test_a_suspended_controller_does_not_declare_nodes_lost(left_behind: Path) -> None:
     timeout = 2.0
     stopped = Stopped(left_behind, 2 * timeout)
     trained, _ = played(stopped, replace(JOB, stopping=Stopping(clocks=60), heartbeat_timeout=timeout))

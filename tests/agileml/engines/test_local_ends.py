@@ -61,12 +61,12 @@ def job(folder: Path, step: str = "pass", clocks: int = 1000) -> Job:
         ("if clock == 3: params.read('v')", r"Steps, clock 3, parameter 'v': no such parameter"),
     ],
 )
-def test_what_the_trainer_does_wrong_ends_the_job(tmp_path: Path, step: str, told: str) -> None:
+def test_a_faulty_trainer_ends_the_job(tmp_path: Path, step: str, told: str) -> None:
     with pytest.raises(AgileMLError, match=told):
         LocalEngine().play(job(tmp_path, step), Timetable({}), lambda _: None)
 
 
-def test_all_nodes_die_by_their_own_hand(tmp_path: Path) -> None:
+def test_a_job_ends_when_its_nodes_keep_crashing(tmp_path: Path) -> None:
     with pytest.raises(Unrecoverable, match="without a clock finished"):
         LocalEngine().play(job(tmp_path, "os._exit(9)"), Timetable({}), lambda _: None)
 
@@ -99,7 +99,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
         LocalEngine().play(job(tmp_path), Timetable({}), interrupt)
 
 
-def test_a_host_that_is_killed_takes_everything_with_it(tmp_path: Path, left_behind: Path) -> None:
+def test_a_killed_fork_server_takes_everything_with_it(tmp_path: Path, left_behind: Path) -> None:
     def kill_host(iteration: Iteration) -> None:
         if iteration.clock == 2:
             # The host is this process's own child; the machines are the host's.

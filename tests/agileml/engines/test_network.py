@@ -41,21 +41,21 @@ def test_a_card_sends_one_message_after_the_other() -> None:
     assert played(wire(), [(0.0, "a", "b", "short"), (0.0, "a", "c", "short")]) == [(1.5, 0), (2.5, 1)]
 
 
-def test_a_card_takes_in_one_message_after_the_other() -> None:
+def test_a_card_receives_one_message_after_the_other() -> None:
     assert played(wire(), [(0.0, "a", "c", "short"), (0.0, "b", "c", "short")]) == [(1.5, 0), (2.5, 1)]
 
 
-def test_a_message_that_has_yet_to_leave_keeps_no_other_from_its_receiver() -> None:
+def test_a_queued_message_does_not_delay_others_to_its_receiver() -> None:
     sent = [(0.0, "a", "b", "long"), (0.0, "a", "c", "short"), (1.0, "d", "c", "short")]
     assert played(wire(), sent) == [(2.5, 2), (4.5, 0), (5.5, 1)]
 
 
-def test_to_oneself_nothing_is_sent() -> None:
+def test_messages_to_oneself_take_no_bandwidth() -> None:
     assert played(wire(), [(0.0, "a", "a", "long")]) == [(0.5, 0)]
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.sampled_from("abc"), st.sampled_from("abc")), max_size=20))
-def test_links_keep_their_order_whatever_the_delay(sends: list[tuple[float, str, str]]) -> None:
+def test_links_keep_their_order_despite_jitter(sends: list[tuple[float, str, str]]) -> None:
     sent = [(now, sender, receiver, "short") for now, sender, receiver in sorted(sends)]
     there = played(wire(jitter=2.0), sent)
     for sender in "abc":

@@ -58,7 +58,7 @@ def hold(trained: Trained) -> None:
     assert (counters.sent, counters.applied, counters.lost, counters.doubled) == (UPDATES, UPDATES, 0, 0)
 
 
-def test_everything_befalls_it_and_the_model_is_the_same() -> None:
+def test_the_model_is_the_same_after_every_kind_of_fault() -> None:
     trained, log = played(EVERYTHING)
     hold(trained)
     assert trained.evictions >= 2
@@ -76,7 +76,7 @@ def test_the_same_seeds_give_the_same_log() -> None:
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_whatever_befalls_it(seed: int) -> None:
+def test_random_faults_do_not_change_the_model(seed: int) -> None:
     chance = random.Random(seed)
     nodes = chance.choice([(1, 3), (2, 3), (1, 1), (1, 7), (3, 2)])
     thresholds = Thresholds(1, chance.choice([3, 15]))
@@ -99,11 +99,11 @@ def deed(chance: random.Random) -> str:
     )
 
 
-def test_a_controller_that_took_over_loses_all_reliable_nodes() -> None:
+def test_a_restarted_controller_survives_the_loss_of_all_reliable_nodes() -> None:
     hold(played("every 3 clocks kill controller; every 4 clocks kill all reliable; every 5 clocks kill half")[0])
 
 
-def test_a_reliable_node_that_is_taken_is_replaced() -> None:
+def test_a_lost_reliable_node_is_replaced() -> None:
     trained, log = played("at clock 5 kill 1 reliable; at clock 12 evict 1 reliable warn 100ms", job(nodes=(2, 2)))
     hold(trained)
     assert [one.reliable for one in log[5:]].count(1) < 8
@@ -122,7 +122,7 @@ def test_a_reliable_node_that_is_taken_is_replaced() -> None:
         (Stopping(clocks=2, seconds=1e6), 2, 2),
     ],
 )
-def test_it_ends_when_the_criterion_holds(stopping: Stopping, least: int, most: int) -> None:
+def test_a_job_ends_when_its_criterion_holds(stopping: Stopping, least: int, most: int) -> None:
     source = TrainerSource("mf", {"ratings": 8000, "users": 200, "items": 100, "rank": 4})
     trained, log = played("", job(source, stopping=stopping))
     # The clock in which it is noticed, and those that had begun by then
@@ -173,7 +173,7 @@ def test_a_trainer_that_breaks_the_contract_stops_the_job(made: str, kind: type[
 # -- clocks that are told again ----------------------------------------------------------------------------------------
 
 
-def test_a_clock_told_again_keeps_its_events_for_the_next() -> None:
+def test_a_repeated_clock_keeps_its_events_for_the_next() -> None:
     told: list[Iteration] = []
     clocks = Clocks(told.append)
     accepted = [

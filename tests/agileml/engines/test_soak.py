@@ -12,7 +12,7 @@ MOST_CLOCKS = 1500
 """What a fast machine does in less than the minute."""
 
 
-def test_a_minute_of_chaos_loses_nothing_and_leaves_nothing(left_behind: Path) -> None:
+def test_a_minute_of_chaos_loses_no_update_and_leaks_nothing(left_behind: Path) -> None:
     storm = Storm(left_behind, seed=1)
     trained = soak(storm, Stopping(clocks=MOST_CLOCKS, seconds=60.0))
     assert model_digest(trained.model) == model_digest(run(Paced(), trained.clocks, 0))

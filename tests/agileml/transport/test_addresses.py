@@ -17,7 +17,7 @@ from agileml.transport import BadAddress, TcpAddress, UnixAddress, parse_address
         ("tcp:[::1]:8000", TcpAddress("::1", 8000)),
     ],
 )
-def test_texts_and_addresses_are_the_same(text: str, address: object) -> None:
+def test_addresses_are_parsed_and_printed(text: str, address: object) -> None:
     assert parse_address(text) == address
     assert str(address) == text
 
@@ -25,19 +25,19 @@ def test_texts_and_addresses_are_the_same(text: str, address: object) -> None:
 @pytest.mark.parametrize(
     "text", ["", "x", "unix:", "tcp:host", "tcp::80", "tcp:host:", "tcp:h:65536", "tcp:h:-1", "udp:h:1"]
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(BadAddress):
         parse_address(text)
 
 
-def test_a_path_that_is_too_long_for_a_socket_is_said_to_be() -> None:
+def test_a_socket_path_that_is_too_long_is_refused() -> None:
     assert UnixAddress("/" + "x" * 106)
-    with pytest.raises(BadAddress, match="has 108 bytes, the system takes 107: use a folder with a shorter name"):
+    with pytest.raises(BadAddress, match="has 108 bytes, the limit is 107: use a folder with a shorter name"):
         UnixAddress("/" + "x" * 107)
     with pytest.raises(BadAddress, match="has 109 bytes"):
         UnixAddress("/" + "ü" * 54)
 
 
-def test_a_host_that_nobody_knows_is_named() -> None:
-    with pytest.raises(BadAddress, match=r"host .no\.\.host. cannot be looked up"):
+def test_an_unresolvable_host_is_named() -> None:
+    with pytest.raises(BadAddress, match=r"cannot resolve host 'no\.\.host'"):
         TcpAddress("no..host", 1).resolve()

@@ -19,7 +19,7 @@ def address(array: Any) -> int:  # noqa: ANN401
     return int(array.__array_interface__["data"][0])
 
 
-def test_memory_is_used_again_once_no_view_is_left() -> None:
+def test_memory_is_reused_once_no_view_is_left() -> None:
     pool = BufferPool(4 * SIZE)
     first = pool.take(SIZE)
     place = address(first)
@@ -35,7 +35,7 @@ def test_memory_is_used_again_once_no_view_is_left() -> None:
     assert address(pool.take(SIZE)) == place
 
 
-def test_a_pool_keeps_no_more_than_it_may() -> None:
+def test_a_pool_keeps_at_most_its_limit() -> None:
     pool = BufferPool(3 * SIZE)
     held = [pool.take(SIZE) for _ in range(5)]
     held.clear()
@@ -46,7 +46,7 @@ def test_a_pool_keeps_no_more_than_it_may() -> None:
     assert pool.idle_bytes == 3 * SIZE
 
 
-def test_arrays_may_die_in_any_thread() -> None:
+def test_arrays_may_be_deleted_in_any_thread() -> None:
     pool = BufferPool(64 * SIZE)
     for _ in range(20):
         held = [pool.take(SIZE) for _ in range(8)]
@@ -59,7 +59,7 @@ def test_arrays_may_die_in_any_thread() -> None:
 
 
 @given(st.integers(0, 1 << 22))
-def test_memory_is_aligned_and_as_large_as_asked(size: int) -> None:
+def test_memory_is_aligned_and_has_the_requested_size(size: int) -> None:
     for buffer in (aligned(size), BufferPool(1 << 24).take(size)):
         assert buffer.size == size
         assert not size or address(buffer) % ALIGNMENT == 0

@@ -119,7 +119,7 @@ def test_every_message_comes_back_as_it_was(message: Everything) -> None:
     assert same(through(message), message)
 
 
-def test_messages_without_fields_and_numbers_that_are_no_number() -> None:
+def test_messages_without_fields_and_special_floats() -> None:
     assert through(Nothing()) == Nothing()
     codec = Codec([WithDefault])
     assert math.isnan(through(WithDefault(math.nan), codec).share)
@@ -136,7 +136,7 @@ def registered() -> list[type]:
     return [each for each in vars(messages).values() if dataclasses.is_dataclass(each) and isinstance(each, type)]
 
 
-def test_all_messages_of_the_runtime_can_be_carried() -> None:
+def test_all_messages_of_the_protocol_are_supported() -> None:
     codec = Codec(registered())
     rows = RowDelta(np.arange(3, dtype=np.int32), np.ones((3, 2), np.float32))
     dense = RowDelta(None, np.ones(5))
@@ -190,10 +190,10 @@ def test_a_wrong_type_is_refused_with_the_field_named(name: str, value: Any) -> 
         CODEC.decode(kind, header, arrays)
 
 
-def test_frames_that_do_not_fit_a_message_are_refused() -> None:
+def test_frames_that_do_not_match_their_message_are_refused() -> None:
     kind, header, arrays = sample()
     cases: list[tuple[str, Any, list[Any], str]] = [
-        ("Unknown", header, arrays, "no message is called 'Unknown'"),
+        ("Unknown", header, arrays, "unknown message kind 'Unknown'"),
         (kind, header[:-1], arrays, "the 17 fields of Everything"),
         (kind, [*header, 1], arrays, "the 17 fields of Everything"),
         (kind, None, arrays, "the 17 fields of Everything"),
@@ -208,7 +208,7 @@ def test_frames_that_do_not_fit_a_message_are_refused() -> None:
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda x: st.lists(x, max_size=18), max_leaves=40))
-def test_no_header_makes_reading_crash(header: Any) -> None:  # noqa: ANN401
+def test_no_header_crashes_decoding(header: Any) -> None:  # noqa: ANN401
     for kind in ("Everything", "Tree", "Nothing"):
         try:
             CODEC.decode(kind, header, [])
@@ -216,7 +216,7 @@ def test_no_header_makes_reading_crash(header: Any) -> None:  # noqa: ANN401
             continue
 
 
-def test_a_header_that_nests_without_end_is_refused() -> None:
+def test_a_deeply_nested_header_is_refused() -> None:
     header: list[Any] = [1, []]
     for _ in range(5000):
         header = [1, [header]]
@@ -233,7 +233,7 @@ class Positive:
             raise ValueError(f"{self.value} is not positive")
 
 
-def test_what_a_class_itself_refuses_is_refused() -> None:
+def test_values_that_a_class_itself_refuses_are_refused() -> None:
     with pytest.raises(BadMessage, match="Positive: -1 is not positive"):
         Codec([Positive]).decode("Positive", [-1], [])
 
@@ -264,21 +264,21 @@ class NotGiven:
 
 
 @pytest.mark.parametrize("cls", [HasSet, HasNumbersAsKeys, TwoTuples, OnlyByName, NotGiven, int])
-def test_what_cannot_be_carried_is_said_when_it_is_registered(cls: type) -> None:
+def test_an_unsupported_field_is_refused_on_registration(cls: type) -> None:
     with pytest.raises(TypeError):
         Codec([cls])
 
 
-def test_a_kind_is_given_once() -> None:
+def test_a_kind_is_registered_once() -> None:
     codec = Codec([Nothing])
     codec.register(Tree, "tree")
     assert codec.encode(Tree(1))[0] == "tree"
-    with pytest.raises(TypeError, match="kind 'Nothing' already"):
+    with pytest.raises(TypeError, match="kind 'Nothing' is already"):
         codec.register(Nothing)
 
 
-def test_what_is_not_of_the_declared_type_is_not_sent() -> None:
-    with pytest.raises(Unsendable, match="Positive is no registered message"):
+def test_a_value_of_another_type_is_not_sent() -> None:
+    with pytest.raises(Unsendable, match="Positive is not a registered message"):
         CODEC.encode(Positive(1))
     _, _, arrays = sample()
     with pytest.raises(Unsendable, match="list where an array is declared"):

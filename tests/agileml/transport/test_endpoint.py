@@ -42,7 +42,7 @@ def linked(request: pytest.FixtureRequest, meeting: Meeting) -> tuple[Endpoint, 
     return a, b
 
 
-def test_both_sides_learn_of_the_link_once(linked: tuple[Endpoint, Endpoint], meeting: Meeting) -> None:
+def test_both_sides_report_the_link_once(linked: tuple[Endpoint, Endpoint], meeting: Meeting) -> None:
     a, b = linked
     meeting.until(lambda: bool(meeting.of("a", Connected)) and bool(meeting.of("b", Connected)))
     b.connect("a", UnixAddress("/nowhere"))
@@ -69,7 +69,7 @@ def test_messages_keep_their_order_both_ways(linked: tuple[Endpoint, Endpoint], 
                 assert (here == there).all()
 
 
-def test_the_mark_tells_when_the_callers_arrays_are_free(meeting: Meeting) -> None:
+def test_the_mark_says_when_arrays_may_be_changed_again(meeting: Meeting) -> None:
     a, b = meeting.pair()
     array = np.ones(8 << 20, np.uint8)
     small = b.send("a", "small")
@@ -87,7 +87,7 @@ def test_the_mark_tells_when_the_callers_arrays_are_free(meeting: Meeting) -> No
     assert a.received_bytes("b") == sum(event.nbytes for event in meeting.of("a", Received))
 
 
-def test_flush_sends_everything_and_keeps_what_it_hears_for_poll(meeting: Meeting) -> None:
+def test_flush_sends_everything_and_keeps_events_for_poll(meeting: Meeting) -> None:
     a, b = meeting.pair()
     a.send("b", "hello")
     assert a.flush(5)
@@ -100,12 +100,12 @@ def test_flush_sends_everything_and_keeps_what_it_hears_for_poll(meeting: Meetin
     assert b.flush(0)
 
 
-def test_too_much_for_a_peer_that_does_not_read_is_refused_and_nothing_is_lost(meeting: Meeting) -> None:
+def test_a_full_queue_refuses_messages_and_loses_none(meeting: Meeting) -> None:
     a, b = meeting.pair(Settings(max_queued_bytes=3 << 20))
     piece = np.arange(1 << 20, dtype=np.uint8)
     # A frame larger than the limit passes while nothing else waits: else it could never be sent.
     b.send("a", "whole", {"number": 0}, [np.zeros(5 << 20, np.uint8)])
-    with pytest.raises(QueueFull, match=r"piece to 'a': 5,242,\d+ bytes wait, 1,048,\d+ more exceed the limit"):
+    with pytest.raises(QueueFull, match=r"piece to 'a': 5,242,\d+ bytes are queued, 1,048,\d+ more exceed the limit"):
         b.send("a", "piece", {"number": 1}, [piece])
     sent = 1
     while sent < 12:
@@ -119,7 +119,7 @@ def test_too_much_for_a_peer_that_does_not_read_is_refused_and_nothing_is_lost(m
     assert a.peers == {"b"}
 
 
-def test_what_cannot_be_sent_leaves_the_link_as_it_was(meeting: Meeting) -> None:
+def test_an_unsendable_message_leaves_the_link_intact(meeting: Meeting) -> None:
     _, b = meeting.pair(Settings(limits=Limits(body_bytes=1000)))
     for kind, header, arrays in (("k", None, [np.zeros(2000)]), ("k", object(), []), ("k", None, [np.array([b])])):
         with pytest.raises(Unsendable):
@@ -151,15 +151,13 @@ def test_wake_ends_a_poll_from_another_thread(meeting: Meeting) -> None:
     a.wake()
 
 
-def test_a_poll_is_over_when_its_time_is(meeting: Meeting) -> None:
+def test_a_poll_ends_at_its_timeout(meeting: Meeting) -> None:
     a = meeting.add("a")
     assert a.poll(0.05) == []
     assert a.poll(0) == []
 
 
-def test_a_peer_that_goes_is_reported_after_everything_it_sent(
-    linked: tuple[Endpoint, Endpoint], meeting: Meeting
-) -> None:
+def test_a_lost_peer_is_reported_after_everything_it_sent(linked: tuple[Endpoint, Endpoint], meeting: Meeting) -> None:
     a, b = linked
     meeting.first("a", Connected)
     for number in range(3):
@@ -177,7 +175,7 @@ def test_a_peer_that_goes_is_reported_after_everything_it_sent(
         a.send("b", "k")
 
 
-def test_a_dropped_peer_can_come_again(meeting: Meeting) -> None:
+def test_a_dropped_peer_can_connect_again(meeting: Meeting) -> None:
     a, b = meeting.pair()
     a.drop("b", "it sent nonsense")
     assert meeting.first("a", Lost) == Lost("b", "it sent nonsense")
@@ -186,7 +184,7 @@ def test_a_dropped_peer_can_come_again(meeting: Meeting) -> None:
     meeting.until(lambda: len(meeting.of("a", Connected)) == len(meeting.of("b", Connected)) == 2)
 
 
-def test_a_peer_that_connects_again_replaces_its_former_link(meeting: Meeting) -> None:
+def test_a_peer_that_reconnects_replaces_its_earlier_link(meeting: Meeting) -> None:
     a, b = meeting.pair()
     b.send("a", "from the first life")
     assert b.flush(5)
@@ -204,7 +202,7 @@ def test_a_peer_that_connects_again_replaces_its_former_link(meeting: Meeting) -
 
 
 @pytest.mark.parametrize("delay", range(12))
-def test_two_that_connect_to_each_other_at_once_get_one_link(meeting: Meeting, delay: int) -> None:
+def test_two_processes_that_connect_to_each_other_at_once_get_one_link(meeting: Meeting, delay: int) -> None:
     """`delay`: after how many turns of the one the other begins, so that the attempts cross at every step."""
     a, b = meeting.add("a"), meeting.add("b")
     first, second = (a, b) if delay % 2 else (b, a)
@@ -225,7 +223,7 @@ def test_two_that_connect_to_each_other_at_once_get_one_link(meeting: Meeting, d
 
 @settings(max_examples=25)
 @given(st.integers(0, 2**32))
-def test_many_that_connect_at_random_all_get_one_link_each_and_lose_nothing(seed: int) -> None:
+def test_random_connection_attempts_open_one_link_per_pair_and_lose_nothing(seed: int) -> None:
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="link") as folder:
         meeting = Meeting(Path(folder))
@@ -247,7 +245,7 @@ def test_many_that_connect_at_random_all_get_one_link_each_and_lose_nothing(seed
         meeting.close()
 
 
-def test_whom_the_other_side_promised_to_connect_to_and_did_not_is_told(meeting: Meeting) -> None:
+def test_a_peer_that_announces_a_connection_and_does_not_make_it_is_reported(meeting: Meeting) -> None:
     """The smaller name refuses the crossing attempt, but its own never arrives."""
     clock = Clock()
     a, b = meeting.add("a", clock=clock), meeting.add("b", clock=clock)
@@ -263,12 +261,12 @@ def test_whom_the_other_side_promised_to_connect_to_and_did_not_is_told(meeting:
     meeting.turn()
     silent.close()
     assert "no handshake within 5 s" in meeting.first("a", Rejected).reason
-    assert "it said that it was connecting to us, and did not" in meeting.first("b", Rejected).reason
+    assert "it announced that it was connecting to us, and did not" in meeting.first("b", Rejected).reason
     b.connect("a", meeting.address("a"))
     meeting.first("b", Connected)
 
 
-def test_where_nobody_listens_is_told(meeting: Meeting) -> None:
+def test_an_address_without_a_listener_is_reported(meeting: Meeting) -> None:
     a = meeting.add("a")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -279,10 +277,10 @@ def test_where_nobody_listens_is_told(meeting: Meeting) -> None:
     told = {event.peer: event.reason for event in meeting.of("a", Rejected)}
     assert "No such file" in told["nobody"]
     assert "refused" in told["none"]
-    assert "cannot be looked up" in told["nowhere"]
+    assert "cannot resolve" in told["nowhere"]
 
 
-def test_a_killed_listeners_file_is_in_nobodys_way_and_a_living_ones_is(meeting: Meeting) -> None:
+def test_a_killed_listeners_socket_file_is_replaced_and_a_running_ones_is_not(meeting: Meeting) -> None:
     place = meeting.address("a")
     with socket.socket(socket.AF_UNIX) as killed:
         killed.bind(place.path)
@@ -299,12 +297,12 @@ def test_a_killed_listeners_file_is_in_nobodys_way_and_a_living_ones_is(meeting:
     assert not Path(place.path).exists()
 
 
-def test_a_short_secret_makes_no_endpoint() -> None:
+def test_an_endpoint_refuses_a_short_secret() -> None:
     with pytest.raises(BadSecret):
         Endpoint(Identity("a"), b"short")
 
 
-def test_memory_of_large_frames_is_used_again(meeting: Meeting) -> None:
+def test_memory_of_large_frames_is_reused(meeting: Meeting) -> None:
     _, b = meeting.pair()
     array = np.ones(1 << 20)
     places = set()

@@ -1,4 +1,4 @@
-"""Frames: what is sent comes back whatever the pieces it arrives in, and what is no frame is refused."""
+"""Frames: what is sent comes back whatever the pieces it arrives in, and data that is not a frame is refused."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def wire(kind: str, header: object, carried: list[Any], limits: Limits | None = 
 
 
 @given(messages, st.lists(st.integers(1, 3000), min_size=1, max_size=5))
-def test_messages_survive_any_cutting_of_the_stream(
+def test_messages_survive_any_fragmentation_of_the_stream(
     sent: list[tuple[str, object, list[Any]]], sizes: list[int]
 ) -> None:
     taker = reader()
@@ -80,9 +80,7 @@ def test_messages_survive_any_cutting_of_the_stream(
 
 
 @given(messages, st.data())
-def test_a_stream_that_stops_is_seen_to_be_unfinished(
-    sent: list[tuple[str, object, list[Any]]], data: st.DataObject
-) -> None:
+def test_a_truncated_stream_is_unfinished(sent: list[tuple[str, object, list[Any]]], data: st.DataObject) -> None:
     whole = wire(*sent[0])
     length = data.draw(st.integers(1, len(whole) - 1))
     taker = reader()
@@ -90,7 +88,7 @@ def test_a_stream_that_stops_is_seen_to_be_unfinished(
     assert taker.unfinished
 
 
-def test_large_arrays_are_received_in_place_and_sent_from_where_they_are() -> None:
+def test_large_arrays_are_not_copied() -> None:
     array = np.arange(100_000, dtype=np.float64)
     pieces, _ = encode("k", None, [array], Limits())
     assert np.shares_memory(np.frombuffer(pieces[-1], np.uint8), array)
@@ -106,7 +104,7 @@ def test_large_arrays_are_received_in_place_and_sent_from_where_they_are() -> No
     assert (frame.arrays[0] == array).all()
 
 
-def test_what_is_not_contiguous_or_little_endian_is_made_so() -> None:
+def test_other_memory_orders_are_converted() -> None:
     array = np.arange(24, dtype=np.int32).reshape(4, 6)
     awkward = [array[:, ::2], array.T, array.astype(">i4"), np.broadcast_to(np.float32(3), (2, 2))]
     (frame,) = fed(reader(), wire("k", None, awkward), [50])
@@ -135,7 +133,7 @@ def test_other_dtypes_cannot_be_sent(array: Any) -> None:  # noqa: ANN401
         ("k", {1, 2}, [], "JSON"),
     ],
 )
-def test_nothing_is_sent_that_the_other_side_would_refuse(
+def test_messages_that_the_peer_would_refuse_are_not_sent(
     kind: str, header: object, carried: list[Any], what: str
 ) -> None:
     with pytest.raises(Unsendable, match=what):
@@ -148,8 +146,8 @@ HUGE = 1 << 62
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "no frame"),
-        (raw(["k", None, []], magic=b"AgM2"), "no frame"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "not a frame"),
+        (raw(["k", None, []], magic=b"AgM2"), "not a frame"),
         (struct.pack("<4sIQ", b"AgM1", 2001, 0), "header of 2,001 bytes"),
         (struct.pack("<4sIQ", b"AgM1", 0xFFFFFFFF, 0), "header of"),
         (struct.pack("<4sIQ", b"AgM1", 10, 10_001), "arrays of 10,001 bytes"),
@@ -157,12 +155,12 @@ HUGE = 1 << 62
         (raw(b""), "not JSON"),
         (raw(b"\xff\xfe"), "not JSON"),
         (raw(b"[" * 1500), "not JSON"),
-        (raw(b"1" * 1900), "not kind, content and arrays"),
-        (raw({"kind": "k"}), "not kind"),
-        (raw(["k", None]), "not kind"),
-        (raw([1, None, []]), "not kind"),
-        (raw(["k" * 9, None, []]), "not kind"),
-        (raw(["k", None, {}]), "not kind"),
+        (raw(b"1" * 1900), "not consist of kind, content and arrays"),
+        (raw({"kind": "k"}), "not consist of kind"),
+        (raw(["k", None]), "not consist of kind"),
+        (raw([1, None, []]), "not consist of kind"),
+        (raw(["k" * 9, None, []]), "not consist of kind"),
+        (raw(["k", None, {}]), "not consist of kind"),
         (raw(["k", None, [["<f4", [0]]] * 6]), "6 arrays"),
         (raw(["k", None, ["<f4"]]), "without dtype and shape"),
         (raw(["k", None, [["<f4", 3]]]), "without dtype and shape"),
@@ -181,13 +179,13 @@ HUGE = 1 << 62
         (raw(["k", None, [["<f4", [1]], ["<f4", [1]]]], b"12345678"), "68 bytes in a body of 8"),
     ],
 )
-def test_what_is_no_frame_is_refused(data: bytes, what: str) -> None:
+def test_invalid_frames_are_refused(data: bytes, what: str) -> None:
     with pytest.raises(BadFrame, match=what.replace("|", r"\|")):
         fed(reader(SMALL), data, [len(data)])
 
 
 @given(st.binary(min_size=1, max_size=400), st.integers(1, 50))
-def test_garbage_never_does_more_than_be_refused(garbage: bytes, size: int) -> None:
+def test_garbage_is_refused_without_other_effects(garbage: bytes, size: int) -> None:
     for data in (garbage, raw(garbage), raw(["k", None, []], garbage)):
         try:
             fed(reader(SMALL), data, [size])
@@ -195,7 +193,7 @@ def test_garbage_never_does_more_than_be_refused(garbage: bytes, size: int) -> N
             continue
 
 
-def test_memory_is_taken_only_after_the_whole_header_was_checked() -> None:
+def test_memory_is_allocated_only_after_the_header_was_checked() -> None:
     class Watched(BufferPool):
         taken = 0
 
@@ -210,7 +208,7 @@ def test_memory_is_taken_only_after_the_whole_header_was_checked() -> None:
     assert pool.taken == 0
 
 
-def test_a_reader_keeps_no_memory_of_what_it_has_handed_out() -> None:
+def test_a_reader_keeps_no_reference_to_delivered_frames() -> None:
     pool = BufferPool(1 << 24)
     limits = Limits()
     taker = FrameReader(limits, pool, scratch_for(limits))

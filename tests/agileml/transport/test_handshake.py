@@ -33,7 +33,7 @@ class Side:
                 said += self.handshake.receive(message)
             except Failure as failure:
                 self.failure = failure
-                said += failure.farewell
+                said += failure.refusal
         return said
 
 
@@ -57,7 +57,7 @@ def reason(side: Side) -> Reason | None:
     return None if side.failure is None else side.failure.reason
 
 
-def test_two_of_a_job_come_together_and_know_each_other() -> None:
+def test_two_processes_of_a_job_authenticate_each_other() -> None:
     one, two = initiator(), acceptor()
     converse(one, two)
     assert one.handshake.done
@@ -77,7 +77,7 @@ def test_two_of_a_job_come_together_and_know_each_other() -> None:
         (initiator(), initiator(B, expected="a"), Reason.MALFORMED),
     ],
 )
-def test_both_sides_learn_why_they_do_not_come_together(one: Side, two: Side, why: Reason) -> None:
+def test_both_sides_learn_why_a_handshake_failed(one: Side, two: Side, why: Reason) -> None:
     converse(one, two)
     assert reason(one) is why
     assert reason(two) is why
@@ -99,7 +99,7 @@ def test_a_version_is_compared_only_after_the_secret() -> None:
     assert reason(one) is Reason.SECRET
 
 
-def test_a_recording_of_a_handshake_opens_nothing() -> None:
+def test_a_replayed_handshake_is_refused() -> None:
     hello, challenge, proof, welcome = converse(initiator(), acceptor())
     fresh = acceptor()
     fresh.hear(hello)
@@ -111,7 +111,7 @@ def test_a_recording_of_a_handshake_opens_nothing() -> None:
     assert reason(fresh) is Reason.SECRET
 
 
-def test_nothing_that_is_thrown_back_at_its_author_opens_anything() -> None:
+def test_a_reflected_message_is_refused() -> None:
     """Someone without the secret answers each message with what the victim itself said, as either side."""
     hello, challenge, *_ = converse(initiator(), acceptor())
     victim = initiator()
@@ -132,7 +132,7 @@ def test_nothing_that_is_thrown_back_at_its_author_opens_anything() -> None:
     assert reason(first) is Reason.SECRET
 
 
-def test_someone_between_cannot_change_a_name() -> None:
+def test_a_man_in_the_middle_cannot_change_a_name() -> None:
     one, two = initiator(), acceptor()
     hello = one.handshake.opening().replace(b"\x01a\x06server", b"\x01c\x06server")
     one.hear(two.hear(hello))
@@ -140,7 +140,7 @@ def test_someone_between_cannot_change_a_name() -> None:
 
 
 @pytest.mark.parametrize("step", [2, 3, 4, 5, 0, 77])
-def test_a_message_before_its_time_is_refused(step: int) -> None:
+def test_a_message_out_of_order_is_refused(step: int) -> None:
     side = acceptor()
     side.hear(b"AgH1" + bytes([step]) + (0).to_bytes(2, "little"))
     assert reason(side) is Reason.MALFORMED
@@ -153,14 +153,14 @@ def test_a_welcome_without_a_challenge_is_refused() -> None:
     assert not side.handshake.done
 
 
-def test_no_more_than_a_message_is_ever_asked_for() -> None:
+def test_wanted_is_never_more_than_one_message() -> None:
     side = acceptor()
     side.hear(b"AgH1" + bytes([1]) + (0xFFFF).to_bytes(2, "little"))
     assert reason(side) is Reason.MALFORMED
 
 
 @given(st.integers(0, 3), st.data())
-def test_a_changed_byte_is_never_let_in_unnoticed(which: int, data: st.DataObject) -> None:
+def test_a_changed_byte_is_always_noticed(which: int, data: st.DataObject) -> None:
     """Whatever byte of the conversation is changed: both are let in only if both saw the same identities."""
     one, two = initiator(), acceptor()
     said, speaker = one.handshake.opening(), 0
@@ -175,7 +175,7 @@ def test_a_changed_byte_is_never_let_in_unnoticed(which: int, data: st.DataObjec
 
 
 @given(st.binary(max_size=300))
-def test_garbage_is_refused_or_waited_for(garbage: bytes) -> None:
+def test_garbage_is_refused_or_incomplete(garbage: bytes) -> None:
     for side in (initiator(), acceptor()):
         side.hear(garbage)
         side.hear(b"AgH1" + bytes([1]) + len(garbage).to_bytes(2, "little") + garbage)
@@ -183,12 +183,12 @@ def test_garbage_is_refused_or_waited_for(garbage: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a\n", "ä", "x" * 129, "a'"])
-def test_names_that_could_deceive_a_log_are_refused(name: str) -> None:
+def test_names_that_could_forge_log_lines_are_refused(name: str) -> None:
     with pytest.raises(BadArgument):
         Identity(name)
 
 
 def test_a_short_secret_is_refused() -> None:
     check_secret(SECRET)
-    with pytest.raises(BadSecret, match="has 15 bytes: take 16 or more"):
+    with pytest.raises(BadSecret, match="has 15 bytes: use at least 16"):
         check_secret(SECRET[1:])

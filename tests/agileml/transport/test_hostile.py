@@ -73,7 +73,7 @@ def ended(meeting: Meeting, sock: socket.socket) -> None:
     meeting.until(over)
 
 
-def test_who_comes_again_is_heard_after_the_last_words_of_its_former_link(meeting: Meeting) -> None:
+def test_messages_of_a_new_link_follow_the_last_ones_of_the_earlier_link(meeting: Meeting) -> None:
     """The proof of the new connection is there before the last message on the old one."""
     a, b = meeting.pair()
     with stranger(meeting) as sock:
@@ -106,7 +106,7 @@ def said(meeting: Meeting) -> list[str]:
 @pytest.mark.parametrize(
     "garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, os.urandom(5000), struct.pack("<4sBH", b"AgH1", 1, 1025)]
 )
-def test_strangers_that_talk_nonsense_are_sent_away(watched: Meeting, garbage: bytes) -> None:
+def test_unknown_processes_that_send_garbage_are_disconnected(watched: Meeting, garbage: bytes) -> None:
     with stranger(watched) as sock:
         sock.sendall(garbage)
         ended(watched, sock)
@@ -120,35 +120,35 @@ def test_another_secret_is_refused_with_one_event_on_each_side(watched: Meeting)
     watched.first("x", Rejected)
     watched.first("a", Rejected)
     assert watched.events["x"] == [
-        Rejected("a", str(watched.address("a")), "who calls itself 'a' does not hold this job's secret")
+        Rejected(
+            "a", str(watched.address("a")), "the process named 'a' does not hold this job's secret", permanent=True
+        )
     ]
-    assert said(watched) == [
-        "the other side, who calls itself 'x', refuses: the job's secret here is another than there"
-    ]
+    assert said(watched) == ["the peer 'x' refused: the two processes have different job secrets"]
 
 
-def test_another_version_is_refused_with_both(watched: Meeting) -> None:
+def test_another_version_is_refused_and_both_are_named(watched: Meeting) -> None:
     x = watched.add("x", version="2")
     x.connect("a", watched.address("a"))
-    assert "'a' runs version '1' of the code, here runs '2'" in watched.first("x", Rejected).reason
+    assert "'a' runs version '1' of the code, we run '2'" in watched.first("x", Rejected).reason
     assert "'2', here '1'" in watched.first("a", Rejected).reason
 
 
-def test_who_is_not_the_one_that_was_expected_is_refused(watched: Meeting) -> None:
+def test_a_peer_with_an_unexpected_name_is_refused(watched: Meeting) -> None:
     x = watched.add("x")
     x.connect("c", watched.address("a"))
-    assert watched.first("x", Rejected).reason == "'a' answers where 'c' was expected"
+    assert watched.first("x", Rejected).reason == "'a' answered where 'c' was expected"
     assert watched.first("x", Rejected).peer == "c"
 
 
-def test_who_connects_and_goes_is_nobody(watched: Meeting) -> None:
+def test_a_connection_that_closes_silently_is_not_reported(watched: Meeting) -> None:
     for _ in range(5):
         stranger(watched).close()
         watched.turn()
     assert said(watched) == []
 
 
-def test_a_handshake_has_its_time(meeting: Meeting) -> None:
+def test_a_handshake_times_out(meeting: Meeting) -> None:
     clock = Clock()
     a = meeting.add("a", clock=clock)
     a.listen(meeting.address("a"))
@@ -162,11 +162,11 @@ def test_a_handshake_has_its_time(meeting: Meeting) -> None:
     assert said(meeting) == ["no handshake within 5 s"]
 
 
-def test_strangers_that_only_wait_do_not_keep_others_out(watched: Meeting) -> None:
+def test_idle_handshakes_do_not_keep_others_out(watched: Meeting) -> None:
     with ExitStack() as stack:
         socks = [stack.enter_context(stranger(watched)) for _ in range(10)]
         watched.until(lambda: len(said(watched)) == 6)
-        assert set(said(watched)) == {"made way: 4 strangers are in their handshake"}
+        assert set(said(watched)) == {"dropped for a newer one of 4 connections in handshake"}
         for sock in socks[:6]:
             ended(watched, sock)
         c = watched.add("c")
@@ -174,27 +174,30 @@ def test_strangers_that_only_wait_do_not_keep_others_out(watched: Meeting) -> No
         watched.first("c", Connected)
 
 
-def test_there_are_no_more_links_than_may_be(watched: Meeting) -> None:
+def test_the_number_of_links_is_limited(watched: Meeting) -> None:
     with ExitStack() as stack:
         socks = [stack.enter_context(member(watched, f"m{number}")) for number in range(5)]
         with stranger(watched) as sock:
             ended(watched, sock)
-        assert said(watched) == ["6 links stand, the most there may be"]
+        assert said(watched) == ["the maximum of 6 links is open"]
         socks[0].close()
         watched.first("a", Lost)
         stack.enter_context(member(watched, "m9"))
 
 
 FRAMES: list[tuple[bytes, str]] = [
-    (b"nonsense" * 10, "it sent what is no frame"),
+    (b"nonsense" * 10, "it sent data that is not a frame"),
     (struct.pack("<4sIQ", b"AgM1", 0xFFFFFFFF, 0), "it sent a header of 4,294,967,295 bytes, the limit is 2,000"),
     (struct.pack("<4sIQ", b"AgM1", 5, 1 << 63), "it sent arrays of 9,223,372,036,854,775,808 bytes, the limit is"),
-    (struct.pack("<4sIQ", b"AgM1", 5, 0) + b"[1,2]", "it sent a header that is not kind, content and arrays"),
+    (
+        struct.pack("<4sIQ", b"AgM1", 5, 0) + b"[1,2]",
+        "it sent a header that does not consist of kind, content and arrays",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("data", "reason"), FRAMES)
-def test_members_that_break_the_frames_are_dropped(watched: Meeting, data: bytes, reason: str) -> None:
+def test_peers_that_send_invalid_frames_are_dropped(watched: Meeting, data: bytes, reason: str) -> None:
     with member(watched) as sock:
         sock.sendall(data)
         ended(watched, sock)
@@ -203,7 +206,7 @@ def test_members_that_break_the_frames_are_dropped(watched: Meeting, data: bytes
     assert lost.reason.startswith(reason)
 
 
-def test_a_frame_that_is_cut_off_is_told_from_a_peer_that_went(watched: Meeting) -> None:
+def test_a_truncated_frame_is_reported_differently_from_a_closed_link(watched: Meeting) -> None:
     pieces, _ = encode("k", None, [np.ones(1000)], Limits())
     whole = b"".join(pieces)
     with member(watched, "cut") as sock:
@@ -216,7 +219,7 @@ def test_a_frame_that_is_cut_off_is_told_from_a_peer_that_went(watched: Meeting)
 
 
 @pytest.mark.parametrize("length", [1, 18, 40, 4000])
-def test_a_frame_that_does_not_go_on_is_given_up(meeting: Meeting, length: int) -> None:
+def test_a_stalled_frame_ends_the_link(meeting: Meeting, length: int) -> None:
     """Half a frame, then a byte now and then, which is not enough to be kept."""
     clock = Clock()
     a = meeting.add("a", clock=clock)
@@ -236,11 +239,11 @@ def test_a_frame_that_does_not_go_on_is_given_up(meeting: Meeting, length: int) 
             sock.sendall(data[length + step : length + step + 1])
             clock.passed += 5
         ended(meeting, sock)
-    assert meeting.first("a", Lost) == Lost("m", "it began a message and did not go on for 30 s")
+    assert meeting.first("a", Lost) == Lost("m", "it started a message and then sent too little for 30 s")
     assert a.peers == {"b"}
 
 
-def test_a_large_frame_may_take_long_while_it_gains(meeting: Meeting) -> None:
+def test_a_slow_large_frame_is_accepted_while_it_gains(meeting: Meeting) -> None:
     clock = Clock()
     a = meeting.add("a", clock=clock)
     a.listen(meeting.address("a"))
@@ -279,7 +282,7 @@ def descriptors_that_are_scarce(more: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_process_without_descriptors_to_spare_goes_on_when_there_are_some_again(meeting: Meeting) -> None:
+def test_accepting_resumes_once_descriptors_are_available_again(meeting: Meeting) -> None:
     clock = Clock()
     a = meeting.add("a", clock=clock)
     a.listen(meeting.address("a"))

@@ -19,7 +19,7 @@ def place(request: pytest.FixtureRequest, meeting: Meeting) -> Address:
     return meeting.listening("a", at=None if request.param == "unix" else TcpAddress("127.0.0.1", 0))
 
 
-def test_large_arrays_go_there_and_back_between_processes(meeting: Meeting, place: Address) -> None:
+def test_large_arrays_travel_between_processes_and_back(meeting: Meeting, place: Address) -> None:
     with peers.running(peers.echo, "p", str(place)):
         meeting.first("a", Connected)
         rng = np.random.default_rng(1)
@@ -33,14 +33,14 @@ def test_large_arrays_go_there_and_back_between_processes(meeting: Meeting, plac
             assert (here == there + 1).all()
 
 
-def test_a_process_killed_in_mid_frame_is_lost_and_what_came_whole_is_kept(meeting: Meeting, place: Address) -> None:
+def test_complete_messages_of_a_process_killed_in_mid_frame_are_kept(meeting: Meeting, place: Address) -> None:
     with peers.running(peers.killed_in_mid_frame, "p", str(place)):
         lost = meeting.first("a", Lost)
     assert lost == Lost("p", "it ended the connection in the middle of a message")
     assert [event.kind for event in meeting.of("a", Received)] == ["whole"]
 
 
-def test_peers_killed_at_any_moment_harm_nobody_else(meeting: Meeting, place: Address) -> None:
+def test_peers_killed_at_any_moment_do_not_disturb_others(meeting: Meeting, place: Address) -> None:
     def heard() -> set[str]:
         return {event.peer for event in meeting.of("a", Received)}
 

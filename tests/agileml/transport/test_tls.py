@@ -83,14 +83,14 @@ def test_nothing_is_left_in_the_tls_layer(meeting: Meeting, folder: Path) -> Non
     assert [event.header for event in meeting.of("a", Received)] == list(range(5000))
 
 
-def test_a_server_that_is_not_trusted_is_refused(meeting: Meeting, folder: Path) -> None:
+def test_an_untrusted_server_is_refused(meeting: Meeting, folder: Path) -> None:
     place = meeting.add("a", tls(folder)).listen(HERE)
     for name, settings in (("b", tls(folder, "other", "other")), ("c", tls(folder, hostname="elsewhere"))):
         meeting.add(name, settings).connect("a", place)
         assert "certificate verify failed" in meeting.first(name, Rejected).reason
 
 
-def test_without_tls_nobody_comes_in_and_with_it_nobody_goes_out(meeting: Meeting, folder: Path) -> None:
+def test_tls_and_plain_endpoints_do_not_connect(meeting: Meeting, folder: Path) -> None:
     secure, plain = meeting.add("a", tls(folder)), meeting.add("b")
     plain.connect("a", secure.listen(HERE))
     meeting.first("b", Rejected)
@@ -100,7 +100,7 @@ def test_without_tls_nobody_comes_in_and_with_it_nobody_goes_out(meeting: Meetin
     assert not meeting.of("b", Connected)
 
 
-def test_a_silent_client_holds_nobody_up(meeting: Meeting, folder: Path) -> None:
+def test_a_silent_client_does_not_block_others(meeting: Meeting, folder: Path) -> None:
     settings = tls(folder)
     place = meeting.add("a", settings).listen(HERE)
     assert isinstance(place, TcpAddress)
@@ -109,11 +109,11 @@ def test_a_silent_client_holds_nobody_up(meeting: Meeting, folder: Path) -> None
         meeting.first("b", Connected)
 
 
-def test_a_side_without_a_context_is_said_at_once(meeting: Meeting) -> None:
+def test_a_missing_tls_context_is_reported_at_once(meeting: Meeting) -> None:
     a = meeting.add("a", Settings(tls=Tls()))
-    with pytest.raises(BadAddress, match="without a context for the server's side"):
+    with pytest.raises(BadAddress, match="without a server context"):
         a.listen(HERE)
-    with pytest.raises(BadAddress, match="without a context for the client's side"):
+    with pytest.raises(BadAddress, match="without a client context"):
         a.connect("b", HERE)
 
 

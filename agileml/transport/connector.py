@@ -1,4 +1,4 @@
-"""How links come about: listening, connecting, TLS, and the handshake. What passes is handed to the endpoint."""
+"""Opens links: listening, connecting, TLS and the handshake. Links that pass are handed to the endpoint."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from agileml.transport.streams import PlainStream
 
 _ACCEPTED_AT_ONCE = 64
 _PERMANENT = {Reason.SECRET, Reason.VERSION}
-_NOTHING_TO_SPARE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 @dataclass(frozen=True, slots=True)
-class House:
-    """What the door says to its endpoint, and asks it."""
+class EndpointCallbacks:
+    """What the connector reports to its endpoint and asks it."""
 
     report: Callable[[Rejected], None]
     opened: Callable[[Link], None]
@@ -33,12 +33,12 @@ class House:
     clock: Callable[[], float]
 
 
-class Door:
-    """Connections that are not links yet.
+class Connector:
+    """Connections that are not yet authenticated.
 
-    When two processes connect to each other at once, the attempt of the smaller name counts. Its owner refuses the
-    other attempt (`CROSSING`), whose owner waits for the one that counts; so one link comes about, and no message is
-    ever sent on one that goes away.
+    When two processes connect to each other at once, the attempt of the smaller name wins. Its owner refuses the other
+    attempt (`CROSSING`), and the other waits for the winning one. So exactly one link is opened, and no message is sent
+    on a link that is about to be closed.
     """
 
     def __init__(
@@ -47,37 +47,42 @@ class Door:
         secret: bytes,
         settings: Settings,
         loop: Loop,
-        house: House,
+        callbacks: EndpointCallbacks,
     ) -> None:
         self._identity, self._secret, self._settings, self._loop = identity, secret, settings, loop
-        self._report, self._opened, self._linked, self._clock = house.report, house.opened, house.linked, house.clock
+        self._report, self._opened, self._linked, self._clock = (
+            callbacks.report,
+            callbacks.opened,
+            callbacks.linked,
+            callbacks.clock,
+        )
         self._listeners: dict[socket.socket, Address] = {}
         self._resting: list[socket.socket] = []
-        """Listeners left alone until the next look, because the process has no descriptor to spare."""
-        self._strangers: dict[Link, None] = {}
+        """Listeners that are paused until the next check, because the process has run out of descriptors."""
+        self._unauthenticated: dict[Link, None] = {}
         self._attempts: dict[str, Link] = {}
         self._awaited: dict[str, tuple[str, float]] = {}
-        """Whose attempt crossed ours and counts: the address tried, and until when it has to have come."""
+        """Peers whose crossing attempt wins: the address we tried, and when theirs is overdue."""
         self.full = False
-        """Whether to turn strangers away, because there are as many links as may be."""
+        """Whether to refuse connections because the maximum number of links is open."""
 
     def listen(self, address: Address) -> Address:
-        """Takes connections at an address; returns it with the port that the system chose."""
+        """Accepts connections at an address; returns it with the port that the system chose."""
         tls = self._settings.tls
         if isinstance(address, TcpAddress) and tls is not None and tls.server is None:
-            raise BadAddress(f"cannot listen at {address}: TLS is set without a context for the server's side")
+            raise BadAddress(f"cannot listen at {address}: TLS is set without a server context")
         sock, address = sockets.listen(address)
         self._listeners[sock] = address
         self._loop.watch(sock.fileno(), READ, partial(self._on_listener, sock))
         return address
 
     def connect(self, peer: str, address: Address) -> None:
-        """Begins to connect, unless that is under way."""
+        """Starts connecting, unless an attempt is in progress."""
         if peer in self._attempts or peer in self._awaited:
             return
         tls = self._settings.tls
         if isinstance(address, TcpAddress) and tls is not None and tls.client is None:
-            raise BadAddress(f"cannot connect to {address}: TLS is set without a context for the client's side")
+            raise BadAddress(f"cannot connect to {address}: TLS is set without a client context")
         try:
             sock = sockets.dial(address, self._settings.buffer_bytes(address))
         except (OSError, BadAddress) as error:
@@ -87,31 +92,31 @@ class Door:
         self._attempts[peer] = link = Link(PlainStream(sock), address, peer, handshake, self._clock())
         self._loop.watch(link.descriptor, WRITE, partial(self._on_link, link))
 
-    def look(self) -> None:
-        """Ends what takes too long, and goes on accepting after a pause."""
+    def check_deadlines(self) -> None:
+        """Ends handshakes that take too long, and resumes paused listeners."""
         now = self._clock()
         late = now - self._settings.handshake_seconds
-        for link in [*self._attempts.values(), *self._strangers]:
+        for link in [*self._attempts.values(), *self._unauthenticated]:
             if link.began <= late:
                 self._end(link, f"no handshake within {self._settings.handshake_seconds:g} s")
         for peer, (address, until) in list(self._awaited.items()):
             if now >= until:
                 del self._awaited[peer]
-                self._report(Rejected(peer, address, "it said that it was connecting to us, and did not"))
+                self._report(Rejected(peer, address, "it announced that it was connecting to us, and did not"))
         for sock in self._resting:
             self._loop.watch(sock.fileno(), READ, partial(self._on_listener, sock))
         self._resting.clear()
 
     def close(self) -> None:
-        """Ends everything at once."""
-        for link in [*self._attempts.values(), *self._strangers]:
+        """Closes all listeners and unauthenticated connections."""
+        for link in [*self._attempts.values(), *self._unauthenticated]:
             link.close(self._loop)
         for sock, address in self._listeners.items():
             sock.close()
             sockets.remove(address)
         self._listeners.clear()
 
-    # -- strangers ----------------------------------------------------------------------------------------------------
+    # -- accepting ---------------------------------------------------------------------------------------------------
 
     def _on_listener(self, listener: socket.socket, _: int) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
@@ -120,8 +125,8 @@ class Door:
             except BlockingIOError:
                 return
             except OSError as error:
-                # Anything else concerns one connection that went away before it was accepted.
-                if error.errno in _NOTHING_TO_SPARE:
+                # Any other error concerns one connection that was closed before it was accepted.
+                if error.errno in _OUT_OF_RESOURCES:
                     self._loop.forget(listener.fileno())
                     self._resting.append(listener)
                 return
@@ -131,19 +136,22 @@ class Door:
     def _accept(self, sock: socket.socket, address: Address) -> None:
         if self.full:
             sock.close()
-            self._report(Rejected(None, str(address), f"{self._settings.max_links} links stand, the most there may be"))
+            self._report(Rejected(None, str(address), f"the maximum of {self._settings.max_links} links is open"))
             return
-        if len(self._strangers) >= self._settings.max_handshakes:
-            self._end(next(iter(self._strangers)), f"made way: {len(self._strangers)} strangers are in their handshake")
+        if len(self._unauthenticated) >= self._settings.max_handshakes:
+            self._end(
+                next(iter(self._unauthenticated)),
+                f"dropped for a newer one of {len(self._unauthenticated)} connections in handshake",
+            )
         try:
             sockets.tune(sock, self._settings.buffer_bytes(address))
         except OSError as error:
             sock.close()
-            self._report(Rejected(None, str(address), f"it went at once: {error}"))
+            self._report(Rejected(None, str(address), f"it was closed at once: {error}"))
             return
         handshake = Handshake(self._identity, self._secret, admit=self._admits)
         link = Link(PlainStream(sock), address, None, handshake, self._clock())
-        self._strangers[link] = None
+        self._unauthenticated[link] = None
         self._loop.watch(link.descriptor, WRITE, partial(self._on_link, link))
 
     def _admits(self, name: str) -> bool:
@@ -159,7 +167,9 @@ class Door:
         except Failure as failure:
             self._refuse(link, failure)
         except OSError as error:
-            self._gone(link, f"cannot connect: {error}" if link.phase is Phase.CONNECTING else f"it broke: {error}")
+            self._gone(
+                link, f"cannot connect: {error}" if link.phase is Phase.CONNECTING else f"the connection broke: {error}"
+            )
 
     def _go_on(self, link: Link, mask: int) -> None:
         if link.phase is Phase.CONNECTING:
@@ -179,12 +189,12 @@ class Door:
     def _prove(self, link: Link, mask: int) -> None:
         while not link.handshake.done:
             link.outgoing.send_through(link.stream)
-            heard = link.hear() if mask & READ else None
-            if heard is None:
+            received = link.receive_handshake() if mask & READ else None
+            if received is None:
                 self._loop.change(link.descriptor, READ | WRITE if link.outgoing else READ)
                 return
-            if not heard:
-                self._gone(link, "it ended the connection during the handshake")
+            if not received:
+                self._gone(link, "the peer closed the connection during the handshake")
                 return
         self._take_out(link)
         assert link.handshake.peer is not None
@@ -195,7 +205,7 @@ class Door:
         self._opened(link)
 
     def _refuse(self, link: Link, failure: Failure) -> None:
-        link.bid_farewell(failure.farewell)
+        link.send_now(failure.refusal)
         crossing = failure.reason is Reason.CROSSING
         self._end(link, str(failure), report=not crossing, permanent=failure.reason in _PERMANENT)
         if crossing and link.initiated and link.peer is not None and not self._linked(link.peer):
@@ -203,12 +213,12 @@ class Door:
 
     def _gone(self, link: Link, reason: str) -> None:
         claimed = link.handshake.peer
-        # Who said nothing is nobody; and an attempt that crossed ours gives way.
+        # Not worth a report: a connection that never introduced itself, and an attempt that crossed ours.
         quiet = claimed is None or claimed.name in self._attempts or self._linked(claimed.name)
         self._end(link, reason, report=link.initiated or not quiet)
 
     def _take_out(self, link: Link) -> None:
-        self._strangers.pop(link, None)
+        self._unauthenticated.pop(link, None)
         if link.initiated and link.peer is not None and self._attempts.get(link.peer) is link:
             del self._attempts[link.peer]
 
