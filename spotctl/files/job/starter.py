@@ -16,7 +16,7 @@ class CannotWrite(SpotctlError):
 
 def starter_text() -> str:
     """A commented job that runs as it is."""
-    return files("spotctl").joinpath("starter_job.yaml").read_text("utf-8")
+    return files("spotctl.files.job").joinpath("starter_job.yaml").read_text("utf-8")
 
 
 def write_starter(path: Path) -> None:

@@ -386,7 +386,7 @@ def documented() -> Iterator[tuple[str, str]]:
             yield f"{page.name}:{page.read_text().count(chr(10), 0, found.start()) + 1}", found[1]
     for file in ROOT.glob("examples/**/*.yaml"):
         yield file.name, file.read_text()
-    yield "starter_job.yaml", (ROOT / "spotctl" / "starter_job.yaml").read_text()
+    yield "starter_job.yaml", (ROOT / "spotctl" / "files" / "job" / "starter_job.yaml").read_text()
 
 
 def jobs_documented() -> Iterator[tuple[str, Any]]:
@@ -415,7 +415,7 @@ class TestInit:
 
     def test_its_comments_are_right_too(self, tmp_path: Path) -> None:
         """Each commented key may be uncommented; those of a command take the place of a trainer's."""
-        text = (ROOT / "spotctl" / "starter_job.yaml").read_text()
+        text = (ROOT / "spotctl" / "files" / "job" / "starter_job.yaml").read_text()
         told = re.sub(r"^( *)# (\w+: (?!job for).*)$", r"\1\2", text, flags=re.MULTILINE)
         told = re.sub(r"^  types: \[.*\n", "", told, flags=re.MULTILINE)
         told = told.replace("clouds: [local]", "clouds: [aws, gcp]").partition("\nlocal:")[0] + "\n"
