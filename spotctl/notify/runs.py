@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from spotctl.files.job.spec import JobSpec
 from spotctl.notify.message import Message
-from spotctl.notify.webhook import Delivery, DeliveryRetry, post
+from spotctl.notify.webhook import Delivery, post
 from spotctl.runlog.events import RunEnded
 from spotctl.runlog.outcomes import DONE
 from spotctl.runlog.state import RunState
@@ -16,14 +16,12 @@ from spotctl.show.run_tables import ending
 _FACTS = ("outcome", "message", "cost_usd", "on_demand_usd", "hours", "evictions", "model")
 
 
-def notify_of_end(
-    spec: JobSpec, state: RunState, ended: RunEnded, retry: DeliveryRetry | None = None
-) -> Delivery | None:
+def notify_of_end(spec: JobSpec, state: RunState, ended: RunEnded) -> Delivery | None:
     """Posts the end of a run to the job's webhook; None if it has none."""
     if spec.webhook is None:
         return None
     message = message_of_end(spec.name, state, ended).without(secret_values(spec, os.environ))
-    return post(message, spec.webhook, retry)
+    return post(message, spec.webhook)
 
 
 def message_of_end(job: str, state: RunState, ended: RunEnded) -> Message:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from bidbrain.backtest.robustness import Interval, PairedDifference
+if TYPE_CHECKING:
+    from bidbrain.backtest.robustness import Interval, PairedDifference
 
 
 def table(differences: Sequence[PairedDifference]) -> Table:

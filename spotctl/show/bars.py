@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from pricing_data.series import PriceSeries
+if TYPE_CHECKING:
+    from pricing_data.series import PriceSeries
 
 Floats = NDArray[np.float64]
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from bidbrain.eviction.calibration import Calibration, Skill
 from pricing_data.units import age, format_time
-from spotctl.analyses.beta import Answer
 from spotctl.show.terminal import market_name
+
+if TYPE_CHECKING:
+    from bidbrain.eviction.calibration import Calibration, Skill
+    from spotctl.analyses.beta import Answer
 
 
 def chance(share: float) -> str:

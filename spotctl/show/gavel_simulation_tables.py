@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from bidbrain.gavel.simulator.engine import SimulationOutcome
 from bidbrain.gavel.simulator.results import SimulationSummary, job_results
 from spotctl.errors import BadRequest
+
+if TYPE_CHECKING:
+    from bidbrain.gavel.simulator.engine import SimulationOutcome
 
 _UNKNOWN = "-"
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bidbrain.eviction.estimate import Estimate
-from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND, format_time, format_usd, to_datetime, to_usd
-from spotctl.planning.checkpoint_interval import Checkpoints
-from spotctl.planning.values import Choice, JobPlan, Rejected
 from spotctl.show.beta_tables import chance
 from spotctl.show.terminal import dollars, market_name
+
+if TYPE_CHECKING:
+    from bidbrain.eviction.estimate import Estimate
+    from pricing_data.market import Market
+    from spotctl.planning.checkpoint_interval import Checkpoints
+    from spotctl.planning.values import Choice, JobPlan, Rejected
 
 _WIDE = 110
 """Narrower terminals get the columns that matter most."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pricing_data.fetch import TaskReport
-from pricing_data.gaps import GapReport
-from pricing_data.ingest import FileReport
-from pricing_data.query import QueryResult
-from pricing_data.stats import MarketStats
 from pricing_data.units import format_time, to_usd
+
+if TYPE_CHECKING:
+    from pricing_data.fetch import TaskReport
+    from pricing_data.gaps import GapReport
+    from pricing_data.ingest import FileReport
+    from pricing_data.query import QueryResult
+    from pricing_data.stats import MarketStats
 
 
 def stats(one: MarketStats, now: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import floor, isfinite, log2
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.table import Table
@@ -18,8 +18,10 @@ from spotctl.ledger.uses import parts
 from spotctl.runlog.events import FINISH, BudgetExceeded, RunEnded
 from spotctl.runlog.outcomes import DONE
 from spotctl.runlog.state import EVICTED, Allocation, Held, RunState
-from spotctl.runlog.statuses import RunStatus
 from spotctl.show.phrases import bid_text, count_text, machines_text
+
+if TYPE_CHECKING:
+    from spotctl.runlog.statuses import RunStatus
 
 _WIDE = 100
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pricing_data.fetch import TaskReport
-from pricing_data.gaps import GapReport
-from pricing_data.ingest import FileReport
-from pricing_data.market import Market
-from pricing_data.query import QueryResult
-from pricing_data.series import PriceSeries
-from pricing_data.stats import MarketStats
 from pricing_data.units import SECOND, age, format_time, format_usd, to_usd
 from spotctl.show.bars import sparkline
+
+if TYPE_CHECKING:
+    from pricing_data.fetch import TaskReport
+    from pricing_data.gaps import GapReport
+    from pricing_data.ingest import FileReport
+    from pricing_data.market import Market
+    from pricing_data.query import QueryResult
+    from pricing_data.series import PriceSeries
+    from pricing_data.stats import MarketStats
 
 _UNKNOWN = "-"
 _NAMED_GAPS = 20

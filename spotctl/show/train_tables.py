@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
-from agileml.core.events import Iteration
+if TYPE_CHECKING:
+    from agileml.core.events import Iteration
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 

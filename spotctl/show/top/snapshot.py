@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bidbrain.billing import usd
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import format_time, to_usd
-from spotctl.runlog.state import Allocation, RunState
 from spotctl.show.run_tables import command_progress
-from spotctl.show.top.timeline import MachineCount, Timeline, TimelineEvent
+
+if TYPE_CHECKING:
+    from spotctl.runlog.state import Allocation, RunState
+    from spotctl.show.top.timeline import MachineCount, Timeline, TimelineEvent
 
 Prices = Callable[[Market], PriceSeries | None]
 """The price history of a market during the run; None where it is unknown."""

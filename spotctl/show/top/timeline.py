@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import TYPE_CHECKING
 
 from spotctl.runlog import events as ev
 from spotctl.runlog import state as running
 from spotctl.runlog.state import EVICTED, RunState
-from spotctl.runlog.store import Row
 from spotctl.show.phrases import bid_text, machines_text
+
+if TYPE_CHECKING:
+    from spotctl.runlog.store import Row
 
 MOST_EVENTS = 500
 """Only the latest events are kept."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Group
@@ -14,8 +15,10 @@ from bidbrain.billing import usd
 from pricing_data.units import MINUTE, SECOND, age, to_datetime
 from spotctl.show.bars import Floats, columns, sparkline
 from spotctl.show.terminal import dollars, market_name, percent
-from spotctl.show.top.snapshot import MarketLine, Money, RunSnapshot
-from spotctl.show.top.timeline import MachineCount, TimelineEvent
+
+if TYPE_CHECKING:
+    from spotctl.show.top.snapshot import MarketLine, Money, RunSnapshot
+    from spotctl.show.top.timeline import MachineCount, TimelineEvent
 
 _UNKNOWN = "-"
 _WIDE = 110
