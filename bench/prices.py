@@ -1,4 +1,4 @@
-"""The price store at ten million change events, beside plain pandas over CSV files."""
+"""The price store with ten million price changes, compared with pandas on CSV files."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def run() -> str:
         generated = history()
         export(generated, source)
         return table(
-            f"Price store, {EVENTS:,} change events of {MARKETS:,} markets over {DAYS} days",
-            f"Beside pandas {pd.__version__} over CSV: `read_csv`, typed, without repetitions, sorted, written back;"
-            " then read again for each question. Both start from the same file of plain CSV, of"
+            f"Price store, {EVENTS:,} price changes of {MARKETS:,} markets over {DAYS} days",
+            f"Compared with pandas {pd.__version__} on CSV: `read_csv`, typed, without duplicates, sorted, written back;"
+            " then read again for each query. Both start from the same plain CSV file of"
             f" {source.stat().st_size / 1e6:,.0f} MB.",
             _rows(
                 PriceStore(Path(folder) / "store"), source, Path(folder) / "pandas.csv", generated.markets[MARKETS // 2]
@@ -67,7 +67,7 @@ def _rows(store: PriceStore, source: Path, plain: Path, market: Market) -> list[
     rows.append(
         Row(
             "size on disk",
-            f"{size / 1e6:.1f} MB, {size / events:.2f} bytes an event",
+            f"{size / 1e6:.1f} MB, {size / events:.2f} bytes per event",
             f"{plain.stat().st_size / 1e6:,.0f} MB; limit {MOST_BYTES / 1e6:.0f} MB",
             f"{plain.stat().st_size / size:.3g}x",
         )
@@ -85,8 +85,8 @@ def _against(what: str, ours: Callable[[], object], peer: Callable[[], object] |
     taken = seconds(ours, runs)
     if peer is None:
         return Row(what, shown(taken), "-")
-    beside = seconds(peer, runs)
-    return Row(what, shown(taken), shown(beside), times_faster(taken, beside))
+    peer_seconds = seconds(peer, runs)
+    return Row(what, shown(taken), shown(peer_seconds), times_faster(taken, peer_seconds))
 
 
 def _import(store: PriceStore, source: Path) -> None:
@@ -101,7 +101,8 @@ def _statistics(store: PriceStore) -> list[MarketStats]:
 
 
 def _sql(store: PriceStore) -> object:
-    return query(store.segment_paths(), "select market, avg(usd_per_hour), max(usd_per_hour) from prices group by 1")
+    sql = "select market, avg(usd_per_hour), max(usd_per_hour) from prices group by 1"
+    return store.over_segments(lambda paths: query(paths, sql))
 
 
 def _pandas_import(source: Path, plain: Path) -> None:

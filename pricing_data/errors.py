@@ -53,19 +53,19 @@ class AccessDenied(CloudError):
     """The credentials are valid but lack a permission; the message names it."""
 
 
-class NotFound(CloudError):
+class UnknownResource(CloudError):
     """What the call names does not exist, or is not visible to these credentials."""
 
 
-class Refused(CloudError):
+class RequestRejected(CloudError):
     """The cloud rejected the request itself; repeating it changes nothing."""
 
 
-class Throttled(CloudError):
+class RateLimited(CloudError):
     """The cloud still limited the rate of calls after all retries; try again later."""
 
 
-class Unanswered(CloudError):
+class NoAnswer(CloudError):
     """No answer, or an answer the API does not document, after all retries; try again later."""
 
 

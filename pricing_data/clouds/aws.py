@@ -23,10 +23,10 @@ from pricing_data.errors import (
     CloudError,
     MissingCredentials,
     MissingExtra,
-    NotFound,
-    Refused,
-    Throttled,
-    Unanswered,
+    NoAnswer,
+    RateLimited,
+    RequestRejected,
+    UnknownResource,
 )
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ _NOT_FOUND = {"NoSuchEntity", "NoSuchResourceException", "ParameterNotFound", "R
 
 @dataclass(frozen=True, slots=True)
 class AwsClient:
-    """One service in one region, used by one task. `region` is the one asked about, and named in errors."""
+    """One service in one region, used by one task. `region` is the region that calls and errors are about."""
 
     service: Service
     region: str
@@ -102,7 +102,7 @@ class AwsClient:
             if not page.get("NextToken"):
                 return
             if page["NextToken"] == token.get("NextToken"):
-                raise Unanswered(f"aws/{self.region}: {permission} repeats the same page token", _LATER)
+                raise NoAnswer(f"aws/{self.region}: {permission} repeats the same page token", _LATER)
             token = {"NextToken": page["NextToken"]}
 
     def _page(self, operation: str, holding: str, arguments: dict[str, object]) -> Answer:
@@ -141,8 +141,8 @@ class AwsSession:
     def client(self, service: Service, region: str | None, endpoint_region: str = "") -> Iterator[AwsClient]:
         """A client for the duration of the `with` block.
 
-        Without a region, any will do. `endpoint_region` is set where the service runs in another region than the one
-        it is asked about (the Price List).
+        Without a region, any will do. `endpoint_region` is set where the service runs in another region than its
+        calls are about (the Price List).
         """
         region = region or _ANY_REGION
         with translated(region, "signing in"), self._lock:
@@ -160,7 +160,7 @@ class AwsSession:
         try:
             return self._opened().client(service, region_name=region, config=config)
         except ValueError as error:
-            raise Refused(
+            raise RequestRejected(
                 f"aws/{region}: {error}",
                 f"correct AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_{service.upper().replace('-', '_')} or the region",
             ) from error
@@ -189,7 +189,7 @@ def translated(region: str, action: str) -> Iterator[None]:
     except BotoCoreError as error:
         raise _error_of_sdk(call, error) from error
     except (ResponseParserError, ValueError) as error:  # ValueError: a number or boolean that does not parse
-        raise Unanswered(f"{call}: the answer cannot be read ({on_one_line(error)})", _LATER) from error
+        raise NoAnswer(f"{call}: the answer cannot be read ({on_one_line(error)})", _LATER) from error
 
 
 def _error_of_answer(call: str, action: str, error: ClientError) -> CloudError:
@@ -211,10 +211,10 @@ def _error_of_answer(call: str, action: str, error: ClientError) -> CloudError:
 
 def _kind_and_cure(code: str, status: int) -> tuple[type[CloudError], str]:
     if code in _NOT_FOUND or code.endswith(".NotFound"):
-        return NotFound, "check the name"
+        return UnknownResource, "check the name"
     if code in _THROTTLED or status == 429:
-        return Throttled, _LATER
-    return (Refused, "check the request") if 400 <= status < 500 else (Unanswered, _LATER)
+        return RateLimited, _LATER
+    return (RequestRejected, "check the request") if 400 <= status < 500 else (NoAnswer, _LATER)
 
 
 def _error_of_sdk(call: str, error: BotoCoreError) -> CloudError:
@@ -227,4 +227,4 @@ def _error_of_sdk(call: str, error: BotoCoreError) -> CloudError:
         return MissingCredentials(f"{call}: the credentials cannot be used: {on_one_line(error)}", _RENEW)
     if isinstance(error, sdk.MissingDependencyException):
         return MissingExtra(f"{call}: this profile needs another package: {on_one_line(error)}")
-    return Unanswered(f"{call}: no answer: {on_one_line(error)}", _LATER)
+    return NoAnswer(f"{call}: no answer: {on_one_line(error)}", _LATER)

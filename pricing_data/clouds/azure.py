@@ -23,10 +23,10 @@ from pricing_data.errors import (
     AccessDenied,
     CloudError,
     MissingCredentials,
-    NotFound,
-    Refused,
-    Throttled,
-    Unanswered,
+    NoAnswer,
+    RateLimited,
+    RequestRejected,
+    UnknownResource,
 )
 
 if TYPE_CHECKING:
@@ -114,13 +114,13 @@ class AzureSession:
                     answer = client.resources(request, retry_on_methods=frozenset({"POST"}))
                     rows: object = answer.data
                 if not isinstance(rows, list):
-                    raise Unanswered(f"{call.what}: the answer's data is not a list", _LATER)
+                    raise NoAnswer(f"{call.what}: the answer's data is not a list", _LATER)
                 yield rows
                 if not answer.skip_token:
                     break
                 options.skip_token = answer.skip_token
         if answer.result_truncated == "true":
-            raise Unanswered(f"{call.what}: Resource Graph truncated its answer", _LATER)
+            raise NoAnswer(f"{call.what}: Resource Graph truncated its answer", _LATER)
 
     def get(self, call: ApiCall, path: str, api_version: str) -> HttpResponse:
         """The answer of a Resource Manager path below the subscription, such as `providers/X/permissions`."""
@@ -147,12 +147,12 @@ class AzureSession:
         except HttpResponseError as error:
             raise _error_of_answer(error, call, f"{call.permission} on /subscriptions/{self.subscription}") from error
         except AzureError as error:
-            raise Unanswered(
+            raise NoAnswer(
                 f"{call.what}: no answer, {_shown(error)}", "check the network, or try again later"
             ) from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             # The SDKs take an answer apart before they check that it is what they expect.
-            raise Unanswered(f"{call.what}: the answer is not as documented, {_shown(error)}", _LATER) from error
+            raise NoAnswer(f"{call.what}: the answer is not as documented, {_shown(error)}", _LATER) from error
 
     def _client_options(self) -> dict[str, Any]:
         settings = self._settings
@@ -203,13 +203,13 @@ def _error_of_answer(error: HttpResponseError, call: ApiCall, needed: str) -> Cl
         problem = f"{call.what}: the subscription cannot be found, {_shown(error)}"
         return AccessDenied(problem, "check AZURE_SUBSCRIPTION_ID", code)
     if status == 404:
-        return NotFound(f"{call.what}: {needed} finds nothing, {_shown(error)}", "check the name", code)
+        return UnknownResource(f"{call.what}: {needed} finds nothing, {_shown(error)}", "check the name", code)
     answered = f"HTTP {status}, " if status else ""
     if status == 429:
-        return Throttled(f"{call.what}: throttled, {answered}{_shown(error)}", _LATER, code)
+        return RateLimited(f"{call.what}: throttled, {answered}{_shown(error)}", _LATER, code)
     if 400 <= status < 500:
-        return Refused(f"{call.what}: refused, {answered}{_shown(error)}", "check the request", code)
-    return Unanswered(f"{call.what}: no usable answer, {answered}{_shown(error)}", _LATER, code)
+        return RequestRejected(f"{call.what}: refused, {answered}{_shown(error)}", "check the request", code)
+    return NoAnswer(f"{call.what}: no usable answer, {answered}{_shown(error)}", _LATER, code)
 
 
 def _shown(error: BaseException) -> str:

@@ -32,10 +32,10 @@ from pricing_data.errors import (
     CloudError,
     MissingCredentials,
     MissingExtra,
-    NotFound,
-    Refused,
-    Throttled,
-    Unanswered,
+    NoAnswer,
+    RateLimited,
+    RequestRejected,
+    UnknownResource,
 )
 
 PAGE_ROWS = 500
@@ -148,7 +148,7 @@ class GcpSession:
 
     def _call_options(self) -> dict[str, Any]:
         retry = Retry(
-            predicate=RetryPolicy(self._settings.connection_attempts),
+            predicate=RetryPredicate(self._settings.connection_attempts),
             initial=self._settings.first_retry_seconds,
             maximum=_SLOWEST_RETRY_SECONDS,
             timeout=self._settings.retry_deadline_seconds,
@@ -156,7 +156,7 @@ class GcpSession:
         return {"retry": retry, "timeout": self._settings.call_timeout_seconds}
 
 
-class RetryPolicy:
+class RetryPredicate:
     """Whether to repeat a call that failed. Refused connections are retried only a few times: no server is there."""
 
     def __init__(self, connection_attempts: int) -> None:
@@ -173,7 +173,7 @@ class RetryPolicy:
 def checked_name(kind: str, name: str) -> str:
     """The name, if it can be part of a URL: for any other, the SDK raises a bare ValueError."""
     if not _NAME.fullmatch(name):
-        raise Refused(f"gcp: {name!r} cannot be the name of a {kind}", "check the name")
+        raise RequestRejected(f"gcp: {name!r} cannot be the name of a {kind}", "check the name")
     return name
 
 
@@ -192,7 +192,7 @@ def error_of(error: BaseException, call: ApiCall) -> CloudError:
         error = error.cause
     problem, code = f"gcp: {call.what}: {first_line(error)}", str(getattr(error, "code", None) or "")
     if is_throttling(error):
-        return Throttled(problem, _LATER, code)
+        return RateLimited(problem, _LATER, code)
     if isinstance(error, exceptions.Unauthorized) or (
         isinstance(error, GoogleAuthError) and not isinstance(error, TransportError)
     ):
@@ -200,13 +200,11 @@ def error_of(error: BaseException, call: ApiCall) -> CloudError:
     if isinstance(error, exceptions.Forbidden):
         return AccessDenied(problem, f"it needs {call.permission}", code)
     if isinstance(error, exceptions.ClientError):
-        kind = NotFound if isinstance(error, exceptions.NotFound) else Refused
+        kind = UnknownResource if isinstance(error, exceptions.NotFound) else RequestRejected
         return kind(problem, "check the names of region and project", code)
     if no_connection(error):
-        return Unanswered(
-            f"gcp: {call.what}: cannot connect to {_address(error)}", "check the endpoint and the network"
-        )
-    return Unanswered(problem, _LATER, code)
+        return NoAnswer(f"gcp: {call.what}: cannot connect to {_address(error)}", "check the endpoint and the network")
+    return NoAnswer(problem, _LATER, code)
 
 
 def is_throttling(error: BaseException) -> bool:

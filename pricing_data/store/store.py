@@ -66,10 +66,6 @@ class PriceStore:
         rows = sum(entry.rows for entry in manifest.segments)
         return rows, sum(_file_size(self.root / name) for name in manifest.files)
 
-    def segment_paths(self) -> list[Path]:
-        """The Parquet files that contain the prices."""
-        return self.over_segments(list)
-
     def over_segments(self, read: Callable[[list[Path]], R]) -> R:
         """Calls `read` with the Parquet files that contain the prices, and returns its result.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pricing_data.clouds.aws import AwsSession
 from pricing_data.clouds.settings import AwsSettings
-from pricing_data.errors import AccessDenied, NotFound, Refused, Throttled
+from pricing_data.errors import AccessDenied, RateLimited, RequestRejected, UnknownResource
 from spotctl.config import Settings
 from spotctl.doctor import verdicts
 from spotctl.doctor.findings import Finding, Level
@@ -53,7 +53,7 @@ def _permissions(session: AwsSession, region: str) -> Finding:
                 if error.code != "UnauthorizedOperation":
                     raise
                 missing.append(f"ec2:{action}")
-            except (Refused, NotFound):
+            except (RequestRejected, UnknownResource):
                 pass  # DryRunOperation means permitted; any other refusal is about the arguments, not the identity
     return permissions("aws", missing, len(DRY_RUNS))
 
@@ -65,5 +65,5 @@ def _quotas(session: AwsSession, region: str) -> Iterator[Finding]:
             try:
                 answer = quotas.call("GetServiceQuota", ServiceCode="ec2", QuotaCode=code)
                 yield quota("aws", f"{what} in {region}", float(answer["Quota"]["Value"]), cure)
-            except (AccessDenied, NotFound, Refused, Throttled):
+            except (AccessDenied, UnknownResource, RequestRejected, RateLimited):
                 yield quota("aws", f"{what} in {region}", None, "allow servicequotas:GetServiceQuota")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from email.utils import parsedate_to_datetime
 
-from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, NotFound
+from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, UnknownResource
 from spotctl.doctor.findings import Finding, Level
 
 TIMEOUT_SECONDS = 5.0
@@ -15,7 +15,7 @@ MOST_SKEW_SECONDS = 120.0
 
 def refused(cloud: str, what: str, error: CloudError) -> Finding:
     """The finding for a check that failed. A project or subscription that cannot be found counts as no access."""
-    level = Level.NO_ACCESS if isinstance(error, MissingCredentials | AccessDenied | NotFound) else Level.FAILS
+    level = Level.NO_ACCESS if isinstance(error, MissingCredentials | AccessDenied | UnknownResource) else Level.FAILS
     return Finding(cloud, what, level, error.problem, error.cure or "run spotctl doctor again")
 
 

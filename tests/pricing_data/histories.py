@@ -24,14 +24,14 @@ def series(*steps: tuple[int, int], of: Market | None = None) -> PriceSeries:
 
 
 def events(max_size: int = 60) -> st.SearchStrategy[list[PriceEvent]]:
-    """Events of a few markets at a few moments, so that moments and prices often coincide."""
+    """Events of a few markets at a few times, so that times and prices often coincide."""
     names = st.sampled_from([market("a.large"), market("b.large"), market("a.large", os="windows")])
     event = st.builds(PriceEvent, names, st.integers(0, 30).map(lambda s: START + s * SECOND), st.integers(1, 5))
     return st.lists(event, max_size=max_size)
 
 
 def random_batch(seed: int, markets: int, rows: int) -> PriceBatch:
-    """About `rows` events of `markets` markets, each moving a few times an hour."""
+    """About `rows` events of `markets` markets, each changing a few times per hour."""
     rng = np.random.default_rng(seed)
     named = tuple(market(f"t{number}.large") for number in range(markets))
     each = rows // markets

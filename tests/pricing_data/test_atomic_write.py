@@ -16,7 +16,7 @@ def write(path: Path, text: str, error: OSError | None = None) -> None:
             raise error
 
 
-def test_the_new_file_takes_the_place_of_the_old_one_only_when_it_is_whole(tmp_path: Path) -> None:
+def test_the_new_file_replaces_the_old_one_only_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     path.write_text("old")
     with pytest.raises(WriteFailed, match="No space left on device; its previous content is intact"):
@@ -27,7 +27,7 @@ def test_the_new_file_takes_the_place_of_the_old_one_only_when_it_is_whole(tmp_p
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_place_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"cannot write .*No such file or directory"):
         write(tmp_path / "no" / "x", "new")
     (tmp_path / "folder").mkdir()

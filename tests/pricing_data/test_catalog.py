@@ -43,7 +43,7 @@ class TestCatalog:
         ["aws/us-west-2/us-west-2a/m5.large", "aws/us-east-1/us-east-1a/m5.xlarge", f"{MARKET}/windows"],
         ids=["region", "type", "operating system"],
     )
-    def test_the_price_of_another_offer_is_not_taken(self, other: str) -> None:
+    def test_the_price_of_another_product_is_not_used(self, other: str) -> None:
         with pytest.raises(UnknownPrice):
             Catalog(prices=(listed(0, "0.1"),)).on_demand(Market.parse(other))
 
@@ -57,15 +57,15 @@ class TestCatalog:
         ("day", "usd"),
         [(-900, "0.1"), (0, "0.1"), (40, "0.1"), (60, "0.2"), (100, "0.2"), (290, "0.2"), (310, "0.3"), (9000, "0.3")],
     )
-    def test_the_list_nearest_to_the_moment_is_chosen(self, day: int, usd: str) -> None:
+    def test_the_list_nearest_in_time_is_used(self, day: int, usd: str) -> None:
         catalog = Catalog(prices=(listed(500, "0.3"), listed(0, "0.1"), listed(100, "0.2")))
         assert catalog.on_demand(MARKET, JULY + day * DAY).price == parse_usd(usd)
 
-    def test_without_a_moment_the_newest_list_is_chosen(self) -> None:
+    def test_without_a_time_the_newest_list_is_used(self) -> None:
         catalog = Catalog(prices=(listed(500, "0.3"), listed(0, "0.1"), listed(100, "0.2")))
         assert catalog.on_demand(MARKET) == listed(500, "0.3")
 
-    def test_of_two_entries_the_one_merged_later_wins(self) -> None:
+    def test_the_entry_merged_later_wins(self) -> None:
         shipped = Catalog((InstanceType("aws", "m5.large", 2, 8),), (listed(0, "0.1", source="shipped"),))
         fetched = Catalog(
             (InstanceType("aws", "m5.large", 2, 8, None, 0, 10.0),), (listed(0, "0.2", source="fetched"),)
@@ -75,13 +75,13 @@ class TestCatalog:
         assert merged.on_demand(MARKET).source == "fetched"
         assert fetched.merged(shipped).on_demand(MARKET).source == "shipped"
 
-    def test_merging_keeps_what_only_one_side_knows(self) -> None:
+    def test_merging_keeps_entries_of_either_side(self) -> None:
         newer, older = Catalog(prices=(listed(100, "0.2"),)), Catalog(prices=(listed(0, "0.1"),))
         merged = newer.merged(older)
         assert merged.on_demand(MARKET).price == parse_usd("0.2")
         assert merged.on_demand(MARKET, JULY).price == parse_usd("0.1")
 
-    def test_merging_leaves_both_sides_as_they_were(self) -> None:
+    def test_merging_changes_neither_side(self) -> None:
         newer, older = Catalog(prices=(listed(100, "0.2"),)), Catalog(prices=(listed(0, "0.1"),))
         newer.merged(older)
         assert newer.on_demand(MARKET, JULY).price == parse_usd("0.2")
@@ -89,7 +89,7 @@ class TestCatalog:
 
 
 @pytest.mark.parametrize(("vcpus", "memory"), [(0, 8.0), (-2, 8.0), (2, 0.0)])
-def test_a_machine_without_processor_or_memory_is_refused(vcpus: int, memory: float) -> None:
+def test_a_machine_without_processor_or_memory_is_rejected(vcpus: int, memory: float) -> None:
     with pytest.raises(BadInput, match=r"aws/m5\.large"):
         InstanceType("aws", "m5.large", vcpus, memory)
 
@@ -112,7 +112,7 @@ def shipped_rows(name: str) -> list[dict[str, str]]:
 
 
 class TestShippedCatalog:
-    def test_no_type_and_no_price_is_given_twice(self) -> None:
+    def test_types_and_prices_are_unique(self) -> None:
         types = [(row["cloud"], row["instance_type"]) for row in shipped_rows("catalog.csv")]
         prices = [tuple(row.values())[:-1] for row in shipped_rows("on_demand.csv")]
         assert len(set(types)) == len(types)
@@ -129,7 +129,7 @@ class TestShippedCatalog:
         priced = {(price.cloud, price.instance_type) for price in catalog.prices}
         assert described == priced
 
-    def test_regions_are_spelt_as_the_apis_spell_them(self) -> None:
+    def test_regions_have_the_spelling_of_the_api(self) -> None:
         for price in bundled_catalog().prices:
             assert price.region == api_region(price.cloud, price.region)
             assert price.os == LINUX
@@ -161,12 +161,12 @@ class TestShippedCatalog:
             for (_, _, smaller), (_, _, larger) in pairwise(sorted(machines)):
                 assert smaller < larger, offer
 
-    def test_a_price_says_as_of_when_it_was_listed(self) -> None:
+    def test_a_price_has_the_date_of_its_list(self) -> None:
         price = bundled_catalog().on_demand(MARKET)
         assert price.as_of == parse_time("2026-01-01")
         assert price.source == "spotctl sample catalog, public list prices as of 2026-01-01"
 
-    def test_synthetic_prices_say_so(self) -> None:
+    def test_synthetic_prices_are_labeled(self) -> None:
         synthetic = [price for price in bundled_catalog().prices if price.cloud == "local"]
         assert synthetic
         assert all("synthetic" in price.source and "public" not in price.source for price in synthetic)
@@ -198,7 +198,7 @@ class TestShippedCatalog:
             ("azure", "Standard_NC96ads_A100_v4", 96, 880, "A100-80GB", 4),
         ],
     )
-    def test_machines_known_by_heart(
+    def test_well_known_machines(
         self, cloud: str, name: str, vcpus: int, memory_gib: float, accelerator: str | None, accelerators: int
     ) -> None:
         kind = bundled_catalog().instance_type(cloud, name)
@@ -227,11 +227,11 @@ class TestShippedCatalog:
             ("azure/eastus/-/Standard_NC6", "2020-03-01", "0.9"),
         ],
     )
-    def test_prices_known_by_heart(self, market: str, day: str, usd: str) -> None:
+    def test_well_known_prices(self, market: str, day: str, usd: str) -> None:
         assert bundled_catalog().on_demand(Market.parse(market), parse_time(day)).price == parse_usd(usd)
 
     def test_aws_machines_are_what_the_api_says(self) -> None:
-        """moto ships the answers of `describe_instance_types`. Types that AWS retired are missing there."""
+        """moto ships the answers of `describe_instance_types`. It has no types that AWS retired."""
         resource = files("moto.ec2") / "resources" / "instance_types.json.gz"
         answers = json.loads(gzip.decompress(resource.read_bytes()))
         # Here the API's MiB differ from the GiB that AWS publishes.

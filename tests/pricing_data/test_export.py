@@ -31,7 +31,7 @@ rows = st.lists(st.builds(PriceEvent, named, st.integers(START, START + 10**12),
 @settings(max_examples=40)
 @given(rows)
 @pytest.mark.parametrize("name", ["out.csv", "out.csv.gz"])
-def test_what_is_exported_imports_without_loss(
+def test_an_export_imports_without_loss(
     tmp_path_factory: pytest.TempPathFactory, name: str, rows: list[PriceEvent]
 ) -> None:
     path = tmp_path_factory.mktemp("export") / name
@@ -40,7 +40,7 @@ def test_what_is_exported_imports_without_loss(
     assert prices_in(path) == contents(table)
 
 
-def test_times_and_prices_are_written_as_people_write_them(tmp_path: Path) -> None:
+def test_common_spellings_of_times_and_prices_are_read(tmp_path: Path) -> None:
     event = PriceEvent(
         Market.parse("aws/us-east-1/us-east-1a/c4.xlarge"), parse_time("2016-02-25T00:35:34Z"), 16_200_000
     )
@@ -52,7 +52,7 @@ def test_times_and_prices_are_written_as_people_write_them(tmp_path: Path) -> No
     assert pq.read_table(tmp_path / "out.parquet").to_pylist()[0]["spot_price"] == "0.0162"
 
 
-def test_a_name_that_says_no_format_and_a_folder_that_is_not_there_are_named(tmp_path: Path) -> None:
+def test_an_unknown_suffix_and_a_missing_folder_are_reported(tmp_path: Path) -> None:
     table = PriceTable.of(PriceBatch.of([]))
     with pytest.raises(BadInput, match=r"must end with one of \.csv"):
         export(table, tmp_path / "out.xls")

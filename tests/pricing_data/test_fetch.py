@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, Unanswered
+from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, NoAnswer
 from pricing_data.fetch import TaskReport, fetch
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.sources.base import FetchRequest, FetchTask
@@ -24,7 +24,7 @@ def page(region: str, *hours: int, covered: Span | None = None) -> FetchedRows:
 
 @dataclass
 class Scripted:
-    """A source whose tasks yield and fail as a test says."""
+    """A source whose tasks yield and fail as scripted."""
 
     scripts: dict[str, Callable[[], Iterator[FetchedRows]]] = field(default_factory=dict)
     refusal: CloudError | None = None
@@ -47,11 +47,11 @@ def by_region(reports: list[TaskReport]) -> dict[str, TaskReport]:
     return {report.region: report for report in reports}
 
 
-def test_what_came_before_a_failure_is_kept_and_others_go_on(store: PriceStore) -> None:
+def test_rows_before_a_failure_are_kept_and_other_tasks_continue(store: PriceStore) -> None:
     def broken() -> Iterator[FetchedRows]:
         yield page("r1", 0, 1, covered=Span(START, START + HOUR))
         yield page("r1", 2)
-        raise Unanswered("page 3 broke")
+        raise NoAnswer("page 3 broke")
 
     def fine() -> Iterator[FetchedRows]:
         yield page("r2", 0, 1, 2)
@@ -98,7 +98,7 @@ def test_a_bug_in_a_source_ends_the_fetch_instead_of_hanging_it(store: PriceStor
         fetch(store, [Scripted({"r1": buggy, "r2": endless})], REQUEST)
 
 
-def test_a_store_that_cannot_be_written_ends_the_fetch(tmp_path: Path) -> None:
+def test_an_unwritable_store_ends_the_fetch(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     def endless() -> Iterator[FetchedRows]:
@@ -109,7 +109,7 @@ def test_a_store_that_cannot_be_written_ends_the_fetch(tmp_path: Path) -> None:
         fetch(PriceStore(tmp_path / "file"), [Scripted({"r2": endless})], REQUEST)
 
 
-def test_each_cloud_is_asked_for_its_own_regions_only(store: PriceStore) -> None:
+def test_each_cloud_gets_its_own_regions_only(store: PriceStore) -> None:
     aws, gcp, azure = (Scripted(cloud=cloud) for cloud in ("aws", "gcp", "azure"))
     fetch(store, [aws, gcp, azure], replace(REQUEST, regions=("us-east-1", "us-east1", "eu-west-1")))
     assert [one.regions for one in aws.asked] == [("us-east-1", "eu-west-1")]
@@ -119,7 +119,7 @@ def test_each_cloud_is_asked_for_its_own_regions_only(store: PriceStore) -> None
     assert azure.asked == [REQUEST]
 
 
-def test_no_source_at_all_is_no_fetch(store: PriceStore) -> None:
+def test_no_source_means_no_task(store: PriceStore) -> None:
     assert fetch(store, [], REQUEST) == []
     denied = AccessDenied("not allowed")
     assert fetch(store, [Scripted(refusal=denied)], REQUEST)[0].failure is denied
@@ -135,7 +135,7 @@ def test_no_source_at_all_is_no_fetch(store: PriceStore) -> None:
         (Span(START - 9 * DAY, START - 2 * DAY), START),
     ],
 )
-def test_a_fetch_goes_on_where_all_before_is_known(covered: Span | None, start: int) -> None:
+def test_a_fetch_continues_where_the_history_is_complete(covered: Span | None, start: int) -> None:
     request = FetchRequest(START, START + 30 * DAY, covered={"aws/r": covered} if covered else {})
     assert request.start_of("aws/r") == start
 

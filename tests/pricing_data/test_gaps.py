@@ -14,7 +14,7 @@ from tests.pricing_data.histories import START
 
 
 def daily(silent: dict[int, tuple[int, int]], markets: int = 4, days: int = 30, ends: int | None = None) -> PriceTable:
-    """Markets that are seen once a day, but for some days of some of them."""
+    """Markets that are seen once a day, except on some days."""
     named = tuple(Market("aws", "us-east-1", "-", f"t{number}.large") for number in range(markets))
     rows = [
         (code, START + day * DAY + code * HOUR)
@@ -27,7 +27,7 @@ def daily(silent: dict[int, tuple[int, int]], markets: int = 4, days: int = 30, 
     return PriceTable.of(PriceBatch(named, codes, times, np.full(len(rows), 5, dtype=np.int64)))
 
 
-def test_a_market_seen_daily_has_no_holes() -> None:
+def test_a_market_seen_daily_has_no_gaps() -> None:
     report = find_gaps(daily({}))
     assert (report.seams, report.gaps, report.stale) == ((), (), ())
 
@@ -40,7 +40,7 @@ def test_one_silent_market_is_a_gap_of_its_own() -> None:
     assert report.seams == ()
 
 
-def test_when_half_of_a_region_falls_silent_it_is_a_seam() -> None:
+def test_a_silence_of_half_a_region_is_a_seam() -> None:
     report = find_gaps(daily({0: (10, 13), 2: (10, 14), 3: (20, 23)}))
     seam = report.seams[0]
     assert len(report.seams) == 1
@@ -53,13 +53,13 @@ def test_a_market_that_stopped_is_stale() -> None:
     assert [(str(one.market), one.last) for one in report.stale] == [("aws/us-east-1/-/t0.large", START + 20 * DAY)]
 
 
-def test_a_market_that_is_recorded_only_when_it_moves_may_rest() -> None:
+def test_a_market_recorded_only_on_changes_may_be_silent() -> None:
     monthly = np.arange(12, dtype=np.int64) * 30 * DAY + START
     batch = PriceBatch((Market("gcp", "us-east1", "-", "n1"),), np.zeros(12, dtype=np.int64), monthly, monthly)
     assert find_gaps(PriceTable.of(batch)).gaps == ()
 
 
-def test_the_seam_in_the_2020_file_is_named(shared_data: Path) -> None:
+def test_the_seam_in_the_2020_file_is_found(shared_data: Path) -> None:
     path = shared_data / "prices" / "aws_sa-east-1_2019-12_2020-06.csv.gz"
     report = find_gaps(PriceTable.of(PriceBatch.joined(portion.fetched.prices for portion in read(path))))
     assert [(format_time(seam.start)[:10], format_time(seam.end)[:10]) for seam in report.seams] == [

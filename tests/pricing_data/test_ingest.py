@@ -19,7 +19,7 @@ def store(tmp_path: Path) -> PriceStore:
     return PriceStore(tmp_path / "prices")
 
 
-def test_importing_twice_equals_once(store: PriceStore, tmp_path: Path) -> None:
+def test_imports_are_idempotent(store: PriceStore, tmp_path: Path) -> None:
     table = PriceTable.of(random_batch(seed=3, markets=5, rows=5000))
     export(table, tmp_path / "history.csv.gz")
     once = ingest(store, tmp_path / "history.csv.gz")
@@ -30,14 +30,14 @@ def test_importing_twice_equals_once(store: PriceStore, tmp_path: Path) -> None:
     assert (twice.committed.added, twice.committed.known) == (0, 5000)
 
 
-def test_bad_rows_are_all_counted_and_the_first_named(store: PriceStore, tmp_path: Path) -> None:
+def test_all_bad_rows_are_counted_and_the_first_are_listed(store: PriceStore, tmp_path: Path) -> None:
     path = written(tmp_path / "f.csv", HEADER, *["nonsense"] * 50, GOOD)
     report = ingest(store, path)
     assert (report.rows, report.skipped, len(report.bad), report.failure) == (51, 50, NAMED_BAD_ROWS, None)
     assert len(store.table()) == 1
 
 
-def test_strict_refuses_the_whole_file(store: PriceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strict_rejects_the_whole_file(store: PriceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_CHUNK", 100)
     monkeypatch.setattr(reader, "_BLOCK", 200)
     rows = [GOOD.replace("00:35:34", f"00:00:{n:02}") for n in range(50)]
@@ -47,7 +47,7 @@ def test_strict_refuses_the_whole_file(store: PriceStore, tmp_path: Path, monkey
     assert ingest(store, written(tmp_path / "g.csv", HEADER, *rows), strict=True).committed.added == 50
 
 
-def test_a_file_that_breaks_off_keeps_its_good_rows_unless_strict(store: PriceStore, tmp_path: Path) -> None:
+def test_a_truncated_file_keeps_its_good_rows_unless_strict(store: PriceStore, tmp_path: Path) -> None:
     table = PriceTable.of(random_batch(seed=3, markets=5, rows=20_000))
     path = tmp_path / "history.csv.gz"
     export(table, path)
@@ -61,7 +61,7 @@ def test_a_file_that_breaks_off_keeps_its_good_rows_unless_strict(store: PriceSt
     assert held.items() <= contents(table).items()
 
 
-def test_a_table_of_another_kind_is_refused(store: PriceStore, tmp_path: Path) -> None:
+def test_a_table_of_another_kind_is_rejected(store: PriceStore, tmp_path: Path) -> None:
     report = ingest(store, written(tmp_path / "f.csv", HEADER, GOOD), layout="on-demand prices")
     assert report.failure == "contains price changes, not on-demand prices"
     assert store.markets() == []

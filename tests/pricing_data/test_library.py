@@ -24,7 +24,7 @@ def library(tmp_path: Path) -> Library:
     return Library(store)
 
 
-def test_a_stored_local_market_goes_before_the_shipped_one_everywhere(library: Library) -> None:
+def test_a_stored_local_market_replaces_the_shipped_one(library: Library) -> None:
     assert len(library.series(LOCAL)) == len(next(iter(library.table([LOCAL])))) == 3
     other = Market.parse("local/sim-west/sim-west-a/c4.xlarge")
     assert len(library.series(other)) > 100
@@ -45,11 +45,11 @@ def test_a_stored_local_market_goes_before_the_shipped_one_everywhere(library: L
         (Selection(types=("c4.*",)), [market(), LOCAL]),
     ],
 )
-def test_markets_are_found_as_people_spell_them(library: Library, selection: Selection, found: list[Market]) -> None:
+def test_markets_match_common_spellings(library: Library, selection: Selection, found: list[Market]) -> None:
     assert [one for one in library.select(selection) if one in (market(), AZURE, LOCAL)] == found
 
 
-def test_an_unknown_cloud_is_refused() -> None:
+def test_an_unknown_cloud_is_rejected() -> None:
     with pytest.raises(BadInput, match="cloud 'ibm' is not one of aws, gcp, azure, local"):
         Selection(clouds=("ibm",))
 
@@ -70,7 +70,7 @@ def test_a_query_reads_the_prices_and_nothing_else(library: Library, sql: str, m
         library.over_segments(lambda segments: query(segments, sql))
 
 
-def test_a_query_beside_a_writer_is_asked_again(library: Library) -> None:
+def test_a_query_is_repeated_after_a_concurrent_write(library: Library) -> None:
     asked = []
 
     def read(segments: list[Path]) -> object:

@@ -18,7 +18,7 @@ def test_a_market_prints_and_parses_without_loss(market: Market) -> None:
     assert Market.parse(str(market)) == market
 
 
-def test_linux_is_meant_and_not_written() -> None:
+def test_linux_is_the_default_and_not_printed() -> None:
     assert str(Market.parse("aws/us-east-1/us-east-1a/c4.xlarge/linux")) == "aws/us-east-1/us-east-1a/c4.xlarge"
     assert str(Market.parse("azure/eastus/-/Standard_NC6s_v3/windows")) == "azure/eastus/-/Standard_NC6s_v3/windows"
 
@@ -56,7 +56,7 @@ def test_a_bad_text_says_which_part_is_wrong(text: str, part: str) -> None:
         ("newregion9", "newregion9"),
     ],
 )
-def test_azure_regions_are_brought_to_the_apis_spelling(written: str, api: str) -> None:
+def test_azure_regions_get_the_spelling_of_the_api(written: str, api: str) -> None:
     assert api_region("azure", written) == api
     assert Market.of("Azure", written, "", "Standard_NC6").region == api
 
@@ -74,7 +74,7 @@ def test_a_region_belongs_to_the_cloud_that_names_it_so(cloud: str, names: list[
         assert [other for other in ("aws", "gcp", "azure") if is_region_of(other, name)] == [cloud]
 
 
-def test_products_are_kept_apart() -> None:
+def test_products_are_separate_markets() -> None:
     products = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)", "Windows", "SUSE Linux", "Red Hat Enterprise Linux"]
     assert list(map(os_of_product, products)) == ["linux", "linux-vpc", "windows", "suse", "rhel"]
 
@@ -93,7 +93,7 @@ def test_products_are_kept_apart() -> None:
         ("aws/*/*/*/*/*", False),
     ],
 )
-def test_globs_fit_part_by_part(pattern: str, fits: bool) -> None:
+def test_globs_match_part_by_part(pattern: str, fits: bool) -> None:
     assert Market.parse("aws/us-east-1/us-east-1a/c4.xlarge").matches(pattern) is fits
 
 

@@ -18,7 +18,7 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_trace_counts_what_was_taken_back(tmp_path: Path) -> None:
+def test_a_trace_counts_preemptions(tmp_path: Path) -> None:
     path = tmp_path / "four.json.gz"
     path.write_bytes(
         gzip.compress(json.dumps({"metadata": {"gap_seconds": 1800}, "data": [0, 4, 4, 1, 2, 0]}).encode())
@@ -39,12 +39,12 @@ def test_a_trace_counts_what_was_taken_back(tmp_path: Path) -> None:
         ('{"metadata": {"gap_seconds": 60}, "data": [[1], [2, 3]]}', "is not an availability trace"),
     ],
 )
-def test_what_is_no_trace_is_named(tmp_path: Path, content: str, message: str) -> None:
+def test_an_invalid_trace_is_reported(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         read_availability(written(tmp_path / "trace.json", content))
 
 
-def test_lifetimes_keep_what_is_censored(tmp_path: Path) -> None:
+def test_censored_lifetimes_are_kept(tmp_path: Path) -> None:
     path = written(
         tmp_path / "lives.csv",
         f"{HEADER}\ngcp,us-west1-b,v100,1,2020-03-01 10:11:21+00:00,,0.25,1\ngcp,us-west1-b,k80,8,2020-03-01,,2,0\n",
@@ -65,21 +65,21 @@ def test_lifetimes_keep_what_is_censored(tmp_path: Path) -> None:
         ("gcp,z,v100,1,2020-03-01,,1,maybe", "line 2: preempted is 'maybe'"),
     ],
 )
-def test_a_bad_life_is_named_with_its_line(tmp_path: Path, row: str, message: str) -> None:
+def test_a_bad_lifetime_is_reported_with_its_line(tmp_path: Path, row: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         read_lifetimes(written(tmp_path / "lives.csv", f"{HEADER}\n{row}\n"))
     with pytest.raises(BadInput, match="no column cloud, zone"):
         read_lifetimes(written(tmp_path / "other.csv", "a,b\n1,2\n"))
 
 
-def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "cut.gz").write_bytes(gzip.compress(b"[1, 2, 3]" * 99)[:-9])
     for name, message in (("none", "cannot be read: No such file"), ("cut.gz", "is damaged")):
         with pytest.raises(BadInput, match=message):
             read_availability(tmp_path / name)
 
 
-def test_the_shared_records_are_as_their_summary_says(shared_data: Path) -> None:
+def test_the_shared_records_match_their_summary(shared_data: Path) -> None:
     folder = shared_data / "availability"
     with (folder / "trace_stats.csv").open() as file:
         stats = {tuple(row["trace"].split("/")[1:]): row for row in csv.DictReader(file)}

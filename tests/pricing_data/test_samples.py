@@ -68,7 +68,7 @@ def observed(shipped: list[PriceSeries]) -> list[DescribedMarket]:
 
 @pytest.fixture(scope="module")
 def era(observed: list[DescribedMarket]) -> list[DescribedMarket]:
-    """The markets that the statistics of 2016 are to fit: those that move, without those for demonstrations."""
+    """The markets that are compared with 2016: those that move, without those for demonstrations."""
     fitted = [each for each in observed if each.series.market not in stormy_markets()]
     return [each for each in fitted if each.stats.changes_per_day > 1]
 
@@ -92,7 +92,7 @@ class TestShippedFile:
         keys = list(zip(rows["market"], rows["time"], strict=True))
         assert all(a < b for a, b in pairwise(keys))
 
-    def test_its_seed_gives_it_again(self) -> None:
+    def test_its_seed_reproduces_it(self) -> None:
         rows = pq.read_table(bundled_prices())
         again = PriceTable.of(shipped_sample())
         names = [str(market) for market in again.markets]
@@ -100,7 +100,7 @@ class TestShippedFile:
         assert np.array_equal(rows["time"].to_numpy(), again.times)
         assert np.array_equal(rows["price"].to_numpy(), again.prices)
 
-    def test_every_market_is_labelled_synthetic(self, shipped: list[PriceSeries]) -> None:
+    def test_every_market_is_labeled_synthetic(self, shipped: list[PriceSeries]) -> None:
         assert all(series.market.is_synthetic for series in shipped)
 
     def test_there_are_two_regions_of_two_zones(self, shipped: list[PriceSeries]) -> None:
@@ -134,7 +134,7 @@ class TestShippedFile:
 
 
 class TestLikeness:
-    """The bands are wide enough for another seed, and narrow enough that another kind of market would not fit."""
+    """The bands are wide enough for another seed, and narrow enough to exclude another kind of market."""
 
     def test_some_markets_never_move(self, observed: list[DescribedMarket]) -> None:
         assert sum(each.series.changes == 0 for each in observed) >= 2
@@ -145,7 +145,7 @@ class TestLikeness:
         assert 110 < median < 180
         assert 140 < high < 220
 
-    def test_prices_rest_as_far_below_on_demand(self, era: list[DescribedMarket]) -> None:
+    def test_prices_are_as_far_below_on_demand(self, era: list[DescribedMarket]) -> None:
         low, median, high = np.quantile([each.stats.median / each.on_demand for each in era], (0.25, 0.5, 0.75))
         assert 0.09 < low < median < high < 0.22
 
@@ -165,20 +165,18 @@ class TestLikeness:
 
     @pytest.mark.parametrize("region", ["sim-east", "sim-west"])
     def test_a_market_of_each_region_evicts_in_every_hour(self, region: str, observed: list[DescribedMarket]) -> None:
-        """A demonstration of an hour bids the on-demand price, and begins at any time."""
+        """A demonstration lasts an hour, bids the on-demand price, and may start at any time."""
         stormy = [each for each in observed if each.series.market in stormy_markets()]
         (market,) = (each for each in stormy if each.series.market.region == region)
         assert crossings_per_hour(market.series, market.on_demand).min() >= 3
 
-    def test_the_written_figures_of_the_sample_are_those_printed(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_the_documented_figures_of_the_sample_are_current(self, capsys: pytest.CaptureFixture[str]) -> None:
         main(["--describe"])
         decision = DECISION.read_text(encoding="utf-8")
         missing = [line for line in capsys.readouterr().out.splitlines() if line not in decision]
         assert not missing
 
-    def test_the_written_comparison_is_the_one_that_is_printed(
-        self, shared_data: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_the_documented_comparison_is_current(self, shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
         main(["--describe", str(shared_data / "prices/aws_us-east-1_2016-02-24_2016-04-05.csv.gz")])
         assert capsys.readouterr().out.strip("\n") in DECISION.read_text(encoding="utf-8")
 
@@ -197,7 +195,7 @@ def generated(given_parameters: SampleParameters, seed: int = 7) -> list[PriceSe
 
 
 class OnlyUniform:
-    """A random generator of which only `random()` can be asked."""
+    """A random generator that only has `random()`."""
 
     def __init__(self) -> None:
         self._rng = np.random.Generator(np.random.PCG64(3))
@@ -213,11 +211,11 @@ class TestGenerator:
     def test_another_seed_gives_others(self) -> None:
         assert generated(parameters(LIVELY), seed=1) != generated(parameters(LIVELY), seed=2)
 
-    def test_it_draws_nothing_whose_stream_may_change_with_numpy(self) -> None:
+    def test_it_uses_no_random_stream_that_may_change_with_numpy(self) -> None:
         batch = generate(parameters(NERVOUS, WILD, echo=0.5), cast(np.random.Generator, OnlyUniform()))
         assert len(batch) > 0
 
-    def test_a_frozen_market_rests_on_its_floor(self) -> None:
+    def test_a_frozen_market_stays_at_its_floor(self) -> None:
         (series,) = generated(parameters(FROZEN))
         assert set(series.prices.tolist()) == {ON_DEMAND // 8}
         assert len(series) == 2 + 4
@@ -247,7 +245,7 @@ class TestGenerator:
         assert shared_share([*first, *second]) > 0.7
         assert not episodes_above(calm, ON_DEMAND)
 
-    def test_without_echo_zones_spike_apart(self) -> None:
+    def test_without_echo_zones_spike_independently(self) -> None:
         source = Temper(spikes_per_day=2.0)
         a, b = generated(parameters(source, source, days=30, echo=0.0))
         assert shared_share([*episodes_above(a, ON_DEMAND), *episodes_above(b, ON_DEMAND)]) < 0.2
@@ -329,18 +327,22 @@ class TestCommand:
         main([str(tmp_path / "again.parquet")])
         assert pq.read_table(tmp_path / "again.parquet").equals(pq.read_table(bundled_prices()))
 
-    def test_without_a_file_it_says_what_it_needs(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_without_a_file_it_prints_its_usage(self, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as stopped:
             main([])
         assert stopped.value.code == 2
         assert "name one file to write, or pass --describe" in capsys.readouterr().err
 
-    def test_a_file_that_cannot_be_compared_is_named(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_file_that_cannot_be_compared_is_reported(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         with pytest.raises(SystemExit):
             main(["--describe", str(tmp_path / "absent.csv")])
         assert "absent.csv: cannot be read" in capsys.readouterr().err
 
-    def test_a_file_without_a_moving_market_is_named(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_file_without_a_moving_market_is_reported(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         header = "timestamp,cloud,region,zone,instance_type,product,spot_price\n"
         (tmp_path / "still.csv").write_text(f"{header}2026-01-01T00:00:00Z,aws,us-east-1,us-east-1a,m5.large,,0.03\n")
         with pytest.raises(SystemExit):
@@ -348,7 +350,7 @@ class TestCommand:
         assert "still.csv: no market with a known on-demand price moves" in capsys.readouterr().err
 
 
-def test_importing_the_samples_brings_no_heavy_library_with_it() -> None:
+def test_importing_the_samples_imports_no_heavy_library() -> None:
     code = (
         "import sys, pricing_data.samples as samples; samples.bundled_catalog(); samples.bundled_prices();"
         "sys.exit(', '.join({'pyarrow', 'pandas', 'duckdb', 'scipy'} & set(sys.modules)) or 0)"

@@ -16,24 +16,24 @@ steps = st.dictionaries(st.integers(0, 50), st.integers(1, 9), min_size=2, max_s
 def by_seconds(known: PriceSeries) -> list[int]:
     """The price in each second of the span, found without any of the functions under test."""
     prices = dict(zip(known.times.tolist(), known.prices.tolist(), strict=True))
-    now, told = 0, []
+    now, prices = 0, []
     for time in range(known.first, known.last, SECOND):
         now = prices.get(time, now)
-        told.append(now)
-    return told
+        prices.append(now)
+    return prices
 
 
 @given(steps)
 def test_mean_and_time_above_equal_a_count_of_seconds(shape: dict[int, int]) -> None:
     known = series(*sorted(shape.items()))
-    told = by_seconds(known)
-    assert known.time_weighted_mean() == pytest.approx(np.mean(told))
-    assert [known.seconds_above(bid) for bid in range(10)] == [sum(p > bid for p in told) for bid in range(10)]
-    assert [known.price_at(known.first + i * SECOND) for i in range(len(told))] == told
+    prices = by_seconds(known)
+    assert known.time_weighted_mean() == pytest.approx(np.mean(prices))
+    assert [known.seconds_above(bid) for bid in range(10)] == [sum(p > bid for p in prices) for bid in range(10)]
+    assert [known.price_at(known.first + i * SECOND) for i in range(len(prices))] == prices
 
 
 @given(steps, st.data())
-def test_a_window_is_the_same_function_on_less(shape: dict[int, int], data: st.DataObject) -> None:
+def test_a_window_is_the_same_function_on_a_shorter_span(shape: dict[int, int], data: st.DataObject) -> None:
     known = series(*sorted(shape.items()))
     start = data.draw(st.integers(known.first, known.last))
     end = data.draw(st.integers(start, known.last))
@@ -49,7 +49,7 @@ def test_the_step_is_right_continuous() -> None:
 
 
 @pytest.mark.parametrize("time", [START - 1, START + 10 * SECOND + 1])
-def test_outside_its_span_it_says_so(time: int) -> None:
+def test_outside_its_span_a_price_is_an_error(time: int) -> None:
     known = series((0, 5), (10, 7))
     with pytest.raises(OutsideHistory, match="is known from 2026-01-01T00:00:00Z to 2026-01-01T00:00:10Z"):
         known.price_at(time)
@@ -67,11 +67,11 @@ def test_a_single_event_has_a_mean_and_no_duration() -> None:
 
 
 @pytest.mark.parametrize(("times", "prices"), [([], []), ([2, 1], [5, 5]), ([1, 1], [5, 6]), ([1], [0]), ([1, 2], [5])])
-def test_what_is_no_step_function_is_refused(times: list[int], prices: list[int]) -> None:
+def test_an_invalid_step_function_is_rejected(times: list[int], prices: list[int]) -> None:
     with pytest.raises(ValueError, match=r"aws/us-east-1/us-east-1a/c4\.xlarge"):
         PriceSeries(market(), np.array(times, dtype=np.int64), np.array(prices, dtype=np.int64))
 
 
-def test_nobody_can_write_into_a_series() -> None:
+def test_a_series_is_read_only() -> None:
     with pytest.raises(ValueError, match="read-only"):
         series((0, 5)).prices[0] = 1

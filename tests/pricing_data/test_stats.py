@@ -22,14 +22,16 @@ def on_demand(price: int) -> Catalog:
 @given(st.dictionaries(st.integers(0, 40), st.integers(1, 30), min_size=2, max_size=15))
 def test_the_figures_equal_a_count_of_seconds(shape: dict[int, int]) -> None:
     known = series(*sorted(shape.items()))
-    told = by_seconds(known)
+    reason = by_seconds(known)
     found = describe(known, on_demand(7))
-    spent = Counter(told)
-    at_or_below = [price for price in sorted(spent) if 2 * sum(n for p, n in spent.items() if p <= price) >= len(told)]
+    spent = Counter(reason)
+    at_or_below = [
+        price for price in sorted(spent) if 2 * sum(n for p, n in spent.items() if p <= price) >= len(reason)
+    ]
     assert found.median == at_or_below[0]
-    assert found.hours_above_on_demand == pytest.approx(sum(p > 7 for p in told) / 3600)
+    assert found.hours_above_on_demand == pytest.approx(sum(p > 7 for p in reason) / 3600)
     assert (found.events, found.lowest, found.highest) == (len(shape), min(shape.values()), max(shape.values()))
-    assert found.discount == pytest.approx(1 - sum(told) / len(told) / 7)
+    assert found.discount == pytest.approx(1 - sum(reason) / len(reason) / 7)
 
 
 def test_changes_and_spikes_are_counted_by_the_day() -> None:
@@ -61,7 +63,7 @@ def test_age_is_counted_from_the_last_event() -> None:
     assert describe(series((0, 10), (60, 10)), EMPTY).age_seconds(START + HOUR) == 3540
 
 
-def test_the_on_demand_price_of_the_nearest_list_is_beside_it() -> None:
+def test_the_on_demand_price_comes_from_the_nearest_list() -> None:
     lists = [
         OnDemandPrice("aws", "us-east-1", "c4.xlarge", "linux", START + days * DAY, 1000 + days, "list")
         for days in (-200, 10)

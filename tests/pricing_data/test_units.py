@@ -38,7 +38,7 @@ def test_every_spelling_of_a_moment_is_the_same_moment(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "yesterday", "2016-13-01T00:00:00Z", "2016-02-30", "25/02/2016", "1970-01-01", "2200-01-01"]
 )
-def test_a_broken_time_is_named(text: str) -> None:
+def test_an_invalid_time_is_reported(text: str) -> None:
     with pytest.raises(BadInput, match="time"):
         parse_time(text)
 
@@ -49,12 +49,12 @@ def test_a_price_prints_and_parses_without_loss(nanos: int) -> None:
     assert Decimal(format_usd(nanos)) * 10**9 == nanos
 
 
-def test_digits_beyond_nano_dollars_are_rounded_half_to_even() -> None:
+def test_digits_below_a_nano_dollar_are_rounded_half_to_even() -> None:
     assert [parse_usd(f"0.000000{digits}") for digits in ("0015", "0025", "00251")] == [2, 2, 3]
 
 
 @pytest.mark.parametrize("text", ["", "free", "-0.1", "0", "0.0", "nan", "inf", "1e9", "10001", "0.0000000001"])
-def test_what_is_no_price_is_named(text: str) -> None:
+def test_an_invalid_price_is_reported(text: str) -> None:
     with pytest.raises(BadInput, match="spot price"):
         parse_usd(text, "spot price")
 
@@ -64,6 +64,6 @@ def test_durations() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "90", "d", "-1d", "0h", "1e400d", "nand", "3 fortnights"])
-def test_a_broken_duration_is_named(text: str) -> None:
+def test_an_invalid_duration_is_reported(text: str) -> None:
     with pytest.raises(BadInput, match="duration"):
         parse_duration(text)

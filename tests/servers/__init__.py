@@ -1,1 +1,1 @@
-"""Loopback servers that play the clouds for the tests."""
+"""Loopback servers that simulate the clouds for the tests."""

@@ -1,7 +1,7 @@
-"""AWS on 127.0.0.1: moto's application behind the loopback server, and what moto lacks or only pretends.
+"""AWS on 127.0.0.1: moto's application behind the loopback server, with what moto lacks.
 
 moto describes regions, zones and instance types well. Its spot price history is canned, and placement scores, the Price
-List and the Spot Advisor's file do not exist there: these are played here as AWS documents them.
+List and the Spot Advisor's file do not exist there: these are simulated here as AWS documents them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MOTO = DomainDispatcherApplication(create_backend_app)
 
 
 class SpotPriceRow(NamedTuple):
-    """One change of a spot price, as the API names its parts."""
+    """A spot price change, with the API's field names."""
 
     region: str
     zone: str
@@ -57,7 +57,7 @@ class SpotPriceRow(NamedTuple):
 
 @dataclass
 class AwsCloud:
-    """What AWS holds in a test. `page_limit` is the most that a page carries, whatever is asked for."""
+    """The content of AWS in a test. `page_limit` is the largest page, whatever the request says."""
 
     prices: list[SpotPriceRow] = field(default_factory=list)
     scores: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
@@ -98,9 +98,9 @@ class AwsCloud:
         return self._ec2_page(response, "SpotPriceHistory", records, {**wanted, "Filters": filters})
 
     def placement_scores(self, response: SpotInstances) -> ActionResult:
-        """GetSpotPlacementScores of one configuration, by zone ids."""
+        """GetSpotPlacementScores, by zone ids."""
         wanted = _arguments(response, "InstanceTypes", "RegionNames", "SingleAvailabilityZone", "TargetCapacity")
-        assert wanted["SingleAvailabilityZone"], "only scores of zones are played"
+        assert wanted["SingleAvailabilityZone"], "only scores of zones are simulated"
         records = [
             {"Region": region, "AvailabilityZoneId": zone_id, "Score": score}
             for region in wanted["RegionNames"]
@@ -122,7 +122,7 @@ class AwsCloud:
     def _products(self, asked: dict[str, Any]) -> Reply:
         wanted = {f["Field"]: f["Value"] for f in asked["Filters"] if f["Type"] == "TERM_MATCH"}
         if asked["ServiceCode"] != "AmazonEC2" or len(wanted) != len(asked["Filters"]):
-            return price_list_error("InvalidParameterException", f"cannot play {asked}")
+            return price_list_error("InvalidParameterException", f"not simulated: {asked}")
         fitting = [p for p in self.products if wanted.items() <= p["product"]["attributes"].items()]
         most = min(asked.get("MaxResults", 100), self.page_limit)
         page = _page(fitting, asked.get("NextToken"), most, repr(wanted))
@@ -135,22 +135,22 @@ class AwsCloud:
 
 @dataclass
 class AwsWorld:
-    """AWS as a test sees it: what it holds, what it was asked, what will go wrong."""
+    """AWS as a test sees it: content, requests received, and scheduled faults."""
 
     cloud: AwsCloud
     server: LoopbackServer
     _usual: AwsSource | None = None
 
     def asked(self, action: str) -> list[dict[str, str]]:
-        """The arguments of each request for an action, in the order they came."""
+        """The arguments of each request for an action, in the order received."""
         return [arguments_of(request) for request in self.server.requests if action_of(request) == action]
 
     def breaks(self, *faults: Fault) -> None:
-        """Faults still to come."""
+        """Schedules faults."""
         self.server.faults.extend(faults)
 
     def source(self, max_attempts: int = 3) -> AwsSource:
-        """A source that finds this AWS."""
+        """A source that uses this server."""
         return AwsSource(
             AwsSettings(
                 spot_advisor_url=self.server.url + ADVISOR_PATH,
@@ -160,7 +160,7 @@ class AwsWorld:
         )
 
     def pull(self, what: str, request: FetchRequest, source: AwsSource | None = None) -> Pulled:
-        """What one task of a request brings, from a source of its own or from the one that the test keeps using."""
+        """The result of one task of a request, from `source` or from a source kept for the test."""
         self._usual = self._usual or self.source()
         tasks = [task for task in (source or self._usual).tasks(request) if task.what == what]
         assert len(tasks) == 1, f"{len(tasks)} tasks are called {what}"
@@ -168,8 +168,8 @@ class AwsWorld:
 
 
 @contextmanager
-def playing_aws(environment: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
-    """AWS running for the time of a `with` block, with boto3's environment leading to it and nowhere else."""
+def running_aws(environment: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
+    """Runs AWS for the duration of a `with` block; boto3's environment points only to it."""
     cloud = AwsCloud()
     with (
         patch.object(SpotInstances, "describe_spot_price_history", _action(cloud.price_history)),
@@ -184,7 +184,7 @@ def playing_aws(environment: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
         environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
         environment.setenv("AWS_CONFIG_FILE", os.devnull)
         environment.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
-        # botocore's own pauses between retries cannot be set.
+        # botocore's delays between retries cannot be configured.
         environment.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
         yield AwsWorld(cloud, server)
 
@@ -212,7 +212,7 @@ class AwsFault(Fault):
 
 
 def action_of(request: Request) -> str:
-    """Which action of which API a request asks for."""
+    """The action of a request."""
     return arguments_of(request).get("Action") or request.headers.get("x-amz-target", "").removeprefix(_PRICE_LIST)
 
 
@@ -229,7 +229,7 @@ def region_of(request: Request) -> str:
 
 
 def ec2_error(code: str, message: str = "no", status: int = 400) -> Reply:
-    """EC2's refusal."""
+    """An error answer of EC2."""
     body = (
         f"<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors>"
         "<RequestID>0-0</RequestID></Response>"
@@ -251,7 +251,7 @@ def price_history_of(*records: dict[str, str]) -> Reply:
 
 
 def price_list_error(code: str, message: str, status: int = 400) -> Reply:
-    """The Price List's refusal."""
+    """An error answer of the Price List."""
     return Reply.of_json({"__type": code, "message": message}, status)
 
 

@@ -1,4 +1,4 @@
-"""Azure on 127.0.0.1: retail prices, compute SKUs and Resource Graph, strict about what they are asked."""
+"""Azure on 127.0.0.1: retail prices, compute SKUs and Resource Graph, which reject undocumented requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ROOTS = {"id", "name", "type", "location", "sku", "properties"}
 
 
 class Refused(Exception):
-    """A request that Azure would not answer with 200."""
+    """A request that Azure would answer with an error."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ def azure_error(code: str, message: str = "no", status: int = 400, **headers: st
 
 @dataclass
 class AzureCloud:
-    """What Azure holds in a test. `page_limit` is the most that a page carries, whatever is asked for."""
+    """The content of Azure in a test. `page_limit` is the largest page, whatever the request says."""
 
     retail: list[Row] = field(default_factory=list)
     skus: list[Row] = field(default_factory=list)
@@ -129,11 +129,11 @@ class AzureCloud:
         return int(start)
 
     def _run(self, query: str) -> list[Row]:
-        """The few operators of the query language that are played; everything else is refused."""
+        """The supported operators of the query language; all others are rejected."""
         table, *stages = (stage.strip() for stage in query.split("|"))
         if table != "SpotResources":
             raise Refused("DisallowedLogicalTableName", table)
-        # Without an order, pages are cut from a result that is another at each call.
+        # Without an order, each call returns the rows in a different order.
         rows = self.disorder.sample(self.spot, len(self.spot))
         for stage in stages:
             rows = self._stage(stage, rows)
@@ -153,7 +153,7 @@ class AzureCloud:
             return [{"location": location} for location in {row["location"]: None for row in rows}]
         if order := re.fullmatch(r"order by (\w+) asc", stage):
             return sorted(rows, key=lambda row: str(row[order[1]]))
-        raise Refused("ParserFailure", f"cannot play {stage}")
+        raise Refused("ParserFailure", f"not simulated: {stage}")
 
     def _require_rights(self, region: str) -> None:
         if region in self.denied_regions:
@@ -176,7 +176,7 @@ def _require_version(asked: dict[str, str], sdk_url: str) -> None:
 
 
 def _equalities(filters: str) -> Row:
-    """The fields that an OData filter of `eq` and `and` asks for; comparisons are case-sensitive, as documented."""
+    """The fields in an OData filter of `eq` and `and`; comparisons are case-sensitive, as documented."""
     wanted = {}
     for part in filters.split(" and "):
         equal = re.fullmatch(r"(serviceName|armRegionName|armSkuName|priceType) eq '([^']*)'", part)
@@ -206,7 +206,7 @@ def _column(text: str) -> tuple[str, Callable[[Row], object]]:
 
 
 def retail_item(region: str, size: str, price: int, start: int, *, kind: str = "", **changes: object) -> Row:
-    """An item of the price list; `kind` is what its meter says behind the size (`Spot`, `Low Priority`)."""
+    """An item of the price list; `kind` follows the size in the meter's name (`Spot`, `Low Priority`)."""
     meter = f"{size.partition('_')[2].replace('_', ' ')} {kind}".strip()
     return {
         "currencyCode": "USD",
@@ -277,17 +277,17 @@ def eviction_row(region: str, size: str, band: object) -> Row:
 
 @dataclass
 class AzureWorld:
-    """Azure as a test sees it: what it holds, what it was asked, what will go wrong."""
+    """Azure as a test sees it: content, requests received, and scheduled faults."""
 
     cloud: AzureCloud
     server: LoopbackServer
 
     def breaks(self, *faults: Fault) -> None:
-        """Faults still to come."""
+        """Schedules faults."""
         self.server.faults.extend(faults)
 
     def settings(self, **changes: object) -> AzureSettings:
-        """Settings that lead here and hardly wait between retries."""
+        """Settings with this server's addresses and short delays between retries."""
         found: dict[str, Any] = {
             "subscription": SUBSCRIPTION,
             "management_endpoint": self.server.url,
@@ -298,14 +298,14 @@ class AzureWorld:
         return AzureSettings(**found | changes)
 
     def pull(self, request: FetchRequest, source: AzureSource | None = None) -> dict[tuple[str, str], Pulled]:
-        """What each task of a request brings, by region and what it is about."""
+        """The result of each task of a request, by region and name."""
         tasks = (source or AzureSource(self.settings())).tasks(request)
         return {(task.region, task.what): pulled(task) for task in tasks}
 
 
 @contextmanager
-def playing_azure(environment: pytest.MonkeyPatch) -> Iterator[AzureWorld]:
-    """Azure running for the time of a `with` block; nothing in the environment leads anywhere else."""
+def running_azure(environment: pytest.MonkeyPatch) -> Iterator[AzureWorld]:
+    """Runs Azure for the duration of a `with` block; the environment points nowhere else."""
     for name in list(os.environ):
         if name.startswith(("AZURE_", "IDENTITY_", "MSI_")) or name.upper().endswith("_PROXY"):
             environment.delenv(name)

@@ -1,7 +1,7 @@
-"""Google Cloud as far as market data goes: Compute Engine's regions, machine types and advice, and the price list.
+"""The part of Google Cloud that market data needs: Compute Engine, machine types, advice and the price list.
 
-Every request is read into the SDK's own message before it is answered, so one that the real API would not understand
-is refused here as well. Answers are the SDK's own messages too, written as JSON.
+Every request is parsed into the SDK's own message before it is answered, so one that the real API would not accept is
+rejected here too. Answers are the SDK's own messages too, written as JSON.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def refusal(status: int, message: str = "Please try again later.", reason: str =
 
 @dataclass
 class Gcp:
-    """One project. `zones` holds what each zone of each region rents out, `histories` what is known of its past.
+    """One project. `zones` holds what each zone of each region rents out, `histories` the price history of each type.
 
     `page_size` is Compute Engine's; pages of the price list are ten times as long, as Google's are.
     """
@@ -56,7 +56,7 @@ class Gcp:
     def answer(self, request: Request) -> Reply:
         try:
             if "authorization" in request.headers:
-                raise Refused(400, "a token came over plain HTTP, where anyone can read it")
+                raise Refused(400, "a token was sent over plain HTTP")
             return self._answer(request)
         except Refused as refused:
             return refused.reply
@@ -140,7 +140,7 @@ class Gcp:
     def _page(
         self, request: Request, rows: Sequence[Any], asked: int, most: int, token: str
     ) -> tuple[Sequence[Any], str]:
-        """The rows of the page that a token stands for, and the token of the next."""
+        """The rows of a token's page, and the token of the next page."""
         if not 0 < asked <= most:
             raise Refused(400, f"a page of {asked} rows was asked for, the most is {most}")
         with self._lock:
@@ -155,7 +155,7 @@ class Gcp:
 
 
 def understood(message: Any, request: Request, path: Mapping[str, str], body: str = "") -> Any:  # noqa: ANN401  # the SDK's messages have no common type
-    """The request as the SDK's message of the call; refused if it has a part that the message does not know."""
+    """The request as the SDK's message; rejected if it has a field that the message does not have."""
     fields = message.pb().DESCRIPTOR.fields
     known = {one.json_name: one for one in fields}
     query = {name: values for name, values in request.query.items() if (name, values) != _JSON_WANTED}
@@ -214,7 +214,7 @@ def interval(start: str, end: str | None) -> compute_v1.Interval:
 def priced(
     start: str, end: str | None, nanos: int, currency: str = "USD"
 ) -> compute_v1.CapacityHistoryResponsePriceRecord:
-    """A list price (in nano-dollars per hour) with its interval; without an end it is in force."""
+    """A list price (in nano-dollars per hour) with its interval; without an end it still applies."""
     money = compute_v1.Money(currency_code=currency, units=nanos // 10**9, nanos=nanos % 10**9)
     return compute_v1.CapacityHistoryResponsePriceRecord(interval=interval(start, end), list_price=money)
 

@@ -1,4 +1,4 @@
-"""A small Google Cloud with random prices, and what a fetch from it should bring."""
+"""A small Google Cloud with random prices, and the expected result of a fetch."""
 
 from __future__ import annotations
 
@@ -96,26 +96,26 @@ def task(source: Source, what: str, request: FetchRequest = REQUEST, region: str
 
 
 def pulled(task: FetchTask) -> tuple[FetchedRows, CloudError | None]:
-    """What came, and why it ended before its time."""
-    harvests: list[FetchedRows] = []
+    """The rows of a task, and its error if it failed."""
+    steps: list[FetchedRows] = []
     failure: CloudError | None = None
     try:
-        for harvest in task.pull():
-            harvests.append(harvest)  # noqa: PERF402  # what came before a failure is kept
+        for fetched in task.pull():
+            steps.append(fetched)  # noqa: PERF402  # keeps the rows before a failure
     except CloudError as error:
         failure = error
     assert "\n" not in str(failure)
-    return FetchedRows.joined(harvests), failure
+    return FetchedRows.joined(steps), failure
 
 
 def whole(task: FetchTask) -> FetchedRows:
-    harvest, failure = pulled(task)
+    fetched, failure = pulled(task)
     assert failure is None
-    return harvest
+    return fetched
 
 
-def events_of(harvest: FetchedRows) -> set[PriceEvent]:
-    batch = harvest.prices
+def events_of(fetched: FetchedRows) -> set[PriceEvent]:
+    batch = fetched.prices
     return {
         PriceEvent(batch.markets[code], int(time), int(price))
         for code, time, price in zip(batch.codes, batch.times, batch.prices, strict=True)
@@ -127,7 +127,7 @@ def market(name: str, region: str = IOWA) -> Market:
 
 
 def held_events(gcp: Gcp, name: str, since: int, region: str = IOWA) -> set[PriceEvent]:
-    """Straight from what the server holds: every price in force after `since`, and the last one again now."""
+    """Directly from the server's content: every price in force after `since`, and the last one again now."""
     events = set()
     for record in gcp.histories[region, name].price_history:
         price = record.list_price.units * 10**9 + record.list_price.nanos

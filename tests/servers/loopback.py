@@ -1,4 +1,4 @@
-"""A strict HTTP server on 127.0.0.1 for playing a cloud's API, with faults that a test schedules."""
+"""An HTTP server on 127.0.0.1 that simulates a cloud's API, with faults that a test schedules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 @dataclass(frozen=True)
 class Request:
-    """One call as it arrived; header names in lower case, query values as lists."""
+    """A request as received; header names in lower case, query values as lists."""
 
     method: str
     path: str
@@ -28,7 +28,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What is sent back. `cut` bytes are missing from the end although Content-Length promises them."""
+    """An answer. `cut` bytes are missing at its end, although Content-Length counts them."""
 
     status: int = 200
     body: bytes = b""
@@ -41,14 +41,14 @@ class Reply:
 
 
 class Api(Protocol):
-    """The cloud that is played: every request gets a reply; one it does not understand is refused with 4xx."""
+    """A simulated cloud. An unknown request gets a reply with status 4xx."""
 
     def answer(self, request: Request) -> Reply: ...
 
 
 @dataclass
 class Fault:
-    """The next `times` requests to a path containing `path` (after `skip` of them) get `reply`, or theirs cut short."""
+    """The next `times` requests to a path containing `path` (after `skip` of them) get `reply` or a truncated one."""
 
     path: str
     reply: Reply | None = None
@@ -73,7 +73,7 @@ class Fault:
 
 @dataclass
 class LoopbackServer:
-    """A running server: where it is, what it was asked, which faults are still to come."""
+    """A running server: its address, the requests received, and the scheduled faults."""
 
     api: Api
     url: str = ""
@@ -93,7 +93,7 @@ class LoopbackServer:
 
 @contextmanager
 def serving(api: Api) -> Iterator[LoopbackServer]:
-    """The API on a free port of 127.0.0.1 for the time of a `with` block."""
+    """Serves an API on a free port of 127.0.0.1 for the duration of a `with` block."""
     state = LoopbackServer(api)
 
     class Handler(BaseHTTPRequestHandler):
@@ -116,7 +116,7 @@ def serving(api: Api) -> Iterator[LoopbackServer]:
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(reply.body)))
             self.end_headers()
-            # A client that has given up waiting is no error of the server.
+            # A client that stopped waiting is not an error of the server.
             with suppress(ConnectionError):
                 self.wfile.write(reply.body[: len(reply.body) - reply.cut])
             if reply.cut:

@@ -1,4 +1,4 @@
-"""What a task of a source brings when it is run to its end, as the fetch runs it."""
+"""Runs a task of a source to its end, as a fetch does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pricing_data.sources.base import FetchTask
 
 @dataclass
 class Pulled:
-    """What a task brought, step by step, and how it failed, if it did."""
+    """The steps of a task, and its error if it failed."""
 
     steps: list[FetchedRows] = field(default_factory=list)
     error: CloudError | None = None
@@ -28,7 +28,7 @@ class Pulled:
 
 
 def pulled(task: FetchTask) -> Pulled:
-    """Run a task to its end; what came before it failed is kept, as the fetch keeps it."""
+    """Runs a task to its end; keeps the steps before an error."""
     outcome = Pulled()
     try:
         outcome.steps.extend(task.pull())

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from pricing_data.units import DAY, HOUR, format_time
-from tests.servers.aws import ADVISOR_PATH, AwsFault, AwsWorld, SpotPriceRow, ec2_error, playing_aws
-from tests.servers.azure import RETAIL, AzureWorld, playing_azure, retail_item
+from tests.servers.aws import ADVISOR_PATH, AwsFault, AwsWorld, SpotPriceRow, ec2_error, running_aws
+from tests.servers.azure import RETAIL, AzureWorld, retail_item, running_azure
 from tests.servers.gcp import PROJECT, Gcp, history, machine, priced, sku
 from tests.servers.loopback import Fault, LoopbackServer, Reply, serving
 from tests.spotctl.cli import Ended, spotctl
@@ -22,7 +22,7 @@ AZURE_MARKET = "azure/eastus/-/Standard_D2s_v3"
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
-    with playing_aws(monkeypatch) as world:
+    with running_aws(monkeypatch) as world:
         world.cloud.advisor = {"spot_advisor": {"us-east-1": {"Linux": {"c5.large": {"s": 70, "r": 1}}}}}
         for region in ("us-east-1", "eu-west-1"):
             world.cloud.prices += [
@@ -51,7 +51,7 @@ def gcp(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
 
 @pytest.fixture
 def azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureWorld]:
-    with playing_azure(monkeypatch) as world:
+    with running_azure(monkeypatch) as world:
         world.cloud.retail += [retail_item("eastus", "Standard_D2s_v3", 20_000_000, NOW - 5 * DAY, kind="Spot")]
         monkeypatch.setenv("SPOTCTL_AZURE_RETAIL_PRICES_URL", world.server.url + RETAIL)
         yield world
@@ -71,7 +71,7 @@ def fetch(*words: str) -> Ended:
 
 
 @pytest.mark.usefixtures("gcp", "azure")
-def test_three_clouds_come_side_by_side_and_what_is_missing_is_said(aws: AwsWorld) -> None:
+def test_three_clouds_are_fetched_in_parallel_and_missing_parts_are_reported(aws: AwsWorld) -> None:
     ended = fetch("--region", "us-east-1", "--region", "us-central1", "--region", "eastus")
     assert ended.code == 0
     assert set(failures(ended)) == {("azure", "-", "spot history, eviction rates, machine types")}
@@ -85,7 +85,7 @@ def test_three_clouds_come_side_by_side_and_what_is_missing_is_said(aws: AwsWorl
     assert len(aws.asked("DescribeSpotPriceHistory")) >= 2
 
 
-def test_a_fetch_goes_on_where_the_last_one_ended(aws: AwsWorld) -> None:
+def test_a_fetch_continues_where_the_last_one_ended(aws: AwsWorld) -> None:
     first = fetch("--cloud", "aws", "--region", "us-east-1")
     assert added(first) == 4
     asked = len(aws.asked("DescribeSpotPriceHistory"))
@@ -98,7 +98,7 @@ def test_a_fetch_goes_on_where_the_last_one_ended(aws: AwsWorld) -> None:
     assert spotctl("prices", "show", AWS_MARKET, "--json").json["events"] == 5
 
 
-def test_a_denied_region_costs_the_others_nothing_and_is_an_exit_code(aws: AwsWorld) -> None:
+def test_a_denied_region_sets_the_exit_code_and_the_others_are_fetched(aws: AwsWorld) -> None:
     denied = ec2_error("UnauthorizedOperation", "You are not authorized", 403)
     aws.breaks(AwsFault("", denied, times=-1, action="DescribeSpotPriceHistory", region="eu-west-1"))
     ended = fetch("--cloud", "aws", "--region", "us-east-1", "--region", "eu-west-1")
@@ -108,7 +108,7 @@ def test_a_denied_region_costs_the_others_nothing_and_is_an_exit_code(aws: AwsWo
     assert spotctl("prices", "ls", "--json").json["markets"] == [AWS_MARKET]
 
 
-def test_a_type_that_the_cloud_refuses_is_a_failure_that_says_so(gcp: LoopbackServer) -> None:
+def test_a_type_that_the_cloud_rejects_is_reported(gcp: LoopbackServer) -> None:
     gcp.faults.append(
         Fault("capacityHistory", Reply.of_json({"error": {"code": 400, "message": "no such"}}, 400), times=-1)
     )
@@ -121,7 +121,7 @@ def test_a_type_that_the_cloud_refuses_is_a_failure_that_says_so(gcp: LoopbackSe
 @pytest.mark.parametrize(
     ("words", "code"), [(["--cloud", "aws"], 5), (["--cloud", "aws", "--cloud", "azure"], 5), ([], 0)]
 )
-def test_missing_credentials_fail_a_cloud_that_was_named(
+def test_missing_credentials_of_a_requested_cloud_are_an_error(
     words: list[str], code: int, monkeypatch: pytest.MonkeyPatch, gcp: LoopbackServer
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")

@@ -30,7 +30,7 @@ def imported(history: Path, tmp_path: Path) -> Ended:
     return ended
 
 
-def test_import_tells_what_became_of_each_row(imported: Ended) -> None:
+def test_import_reports_what_happened_to_each_row(imported: Ended) -> None:
     first, second = imported.json["files"]
     assert (first["rows"], first["added"], first["skipped"], first["layout"]) == (2, 2, 0, "price changes")
     assert (second["rows"], second["facts"], second["layout"]) == (1, 1, "on-demand prices")
@@ -60,7 +60,7 @@ def test_show_and_stats_agree(history: Path) -> None:
 
 
 @pytest.mark.usefixtures("imported")
-def test_every_view_speaks_json_alone_on_stdout(tmp_path: Path) -> None:
+def test_every_view_prints_only_json_with_json(tmp_path: Path) -> None:
     png = tmp_path / "p.png"
     for words in (
         ["ls", "aws", "--json"],
@@ -109,7 +109,7 @@ def test_export_to_a_pipe_is_what_was_imported(history: Path) -> None:
     assert exported == history.read_text().splitlines()
 
 
-def test_without_anything_stored_the_synthetic_sample_is_shown_and_labelled(history: Path) -> None:
+def test_without_stored_prices_the_synthetic_sample_is_shown_and_labeled(history: Path) -> None:
     names = spotctl("prices", "ls", "--json").json["markets"]
     assert len(names) >= 16
     assert all(name.startswith("local/") for name in names)
@@ -148,14 +148,14 @@ def test_without_anything_stored_the_synthetic_sample_is_shown_and_labelled(hist
         (["show"], 2, "Missing argument 'market'"),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_a_code(words: list[str], code: int, message: str) -> None:
+def test_errors_are_one_line_and_an_exit_code(words: list[str], code: int, message: str) -> None:
     ended = spotctl("prices", *words)
     assert ended.code == code
     assert message in ended.error
     assert ended.out == ""
 
 
-def test_broken_files_are_one_line_each_and_harm_no_other(history: Path, tmp_path: Path) -> None:
+def test_each_broken_file_is_one_line_and_the_others_are_imported(history: Path, tmp_path: Path) -> None:
     columns = written(tmp_path / "columns.csv", "a,b", "1,2")
     cut = tmp_path / "cut.csv.gz"
     cut.write_bytes(gzip.compress("\n".join([HEADER, *[GOOD] * 3000]).encode())[:-9])
@@ -169,7 +169,7 @@ def test_broken_files_are_one_line_each_and_harm_no_other(history: Path, tmp_pat
     assert spotctl("prices", "show", MARKET, "--json").json["events"] == 2
 
 
-def test_bad_rows_are_named_and_skipped_or_refused(tmp_path: Path) -> None:
+def test_bad_rows_are_listed_and_skipped_or_with_strict_rejected(tmp_path: Path) -> None:
     path = written(
         tmp_path / "f.csv",
         HEADER,
@@ -188,7 +188,7 @@ def test_bad_rows_are_named_and_skipped_or_refused(tmp_path: Path) -> None:
     assert spotctl("prices", "ls", "--json").json["markets"] == [MARKET]
 
 
-def test_an_unwritable_home_is_named(history: Path, tmp_path: Path) -> None:
+def test_an_unwritable_home_is_reported(history: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     flagged: list[str | Path] = ["--home", tmp_path / "file"]
     for flags in (flagged, []):
@@ -199,14 +199,14 @@ def test_an_unwritable_home_is_named(history: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("imported")
-def test_what_sql_answers_is_shown_as_it_is() -> None:
+def test_the_result_of_sql_is_printed_unchanged() -> None:
     shown = spotctl("prices", "sql", "select '[red]hi[/x]' as word, null as nothing, market from prices limit 1").out
     assert "[red]hi[/x]" in shown
     assert MARKET in shown
     assert "None" not in shown
 
 
-def test_a_disk_that_is_full_of_the_answer_is_one_line(imported: Ended) -> None:
+def test_a_full_disk_while_printing_is_a_one_line_error(imported: Ended) -> None:
     assert imported.code == 0
     command = f"{sys.executable} -c 'from spotctl.cli.app import main; main()' prices export local > /dev/full"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
@@ -216,7 +216,7 @@ def test_a_disk_that_is_full_of_the_answer_is_one_line(imported: Ended) -> None:
     assert "Traceback" not in ran.stderr
 
 
-def test_what_was_stored_before_the_store_broke_is_reported(history: Path, tmp_path: Path) -> None:
+def test_rows_committed_before_a_store_error_are_reported(history: Path, tmp_path: Path) -> None:
     assert spotctl("prices", "import", history).code == 0
     (tmp_path / "home" / "prices" / "manifest.json").write_text("{")
     ended = spotctl("prices", "import", history, history, "--json")
@@ -225,7 +225,7 @@ def test_what_was_stored_before_the_store_broke_is_reported(history: Path, tmp_p
     assert "is damaged" in ended.error
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(imported: Ended) -> None:
+def test_a_reader_may_stop_early(imported: Ended) -> None:
     assert imported.code == 0
     command = f"{sys.executable} -c 'from spotctl.cli.app import main; main()' prices export local | head -n 1"
     ran = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pricing_data.clouds.base import on_one_line
 from pricing_data.clouds.settings import AwsSettings
-from pricing_data.errors import BadInput, Unanswered
+from pricing_data.errors import BadInput, NoAnswer
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.sources.aws.records import CLOUD, MALFORMED, rejecting
@@ -84,7 +84,7 @@ def interruptions_of(response: httpx.Response, request: FetchRequest, rejects: R
         changed = response.headers.get("last-modified")
         as_of = to_micros(parsedate_to_datetime(changed)) if changed else request.until
     except (BadInput, *MALFORMED) as error:
-        raise Unanswered(
+        raise NoAnswer(
             f"aws/-: Spot Advisor: the file at {response.url} has another format ({str(error)[:200]})", _CURE
         ) from error
     return tuple(rejects.good(partial(interruption, bands, as_of, request), buckets))
@@ -106,6 +106,6 @@ def advisor_file(settings: AwsSettings) -> httpx.Response:
     try:
         return settings.retrying().on(is_temporary)(download)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise Unanswered(
+        raise NoAnswer(
             f"aws/-: Spot Advisor at {settings.spot_advisor_url} did not answer: {on_one_line(error, 200)}", _CURE
         ) from error

@@ -14,7 +14,7 @@ import stamina
 
 from pricing_data.clouds.base import first_line
 from pricing_data.clouds.settings import AzureSettings
-from pricing_data.errors import Unanswered
+from pricing_data.errors import NoAnswer
 
 API_VERSION = "2023-01-01-preview"
 
@@ -42,7 +42,7 @@ class RetailPrices:
         names = {item.get("armRegionName") for page in pages for item in page if isinstance(item, dict)}
         regions = tuple(sorted(name for name in names if isinstance(name, str) and name))
         if not regions:
-            raise Unanswered(f"{subject}: the answer names no region", "name some, for example --region eastus")
+            raise NoAnswer(f"{subject}: the answer names no region", "name some, for example --region eastus")
         return regions
 
     def _pages(self, subject: str, criterion: str) -> Iterator[list[Any]]:
@@ -58,7 +58,7 @@ class RetailPrices:
                 yield items
                 link = _next_page(subject, first, following)
                 if link in visited:
-                    raise Unanswered(f"{subject}: the pages lead back to {link}", _LATER)
+                    raise NoAnswer(f"{subject}: the pages lead back to {link}", _LATER)
 
     def _get(self, client: httpx.Client, url: httpx.URL, subject: str) -> bytes:
         settings = self._settings
@@ -75,9 +75,9 @@ class RetailPrices:
                     return client.get(url).raise_for_status().content
         except httpx.HTTPStatusError as error:
             problem = f"{subject}: {url.host} answered HTTP {error.response.status_code}"
-            raise Unanswered(problem, _LATER, str(error.response.status_code)) from error
+            raise NoAnswer(problem, _LATER, str(error.response.status_code)) from error
         except httpx.HTTPError as error:
-            raise Unanswered(
+            raise NoAnswer(
                 f"{subject}: {url.host} did not answer: {first_line(error)}", "check the network, or try again later"
             ) from error
         raise AssertionError("the last attempt returns or raises")
@@ -109,9 +109,9 @@ def _page(subject: str, body: bytes) -> tuple[list[Any], object]:
     try:
         answer = json.loads(body)
     except ValueError as error:
-        raise Unanswered(f"{subject}: the answer is not JSON: {first_line(error)}", _LATER) from error
+        raise NoAnswer(f"{subject}: the answer is not JSON: {first_line(error)}", _LATER) from error
     if not isinstance(answer, dict) or not isinstance(answer.get("Items"), list):
-        raise Unanswered(f"{subject}: the answer has no list of Items", _LATER)
+        raise NoAnswer(f"{subject}: the answer has no list of Items", _LATER)
     return answer["Items"], answer.get("NextPageLink")
 
 
@@ -122,7 +122,7 @@ def _next_page(subject: str, first: httpx.URL, link: object) -> httpx.URL | None
     try:
         url = httpx.URL(str(link))
     except httpx.InvalidURL as error:
-        raise Unanswered(f"{subject}: the link to the next page is malformed: {first_line(error)}", _LATER) from error
+        raise NoAnswer(f"{subject}: the link to the next page is malformed: {first_line(error)}", _LATER) from error
     if (url.scheme, url.host, url.port) != (first.scheme, first.host, first.port):
-        raise Unanswered(f"{subject}: the next page is on {url.scheme}://{url.host}, not on {first.host}", _LATER)
+        raise NoAnswer(f"{subject}: the next page is on {url.scheme}://{url.host}, not on {first.host}", _LATER)
     return url

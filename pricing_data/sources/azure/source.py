@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.clouds.base import ApiCall
 from pricing_data.clouds.settings import AzureSettings
-from pricing_data.errors import CloudError, NotFound
+from pricing_data.errors import CloudError, UnknownResource
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.market import api_region
 from pricing_data.sources.azure import spot
@@ -98,7 +98,7 @@ class AzureSource:
         yield sheet.in_force()
         rejects.report()
         if not sheet:
-            raise NotFound(
+            raise UnknownResource(
                 f"Azure retail prices of {region}: no machine is sold there",
                 "check the region's name (for example eastus, westeurope)",
             )

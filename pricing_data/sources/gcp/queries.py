@@ -7,7 +7,7 @@ from typing import Any
 
 from pricing_data.clouds.base import ApiCall
 from pricing_data.clouds.gcp import GcpSession, checked_name
-from pricing_data.errors import NotFound, Refused
+from pricing_data.errors import RequestRejected, UnknownResource
 from pricing_data.sources.gcp.history import Unsupported
 
 _COMPUTE_SERVICE = "services/6F81-5844-456A"
@@ -48,7 +48,7 @@ def capacity_history(session: GcpSession, region: str, machine_type: str) -> Any
     }
     try:
         return session.answer(call, "Advice", "capacity_history", request)
-    except (Refused, NotFound) as error:
+    except (RequestRejected, UnknownResource) as error:
         raise Unsupported(error.problem, "check the type", error.code) from error
 
 

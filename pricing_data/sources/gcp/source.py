@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pricing_data.catalog import OnDemandPrice
 from pricing_data.clouds.settings import GcpSettings
-from pricing_data.errors import BadInput, CloudError, Refused
+from pricing_data.errors import BadInput, CloudError, RequestRejected
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.sources.base import FetchRequest, FetchTask
@@ -100,7 +100,7 @@ class GcpSource:
         rejects.report()
         if all_refused:
             problem = f"{refusals[0].problem}: no history of any of {len(machines)} machine types"
-            raise Refused(problem, refusals[0].cure, refusals[0].code)
+            raise RequestRejected(problem, refusals[0].cure, refusals[0].code)
         _log_first(f"gcp/{region}: no capacity history of some of {len(machines)} machine types", refusals)
 
     def _on_demand_prices(self, price_list: _PriceList, region: str, request: FetchRequest) -> Iterator[FetchedRows]:

@@ -14,9 +14,17 @@ from requests import exceptions as http
 from urllib3.exceptions import MaxRetryError, NewConnectionError
 
 from pricing_data.clouds.base import ApiCall, first_line
-from pricing_data.clouds.gcp import GcpSession, RetryPolicy, error_of
+from pricing_data.clouds.gcp import GcpSession, RetryPredicate, error_of
 from pricing_data.clouds.settings import GcpSettings
-from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, NotFound, Refused, Throttled, Unanswered
+from pricing_data.errors import (
+    AccessDenied,
+    CloudError,
+    MissingCredentials,
+    NoAnswer,
+    RateLimited,
+    RequestRejected,
+    UnknownResource,
+)
 from pricing_data.sources.gcp import queries
 from tests.servers.gcp import PROJECT, Gcp, machine
 from tests.servers.loopback import serving
@@ -37,15 +45,15 @@ DENIED = exceptions.Forbidden("no", errors=[{"reason": "forbidden"}])
         (auth.RefreshError("the token has been revoked"), MissingCredentials),
         (exceptions.Unauthorized("expired"), MissingCredentials),
         (DENIED, AccessDenied),
-        (exceptions.NotFound("no such project"), NotFound),
-        (exceptions.BadRequest("no such field"), Refused),
-        (RATE_LIMIT, Throttled),
-        (exceptions.TooManyRequests("slow down"), Throttled),
-        (exceptions.RetryError("given up", cause=exceptions.ServiceUnavailable("busy")), Unanswered),
-        (exceptions.RetryError("given up", cause=RATE_LIMIT), Throttled),
-        (auth.TransportError("no route to the token server"), Unanswered),
-        (http.ConnectionError("refused"), Unanswered),
-        (ParseError("no JSON"), Unanswered),
+        (exceptions.NotFound("no such project"), UnknownResource),
+        (exceptions.BadRequest("no such field"), RequestRejected),
+        (RATE_LIMIT, RateLimited),
+        (exceptions.TooManyRequests("slow down"), RateLimited),
+        (exceptions.RetryError("given up", cause=exceptions.ServiceUnavailable("busy")), NoAnswer),
+        (exceptions.RetryError("given up", cause=RATE_LIMIT), RateLimited),
+        (auth.TransportError("no route to the token server"), NoAnswer),
+        (http.ConnectionError("refused"), NoAnswer),
+        (ParseError("no JSON"), NoAnswer),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value.__name__,
 )
@@ -83,10 +91,10 @@ def test_a_denial_names_the_permission() -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
 def test_only_temporary_errors_are_retried(raised: Exception, retried: bool) -> None:
-    assert RetryPolicy(3)(raised) is retried
+    assert RetryPredicate(3)(raised) is retried
 
 
-def test_a_page_of_html_becomes_a_line() -> None:
+def test_a_page_of_html_is_shortened_to_one_line() -> None:
     assert first_line(Exception("<html>\n" + "<p>" * 1000)) == "<html>"
     assert first_line(Exception("<p>" * 1000)) == "<p>" * 100 + "..."
     assert first_line(http.Timeout()) == "Timeout"
@@ -112,7 +120,7 @@ QUERIES: dict[str, Callable[[GcpSession], object]] = {
 
 @pytest.mark.usefixtures("logged_out")
 @pytest.mark.parametrize("ask", QUERIES.values(), ids=QUERIES.keys())
-def test_without_credentials_every_call_says_so_before_anything_is_contacted(
+def test_without_credentials_every_call_fails_before_a_request(
     ask: Callable[[GcpSession], object],
 ) -> None:
     with (
@@ -130,7 +138,7 @@ def test_without_a_project_the_variable_and_the_setting_are_named() -> None:
     assert "settings" in str(caught.value)
 
 
-def test_the_project_is_the_one_of_the_environment_where_settings_name_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_project_defaults_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", PROJECT)
     with (
         serving(Gcp(zones={"us-central1": {}})) as server,
@@ -139,7 +147,7 @@ def test_the_project_is_the_one_of_the_environment_where_settings_name_none(monk
         assert queries.regions(session) == ["us-central1"]
 
 
-def test_credentials_at_hand_are_not_sent_over_plain_http(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_credentials_are_not_sent_over_plain_http(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     key = tmp_path / "key.json"
     key.write_text('{"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "t"}')
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key))
@@ -155,15 +163,15 @@ def test_credentials_at_hand_are_not_sent_over_plain_http(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("name", ["us central1", "us-central1/zones", "", "-", "us-central1\n"])
-def test_a_region_that_fits_into_no_url_is_refused_without_asking(name: str) -> None:
-    refused = pytest.raises(Refused, match="cannot be the name of a region")
+def test_an_invalid_region_name_is_rejected_without_a_request(name: str) -> None:
+    refused = pytest.raises(RequestRejected, match="cannot be the name of a region")
     with serving(Gcp()) as server, GcpSession(GcpSettings(PROJECT, server.url)) as session, refused:
         list(queries.machine_types(session, name))
     assert server.requests == []
 
 
-def test_a_project_that_fits_into_no_url_is_refused_without_asking() -> None:
-    refused = pytest.raises(Refused, match="cannot be the name of a project")
+def test_an_invalid_project_name_is_rejected_without_a_request() -> None:
+    refused = pytest.raises(RequestRejected, match="cannot be the name of a project")
     with serving(Gcp()) as server, GcpSession(GcpSettings("my project", server.url)) as session, refused:
         queries.regions(session)
     assert server.requests == []
@@ -179,12 +187,12 @@ def refused_connection() -> http.ConnectionError:
 
 @pytest.mark.parametrize("wrap", [lambda error: error, auth.TransportError], ids=["a call", "a token"])
 def test_refused_connections_are_retried_a_few_times_only(wrap: Callable[[Exception], Exception]) -> None:
-    policy = RetryPolicy(3)
+    policy = RetryPredicate(3)
     assert [policy(wrap(refused_connection())) for _ in range(3)] == [True, True, False]
 
 
 def test_other_lost_connections_are_retried_until_the_deadline() -> None:
-    policy = RetryPolicy(1)
+    policy = RetryPredicate(1)
     assert all(policy(http.ConnectionError("reset in the middle of an answer")) for _ in range(9))
 
 
@@ -195,7 +203,7 @@ def test_a_refused_connection_names_the_address_after_a_few_attempts(monkeypatch
     with serving(Gcp()) as server:
         pass
     settings = GcpSettings(PROJECT, server.url, retry_deadline_seconds=3600.0)
-    with GcpSession(settings) as session, pytest.raises(Unanswered) as caught:
+    with GcpSession(settings) as session, pytest.raises(NoAnswer) as caught:
         queries.regions(session)
     assert len(delays) == settings.connection_attempts - 1
     address = server.url.removeprefix("http://")

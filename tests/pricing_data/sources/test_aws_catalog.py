@@ -1,4 +1,4 @@
-"""What machines AWS sells, and at which price on demand."""
+"""Instance types and on-demand prices of AWS."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
-from pricing_data.errors import AccessDenied, BadInput, IncompleteAnswer, MissingCredentials, Throttled, Unanswered
+from pricing_data.errors import AccessDenied, BadInput, IncompleteAnswer, MissingCredentials, NoAnswer, RateLimited
 from pricing_data.sources.aws.records import instance_type, network_gbps, on_demand_price
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, parse_time
-from tests.servers.aws import AwsFault, AwsWorld, action_of, playing_aws, price_list_error, region_of
+from tests.servers.aws import AwsFault, AwsWorld, action_of, price_list_error, region_of, running_aws
 from tests.servers.loopback import Reply
 
 EAST = "us-east-1"
@@ -22,7 +22,7 @@ NOW = parse_time("2024-03-01T00:00:00Z")
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
-    with playing_aws(monkeypatch) as world:
+    with running_aws(monkeypatch) as world:
         yield world
 
 
@@ -33,7 +33,7 @@ def asking_for(*types: str) -> FetchRequest:
 def product(
     name: str, usd: str, system: str = "Linux", effective: str = "2024-02-01T00:00:00Z", **attributes: str
 ) -> dict[str, Any]:
-    """An entry of the Price List with the attributes that matter, and one hourly rate."""
+    """An entry of the Price List with the attributes that are read, and one hourly rate."""
     return {
         "product": {
             "productFamily": "Compute Instance",
@@ -59,10 +59,10 @@ def term(usd: str, effective: str = "2024-02-01T00:00:00Z") -> dict[str, Any]:
     return {"effectiveDate": effective, "priceDimensions": {"SKU.JRTC.6YS6": rate}}
 
 
-def test_instance_types_come_with_what_matters_for_training(aws: AwsWorld) -> None:
-    brought = aws.pull("instance types", asking_for("c4.xlarge", "p4d.*", "inf2.xlarge", "trn1.32xlarge", "g6f.large"))
-    assert brought.error is None
-    assert sorted(brought.all.types) == [
+def test_instance_types_have_their_hardware(aws: AwsWorld) -> None:
+    result = aws.pull("instance types", asking_for("c4.xlarge", "p4d.*", "inf2.xlarge", "trn1.32xlarge", "g6f.large"))
+    assert result.error is None
+    assert sorted(result.all.types) == [
         InstanceType("aws", "c4.xlarge", 4, 7.5, None, 0, 1.25),
         InstanceType("aws", "g6f.large", 2, 8.0, "L4 (1/8)", 1, 1.5),
         InstanceType("aws", "inf2.xlarge", 4, 16.0, "Inferentia2", 1, 2.083),
@@ -72,11 +72,11 @@ def test_instance_types_come_with_what_matters_for_training(aws: AwsWorld) -> No
 
 
 def test_every_instance_type_that_moto_knows_can_be_read(aws: AwsWorld) -> None:
-    brought = aws.pull("instance types", asking_for("[gip]*"))
-    assert brought.error is None
-    assert len(brought.all.types) > 100
-    assert {kind.name[0] for kind in brought.all.types} == {"g", "i", "p"}
-    assert all(kind.accelerators > 0 for kind in brought.all.types if kind.name.startswith(("g5", "p4", "inf")))
+    result = aws.pull("instance types", asking_for("[gip]*"))
+    assert result.error is None
+    assert len(result.all.types) > 100
+    assert {kind.name[0] for kind in result.all.types} == {"g", "i", "p"}
+    assert all(kind.accelerators > 0 for kind in result.all.types if kind.name.startswith(("g5", "p4", "inf")))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ X1 = {"InstanceType": "x1.large", "VCpuInfo": {"DefaultVCpus": 2}, "MemoryInfo":
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reason"),
     [
         ({"VCpuInfo": {"DefaultVCpus": 0}}, r"aws/x1\.large"),
         ({"VCpuInfo": {}}, "missing 'DefaultVCpus'"),
@@ -111,8 +111,8 @@ X1 = {"InstanceType": "x1.large", "VCpuInfo": {"DefaultVCpus": 2}, "MemoryInfo":
         ({"GpuInfo": {"Gpus": [{"GpuPartitionSize": "half"}]}}, "'half'"),
     ],
 )
-def test_a_type_that_cannot_be_is_refused(change: dict[str, Any], told: str) -> None:
-    with pytest.raises(BadInput, match=told):
+def test_an_impossible_type_is_rejected(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
         instance_type(X1 | change)
 
 
@@ -135,10 +135,10 @@ def test_on_demand_prices_are_read_for_every_system_with_a_spot_market(aws: AwsW
         product("p5.48xlarge", "0.0000000000"),
         product("m5.large", "0.0960000000"),
     ]
-    brought = aws.pull("on-demand prices", asking_for("c5.*", "p5.*"))
-    assert brought.error is None
+    result = aws.pull("on-demand prices", asking_for("c5.*", "p5.*"))
+    assert result.error is None
     february = parse_time("2024-02-01T00:00:00Z")
-    assert set(brought.all.on_demand) == {
+    assert set(result.all.on_demand) == {
         OnDemandPrice("aws", EAST, name, system, february, nanos, "aws price list")
         for name, system, nanos in [
             ("c5.large", "linux", 85_000_000),
@@ -149,10 +149,10 @@ def test_on_demand_prices_are_read_for_every_system_with_a_spot_market(aws: AwsW
             ("c5.2xlarge", "linux", 340_000_000),
         ]
     }
-    assert len(brought.all.on_demand) == 6
+    assert len(result.all.on_demand) == 6
 
 
-def test_the_price_list_is_asked_where_it_lives_and_by_name_for_a_few_types(aws: AwsWorld) -> None:
+def test_the_price_list_is_queried_in_its_region_and_by_name_for_a_few_types(aws: AwsWorld) -> None:
     aws.cloud.products = [product("c5.large", "0.0850000000"), product("m5.large", "0.0960000000")]
     request = FetchRequest(NOW - DAY, NOW, ("eu-west-1",), ("c5.large", "m5.large"))
     assert aws.pull("on-demand prices", request).all.on_demand == ()
@@ -165,7 +165,7 @@ def test_the_price_list_is_asked_where_it_lives_and_by_name_for_a_few_types(aws:
     ]
 
 
-def test_the_newest_term_counts_and_dates_the_price() -> None:
+def test_the_newest_term_gives_the_price_and_its_date() -> None:
     entry = product("c5.large", "0.09")
     entry["terms"]["OnDemand"]["SKU.NEW"] = term("0.08", "2024-02-10T00:00:00Z")
     price = on_demand_price(EAST, json.dumps(entry))
@@ -179,13 +179,13 @@ def test_a_term_without_a_date_is_dated_by_the_publication() -> None:
     assert price.as_of == parse_time("2024-02-20T10:00:00Z")
 
 
-def test_an_entry_that_is_only_reserved_sells_nothing_by_the_hour() -> None:
+def test_a_reserved_only_entry_has_no_hourly_price() -> None:
     entry = product("c5.large", "0.09")
     entry["terms"] = {"Reserved": entry["terms"]["OnDemand"]}
     assert on_demand_price(EAST, json.dumps(entry)) is None
 
 
-def test_entries_that_cannot_be_read_are_counted_and_the_good_ones_kept(aws: AwsWorld) -> None:
+def test_unreadable_entries_are_counted_and_the_good_ones_kept(aws: AwsWorld) -> None:
     in_yuan, negative, two_rates = (product("c5.large", usd) for usd in ("0.1", "-0.1", "0.1"))
     in_yuan["terms"]["OnDemand"]["SKU.JRTC"]["priceDimensions"]["SKU.JRTC.6YS6"]["pricePerUnit"] = {"CNY": "0.6"}
     two_rates["terms"]["OnDemand"]["SKU.JRTC"]["priceDimensions"]["other"] = {
@@ -194,37 +194,37 @@ def test_entries_that_cannot_be_read_are_counted_and_the_good_ones_kept(aws: Aws
     }
     no_terms = product("c5.large", "0.1") | {"terms": ["?"]}
     aws.cloud.products = [in_yuan, negative, product("c5.large", "0.085"), two_rates, no_terms]
-    brought = aws.pull("on-demand prices", asking_for("c5.large"))
-    assert isinstance(brought.error, IncompleteAnswer)
-    assert "aws/us-east-1: on-demand prices: 4 records left out, the others were kept" in str(brought.error)
-    assert "missing 'USD'" in str(brought.error)
-    assert [price.price for price in brought.all.on_demand] == [85_000_000]
+    result = aws.pull("on-demand prices", asking_for("c5.large"))
+    assert isinstance(result.error, IncompleteAnswer)
+    assert "aws/us-east-1: on-demand prices: 4 records left out, the others were kept" in str(result.error)
+    assert "missing 'USD'" in str(result.error)
+    assert [price.price for price in result.all.on_demand] == [85_000_000]
 
 
 @pytest.mark.parametrize(
-    ("reply", "kind", "told"),
+    ("reply", "kind", "reason"),
     [
         (price_list_error("AccessDeniedException", "no"), AccessDenied, "allow the IAM action pricing:GetProducts"),
-        (price_list_error("ThrottlingException", "slow down"), Throttled, "ThrottlingException"),
+        (price_list_error("ThrottlingException", "slow down"), RateLimited, "ThrottlingException"),
         (price_list_error("ExpiredTokenException", "old"), MissingCredentials, "aws sso login"),
-        (Reply(200, b"<<<"), Unanswered, "the answer has no PriceList"),
+        (Reply(200, b"<<<"), NoAnswer, "the answer has no PriceList"),
     ],
 )
-def test_a_price_list_that_breaks_says_how_and_keeps_what_came(
-    aws: AwsWorld, reply: Reply, kind: type[Exception], told: str
+def test_a_failed_price_list_reports_the_cause_and_keeps_the_pages_before_it(
+    aws: AwsWorld, reply: Reply, kind: type[Exception], reason: str
 ) -> None:
     aws.cloud.products = [product("c5.large", "0.085"), product("m5.large", "0.096")]
     aws.breaks(AwsFault("/", reply, action="GetProducts", times=-1, skip=1))
-    brought = aws.pull("on-demand prices", asking_for("c5.large", "m5.large"))
-    assert isinstance(brought.error, kind)
-    assert str(brought.error).startswith("aws/us-east-1: pricing:GetProducts: ")
-    assert told in str(brought.error)
-    assert [price.instance_type for price in brought.all.on_demand] == ["c5.large"]
+    result = aws.pull("on-demand prices", asking_for("c5.large", "m5.large"))
+    assert isinstance(result.error, kind)
+    assert str(result.error).startswith("aws/us-east-1: pricing:GetProducts: ")
+    assert reason in str(result.error)
+    assert [price.instance_type for price in result.all.on_demand] == ["c5.large"]
 
 
-def test_half_an_answer_of_the_price_list_is_asked_for_again(aws: AwsWorld) -> None:
+def test_half_an_answer_of_the_price_list_is_requested_again(aws: AwsWorld) -> None:
     aws.cloud.products = [product("c5.large", "0.085")]
     aws.breaks(AwsFault("/", cut=30, action="GetProducts"))
-    brought = aws.pull("on-demand prices", asking_for("c5.large"))
-    assert brought.error is None
-    assert [price.price for price in brought.all.on_demand] == [85_000_000]
+    result = aws.pull("on-demand prices", asking_for("c5.large"))
+    assert result.error is None
+    assert [price.price for price in result.all.on_demand] == [85_000_000]

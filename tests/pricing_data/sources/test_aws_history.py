@@ -1,4 +1,4 @@
-"""Spot price history from AWS: complete, resumable, and honest about what broke."""
+"""Spot price history of AWS: complete, resumable, with every failure reported."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pricing_data.errors import (
     CloudError,
     IncompleteAnswer,
     MissingCredentials,
-    Refused,
-    Throttled,
-    Unanswered,
+    NoAnswer,
+    RateLimited,
+    RequestRejected,
 )
 from pricing_data.fetched_rows import PriceEvent
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, HOUR, SECOND, Span, format_time, parse_time, parse_usd
-from tests.servers.aws import AwsFault, AwsWorld, SpotPriceRow, ec2_error, playing_aws, price_history_of
+from tests.servers.aws import AwsFault, AwsWorld, SpotPriceRow, ec2_error, price_history_of, running_aws
 from tests.servers.loopback import Reply
 from tests.servers.pulling import pulled
 
@@ -34,13 +34,13 @@ HISTORY = "DescribeSpotPriceHistory"
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
-    with playing_aws(monkeypatch) as world:
+    with running_aws(monkeypatch) as world:
         world.cloud.page_limit = 9
         yield world
 
 
 def random_rows(seed: int, *regions: str) -> list[SpotPriceRow]:
-    """A few markets of each region, from before SINCE to after UNTIL, some quiet and some busy."""
+    """A few markets of each region, from before SINCE to after UNTIL, with few or many changes."""
     random = Random(seed)
     rows = []
     for region in regions:
@@ -68,7 +68,7 @@ def event(row: SpotPriceRow) -> PriceEvent:
 
 
 def read_directly(rows: list[SpotPriceRow], region: str, since: int, until: int) -> set[PriceEvent]:
-    """What a region's history is, row by row: what changed in time, and what was in force at the beginning."""
+    """A region's history, row by row: the changes in the span, and the price in force at its start."""
     events = set()
     for row in rows:
         later = [o for o in rows if o.region == region and o.market == row.market and row.time < o.time < since]
@@ -78,23 +78,23 @@ def read_directly(rows: list[SpotPriceRow], region: str, since: int, until: int)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_fetch_brings_exactly_what_aws_holds(aws: AwsWorld, seed: int) -> None:
+def test_a_fetch_returns_exactly_the_history_of_aws(aws: AwsWorld, seed: int) -> None:
     aws.cloud.prices = random_rows(seed, EAST, WEST)
     request = FetchRequest(SINCE, UNTIL, (EAST,))
-    brought = aws.pull("spot prices", request)
-    assert brought.error is None
-    assert set(brought.events) == read_directly(aws.cloud.prices, EAST, SINCE, UNTIL)
-    assert brought.all.covered == {request.history("aws", EAST): Span(SINCE, UNTIL)}
-    assert len(brought.steps) > 6, "the test must page"
+    result = aws.pull("spot prices", request)
+    assert result.error is None
+    assert set(result.events) == read_directly(aws.cloud.prices, EAST, SINCE, UNTIL)
+    assert result.all.covered == {request.history("aws", EAST): Span(SINCE, UNTIL)}
+    assert len(result.steps) > 6, "the test must page"
 
 
-def test_products_of_one_type_are_markets_of_their_own(aws: AwsWorld) -> None:
+def test_products_of_one_type_are_separate_markets(aws: AwsWorld) -> None:
     aws.cloud.prices = [
         SpotPriceRow(EAST, "us-east-1a", "c5.large", product, SINCE + HOUR, f"0.0{i}1000")
         for i, product in enumerate(PRODUCTS)
     ]
-    brought = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)))
-    assert {(str(e.market), e.price) for e in brought.events} == {
+    result = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)))
+    assert {(str(e.market), e.price) for e in result.events} == {
         ("aws/us-east-1/us-east-1a/c5.large", 1_000_000),
         ("aws/us-east-1/us-east-1a/c5.large/windows", 11_000_000),
         ("aws/us-east-1/us-east-1a/c5.large/rhel", 21_000_000),
@@ -103,8 +103,8 @@ def test_products_of_one_type_are_markets_of_their_own(aws: AwsWorld) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_fetch_that_dies_is_resumed_at_the_last_whole_slice(aws: AwsWorld, seed: int) -> None:
-    """An expired token in the middle of paging: earlier rows stay, and nothing whole is asked for again."""
+def test_a_failed_fetch_resumes_at_the_last_complete_slice(aws: AwsWorld, seed: int) -> None:
+    """A token that expires between pages: earlier rows are kept, and complete slices are not fetched again."""
     aws.cloud.prices = random_rows(seed, EAST)
     request = FetchRequest(SINCE, UNTIL, (EAST,))
     history = request.history("aws", EAST)
@@ -131,54 +131,54 @@ def test_a_fetch_that_dies_is_resumed_at_the_last_whole_slice(aws: AwsWorld, see
     assert {*broken.events, *rest.events} == read_directly(aws.cloud.prices, EAST, SINCE, UNTIL)
 
 
-def test_a_history_that_is_up_to_date_is_not_asked_for(aws: AwsWorld) -> None:
+def test_a_complete_history_is_not_fetched(aws: AwsWorld) -> None:
     request = FetchRequest(SINCE, UNTIL, (EAST,), covered={"aws/us-east-1": Span(SINCE - DAY, UNTIL)})
     assert aws.pull("spot prices", request).steps == []
     assert aws.server.requests == []
 
 
-def test_a_longer_look_back_than_was_covered_is_fetched_whole(aws: AwsWorld) -> None:
+def test_a_longer_history_than_covered_is_fetched_as_a_whole(aws: AwsWorld) -> None:
     request = FetchRequest(SINCE, UNTIL, (EAST,), covered={"aws/us-east-1": Span(SINCE + DAY, UNTIL)})
     assert aws.pull("spot prices", request).all.covered == {"aws/us-east-1": Span(SINCE, UNTIL)}
 
 
-def test_aws_is_not_asked_for_what_it_no_longer_keeps(aws: AwsWorld) -> None:
-    """Ninety days are all there is; a year asked for is complete with them, or each fetch would begin anew."""
+def test_history_beyond_the_retention_of_aws_is_not_requested(aws: AwsWorld) -> None:
+    """A request for a year is complete with 90 days; otherwise each fetch would start from scratch."""
     request = FetchRequest(UNTIL - 365 * DAY, UNTIL, (EAST,))
-    brought = aws.pull("spot prices", request)
+    result = aws.pull("spot prices", request)
     assert parse_time(aws.asked(HISTORY)[0]["StartTime"]) == UNTIL - 90 * DAY
-    assert brought.all.covered == {"aws/us-east-1": Span(UNTIL - 365 * DAY, UNTIL)}
+    assert result.all.covered == {"aws/us-east-1": Span(UNTIL - 365 * DAY, UNTIL)}
 
 
-def test_only_the_wanted_types_travel(aws: AwsWorld) -> None:
-    """AWS knows no `[cg]`, so it gets the nearest pattern that it does, and the rest is sorted out here."""
+def test_only_the_requested_types_are_transferred(aws: AwsWorld) -> None:
+    """AWS does not support `[cg]`, so it gets a wider pattern, and the result is filtered locally."""
     names = ("c5.large", "g5.large", "m5.large", "p3.2xlarge", "t3.nano")
     aws.cloud.prices = [SpotPriceRow(EAST, "us-east-1a", n, "Linux/UNIX", SINCE + DAY, "0.1") for n in names]
     request = FetchRequest(SINCE, UNTIL, (EAST,), ("[cg]5.*", "p3.2xlarge"))
-    brought = aws.pull("spot prices", request)
-    assert {e.market.instance_type for e in brought.events} == {"c5.large", "g5.large", "p3.2xlarge"}
-    assert list(brought.all.covered) == ["aws/us-east-1 [cg]5.* p3.2xlarge"]
+    result = aws.pull("spot prices", request)
+    assert {e.market.instance_type for e in result.events} == {"c5.large", "g5.large", "p3.2xlarge"}
+    assert list(result.all.covered) == ["aws/us-east-1 [cg]5.* p3.2xlarge"]
     asked = aws.asked(HISTORY)[0]
     assert [asked["Filter.1.Value.1"], asked["Filter.1.Value.2"]] == ["?5.*", "p3.2xlarge"]
 
 
-def test_more_types_than_a_filter_takes_are_sorted_out_here(aws: AwsWorld) -> None:
+def test_more_types_than_a_filter_allows_are_filtered_locally(aws: AwsWorld) -> None:
     aws.cloud.prices = random_rows(0, EAST)
     request = FetchRequest(SINCE, UNTIL, (EAST,), ("c5.large", *(f"z{i}.large" for i in range(200))))
-    brought = aws.pull("spot prices", request)
-    assert {e.market.instance_type for e in brought.events} == {"c5.large"}
+    result = aws.pull("spot prices", request)
+    assert {e.market.instance_type for e in result.events} == {"c5.large"}
     assert not [name for name in aws.asked(HISTORY)[0] if name.startswith("Filter")]
 
 
-def test_regions_are_fetched_side_by_side_through_one_source(aws: AwsWorld) -> None:
+def test_regions_are_fetched_in_parallel_by_one_source(aws: AwsWorld) -> None:
     regions = (EAST, WEST, "eu-west-1", "ap-south-1")
     aws.cloud.prices = random_rows(5, *regions)
     tasks = [t for t in aws.source().tasks(FetchRequest(SINCE, UNTIL, regions)) if t.what == "spot prices"]
     with ThreadPoolExecutor(len(tasks)) as threads:
-        brought = dict(zip(regions, threads.map(pulled, tasks), strict=True))
+        result = dict(zip(regions, threads.map(pulled, tasks), strict=True))
     for region in regions:
-        assert brought[region].error is None
-        assert set(brought[region].events) == read_directly(aws.cloud.prices, region, SINCE, UNTIL)
+        assert result[region].error is None
+        assert set(result[region].events) == read_directly(aws.cloud.prices, region, SINCE, UNTIL)
 
 
 @pytest.mark.parametrize(
@@ -191,24 +191,24 @@ def test_regions_are_fetched_side_by_side_through_one_source(aws: AwsWorld) -> N
     ],
     ids=["throttled later", "throttled at once", "internal error", "half a page"],
 )
-def test_trouble_that_passes_costs_no_row(aws: AwsWorld, fault: AwsFault) -> None:
+def test_a_temporary_fault_loses_no_row(aws: AwsWorld, fault: AwsFault) -> None:
     aws.cloud.prices = random_rows(1, EAST)
     aws.breaks(AwsFault(fault.path, fault.reply, fault.cut, fault.times, fault.skip, action=HISTORY))
-    brought = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)))
-    assert brought.error is None
-    assert set(brought.events) == read_directly(aws.cloud.prices, EAST, SINCE, UNTIL)
-    assert len(aws.asked(HISTORY)) == len(brought.steps) + 2
+    result = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)))
+    assert result.error is None
+    assert set(result.events) == read_directly(aws.cloud.prices, EAST, SINCE, UNTIL)
+    assert len(aws.asked(HISTORY)) == len(result.steps) + 2
 
 
 @pytest.mark.parametrize(
     ("fault", "kind", "reason"),
     [
-        (AwsFault("/", ec2_error("RequestLimitExceeded", "slow down", 503)), Throttled, "RequestLimitExceeded"),
-        (AwsFault("/", ec2_error("InternalError", "oops", 500)), Unanswered, "InternalError"),
-        (AwsFault("/", ec2_error("InvalidParameterValue", "no such token")), Refused, "InvalidParameterValue"),
-        (AwsFault("/", cut=40), Unanswered, "cannot be read"),
-        (AwsFault("/", Reply(200, b"<Describe <<<")), Unanswered, "cannot be read"),
-        (AwsFault("/", Reply(200, b"<html><body>Log in</body></html>")), Unanswered, "has no SpotPriceHistory"),
+        (AwsFault("/", ec2_error("RequestLimitExceeded", "slow down", 503)), RateLimited, "RequestLimitExceeded"),
+        (AwsFault("/", ec2_error("InternalError", "oops", 500)), NoAnswer, "InternalError"),
+        (AwsFault("/", ec2_error("InvalidParameterValue", "no such token")), RequestRejected, "InvalidParameterValue"),
+        (AwsFault("/", cut=40), NoAnswer, "cannot be read"),
+        (AwsFault("/", Reply(200, b"<Describe <<<")), NoAnswer, "cannot be read"),
+        (AwsFault("/", Reply(200, b"<html><body>Log in</body></html>")), NoAnswer, "has no SpotPriceHistory"),
     ],
     ids=["throttled", "internal error", "refused", "half a page", "garbage", "another page"],
 )
@@ -219,29 +219,29 @@ def test_a_permanent_fault_keeps_the_pages_before_it(
     request = FetchRequest(SINCE, UNTIL, (EAST,))
     before = aws.pull("spot prices", request).steps[:5]
     aws.breaks(AwsFault(fault.path, fault.reply, fault.cut, times=-1, skip=5, action=HISTORY))
-    brought = aws.pull("spot prices", request)
-    assert type(brought.error) is kind
-    assert str(brought.error).startswith("aws/us-east-1: ec2:DescribeSpotPriceHistory: ")
-    assert reason in str(brought.error)
-    assert "\n" not in str(brought.error)
-    assert [len(step) for step in brought.steps] == [len(step) for step in before]
-    assert brought.all.covered == {name: s for step in before for name, s in step.covered.items()}
+    result = aws.pull("spot prices", request)
+    assert type(result.error) is kind
+    assert str(result.error).startswith("aws/us-east-1: ec2:DescribeSpotPriceHistory: ")
+    assert reason in str(result.error)
+    assert "\n" not in str(result.error)
+    assert [len(step) for step in result.steps] == [len(step) for step in before]
+    assert result.all.covered == {name: s for step in before for name, s in step.covered.items()}
 
 
-def test_pages_that_go_in_circles_end(aws: AwsWorld) -> None:
+def test_a_repeated_page_token_ends_the_task(aws: AwsWorld) -> None:
     page = price_history_of().body.replace(b"<requestId>", b"<nextToken>again</nextToken><requestId>")
     aws.breaks(AwsFault("/", Reply(200, page), action=HISTORY, times=-1))
-    brought = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)))
-    assert isinstance(brought.error, Unanswered)
-    assert "repeats the same page token" in str(brought.error)
-    assert brought.all.covered == {}
+    result = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)))
+    assert isinstance(result.error, NoAnswer)
+    assert "repeats the same page token" in str(result.error)
+    assert result.all.covered == {}
     assert len(aws.asked(HISTORY)) == 2
 
 
-def test_throttling_is_retried_as_often_as_was_set(aws: AwsWorld) -> None:
+def test_throttling_is_retried_as_often_as_configured(aws: AwsWorld) -> None:
     aws.breaks(AwsFault("/", ec2_error("RequestLimitExceeded", status=503), action=HISTORY, times=-1))
-    brought = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)), aws.source(max_attempts=4))
-    assert isinstance(brought.error, Throttled)
+    result = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)), aws.source(max_attempts=4))
+    assert isinstance(result.error, RateLimited)
     assert len(aws.asked(HISTORY)) == 4
 
 
@@ -253,7 +253,7 @@ def test_throttling_is_retried_as_often_as_was_set(aws: AwsWorld) -> None:
         ("OptInRequired", "enable the region"),
     ],
 )
-def test_a_region_that_is_refused_does_not_stop_the_others(aws: AwsWorld, code: str, cure: str) -> None:
+def test_a_denied_region_does_not_stop_the_others(aws: AwsWorld, code: str, cure: str) -> None:
     aws.cloud.prices = random_rows(3, EAST, WEST)
     aws.breaks(AwsFault("/", ec2_error(code, status=403), action=HISTORY, region=WEST, times=-1))
     source, request = aws.source(), FetchRequest(SINCE, UNTIL, (WEST, EAST))
@@ -265,8 +265,8 @@ def test_a_region_that_is_refused_does_not_stop_the_others(aws: AwsWorld, code: 
     assert set(east.events) == read_directly(aws.cloud.prices, EAST, SINCE, UNTIL)
 
 
-def test_records_that_cannot_be_read_are_counted_and_the_good_ones_kept(aws: AwsWorld) -> None:
-    """The slice with the bad records, and those after it, are not called complete: the next fetch looks again."""
+def test_unreadable_records_are_counted_and_the_good_ones_kept(aws: AwsWorld) -> None:
+    """The slice with the bad records and those after it are not covered, so the next fetch repeats them."""
     good = {
         "availabilityZone": "us-east-1a",
         "instanceType": "c5.large",
@@ -283,11 +283,11 @@ def test_records_that_cannot_be_read_are_counted_and_the_good_ones_kept(aws: Aws
     ]
     page = price_history_of(*bad[:3], good, *bad[3:])
     aws.breaks(AwsFault("/", page, action=HISTORY, skip=1))
-    brought = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)))
-    assert isinstance(brought.error, IncompleteAnswer)
-    assert ": 5 records left out, the others were kept" in str(brought.error)
-    assert "'0.000000' is not above 0" in str(brought.error)
+    result = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)))
+    assert isinstance(result.error, IncompleteAnswer)
+    assert ": 5 records left out, the others were kept" in str(result.error)
+    assert "'0.000000' is not above 0" in str(result.error)
     market = Market("aws", EAST, "us-east-1a", "c5.large")
-    assert brought.events == [PriceEvent(market, SINCE + 8 * DAY, 16_200_000)]
-    assert brought.all.covered == {"aws/us-east-1": Span(SINCE, SINCE + 7 * DAY)}
+    assert result.events == [PriceEvent(market, SINCE + 8 * DAY, 16_200_000)]
+    assert result.all.covered == {"aws/us-east-1": Span(SINCE, SINCE + 7 * DAY)}
     assert len(aws.asked(HISTORY)) == 3, "what comes after the bad page is fetched all the same"

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from pricing_data.errors import AccessDenied, BadInput, IncompleteAnswer, Refused, Unanswered
+from pricing_data.errors import AccessDenied, BadInput, IncompleteAnswer, NoAnswer, RequestRejected
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.sources.aws.advisor import band_of, bands_of
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, parse_time
-from tests.servers.aws import ADVISOR_PATH, AwsFault, AwsWorld, ec2_error, playing_aws
+from tests.servers.aws import ADVISOR_PATH, AwsFault, AwsWorld, ec2_error, running_aws
 from tests.servers.loopback import Fault, Reply
 
 NOW = parse_time("2024-03-01T00:00:00Z")
@@ -31,7 +31,7 @@ BANDS = {0: (0.0, 0.05), 1: (0.05, 0.1), 2: (0.1, 0.15), 3: (0.15, 0.2), 4: (0.2
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
-    with playing_aws(monkeypatch) as world:
+    with running_aws(monkeypatch) as world:
         world.cloud.advisor = {
             "global_rate": "<10%",
             "instance_types": {"c5.large": {"cores": 2, "emr": True, "ram_gb": 4.0}},
@@ -53,9 +53,9 @@ def bucket(text: str, band: int, as_of: int = CHANGED) -> Interruption:
 
 
 def test_the_spot_advisor_is_read_whole_and_dated_by_its_last_change(aws: AwsWorld) -> None:
-    brought = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
-    assert brought.error is None
-    assert set(brought.all.interruptions) == {
+    result = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
+    assert result.error is None
+    assert set(result.all.interruptions) == {
         bucket("aws/us-east-1/-/c5.large", 0),
         bucket("aws/us-east-1/-/p3.2xlarge", 4),
         bucket("aws/us-east-1/-/c5.large/windows", 2),
@@ -63,43 +63,43 @@ def test_the_spot_advisor_is_read_whole_and_dated_by_its_last_change(aws: AwsWor
     }
 
 
-def test_only_the_wanted_regions_and_types_are_kept(aws: AwsWorld) -> None:
-    brought = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("p*",)))
-    assert brought.all.interruptions == (bucket("aws/us-east-1/-/p3.2xlarge", 4),)
+def test_only_the_requested_regions_and_types_are_kept(aws: AwsWorld) -> None:
+    result = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("p*",)))
+    assert result.all.interruptions == (bucket("aws/us-east-1/-/p3.2xlarge", 4),)
 
 
 def test_an_undated_file_is_as_of_the_fetch(aws: AwsWorld) -> None:
     aws.breaks(Fault(ADVISOR_PATH, Reply(200, json.dumps(aws.cloud.advisor).encode())))
-    brought = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ("eu-west-1",)))
-    assert brought.all.interruptions == (bucket("aws/eu-west-1/-/c5.large", 3, NOW),)
+    result = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ("eu-west-1",)))
+    assert result.all.interruptions == (bucket("aws/eu-west-1/-/c5.large", 3, NOW),)
 
 
 @pytest.mark.parametrize("document", [{"ranges": RANGES}, {"ranges": []}, {}])
-def test_the_bands_are_the_published_ones(document: dict[str, Any]) -> None:
+def test_default_bands_are_those_that_aws_published(document: dict[str, Any]) -> None:
     assert bands_of(document) == BANDS
 
 
-def test_the_files_own_bands_are_believed() -> None:
+def test_the_bands_in_the_file_take_precedence() -> None:
     ranges = [{"index": 0, "label": "< 2%"}, {"index": 1, "label": "2-30%"}, {"index": 2, "label": ">30%"}]
     assert bands_of({"ranges": ranges}) == {0: (0.0, 0.02), 1: (0.02, 0.3), 2: (0.3, 1.0)}
 
 
-def test_a_band_that_means_nothing_is_refused() -> None:
+def test_an_invalid_band_is_rejected() -> None:
     with pytest.raises(BadInput, match="'often'"):
         band_of("often")
 
 
-def test_entries_that_cannot_be_read_are_counted_and_the_good_ones_kept(aws: AwsWorld) -> None:
+def test_unreadable_entries_are_counted_and_the_good_ones_kept(aws: AwsWorld) -> None:
     aws.cloud.advisor["spot_advisor"]["us-east-1"]["Linux"] |= {
         "m5.large": {"s": 1, "r": 9},
         "m5.xlarge": {"s": 1},
         "m5.2xlarge": None,
         "m5 xlarge": {"s": 1, "r": 1},
     }
-    brought = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
-    assert isinstance(brought.error, IncompleteAnswer)
-    assert ": 4 records left out, the others were kept" in str(brought.error)
-    assert len(brought.all.interruptions) == 4
+    result = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
+    assert isinstance(result.error, IncompleteAnswer)
+    assert ": 4 records left out, the others were kept" in str(result.error)
+    assert len(result.all.interruptions) == 4
 
 
 @pytest.mark.parametrize(
@@ -111,16 +111,16 @@ def test_entries_that_cannot_be_read_are_counted_and_the_good_ones_kept(aws: Aws
     ],
     ids=["unavailable", "throttled", "half a file"],
 )
-def test_trouble_that_passes_is_waited_out(aws: AwsWorld, fault: Fault) -> None:
+def test_a_temporary_fault_is_retried(aws: AwsWorld, fault: Fault) -> None:
     aws.breaks(Fault(fault.path, fault.reply, fault.cut, fault.times))
-    brought = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
-    assert brought.error is None
-    assert len(brought.all.interruptions) == 4
+    result = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
+    assert result.error is None
+    assert len(result.all.interruptions) == 4
     assert len([r for r in aws.server.requests if r.path == ADVISOR_PATH]) == 3
 
 
 @pytest.mark.parametrize(
-    ("reply", "told", "asked"),
+    ("reply", "reason", "asked"),
     [
         (Reply(503), "503", 3),
         (Reply(403), "403", 1),
@@ -130,27 +130,27 @@ def test_trouble_that_passes_is_waited_out(aws: AwsWorld, fault: Fault) -> None:
         (Reply(200, b'{"ranges": [{"index": 0, "label": "?"}], "spot_advisor": {}}'), "interruption band", 1),
     ],
 )
-def test_trouble_that_stays_names_the_address(aws: AwsWorld, reply: Reply, told: str, asked: int) -> None:
+def test_a_permanent_fault_reports_the_address(aws: AwsWorld, reply: Reply, reason: str, asked: int) -> None:
     aws.breaks(Fault(ADVISOR_PATH, reply, times=-1))
-    brought = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
-    assert isinstance(brought.error, Unanswered)
-    assert f"{aws.server.url}{ADVISOR_PATH}" in str(brought.error)
-    assert told in str(brought.error)
+    result = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
+    assert isinstance(result.error, NoAnswer)
+    assert f"{aws.server.url}{ADVISOR_PATH}" in str(result.error)
+    assert reason in str(result.error)
     assert len([r for r in aws.server.requests if r.path == ADVISOR_PATH]) == asked
 
 
-def test_placement_scores_name_zones_as_the_account_does(aws: AwsWorld) -> None:
-    """The API answers with zone ids, which mean another zone in each account."""
+def test_placement_scores_use_the_zone_names_of_the_account(aws: AwsWorld) -> None:
+    """The API returns zone ids, whose names differ between accounts."""
     aws.cloud.scores = {
         ("us-east-1", "c5.large"): {"use1-az6": 3, "use1-az4": 9},
         ("us-east-1", "p3.2xlarge"): {"use1-az6": 1},
         ("eu-west-1", "c5.large"): {"euw1-az1": 7},
     }
     request = FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.large", "g5.*", "p3.2xlarge"))
-    brought = aws.pull("placement scores", request)
-    assert brought.error is None
+    result = aws.pull("placement scores", request)
+    assert result.error is None
     zones = {zone_id: name for name, zone_id in zone_names(aws).items()}
-    assert {(str(i.market), i.measure, i.as_of, i.low, i.high) for i in brought.all.interruptions} == {
+    assert {(str(i.market), i.measure, i.as_of, i.low, i.high) for i in result.all.interruptions} == {
         (f"aws/us-east-1/{zones['use1-az6']}/c5.large", "placement-score", NOW, 3, 3),
         (f"aws/us-east-1/{zones['use1-az4']}/c5.large", "placement-score", NOW, 9, 9),
         (f"aws/us-east-1/{zones['use1-az6']}/p3.2xlarge", "placement-score", NOW, 1, 1),
@@ -160,7 +160,7 @@ def test_placement_scores_name_zones_as_the_account_does(aws: AwsWorld) -> None:
 
 
 def zone_names(aws: AwsWorld) -> dict[str, str]:
-    """Zone ids by zone names, as the server itself tells them."""
+    """The server's own zone ids by zone name."""
     import boto3
 
     client = boto3.client("ec2", "us-east-1", endpoint_url=aws.server.url)
@@ -173,23 +173,23 @@ def zone_names(aws: AwsWorld) -> dict[str, str]:
 
 def test_a_zone_id_that_the_account_does_not_know_is_reported(aws: AwsWorld) -> None:
     aws.cloud.scores = {("us-east-1", "c5.large"): {"use1-az6": 3, "mars1-az1": 9, "use1-az4": 11}}
-    brought = aws.pull("placement scores", FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.large",)))
-    assert isinstance(brought.error, IncompleteAnswer)
-    assert ": 2 records left out, the others were kept" in str(brought.error)
-    assert [i.low for i in brought.all.interruptions] == [3]
+    result = aws.pull("placement scores", FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.large",)))
+    assert isinstance(result.error, IncompleteAnswer)
+    assert ": 2 records left out, the others were kept" in str(result.error)
+    assert [i.low for i in result.all.interruptions] == [3]
 
 
-def test_a_score_that_is_no_number_is_a_broken_answer(aws: AwsWorld) -> None:
+def test_a_score_that_is_not_a_number_is_reported(aws: AwsWorld) -> None:
     score = "<item><availabilityZoneId>use1-az6</availabilityZoneId><score>high</score></item>"
     body = f"<Response><spotPlacementScoreSet>{score}</spotPlacementScoreSet></Response>"
     aws.breaks(AwsFault("/", Reply(200, body.encode()), action="GetSpotPlacementScores", times=-1))
-    brought = aws.pull("placement scores", FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.large",)))
-    assert isinstance(brought.error, Unanswered)
-    assert "ec2:GetSpotPlacementScores: the answer cannot be read" in str(brought.error)
+    result = aws.pull("placement scores", FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.large",)))
+    assert isinstance(result.error, NoAnswer)
+    assert "ec2:GetSpotPlacementScores: the answer cannot be read" in str(result.error)
 
 
 @pytest.mark.parametrize("types", [(), ("c5.*", "g[56].xlarge", "p?.2xlarge")])
-def test_placement_scores_are_not_asked_for_without_names(aws: AwsWorld, types: tuple[str, ...]) -> None:
+def test_placement_scores_are_requested_only_for_exact_names(aws: AwsWorld, types: tuple[str, ...]) -> None:
     tasks = aws.source().tasks(FetchRequest(NOW - DAY, NOW, ("us-east-1",), types))
     assert [task.what for task in tasks] == [
         "interruption buckets",
@@ -200,17 +200,19 @@ def test_placement_scores_are_not_asked_for_without_names(aws: AwsWorld, types: 
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "told"),
+    ("code", "kind", "reason"),
     [
-        ("MaxConfigLimitExceeded", Refused, "MaxConfigLimitExceeded"),
+        ("MaxConfigLimitExceeded", RequestRejected, "MaxConfigLimitExceeded"),
         ("UnauthorizedOperation", AccessDenied, "ec2:GetSpotPlacementScores"),
     ],
 )
-def test_a_refused_score_says_why(aws: AwsWorld, code: str, kind: type[Exception], told: str) -> None:
+def test_a_rejected_score_request_reports_the_reason(
+    aws: AwsWorld, code: str, kind: type[Exception], reason: str
+) -> None:
     aws.cloud.scores = {("us-east-1", "c5.large"): {"use1-az6": 3}}
     aws.breaks(AwsFault("/", ec2_error(code), action="GetSpotPlacementScores", skip=1))
     request = FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.large", "c5.xlarge"))
-    brought = aws.pull("placement scores", request)
-    assert isinstance(brought.error, kind)
-    assert told in str(brought.error)
-    assert [i.low for i in brought.all.interruptions] == [3]
+    result = aws.pull("placement scores", request)
+    assert isinstance(result.error, kind)
+    assert reason in str(result.error)
+    assert [i.low for i in result.all.interruptions] == [3]

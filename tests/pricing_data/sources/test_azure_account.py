@@ -1,4 +1,4 @@
-"""Who may ask Azure, with which token, and what is said when nobody may."""
+"""Credentials, tokens and sign-in errors of Azure."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from pricing_data.clouds.azure import AzureSession, SharedToken
-from pricing_data.errors import CloudError, MissingCredentials, Unanswered
+from pricing_data.errors import CloudError, MissingCredentials, NoAnswer
 from pricing_data.sources.azure import AzureSource
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, parse_time
-from tests.servers.azure import SUBSCRIPTION, AzureWorld, eviction_row, playing_azure, retail_item, sku
+from tests.servers.azure import SUBSCRIPTION, AzureWorld, eviction_row, retail_item, running_azure, sku
 
 NOW = parse_time("2026-03-01T12:00:00Z")
 REQUEST = FetchRequest(since=NOW - 30 * DAY, until=NOW, regions=("eastus",))
@@ -41,7 +41,7 @@ def azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureWorld]:
     logger = logging.getLogger("azure")
     level = logger.level
     logger.setLevel(logging.NOTSET)
-    with playing_azure(monkeypatch) as world:
+    with running_azure(monkeypatch) as world:
         world.cloud.retail.append(retail_item("eastus", "Standard_D2s_v3", 10**8, NOW - DAY, kind="Spot"))
         world.cloud.skus.append(sku("eastus", "Standard_D2s_v3", vCPUs="2", MemoryGB="8"))
         world.cloud.spot.append(eviction_row("eastus", "Standard_D2s_v3", "0-5"))
@@ -50,7 +50,7 @@ def azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureWorld]:
 
 
 class Credential:
-    """Gives numbered tokens, or fails as it is told."""
+    """Returns numbered tokens, or raises the given error."""
 
     def __init__(self, failure: Exception | None = None, seconds: float = 3600) -> None:
         self.failure = failure
@@ -65,12 +65,12 @@ class Credential:
 
 
 def missing_part(azure: AzureWorld, source: AzureSource) -> CloudError | None:
-    """How the account's single task fails; the price list must not."""
-    brought = azure.pull(REQUEST, source)
-    assert brought["eastus", "prices"].error is None
-    assert len(brought["eastus", "prices"].events) == 2
-    assert len(brought) == 2
-    return brought["-", "spot history, eviction rates, machine types"].error
+    """The error of the account's single task; asserts that the price list was fetched."""
+    result = azure.pull(REQUEST, source)
+    assert result["eastus", "prices"].error is None
+    assert len(result["eastus", "prices"].events) == 2
+    assert len(result) == 2
+    return result["-", "spot history, eviction rates, machine types"].error
 
 
 def test_no_subscription_says_how_to_choose_one(azure: AzureWorld) -> None:
@@ -79,14 +79,16 @@ def test_no_subscription_says_how_to_choose_one(azure: AzureWorld) -> None:
     assert "no Azure subscription" in str(error)
 
 
-def test_the_subscription_of_the_environment_is_taken(azure: AzureWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_subscription_defaults_to_the_environment(azure: AzureWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_SUBSCRIPTION_ID", SUBSCRIPTION)
-    brought = azure.pull(REQUEST, AzureSource(azure.settings(subscription=None)))
-    assert [found.name for found in brought["eastus", "machine types"].all.types] == ["Standard_D2s_v3"]
+    result = azure.pull(REQUEST, AzureSource(azure.settings(subscription=None)))
+    assert [found.name for found in result["eastus", "machine types"].all.types] == ["Standard_D2s_v3"]
 
 
 @pytest.mark.parametrize("kind", [CredentialUnavailableError, ClientAuthenticationError])
-def test_credentials_that_fail_are_missing(azure: AzureWorld, kind: type[ClientAuthenticationError]) -> None:
+def test_credentials_that_fail_are_missing_credentials(
+    azure: AzureWorld, kind: type[ClientAuthenticationError]
+) -> None:
     credential = Credential(kind(message="the secret is expired\nTrace ID: 1"))
     source = AzureSource(azure.settings(management_endpoint="https://127.0.0.1:9"), credential)
     error = missing_part(azure, source)
@@ -97,13 +99,13 @@ def test_credentials_that_fail_are_missing(azure: AzureWorld, kind: type[ClientA
     assert credential.asked == [("https://127.0.0.1:9/.default",)]
 
 
-def test_a_sign_in_that_is_not_reached_is_unavailable_not_missing(azure: AzureWorld) -> None:
+def test_an_unreachable_sign_in_is_not_missing_credentials(azure: AzureWorld) -> None:
     credential = Credential(ServiceRequestError("no route to login"))
     source = AzureSource(azure.settings(management_endpoint="https://127.0.0.1:9"), credential)
-    assert isinstance(missing_part(azure, source), Unanswered)
+    assert isinstance(missing_part(azure, source), NoAnswer)
 
 
-def test_nothing_to_sign_in_with_is_said_without_noise_and_without_asking_a_metadata_server(
+def test_without_credentials_no_metadata_server_is_contacted_and_nothing_is_logged(
     azure: AzureWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -121,7 +123,7 @@ def test_nothing_to_sign_in_with_is_said_without_noise_and_without_asking_a_meta
 @pytest.mark.parametrize(
     ("setting", "variable", "probed"), [(False, "", False), (True, "", True), (False, "prod", True)]
 )
-def test_a_managed_identity_is_tried_where_the_user_says_so(
+def test_a_managed_identity_is_used_only_on_request(
     azure: AzureWorld, monkeypatch: pytest.MonkeyPatch, setting: bool, variable: str, probed: bool
 ) -> None:
     def chain(exclude_managed_identity_credential: bool = False) -> Credential:
@@ -133,7 +135,7 @@ def test_a_managed_identity_is_tried_where_the_user_says_so(
     AzureSession.sign_in(azure.settings(management_endpoint=None, managed_identity=setting), None)
 
 
-def test_settings_of_the_environment_that_cannot_be_used_are_missing_credentials(
+def test_unusable_settings_in_the_environment_are_missing_credentials(
     azure: AzureWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "nonsense")
@@ -142,16 +144,16 @@ def test_settings_of_the_environment_that_cannot_be_used_are_missing_credentials
     assert "nonsense" in str(error)
 
 
-def test_a_log_level_that_was_chosen_stays(azure: AzureWorld) -> None:
+def test_a_chosen_log_level_is_kept(azure: AzureWorld) -> None:
     logging.getLogger("azure").setLevel(logging.DEBUG)
     azure.pull(REQUEST)
     assert logging.getLogger("azure").level == logging.DEBUG
 
 
-def test_no_token_is_asked_for_or_sent_over_plain_http(azure: AzureWorld) -> None:
+def test_no_token_is_requested_or_sent_over_plain_http(azure: AzureWorld) -> None:
     credential = Credential(AssertionError("asked for a token"))
-    brought = azure.pull(REQUEST, AzureSource(azure.settings(), credential))
-    assert all(found.error is None for found in brought.values())
+    result = azure.pull(REQUEST, AzureSource(azure.settings(), credential))
+    assert all(found.error is None for found in result.values())
     assert credential.asked == []
     assert not any("authorization" in request.headers for request in azure.server.requests)
 
@@ -162,11 +164,11 @@ def test_one_token_serves_all_tasks_over_tls(
     credential = Credential()
     with behind_tls(azure.server.url, tmp_path) as (url, seen):
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "certificate.pem"))
-        brought = azure.pull(REQUEST, AzureSource(azure.settings(management_endpoint=url), credential))
-    assert all(found.error is None for found in brought.values())
+        result = azure.pull(REQUEST, AzureSource(azure.settings(management_endpoint=url), credential))
+    assert all(found.error is None for found in result.values())
     assert set(seen) == {"Bearer token-1"}
     assert len(seen) == 3
-    assert len(brought["eastus", "eviction rates"].all.interruptions) == 1
+    assert len(result["eastus", "eviction rates"].all.interruptions) == 1
 
 
 def test_a_token_is_shared_by_threads_and_renewed_before_it_ends() -> None:
@@ -181,7 +183,7 @@ def test_a_token_is_shared_by_threads_and_renewed_before_it_ends() -> None:
     assert [ending.get_token("scope").token for _ in range(3)] == ["token-1", "token-2", "token-3"]
 
 
-def test_a_source_costs_nothing_until_it_is_used() -> None:
+def test_constructing_a_source_imports_no_sdk() -> None:
     check = (
         "import sys, pricing_data.sources.azure as azure; azure.AzureSource();"
         "print(sorted({'azure', 'httpx', 'stamina', 'requests', 'pandas'} & set(sys.modules)))"
@@ -192,7 +194,7 @@ def test_a_source_costs_nothing_until_it_is_used() -> None:
 
 @contextmanager
 def behind_tls(url: str, folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """The server at `url` behind TLS, and the Authorization headers that came, which it is spared."""
+    """A TLS proxy of the server at `url`, and the Authorization headers that it received and removed."""
     import httpx
 
     seen: list[str] = []
@@ -229,7 +231,7 @@ def behind_tls(url: str, folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def certificate(folder: Path) -> Path:
-    """A key and a certificate of 127.0.0.1 signed by itself, in one file."""
+    """A key and a self-signed certificate of 127.0.0.1 in one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     today = datetime.now(UTC)

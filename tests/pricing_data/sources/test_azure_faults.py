@@ -1,4 +1,4 @@
-"""What goes wrong at Azure costs only what it must, and is reported as what it is."""
+"""Faults of Azure: rows that arrived are kept, and the error is reported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from pricing_data.errors import AccessDenied, IncompleteAnswer, MissingCredentials, NotFound, Throttled, Unanswered
+from pricing_data.errors import (
+    AccessDenied,
+    IncompleteAnswer,
+    MissingCredentials,
+    NoAnswer,
+    RateLimited,
+    UnknownResource,
+)
 from pricing_data.sources.azure import AzureSource
 from pricing_data.sources.azure.retail import retry_after
 from pricing_data.sources.base import FetchRequest
@@ -20,9 +27,9 @@ from tests.servers.azure import (
     AzureWorld,
     azure_error,
     eviction_row,
-    playing_azure,
     price_row,
     retail_item,
+    running_azure,
     sku,
 )
 from tests.servers.loopback import Fault, Reply, Request, serving
@@ -38,8 +45,8 @@ FOR_EVER = 1000
 
 @pytest.fixture
 def azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureWorld]:
-    """Five sizes in one region, two to a page."""
-    with playing_azure(monkeypatch) as world:
+    """Five sizes in one region, two per page."""
+    with running_azure(monkeypatch) as world:
         world.cloud.page_limit = 2
         for number, size in enumerate(SIZES, start=1):
             fill(world, "eastus", size, number * 10**8)
@@ -55,7 +62,7 @@ def fill(azure: AzureWorld, region: str, size: str, price: int) -> None:
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses between retries, which are not made."""
+    """The delays between retries, recorded instead of slept."""
     pauses: list[float] = []
     monkeypatch.setattr("time.sleep", pauses.append)
     return pauses
@@ -63,7 +70,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @dataclass
 class TaskFault(Fault):
-    """A fault of one task's requests: the two that ask Resource Graph differ in what they ask."""
+    """A fault of one task's requests; the two tasks that use Resource Graph differ by their query."""
 
     what: str = ""
 
@@ -77,14 +84,14 @@ def fault(what: str, reply: Reply | None = None, *, cut: int = 0, times: int = 1
 
 
 def pull(azure: AzureWorld, what: str) -> Pulled:
-    """What one task of the region brings."""
+    """The result of one task of the region."""
     return next(pulled(task) for task in AzureSource(azure.settings()).tasks(REQUEST) if task.what == what)
 
 
-def sizes_of(brought: Pulled) -> list[str]:
-    harvest = brought.all
-    sizes = {market.instance_type for market in harvest.prices.markets} | {found.name for found in harvest.types}
-    return sorted(sizes | {rate.market.instance_type for rate in harvest.interruptions}, key=SIZES.index)
+def sizes_of(result: Pulled) -> list[str]:
+    fetched = result.all
+    sizes = {market.instance_type for market in fetched.prices.markets} | {found.name for found in fetched.types}
+    return sorted(sizes | {rate.market.instance_type for rate in fetched.interruptions}, key=SIZES.index)
 
 
 def asked(azure: AzureWorld, what: str) -> int:
@@ -96,11 +103,11 @@ every_task = pytest.mark.parametrize("what", PATHS)
 
 
 @every_task
-def test_throttling_is_waited_out_for_as_long_as_azure_says(azure: AzureWorld, slept: list[float], what: str) -> None:
+def test_throttling_waits_for_the_retry_after_of_azure(azure: AzureWorld, slept: list[float], what: str) -> None:
     azure.breaks(fault(what, azure_error("TooManyRequests", status=429, **{"Retry-After": "7"}), times=2, skip=1))
-    brought = pull(azure, what)
-    assert brought.error is None
-    assert sizes_of(brought) == SIZES
+    result = pull(azure, what)
+    assert result.error is None
+    assert sizes_of(result) == SIZES
     assert slept == [7.0, 7.0]
 
 
@@ -108,91 +115,91 @@ def test_throttling_is_waited_out_for_as_long_as_azure_says(azure: AzureWorld, s
 @pytest.mark.parametrize("status", [429, 500, 503, 504])
 def test_failures_without_a_hint_are_retried_too(azure: AzureWorld, slept: list[float], what: str, status: int) -> None:
     azure.breaks(fault(what, azure_error("InternalError", status=status), times=4))
-    brought = pull(azure, what)
-    assert brought.error is None
-    assert sizes_of(brought) == SIZES
+    result = pull(azure, what)
+    assert result.error is None
+    assert sizes_of(result) == SIZES
     assert all(pause < 1 for pause in slept)
 
 
 @every_task
 @pytest.mark.usefixtures("slept")
-def test_endless_throttling_ends_after_the_retries_and_costs_no_other_task(azure: AzureWorld, what: str) -> None:
+def test_endless_throttling_ends_after_the_retries_and_affects_no_other_task(azure: AzureWorld, what: str) -> None:
     throttled = azure_error("TooManyRequests", status=429, **{"Retry-After": "7"})
     azure.breaks(fault(what, throttled, times=FOR_EVER, skip=1))
-    brought = azure.pull(REQUEST)
-    failed = brought.pop(("eastus", what))
-    assert isinstance(failed.error, Unanswered if what == "prices" else Throttled)
+    result = azure.pull(REQUEST)
+    failed = result.pop(("eastus", what))
+    assert isinstance(failed.error, NoAnswer if what == "prices" else RateLimited)
     assert "eastus" in str(failed.error)
     assert "\n" not in str(failed.error)
     assert len(sizes_of(failed)) == 2
     assert failed.all.covered == {}
     assert asked(azure, what) == 1 + 5, "one good page, then one try and four retries"
-    assert all(other.error is None and sizes_of(other) == SIZES for other in brought.values())
+    assert all(other.error is None and sizes_of(other) == SIZES for other in result.values())
 
 
 @every_task
 @pytest.mark.usefixtures("slept")
-def test_half_a_page_is_asked_for_again(azure: AzureWorld, what: str) -> None:
+def test_half_a_page_is_requested_again(azure: AzureWorld, what: str) -> None:
     azure.breaks(fault(what, cut=20, skip=1))
-    brought = pull(azure, what)
-    assert brought.error is None
-    assert sizes_of(brought) == SIZES
+    result = pull(azure, what)
+    assert result.error is None
+    assert sizes_of(result) == SIZES
 
 
 @every_task
 @pytest.mark.usefixtures("slept")
-def test_half_pages_for_ever_keep_the_whole_ones(azure: AzureWorld, what: str) -> None:
+def test_permanently_truncated_pages_keep_the_whole_ones(azure: AzureWorld, what: str) -> None:
     azure.breaks(fault(what, cut=20, skip=2, times=FOR_EVER))
-    brought = pull(azure, what)
-    assert isinstance(brought.error, Unanswered)
-    assert len(sizes_of(brought)) == 4
-    assert brought.all.covered == {}
+    result = pull(azure, what)
+    assert isinstance(result.error, NoAnswer)
+    assert len(sizes_of(result)) == 4
+    assert result.all.covered == {}
 
 
 @every_task
 @pytest.mark.parametrize(
     "body", [b'{"value": [', b"<html>busy</html>", b"", b"null", b"[]", b'"x"', b"7", b'{"value": 3, "data": null}']
 )
-def test_an_answer_that_is_not_the_promised_one_is_reported(azure: AzureWorld, what: str, body: bytes) -> None:
+def test_an_undocumented_answer_is_reported(azure: AzureWorld, what: str, body: bytes) -> None:
     azure.breaks(fault(what, Reply(200, body, {"Content-Type": "application/json"}), skip=1, times=FOR_EVER))
-    brought = pull(azure, what)
-    assert isinstance(brought.error, Unanswered)
-    assert "\n" not in str(brought.error)
-    assert len(sizes_of(brought)) == 2
-    assert brought.all.covered == {}
+    result = pull(azure, what)
+    assert isinstance(result.error, NoAnswer)
+    assert "\n" not in str(result.error)
+    assert len(sizes_of(result)) == 2
+    assert result.all.covered == {}
 
 
 @pytest.mark.parametrize("what", ["machine types", "spot history", "eviction rates"])
-def test_a_token_that_expires_in_the_middle_keeps_the_rows_and_moves_nothing(azure: AzureWorld, what: str) -> None:
+def test_a_token_that_expires_between_pages_keeps_the_rows_and_covers_nothing(azure: AzureWorld, what: str) -> None:
     expired = azure_error("ExpiredAuthenticationToken", "the access token expired", 401)
     azure.breaks(fault(what, expired, skip=1, times=FOR_EVER))
-    brought = pull(azure, what)
-    assert isinstance(brought.error, MissingCredentials)
+    result = pull(azure, what)
+    assert isinstance(result.error, MissingCredentials)
     for cure in ("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "az login", "AZURE_SUBSCRIPTION_ID"):
-        assert cure in str(brought.error)
-    assert len(sizes_of(brought)) == 2
-    assert brought.all.covered == {}
+        assert cure in str(result.error)
+    assert len(sizes_of(result)) == 2
+    assert result.all.covered == {}
 
 
-def test_a_region_that_is_denied_costs_no_other_region(azure: AzureWorld) -> None:
+def test_a_denied_region_does_not_affect_the_others(azure: AzureWorld) -> None:
     fill(azure, "westus", SIZES[0], 10**8)
     azure.cloud.denied_regions.add("westus")
-    brought = azure.pull(FetchRequest(since=START, until=NOW, regions=("westus", "eastus")))
+    result = azure.pull(FetchRequest(since=START, until=NOW, regions=("westus", "eastus")))
     permissions = {
         "machine types": "Microsoft.Compute/skus/read",
         "spot history": "Microsoft.ResourceGraph/resources/read",
         "eviction rates": "Microsoft.ResourceGraph/resources/read",
     }
     for what, permission in permissions.items():
-        error = brought["westus", what].error
+        error = result["westus", what].error
         assert isinstance(error, AccessDenied)
         assert f"{permission} on /subscriptions/" in str(error)
-        assert sizes_of(brought["eastus", what]) == SIZES
-    assert sizes_of(brought["westus", "prices"]) == SIZES[:1]
-    assert brought["eastus", "spot history"].all.covered == {"azure/eastus": Span(START, NOW)}
+        assert sizes_of(result["eastus", what]) == SIZES
+    assert sizes_of(result["westus", "prices"]) == SIZES[:1]
+    assert result["eastus", "spot history"].all.covered == {"azure/eastus": Span(START, NOW)}
 
 
-def test_a_subscription_that_is_not_there_is_named(azure: AzureWorld) -> None:
+def test_an_unknown_subscription_is_named(azure: AzureWorld) -> None:
     source = AzureSource(azure.settings(subscription="another"))
     error = azure.pull(REQUEST, source)["eastus", "machine types"].error
     assert isinstance(error, AccessDenied)
@@ -200,16 +207,16 @@ def test_a_subscription_that_is_not_there_is_named(azure: AzureWorld) -> None:
     assert "AZURE_SUBSCRIPTION_ID" in str(error)
 
 
-def test_a_server_that_is_gone_is_unavailable(azure: AzureWorld) -> None:
+def test_a_server_that_does_not_run_fails_every_task(azure: AzureWorld) -> None:
     with serving(azure.cloud) as closed:
         gone = closed.url
     source = AzureSource(azure.settings(management_endpoint=gone, retail_prices_url=gone, retries=1))
-    brought = azure.pull(REQUEST, source)
-    assert len(brought) == len(PATHS)
-    assert all(isinstance(pulled.error, Unanswered) for pulled in brought.values())
+    result = azure.pull(REQUEST, source)
+    assert len(result) == len(PATHS)
+    assert all(isinstance(pulled.error, NoAnswer) for pulled in result.values())
 
 
-def test_broken_records_are_skipped_counted_and_shown(azure: AzureWorld) -> None:
+def test_bad_records_are_left_out_and_counted(azure: AzureWorld) -> None:
     item, machine = azure.cloud.retail[0], azure.cloud.skus[0]
     azure.cloud.retail += [item | {"retailPrice": "dear"}, item | {"effectiveStartDate": None}]
     azure.cloud.skus += [machine | {"capabilities": []}, machine | {"name": 7}]
@@ -219,15 +226,15 @@ def test_broken_records_are_skipped_counted_and_shown(azure: AzureWorld) -> None
         eviction_row("eastus", "Standard_D64s_v5", "seldom"),
         eviction_row("eastus", "Standard_D64s_v5", "10-5") | {"id": "zz"},
     ]
-    for (_, what), brought in azure.pull(REQUEST).items():
-        assert isinstance(brought.error, IncompleteAnswer), what
-        assert ": 2 records left out, the others were kept" in str(brought.error), what
-        assert sizes_of(brought) == SIZES
-        assert brought.all.covered == {}, "what was skipped is asked for again"
+    for (_, what), result in azure.pull(REQUEST).items():
+        assert isinstance(result.error, IncompleteAnswer), what
+        assert ": 2 records left out, the others were kept" in str(result.error), what
+        assert sizes_of(result) == SIZES
+        assert result.all.covered == {}, "what was skipped is asked for again"
     assert f"{SIZES[0]}: price 'dear'" in str(pull(azure, "prices").error)
 
 
-def test_records_that_are_no_objects_are_broken_ones(azure: AzureWorld) -> None:
+def test_records_that_are_not_objects_are_left_out(azure: AzureWorld) -> None:
     replies: dict[str, dict[str, object]] = {
         "prices": {"Items": ["junk", azure.cloud.retail[0]], "NextPageLink": None},
         "machine types": {"value": ["junk", azure.cloud.skus[0]]},
@@ -239,10 +246,10 @@ def test_records_that_are_no_objects_are_broken_ones(azure: AzureWorld) -> None:
     for what, value in replies.items():
         whole = {"totalRecords": 2, "count": 2, "resultTruncated": "false", **value}
         azure.breaks(fault(what, Reply.of_json(whole)))
-    for (_, what), brought in azure.pull(REQUEST).items():
-        assert ": 1 record left out, the others were kept" in str(brought.error), what
-        assert "the record is not an object" in str(brought.error), what
-        assert sizes_of(brought) == ([] if what == "spot history" else SIZES[:1])
+    for (_, what), result in azure.pull(REQUEST).items():
+        assert ": 1 record left out, the others were kept" in str(result.error), what
+        assert "the record is not an object" in str(result.error), what
+        assert sizes_of(result) == ([] if what == "spot history" else SIZES[:1])
 
 
 @pytest.mark.parametrize(
@@ -259,57 +266,57 @@ def test_retry_after_is_seconds_or_a_date(header: str, seconds: float | None) ->
     assert retry_after(header, to_datetime(NOW)) == seconds
 
 
-def test_a_wait_that_is_too_long_is_not_waited(azure: AzureWorld, slept: list[float]) -> None:
+def test_a_retry_after_that_is_too_long_fails_at_once(azure: AzureWorld, slept: list[float]) -> None:
     azure.breaks(fault("prices", azure_error("TooManyRequests", status=429, **{"Retry-After": "100000"})))
-    assert isinstance(pull(azure, "prices").error, Unanswered)
+    assert isinstance(pull(azure, "prices").error, NoAnswer)
     assert asked(azure, "prices") == 1
     assert slept == []
 
 
-def test_what_azure_refuses_for_good_is_not_asked_again(azure: AzureWorld) -> None:
+def test_an_error_that_stays_is_not_retried(azure: AzureWorld) -> None:
     azure.breaks(fault("prices", azure_error("BadRequest"), times=FOR_EVER))
-    assert isinstance(pull(azure, "prices").error, Unanswered)
+    assert isinstance(pull(azure, "prices").error, NoAnswer)
     assert asked(azure, "prices") == 1
 
 
 @pytest.mark.parametrize(
     "link", ["http://127.0.0.2/api/retail/prices?$skip=2", "ftp://[broken", "{here}?$skip=0&again=1", 7]
 )
-def test_a_next_page_that_leads_astray_is_not_followed(azure: AzureWorld, link: object) -> None:
+def test_a_next_page_on_another_server_is_not_followed(azure: AzureWorld, link: object) -> None:
     here = azure.server.url + RETAIL
     target = link.format(here=here) if isinstance(link, str) else link
     astray = Reply.of_json({"Items": azure.cloud.retail[:2], "NextPageLink": target})
     azure.breaks(Fault(RETAIL, astray, times=FOR_EVER))
-    brought = pull(azure, "prices")
-    assert isinstance(brought.error, Unanswered)
-    assert sizes_of(brought) == SIZES[:2]
+    result = pull(azure, "prices")
+    assert isinstance(result.error, NoAnswer)
+    assert sizes_of(result) == SIZES[:2]
     assert asked(azure, "prices") <= 2
 
 
-def test_an_answer_that_resource_graph_cut_short_covers_nothing(azure: AzureWorld) -> None:
+def test_a_truncated_answer_of_resource_graph_covers_nothing(azure: AzureWorld) -> None:
     rows = [{"skuName": SIZES[0], "location": "eastus", "osType": "linux", "spotPrices": []}]
     short = {"totalRecords": 9, "count": 1, "resultTruncated": "true", "data": rows}
     azure.breaks(fault("spot history", Reply.of_json(short)))
-    brought = pull(azure, "spot history")
-    assert "truncated its answer" in str(brought.error)
-    assert brought.all.covered == {}
+    result = pull(azure, "spot history")
+    assert "truncated its answer" in str(result.error)
+    assert result.all.covered == {}
 
 
-def test_a_region_where_nothing_is_sold_is_a_misspelt_one(azure: AzureWorld) -> None:
+def test_a_region_where_nothing_is_sold_is_reported_as_unknown(azure: AzureWorld) -> None:
     error = azure.pull(FetchRequest(since=START, until=NOW, regions=("eastuss",)))["eastuss", "prices"].error
-    assert isinstance(error, NotFound)
+    assert isinstance(error, UnknownResource)
     assert "no machine is sold there" in str(error)
 
 
 def test_a_price_list_that_names_no_region_says_what_to_do(azure: AzureWorld) -> None:
     azure.cloud.spot.clear()
     azure.cloud.retail.clear()
-    with pytest.raises(Unanswered, match="--region"):
+    with pytest.raises(NoAnswer, match="--region"):
         AzureSource(azure.settings()).tasks(FetchRequest(since=START, until=NOW))
 
 
-def test_the_played_azure_refuses_what_azure_would(azure: AzureWorld) -> None:
-    """Every other test relies on that: a request which is not as documented gets no rows."""
+def test_the_azure_test_server_rejects_undocumented_requests(azure: AzureWorld) -> None:
+    """Every other test relies on this: an undocumented request gets no rows."""
     azure.pull(REQUEST)
     sent = next(request for request in azure.server.requests if request.path == GRAPH)
     assert azure.cloud.answer(sent).status == 200

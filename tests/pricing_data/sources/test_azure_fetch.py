@@ -1,4 +1,4 @@
-"""What a fetch from Azure brings is what Azure holds, no more and no less."""
+"""A fetch from Azure returns exactly what the server has."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.servers.azure import (
     AzureWorld,
     azure_error,
     eviction_row,
-    playing_azure,
     price_row,
     retail_item,
+    running_azure,
     sku,
 )
 from tests.servers.loopback import Fault
@@ -45,13 +45,13 @@ BANDS = {"0-5": (0.0, 0.05), "5-10": (0.05, 0.1), "10-15": (0.1, 0.15), "15-20":
 
 @pytest.fixture
 def azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureWorld]:
-    with playing_azure(monkeypatch) as world:
+    with running_azure(monkeypatch) as world:
         yield world
 
 
 @dataclass
 class Truth:
-    """What a complete fetch must bring, by region."""
+    """The expected rows of a complete fetch, by region."""
 
     price_events: set[PriceEvent] = field(default_factory=set)
     on_demand: set[OnDemandPrice] = field(default_factory=set)
@@ -61,7 +61,7 @@ class Truth:
 
 
 def filled(azure: AzureWorld, seed: int, since: int = SINCE) -> dict[str, Truth]:
-    """Fills Azure at random, and tells what that means."""
+    """Fills the server with random rows, and returns the expected result."""
     rng = random.Random(seed)
     truths = {region: Truth() for region in REGIONS}
     for region, truth in truths.items():
@@ -116,33 +116,33 @@ def request(**changes: object) -> FetchRequest:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("page_limit", [4, 1000])
-def test_everything_that_azure_holds_is_fetched_once(azure: AzureWorld, seed: int, page_limit: int) -> None:
+def test_everything_on_azure_is_fetched_once(azure: AzureWorld, seed: int, page_limit: int) -> None:
     azure.cloud.page_limit = page_limit
     truths = filled(azure, seed)
-    brought = azure.pull(request())
-    assert all(found.error is None for found in brought.values())
+    result = azure.pull(request())
+    assert all(found.error is None for found in result.values())
     for region, truth in truths.items():
-        assert set(brought[region, "prices"].events) == truth.price_events
-        assert set(brought[region, "prices"].all.on_demand) == truth.on_demand
-        assert set(brought[region, "spot history"].events) == truth.history
-        assert set(brought[region, "machine types"].all.types) == truth.types
-        assert sorted(brought[region, "eviction rates"].all.interruptions) == sorted(truth.rates)
-        assert brought[region, "spot history"].all.covered == {f"azure/{region}": Span(SINCE, NOW)}
-    assert len(brought) == 4 * len(REGIONS)
+        assert set(result[region, "prices"].events) == truth.price_events
+        assert set(result[region, "prices"].all.on_demand) == truth.on_demand
+        assert set(result[region, "spot history"].events) == truth.history
+        assert set(result[region, "machine types"].all.types) == truth.types
+        assert sorted(result[region, "eviction rates"].all.interruptions) == sorted(truth.rates)
+        assert result[region, "spot history"].all.covered == {f"azure/{region}": Span(SINCE, NOW)}
+    assert len(result) == 4 * len(REGIONS)
 
 
-def test_tasks_run_side_by_side(azure: AzureWorld) -> None:
+def test_tasks_run_in_parallel(azure: AzureWorld) -> None:
     truths = filled(azure, 7)
     tasks = AzureSource(azure.settings()).tasks(request())
     with ThreadPoolExecutor(len(tasks)) as pool:
-        brought = {(task.region, task.what): found for task, found in zip(tasks, pool.map(pulled, tasks), strict=True)}
+        result = {(task.region, task.what): found for task, found in zip(tasks, pool.map(pulled, tasks), strict=True)}
     for region, truth in truths.items():
-        assert set(brought[region, "prices"].events) == truth.price_events
-        assert set(brought[region, "spot history"].events) == truth.history
-        assert set(brought[region, "machine types"].all.types) == truth.types
+        assert set(result[region, "prices"].events) == truth.price_events
+        assert set(result[region, "spot history"].events) == truth.history
+        assert set(result[region, "machine types"].all.types) == truth.types
 
 
-def test_a_fetch_without_regions_takes_those_with_spot_markets(azure: AzureWorld) -> None:
+def test_a_fetch_without_regions_uses_those_with_spot_markets(azure: AzureWorld) -> None:
     filled(azure, 1)
     azure.cloud.spot.append(eviction_row("uksouth", "Standard_D2s_v3", "0-5"))
     regions = {region for region, _ in azure.pull(request(regions=()))}
@@ -150,7 +150,7 @@ def test_a_fetch_without_regions_takes_those_with_spot_markets(azure: AzureWorld
 
 
 @pytest.mark.parametrize("denied", [True, False])
-def test_where_the_account_names_no_regions_the_price_list_does(azure: AzureWorld, denied: bool) -> None:
+def test_without_regions_of_the_account_those_of_the_price_list_are_used(azure: AzureWorld, denied: bool) -> None:
     filled(azure, 1)
     if denied:
         azure.breaks(Fault(GRAPH, azure_error("AuthorizationFailed", status=403)))
@@ -160,52 +160,52 @@ def test_where_the_account_names_no_regions_the_price_list_does(azure: AzureWorl
     assert {region for region, _ in azure.pull(request(regions=()))} == {*REGIONS, "austriaeast"}
 
 
-def test_only_what_may_be_a_price_is_asked_for(azure: AzureWorld) -> None:
+def test_only_hourly_linux_and_windows_prices_are_requested(azure: AzureWorld) -> None:
     filled(azure, 1)
     azure.pull(request(regions=("eastus",)))
     filters = {query["$filter"][0] for query in (r.query for r in azure.server.requests if r.path == RETAIL)}
     assert filters == {"serviceName eq 'Virtual Machines' and armRegionName eq 'eastus' and priceType eq 'Consumption'"}
 
 
-def test_regions_are_taken_in_any_spelling_and_once(azure: AzureWorld) -> None:
+def test_regions_are_accepted_in_any_spelling_and_fetched_once(azure: AzureWorld) -> None:
     truths = filled(azure, 2)
     tasks = AzureSource(azure.settings()).tasks(request(regions=("us_east", "East US", "eastus")))
     assert [task.region for task in tasks] == ["eastus"] * 4
     assert set(pulled(tasks[0]).events) == truths["eastus"].price_events
 
 
-def test_only_the_types_asked_for_are_kept_and_covered_apart(azure: AzureWorld) -> None:
+def test_only_the_requested_types_are_kept_and_covered_separately(azure: AzureWorld) -> None:
     truths = filled(azure, 3)
-    brought = azure.pull(request(regions=("eastus",), types=("Standard_NC*",)))
-    every = FetchedRows.joined(found.all for found in brought.values())
+    result = azure.pull(request(regions=("eastus",), types=("Standard_NC*",)))
+    every = FetchedRows.joined(found.all for found in result.values())
     assert {found.name for found in every.types} == {"Standard_NC6s_v3", "Standard_NC24ads_A100_v4"}
     assert {market.instance_type for market in every.prices.markets} == {found.name for found in every.types}
     assert {found.instance_type for found in every.on_demand} == {found.name for found in every.types}
     assert {found.market.instance_type for found in every.interruptions} == {found.name for found in every.types}
     wanted = {event for event in truths["eastus"].history if event.market.instance_type.startswith("Standard_NC")}
-    assert set(brought["eastus", "spot history"].events) == wanted
+    assert set(result["eastus", "spot history"].events) == wanted
     assert every.covered == {"azure/eastus Standard_NC*": Span(SINCE, NOW)}
 
 
-def test_history_goes_on_where_the_last_fetch_ended(azure: AzureWorld) -> None:
+def test_history_continues_where_the_last_fetch_ended(azure: AzureWorld) -> None:
     resumed_at = NOW - 5 * DAY
     truths = filled(azure, 4, since=resumed_at)
     covered = {f"azure/{region}": Span(SINCE, resumed_at) for region in REGIONS}
-    brought = azure.pull(request(covered=covered))
+    result = azure.pull(request(covered=covered))
     for region in REGIONS:
-        assert set(brought[region, "spot history"].events) == truths[region].history
-        assert brought[region, "spot history"].all.covered == {f"azure/{region}": Span(resumed_at, NOW)}
+        assert set(result[region, "spot history"].events) == truths[region].history
+        assert result[region, "spot history"].all.covered == {f"azure/{region}": Span(resumed_at, NOW)}
 
 
-def test_history_that_is_covered_to_the_end_is_not_asked_for(azure: AzureWorld) -> None:
+def test_covered_history_is_not_requested(azure: AzureWorld) -> None:
     filled(azure, 4)
-    brought = azure.pull(request(regions=("eastus",), covered={"azure/eastus": Span(SINCE, NOW)}))
-    assert brought["eastus", "spot history"].steps == []
+    result = azure.pull(request(regions=("eastus",), covered={"azure/eastus": Span(SINCE, NOW)}))
+    assert result["eastus", "spot history"].steps == []
     assert [r for r in azure.server.requests if r.path == GRAPH and b"spotPrices" in r.body] == []
 
 
-def test_history_that_azure_keeps_no_more_is_not_waited_for(azure: AzureWorld) -> None:
-    """All that will ever come is there, so the next fetch of as long a history goes on where this one ended."""
+def test_history_beyond_the_retention_of_azure_counts_as_covered(azure: AzureWorld) -> None:
+    """All available history was fetched, so the next fetch of an equally long one continues where it ended."""
     filled(azure, 5)
     year = request(since=NOW - 365 * DAY, regions=("eastus",))
     first = azure.pull(year)["eastus", "spot history"]
@@ -221,16 +221,16 @@ def test_history_that_azure_keeps_no_more_is_not_waited_for(azure: AzureWorld) -
 
 
 def test_an_empty_history_covers_nothing(azure: AzureWorld) -> None:
-    brought = azure.pull(request(regions=("eastus",)))["eastus", "spot history"]
-    assert brought.error is None
-    assert brought.all.covered == {}
+    result = azure.pull(request(regions=("eastus",)))["eastus", "spot history"]
+    assert result.error is None
+    assert result.all.covered == {}
 
 
-def test_without_an_account_the_price_list_goes_on_and_one_task_says_what_is_missing(azure: AzureWorld) -> None:
+def test_without_an_account_the_price_list_is_fetched_and_one_task_reports_what_is_missing(azure: AzureWorld) -> None:
     truths = filled(azure, 6)
-    brought = azure.pull(request(regions=()), AzureSource(azure.settings(subscription=None)))
-    missing = brought.pop(("-", "spot history, eviction rates, machine types"))
+    result = azure.pull(request(regions=()), AzureSource(azure.settings(subscription=None)))
+    missing = result.pop(("-", "spot history, eviction rates, machine types"))
     assert "AZURE_SUBSCRIPTION_ID" in str(missing.error)
-    assert set(brought) == {(region, "prices") for region in REGIONS}
-    assert all(set(brought[region, "prices"].events) == truths[region].price_events for region in REGIONS)
+    assert set(result) == {(region, "prices") for region in REGIONS}
+    assert all(set(result[region, "prices"].events) == truths[region].price_events for region in REGIONS)
     assert not [r for r in azure.server.requests if "Microsoft" in r.path]

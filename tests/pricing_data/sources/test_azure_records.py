@@ -1,4 +1,4 @@
-"""What single records of Azure's answers mean."""
+"""Parsers of single records of Azure's answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SPELLINGS = """
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_sizes_get_azures_capitals_from_lower_case(name: str) -> None:
+def test_sizes_in_lower_case_get_the_capitals_of_azure(name: str) -> None:
     assert spelt(name.lower()) == name
     assert spelt(name) == name
 
@@ -67,7 +67,7 @@ ACCELERATORS = {
 
 
 @pytest.mark.parametrize(("accelerator", "name"), [(a, n) for a, names in ACCELERATORS.items() for n in names.split()])
-def test_accelerators_are_named_by_the_size_where_that_is_certain(accelerator: str, name: str) -> None:
+def test_accelerators_come_from_the_size_name_if_it_is_unambiguous(accelerator: str, name: str) -> None:
     assert accelerator_of(name) == accelerator
 
 
@@ -88,7 +88,7 @@ def test_a_fraction_of_an_accelerator_is_not_a_whole_one() -> None:
     assert (found.accelerator, found.accelerators) == ("RTXPRO6000BSE-slice", 1)
 
 
-def test_skus_that_are_no_machines_are_left_out() -> None:
+def test_skus_of_other_products_are_left_out() -> None:
     assert read_type(sku("eastus", "Premium_LRS") | {"resourceType": "disks"}) is None
 
 
@@ -104,7 +104,7 @@ BROKEN_SKUS: list[Row] = [
 
 
 @pytest.mark.parametrize("change", BROKEN_SKUS)
-def test_a_broken_sku_is_refused(change: Row) -> None:
+def test_an_invalid_sku_is_rejected(change: Row) -> None:
     with pytest.raises(BadInput):
         read_type(sku("eastus", "Standard_D2s_v3", vCPUs="2", MemoryGB="8") | change)
 
@@ -126,7 +126,7 @@ def test_a_price_is_read_to_its_last_digit() -> None:
 
 
 @pytest.mark.parametrize("product", ["Virtual Machines Dsv3 Series Windows", "Dsv3 series windows"])
-def test_windows_is_told_by_the_product(product: str) -> None:
+def test_windows_comes_from_the_product_name(product: str) -> None:
     offer = read_price(item(productName=product, kind="Spot"))
     assert offer is not None
     assert offer.market == Market("azure", "eastus", "-", "Standard_D2s_v3", "windows")
@@ -151,7 +151,7 @@ OTHER_ITEMS: list[Row] = [
 
 
 @pytest.mark.parametrize("change", OTHER_ITEMS)
-def test_what_is_no_hourly_price_of_a_machine_is_left_out(change: Row) -> None:
+def test_other_products_are_left_out(change: Row) -> None:
     assert read_price(item(**change)) is None
 
 
@@ -172,20 +172,20 @@ BROKEN_ITEMS: list[Row] = [
 
 
 @pytest.mark.parametrize("change", BROKEN_ITEMS)
-def test_a_broken_item_is_refused(change: Row) -> None:
+def test_an_invalid_item_is_rejected(change: Row) -> None:
     with pytest.raises(BadInput):
         read_price(item(**change))
 
 
 def read(*items: Row) -> tuple[list[PriceEvent], list[PriceEvent], FetchedRows]:
-    """The changes, the observations at the end, and all else of a price list."""
+    """The changes, the final observations and the other rows of a price list."""
     sheet = PriceSheet(REQUEST)
     page = sheet.rows_of(offer for offer in map(sheet.read, items) if offer is not None)
     return events_of(page), events_of(sheet.in_force()), page
 
 
-def events_of(harvest: FetchedRows) -> list[PriceEvent]:
-    batch = harvest.prices
+def events_of(fetched: FetchedRows) -> list[PriceEvent]:
+    batch = fetched.prices
     return [
         PriceEvent(batch.markets[code], int(time), int(price))
         for code, time, price in zip(batch.codes, batch.times, batch.prices, strict=True)
@@ -203,7 +203,7 @@ def test_the_price_in_force_is_observed_at_the_end_of_the_request() -> None:
     assert observed == [PriceEvent(D2, NOW, 2 * 10**8)]
 
 
-def test_a_price_that_ended_is_history_but_in_force_no_more() -> None:
+def test_a_price_that_ended_is_not_observed_now() -> None:
     changes, observed, _ = read(spot(10**8, "2026-02-01", "2026-02-28"))
     assert changes == [PriceEvent(D2, parse_time("2026-02-01"), 10**8)]
     assert observed == []
@@ -220,7 +220,7 @@ def test_announced_prices_have_not_taken_effect() -> None:
     assert (changes, observed, page.on_demand) == ([], [], ())
 
 
-def test_two_prices_from_one_moment_are_refused() -> None:
+def test_two_prices_with_one_start_are_rejected() -> None:
     sheet = PriceSheet(REQUEST)
     sheet.read(spot(10**8, "2026-03-01"))
     sheet.read(spot(10**8, "2026-03-01"))
@@ -237,7 +237,7 @@ def test_eviction_bands_are_fractions(band: str, low: float, high: float) -> Non
 
 
 @pytest.mark.parametrize("band", ["", "low", "5", "10-5", "-5", "5-", "0-500", None])
-def test_a_broken_eviction_band_is_refused(band: object) -> None:
+def test_an_invalid_eviction_band_is_rejected(band: object) -> None:
     with pytest.raises(BadInput):
         read_eviction_rate({"location": "eastus", "skuName": "standard_d2s_v3", "evictionRate": band}, NOW)
 
@@ -254,12 +254,12 @@ points = st.dictionaries(times, st.integers(1, 9)).map(lambda prices: [PricePoin
 
 
 @given(points, times, times)
-def test_events_tell_the_price_at_every_moment_asked_for(known: list[PricePoint], start: int, until: int) -> None:
-    """Oracle: at each moment of [start, until], the newest point up to then, looked up one by one."""
+def test_events_give_the_price_at_every_time(known: list[PricePoint], start: int, until: int) -> None:
+    """Oracle: at each time of [start, until], the newest point up to then, looked up one by one."""
     events = events_between(D2, known, start, until)
     for moment in range(start, until + 1, DAY):
         truth = max((point for point in known if point.time <= moment), default=None)
-        told = max((event for event in events if event.time <= moment), key=lambda event: event.time, default=None)
-        assert (told and told.price) == (truth and truth.price)
+        reason = max((event for event in events if event.time <= moment), key=lambda event: event.time, default=None)
+        assert (reason and reason.price) == (truth and truth.price)
     assert all(event.time <= until for event in events)
     assert sum(event.time <= start for event in events) <= 1 or until <= start

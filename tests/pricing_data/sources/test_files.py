@@ -29,7 +29,7 @@ def written(path: Path, *lines: str) -> Path:
 
 
 def whole(path: Path) -> FileBatch:
-    """All batches of a file as one."""
+    """All batches of a file, joined."""
     batches = list(read(path))
     bad = tuple(row for batch in batches for row in batch.bad)
     rows = sum(batch.rows for batch in batches)
@@ -60,7 +60,7 @@ def prices_in(path: Path) -> dict[tuple[str, int], int]:
         ("2016-02-25T00:35:34Z,aws,us-east-1,us-\udcffast-1a,c1.medium,Linux/UNIX,0.0162", "zone"),
     ],
 )
-def test_a_bad_row_is_named_with_its_line_and_costs_no_good_one(tmp_path: Path, row: str, why: str) -> None:
+def test_a_bad_row_is_reported_with_its_line_and_the_good_rows_are_kept(tmp_path: Path, row: str, why: str) -> None:
     others = [GOOD.replace("00:35:34", f"01:{n // 60:02}:{n % 60:02}") for n in range(500)]
     lines = [HEADER, *others[:300], row, *others[300:]]
     path = tmp_path / "prices.csv"
@@ -101,7 +101,7 @@ cell_clouds = st.sampled_from(["aws", "gcp", "azure", "ibm", ""])
 
 @given(st.lists(st.tuples(cell_times, cell_clouds, st.sampled_from(["r", "us_east"]), cell_prices), max_size=80))
 def test_reading_in_columns_equals_reading_row_by_row(rows: list[tuple[str, str, str, str]]) -> None:
-    """The fast way and the slow way through the same file find the same prices and the same bad rows."""
+    """The fast and the slow parser find the same prices and the same bad rows."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("timestamp", "cloud", "region", "instance_type", "spot_price"))
@@ -126,12 +126,14 @@ def test_reading_in_columns_equals_reading_row_by_row(rows: list[tuple[str, str,
         (['{"SpotPriceHistory": {}}'], "is not a list"),
     ],
 )
-def test_a_file_of_no_layout_says_what_is_expected(tmp_path: Path, lines: list[str], message: str) -> None:
+def test_an_unknown_layout_is_rejected_with_the_expected_columns(
+    tmp_path: Path, lines: list[str], message: str
+) -> None:
     with pytest.raises(BadInput, match=message):
         list(read(written(tmp_path / "file", *lines)))
 
 
-def test_empty_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:
+def test_empty_missing_and_unreadable_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     for name, message in (("empty", "is empty"), ("missing", "No such file"), ("", "Is a directory")):
         with pytest.raises(BadInput, match=message):
@@ -139,7 +141,7 @@ def test_empty_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.6, 0.95, 0.999])
-def test_a_truncated_gzip_gives_its_whole_rows_and_then_says_so(tmp_path: Path, cut: float) -> None:
+def test_a_truncated_gzip_yields_its_whole_rows_then_fails(tmp_path: Path, cut: float) -> None:
     rows = [GOOD.replace("00:35:34", f"{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}") for n in range(20_000)]
     packed = gzip.compress("\n".join([HEADER, *rows]).encode())
     path = tmp_path / "prices.csv.gz"
@@ -161,7 +163,7 @@ def before_the_error(path: Path) -> list[FileBatch]:
     return batches
 
 
-def test_damaged_gzip_is_named(tmp_path: Path) -> None:
+def test_damaged_gzip_is_reported(tmp_path: Path) -> None:
     packed = bytearray(
         gzip.compress("\n".join([HEADER, *(GOOD.replace("34Z", f"{n:02}Z") for n in range(60))]).encode())
     )
@@ -261,7 +263,7 @@ def test_the_2016_file_reads_as_a_plain_reader_reads_it(shared_data: Path) -> No
         ("x" * 200_000, 1),
     ],
 )
-def test_a_row_that_breaks_the_lines_costs_itself_and_no_other(tmp_path: Path, row: str, lost: int) -> None:
+def test_an_unclosed_quote_costs_one_row_only(tmp_path: Path, row: str, lost: int) -> None:
     others = [GOOD.replace("00:35:34", f"01:{n // 60:02}:{n % 60:02}") for n in range(500)]
     path = written(tmp_path / "prices.csv", HEADER, *others[:300], row, *others[300:])
     found = whole(path)
@@ -269,7 +271,7 @@ def test_a_row_that_breaks_the_lines_costs_itself_and_no_other(tmp_path: Path, r
     assert [bad.where for bad in found.bad] == [f"line {302 + i}" for i in range(lost)]
 
 
-def test_line_ends_of_several_kinds_are_read(tmp_path: Path) -> None:
+def test_mixed_line_endings_are_read(tmp_path: Path) -> None:
     path = tmp_path / "prices.csv"
     path.write_bytes("\r\n".join([HEADER, GOOD, ""]).encode() + f"{GOOD.replace('34Z', '35Z')}\n".encode())
     assert len(whole(path).fetched.prices) == 2
@@ -278,7 +280,7 @@ def test_line_ends_of_several_kinds_are_read(tmp_path: Path) -> None:
         list(read(path))
 
 
-def test_no_row_of_a_damaged_gzip_is_believed(tmp_path: Path) -> None:
+def test_no_row_of_a_damaged_gzip_is_used(tmp_path: Path) -> None:
     rows = [GOOD.replace("00:35:34", f"{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}") for n in range(20_000)]
     packed = gzip.compress("\n".join([HEADER, *rows]).encode())
     path = tmp_path / "prices.csv.gz"
@@ -296,7 +298,7 @@ def test_json_with_a_byte_order_mark_is_json(tmp_path: Path) -> None:
         list(read(path))
 
 
-def test_json_that_ends_early_gives_its_whole_records(tmp_path: Path) -> None:
+def test_truncated_json_yields_its_whole_records(tmp_path: Path) -> None:
     record = {
         "AvailabilityZone": "us-east-1a",
         "InstanceType": "c5.large",

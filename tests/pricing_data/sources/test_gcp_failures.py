@@ -1,4 +1,4 @@
-"""Fetching from Google Cloud when something goes wrong: what came is kept, and what to do is said."""
+"""Faults of Google Cloud: rows that arrived are kept, and the error says what to do."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pricing_data.errors import (
     IncompleteAnswer,
     MissingCredentials,
     MissingExtra,
-    NotFound,
-    Throttled,
-    Unanswered,
+    NoAnswer,
+    RateLimited,
+    UnknownResource,
 )
 from pricing_data.units import Span
 from tests.servers.gcp import PROJECT, Gcp, machine, priced, refusal
@@ -47,7 +47,7 @@ EXPIRED = refusal(401, "Request had invalid authentication credentials.", "authE
 
 @pytest.fixture
 def gcp(request: pytest.FixtureRequest) -> Gcp:
-    """Histories and rates are random, but for each test always the same."""
+    """Random histories and rates, the same in each run of a test."""
     return random_world(Random(request.node.name))
 
 
@@ -57,60 +57,60 @@ def server(gcp: Gcp) -> Iterator[LoopbackServer]:
         yield running
 
 
-def test_without_the_billing_sdk_the_extra_is_named_and_all_else_comes(
+def test_without_the_billing_sdk_the_extra_is_named_and_the_rest_is_fetched(
     server: LoopbackServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "google.cloud.billing_v1", None)
     monkeypatch.delattr(google.cloud, "billing_v1", raising=False)
     source = source_at(server)
-    harvest, failure = pulled(task(source, ON_DEMAND))
+    fetched, failure = pulled(task(source, ON_DEMAND))
     assert isinstance(failure, MissingExtra)
     assert "pip install 'spotctl[gcp-pricing]'" in str(failure)
-    assert len(harvest) == 0
+    assert len(fetched) == 0
     assert len(whole(task(source, TYPES)).types) == 5
     assert len(whole(task(source, SPOT)).prices) > 0
 
 
-def test_without_the_billing_sdk_a_history_still_comes_whole_before_the_missing_price_is_reported(
+def test_without_the_billing_sdk_the_history_is_fetched_and_the_missing_price_is_reported(
     gcp: Gcp, server: LoopbackServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "google.cloud.billing_v1", None)
     monkeypatch.delattr(google.cloud, "billing_v1", raising=False)
     del gcp.histories[IOWA, "t2d-standard-8"]
-    harvest, failure = pulled(task(source_at(server), SPOT))
+    fetched, failure = pulled(task(source_at(server), SPOT))
     assert isinstance(failure, MissingExtra)
-    assert harvest.covered == {"gcp/us-central1": Span(REQUEST.since, NOW)}
-    assert len(harvest.prices.markets) == 4
+    assert fetched.covered == {"gcp/us-central1": Span(REQUEST.since, NOW)}
+    assert len(fetched.prices.markets) == 4
 
 
-def test_a_malformed_record_is_reported_and_the_good_ones_beside_it_are_kept(gcp: Gcp, server: LoopbackServer) -> None:
+def test_a_malformed_record_is_reported_and_the_others_are_kept(gcp: Gcp, server: LoopbackServer) -> None:
     broken = gcp.histories[IOWA, "e2-micro"].price_history
     broken.append(priced("2026-06-31T07:00:00Z", None, 5))
     expected = set().union(*(held_events(gcp, name, REQUEST.since) for name in NAMES if name != "e2-micro"))
-    harvest, failure = pulled(task(source_at(server), SPOT))
-    assert expected < events_of(harvest)
-    assert market("e2-micro") in harvest.prices.markets
+    fetched, failure = pulled(task(source_at(server), SPOT))
+    assert expected < events_of(fetched)
+    assert market("e2-micro") in fetched.prices.markets
     assert isinstance(failure, IncompleteAnswer)
     assert ": 1 record left out, the others were kept" in str(failure)
     assert "2026-06-31" in str(failure)
-    assert harvest.covered == {}
+    assert fetched.covered == {}
 
 
-def test_an_answer_about_another_machine_type_is_reported_and_kept_out(gcp: Gcp, server: LoopbackServer) -> None:
+def test_an_answer_about_another_machine_type_is_reported_and_left_out(gcp: Gcp, server: LoopbackServer) -> None:
     gcp.histories[IOWA, "e2-micro"].machine_type = "n2-standard-4"
-    harvest, failure = pulled(task(source_at(server), SPOT))
-    assert events_of(harvest) == set().union(
+    fetched, failure = pulled(task(source_at(server), SPOT))
+    assert events_of(fetched) == set().union(
         *(held_events(gcp, name, REQUEST.since) for name in NAMES if name != "e2-micro")
     )
     assert "the answer is about n2-standard-4" in str(failure)
-    assert harvest.covered == {}
+    assert fetched.covered == {}
 
 
 def test_a_malformed_machine_type_is_reported_once_and_the_others_are_kept(gcp: Gcp, server: LoopbackServer) -> None:
     gcp.zones[IOWA]["us-central1-c"].append(machine("n9-broken-1", 0, 4))
     source = source_at(server)
-    harvest, failure = pulled(task(source, TYPES))
-    assert {one.name for one in harvest.types} == set(NAMES)
+    fetched, failure = pulled(task(source, TYPES))
+    assert {one.name for one in fetched.types} == set(NAMES)
     assert "n9-broken-1" in str(failure)
     assert len(whole(task(source, SPOT)).prices.markets) == 5
     assert len(whole(task(source, ON_DEMAND)).on_demand) == 5
@@ -133,7 +133,7 @@ PATHS = {TYPES: "/machineTypes", SPOT: "/capacityHistory", ON_DEMAND: "/skus"}
 
 @pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING.keys())
 @pytest.mark.parametrize(("what", "path"), PATHS.items(), ids=["types", "spot", "on-demand"])
-def test_a_fault_that_passes_costs_nothing(
+def test_a_temporary_fault_loses_no_rows(
     server: LoopbackServer, what: str, path: str, fault: dict[str, Reply | int]
 ) -> None:
     undisturbed = whole(task(source_at(server), what))
@@ -149,52 +149,54 @@ def test_a_permanent_fault_ends_the_task_and_keeps_the_rows_before_it(
     gcp: Gcp, server: LoopbackServer, name: str
 ) -> None:
     server.faults.append(Fault("/capacityHistory", times=FOREVER, skip=3, **PASSING[name]))  # type: ignore[arg-type]
-    harvest, failure = pulled(task(source_at(server, deadline=0.05), SPOT))
-    assert type(failure) is (Throttled if name in THROTTLING else Unanswered)
+    fetched, failure = pulled(task(source_at(server, deadline=0.05), SPOT))
+    assert type(failure) is (RateLimited if name in THROTTLING else NoAnswer)
     assert "capacity history of a2-ultragpu-1g in us-central1" in str(failure)
-    assert events_of(harvest) == set().union(*(held_events(gcp, name, REQUEST.since) for name in NAMES[:3]))
-    assert harvest.covered == {}
+    assert events_of(fetched) == set().union(*(held_events(gcp, name, REQUEST.since) for name in NAMES[:3]))
+    assert fetched.covered == {}
 
 
-def test_nothing_listens() -> None:
+def test_a_server_that_does_not_run_is_reported() -> None:
     with serving(Gcp()) as server:
         pass
     _, failure = pulled(task(source_at(server, deadline=0.05), TYPES))
-    assert type(failure) is Unanswered
+    assert type(failure) is NoAnswer
     assert "zones of region us-central1" in str(failure)
 
 
-def test_credentials_that_expire_in_the_middle_keep_what_came_and_cover_nothing(
+def test_credentials_that_expire_between_calls_keep_the_rows_and_cover_nothing(
     gcp: Gcp, server: LoopbackServer
 ) -> None:
     server.faults.append(Fault("/capacityHistory", EXPIRED, times=FOREVER, skip=2))
-    harvest, failure = pulled(task(source_at(server), SPOT))
+    fetched, failure = pulled(task(source_at(server), SPOT))
     assert isinstance(failure, MissingCredentials)
     assert "gcloud auth application-default login" in str(failure)
-    assert events_of(harvest) == set().union(*(held_events(gcp, name, REQUEST.since) for name in NAMES[:2]))
-    assert harvest.covered == {}
+    assert events_of(fetched) == set().union(*(held_events(gcp, name, REQUEST.since) for name in NAMES[:2]))
+    assert fetched.covered == {}
 
 
-def test_pages_of_machine_types_that_came_before_a_failure_are_kept(server: LoopbackServer) -> None:
+def test_pages_of_machine_types_before_a_failure_are_kept(server: LoopbackServer) -> None:
     server.faults.append(Fault("/machineTypes", EXPIRED, times=FOREVER, skip=1))
-    harvest, failure = pulled(task(source_at(server), TYPES))
+    fetched, failure = pulled(task(source_at(server), TYPES))
     assert isinstance(failure, MissingCredentials)
-    assert [one.name for one in harvest.types] == NAMES[:2]
+    assert [one.name for one in fetched.types] == NAMES[:2]
 
 
 @pytest.mark.parametrize(
     ("what", "permission"), [(TYPES, "compute.regions.get"), (SPOT, "compute.regions.get")], ids=["types", "spot"]
 )
-def test_one_region_denied_leaves_the_other_alone(gcp: Gcp, server: LoopbackServer, what: str, permission: str) -> None:
+def test_a_denied_region_leaves_the_other_unaffected(
+    gcp: Gcp, server: LoopbackServer, what: str, permission: str
+) -> None:
     gcp.denied.add(TAIWAN)
     source = source_at(server)
     request = replace(REQUEST, regions=(IOWA, TAIWAN))
-    harvest, failure = pulled(task(source, what, request, TAIWAN))
+    fetched, failure = pulled(task(source, what, request, TAIWAN))
     assert isinstance(failure, AccessDenied)
     assert permission in str(failure)
     assert TAIWAN in str(failure)
     assert PROJECT in str(failure)
-    assert (len(harvest), harvest.covered) == (0, {})
+    assert (len(fetched), fetched.covered) == (0, {})
     assert len(whole(task(source, what, request, IOWA))) > 0
 
 
@@ -202,21 +204,21 @@ def test_one_region_denied_leaves_the_other_alone(gcp: Gcp, server: LoopbackServ
     ("path", "permission"),
     [("/capacityHistory", "compute.advice.capacityHistory"), ("/machineTypes", "compute.machineTypes.list")],
 )
-def test_a_call_denied_names_its_permission(server: LoopbackServer, path: str, permission: str) -> None:
+def test_a_denied_call_names_its_permission(server: LoopbackServer, path: str, permission: str) -> None:
     server.faults.append(Fault(path, refusal(403, "not for you", "forbidden")))
     _, failure = pulled(task(source_at(server), SPOT))
     assert isinstance(failure, AccessDenied)
     assert f"it needs {permission}" in str(failure)
 
 
-def test_a_price_list_denied_names_the_api(server: LoopbackServer) -> None:
+def test_a_denied_price_list_names_its_api(server: LoopbackServer) -> None:
     server.faults.append(Fault("/skus", refusal(403, "Cloud Billing API has not been used", "accessNotConfigured")))
     _, failure = pulled(task(source_at(server), ON_DEMAND))
     assert isinstance(failure, AccessDenied)
     assert "Cloud Billing API (cloudbilling.googleapis.com), enabled" in str(failure)
 
 
-def test_regions_that_cannot_be_listed_are_an_error_of_the_whole_source(server: LoopbackServer) -> None:
+def test_a_failed_list_of_regions_fails_the_source(server: LoopbackServer) -> None:
     server.faults.append(Fault("/regions", refusal(403, "not for you", "forbidden")))
     with pytest.raises(AccessDenied, match=r"compute\.regions\.list"):
         source_at(server).tasks(REQUEST)
@@ -224,12 +226,12 @@ def test_regions_that_cannot_be_listed_are_an_error_of_the_whole_source(server: 
 
 def test_an_unknown_region_says_what_to_check(server: LoopbackServer) -> None:
     _, failure = pulled(task(source_at(server), TYPES, region="us-nowhere1"))
-    assert isinstance(failure, NotFound)
+    assert isinstance(failure, UnknownResource)
     assert "us-nowhere1" in str(failure)
     assert "check the names" in str(failure)
 
 
-def test_a_price_list_that_failed_is_not_asked_again_by_every_region(server: LoopbackServer) -> None:
+def test_a_failed_price_list_is_requested_once_for_all_regions(server: LoopbackServer) -> None:
     server.faults.append(Fault("/skus", EXPIRED, times=FOREVER))
     request = replace(REQUEST, regions=(IOWA, TAIWAN))
     failures = [pulled(one)[1] for one in source_at(server).tasks(request) if one.what == ON_DEMAND]

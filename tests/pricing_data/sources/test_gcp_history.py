@@ -1,4 +1,4 @@
-"""Capacity history as values."""
+"""Parsers of the capacity history."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_price_that_ended_is_known_until_its_last_moment_and_no_longer() -> No
     assert events[-1] == PriceEvent(MARKET, at("09-02T07:00:00") - 1, 5)
 
 
-def test_prices_of_before_the_window_are_left_out_but_not_the_one_in_force_when_it_begins() -> None:
+def test_prices_before_the_window_are_left_out_except_the_one_in_force_at_its_start() -> None:
     prices = [priced(f"2026-08-0{day}T00:00:00Z", f"2026-08-0{day + 1}T00:00:00Z", day) for day in range(1, 6)]
     window = Span(at("08-03T12:00:00"), at("08-04T12:00:00"))
     assert events_of(*prices, window=window) == [
@@ -73,7 +73,7 @@ def test_a_price_that_ended_when_the_window_begins_is_left_out() -> None:
     assert events_of(ended, window=Span(at("08-02T00:00:00"), at("08-03T00:00:00"))) == []
 
 
-def test_a_price_of_after_the_window_is_left_out() -> None:
+def test_a_price_after_the_window_is_left_out() -> None:
     assert events_of(priced("2026-09-02T00:00:00Z", None, 1), window=Span(0, at("09-01T00:00:00"))) == []
 
 
@@ -81,7 +81,7 @@ stretches = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40), st.intege
 
 
 @given(stretches, st.integers(0, 400), st.integers(0, 400), st.randoms(use_true_random=False))
-def test_the_events_say_at_each_moment_what_the_intervals_said(
+def test_the_events_give_the_prices_of_the_intervals(
     stretches: list[tuple[int, int, int]], begin: int, length: int, random: Random
 ) -> None:
     origin = at("01-01T00:00:00")
@@ -106,7 +106,7 @@ def test_the_events_say_at_each_moment_what_the_intervals_said(
     assert series.last == min(inside[-1][1] - 1, window.end)
 
 
-def test_preemption_rates_are_those_of_days_that_are_over() -> None:
+def test_preemption_rates_are_those_of_complete_days() -> None:
     days = [preempted(f"2026-09-0{d}T07:00:00Z", f"2026-09-0{d + 1}T07:00:00Z", d / 10) for d in (1, 2, 3, 4)]
     rejects = Rejects("history")
     window = Span(at("09-02T07:00:00"), at("09-04T12:00:00"))
@@ -147,7 +147,7 @@ def test_the_market_is_the_region_unless_a_zone_is_named(location: str, zone: st
         (TYPE, "zones/us-central10-a"),
     ],
 )
-def test_an_answer_about_something_else_is_no_answer(machine_type: str, location: str) -> None:
+def test_an_answer_about_something_else_is_rejected(machine_type: str, location: str) -> None:
     answer = compute_v1.CapacityHistoryResponse(machine_type=machine_type, location=location)
     with pytest.raises(BadInput, match="requested n2-standard-4 in us-central1"):
         market_of(answer, REGION, TYPE)
@@ -167,7 +167,7 @@ BAD_PRICES = {
 
 
 @pytest.mark.parametrize("bad", BAD_PRICES.values(), ids=BAD_PRICES.keys())
-def test_a_price_that_cannot_be_read_is_counted_and_the_others_stay(
+def test_an_unreadable_price_is_counted_and_the_others_are_kept(
     bad: compute_v1.CapacityHistoryResponsePriceRecord,
 ) -> None:
     good = priced("2026-08-01T07:00:00Z", "2026-08-02T07:00:00Z", 7)
@@ -190,7 +190,7 @@ BAD_RATES = {
 
 
 @pytest.mark.parametrize("bad", BAD_RATES.values(), ids=BAD_RATES.keys())
-def test_a_rate_that_cannot_be_read_is_counted_and_the_others_stay(
+def test_an_unreadable_rate_is_counted_and_the_others_are_kept(
     bad: compute_v1.CapacityHistoryResponsePreemptionRecord,
 ) -> None:
     good = preempted("2026-08-01T07:00:00Z", "2026-08-02T07:00:00Z", 0.25)
@@ -200,6 +200,6 @@ def test_a_rate_that_cannot_be_read_is_counted_and_the_others_stay(
     assert rejects.count == 1
 
 
-def test_the_fraction_of_a_second_counts() -> None:
+def test_fractions_of_a_second_are_kept() -> None:
     events = events_of(priced("2026-09-01T07:00:00.500000123Z", "2026-09-01T07:00:01Z", 5))
     assert events[0].time == at("09-01T07:00:00") + SECOND // 2

@@ -1,4 +1,4 @@
-"""GcpMachine types as values."""
+"""Parser of machine types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_machine_with_accelerators_and_local_ssds() -> None:
     assert machine_of(held).instance_type == InstanceType("gcp", "a2-ultragpu-2g", 24, 340.0, "A100", 2)
 
 
-def test_a_share_of_a_gpu_is_not_mistaken_for_a_whole_one() -> None:
+def test_a_fraction_of_a_gpu_is_not_a_whole_one() -> None:
     held = machine("g4-standard-6", 6, 22, gpus=("nvidia-rtx-pro-6000", 1))
     assert machine_of(held).instance_type.accelerator == "RTX-PRO-6000 (1/8)"
 
@@ -39,6 +39,6 @@ BAD_MACHINES = {
 
 
 @pytest.mark.parametrize("bad", BAD_MACHINES.values(), ids=BAD_MACHINES.keys())
-def test_what_is_no_machine_is_refused(bad: compute_v1.MachineType) -> None:
+def test_an_invalid_machine_is_rejected(bad: compute_v1.MachineType) -> None:
     with pytest.raises(BadInput):
         machine_of(bad)

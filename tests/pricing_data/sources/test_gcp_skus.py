@@ -1,4 +1,4 @@
-"""Prices composed of the price list's rates."""
+"""Prices computed from the price list's rates."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PRICE_LIST = [
     sku("Nvidia Tesla A100 80GB GPU running in Americas", 3_928_080_000, HERE),
     sku("SSD backed Local Storage", 80_000_000, HERE, "GiBy.mo"),
 ]
-# What Google's pricing pages give for the whole machine, to the digits they show.
+# What Google's pricing pages give for the whole machine, rounded as shown there.
 PUBLISHED_MACHINES = [
     (GcpMachine("n1-standard-4", 4, 15 * 1024), 0.189999),
     (GcpMachine("e2-standard-4", 4, 16 * 1024), 0.134023),
@@ -199,7 +199,7 @@ def test_local_ssds_of_spot_machines(description: str) -> None:
         "",
     ],
 )
-def test_what_only_resembles_a_part_is_not_one(description: str) -> None:
+def test_similar_descriptions_are_not_parts(description: str) -> None:
     assert part_of(description) is None
 
 
@@ -235,7 +235,7 @@ def test_a_quote_is_as_of_its_newest_rate() -> None:
     assert quoted(CORE, older)[0] == [(N2, Quote(2 * 30 + 8 * 4, AS_OF))]
 
 
-def test_of_several_prices_of_a_sku_the_newest_counts() -> None:
+def test_the_newest_price_of_a_sku_is_used() -> None:
     twice = sku("N2 Instance Core running in Americas", 30, HERE, effective=PUBLISHED)
     twice.pricing_info = [
         *sku("N2 Instance Core running in Americas", 99, HERE, effective=datetime(2026, 8, 1, tzinfo=UTC)).pricing_info,
@@ -293,7 +293,7 @@ def test_a_machine_without_one_of_its_rates_has_no_price_and_is_reported(skus: l
     )
 
 
-def test_rates_that_contradict_each_other_are_no_rate() -> None:
+def test_contradictory_rates_are_unusable() -> None:
     other = sku("N2 Instance Core running in Iowa", 31, [REGION])
     prices, rejects = quoted(CORE, other, RAM)
     assert prices == []

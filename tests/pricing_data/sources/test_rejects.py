@@ -1,4 +1,4 @@
-"""What is left out of an answer is counted and shown, and costs no good record."""
+"""Bad records of an answer are counted and shown, and the good ones are kept."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pricing_data.sources.rejects import Rejects
 
 
 def halved(text: str) -> int | None:
-    """Half of an even number; nothing about an odd one."""
+    """Half of an even number; None for an odd one."""
     if not text.isdecimal():
         raise BadInput(f"not a\n number: {text[-3:]}")
     return None if int(text) % 2 else int(text) // 2
 
 
-def test_the_good_records_come_and_the_first_bad_one_is_shown() -> None:
+def test_the_good_records_are_yielded_and_the_first_bad_one_is_shown() -> None:
     rejects = Rejects("halves of numbers")
     assert list(rejects.good(halved, ["4", "x", "0", "7", "y", "8"])) == [2, 0, 4]
     with pytest.raises(IncompleteAnswer) as raised:
@@ -26,27 +26,27 @@ def test_the_good_records_come_and_the_first_bad_one_is_shown() -> None:
     )
 
 
-def test_where_nothing_is_left_out_there_is_nothing_to_report() -> None:
+def test_without_rejects_nothing_is_reported() -> None:
     rejects = Rejects("halves of numbers")
     assert list(rejects.good(halved, ["1", "2"])) == [1]
     rejects.report()
     assert (rejects.count, rejects.example) == (0, "")
 
 
-def test_several_answers_to_one_question_are_counted_together() -> None:
+def test_rejects_of_several_pages_are_counted_together() -> None:
     rejects = Rejects("halves of numbers")
     rejects.add("one\n more")
     assert list(rejects.good(halved, ["x"])) == []
     assert (rejects.count, rejects.example) == (2, "one more")
 
 
-def test_a_record_is_called_by_its_name() -> None:
+def test_a_rejected_record_is_shown_by_its_name() -> None:
     rejects = Rejects("halves of numbers")
     list(rejects.good(halved, ["x"], lambda text: f"letter {text}"))
     assert rejects.example == "letter x: not a number: x"
 
 
-def test_a_page_where_a_record_should_be_is_shown_as_one_short_line_with_the_reason() -> None:
+def test_a_long_bad_record_is_shortened_to_one_line_with_its_reason() -> None:
     rejects = Rejects("halves of numbers")
     list(rejects.good(halved, ["<html>\n" * 10_000 + "end"]))
     assert rejects.example.startswith("<html> <html>")
@@ -60,7 +60,7 @@ def test_a_long_reason_is_cut() -> None:
     assert len(rejects.example) < 500
 
 
-def test_only_a_refusal_leaves_a_record_out() -> None:
+def test_only_bad_input_leaves_a_record_out() -> None:
     rejects = Rejects("halves of numbers")
     with pytest.raises(ValueError, match="invalid literal"):
         list(rejects.good(int, ["x"]))

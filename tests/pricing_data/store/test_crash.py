@@ -1,4 +1,4 @@
-"""Processes that write the store are really killed, at moments nobody chose."""
+"""Processes that write to the store are killed at random times."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ store.compact()
 
 
 def batches() -> list[PriceBatch]:
-    """The same batches in every process, no two with a market in common."""
+    """The same batches in every process; no two share a market."""
     return [
         PriceBatch(
             tuple(type(m)(m.cloud, m.region, f"zone{number}", m.instance_type) for m in b.markets),
@@ -51,7 +51,7 @@ def start_writer(root: Path, direction: str = "forward") -> subprocess.Popen[str
 
 
 def whole_batches(store: PriceStore) -> int:
-    """How many batches the store holds; it must hold each whole or not at all."""
+    """The number of batches in the store; each must be complete or absent."""
     stored = {one.market: one for one in store.table()}
     present = 0
     for batch in batches():
@@ -63,8 +63,8 @@ def whole_batches(store: PriceStore) -> int:
     return present
 
 
-def test_killed_at_any_moment_it_holds_all_or_none_of_each_batch(tmp_path: Path) -> None:
-    """Ten stores, so that each kill meets a writer with work to do; then one of them is completed."""
+def test_after_a_kill_it_has_all_or_none_of_each_batch(tmp_path: Path) -> None:
+    """Ten stores, so that each kill hits a busy writer; then one of them is completed."""
     chance = random.Random(20160224)
     held = []
     for number in range(10):
@@ -72,7 +72,7 @@ def test_killed_at_any_moment_it_holds_all_or_none_of_each_batch(tmp_path: Path)
         with start_writer(store.root) as writer:
             assert writer.stdout is not None
             for _ in range(1 + number % 3):
-                # On a busy machine a writer may take long to begin: some kills come after it has stored something.
+                # On a busy machine a writer may start late: some kills come after it has stored something.
                 writer.stdout.readline()
             time.sleep(chance.random() * 0.3)
             writer.send_signal(signal.SIGKILL)
@@ -82,10 +82,10 @@ def test_killed_at_any_moment_it_holds_all_or_none_of_each_batch(tmp_path: Path)
         writer.communicate()
         assert writer.returncode == 0
     assert whole_batches(store) == BATCHES
-    assert {path.name for path in store.root.glob("*.parquet")} == {path.name for path in store.segment_paths()}
+    assert {path.name for path in store.root.glob("*.parquet")} == {path.name for path in store.over_segments(list)}
 
 
-def test_two_writers_at_once_lose_and_double_nothing(tmp_path: Path) -> None:
+def test_two_concurrent_writers_lose_and_duplicate_nothing(tmp_path: Path) -> None:
     store = PriceStore(tmp_path / "prices")
     with start_writer(store.root) as one, start_writer(store.root, "backward") as other:
         while one.poll() is None or other.poll() is None:

@@ -33,9 +33,7 @@ def store(tmp_path: Path) -> PriceStore:
 
 @settings(max_examples=40)
 @given(st.lists(events(), max_size=6), st.booleans())
-def test_it_holds_what_was_committed_whatever_the_order_or_repetition(
-    batches: list[list[PriceEvent]], compacted: bool
-) -> None:
+def test_the_content_does_not_depend_on_order_or_repetition(batches: list[list[PriceEvent]], compacted: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = PriceStore(Path(folder))
         for batch in [*batches, *reversed(batches)]:
@@ -48,7 +46,7 @@ def test_it_holds_what_was_committed_whatever_the_order_or_repetition(
         assert store.markets() == sorted({row.market for row in rows}, key=str)
 
 
-def test_it_counts_what_was_new_known_and_contradicted(store: PriceStore) -> None:
+def test_new_known_and_conflicting_rows_are_counted(store: PriceStore) -> None:
     first, later = PriceEvent(market(), START, 50), PriceEvent(market(), START + 1, 60)
     assert store.commit(prices(first, first)) == Committed(added=1, known=1)
     assert store.commit(prices(first, later)) == Committed(added=1, known=1)
@@ -57,7 +55,7 @@ def test_it_counts_what_was_new_known_and_contradicted(store: PriceStore) -> Non
     assert store.series(market()).prices.tolist() == [70, 60]
 
 
-def test_one_market_is_read_alone_across_row_groups(store: PriceStore) -> None:
+def test_one_market_is_read_across_row_groups(store: PriceStore) -> None:
     batch = random_batch(seed=1, markets=7, rows=3 * _ROW_GROUP)
     store.commit(FetchedRows(prices=batch))
     whole = {one.market: one for one in PriceTable.of(batch)}
@@ -69,14 +67,14 @@ def test_one_market_is_read_alone_across_row_groups(store: PriceStore) -> None:
 def test_many_commits_leave_few_segments(store: PriceStore) -> None:
     for step in range(60):
         store.commit(prices(PriceEvent(market(), START + step, step + 1)))
-    assert len(store.segment_paths()) <= 25
+    assert len(store.over_segments(list)) <= 25
     store.compact()
-    assert len(store.segment_paths()) <= 6
+    assert len(store.over_segments(list)) <= 6
     assert store.series(market()).prices.tolist() == list(range(1, 61))
-    assert {path.name for path in store.root.glob("*.parquet")} == {path.name for path in store.segment_paths()}
+    assert {path.name for path in store.root.glob("*.parquet")} == {path.name for path in store.over_segments(list)}
 
 
-def test_facts_are_kept_and_the_later_one_of_a_key_counts(store: PriceStore) -> None:
+def test_a_newer_fact_replaces_one_with_the_same_key(store: PriceStore) -> None:
     small, large = InstanceType("aws", "c4.xlarge", 4, 7.5), InstanceType("aws", "c4.xlarge", 8, 7.5)
     price = OnDemandPrice("aws", "us-east-1", "c4.xlarge", "linux", START, 199_000_000, "list")
     band = Interruption(market(), "monthly-bucket", START, 0.05, 0.1, "advisor")
@@ -89,7 +87,7 @@ def test_facts_are_kept_and_the_later_one_of_a_key_counts(store: PriceStore) -> 
     assert store.catalog("gcp").types == ()
 
 
-def test_covered_spans_grow_where_they_touch(store: PriceStore) -> None:
+def test_touching_covered_spans_are_joined(store: PriceStore) -> None:
     for span in (Span(10, 20), Span(20, 30), Span(5, 12)):
         store.commit(FetchedRows(covered={"aws/us-east-1": span}))
     assert store.covered == {"aws/us-east-1": Span(5, 30)}
@@ -97,7 +95,7 @@ def test_covered_spans_grow_where_they_touch(store: PriceStore) -> None:
     assert store.covered == {"aws/us-east-1": Span(50, 60)}
 
 
-def test_reading_an_empty_store_makes_no_folder(store: PriceStore) -> None:
+def test_reading_an_empty_store_creates_no_folder(store: PriceStore) -> None:
     assert store.size() == (0, 0)
     assert (store.markets(), contents(store.table()), store.catalog().types) == ([], {}, ())
     with pytest.raises(UnknownMarket, match=r"no price history of aws/.*spotctl prices ls"):
@@ -105,7 +103,9 @@ def test_reading_an_empty_store_makes_no_folder(store: PriceStore) -> None:
     assert not store.root.exists()
 
 
-def test_a_reader_goes_on_while_a_writer_replaces_the_files(store: PriceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_continues_while_a_writer_replaces_the_files(
+    store: PriceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pricing_data.store import manifest as manifests
 
     store.commit(prices(PriceEvent(market(), START, 1)))
@@ -126,7 +126,7 @@ def test_a_reader_goes_on_while_a_writer_replaces_the_files(store: PriceStore, m
         ("[]", "is damaged"),
     ],
 )
-def test_a_manifest_that_cannot_be_read_is_named(store: PriceStore, content: str, message: str) -> None:
+def test_an_unreadable_manifest_is_reported(store: PriceStore, content: str, message: str) -> None:
     store.commit(prices(PriceEvent(market(), START, 1)))
     (store.root / "manifest.json").write_text(content)
     with pytest.raises(StoreError, match=message):
@@ -136,22 +136,22 @@ def test_a_manifest_that_cannot_be_read_is_named(store: PriceStore, content: str
     assert (store.root / "manifest.json").read_text() == content
 
 
-def test_a_damaged_segment_is_named(store: PriceStore) -> None:
+def test_a_damaged_segment_is_reported(store: PriceStore) -> None:
     store.commit(prices(PriceEvent(market(), START, 1)))
-    path = store.segment_paths()[0]
+    path = store.over_segments(list)[0]
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(StoreError, match=r"prices-.*parquet is damaged .*; move .* away and import again"):
         store.markets()
 
 
-def test_a_missing_segment_is_named(store: PriceStore) -> None:
+def test_a_missing_segment_is_reported(store: PriceStore) -> None:
     store.commit(prices(PriceEvent(market(), START, 1)))
-    store.segment_paths()[0].unlink()
+    store.over_segments(list)[0].unlink()
     with pytest.raises(StoreError, match="a file is missing"):
         store.markets()
 
 
-def test_a_home_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_home_that_is_not_writable_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"cannot write .*file/prices: Not a directory"):
         PriceStore(tmp_path / "file" / "prices").commit(prices(PriceEvent(market(), START, 1)))
@@ -179,7 +179,7 @@ def test_a_full_disk_leaves_the_store_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_file_size_limit_leaves_the_store_as_it_was(store: PriceStore) -> None:
-    """The same in a process whose files may not grow, which needs no privilege."""
+    """The same with a file size limit of the process, which needs no privilege."""
     store.commit(prices(PriceEvent(market(), START, 1)))
     script = f"""
 import resource, signal
@@ -197,7 +197,7 @@ PriceStore(Path({str(store.root)!r})).commit(FetchedRows(prices=random_batch(see
     assert len(list(store.root.glob("*"))) == 3
 
 
-def test_files_of_others_in_the_folder_are_left_alone(store: PriceStore) -> None:
+def test_other_files_in_the_folder_are_kept(store: PriceStore) -> None:
     store.root.mkdir()
     (store.root / "notes.txt").write_text("mine")
     (store.root / "folder").mkdir()
@@ -205,38 +205,38 @@ def test_files_of_others_in_the_folder_are_left_alone(store: PriceStore) -> None
     for step in range(3):
         store.commit(prices(PriceEvent(market(), START + step, 1)))
     store.compact()
-    names = {path.name for path in store.root.iterdir() if path not in store.segment_paths()}
+    names = {path.name for path in store.root.iterdir() if path not in store.over_segments(list)}
     assert names == {"notes.txt", "folder", "lock", "manifest.json"}
 
 
-def test_a_segment_that_rots_is_noticed_and_not_served(store: PriceStore) -> None:
+def test_a_segment_with_flipped_bits_is_reported(store: PriceStore) -> None:
     store.commit(FetchedRows(prices=random_batch(seed=4, markets=3, rows=3000)))
-    path = store.segment_paths()[0]
+    path = store.over_segments(list)[0]
     whole = path.read_bytes()
     good = contents(store.table())
     for at in range(100, len(whole) - 100, len(whole) // 25):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
-        assert told(store) in (good, "damaged")
+        assert content_of(store) in (good, "damaged")
     path.write_bytes(whole)
     assert contents(store.table()) == good
 
 
-def told(store: PriceStore) -> object:
-    """What the store holds, or that it is damaged."""
+def content_of(store: PriceStore) -> object:
+    """The store's content, or that it is damaged."""
     try:
         return contents(store.table())
     except StoreError as error:
         return "damaged" if "is damaged" in str(error) else error
 
 
-def test_rows_that_contradict_each_other_in_one_batch_are_counted(store: PriceStore) -> None:
+def test_contradictory_rows_of_one_batch_are_counted(store: PriceStore) -> None:
     moment = PriceEvent(market(), START, 10)
     done = store.commit(prices(moment, moment._replace(price=20), moment._replace(price=15), moment._replace(price=20)))
     assert done == Committed(added=1, known=1, conflicts=2)
 
 
-def test_a_writer_says_what_is_missing(store: PriceStore) -> None:
+def test_a_writer_reports_a_missing_file(store: PriceStore) -> None:
     store.commit(prices(PriceEvent(market(), START, 1)))
-    store.segment_paths()[0].unlink()
+    store.over_segments(list)[0].unlink()
     with pytest.raises(StoreError, match=r"a file is missing .*restore it, or move .* away"):
         store.commit(prices(PriceEvent(market(), START, 2)))

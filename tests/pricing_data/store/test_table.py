@@ -16,7 +16,7 @@ def contents(table: PriceTable) -> dict[tuple[str, int], int]:
 
 
 def expected(rows: list[PriceEvent]) -> dict[tuple[str, int], int]:
-    """The highest price of each market and moment, by a dictionary instead of sorted columns."""
+    """The highest price of each market and time, with a dictionary instead of sorted columns."""
     highest: dict[tuple[str, int], int] = {}
     for row in rows:
         key = (str(row.market), row.time)
@@ -29,7 +29,7 @@ def table_of(rows: list[PriceEvent]) -> PriceTable:
 
 
 @given(events())
-def test_a_table_holds_each_moment_once_in_order(rows: list[PriceEvent]) -> None:
+def test_a_table_has_each_time_once_in_order(rows: list[PriceEvent]) -> None:
     table = table_of(rows)
     assert contents(table) == expected(rows)
     assert [str(market) for market in table.markets] == sorted({str(row.market) for row in rows})
@@ -52,5 +52,5 @@ def test_novelty_splits_rows_by_what_is_stored(new: list[PriceEvent], old: list[
     assert news.lower == sum(key in known and price < known[key] for key, price in offered.items())
 
 
-def test_nothing_is_a_table() -> None:
+def test_an_empty_table_is_a_table() -> None:
     assert contents(NO_ROWS) == contents(PriceTable.merged([])) == {}

@@ -19,7 +19,7 @@ from google.protobuf.json_format import MessageToDict
 from spotctl.config import Settings
 from spotctl.doctor import policies
 from spotctl.doctor.gcp import findings
-from tests.servers.aws import AwsFault, AwsWorld, action_of, ec2_error, playing_aws
+from tests.servers.aws import AwsFault, AwsWorld, action_of, ec2_error, running_aws
 from tests.servers.azure import SUBSCRIPTION, azure_error
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
 from tests.spotctl.cli import Ended, spotctl
@@ -61,7 +61,7 @@ class WithQuotas:
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
-    with playing_aws(monkeypatch) as world:
+    with running_aws(monkeypatch) as world:
         world.server.api = WithQuotas(world.server.api)
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         yield world
