@@ -50,8 +50,8 @@ def run() -> str:
         export(generated, source)
         return table(
             f"Price store, {EVENTS:,} price changes of {MARKETS:,} markets over {DAYS} days",
-            f"Compared with pandas {pd.__version__} on CSV: `read_csv`, typed, without duplicates, sorted, written back;"
-            " then read again for each query. Both start from the same plain CSV file of"
+            f"Compared with pandas {pd.__version__} on CSV: `read_csv`, typed, without duplicates, sorted, written"
+            " back; then read again for each query. Both start from the same plain CSV file of"
             f" {source.stat().st_size / 1e6:,.0f} MB.",
             _rows(
                 PriceStore(Path(folder) / "store"), source, Path(folder) / "pandas.csv", generated.markets[MARKETS // 2]

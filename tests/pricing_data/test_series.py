@@ -16,11 +16,11 @@ steps = st.dictionaries(st.integers(0, 50), st.integers(1, 9), min_size=2, max_s
 def by_seconds(known: PriceSeries) -> list[int]:
     """The price in each second of the span, found without any of the functions under test."""
     prices = dict(zip(known.times.tolist(), known.prices.tolist(), strict=True))
-    now, prices = 0, []
+    now, each_second = 0, []
     for time in range(known.first, known.last, SECOND):
         now = prices.get(time, now)
-        prices.append(now)
-    return prices
+        each_second.append(now)
+    return each_second
 
 
 @given(steps)
