@@ -63,12 +63,17 @@ def format_time(micros: int) -> str:
     return to_datetime(micros).isoformat().replace("+00:00", "Z")
 
 
-def parse_duration(text: str) -> int:
-    """Microseconds of a duration such as `90d`, `36h`, `15m`.
+_ZERO = re.compile(r"0+(\.0+)?[smhdw]?")
+
+
+def parse_duration(text: str, *, zero: bool = False) -> int:
+    """Microseconds of a duration such as `90d`, `36h`, `15m`; `zero` also allows `0` and `0s`.
 
     >>> parse_duration("1.5h") == 90 * MINUTE
     True
     """
+    if zero and _ZERO.fullmatch(text.strip()):
+        return 0
     number, unit = text.strip()[:-1], text.strip()[-1:]
     try:
         span = int(Decimal(number) * _DURATIONS[unit])

@@ -1,1 +1,1 @@
-"""The questions that `beta`, `backtest`, `gavel` and `train` answer."""
+"""What `beta`, `backtest`, `gavel` and `train` compute: options in, results out."""

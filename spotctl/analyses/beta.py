@@ -1,4 +1,4 @@
-"""What `spotctl beta` asks: which markets stand beside the one asked about, at which bids, and on which evidence."""
+"""Eviction estimates of `spotctl beta`: the market, its sibling markets, bids, and evidence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from spotctl.errors import BadRequest
 
 ON_DEMAND = "on-demand"
 _MOST_SIBLINGS = 60
-# Young machines are taken back far more often, and GCP's preemptible kind again before it ends at 24 hours.
+# Young machines are evicted far more often, and GCP's preemptible ones again just before their limit of 24 hours.
 _AGE_BANDS = (0.0, 0.25, 1.0, 3.0, 12.0, 23.0)
 _AGE_WEIGHT = 1.0
 _LEAST_LIVES_FOR_AGES = 50
@@ -39,8 +39,8 @@ CURVE_BIDS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A market's history up to a moment, its siblings, and a window; the bids are asked one by one."""
+class BetaQuery:
+    """A market's history up to a moment, its sibling markets, and a window in microseconds."""
 
     library: Library
     series: PriceSeries
@@ -50,17 +50,17 @@ class Question:
 
     @property
     def market(self) -> Market:
-        """The market asked about."""
+        """The market whose evictions are estimated."""
         return self.series.market
 
     def markets_at(self, bid: Bid) -> list[tuple[PriceSeries, Bid]]:
-        """The market at its bid, then its siblings at the bid that means the same there."""
-        return [(self.series, bid), *_beside(self.series, bid, self.siblings, self.library.catalog, self.at)]
+        """The market at its bid, then its siblings at equivalent bids."""
+        return [(self.series, bid), *_equivalent(self.series, bid, self.siblings, self.library.catalog, self.at)]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What `beta show` says of one bid."""
+    """The estimate for one bid."""
 
     market: Market
     bid: Bid
@@ -70,19 +70,20 @@ class Answer:
     historical_share: float
 
 
-def question(library: Library, market: str, window: str, at: str) -> Question:
-    """The question about a market, at the end of its history or at a time within it."""
+def query(library: Library, market: str, window: str, at: str) -> BetaQuery:
+    """The query about a market, at the end of its history or at a time within it."""
     series = library.series(Market.parse(market))
     moment = parse_time(at) if at else series.last
     if not series.first <= moment <= series.last:
         raise BadRequest(
-            f"--at {at}: {series.market} is known from {format_time(series.first)} to {format_time(series.last)} only"
+            f"--at {at}: the history of {series.market} is from {format_time(series.first)}"
+            f" to {format_time(series.last)}"
         )
-    return Question(library, series, tuple(_siblings(library, series)), parse_duration(window), moment)
+    return BetaQuery(library, series, tuple(_siblings(library, series)), parse_duration(window), moment)
 
 
-def bid_of(asked: Question, delta: str, bid: str) -> Bid:
-    """The bid of the options; the on-demand price where none was given."""
+def bid_of(asked: BetaQuery, delta: str, bid: str) -> Bid:
+    """The bid that the options give; the on-demand price by default."""
     if delta and bid:
         raise BadRequest("beta: --bid-delta and --bid exclude each other; give one")
     if delta:
@@ -95,19 +96,19 @@ def bid_of(asked: Question, delta: str, bid: str) -> Bid:
         raise BadRequest(f"{error}; or give --bid-delta or --bid in dollars") from error
 
 
-def answer(asked: Question, bid: Bid, hazard: Hazard | None, age: int = 0) -> Answer:
+def answer(asked: BetaQuery, bid: Bid, hazard: Hazard | None, age: int = 0) -> Answer:
     """The estimate for one bid, and for a machine that is `age` microseconds old."""
-    with _asked_too_much():
+    with _as_bad_request():
         outlook = price_outlook(asked.markets_at(bid), asked.window, asked.at)
         estimate = together(outlook.estimate, hazard, asked.window, age / HOUR)
     return Answer(asked.market, bid, asked.window, asked.at, estimate, outlook.historical.share)
 
 
-def hazard_for(asked: Question, lifetimes: Sequence[Path], availability: Sequence[Path]) -> Hazard | None:
-    """The hazard of the market from what is stored and from files; traces are taken as watched in that market."""
+def hazard_for(asked: BetaQuery, lifetimes: Sequence[Path], availability: Sequence[Path]) -> Hazard | None:
+    """The market's hazard from stored figures and from files; traces count as observations of that market."""
     lives = [_named(life, asked) for path in lifetimes for life in read_lifetimes(path)]
     traces = [Evidence(asked.market, exposure_of_trace(read_availability(path))) for path in availability]
-    # A moment of the past knows the figures of its past; the present knows all.
+    # An earlier moment may only use figures published before it.
     published = [
         one
         for one in asked.library.store.interruptions(asked.market.cloud)
@@ -119,11 +120,11 @@ def hazard_for(asked: Question, lifetimes: Sequence[Path], availability: Sequenc
     return hazard_of(asked.market, [*evidence_of_lives(lives), *traces], published, ages)
 
 
-def curve(asked: Question, hazard: Hazard | None, step: Callable[[], None]) -> list[Answer]:
-    """The estimates over bids from a thousandth of the price above it to as much again.
+def curve(asked: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> list[Answer]:
+    """Estimates over bids from 0.1% to 100% above the price.
 
-    Each bid is learned apart, so that chance may let a higher bid look worse. It cannot be: what a bid is exceeded by
-    exceeds every lower one, so each estimate is held at or below those of lower bids.
+    Each bid is learned separately, so by chance a higher bid may look worse. A price above a bid is above every lower
+    bid, too, so each estimate is capped by those of lower bids.
     """
     price = asked.series.price_at(asked.at)
     deltas = dict.fromkeys(round(price * share) for share in np.geomspace(*_CURVE, CURVE_BIDS))
@@ -147,7 +148,7 @@ def _held_below(one: Answer, lower_bid: Answer) -> Answer:
 
 
 def plan(window: str, history: str, horizon: str, step: str) -> CalibrationPlan:
-    """The plan of the options; origins are a horizon apart unless told otherwise."""
+    """The calibration plan of the options; origins are one horizon apart unless `step` is given."""
     spans = [parse_duration(text) for text in (window, history, horizon, step or horizon)]
     if spans[0] >= spans[1]:
         raise BadRequest(f"calibrate: a history of {history} does not exceed the window of {window}")
@@ -155,7 +156,7 @@ def plan(window: str, history: str, horizon: str, step: str) -> CalibrationPlan:
 
 
 def bid_names(deltas: str) -> list[str]:
-    """The bids of a list by comma, each once."""
+    """The distinct bids of a comma-separated list."""
     names = dict.fromkeys(name.strip() for name in deltas.split(",") if name.strip())
     if not names:
         raise BadRequest("--deltas names no bid (write 0.001,0.01,on-demand)")
@@ -170,7 +171,7 @@ def calibrations(
     learned: tuple[str, int],
     step: Callable[[], None],
 ) -> dict[str, Calibration]:
-    """The scores of each bid; `learned` names the learner and the seed of its chance."""
+    """The scores of each bid; `learned` is the learner's name and its random seed."""
     learner, seed = learned
     if learner not in LEARNERS:
         raise BadRequest(f"--learner {learner!r} is none of {', '.join(LEARNERS)}")
@@ -178,29 +179,28 @@ def calibrations(
     scored = {}
     for name in names:
         rng = np.random.default_rng(seed)
-        with _asked_too_much():
+        with _as_bad_request():
             scored[name] = calibrate(priced_at(library, series, name), planned, rng, LEARNERS[learner])
         step()
     return scored
 
 
 def priced_at(library: Library, series: Sequence[PriceSeries], delta: str) -> list[tuple[PriceSeries, Bid]]:
-    """Markets with one of the bids to calibrate at; those without a known on-demand price are left out of that one."""
+    """Markets with one of the bids to calibrate; for on-demand bids, markets without a known price are left out."""
     if delta != ON_DEMAND:
         return [(one, BidAbove(_delta(delta))) for one in series]
     known = [(one, _on_demand(library.catalog, one.market, one.last)) for one in series]
     found: list[tuple[PriceSeries, Bid]] = [(one, FixedBid(price)) for one, price in known if price is not None]
     if not found:
         raise BadRequest(
-            "calibrate: the on-demand price is known of none of these markets (spotctl prices import"
-            " --on-demand TABLE brings it)"
+            "calibrate: no on-demand price is known for these markets (run spotctl prices import --on-demand TABLE)"
         )
     return found
 
 
 @contextmanager
-def _asked_too_much() -> Iterator[None]:
-    """What the history cannot answer was asked for in vain, like any other request that cannot be met."""
+def _as_bad_request() -> Iterator[None]:
+    """Reports a history that is too short for the request as a BadRequest."""
     try:
         yield
     except BidBrainError as error:
@@ -208,7 +208,7 @@ def _asked_too_much() -> Iterator[None]:
 
 
 def age_of(text: str) -> int:
-    """The age of a machine in microseconds; a new one where none is given."""
+    """A machine's age in microseconds; 0 if none is given."""
     return parse_duration(text) if text else 0
 
 
@@ -222,7 +222,7 @@ def _delta(text: str) -> int:
 
 
 def _siblings(library: Library, series: PriceSeries) -> Iterator[PriceSeries]:
-    """The nearest markets of the same cloud and system: same type first, then same region."""
+    """The closest markets of the same cloud and operating system: same type first, then same region."""
     market = series.market
     others = [
         one
@@ -233,10 +233,10 @@ def _siblings(library: Library, series: PriceSeries) -> Iterator[PriceSeries]:
     yield from library.table(others[:_MOST_SIBLINGS])
 
 
-def _beside(
+def _equivalent(
     series: PriceSeries, bid: Bid, siblings: Sequence[PriceSeries], catalog: Catalog, at: int
 ) -> Iterator[tuple[PriceSeries, Bid]]:
-    """A fixed bid means, in another market, the same multiple of on-demand; of the mean price where that is unknown."""
+    """A fixed bid as the same multiple of another market's on-demand price, or of its mean price if that is unknown."""
     if isinstance(bid, BidAbove):
         yield from ((one, bid) for one in siblings)
         return
@@ -248,7 +248,7 @@ def _beside(
         if own and theirs:
             yield one, FixedBid(max(1, round(bid.price * theirs / own)))
         elif own is None:
-            means = [past.window(past.first, min(past.last, at)).time_weighted_mean() for past in (series, one)]
+            means = [each.window(each.first, min(each.last, at)).time_weighted_mean() for each in (series, one)]
             yield one, FixedBid(max(1, round(bid.price * means[1] / means[0])))
 
 
@@ -259,8 +259,8 @@ def _on_demand(catalog: Catalog, market: Market, at: int) -> int | None:
         return None
 
 
-def _named(life: Lifetime, asked: Question) -> Lifetime:
-    """Lifetimes tell machines by accelerators (`v100x8`); where those are the market's, so is the type."""
+def _named(life: Lifetime, asked: BetaQuery) -> Lifetime:
+    """Lifetimes name machines by accelerators (`v100x8`); those of the market get its type."""
     market = asked.market
     try:
         machine = asked.library.catalog.instance_type(market.cloud, market.instance_type)
@@ -290,7 +290,7 @@ def to_json(one: Answer) -> dict[str, Any]:
 
 
 def calibration_json(bid: str, one: Calibration) -> dict[str, Any]:
-    """What `beta calibrate --json` prints of one bid."""
+    """What `beta calibrate --json` prints for one bid."""
     return {
         "bid": bid,
         "origins": one.origins,

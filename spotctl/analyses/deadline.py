@@ -1,4 +1,4 @@
-"""The deadline replay for the command line: traces and options in, table and JSON out."""
+"""The deadline replay of `spotctl backtest deadline`: from traces and options to a table and JSON."""
 
 from __future__ import annotations
 
@@ -28,40 +28,40 @@ from spotctl.errors import BadRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is replayed: jobs of these terms and slacks on these histories."""
+class ReplayRequest:
+    """Jobs with these terms and slacks, replayed on these histories."""
 
     terms: DeadlineTerms
     slacks: tuple[float, ...]
     histories: tuple[AvailabilityHistory, ...]
 
 
-def question(traces: str, hours: float, slack: str, on_demand_ratio: float, delay: str) -> Question:
-    """The options of the command understood; what makes no sense is refused."""
+def request_of(traces: str, hours: float, slack: str, on_demand_ratio: float, delay: str) -> ReplayRequest:
+    """The request of the command's options; raises BadRequest for an option that makes no sense."""
     if not 0 < hours * HOUR < 100 * 365 * DAY:
         raise BadRequest(f"--hours {hours:g}: a job needs more than 0 hours of work, and fewer than a century")
     if not 0 < on_demand_ratio < float("inf"):
         raise BadRequest(f"--on-demand-ratio {on_demand_ratio:g}: is not above 0 (3: on demand costs three times spot)")
-    terms = DeadlineTerms(round(hours * HOUR), _delay(delay), on_demand_ratio)
-    return Question(terms, _slacks(slack), read(traces))
+    terms = DeadlineTerms(round(hours * HOUR), parse_duration(delay, zero=True), on_demand_ratio)
+    return ReplayRequest(terms, _slacks(slack), read(traces))
 
 
 def read(traces: str) -> tuple[AvailabilityHistory, ...]:
-    """The histories in the files that fit a glob, in the order of their names."""
+    """The histories in the files that match a glob, by name."""
     return tuple(map(AvailabilityHistory.of, recorded(traces)))
 
 
 def recorded(traces: str) -> tuple[AvailabilityTrace, ...]:
-    """The traces in the files that fit a glob, in the order of their names."""
+    """The traces in the files that match a glob, by name."""
     names = glob(traces, recursive=True)  # noqa: PTH207  # Path.glob takes no absolute pattern
     paths = sorted(path for path in map(Path, names) if path.is_file())
     if not paths:
-        raise BadRequest(f"--traces {traces!r}: no file fits (quote the glob, so that the shell leaves it alone)")
+        raise BadRequest(f"--traces {traces!r}: no file matches (quote the glob, or the shell expands it)")
     return tuple(map(read_availability, paths))
 
 
-def jobs_of(asked: Question, starts: int) -> DeadlineJobs:
-    """The jobs to replay; refused where a slack has no trace that holds a job of it."""
+def jobs_of(asked: ReplayRequest, starts: int) -> DeadlineJobs:
+    """The jobs to replay; raises BadRequest if every trace is too short for a slack."""
     jobs = lay_out(asked.histories, asked.terms, asked.slacks, starts)
     for slack in asked.slacks:
         if slack not in jobs.slack:
@@ -69,13 +69,13 @@ def jobs_of(asked: Question, starts: int) -> DeadlineJobs:
             raise BadRequest(
                 f"slack {slack:g}: a job of {asked.terms.work / HOUR:g} hours has"
                 f" {slack * asked.terms.work / HOUR:g} hours until its deadline, and the longest trace, {longest.name},"
-                f" has {longest.up.size * longest.gap / HOUR:.1f}; take longer traces or shorter jobs"
+                f" has {longest.up.size * longest.gap / HOUR:.1f}; use longer traces or shorter jobs"
             )
     return jobs
 
 
-def left_out(asked: Question, jobs: DeadlineJobs) -> list[str]:
-    """A line for each slack that some traces are too short for."""
+def left_out(asked: ReplayRequest, jobs: DeadlineJobs) -> list[str]:
+    """A remark for each slack for which some traces are too short."""
     lines = []
     for slack in asked.slacks:
         held = np.unique(jobs.history[jobs.slack == slack]).size
@@ -87,12 +87,12 @@ def left_out(asked: Question, jobs: DeadlineJobs) -> list[str]:
 
 
 def summaries(jobs: DeadlineJobs, outcomes: Mapping[str, DeadlineOutcome]) -> list[DeadlineSummary]:
-    """All schemes, each by slack."""
+    """The summaries of all strategies by slack."""
     return [one for scheme, outcome in outcomes.items() for one in summarise(jobs, scheme, outcome)]
 
 
 def gap_closed(found: Sequence[DeadlineSummary]) -> dict[float, float]:
-    """By slack, how much of the way from uniform-progress to the optimum the project's own strategy goes."""
+    """By slack, the share of the cost gap from uniform-progress to the optimum that the deadline strategy closes."""
     cost = {(one.scheme, one.slack): one.cost_ratio for one in found}
     shares = {}
     for slack in dict.fromkeys(one.slack for one in found):
@@ -110,10 +110,10 @@ def answer(found: Sequence[DeadlineSummary], wall_seconds: float) -> dict[str, A
 
 
 def table(found: Sequence[DeadlineSummary]) -> Table:
-    """A row for each scheme, the cost by slack; below them the share of the gap that is closed."""
+    """A row for each strategy with its cost by slack, then the share of the gap that is closed."""
     slacks = list(dict.fromkeys(one.slack for one in found))
     shown = Table(box=None, header_style="bold", pad_edge=False)
-    shown.add_column("scheme", no_wrap=True)
+    shown.add_column("strategy", no_wrap=True)
     for name in (*(f"slack {slack:g}" for slack in slacks), "spot h", "on-demand h", "misses"):
         shown.add_column(name, justify="right", no_wrap=True)
     for scheme in dict.fromkeys(one.scheme for one in found):
@@ -131,16 +131,11 @@ def table(found: Sequence[DeadlineSummary]) -> Table:
     return shown
 
 
-def _delay(text: str) -> int:
-    number = text.strip()[:-1]
-    return 0 if number and not number.strip("0.") and text.strip()[-1] in "smhd" else parse_duration(text)
-
-
 def _slacks(text: str) -> tuple[float, ...]:
     try:
         slacks = tuple(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError:
-        raise BadRequest(f"--slack {text!r}: is no list of numbers (write 1.1,1.25,1.5,2)") from None
+        raise BadRequest(f"--slack {text!r}: is not a list of numbers (write 1.1,1.25,1.5,2)") from None
     for slack in slacks:
         if not 1 <= slack < 1000:
             raise BadRequest(f"--slack {slack:g}: a deadline is at least 1 and below 1000 times the work")

@@ -1,4 +1,4 @@
-"""The price analysis for the command line: files and options understood, and the questions that are asked of them."""
+"""The price analysis of `spotctl gavel analyze`: from files and options to the figures of chapter 6."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MACHINE = re.compile(r"(\w+)/([^=]+)=([A-Za-z0-9-]+)x(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where prices and throughputs come from. Without price files the stored markets that fit the glob are taken."""
+    """Where prices and throughputs come from; without price files, stored markets that match the glob."""
 
     prices: tuple[Path, ...]
     markets: str
@@ -42,7 +42,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The options that shape the comparison, as they were written."""
+    """The options of the comparison, as the user wrote them."""
 
     home: str
     baseline: str
@@ -57,7 +57,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Analysis:
-    """Everything that was found; `remarks` name what could not be used, and why."""
+    """All results; `remarks` name what could not be used, and why."""
 
     board: PriceBoard
     jobs: tuple[JobType, ...]
@@ -68,7 +68,7 @@ class Analysis:
 
 
 def analyse(sources: Sources, terms: Terms, library: Library) -> Analysis:
-    """Reads what the sources name and answers the questions of chapter 6 on it."""
+    """Reads the sources and computes the figures of chapter 6."""
     jobs = _wanted(job_types(sources.throughputs), sources.jobs)
     catalog = library.catalog.merged(_list_prices(sources.on_demand)).merged(Catalog(types=_machines(sources.machines)))
     histories = _histories(sources, library)
@@ -82,7 +82,7 @@ def analyse(sources: Sources, terms: Terms, library: Library) -> Analysis:
     if len(runnable) < len(jobs):
         remarks.append(f"left out: {len(jobs) - len(runnable)} job types that do not run on {terms.baseline}")
     if not runnable:
-        raise BadRequest(f"--baseline {terms.baseline}: none of the job types runs on it")
+        raise BadRequest(f"--baseline {terms.baseline}: no job type runs on it")
     results = priced(board, runnable, plan)
     remarks += _too_long(runnable, plan, results)
     figures = [*claims(results), *_figures(usable, board, runnable, plan, catalog)]
@@ -90,7 +90,7 @@ def analyse(sources: Sources, terms: Terms, library: Library) -> Analysis:
 
 
 def job_types(path: Path) -> tuple[JobType, ...]:
-    """The job types of one worker in a table of throughputs."""
+    """The single-worker job types in a table of throughputs."""
     table = read_throughputs(path)
     found = tuple(
         JobType(kind.name, {name.lower(): float(rate) for name, rate in zip(table.types, rates, strict=True)})
@@ -98,7 +98,7 @@ def job_types(path: Path) -> tuple[JobType, ...]:
         if kind.scale == 1
     )
     if not found:
-        raise BadRequest(f"{path}: names no job type of one worker")
+        raise BadRequest(f"{path}: has no job type of one worker")
     return found
 
 
@@ -106,18 +106,20 @@ def _wanted(jobs: Sequence[JobType], globs: str) -> tuple[JobType, ...]:
     patterns = [glob.strip() for glob in globs.split(",") if glob.strip()]
     wanted = tuple(job for job in jobs if any(fnmatchcase(job.name, glob) for glob in patterns))
     if not wanted:
-        raise BadRequest(f"--jobs {globs!r}: no job type fits (there: {', '.join(job.name for job in jobs[:4])}, ...)")
+        raise BadRequest(
+            f"--jobs {globs!r}: no job type matches (known: {', '.join(job.name for job in jobs[:4])}, ...)"
+        )
     return wanted
 
 
 def _histories(sources: Sources, library: Library) -> list[PriceSeries]:
     if sources.prices:
-        table = PriceTable.of(FetchedRows.joined(list(_harvests(sources.prices))).prices)
+        table = PriceTable.of(FetchedRows.joined(list(_fetched_rows(sources.prices))).prices)
         return [series for series in table if series.market.os == LINUX and series.market.matches(sources.markets)]
     return [one for one in library.table(library.require(Selection(sources.markets))) if one.market.os == LINUX]
 
 
-def _harvests(files: Iterable[Path]) -> Iterable[FetchedRows]:
+def _fetched_rows(files: Iterable[Path]) -> Iterable[FetchedRows]:
     for file in files:
         try:
             for portion in read(file):
@@ -127,11 +129,11 @@ def _harvests(files: Iterable[Path]) -> Iterable[FetchedRows]:
 
 
 def _list_prices(files: Iterable[Path]) -> Catalog:
-    return Catalog(prices=tuple(price for harvest in _harvests(files) for price in harvest.on_demand))
+    return Catalog(prices=tuple(price for rows in _fetched_rows(files) for price in rows.on_demand))
 
 
 def _machines(written: Iterable[str]) -> tuple[InstanceType, ...]:
-    """What the options say about types that the catalog does not know; size and memory are not asked for here."""
+    """Machine types that the options define, in addition to the catalog; size and memory do not matter here."""
     types = []
     for text in written:
         match = _MACHINE.fullmatch(text.strip())
@@ -144,7 +146,7 @@ def _machines(written: Iterable[str]) -> tuple[InstanceType, ...]:
 def _usable(
     histories: Sequence[PriceSeries], catalog: Catalog, jobs: Sequence[JobType]
 ) -> tuple[list[PriceSeries], list[str]]:
-    """The histories of machines that some job runs on, and remarks about the others."""
+    """The histories of machines that some job type runs on, and remarks about the others."""
     usable, unknown, others = [], set(), set()
     for series in histories:
         cloud, name = series.market.cloud, series.market.instance_type
@@ -159,13 +161,13 @@ def _usable(
     remarks = []
     if unknown:
         names = ", ".join(sorted(unknown)[:4]) + (", ..." if len(unknown) > 4 else "")
-        remarks.append(f"left out: types that the catalog does not know: {names} (--machine {min(unknown)}=P100x4)")
+        remarks.append(f"left out: types missing from the catalog: {names} (add them: --machine {min(unknown)}=P100x4)")
     if others:
         remarks.append(f"left out: {len(others)} types without an accelerator that the job types were measured on")
     if not usable:
         raise BadRequest(
-            f"no price history of a machine that one of the job types runs on ({len(histories)} markets looked at;"
-            " --prices names files, --machine says what a type is)"
+            f"no price history of a machine that a job type runs on ({len(histories)} markets checked; --prices names"
+            " files, --machine defines types)"
         )
     return usable, remarks
 
@@ -173,7 +175,7 @@ def _usable(
 def _home(text: str) -> str:
     cloud, slash, region = text.strip().partition("/")
     if not slash or cloud not in CLOUDS or not region or "/" in region:
-        raise BadRequest(f"--home {text!r}: is no cloud and region (write aws/us-east-1)")
+        raise BadRequest(f"--home {text!r}: is not a cloud and region (write aws/us-east-1)")
     return f"{cloud}/{api_region(cloud, region)}"
 
 
@@ -181,7 +183,7 @@ def _plan(terms: Terms, home: str) -> PriceComparison:
     try:
         days = tuple(dict.fromkeys(float(part) for part in terms.days.split(",")))
     except ValueError:
-        raise BadRequest(f"--days {terms.days!r}: is no list of numbers (write 0.5,1,2,4)") from None
+        raise BadRequest(f"--days {terms.days!r}: is not a list of numbers (write 0.5,1,2,4)") from None
     clouds = [cloud.strip() for cloud in terms.dataset_on.split(",") if cloud.strip()] or [home.partition("/")[0]]
     if unknown := [cloud for cloud in clouds if cloud not in CLOUDS]:
         raise BadRequest(f"--dataset-on {terms.dataset_on!r}: cloud {unknown[0]!r} is none of {', '.join(CLOUDS)}")
@@ -190,12 +192,12 @@ def _plan(terms: Terms, home: str) -> PriceComparison:
 
 
 def _hours(text: str) -> float:
-    return 0.0 if text.strip() in ("0", "0s", "0m", "0h") else parse_duration(text) / HOUR
+    return parse_duration(text, zero=True) / HOUR
 
 
 @dataclass(frozen=True, slots=True)
 class _Shares:
-    """The useful share of a market, by its cloud; clouds that were not named are taken as never evicting."""
+    """The useful share of machine time by cloud; unnamed clouds never evict."""
 
     by_cloud: dict[str, float]
 
@@ -204,7 +206,7 @@ class _Shares:
 
 
 def _shares(terms: Terms) -> _Shares:
-    """`aws=0.04,azure=0.1`: evictions per machine-hour, each of which costs the time of a move."""
+    """Reads `aws=0.04,azure=0.1`: evictions per machine-hour, each of which costs the time of a move."""
     shares = {}
     for part in filter(None, (part.strip() for part in terms.evictions.split(","))):
         cloud, _, rate = part.partition("=")
@@ -214,18 +216,20 @@ def _shares(terms: Terms) -> _Shares:
             shares[cloud] = EvictionLoss(float(rate), startup_hours=_hours(terms.move)).useful_share
         except ValueError:
             raise BadRequest(
-                f"--evictions {part!r}: is no cloud with evictions per machine-hour (write aws=0.04,azure=0.1)"
+                f"--evictions {part!r}: is not a cloud with evictions per machine-hour (write aws=0.04,azure=0.1)"
             ) from None
     return _Shares(shares)
 
 
 def _too_long(jobs: Sequence[JobType], plan: PriceComparison, results: Sequence[PricedJob]) -> list[str]:
     if not results:
-        raise BadRequest(f"--days: jobs as long as {min(plan.days):g} days do not end within the prices; take less")
+        raise BadRequest(
+            f"--days: jobs of {min(plan.days):g} days do not end within the price history; use shorter ones"
+        )
     told = {(one.job, one.days) for one in results}
     missing = {days: [job.name for job in jobs if (job.name, days) not in told] for days in plan.days}
     return [
-        f"{days:g} days: {len(names)} job types do not end within the prices, such as {names[0]}"
+        f"{days:g} days: {len(names)} job types do not end within the price history, such as {names[0]}"
         for days, names in missing.items()
         if names
     ]
@@ -234,7 +238,7 @@ def _too_long(jobs: Sequence[JobType], plan: PriceComparison, results: Sequence[
 def _figures(
     usable: Sequence[PriceSeries], board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison, catalog: Catalog
 ) -> list[Figure]:
-    """Lowest prices are those of all that is known, not only of the common span."""
+    """The figures; lowest prices are over the whole history, not only over the common span."""
     lowest = {}
     for series in usable:
         machine = catalog.instance_type(series.market.cloud, series.market.instance_type)

@@ -1,4 +1,4 @@
-"""The cluster simulator for the command line: options in, a scenario and a way of running it out."""
+"""The cluster simulation of `spotctl gavel simulate`: from options to a simulation and its dispatcher."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from bidbrain.gavel.workload import Arrivals, ClusterWorkload, JobKind, Throughp
 from spotctl.errors import BadRequest
 from spotctl.files.throughputs import read_throughputs, read_trace
 
-# So many times the jobs up to the last measured one arrive at random: a cluster that cannot keep up is kept full.
+# Random arrivals continue to this multiple of the last measured job, so that an overloaded cluster stays full.
 _ARRIVALS = 4
-# The streams of random numbers that deadlines come from, and that a queue without a look at throughputs draws from.
+# Random streams of deadlines, and of a queue that ignores throughputs.
 _SLO_STREAM, _BLIND_STREAM = 10, 11
 _MOST_JOBS, _MOST_SECONDS = 1_000_000, 1e9
 _ON_BUDGET = "makespan-within-budget"
@@ -30,7 +30,7 @@ _ON_BUDGET = "makespan-within-budget"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command's options as they were given."""
+    """The command's options, as the user wrote them."""
 
     trace: Path | None
     arrivals: str
@@ -51,22 +51,24 @@ class Options:
 
 
 def scenario(options: Options) -> tuple[Simulation, list[str]]:
-    """What is simulated, and remarks on what is not."""
+    """The simulation, and remarks on jobs that were left out."""
     workers = _amounts("--cluster", options.cluster, "v100=8,p100=16,k80=24")
     cluster = Cluster(tuple(workers), np.array(list(workers.values())), _prices(options.prices, workers))
     if any(count % 1 for count in workers.values()) or not sum(workers.values()):
-        raise BadRequest(f"--cluster {options.cluster}: workers are whole numbers, and some are needed")
+        raise BadRequest(f"--cluster {options.cluster}: numbers of workers must be whole, and not all 0")
     if not (isfinite(options.round_seconds) and options.round_seconds > 0):
-        raise BadRequest(f"--round {options.round_seconds:g}: is not above 0 seconds")
+        raise BadRequest(f"--round {options.round_seconds:g}: must be above 0 seconds")
     if options.budget is not None and not (isfinite(options.budget) and options.budget > 0):
-        raise BadRequest(f"--budget {options.budget:g}: is not above 0 dollars")
+        raise BadRequest(f"--budget {options.budget:g}: must be above 0 dollars")
     throughputs = read_throughputs(options.throughputs).on(tuple(workers))
     workload, measured, remarks = _workload(options, throughputs)
     if options.slo:
         rng = np.random.default_rng([options.seed, _SLO_STREAM])
         workload = workload.with_slos(_factors(options.slo), rng)
     if not 0 <= options.checkpoint_seconds < options.round_seconds:
-        raise BadRequest(f"--checkpoint-seconds {options.checkpoint_seconds:g}: is from 0 to less than a round")
+        raise BadRequest(
+            f"--checkpoint-seconds {options.checkpoint_seconds:g}: must be at least 0 and less than a round"
+        )
     settings = SimulationSettings(options.round_seconds, checkpoint_seconds=options.checkpoint_seconds)
     return Simulation(workload, cluster, measured, settings, _sharing(options, throughputs)), remarks
 
@@ -75,7 +77,9 @@ def _sharing(options: Options, throughputs: Throughputs) -> Sharing | None:
     if options.measured_pairs is None:
         return Sharing() if options.space_sharing else None
     if not options.space_sharing:
-        raise BadRequest(f"--measured-pairs {options.measured_pairs}: only --space-sharing uses pairs of jobs; add it")
+        raise BadRequest(
+            f"--measured-pairs {options.measured_pairs}: needs --space-sharing, the only mode that uses pairs of jobs"
+        )
     try:
         return Sharing(believed=with_estimated_pairs(throughputs, options.measured_pairs, options.seed))
     except BadFingerprint as error:
@@ -83,9 +87,9 @@ def _sharing(options: Options, throughputs: Throughputs) -> Sharing | None:
 
 
 def dispatcher(options: Options, asked: Simulation) -> Dispatcher:
-    """How the cluster is run."""
+    """The dispatcher of the policy."""
     if options.budget is not None and options.policy != _ON_BUDGET:
-        raise BadRequest(f"--budget {options.budget:g}: only --policy {_ON_BUDGET} keeps within one")
+        raise BadRequest(f"--budget {options.budget:g}: only --policy {_ON_BUDGET} has a budget")
     return _WAYS.get(options.policy, _conserving)(options, asked)
 
 
@@ -94,12 +98,12 @@ def _conserving(options: Options, asked: Simulation) -> Dispatcher:
 
 
 def _thrifty(options: Options, asked: Simulation) -> Dispatcher:
-    """For policies that mean it when they leave a worker idle."""
+    """For policies that leave workers idle on purpose."""
     return _prompt(options, asked, DispatchRules(beyond_shares=False))
 
 
 def _planning(options: Options, asked: Simulation) -> Dispatcher:
-    """For policies that besides look ahead to deadlines: their plan is made anew each round."""
+    """For policies that also plan for deadlines: they plan again every round."""
     return _prompt(options, asked, DispatchRules(beyond_shares=False, periodic=True))
 
 
@@ -108,19 +112,19 @@ def _prompt(options: Options, asked: Simulation, manner: DispatchRules) -> Dispa
 
 
 def _at_once(asked: Simulation) -> Simulation:
-    """On rented machines nobody waits for the next allocation."""
+    """Allocates as soon as a job arrives: rented machines are available at once."""
     return replace(asked, settings=replace(asked.settings, allocation_seconds=0.0))
 
 
 def _budgeted(options: Options, asked: Simulation) -> Dispatcher:
     if options.budget is None:
-        raise BadRequest(f"--budget: is missing: {_ON_BUDGET} needs the dollars that it is to stay within")
+        raise BadRequest(f"--budget: is missing: --policy {_ON_BUDGET} needs a budget in dollars")
     return WithinBudget(_at_once(asked), policy_named(_ON_BUDGET, agnostic=options.agnostic), options.budget)
 
 
 def _queue(options: Options, asked: Simulation) -> Dispatcher:
     if options.space_sharing:
-        raise BadRequest("--space-sharing: jobs in a queue share no workers; take --policy fifo-preemptive")
+        raise BadRequest("--space-sharing: --policy fifo cannot share workers; use --policy fifo-preemptive")
     return InOrder(asked, np.random.default_rng([options.seed, _BLIND_STREAM]) if options.agnostic else None)
 
 
@@ -139,16 +143,16 @@ _WAYS: Mapping[str, Callable[[Options, Simulation], Dispatcher]] = {
 
 def _workload(options: Options, throughputs: Throughputs) -> tuple[ClusterWorkload, range, list[str]]:
     if (options.trace is None) == (not options.arrivals):
-        raise BadRequest("what is simulated: give --trace FILE.csv, or --arrivals poisson:900 with --jobs 4000:5000")
+        raise BadRequest("no workload: give either --trace FILE.csv, or --arrivals poisson:900 with --jobs 4000:5000")
     if options.scale not in ("single", "multiple"):
-        raise BadRequest(f"--scale {options.scale}: is neither single nor multiple")
+        raise BadRequest(f"--scale {options.scale}: must be single or multiple")
     if options.trace is not None:
         trace = read_trace(options.trace, throughputs, options.seed)
         jobs = len(trace.workload.names)
         measured = _window(options.jobs) if options.jobs else range(jobs)
         return trace.workload, measured, _left_out(trace.unknown)
     if not options.jobs:
-        raise BadRequest("--arrivals: needs the jobs that are measured (--jobs 4000:5000)")
+        raise BadRequest("--arrivals: also needs --jobs, the range of measured jobs (--jobs 4000:5000)")
     measured = _window(options.jobs)
     arrivals = Arrivals(_mean_seconds(options.arrivals), options.scale == "multiple")
     count = measured.stop * (_ARRIVALS if arrivals.mean_seconds else 1)
@@ -159,7 +163,7 @@ def _left_out(unknown: Mapping[JobKind, int]) -> list[str]:
     if not unknown:
         return []
     kind, jobs = max(unknown.items(), key=lambda item: item[1])
-    more = f" and {len(unknown) - 1} kinds more" if len(unknown) > 1 else ""
+    more = f" and {len(unknown) - 1} more kinds" if len(unknown) > 1 else ""
     return [
         f"left out: {sum(unknown.values()):,} jobs whose throughput was not measured"
         f" ({jobs:,} of {kind.name!r} on {kind.scale} workers{more})"
@@ -167,7 +171,7 @@ def _left_out(unknown: Mapping[JobKind, int]) -> list[str]:
 
 
 def _window(text: str) -> range:
-    """`4000:5000`, or `500` for the first so many."""
+    """Reads `4000:5000`, or `500` for the first 500 jobs."""
     first, colon, last = text.partition(":")
     try:
         window = range(int(first), int(last)) if colon else range(int(first))
@@ -175,7 +179,7 @@ def _window(text: str) -> range:
         window = range(0)
     if not window or window.start < 0 or window.stop > _MOST_JOBS:
         raise BadRequest(
-            f"--jobs {text}: is no range of at most {_MOST_JOBS:,} jobs (write 4000:5000, the last not included)"
+            f"--jobs {text}: is not a range of at most {_MOST_JOBS:,} jobs (write 4000:5000; 5000 is not included)"
         )
     return window
 
@@ -199,12 +203,12 @@ def _prices(text: str, workers: Mapping[str, float]) -> np.ndarray[tuple[int], n
     prices = _amounts("--prices", text, "v100=0.74,p100=0.43,k80=0.135")
     missing = [name for name in workers if name not in prices]
     if missing:
-        raise BadRequest(f"--prices {text}: has no price of {missing[0]!r}, which is in the cluster")
+        raise BadRequest(f"--prices {text}: has no price for {missing[0]!r}, which is in the cluster")
     return np.array([prices[name] for name in workers])
 
 
 def _amounts(option: str, text: str, example: str) -> dict[str, float]:
-    """`name=amount,name=amount`."""
+    """Reads `name=amount,name=amount`."""
     found: dict[str, float] = {}
     for part in text.split(","):
         name, equals, amount = part.strip().partition("=")
@@ -213,7 +217,9 @@ def _amounts(option: str, text: str, example: str) -> dict[str, float]:
         except ValueError:
             value = float("nan")
         if not (name and equals and isfinite(value) and value >= 0) or name in found:
-            raise BadRequest(f"{option} {text!r}: {part.strip()!r} does not fit (write {example}, each type once)")
+            raise BadRequest(
+                f"{option} {text!r}: {part.strip()!r} is not TYPE=NUMBER (write {example}, each type once)"
+            )
         found[name] = value
     return found
 
@@ -224,5 +230,5 @@ def _factors(text: str) -> list[float]:
     except ValueError:
         factors = []
     if not factors or not all(isfinite(factor) and factor > 0 for factor in factors):
-        raise BadRequest(f"--slo {text}: is no list of multiples of a job's duration (write 1.2,2,10)")
+        raise BadRequest(f"--slo {text}: is not a list of multiples of a job's duration (write 1.2,2,10)")
     return factors

@@ -1,4 +1,4 @@
-"""From what is asked for on the command line to a training run, and its model to a file."""
+"""`spotctl train`: from command-line options to a training run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agileml.training import TrainOptions, train
 from spotctl.errors import BadRequest
 
 CLOCKS = 100
-"""After so many a job ends of which nobody says when."""
+"""Default clock limit when no stopping criterion is given."""
 
 _STAGES: Mapping[str, TrainingPolicy] = {
     "auto": LearnedStage(),
@@ -29,7 +29,7 @@ _STAGES: Mapping[str, TrainingPolicy] = {
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """When to stop; the first that holds."""
+    """Stopping criteria; training ends at the first that holds."""
 
     clocks: int | None
     seconds: float | None
@@ -39,21 +39,21 @@ class Ends:
 
     @property
     def span(self) -> float | None:
-        """Seconds and minutes together."""
+        """The time limit in seconds; None without one."""
         if self.seconds is None and self.minutes is None:
             return None
         return (self.seconds or 0.0) + 60 * (self.minutes or 0.0)
 
     @property
     def last_clock(self) -> int | None:
-        """The clocks asked for; some, if nothing is."""
+        """The clock limit; the default if there is no criterion at all."""
         open_end = self.clocks is self.span is self.loss is self.converged is None
         return CLOCKS if open_end else self.clocks
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A training run as it was asked for."""
+    """The options of a training run."""
 
     file: str
     arguments: Sequence[str]
@@ -71,11 +71,11 @@ class Request:
 
 
 def prepared(request: Request) -> Callable[[Listener], Trained]:
-    """The run, ready to begin; what cannot be done as asked is refused now."""
+    """The run, ready to start; raises BadRequest for options that cannot work."""
     if request.engine == "ray":
-        raise BadRequest("--engine ray: this version cannot train on Ray yet; use local, or sim for a model in no time")
+        raise BadRequest("--engine ray: training on Ray is not supported yet; use local, or sim for virtual time")
     if request.stage not in _STAGES:
-        raise BadRequest(f"--stage {request.stage}: is none; there are {', '.join(_STAGES)}")
+        raise BadRequest(f"--stage {request.stage}: unknown stage; expected one of {', '.join(_STAGES)}")
     _find_modules_here()
     source = TrainerSource(request.file, parse_arguments(list(request.arguments)))
     chaos = Chaos.parse(request.chaos, request.seed)
@@ -101,14 +101,14 @@ def prepared(request: Request) -> Callable[[Listener], Trained]:
 
 
 def check_destination(option: str, path: Path | None, suffixes: tuple[str, ...] = ()) -> None:
-    """Refuses a file that could not be written at the end, when all the work is done."""
+    """Refuses, before any work is done, a file that could not be written at the end."""
     if path is None:
         return
     if suffixes and path.suffix.lower() not in suffixes:
         raise BadRequest(f"{option} {path}: the name must end with {' or '.join(suffixes)}")
     if path.is_dir() or not path.parent.is_dir():
         why = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
-        raise BadRequest(f"{option} {path}: {why}; name a file in a folder that is there")
+        raise BadRequest(f"{option} {path}: {why}; name a file in an existing folder")
 
 
 def _slack(text: str, deterministic: bool) -> int | None:
@@ -117,17 +117,17 @@ def _slack(text: str, deterministic: bool) -> int | None:
     elif text.isascii() and text.isdigit():
         slack = int(text)
     else:
-        raise BadRequest(f"--slack {text}: is no number of clocks; write 0, 1, ... or asp")
+        raise BadRequest(f"--slack {text}: is not a number of clocks; write 0, 1, ... or asp")
     if deterministic and slack != 0:
         raise BadRequest(
-            f"--deterministic with --slack {text}: who may run ahead sees what has come by then, which is never the"
-            " same twice; leave one of them out"
+            f"--deterministic with --slack {text}: workers that run ahead see updates in varying order, so results"
+            " differ between runs; remove one of the options"
         )
     return slack
 
 
 def _find_modules_here() -> None:
-    """`module:Class` is looked for where the command is given, too, as Python itself does."""
+    """Lets `module:Class` be in the working directory, as with Python itself."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)

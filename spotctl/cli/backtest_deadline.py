@@ -12,7 +12,7 @@ from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
     from bidbrain.backtest.deadline import DeadlineJobs, DeadlineOutcome
-    from spotctl.analyses.deadline import Question
+    from spotctl.analyses.deadline import ReplayRequest
 
 
 def deadline(
@@ -39,7 +39,7 @@ def deadline(
 
     session: Session = context.obj
     started = time.monotonic()
-    asked = views.question(traces, hours, slack, on_demand_ratio, delay)
+    asked = views.request_of(traces, hours, slack, on_demand_ratio, delay)
     jobs = views.jobs_of(asked, starts)
     outcomes = _replay(session, asked, jobs)
     summaries = views.summaries(jobs, outcomes)
@@ -56,7 +56,7 @@ def deadline(
         session.remark(f"{len(jobs):,} jobs per strategy in {seconds:.1f} s" + (f", plots in {out}" if out else ""))
 
 
-def _replay(session: Session, asked: Question, jobs: DeadlineJobs) -> dict[str, DeadlineOutcome]:
+def _replay(session: Session, asked: ReplayRequest, jobs: DeadlineJobs) -> dict[str, DeadlineOutcome]:
     from bidbrain.backtest.deadline import optimal, replay
     from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
     from spotctl.cli.progress import counting

@@ -51,7 +51,7 @@ def show(
     from spotctl.show import beta_tables
 
     session: Session = context.obj
-    asked = beta.question(_library(session), market, window, at)
+    asked = beta.query(_library(session), market, window, at)
     hazard = beta.hazard_for(asked, lifetimes or (), availability or ())
     found = beta.answer(asked, beta.bid_of(asked, bid_delta, bid), hazard, beta.age_of(age))
     if json_:
@@ -81,7 +81,7 @@ def plot(
 
     session: Session = context.obj
     beta_plots.check(out)
-    asked = beta.question(_library(session), market, window, at)
+    asked = beta.query(_library(session), market, window, at)
     hazard = beta.hazard_for(asked, lifetimes or (), availability or ())
     with counting(session, "learning", beta.CURVE_BIDS) as step:
         curve = beta.curve(asked, hazard, step)

@@ -14,7 +14,7 @@ from bidbrain.backtest.deadline import DeadlineJobs, DeadlineOutcome, DeadlineSu
 from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
 from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, BatchStrategy, Bools
 from pricing_data.units import HOUR
-from spotctl.analyses.deadline import Question
+from spotctl.analyses.deadline import ReplayRequest
 from spotctl.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _COLORS = {"greedy": "#8c959f", "uniform-progress": "#57606a", "deadline": _SPOT
 
 def write(
     folder: Path,
-    question: Question,
+    question: ReplayRequest,
     jobs: DeadlineJobs,
     outcomes: Mapping[str, DeadlineOutcome],
     summaries: Sequence[DeadlineSummary],
@@ -65,7 +65,7 @@ def _example(jobs: DeadlineJobs, outcomes: Mapping[str, DeadlineOutcome]) -> int
     return int(least[np.argsort(saved, kind="stable")[saved.size // 2]])
 
 
-def _timeline(question: Question, jobs: DeadlineJobs, job: int) -> Figure:
+def _timeline(question: ReplayRequest, jobs: DeadlineJobs, job: int) -> Figure:
     one = jobs.only(job)
     figure = Figure(figsize=(10, 3.2), layout="constrained")
     axes = figure.subplots()

@@ -64,10 +64,10 @@ def test_the_table_and_the_plots(traces: str, tmp_path: Path) -> None:
     ended = spotctl("backtest", "deadline", "--traces", traces, *words)
     assert ended.code == 0, ended.err
     lines = ended.out.splitlines()
-    assert lines[0].split("  ")[0] == "scheme"
+    assert lines[0].split("  ")[0] == "strategy"
     assert [line.split()[0] for line in lines[1:]] == [*SCHEMES, "gap"]
     assert "12 jobs a scheme" not in ended.err
-    assert "24 jobs a scheme" in ended.err
+    assert "24 jobs per strategy" in ended.err
     for name in ("cost_by_slack.png", "one_replay.png"):
         assert (out / name).read_bytes().startswith(b"\x89PNG")
 
@@ -92,15 +92,15 @@ def test_a_trace_of_several_machines_is_up_while_all_are(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--traces", "none/*.json"], "no file fits"),
+        (["--traces", "none/*.json"], "no file matches"),
         (["--hours", "0"], "needs more than 0 hours"),
         (["--hours", "nan"], "needs more than 0 hours"),
         (["--on-demand-ratio", "0"], "is not above 0"),
         (["--on-demand-ratio", "-3"], "is not above 0"),
         (["--slack", "0.9"], "at least 1"),
         (["--slack", "1.001"], "slack 1.001 is too small"),
-        (["--slack", "1.5,much"], "is no list of numbers"),
-        (["--slack", ""], "is no list of numbers"),
+        (["--slack", "1.5,much"], "is not a list of numbers"),
+        (["--slack", ""], "is not a list of numbers"),
         (["--hours", "100", "--slack", "2"], "the longest trace"),
         (["--delay", "soon"], "duration 'soon'"),
         (["--delay", "-1h"], "duration '-1h'"),
@@ -119,7 +119,7 @@ def test_files_that_are_no_traces_are_named(tmp_path: Path) -> None:
     (tmp_path / "odd.json").write_text("{}")
     ended = spotctl("backtest", "deadline", "--traces", str(tmp_path / "*.json"))
     assert ended.code == 2
-    assert "odd.json: is no availability trace" in ended.error
+    assert "odd.json: is not an availability trace" in ended.error
 
 
 @pytest.mark.parametrize(("recorded", "least_mean"), [("aws-02-15-2023", 0.45), ("aws-10-26-2022", 0.38)])

@@ -162,7 +162,7 @@ def test_calibrate_scores_against_both_plain_shares(tmp_path: Path) -> None:
         (["show", MARKET, "--bid", "0.0001"], "never as low as a bid"),
         (["show", MARKET, "--window", "30d"], "do not exceed the window"),
         (["show", MARKET, "--window", "1x"], "duration '1x'"),
-        (["show", MARKET, "--at", "2025-12-31"], "is known from 2026-01-01T00:00:00Z to 2026-01-11T23:50:00Z only"),
+        (["show", MARKET, "--at", "2025-12-31"], "is from 2026-01-01T00:00:00Z to 2026-01-11T23:50:00Z"),
         (["show", MARKET, "--at", "2026-01-01"], "do not exceed the window"),
         (["show", MARKET, "--at", "soon"], "not ISO 8601"),
         (["show", MARKET, "--lifetimes", "nowhere.csv"], "nowhere.csv"),
@@ -204,7 +204,7 @@ def test_a_fixed_bid_means_the_same_multiple_of_on_demand_elsewhere(tmp_path: Pa
     )
     assert spotctl("prices", "import", "--on-demand", tmp_path / "list.csv").code == 0
     library = wiring.library(config.load(os.environ, None))
-    asked = beta.question(library, MARKET, "1h", "")
+    asked = beta.query(library, MARKET, "1h", "")
     assert asked.markets_at(FixedBid(30_000_000)) == [
         (asked.series, FixedBid(30_000_000)),
         (asked.siblings[0], FixedBid(75_000_000)),

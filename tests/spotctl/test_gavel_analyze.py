@@ -103,7 +103,7 @@ def test_evictions_make_a_cloud_dearer(files: list[str | Path]) -> None:
 
 def test_what_is_left_out_is_said(files: list[str | Path]) -> None:
     ended = analyze(*files, "--days", "2,9", "--json")
-    assert "left out: types that the catalog does not know: azure/Standard_NC24rs_v2" in ended.err
+    assert "left out: types missing from the catalog: azure/Standard_NC24rs_v2" in ended.err
     assert "left out: 1 types without an accelerator" in ended.err
     assert ended.json["remarks"] == ended.err.splitlines()
     told = analyze(*files, "--days", "2", "--machine", "azure/Standard_NC24rs_v2=P100x4", "--json")
@@ -147,24 +147,24 @@ def test_stored_prices_are_taken_where_no_file_is_given(files: list[str | Path])
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--home", "us-east-1"], "--home 'us-east-1': is no cloud and region (write aws/us-east-1)"),
+        (["--home", "us-east-1"], "--home 'us-east-1': is not a cloud and region (write aws/us-east-1)"),
         (["--home", "aws/us-west-9"], "strategy fixed-type: no machine with one V100 in aws/us-west-9"),
-        (["--baseline", "H100"], "--baseline H100: none of the job types runs on it"),
+        (["--baseline", "H100"], "--baseline H100: no job type runs on it"),
         (["--baseline", "K80"], "strategy fixed-type: no machine with one K80 in aws/us-east-1 runs"),
-        (["--days", "1,soon"], "--days '1,soon': is no list of numbers"),
+        (["--days", "1,soon"], "--days '1,soon': is not a list of numbers"),
         (["--days", "0"], "days must be above 0"),
         (["--days", "nan"], "days must be above 0"),
-        (["--days", "400"], "jobs as long as 400 days do not end within the prices"),
+        (["--days", "400"], "jobs of 400 days do not end within the price history"),
         (["--starts", "0"], "--starts"),
-        (["--jobs", "nothing*"], "--jobs 'nothing*': no job type fits"),
+        (["--jobs", "nothing*"], "--jobs 'nothing*': no job type matches"),
         (["--move", "soon"], "duration 'soon'"),
         (["--dataset-gb", "-1"], "dataset of -1"),
         (["--checkpoint-gb", "nan"], "checkpoint of nan"),
         (["--dataset-on", "aws,ibm"], "cloud 'ibm' is none of"),
-        (["--evictions", "aws"], "--evictions 'aws': is no cloud with evictions"),
+        (["--evictions", "aws"], "--evictions 'aws': is not a cloud with evictions"),
         (["--evictions", "aws=-1"], "rates and spans must be finite and at least 0"),
         (["--machine", "P100"], "--machine 'P100': write azure/Standard_NC24rs_v2=P100x4"),
-        (["--markets", "gcp/*"], "no price history of a machine that one of the job types runs on (0 markets"),
+        (["--markets", "gcp/*"], "no price history of a machine that a job type runs on (0 markets"),
         (["--prices", "none.csv"], "none.csv: cannot be read: No such file or directory"),
         (["--throughputs", "none.json"], "none.json: cannot be read"),
     ],

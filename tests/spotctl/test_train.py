@@ -215,11 +215,11 @@ def test_slack(slack: str) -> None:
         (("mf", "--arg", "size=3"), "mf has no argument 'size'; it has rank, users"),
         (("mf", "--arg", "rank=0"), "mf: rank is 0; it must be a whole number of at least 1"),
         (("mf", "--nodes", "0+3"), "nodes is '0+3'; write reliable+transient, such as 1+3, with at least one reliable"),
-        (("mf", "--nodes", "0+3"), "it keeps the model when all others are taken"),
+        (("mf", "--nodes", "0+3"), "it keeps the model when all others are evicted"),
         (("mf", "--nodes", "3"), "nodes is '3'; write reliable+transient"),
-        (("mf", "--stage", "4"), "--stage 4: is none; there are auto, 1, 2, 3"),
-        (("mf", "--slack", "-1"), "--slack -1: is no number of clocks"),
-        (("mf", "--slack", "1", "--deterministic"), "--deterministic with --slack 1: who may run ahead"),
+        (("mf", "--stage", "4"), "--stage 4: unknown stage; expected one of auto, 1, 2, 3"),
+        (("mf", "--slack", "-1"), "--slack -1: is not a number of clocks"),
+        (("mf", "--slack", "1", "--deterministic"), "--deterministic with --slack 1: workers that run ahead"),
         (("mf", "--clocks", "0"), "clocks is 0; it must be at least 1"),
         (("mf", "--seconds", "0"), "seconds is 0"),
         (("mf", "--minutes", "nan"), "seconds is nan"),
@@ -254,7 +254,7 @@ def test_engines_that_are_not_there() -> None:
     ended = trained("mf", engine="cloud")
     assert (ended.code, "unknown engine 'cloud'; choose one of local, sim" in ended.error) == (2, True)
     ended = trained("mf", engine="ray")
-    assert (ended.code, "cannot train on Ray yet; use local, or sim" in ended.error) == (2, True)
+    assert (ended.code, "training on Ray is not supported yet; use local, or sim" in ended.error) == (2, True)
 
 
 @pytest.mark.parametrize("engine", ["sim", "local"])
