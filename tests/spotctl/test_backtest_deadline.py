@@ -66,7 +66,7 @@ def test_the_table_and_the_plots(traces: str, tmp_path: Path) -> None:
     lines = ended.out.splitlines()
     assert lines[0].split("  ")[0] == "strategy"
     assert [line.split()[0] for line in lines[1:]] == [*SCHEMES, "gap"]
-    assert "12 jobs a scheme" not in ended.err
+    assert "12 jobs per strategy" not in ended.err
     assert "24 jobs per strategy" in ended.err
     for name in ("cost_by_slack.png", "one_replay.png"):
         assert (out / name).read_bytes().startswith(b"\x89PNG")

@@ -195,7 +195,7 @@ GENERATED = ("--arrivals", "poisson:900", "--jobs", "0:5")
         ((*GENERATED, "--scale", "multiple", *CLUSTER, *POLICY), "no kind of job was measured on"),
         ((*GENERATED, "--cluster", "v100", *POLICY), "'v100' is not TYPE=NUMBER"),
         ((*GENERATED, "--cluster", "v100=2,v100=3", *POLICY), "each type once"),
-        ((*GENERATED, "--cluster", "v100=1.5", *POLICY), "whole numbers"),
+        ((*GENERATED, "--cluster", "v100=1.5", *POLICY), "must be whole"),
         ((*GENERATED, "--cluster", "v100=0", *POLICY), "not all 0"),
         ((*GENERATED, "--cluster", "v100=-1", *POLICY), "is not TYPE=NUMBER"),
         ((*GENERATED, "--cluster", "a100=4", *POLICY), "no throughput was measured on 'a100'"),

@@ -212,7 +212,7 @@ def test_slack(slack: str) -> None:
         (("none.py",), "none.py: no such file"),
         (("no.such:Class",), "no.such:Class: no module 'no' on the import path"),
         (("mf", "--arg", "rank"), "invalid argument 'rank'; write name=value"),
-        (("mf", "--arg", "size=3"), "mf has no argument 'size'; it has rank, users"),
+        (("mf", "--arg", "size=3"), "mf has no argument 'size'; it has rank ("),
         (("mf", "--arg", "rank=0"), "mf: rank is 0; it must be a whole number of at least 1"),
         (("mf", "--nodes", "0+3"), "nodes is '0+3'; write reliable+transient, such as 1+3, with at least one reliable"),
         (("mf", "--nodes", "0+3"), "it keeps the model when all others are evicted"),
