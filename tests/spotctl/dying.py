@@ -1,4 +1,4 @@
-"""A spotctl that is killed at a chosen point of its own work: python -m tests.spotctl.dying POINT TIME COMMAND...
+"""A spotctl that kills itself at a chosen point: python -m tests.spotctl.dying POINT TIME COMMAND...
 
 POINT is a method, as `module:Class.method`, and `before` or `after` it: `before=module:Class.method`. TIME says which
 call of it is the last that this process makes, from 0. How fast the computer is changes nothing.
@@ -26,7 +26,7 @@ STOP = "spotctl.run.service:Runner._stop"
 
 
 def killed_at(point: str, time: int, *command: str | Path) -> bool:
-    """Whether it was, or ended without coming that far."""
+    """Whether it was killed; False if it ended before that point."""
     words = [sys.executable, "-m", "tests.spotctl.dying", point, str(time), *map(str, command)]
     root = Path(__file__).parents[2]
     ended = subprocess.run(words, check=False, capture_output=True, cwd=root)

@@ -1,4 +1,4 @@
-"""Small jobs to launch, and what may be left of them."""
+"""Small jobs to launch, and checks of what they leave."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ local: {{speed: 600}}
 
 
 def processes(folder: Path) -> list[str]:
-    """Processes that have something to do with a folder."""
+    """Command lines of processes that name a folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -64,7 +64,7 @@ def state_of(home: Path) -> RunState:
 
 
 def check_nothing_bought_twice(home: Path) -> None:
-    """Every machine that is on the disk is in the log, and no order brought more than it asked for."""
+    """Every machine on disk is in the log, and no order brought more machines than it asked for."""
     state = state_of(home)
     on_disk = {
         f"{folder.parent.name}-{folder.name}"

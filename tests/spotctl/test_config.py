@@ -17,7 +17,7 @@ def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
     assert config.load(environ).home == Path("/elsewhere")
 
 
-def test_without_any_setting_the_platforms_data_folder_is_home() -> None:
+def test_the_default_home_is_the_data_folder_of_the_platform() -> None:
     assert config.load({}).home.name == "spotctl"
     assert config.load({}).price_store == config.load({}).home / "prices"
 
@@ -32,12 +32,12 @@ def test_without_any_setting_the_platforms_data_folder_is_home() -> None:
         ("= 1", r"not valid TOML"),
     ],
 )
-def test_a_bad_setting_names_file_field_and_cure(tmp_path: Path, content: str, message: str) -> None:
+def test_an_invalid_setting_names_file_field_and_solution(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "config.toml").write_text(content)
     with pytest.raises(BadSettings, match=message):
         config.load({}, tmp_path)
 
 
-def test_a_bad_setting_in_the_environment_is_named() -> None:
+def test_an_invalid_setting_in_the_environment_is_named() -> None:
     with pytest.raises(BadSettings, match="environment: SPOTCTL_FETCH_WORKERS is 'many'"):
         config.load({"SPOTCTL_FETCH_WORKERS": "many"}, Path("/nowhere"))

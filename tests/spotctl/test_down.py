@@ -1,4 +1,4 @@
-"""`spotctl down --all` gives back what every job holds, whatever becomes of one of them."""
+"""`spotctl down --all` returns the machines of every job, even if one job fails to stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.spotctl.cli import spotctl
 
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """Three unfinished jobs, and how each of them ends."""
+    """Three active jobs, and how each of them ends."""
     how: dict[str, object] = {"one": "done", "two": "stopped", "three": "stopped"}
 
     def stop(job: str, *_: object) -> runs.Ending:
@@ -32,15 +32,15 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 
 
 @pytest.mark.usefixtures("ends")
-def test_all_jobs_are_ended() -> None:
-    """Also when one has ended by itself before."""
+def test_all_jobs_are_stopped() -> None:
+    """Including one that is done by then."""
     ended = spotctl("down", "--all")
     assert (ended.code, ended.out) == (0, "")
     assert [line.partition(":")[0] for line in ended.err.splitlines()] == ["one-1", "two-1", "three-1"]
     assert [run["run"] for run in spotctl("down", "--all", "--json").json] == ["one-1", "two-1", "three-1"]
 
 
-def test_the_others_are_ended_though_one_cannot(ends: dict[str, object]) -> None:
+def test_the_others_are_stopped_if_one_fails_to(ends: dict[str, object]) -> None:
     ends["one"] = SpotctlError("one is stuck; look")
     ended = spotctl("down", "--all")
     assert ended.code == 1
@@ -49,7 +49,7 @@ def test_the_others_are_ended_though_one_cannot(ends: dict[str, object]) -> None
     assert "three-1" in ended.err
 
 
-def test_nothing_to_give_back(tmp_path: Path) -> None:
+def test_no_active_jobs(tmp_path: Path) -> None:
     ended = spotctl("down", "--all", "--json")
     assert (ended.code, ended.json) == (0, [])
     assert not (tmp_path / "home" / "log.sqlite").exists()

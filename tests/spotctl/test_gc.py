@@ -1,4 +1,4 @@
-"""Machines that no run owns, found by their tags and removed, on the local market with real processes."""
+"""Orphaned machines, found by their tags and removed, on the local market with real processes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.spotctl.machines.leaving import eventually, kill_all, running
 
 
 @pytest.fixture
-def unowned(tmp_path: Path) -> Iterator[tuple[Machine, ...]]:
-    """Two machines of a run that no log tells of, whose leases outlast the test."""
+def orphans(tmp_path: Path) -> Iterator[tuple[Machine, ...]]:
+    """Two machines of a run that is in no log; their leases outlast the test."""
     provider = LocalProvider(tmp_path / "home" / "local", markets.market, LocalSettings(unwarned=0.0))
     provider.begin(markets.BEGIN, 1.0)
     order = markets.order("lost", markets.CLOSES, 2, payload=Payload("sleeper", ("sleep", "1000")))
@@ -29,8 +29,8 @@ def unowned(tmp_path: Path) -> Iterator[tuple[Machine, ...]]:
     kill_all(tmp_path)
 
 
-def test_what_no_run_owns_is_found_and_removed_when_asked(tmp_path: Path, unowned: tuple[Machine, ...]) -> None:
-    ids = {machine.id for machine in unowned}
+def test_orphaned_machines_are_found_and_removed_on_request(tmp_path: Path, orphans: tuple[Machine, ...]) -> None:
+    ids = {machine.id for machine in orphans}
     found = spotctl("gc", "--json").json
     assert {one["id"] for one in found["resources"]} == ids
     assert found["removed"] is False
@@ -42,11 +42,11 @@ def test_what_no_run_owns_is_found_and_removed_when_asked(tmp_path: Path, unowne
     assert spotctl("gc", "--json").json["resources"] == []
 
 
-def test_what_another_installation_bought_is_left_alone(tmp_path: Path, unowned: tuple[Machine, ...]) -> None:
+def test_what_another_installation_bought_is_left_alone(tmp_path: Path, orphans: tuple[Machine, ...]) -> None:
     """Two homes that share one local market, as two computers share a cloud account."""
     other = tmp_path / "other"
     other.mkdir()
     (other / "local").symlink_to(tmp_path / "home" / "local")
     assert spotctl("--home", other, "gc", "--yes", "--json").json["resources"] == []
     assert installation_id(other) != installation_id(tmp_path / "home")
-    assert {one["id"] for one in spotctl("gc", "--json").json["resources"]} == {one.id for one in unowned}
+    assert {one["id"] for one in spotctl("gc", "--json").json["resources"]} == {one.id for one in orphans}

@@ -26,7 +26,7 @@ from tests.spotctl.launches import check_nothing_bought_twice, command, processe
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """The home of runs; whatever a test does, nothing of them is left."""
+    """The home of the runs; after each test, no process of them is left."""
     yield tmp_path / "home"
     assert not processes(tmp_path)
 
@@ -46,7 +46,7 @@ def wait_for_machines(home: Path, count: int) -> None:
     raise AssertionError(f"no {count} machines came in {home}")
 
 
-def test_a_training_is_launched_and_everything_given_back(tmp_path: Path, home: Path) -> None:
+def test_a_training_is_launched_and_all_machines_returned(tmp_path: Path, home: Path) -> None:
     ended = spotctl("launch", training(tmp_path), "--yes", "--json")
     assert (ended.code, ended.err) == (0, "")
     answer = ended.json
@@ -91,7 +91,7 @@ def test_a_budget_ends_a_run(tmp_path: Path, home: Path) -> None:  # noqa: ARG00
     assert "the budget of $0.30" in ended.err
 
 
-def test_what_was_trained_before_an_early_end_is_kept(
+def test_the_newest_checkpoint_is_saved_when_a_run_ends_early(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note = TrainingWorkload._note_iteration
@@ -128,7 +128,7 @@ def test_a_full_disk_leaves_nothing_running(tmp_path: Path, home: Path) -> None:
     assert spotctl("down", "small").code == 0
 
 
-def test_a_run_is_stopped_from_elsewhere(tmp_path: Path, home: Path) -> None:
+def test_a_run_is_stopped_by_another_process(tmp_path: Path, home: Path) -> None:
     with start("launch", training(tmp_path, 10**6), "--yes") as launcher:
         wait_for_machines(home, 3)
         twice = spotctl("launch", tmp_path / "job.yaml", "--yes")
@@ -141,7 +141,7 @@ def test_a_run_is_stopped_from_elsewhere(tmp_path: Path, home: Path) -> None:
     assert spotctl("status", "--json").json["jobs"][0]["state"] == "stopped"
 
 
-def test_what_a_killed_run_holds_is_given_back(tmp_path: Path, home: Path) -> None:
+def test_machines_of_a_killed_run_are_returned(tmp_path: Path, home: Path) -> None:
     with start("launch", training(tmp_path, 10**6), "--yes") as launcher:
         wait_for_machines(home, 3)
         launcher.kill()
@@ -165,7 +165,7 @@ def _machines_of(path: Path) -> set[str]:
         return set(fold(log.of_run(log.beginnings()[-1].run)).machines)
 
 
-def test_killed_again_and_again_it_makes_the_same_model(tmp_path: Path, home: Path) -> None:
+def test_a_run_that_is_killed_repeatedly_makes_the_same_model(tmp_path: Path, home: Path) -> None:
     expected = spotctl("launch", training(tmp_path, 30), "--yes", "--json").json
     draw = random.Random(3)
     assert killed_at(f"after={APPEND}", draw.randrange(3, 9), "launch", tmp_path / "job.yaml", "--yes")
@@ -182,7 +182,7 @@ def test_killed_again_and_again_it_makes_the_same_model(tmp_path: Path, home: Pa
     check_nothing_bought_twice(home)
 
 
-def test_a_log_of_an_earlier_run_is_not_taken_for_ones_own(tmp_path: Path, home: Path) -> None:  # noqa: ARG001
+def test_the_iteration_log_of_an_earlier_run_is_replaced(tmp_path: Path, home: Path) -> None:  # noqa: ARG001
     path = training(tmp_path, 5)
     path.write_text(path.read_text() + f"outputs: {{model: {tmp_path / 'out'}}}\n")
     first = spotctl("launch", path, "--yes", "--json").json
@@ -194,7 +194,7 @@ def test_a_log_of_an_earlier_run_is_not_taken_for_ones_own(tmp_path: Path, home:
     assert [json.loads(line).get("clock") for line in lines] == [1, 2, 3, 4, 5, None]
 
 
-def test_what_cannot_be_launched_yet_is_said(tmp_path: Path) -> None:
+def test_a_cloud_job_is_refused(tmp_path: Path) -> None:
     path = training(tmp_path)
     path.write_text(path.read_text().replace("[local]", "[aws]").split("local:")[0].replace("c4.2xlarge", "c5.large"))
     refused = spotctl("launch", path, "--yes")

@@ -1,4 +1,4 @@
-"""The quick start does what it promises."""
+"""The quick start does what the README says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of a person's on the machines of a run: processes that are really there, and end with their machine."""
+"""Commands of a user on the machines of a run: real processes, which end with their machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ name: sleeper
 kind: command
 run: sleep 600
 env: {GREETING: good day}
-secrets: [TOLD_TO_NOBODY]
+secrets: [API_KEY]
 resources: {clouds: [local], types: [c4.2xlarge]}
 local: {speed: 1}
 """
@@ -27,7 +27,7 @@ local: {speed: 1}
 def launcher(folder: Path) -> subprocess.Popen[bytes]:
     path = folder / "job.yaml"
     path.write_text(JOB)
-    return beside("launch", str(path), "--yes", TOLD_TO_NOBODY="a secret")
+    return beside("launch", str(path), "--yes", API_KEY="a secret")
 
 
 def beside(*words: str, **environment: str) -> subprocess.Popen[bytes]:
@@ -37,7 +37,7 @@ def beside(*words: str, **environment: str) -> subprocess.Popen[bytes]:
 
 
 def wait_for_the_machine() -> str:
-    """Until the command is at work there."""
+    """Until the command runs there."""
     until = time.monotonic() + 300
     while time.monotonic() < until:
         ended = spotctl("exec", "sleeper", "--json", "--", "printenv", "GREETING")
@@ -49,7 +49,7 @@ def wait_for_the_machine() -> str:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[str]:
-    """The machine of a run that goes on."""
+    """The machine of an active run."""
     process = launcher(tmp_path)
     try:
         yield wait_for_the_machine()
@@ -59,8 +59,8 @@ def machine(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_command_on_a_machine(machine: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Where the job works, with its environment and secrets; and with the exit code that the command ended with."""
-    script = 'echo "$GREETING, $TOLD_TO_NOBODY"; pwd; exit 7'
+    """In the job's folder, with its environment and secrets; the exit code is the command's."""
+    script = 'echo "$GREETING, $API_KEY"; pwd; exit 7'
     assert spotctl("exec", "sleeper", "--", "sh", "-c", script).code == 7
     assert capfd.readouterr().out.splitlines() == ["good day, a secret", str(tmp_path)]
     captured = spotctl("exec", "sleeper", "--node", machine, "--json", "--", "sh", "-c", "echo out; echo err >&2").json

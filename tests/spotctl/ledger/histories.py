@@ -57,7 +57,7 @@ strategy: proteus
 """
 FIRST_NIGHT = parse_time("2026-01-02T02:00:00Z")
 LAST_MORNING = parse_time("2026-11-20T06:00:00Z")
-"""When on this computer's clock the last of the nights is over."""
+"""The end of the last night on this computer's clock."""
 STEP = MINUTE
 
 
@@ -76,7 +76,7 @@ class Truth:
 
 
 class Shift:
-    """Training as it is modelled: done when so many clocks are."""
+    """A modelled training of a fixed number of clocks."""
 
     def __init__(self, clocks: int, truth: Truth, rng: np.random.Generator, begin: int) -> None:
         self._clocks, self._truth, self._rng = clocks, truth, rng
@@ -98,7 +98,7 @@ class Shift:
         return {"clocks": self._clocks, "updates_lost": 0}
 
     def close(self) -> None:
-        """It is of this process."""
+        """Nothing is open."""
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
         if state.stopping is not None:
@@ -131,7 +131,7 @@ class Shift:
         return held.started + round(self._truth.loading * MINUTE * float(spread.uniform(0.8, 1.2)))
 
     def _lose(self, state: RunState) -> None:
-        """Machines that were taken without a word have work undone: once for all that go together."""
+        """Evictions without a warning lose work, once for machines that go together."""
         gone = {held.id: held for held in state.machines.values() if held.end_reason == EVICTED}
         fresh = [held for name, held in gone.items() if name not in self._lost and held.warned_until is None]
         self._lost |= gone.keys()
@@ -168,7 +168,7 @@ def nights(
     plan: Callable[[JobSpec, int], JobPlan] | None = None,
     until: int = LAST_MORNING,
 ) -> list[str]:
-    """Launches the job on so many nights in a row; returns the names of its runs."""
+    """Launches the job on `runs` nights in a row; returns the names of its runs."""
     home.mkdir(parents=True, exist_ok=True)
     path = home / "job.yaml"
     path.write_text(job)

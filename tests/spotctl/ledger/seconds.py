@@ -1,4 +1,4 @@
-"""What a run paid, counted second by second from the raw rows of its log and the prices. Knows nothing of spotctl.
+"""The cost of a run, counted second by second from the raw rows of its log and the prices. Imports nothing of spotctl.
 
 A second belongs to where it began: to that hour, that price, that day and that use. Keys of the sums are (machine, day,
 kind, use); `billed` are the amounts, `listed` what the same work would have cost on demand.
@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 Raw = Sequence[tuple[int, str, str]]
 """Rows of the log: moment, kind, and body as JSON."""
 Steps = Mapping[str, Sequence[tuple[int, int]]]
-"""By market, from when on it cost what."""
+"""By market: times and the prices from then on."""
 
 SECOND, MINUTE, HOUR, DAY = 10**6, 60 * 10**6, 3600 * 10**6, 86400 * 10**6
 USES = ("starting", "loading", "working", "redone", "idle")
@@ -27,7 +27,7 @@ USES = ("starting", "loading", "working", "redone", "idle")
 
 @dataclass
 class Machine:
-    """One machine as the log tells of it."""
+    """One machine, from the log."""
 
     id: str
     order: dict[str, Any]
@@ -40,7 +40,7 @@ class Machine:
 
 @dataclass
 class Told:
-    """All that the log tells."""
+    """The contents of the log."""
 
     machines: dict[str, Machine] = field(default_factory=dict)
     redone: list[tuple[int, int]] = field(default_factory=list)
@@ -129,7 +129,7 @@ HEARD: Mapping[str, Callable[[Told, int, dict[str, Any]], None]] = {
 
 
 def replacements(told: Told) -> set[str]:
-    """Who came for somebody who was taken."""
+    """Machines that replaced evicted ones."""
     free, came = 0, set[str]()
     arrivals = [(m.start, 1, m.id) for m in told.machines.values() if not m.order["reliable"]]
     for _, what, name in sorted([*arrivals, *((m.end or 0, 0, m.id) for m in told.machines.values() if m.evicted)]):
@@ -195,7 +195,7 @@ def rates(order: Mapping[str, Any], rule: str, prices: Steps, start: int, begins
 
 
 def due(rule: str, seconds: int, lived: int, evicted: bool) -> tuple[NDArray[np.bool_], int, NDArray[np.bool_]]:
-    """Which seconds are billed, how many more that nobody used, and which are given back."""
+    """The billed seconds, the number of paid but unused ones, and the refunded ones."""
     number, none = np.arange(seconds), np.zeros(seconds, dtype=bool)
     whole = ~none
     match rule:

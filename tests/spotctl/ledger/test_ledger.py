@@ -1,4 +1,4 @@
-"""The ledger against a count by the second that does not know it, and what never changes about it."""
+"""The ledger compared with an independent count by the second, and its invariants."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def by_machine(ledger: Ledger, of: str) -> dict[tuple[str, int, str, str], int]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_count_by_the_second_comes_to_the_same(seed: int) -> None:
-    """Which it does under every grouping, because it does by machine, day, kind and use."""
+def test_a_count_by_the_second_gives_the_same_amounts(seed: int) -> None:
+    """By machine, day, kind and use, so under every coarser grouping as well."""
     for number in range(RUNS // 8):
         run = RandomRun(np.random.default_rng([seed, number]))
         found = project(run.rows, run.tariff, run.now)
@@ -60,7 +60,7 @@ def test_a_count_by_the_second_comes_to_the_same(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_guard_and_the_ledger_say_the_same_after_every_event(seed: int) -> None:
+def test_budget_and_ledger_agree_after_every_event(seed: int) -> None:
     run = RandomRun(np.random.default_rng([5, seed]))
     for count in range(1, len(run.rows) + 1):
         part = run.rows[:count]
@@ -85,7 +85,7 @@ def no_prices() -> budget.Tariff:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_run_that_has_ended_is_told_by_its_log_alone(seed: int) -> None:
+def test_the_log_alone_is_enough_for_a_run_that_has_ended(seed: int) -> None:
     run = RandomRun(np.random.default_rng([99, seed]))
     settled(run)
     sums = seconds.counted(raw(run), run.rule, run.steps)
@@ -117,7 +117,7 @@ def test_a_correction_is_a_new_row_and_changes_no_other() -> None:
     assert after.amount == before.amount - 7
 
 
-def test_runs_are_told_apart() -> None:
+def test_runs_are_kept_apart() -> None:
     one, two = (RandomRun(np.random.default_rng(seed), f"job-{seed}") for seed in (4, 5))
     for run in (one, two):
         settled(run)
@@ -140,7 +140,7 @@ def test_rows_cover_each_life_within_days(seed: int) -> None:
 
 
 def test_an_evicted_machine_by_hand() -> None:
-    """Two paid hours, a third that is free; warned, it leaves the work five minutes before it is taken."""
+    """Two paid hours and a free third; warned, it stops working five minutes before the eviction."""
     market = SMALL
     at = DAY * 20_000 + 23 * HOUR
     rows: list[tuple[int, Event]] = [
@@ -229,7 +229,7 @@ def test_one_rounding_half_to_even() -> None:
     ]  # fmt: skip
 
 
-def test_the_log_gives_back_what_was_written(tmp_path: Path) -> None:
+def test_rows_survive_the_log(tmp_path: Path) -> None:
     run = RandomRun(np.random.default_rng(8))
     settled(run)
     with store.EventLog(tmp_path / "log.sqlite") as opened:

@@ -1,4 +1,4 @@
-"""The ledger of runs that have not ended, and of jobs that are asked for."""
+"""The ledger of active runs, and of selected jobs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def interrupted(settings: Settings) -> None:
 _LOCAL = {"resources": {"clouds": ["local"], "types": ["c4.xlarge"]}}
 
 
-def test_a_run_that_nobody_attends_is_told_to_the_end_of_its_leases(settings: Settings) -> None:
+def test_an_interrupted_run_is_charged_until_its_leases_end(settings: Settings) -> None:
     interrupted(settings)
     (run,) = read(settings)
     assert max(row.end for row in run.ledger.rows) == AT + 15 * MINUTE
@@ -55,7 +55,7 @@ def test_a_run_that_nobody_attends_is_told_to_the_end_of_its_leases(settings: Se
         assert max(row.end for row in run.ledger.rows) >= AT + 5 * DAY
 
 
-def test_the_last_known_price_goes_on_and_none_is_made_up_before(settings: Settings) -> None:
+def test_the_last_known_price_holds_and_earlier_ones_are_not_invented(settings: Settings) -> None:
     history = Library(PriceStore(settings.price_store)).series(MARKET)
     tariff = stored(Library(PriceStore(settings.price_store)))
     later = tariff.prices(MARKET, history.last + HOUR)
@@ -67,7 +67,7 @@ def test_the_last_known_price_goes_on_and_none_is_made_up_before(settings: Setti
         tariff.prices(MARKET, history.first - HOUR)
 
 
-def test_no_log_is_no_run(settings: Settings) -> None:
+def test_without_a_log_there_are_no_runs(settings: Settings) -> None:
     assert read(settings) == []
 
 

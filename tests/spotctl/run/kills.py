@@ -1,7 +1,7 @@
-"""The kill matrix: a run with two evictions is killed at every write to its log and around every call, and goes on.
+"""The kill matrix: a run with two evictions is killed at every log write and around every request, and resumed.
 
 python -m tests.spotctl.run.kills            every point, and 100 runs that die twice or more
-python -m tests.spotctl.run.kills --real 20  so many points of real launches, whose processes are really killed
+python -m tests.spotctl.run.kills --real 20  20 points of real launches, whose processes are really killed
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def _undisturbed() -> tuple[Life, Death]:
 
 
 def deaths_of(seed: int) -> list[int]:
-    """Points at which a run and those that go on with it die: resumed runs die while they resume, too."""
+    """Points at which a run and the processes that resume it die."""
     draw = random.Random(seed)
     return [draw.randrange(len(points())), *(draw.randrange(40) for _ in range(draw.randint(1, 12)))]
 
 
 def survive(folder: Path, deaths: Sequence[int]) -> None:
-    """Runs with these deaths, one process after the other, and compares with the run that nothing disturbed."""
+    """Runs with these deaths, one process after the other, and compares with the undisturbed run."""
     one, expected = life(folder, TAKEN), _undisturbed()[0]
     for at in deaths:
         try:
@@ -52,7 +52,7 @@ def survive(folder: Path, deaths: Sequence[int]) -> None:
     state, machines = one.state(), one.cloud.everything
     assert ended.outcome == "done"
     assert not one.world.running, "machines are left"
-    assert state.machines.keys() == {machine.id for machine in machines}, "machines nobody knows of"
+    assert state.machines.keys() == {machine.id for machine in machines}, "machines missing from the log"
     assert all(held.ended is not None for held in state.machines.values())
     bought = [(machine.market, machine.bid) for machine in machines]
     assert bought == [(machine.market, machine.bid) for machine in expected.cloud.everything], "bought twice"
@@ -60,7 +60,7 @@ def survive(folder: Path, deaths: Sequence[int]) -> None:
 
 
 def main() -> None:
-    """Prints the number of points and what became of them."""
+    """Prints the number of points and the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--real", type=int, default=0, metavar="POINTS")
     parser.add_argument("--seed", type=int, default=0)

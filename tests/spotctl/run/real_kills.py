@@ -1,4 +1,4 @@
-"""Real launches on the local market, whose processes are really killed and followed by others."""
+"""Real launches on the local market, whose processes are really killed and resumed by others."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ POINTS = {
     f"{_LINK}.status": 20,
     f"{_PROVIDER}.terminate": 1,
 }
-"""Methods around which a process is killed, and how often the first one calls them at least, more or less."""
+"""Methods around which a process is killed, and roughly how often the first process calls them at least."""
 
 
 def survive_really(runs: int, seed: int) -> str:
-    """Launches so often, kills each once or twice, and goes on; says how many processes were killed."""
+    """Launches `runs` times, kills each once or twice, and resumes; returns the number of killed processes."""
     with tempfile.TemporaryDirectory() as folder:
         expected = _launched(Path(folder))["model_sha256"]
     killed = sum(_survived(random.Random(seed + number), expected) for number in range(runs))
@@ -60,7 +60,7 @@ def _survived(draw: random.Random, expected: str) -> int:
 
 
 def _next(folder: Path) -> tuple[str | Path, ...]:
-    """What a person gives next: there may be nothing to go on with."""
+    """The next command of a user: there may be no run to resume yet."""
     path = folder / "home" / "log.sqlite"
     if path.exists():
         with EventLog(path) as log:

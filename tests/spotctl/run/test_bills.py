@@ -1,4 +1,4 @@
-"""The orchestrator pays what the backtest foretells: both stand on the same replay."""
+"""A run costs what the backtest predicts: both use the same replay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spotctl.config import load
 from spotctl.wiring import library
 
 
-def test_a_launch_costs_what_the_backtest_foretold(tmp_path: Path) -> None:
+def test_a_run_costs_what_the_backtest_predicted(tmp_path: Path) -> None:
     rows = {row.name: row for row in compare(library(load({}, tmp_path)), 5, 4.0, ("standard+agileml", "lookahead"))}
     for row in rows.values():
         assert row.launched.usd == pytest.approx(row.foretold.usd, rel=0.02)

@@ -1,4 +1,4 @@
-"""No run costs more than it may, whatever happens to it; the command in `budgets` plays thousands."""
+"""No run exceeds its budget, whatever happens; `python -m tests.spotctl.run.budgets` plays thousands."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ SEEDS = range(40)
 
 
 @pytest.mark.parametrize("seeds", [SEEDS[part::4] for part in range(4)])
-def test_no_budget_is_passed(seeds: range) -> None:
+def test_no_budget_is_exceeded(seeds: range) -> None:
     ends = {play(seed).outcome for seed in seeds}
     assert ends >= {BUDGET, DONE}, "the runs are too much alike"

@@ -1,4 +1,4 @@
-"""What goes wrong on the way: the run goes on, or ends with the right outcome and nothing running."""
+"""Provider faults: the run continues, or ends with the right outcome and no machine running."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def clean(one: Life) -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_calls_that_fail_are_made_again_and_nothing_is_bought_twice(tmp_path: Path, call: str, fault: str) -> None:
+def test_failed_requests_are_repeated_and_nothing_is_bought_twice(tmp_path: Path, call: str, fault: str) -> None:
     one = life(tmp_path)
     one.cloud.script(call, *[FAULTS[fault]] * 5)
     assert one.run().outcome == "done"
@@ -73,7 +73,7 @@ def test_calls_that_fail_are_made_again_and_nothing_is_bought_twice(tmp_path: Pa
         assert len(one.cloud.everything) == 4
 
 
-def test_a_call_is_repeated_at_once_with_pauses(tmp_path: Path) -> None:
+def test_a_request_is_repeated_within_a_turn(tmp_path: Path) -> None:
     one = replace(life(tmp_path), retries=RetryPolicy(attempts=3, first_pause=0.0))
     one.cloud.script("create", *[FAULTS["throttled"]] * 2)
     with stamina.set_testing(True, attempts=3):
@@ -82,7 +82,7 @@ def test_a_call_is_repeated_at_once_with_pauses(tmp_path: Path) -> None:
     assert [call.asked for call in asked[:3]] == [asked[0].asked] * 3
 
 
-def test_fewer_machines_than_ordered_are_what_there_is(tmp_path: Path) -> None:
+def test_an_order_may_bring_fewer_machines(tmp_path: Path) -> None:
     one = life(tmp_path)
     one.cloud.script("create", PartialGrant(1), PartialGrant(1))
     assert one.run().outcome == "done"
@@ -91,7 +91,7 @@ def test_fewer_machines_than_ordered_are_what_there_is(tmp_path: Path) -> None:
     assert [len(event.machines) for event in brought[:2]] == [1, 1]
 
 
-def test_machines_that_show_late_are_not_taken_for_gone(tmp_path: Path) -> None:
+def test_machines_that_are_listed_late_do_not_count_as_gone(tmp_path: Path) -> None:
     one = life(tmp_path)
     one.cloud.script("create", SlowDescribe(4), SlowDescribe(4))
     assert one.run().outcome == "done"
@@ -100,7 +100,7 @@ def test_machines_that_show_late_are_not_taken_for_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [NoCapacity("none left"), QuotaReached("no more of these")])
-def test_a_market_that_refuses_rests_and_the_next_is_taken(tmp_path: Path, error: ProviderError) -> None:
+def test_a_market_that_refuses_is_in_back_off_and_another_is_used(tmp_path: Path, error: ProviderError) -> None:
     one = life(tmp_path)
     one.cloud.weather = for_market(0, Refusal(error))
     assert one.run().outcome == "done"
@@ -118,19 +118,19 @@ def test_no_capacity_anywhere_ends_in_time(tmp_path: Path, error: ProviderError)
     assert ended.outcome == "no capacity"
     assert HOUR < one.cloud.now() - one.state().started < HOUR + 5 * MINUTE
     asked = [call for call in one.world.calls("create") if call.asked.market == MARKETS[1]]  # type: ignore[attr-defined]
-    assert len(asked) < 12, "a market that refuses is not asked all the time"
+    assert len(asked) < 12, "a market that refuses is in back-off"
 
 
-def test_a_lost_market_is_not_tried_first_again(tmp_path: Path) -> None:
+def test_a_market_that_evicted_is_not_tried_first(tmp_path: Path) -> None:
     one = life(tmp_path, {8: (MARKETS[0], False)})
     one.run()
     spot = [machine.market for machine in one.cloud.everything if machine.bid is not None]
     assert spot == [MARKETS[0]] * 3 + [MARKETS[1]] * 3
 
 
-def test_credentials_that_expire_leave_it_to_the_leases(tmp_path: Path) -> None:
+def test_without_credentials_the_leases_end_the_machines(tmp_path: Path) -> None:
     one = life(tmp_path, rounds=10**6)
-    told_prices(one)
+    provider_prices(one)
     expired = Refusal(NotPermitted("expired; log in again"))
     one.cloud.weather = lambda call: expired if call.at > START + 10 * MINUTE else None
     ended = one.run()
@@ -138,13 +138,13 @@ def test_credentials_that_expire_leave_it_to_the_leases(tmp_path: Path) -> None:
     clean(one)
     leases = max(held.lease_until for held in one.state().machines.values())
     assert one.cloud.now() < leases + 5 * MINUTE
-    assert "spent" not in ended.facts, "what nobody tells is not known"
+    assert "spent" not in ended.facts, "without prices, the cost is unknown"
 
 
 @pytest.mark.parametrize("error", [Throttled("slow down"), Unanswered("nobody answers"), ProviderError("out of order")])
-def test_prices_that_are_not_told_for_a_while(tmp_path: Path, error: ProviderError) -> None:
+def test_prices_that_are_unavailable_for_a_while(tmp_path: Path, error: ProviderError) -> None:
     one = life(tmp_path, {8: (MARKETS[0], True)})
-    told_prices(one)
+    provider_prices(one)
     one.limits = Limits(budget=10 * budget.NANO_SECONDS_PER_DOLLAR)
     silent = range(START + 3 * MINUTE, START + 20 * MINUTE)
     one.cloud.weather = lambda call: Refusal(error) if call.name == "prices" and call.at in silent else None
@@ -154,13 +154,13 @@ def test_prices_that_are_not_told_for_a_while(tmp_path: Path, error: ProviderErr
     clean(one)
 
 
-def told_prices(one: Life) -> None:
-    """Has prices come from the provider, which may not tell them."""
+def provider_prices(one: Life) -> None:
+    """Takes prices from the provider, which may fail."""
     one.tariff = Tariff(TARIFF.rule, lambda market, now: one.cloud.prices(market, START, now))
 
 
 class FullLog(MemoryLog):
-    """A log whose disk is full after so many rows."""
+    """A log whose disk is full after `room` rows."""
 
     def __init__(self, room: int) -> None:
         super().__init__()
@@ -180,13 +180,13 @@ def test_a_full_disk_leaves_nothing_running(tmp_path: Path, room: int) -> None:
     with pytest.raises(LogFailed, match="disk full"):
         one.run()
     assert not one.world.running
-    # Once there is room again, the run can be gone on with.
+    # Once there is space again, the run can be resumed.
     log.room = 10**6
     assert one.run().outcome == "done"
     clean(one)
 
 
-def test_what_nobody_thought_of_leaves_nothing_running(tmp_path: Path) -> None:
+def test_an_unexpected_error_leaves_nothing_running(tmp_path: Path) -> None:
     one = life(tmp_path)
     one.cloud.script("list", *[Refusal(Throttled("slow down"))] * 8)
 
@@ -218,7 +218,7 @@ def test_a_clock_that_jumps(tmp_path: Path, jump: int) -> None:
     assert moments == sorted(moments), "the log's time went back"
 
 
-def test_the_log_tells_what_was_spent(tmp_path: Path) -> None:
+def test_the_cost_follows_from_the_log(tmp_path: Path) -> None:
     one = life(tmp_path, {8: (MARKETS[0], True), 24: (MARKETS[1], False)})
     one.run()
     paid = 0
@@ -229,44 +229,44 @@ def test_the_log_tells_what_was_spent(tmp_path: Path) -> None:
     assert budget.spent(one.state(), one.cloud.now(), TARIFF) == paid
 
 
-def test_the_log_on_the_disk_is_the_one_that_is_read(tmp_path: Path) -> None:
+def test_the_log_on_disk_is_the_one_that_is_read(tmp_path: Path) -> None:
     one = life(tmp_path)
     one.run()
     with EventLog(tmp_path / "log.sqlite") as log:
         assert log.of_run(one.state().run) == one.rows()
 
 
-def test_an_answer_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
+def test_an_order_without_an_answer_is_given_up(tmp_path: Path) -> None:
     one = replace(life(tmp_path), limits=Limits(without_machines=HOUR))
     one.cloud.weather = always("create", Refusal(Unanswered("the line is dead")))
     assert one.run().outcome == "no capacity"
     assert not one.cloud.everything
 
 
-def test_a_budget_that_will_not_last_is_told_at_once(tmp_path: Path) -> None:
+def test_a_budget_that_will_not_last_is_reported_early(tmp_path: Path) -> None:
     one = life(tmp_path, rounds=2000)
     one.run()
     cost = budget.spent(one.state(), one.cloud.now(), TARIFF)
     short = replace(life(tmp_path / "short", rounds=2000), limits=Limits(budget=cost // 2))
     assert short.run().outcome == "budget reached"
-    (told,) = (
+    (exceeded,) = (
         row for row in short.rows() if isinstance(row.event, ev.BudgetExceeded) and row.event.action == ev.FINISH
     )
-    assert isinstance(told.event, ev.BudgetExceeded)
-    assert told.event.committed == pytest.approx(cost, rel=0.1)
-    assert told.at - START < (short.state().at - START) / 3, "long before its end"
+    assert isinstance(exceeded.event, ev.BudgetExceeded)
+    assert exceeded.event.committed == pytest.approx(cost, rel=0.1)
+    assert exceeded.at - START < (short.state().at - START) / 3, "long before its end"
     enough = replace(life(tmp_path / "enough", rounds=2000), limits=Limits(budget=cost * 2))
     assert enough.run().outcome == "done"
     assert not enough.state().over_budget
 
 
 @pytest.mark.parametrize("shown_after", [0, 3])
-def test_machines_of_an_order_that_is_refused_when_repeated_come_to_light(tmp_path: Path, shown_after: int) -> None:
+def test_machines_of_an_order_that_is_refused_when_repeated_are_found(tmp_path: Path, shown_after: int) -> None:
     one = life(tmp_path)
     orders: list[str] = []
 
     def meets(call: Call) -> Fault | None:
-        """The first order comes through, though nobody hears of it, and shows late; then its market has none left."""
+        """The first order succeeds, but its answer is lost and its machines are listed late; then none are left."""
         if call.name == "list" and orders and len(one.world.calls("list")) <= shown_after:
             return Refusal(Throttled("slow down"))
         if isinstance(call.asked, MachineRequest) and call.asked.bid is not None:
@@ -282,8 +282,8 @@ def test_machines_of_an_order_that_is_refused_when_repeated_come_to_light(tmp_pa
     assert len(spot) == 3, "bought twice"
 
 
-def test_a_run_does_not_end_before_it_has_looked(tmp_path: Path) -> None:
-    """An order comes through unheard and is refused when repeated; then the runner dies, and the run is stopped."""
+def test_a_run_does_not_end_before_it_has_listed_its_machines(tmp_path: Path) -> None:
+    """An order succeeds unanswered and is refused when repeated; then the runner dies, and the run is stopped."""
 
     def lost(folder: Path) -> Life:
         one = life(folder)
@@ -305,7 +305,7 @@ def test_a_run_does_not_end_before_it_has_looked(tmp_path: Path) -> None:
     clean(one)
 
 
-def test_a_renewal_that_nobody_answered_does_not_move_leases_back(tmp_path: Path) -> None:
+def test_a_renewal_without_an_answer_does_not_shorten_leases(tmp_path: Path) -> None:
     one = life(tmp_path, rounds=400)
     # The first is lost when it is made and when it is repeated; the next overtakes it.
     one.cloud.script("renew", LostRequest(), LostRequest())

@@ -1,4 +1,4 @@
-"""The runner dies anywhere, and another goes on: no machine is bought twice, none is forgotten."""
+"""The runner dies at any point, and another resumes: no machine is bought twice, none is forgotten."""
 
 from __future__ import annotations
 

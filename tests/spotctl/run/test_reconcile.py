@@ -1,4 +1,4 @@
-"""What is wanted against what there is, solved by hand."""
+"""Reconciling what is wanted with what is held: cases solved by hand."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def held(*more: tuple[int, ev.Event], bid: int | None = 80_000_000) -> RunState:
 
 @pytest.mark.parametrize(
     ("share_left", "expected"),
-    # An hour has done the rest: 1/61 left is a minute more, 1/21 are three.
+    # After an hour, 1/61 left takes one more minute, and 1/21 three.
     [(1 / 61, True), (1 / 21, False), (1.0, False)],
 )
-def test_nothing_is_bought_that_would_come_too_late(share_left: float, expected: bool) -> None:
+def test_nothing_is_rented_that_would_come_too_late(share_left: float, expected: bool) -> None:
     assert reconcile.nearly_done(held(), share_left, NOW, LEASE_TIMES) is expected
 
 
-def test_the_end_is_near_only_with_machines_that_live_to_see_it() -> None:
+def test_a_run_is_nearly_done_only_with_machines_that_stay() -> None:
     soon = START + HOUR + MINUTE // 2
     warned = (60, ev.MachineWarned("m1-0", soon, "eviction", "fake"))
     returning = (60, ev.ReturnIntended(2, ("m1-0",), "enough"))

@@ -1,4 +1,4 @@
-"""A small world for runs: the shipped fake as its cloud, work that takes so many rounds, and death at any point."""
+"""A small world for runs: the shipped fake cloud, work of a number of rounds, and runners that die at any point."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def terms(reliable: int = 1) -> Terms:
 
 @dataclass
 class World:
-    """A cloud whose time passes in rounds. `taken` says by round of which market all is taken, and if it warns."""
+    """A cloud whose time passes in rounds. `taken` names by round a market that evicts all, and whether it warns."""
 
     cloud: FakeProvider
     taken: Mapping[int, tuple[Market, bool]] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class World:
 
 @dataclass
 class Toil:
-    """Work of so many machine-rounds, each of which makes the model from the one before."""
+    """Work of a number of machine-rounds, each of which derives the model from the one before."""
 
     world: World
     rounds: int = 120
@@ -101,7 +101,7 @@ class Toil:
         return {}
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
-        # What is done is known by the round: a killed runner does not make the machines work twice.
+        # Work is recorded by round, so that a killed runner does not make machines work twice.
         for machine in machines:
             here = (self.world.rounds, machine.id)
             if machine.ended is None and here not in self.done and len(self.done) < self.rounds:
@@ -114,16 +114,16 @@ class Toil:
         return {"model": self.model}
 
     def close(self) -> None:
-        """It is of this world, not of a process."""
+        """Belongs to the world, not to a process."""
 
 
 class Killed(BaseException):
-    """The process is gone; nobody catches this."""
+    """The process is gone; no code catches this."""
 
 
 @dataclass
 class Death:
-    """Comes at point number `at`; `met` counts points and names them."""
+    """Happens at point number `at`; `met` lists the points passed."""
 
     at: int = -1
     met: list[str] = field(default_factory=list)
@@ -164,7 +164,7 @@ class DeadlyLog(EventLog):
         self._given, self._death = log, death
 
     def close(self) -> None:
-        """Whoever gave it closes it."""
+        """Its owner closes it."""
 
     def append(self, run: str, at: int, event: Event) -> Row:
         with self._death.around(f"write {type(event).__name__}"):
@@ -175,7 +175,7 @@ class DeadlyLog(EventLog):
 
 
 class DeadlyProvider:
-    """A provider whose caller may die before and after each call, which is between an answer and its record."""
+    """A provider whose caller may die before and after each request: between an answer and its record, too."""
 
     def __init__(self, cloud: FakeProvider, death: Death) -> None:
         self._cloud, self._death = cloud, death
@@ -210,7 +210,7 @@ def environment(provider: Any, folder: Path = Path()) -> RunEnvironment:  # noqa
 
 @dataclass
 class Life:
-    """What a run's processes share, and outlives them. `opened` opens its log."""
+    """What the processes of a run share. `opened` opens its log."""
 
     opened: Callable[[], EventLog]
     world: World
@@ -226,7 +226,7 @@ class Life:
         return self.world.cloud
 
     def run(self, death: Death | None = None) -> RunEnded:
-        """A process that runs the job, from its beginning or from where another died."""
+        """A process that starts the run, or resumes it where another died."""
         death = death or Death()
         provider = DeadlyProvider(self.cloud, death)
         with self.opened() as log:

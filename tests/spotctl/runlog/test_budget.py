@@ -1,4 +1,4 @@
-"""What is committed, solved by hand, and against a count by the second."""
+"""The committed amount: cases solved by hand, and compared with a count by the second."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def held(machines: int, bid: int | None, lease: int) -> RunState:
     return state((0, order(1, machines, bid, lease)), (0, granted(1, machines)))
 
 
-def test_committed_is_what_was_spent_and_the_bid_to_the_leases_end() -> None:
+def test_committed_is_the_amount_spent_plus_the_bid_until_the_lease_ends() -> None:
     two = held(2, 80_000_000, 20 * MINUTE)
     now = START + 5 * MINUTE
     assert budget.spent(two, now, TARIFF) == 2 * 300 * SPOT
@@ -46,7 +46,7 @@ def test_committed_is_what_was_spent_and_the_bid_to_the_leases_end() -> None:
     assert budget.renewed(two, ["m1-0"], START + 30 * MINUTE, now, TARIFF, MINUTE) == 600 * 80_000_000
 
 
-def test_begun_hours_are_committed_whole() -> None:
+def test_started_hours_are_committed_in_full() -> None:
     one = held(1, None, 50 * MINUTE)
     now = START + 5 * MINUTE
     assert budget.committed(one, now, HOURLY, MINUTE) == 3600 * ON_DEMAND
@@ -67,7 +67,7 @@ def test_disks_and_addresses_are_spent_and_committed_by_the_second() -> None:
     assert budget.spent(sent, START, TARIFF) == 45_000_000 * 3600
 
 
-def test_what_was_asked_and_not_answered_is_committed() -> None:
+def test_requests_without_an_answer_are_committed() -> None:
     asked = state((0, order(1, 2, 80_000_000, 20 * MINUTE)))
     assert budget.committed(asked, START + MINUTE, TARIFF, MINUTE) == 2 * 21 * 60 * 80_000_000
     renewing = state(
@@ -78,7 +78,7 @@ def test_what_was_asked_and_not_answered_is_committed() -> None:
     assert budget.committed(renewing, START, TARIFF, 0) == 30 * 60 * 80_000_000
 
 
-def test_an_eviction_frees_its_hour_and_what_was_committed() -> None:
+def test_an_eviction_frees_its_hour_and_its_committed_amount() -> None:
     one = state(
         (0, order(1, 1, 80_000_000, HOUR)), (0, granted(1, 1)), (1, ev.MachineEnded("m1-0", START + MINUTE, "evicted"))
     )
@@ -86,7 +86,7 @@ def test_an_eviction_frees_its_hour_and_what_was_committed() -> None:
 
 
 @given(st.integers(1, 3), st.integers(61, 4000), st.integers(61, 4000), st.integers(0, 300), st.integers(SPOT, 10**9))
-def test_no_future_costs_more_than_what_is_committed(
+def test_no_future_costs_more_than_the_committed_amount(
     machines: int, lease: int, ends: int, teardown: int, bid: int
 ) -> None:
     now = START + 61 * SECOND
@@ -98,7 +98,7 @@ def test_no_future_costs_more_than_what_is_committed(
     assert budget.spent(after, end, TARIFF) <= promised
 
 
-def test_a_renewal_that_a_later_one_has_overtaken_frees_nothing() -> None:
+def test_a_superseded_renewal_frees_nothing() -> None:
     renewals: list[tuple[int, Event]] = [
         (1, ev.RenewIntended(2, ("m1-0",), START + 60 * MINUTE)),
         (2, ev.RenewIntended(3, ("m1-0",), START + 70 * MINUTE)),

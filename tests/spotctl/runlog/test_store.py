@@ -1,4 +1,4 @@
-"""The event log: what was appended stays, others read along, and a job runs once."""
+"""The event log: rows stay, other processes can read, and a job runs once."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ EVENTS = st.one_of(
 
 
 @given(EVENTS)
-def test_events_come_back_from_their_json(event: Event) -> None:
+def test_events_survive_json(event: Event) -> None:
     assert from_json(type(event).__name__, to_json(event)) == event
 
 
-def test_an_event_of_a_later_version_is_told() -> None:
+def test_an_event_of_a_later_version_is_an_error() -> None:
     with pytest.raises(BrokenLog, match="contains an unknown event 'Teleported'"):
         from_json("Teleported", "{}")
     with pytest.raises(BrokenLog, match="damaged MachineRan"):
@@ -148,7 +148,7 @@ for number in range(10**9):
 """
 
 
-def test_what_was_appended_survives_a_kill(path: Path) -> None:
+def test_appended_rows_survive_a_kill(path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", WRITE, str(path)], stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         told = [int(writer.stdout.readline()) for _ in range(20)]

@@ -1,4 +1,4 @@
-"""What finished clocks tell of machines' time."""
+"""When machines worked, from finished clocks."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def at(minutes: float) -> int:
     return round(minutes * 60 * SECOND)
 
 
-def test_before_the_first_clock_who_is_ready_waits_for_its_beginning() -> None:
+def test_nodes_that_are_ready_work_from_the_start_of_the_first_clock() -> None:
     told = Timesheet(SPEED).progressed(iteration(1, 4, "a ready", "b ready", "epoch 1 from version 0"), at(10), None)
     assert told.ready == (Moment("a", at(6)), Moment("b", at(6)))
     assert (told.clock, told.stage, told.left, told.redone) == (1, 2, (), ())
 
 
-def test_later_comers_and_leavers_are_heard_of_in_the_middle_of_a_clock() -> None:
+def test_later_events_are_dated_to_the_middle_of_a_clock() -> None:
     events = (
         "c ready",
         "d warned: 2 s",
@@ -39,7 +39,7 @@ def test_later_comers_and_leavers_are_heard_of_in_the_middle_of_a_clock() -> Non
     assert (told.ready, told.left) == ((Moment("c", at(8)),), (Moment("d", at(8)),))
 
 
-def test_work_done_again_takes_its_share_of_a_clock() -> None:
+def test_redone_work_takes_its_share_of_a_clock() -> None:
     sheet = Timesheet(SPEED)
     sheet.progressed(iteration(1, 4, chunks=10), at(4), None)
     told = sheet.progressed(iteration(2, 8, chunks=16, redone=30), at(12), None)
@@ -47,7 +47,7 @@ def test_work_done_again_takes_its_share_of_a_clock() -> None:
     assert told.redone == (Stretch(at(6), at(12)),)
 
 
-def test_what_was_not_written_is_told_with_the_next() -> None:
+def test_a_pending_event_is_merged_into_the_next() -> None:
     sheet = Timesheet(SPEED)
     first = sheet.progressed(iteration(1, 4, "a ready"), at(4), None)
     second = sheet.progressed(iteration(2, 2, "b ready", redone=10), at(6), first)
