@@ -1,8 +1,8 @@
-"""The same jobs launched under each strategy, and what the backtest foretold: python -m bench.launch_bill
+"""The same jobs launched under each strategy, and what the backtest predicted: python -m bench.launch_bill
 
 What launches is the orchestrator's own loop on the shipped fake, which replays the synthetic market of the wheel in
-virtual time; what foretells is the backtest's engine on the same span. Both settle by the local market's rule, and a
-job that ends pays the hours that it has begun.
+virtual time; the prediction is from the backtest's engine on the same period. Both bill by the local market's rule,
+and a job that ends pays for the hours that it has started.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Bill:
     hours: float
 
 
-def foretold(given: Scenario, chosen: StrategySetup, job: ReplayedJob) -> Bill:
+def predicted(given: Scenario, chosen: StrategySetup, job: ReplayedJob) -> Bill:
     """The job under the backtest's engine."""
     run = run_job(job, chosen.strategy, given.replay_in(REGION), given.overheads, chosen.recovery)
     assert run.end is not None
@@ -194,7 +194,7 @@ class Compared:
 
     name: str
     launched: Bill
-    foretold: Bill
+    predicted: Bill
 
 
 def compare(known: Library, starts: int, hours: float, schemes: Sequence[str] = SCHEMES) -> list[Compared]:
@@ -206,7 +206,7 @@ def compare(known: Library, starts: int, hours: float, schemes: Sequence[str] = 
     rows = []
     for name in schemes:
         chosen = set_up_in(given, name, REGION)
-        pairs = [(launched(given, chosen, job, market), foretold(given, chosen, job)) for job in jobs]
+        pairs = [(launched(given, chosen, job, market), predicted(given, chosen, job)) for job in jobs]
         rows.append(Compared(name, _mean([one for one, _ in pairs]), _mean([other for _, other in pairs])))
     return rows
 
@@ -221,14 +221,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--starts", type=int, default=20, help="jobs under each strategy")
     parser.add_argument("--hours", type=float, default=4.0, help="how long the baseline takes on demand")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
-        rows = compare(library(load({}, Path(home))), asked.starts, asked.hours)
+        rows = compare(library(load({}, Path(home))), args.starts, args.hours)
     base = {row.name: row.launched.usd for row in rows}
-    print(f"{asked.starts} jobs of {asked.hours:g} hours on {MACHINES} x {TYPE}, mean bills")
-    print("strategy            launched   foretold   differs   evictions       hours    of on-demand   of standard")
+    print(f"{args.starts} jobs of {args.hours:g} hours on {MACHINES} x {TYPE}, mean bills")
+    print("strategy            launched   predicted   differs   evictions       hours    of on-demand   of standard")
     for row in rows:
-        ours, theirs = row.launched, row.foretold
+        ours, theirs = row.launched, row.predicted
         print(
             f"{row.name:18} {ours.usd:9.3f}$ {theirs.usd:9.3f}$ {ours.usd / theirs.usd - 1:+8.1%}"
             f" {ours.evictions:4}, {theirs.evictions:4} {ours.hours:5.2f}, {theirs.hours:5.2f}"

@@ -39,8 +39,8 @@ class Machine:
 
 
 @dataclass
-class Told:
-    """The contents of the log."""
+class Log:
+    """The log of the log."""
 
     machines: dict[str, Machine] = field(default_factory=dict)
     redone: list[tuple[int, int]] = field(default_factory=list)
@@ -61,78 +61,78 @@ class Sums:
 
 def counted(raw: Raw, rule: str, prices: Steps, now: int = 0) -> Sums:
     """The sums of a run; machines that run are counted up to `now`, or to the last row."""
-    told, sums = listened(raw), Sums()
-    atomic_write = replacements(told)
-    for machine in told.machines.values():
-        count_machine(machine, told, rule, prices, max(now, told.last), machine.id in atomic_write, sums)
-    for sent in told.sent:
+    log, sums = read_rows(raw), Sums()
+    replacing = replacements(log)
+    for machine in log.machines.values():
+        count_machine(machine, log, rule, prices, max(now, log.last), machine.id in replacing, sums)
+    for sent in log.sent:
         key = (sent["id"], sent["at"] // DAY, "egress", "working")
         amount = sent["bytes"] * sent["price"] * 3600 // 2**30
         sums.billed[key] += amount
         sums.listed[key] += amount
-    for wrong in told.corrected:
+    for wrong in log.corrected:
         sums.billed[wrong["id"], wrong["at"] // DAY, "correction", "working"] += wrong["amount"]
     return sums
 
 
-def listened(raw: Raw) -> Told:
+def read_rows(raw: Raw) -> Log:
     """Goes through the rows once."""
-    told, orders = Told(), dict[int, dict[str, Any]]()
+    log, orders = Log(), dict[int, dict[str, Any]]()
     for at, kind, text in raw:
         body = json.loads(text)
-        told.last = max(told.last, at)
+        log.last = max(log.last, at)
         if kind == "RentIntended":
             orders[body["intent"]] = body
         elif kind == "Rented":
             for came in body["machines"]:
-                told.machines[came["id"]] = Machine(came["id"], orders[body["intent"]], came["started"])
-        elif kind in HEARD:
-            HEARD[kind](told, at, body)
-    return told
+                log.machines[came["id"]] = Machine(came["id"], orders[body["intent"]], came["started"])
+        elif kind in READERS:
+            READERS[kind](log, at, body)
+    return log
 
 
-def began(told: Told, _: int, body: dict[str, Any]) -> None:
-    told.training = body["spec"].get("kind") == "agileml"
+def began(log: Log, _: int, body: dict[str, Any]) -> None:
+    log.training = body["spec"].get("kind") == "agileml"
 
 
-def ran(told: Told, at: int, body: dict[str, Any]) -> None:
-    told.machines[body["id"]].ran = at
+def ran(log: Log, at: int, body: dict[str, Any]) -> None:
+    log.machines[body["id"]].ran = at
 
 
-def ended(told: Told, _: int, body: dict[str, Any]) -> None:
-    machine = told.machines[body["id"]]
+def ended(log: Log, _: int, body: dict[str, Any]) -> None:
+    machine = log.machines[body["id"]]
     machine.end, machine.evicted = max(body["at"], machine.start), body["reason"] == "evicted"
 
 
-def progressed(told: Told, _: int, body: dict[str, Any]) -> None:
+def progressed(log: Log, _: int, body: dict[str, Any]) -> None:
     for what, odd in (("ready", False), ("left", True)):
         for one in body[what]:
-            turns = told.machines[one["id"]].turns
+            turns = log.machines[one["id"]].turns
             if len(turns) % 2 == odd:
                 turns.append(max([one["at"], *turns]))
-    told.redone += [(one["begin"], one["end"]) for one in body["redone"]]
+    log.redone += [(one["begin"], one["end"]) for one in body["redone"]]
 
 
-def stopped(told: Told, at: int, _: dict[str, Any]) -> None:
-    told.stopped = at if told.stopped is None else told.stopped
+def stopped(log: Log, at: int, _: dict[str, Any]) -> None:
+    log.stopped = at if log.stopped is None else log.stopped
 
 
-HEARD: Mapping[str, Callable[[Told, int, dict[str, Any]], None]] = {
+READERS: Mapping[str, Callable[[Log, int, dict[str, Any]], None]] = {
     "RunBegan": began,
     "MachineRan": ran,
     "MachineEnded": ended,
     "Progressed": progressed,
-    "Sent": lambda told, _, body: told.sent.append(body),
-    "Corrected": lambda told, _, body: told.corrected.append(body),
+    "Sent": lambda log, _, body: log.sent.append(body),
+    "Corrected": lambda log, _, body: log.corrected.append(body),
     "StopRequested": stopped,
 }
 
 
-def replacements(told: Told) -> set[str]:
+def replacements(log: Log) -> set[str]:
     """Machines that replaced evicted ones."""
     free, came = 0, set[str]()
-    arrivals = [(m.start, 1, m.id) for m in told.machines.values() if not m.order["reliable"]]
-    for _, what, name in sorted([*arrivals, *((m.end or 0, 0, m.id) for m in told.machines.values() if m.evicted)]):
+    arrivals = [(m.start, 1, m.id) for m in log.machines.values() if not m.order["reliable"]]
+    for _, what, name in sorted([*arrivals, *((m.end or 0, 0, m.id) for m in log.machines.values() if m.evicted)]):
         if what == 0:
             free += 1
         elif free:
@@ -141,12 +141,12 @@ def replacements(told: Told) -> set[str]:
     return came
 
 
-def count_machine(m: Machine, told: Told, rule: str, prices: Steps, now: int, replaces: bool, sums: Sums) -> None:
+def count_machine(m: Machine, log: Log, rule: str, prices: Steps, now: int, replaces: bool, sums: Sums) -> None:
     end = now if m.end is None else m.end
     begins = np.arange(m.start, end, SECOND)
     if not begins.size:
         return
-    uses, days = labels(m, told, begins), begins // DAY
+    uses, days = labels(m, log, begins), begins // DAY
     order = m.order
     rate = rates(order, rule, prices, m.start, begins)
     compute, extra, free = due(rule, begins.size, end - m.start, m.evicted)
@@ -168,15 +168,15 @@ def count_machine(m: Machine, told: Told, rule: str, prices: Steps, now: int, re
     sums.listed[m.id, end // DAY, "compute", "idle"] += extra * order["on_demand"]
 
 
-def labels(m: Machine, told: Told, begins: Ints) -> Ints:
+def labels(m: Machine, log: Log, begins: Ints) -> Ints:
     """The use of each second."""
     ran = np.inf if m.ran is None else m.ran
-    over = max(ran, np.inf if told.stopped is None else told.stopped)
-    from_ran = np.array([] if told.training else [ran], dtype=np.float64)
+    over = max(ran, np.inf if log.stopped is None else log.stopped)
+    from_ran = np.array([] if log.training else [ran], dtype=np.float64)
     turns = np.array(m.turns, dtype=np.float64) if m.turns else from_ran
     turned = np.searchsorted(turns, begins, side="right")
     again = np.zeros(begins.size, dtype=bool)
-    for begin, end in told.redone:
+    for begin, end in log.redone:
         again |= (begins >= begin) & (begins < end)
     conditions = [begins < ran, begins >= over, turned == 0, turned % 2 == 0, again]
     return np.select(conditions, [0, 4, 1, 4, 3], 2)

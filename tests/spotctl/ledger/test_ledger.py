@@ -78,10 +78,10 @@ def settled(run: RandomRun) -> None:
 
 
 def no_prices() -> budget.Tariff:
-    def asked(*_: object) -> Any:  # noqa: ANN401 - nothing comes back
+    def unavailable(*_: object) -> Any:  # noqa: ANN401 - nothing comes back
         raise AssertionError("what is settled needs no prices but those of the log")
 
-    return budget.Tariff(asked, asked)
+    return budget.Tariff(unavailable, unavailable)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -99,8 +99,8 @@ def test_a_run_that_ended_without_its_prices_is_not_settled() -> None:
     run = RandomRun(np.random.default_rng(12))
     settled(run)
     poor = [row for row in run.rows if not isinstance(row.event, ev.Priced)]
-    found, told = project(poor, run.tariff, run.now), project(run.rows, no_prices())
-    assert found.amount == told.amount
+    found, expected = project(poor, run.tariff, run.now), project(run.rows, no_prices())
+    assert found.amount == expected.amount
     assert not any(row.settled for row in found.rows)
 
 
@@ -155,11 +155,11 @@ def test_an_evicted_machine_by_hand() -> None:
         (8400, ev.Priced(market, "hourly-refund", (at, at + 3599 * SECOND, at + 9000 * SECOND), (100, 200, 200))),
         (8400, ev.RunEnded("done", "", 0)),
     ]
-    told = project(
+    made = project(
         [store.Row(number, "job-1", at + moment * SECOND, event) for number, (moment, event) in enumerate(rows)],
         no_prices(),
     ).rows
-    assert [(row.kind, row.use, (row.begin - at) // SECOND, row.price, row.amount, row.on_demand) for row in told] == [
+    assert [(row.kind, row.use, (row.begin - at) // SECOND, row.price, row.amount, row.on_demand) for row in made] == [
         (Kind.COMPUTE, Use.STARTING, 0, 100, 6_000, 24_000),
         (Kind.COMPUTE, Use.LOADING, 60, 100, 12_000, 48_000),
         (Kind.COMPUTE, Use.WORKING, 180, 100, 342_000, 1_368_000),
@@ -190,11 +190,11 @@ def test_a_node_of_a_gang_waits_between_two_attempts() -> None:
         (99, ev.Priced(SMALL, "per-second", (), ())),
         (99, ev.RunEnded("done", "", 0)),
     ]
-    told = project(
+    made = project(
         [store.Row(number, "job-1", at + moment * SECOND, event) for number, (moment, event) in enumerate(rows)],
         no_prices(),
     ).rows
-    assert [(row.use, (row.end - at) // SECOND) for row in told] == [
+    assert [(row.use, (row.end - at) // SECOND) for row in made] == [
         (Use.STARTING, 5),
         (Use.LOADING, 20),
         (Use.WORKING, 50),
@@ -216,8 +216,8 @@ def test_the_unused_rest_of_a_paid_hour_is_idle() -> None:
         ev.Priced(market, "hourly-refund", (), ()),
         ev.RunEnded("done", "", 0),
     ]
-    told = project([store.Row(number, "job-1", at, event) for number, event in enumerate(rows)], no_prices()).rows
-    assert [(row.use, row.begin - at, row.end - at, row.amount) for row in told] == [
+    made = project([store.Row(number, "job-1", at, event) for number, event in enumerate(rows)], no_prices()).rows
+    assert [(row.use, row.begin - at, row.end - at, row.amount) for row in made] == [
         (Use.WORKING, 0, 600 * SECOND, 600 * 400),
         (Use.IDLE, 600 * SECOND, 600 * SECOND, 3000 * 400),
     ]
@@ -246,17 +246,17 @@ def test_the_log_of_a_runner_is_counted_from_its_file(tmp_path: Path) -> None:
         str(one.market): list(zip(one.times.tolist(), one.prices.tolist(), strict=True))
         for one in library.table(library.require(Selection(clouds=("local",))))
     }
-    told = {run.events[0].run: run.ledger for run in read(Settings(home=tmp_path))}
-    assert list(told) == runs
+    ledgers = {run.events[0].run: run.ledger for run in read(Settings(home=tmp_path))}
+    assert list(ledgers) == runs
     with closing(sqlite3.connect(tmp_path / "log.sqlite")) as file:
-        for run, ledger in told.items():
+        for run, ledger in ledgers.items():
             rows = file.execute("SELECT at_us, kind, body FROM events WHERE run = ? ORDER BY id", (run,)).fetchall()
             sums = seconds.counted(rows, "hourly-refund", steps)
             assert by_machine(ledger, "amount") == {key: amount for key, amount in sums.billed.items() if amount}
             assert by_machine(ledger, "on_demand") == {key: amount for key, amount in sums.listed.items() if amount}
             ended = json.loads(rows[-1][2])
             assert ended["facts"]["spent"] == ledger.amount == sum(sums.billed.values())
-    uses = {row.use for ledger in told.values() for row in ledger.rows}
+    uses = {row.use for ledger in ledgers.values() for row in ledger.rows}
     assert {Use.STARTING, Use.LOADING, Use.WORKING, Use.IDLE} <= uses
 
 
@@ -283,7 +283,7 @@ def test_groups_are_what_is_counted_by_the_second(by: cost.By) -> None:
     paid, listed = Counter[str](), Counter[str]()
     for run in runs:
         settled(run)
-        machines, sums = seconds.listened(raw(run)).machines, seconds.counted(raw(run), run.rule, run.steps)
+        machines, sums = seconds.read_rows(raw(run)).machines, seconds.counted(raw(run), run.rule, run.steps)
         for into, counted in ((paid, sums.billed), (listed, sums.listed)):
             for (name, day, _, _), amount in counted.items():
                 date = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).date().isoformat()

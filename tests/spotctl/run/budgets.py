@@ -2,9 +2,9 @@
 
 python -m tests.spotctl.run.budgets 3000
 
-A run is played in virtual time. Its runner is killed at random points, and nobody may go on for a while, so that its
+A run is played in virtual time. Its runner is killed at random points, and may stay dead for a while, so that its
 machines are left to their leases. What it costs is counted from the cloud's own account, not from the log; and in every
-round what it would cost if nobody ever came back, and each machine cost its bid to the end of its lease.
+round what it would cost if no runner ever resumed, and each machine cost its bid to the end of its lease.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Played:
 
 @dataclass
 class Reckless:
-    """A strategy that buys and returns whatever comes to its mind, at any bid: the budget is not its concern."""
+    """A strategy that rents and returns at random, at any bid, without regard to the budget."""
 
     draw: random.Random
     name: str = "reckless"

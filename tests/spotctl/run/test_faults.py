@@ -78,8 +78,8 @@ def test_a_request_is_repeated_within_a_turn(tmp_path: Path) -> None:
     one.cloud.script("create", *[FAULTS["throttled"]] * 2)
     with stamina.set_testing(True, attempts=3):
         one.run()
-    asked = [call for call in one.world.calls("create") if call.at == START]
-    assert [call.asked for call in asked[:3]] == [asked[0].asked] * 3
+    requests = [call for call in one.world.calls("create") if call.at == START]
+    assert [call.asked for call in requests[:3]] == [requests[0].asked] * 3
 
 
 def test_an_order_may_bring_fewer_machines(tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_no_capacity_anywhere_ends_in_time(tmp_path: Path, error: ProviderError)
     ended = one.run()
     assert ended.outcome == "no capacity"
     assert HOUR < one.cloud.now() - one.state().started < HOUR + 5 * MINUTE
-    asked = [call for call in one.world.calls("create") if call.asked.market == MARKETS[1]]  # type: ignore[attr-defined]
-    assert len(asked) < 12, "a market that refuses is in back-off"
+    requests = [call for call in one.world.calls("create") if call.asked.market == MARKETS[1]]  # type: ignore[attr-defined]
+    assert len(requests) < 12, "a market that refuses is in back-off"
 
 
 def test_a_market_that_evicted_is_not_tried_first(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_without_credentials_the_leases_end_the_machines(tmp_path: Path) -> None
     assert "spent" not in ended.facts, "without prices, the cost is unknown"
 
 
-@pytest.mark.parametrize("error", [Throttled("slow down"), Unanswered("nobody answers"), ProviderError("out of order")])
+@pytest.mark.parametrize("error", [Throttled("slow down"), Unanswered("no answer"), ProviderError("out of order")])
 def test_prices_that_are_unavailable_for_a_while(tmp_path: Path, error: ProviderError) -> None:
     one = life(tmp_path, {8: (MARKETS[0], True)})
     provider_prices(one)

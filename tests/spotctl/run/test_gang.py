@@ -74,8 +74,8 @@ def test_an_incomplete_gang_is_returned_after_a_while_and_reliable_machines_are_
     assert next_step(alone, here, PAIR, START + 5 * MINUTE) == GangStep()
     assert next_step(alone, here, PAIR, START + 5 * MINUTE + 1) == GangStep(idle=("a",))
     order = ev.RentIntended(3, MARKETS[1], 1, 1, ON_DEMAND, 4.0, False, START + 9 * HOUR)
-    asked = state(*bought("a"), order)
-    assert next_step(asked, here, PAIR, NOW) == GangStep(), "an order is open that may bring the other"
+    ordered = state(*bought("a"), order)
+    assert next_step(ordered, here, PAIR, NOW) == GangStep(), "an order is open that may bring the other"
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ from tests.spotctl.run.worlds import (
 WARNED, CRASHED = 6, 14
 WORK, SAVING = 12, 3
 BASELINE = Rent(OFFERS[0], 2, None)
-MANDATE = Constraints(OFFERS, BASELINE, None, 8.0, Limits(2, 2, {}, together=True), OVERHEADS, None, Standard(), RULE)
+RULES = Constraints(OFFERS, BASELINE, None, 8.0, Limits(2, 2, {}, together=True), OVERHEADS, None, Standard(), RULE)
 SPEC = JobSpec(
     "job", Command("work", 2), Resources(("local",), Range(2, 2), Reliable(0)), Path("/"), local=LocalMarket(speed=1)
 )
@@ -107,7 +107,7 @@ def run(path: Path, world: World, death: Death) -> RunEnded:
         around = worlds.environment(provider, path.parent)
         work = CommandWorkload(SPEC, around, lambda *_: inf, 1)
         terms = Terms(OFFERS, BASELINE, 8.0, inf, None)
-        runner = Runner(journal, around, work, RunRules(lambda: (MANDATE, terms), TARIFF), ONCE)
+        runner = Runner(journal, around, work, RunRules(lambda: (RULES, terms), TARIFF), ONCE)
         return runner.run(world.pass_round, lambda: 0)
 
 
@@ -122,7 +122,7 @@ def survive(path: Path, deaths: Sequence[int]) -> tuple[World, Death]:
     assert all(machine.state is MachineState.GONE for machine in world.cloud.everything)
     with EventLog(path) as log:
         state = Journal(log, RUN, world.cloud.now).state
-    assert state.machines.keys() == {machine.id for machine in world.cloud.everything}, "machines nobody knows of"
+    assert state.machines.keys() == {machine.id for machine in world.cloud.everything}, "machines missing from the log"
     return world, death
 
 

@@ -56,20 +56,20 @@ def test_started_hours_are_committed_in_full() -> None:
 
 
 def test_disks_and_addresses_are_spent_and_committed_by_the_second() -> None:
-    asked = replace(order(1, 2, 80_000_000, 20 * MINUTE), disk=3_000_000, address=5_000_000)
-    now, two = START + 5 * MINUTE + 1, state((0, asked), (0, granted(1, 2)))
+    ordered = replace(order(1, 2, 80_000_000, 20 * MINUTE), disk=3_000_000, address=5_000_000)
+    now, two = START + 5 * MINUTE + 1, state((0, ordered), (0, granted(1, 2)))
     assert budget.spent(two, now, TARIFF) == 2 * 301 * (SPOT + 8_000_000)
     assert budget.committed(two, now, TARIFF, MINUTE) == 2 * (301 * SPOT + 959 * 80_000_000 + 1260 * 8_000_000)
-    assert budget.committed(state((0, asked)), START, TARIFF, MINUTE) == 2 * 1260 * 88_000_000
-    free = state((0, asked), (0, granted(1, 2)), *((1, ev.MachineEnded(f"m1-{i}", now, "evicted")) for i in range(2)))
+    assert budget.committed(state((0, ordered)), START, TARIFF, MINUTE) == 2 * 1260 * 88_000_000
+    free = state((0, ordered), (0, granted(1, 2)), *((1, ev.MachineEnded(f"m1-{i}", now, "evicted")) for i in range(2)))
     assert budget.spent(free, now, HOURLY) == 2 * 301 * 8_000_000
-    sent = state((0, asked), (0, granted(1, 2)), (1, ev.Sent("m1-0", START, 2**29, 90_000_000)))
+    sent = state((0, ordered), (0, granted(1, 2)), (1, ev.Sent("m1-0", START, 2**29, 90_000_000)))
     assert budget.spent(sent, START, TARIFF) == 45_000_000 * 3600
 
 
 def test_requests_without_an_answer_are_committed() -> None:
-    asked = state((0, order(1, 2, 80_000_000, 20 * MINUTE)))
-    assert budget.committed(asked, START + MINUTE, TARIFF, MINUTE) == 2 * 21 * 60 * 80_000_000
+    ordered = state((0, order(1, 2, 80_000_000, 20 * MINUTE)))
+    assert budget.committed(ordered, START + MINUTE, TARIFF, MINUTE) == 2 * 21 * 60 * 80_000_000
     renewing = state(
         (0, order(1, 1, 80_000_000, 20 * MINUTE)),
         (0, granted(1, 1)),

@@ -151,10 +151,10 @@ for number in range(10**9):
 def test_appended_rows_survive_a_kill(path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", WRITE, str(path)], stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
-        told = [int(writer.stdout.readline()) for _ in range(20)]
+        acknowledged = [int(writer.stdout.readline()) for _ in range(20)]
         os.kill(writer.pid, signal.SIGKILL)
-        told += [int(line) for line in writer.stdout]
+        acknowledged += [int(line) for line in writer.stdout]
     with EventLog(path) as log:
         kept = [row.at for row in log.of_run("a")]
     assert kept == list(range(len(kept)))
-    assert set(told) <= set(kept)
+    assert set(acknowledged) <= set(kept)

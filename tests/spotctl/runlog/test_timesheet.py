@@ -21,9 +21,9 @@ def at(minutes: float) -> int:
 
 
 def test_nodes_that_are_ready_work_from_the_start_of_the_first_clock() -> None:
-    told = Timesheet(SPEED).progressed(iteration(1, 4, "a ready", "b ready", "epoch 1 from version 0"), at(10), None)
-    assert told.ready == (Moment("a", at(6)), Moment("b", at(6)))
-    assert (told.clock, told.stage, told.left, told.redone) == (1, 2, (), ())
+    event = Timesheet(SPEED).progressed(iteration(1, 4, "a ready", "b ready", "epoch 1 from version 0"), at(10), None)
+    assert event.ready == (Moment("a", at(6)), Moment("b", at(6)))
+    assert (event.clock, event.stage, event.left, event.redone) == (1, 2, (), ())
 
 
 def test_later_events_are_dated_to_the_middle_of_a_clock() -> None:
@@ -35,16 +35,16 @@ def test_later_events_are_dated_to_the_middle_of_a_clock() -> None:
         "x is not ready",
         "waiting for a reliable node",
     )
-    told = Timesheet(SPEED).progressed(iteration(7, 4, *events), at(10), None)
-    assert (told.ready, told.left) == ((Moment("c", at(8)),), (Moment("d", at(8)),))
+    event = Timesheet(SPEED).progressed(iteration(7, 4, *events), at(10), None)
+    assert (event.ready, event.left) == ((Moment("c", at(8)),), (Moment("d", at(8)),))
 
 
 def test_redone_work_takes_its_share_of_a_clock() -> None:
     sheet = Timesheet(SPEED)
     sheet.progressed(iteration(1, 4, chunks=10), at(4), None)
-    told = sheet.progressed(iteration(2, 8, chunks=16, redone=30), at(12), None)
+    event = sheet.progressed(iteration(2, 8, chunks=16, redone=30), at(12), None)
     # 30 chunks again and 10 of its own: three quarters of eight minutes.
-    assert told.redone == (Stretch(at(6), at(12)),)
+    assert event.redone == (Stretch(at(6), at(12)),)
 
 
 def test_a_pending_event_is_merged_into_the_next() -> None:
