@@ -22,7 +22,7 @@ from spotctl.agent.files import replace_json
 from spotctl.agent.interval import CheckpointPlan, best_interval
 from spotctl.agent.task import OTHER_NODE, CheckpointPolicy, NodeTask
 
-_FILES, _ACCOUNT, _FINISHED = "files", "account.json", "finished.json"
+_FILES, _RECORD, _FINISHED = "files", "account.json", "finished.json"
 _COPIES = 10**6
 """Numbers reserved for the copies of one start of the program."""
 
@@ -71,29 +71,29 @@ class CheckpointSync:
         """Copies back the node's newest checkpoint; a node without one gets the first node's."""
         self._folder.mkdir(parents=True, exist_ok=True)
         own = self._own.newest()
-        found = own or self._first.newest()
+        newest = own or self._first.newest()
         self._start = 1 if own is None else own[0].epoch + 1
         cost = self._policy.cost
-        if found is not None:
-            files = found[1] / _FILES
+        if newest is not None:
+            files = newest[1] / _FILES
             copy(signature(files), files, self._folder)
-            cost = record_of_checkpoint(found[1]).seconds
+            cost = record_of_checkpoint(newest[1]).seconds
         self._copied = self._seen = signature(self._folder)
-        self._want(cost)
-        return None if found is None else found[0]
+        self._set_interval(cost)
+        return None if newest is None else newest[0]
 
     def look(self) -> bool:
         """Copies a checkpoint that has not changed since the last look, or is overdue; returns whether it did."""
         now = signature(self._folder)
         due, self._seen = now == self._seen or time.monotonic() - self._copied_at > 2 * self._every, now
-        return bool(now) and now != self._copied and due and self._keep(now)
+        return bool(now) and now != self._copied and due and self._store(now)
 
     def last(self) -> bool:
         """Copies the final checkpoint, once the program has ended."""
         now = signature(self._folder)
-        return bool(now) and now != self._copied and self._keep(now)
+        return bool(now) and now != self._copied and self._store(now)
 
-    def _keep(self, files: Signature) -> bool:
+    def _store(self, files: Signature) -> bool:
         began = time.monotonic()
 
         def save(folder: Path) -> None:
@@ -104,21 +104,21 @@ class CheckpointSync:
             if signature(self._folder) != files:
                 raise _Changed
             seconds = self._write_seconds() or time.monotonic() - began
-            every = self._want(seconds)
-            record = CheckpointRecord(self._name, place.step, seconds, sum(size for _, size, *_ in files), every)
-            (folder / _ACCOUNT).write_text(json.dumps(asdict(record)))
+            every = self._set_interval(seconds)
+            record = CheckpointRecord(self._name, position.step, seconds, sum(size for _, size, *_ in files), every)
+            (folder / _RECORD).write_text(json.dumps(asdict(record)))
 
         # Numbers of a later start are above all of an earlier one, however late the earlier one's last copy arrives.
-        place = Position(self._start, self._copies + 1, self._start * _COPIES + self._copies + 1)
+        position = Position(self._start, self._copies + 1, self._start * _COPIES + self._copies + 1)
         try:
-            self._own.write(place, save)
+            self._own.write(position, save)
         except _Changed:
             return False
         self._copies += 1
         self._copied, self._copied_at = files, time.monotonic()
         return True
 
-    def _want(self, cost: float) -> float:
+    def _set_interval(self, cost: float) -> float:
         """Updates the interval, and tells the program, now that the cost of a checkpoint is known."""
         policy = self._policy
         mean_life = inf if policy.life is None else policy.life
@@ -134,8 +134,8 @@ def node_checkpoints(path: Path, rank: int) -> Checkpoints:
 
 def latest(path: Path, rank: int) -> CheckpointRecord | None:
     """The record of a node's newest checkpoint, if there is one; its files are not verified."""
-    found = node_checkpoints(path, rank).latest()
-    return None if found is None else record_of_checkpoint(found)
+    newest = node_checkpoints(path, rank).latest()
+    return None if newest is None else record_of_checkpoint(newest)
 
 
 def discard_checkpoints(path: Path, *, fresh: bool) -> None:
@@ -155,6 +155,6 @@ def note_finished(path: Path, run: str) -> None:
 def record_of_checkpoint(checkpoint: Path) -> CheckpointRecord:
     """The record that was stored with a checkpoint."""
     try:
-        return CheckpointRecord(**json.loads((checkpoint / _ACCOUNT).read_text()))
+        return CheckpointRecord(**json.loads((checkpoint / _RECORD).read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise BadCheckpoint(f"{checkpoint}: not a checkpoint of a command job ({error}); name another folder") from None

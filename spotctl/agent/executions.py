@@ -24,7 +24,7 @@ CHUNK = 1 << 17
 
 @dataclass(slots=True)
 class _Execution:
-    """One command: of which connection it is, its process (None: it did not start), and the folder of its output."""
+    """One command: its connection, the folder of its output, and its process (None: it did not start)."""
 
     connection: int
     folder: Path

@@ -23,7 +23,7 @@ Handler = Callable[[int, dict[str, Any]], dict[str, Any]]
 
 
 class _Connection:
-    """One caller. Bytes in, answers out; closed by whoever serves it once `done`."""
+    """One caller: bytes in, answers out. The server closes it once it is `done`."""
 
     def __init__(self, number: int, sock: socket.socket, secret: bytes, machine: str) -> None:
         self.number, self.socket = number, sock

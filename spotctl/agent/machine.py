@@ -7,8 +7,8 @@ Who holds what:
   with grace, and exits; the machine's provider ends the machine when its agent has exited. It needs no launcher for
   any of this, so a machine survives the launcher's SIGKILL and never outlives its lease. A launcher that comes back
   finds the machine in the provider's list, connects again, and sees in `status` what the machine runs.
-- **The link's secret** reaches the agent in memory, from whoever starts it. It is in no file of the machine, no
-  argument, no environment variable and no log; the launcher derives it from a file that only its owner can read.
+- **The link's secret** reaches the agent in memory, from the process that starts it. It is in no file of the machine,
+  argument, environment variable or log; the launcher derives it from a file that only its owner can read.
 - **Whether and when the market evicts** the machine is unknown to the agent. It learns of an eviction as a notice.
 
 The agent's folder holds `lease.json` (the end of the lease, as the launcher gave it, for the agent's parent process),

@@ -41,11 +41,12 @@ from spotctl.machines.base import (
 )
 from spotctl.machines.owner_only import made_once
 
-CALL_SECONDS = 10.0
-"""How long a call waits for an agent that is reached but does not answer."""
+CALL_SECONDS = 2.0
+"""How long a call waits for an agent, which must be much less than a lease: the caller serves all machines in turn. An
+agent that is only slow carries the request out all the same."""
 
 SILENT_SECONDS = 5.0
-"""How long a machine that did not answer in time is left alone, so that it does not hold up the others."""
+"""How long a machine that did not answer in time is not asked again, so that it does not delay the others."""
 
 _EXEC_POLL_SECONDS = 0.03
 
@@ -82,7 +83,7 @@ class ExecResult:
 
 
 class MachineLink(Protocol):
-    """One machine's agent. Times are microseconds of the provider's clock. All calls may be repeated.
+    """One machine's agent. Times are microseconds of the provider's clock. All calls but `exec` may be repeated.
 
     Every call may raise NotFound (the machine is gone or ending), Unanswered (the call may or may not have been carried
     out) or NotPermitted (the secret is wrong).
@@ -182,7 +183,9 @@ class AgentLink:
 
     def exec(self, command: Sequence[str]) -> ExecResult:
         """See `MachineLink`."""
-        number, out, err = self._call("exec", command=list(command))["id"], b"", b""
+        # Only calls that change nothing when repeated are retried: this one makes sure that the connection is alive.
+        self._call("status")
+        number, out, err = self._call("exec", retry=False, command=list(command))["id"], b"", b""
         while True:
             try:
                 answer = self._call("exec_read", retry=False, id=number, out=len(out), err=len(err))

@@ -21,12 +21,12 @@ class Program:
 
     def __init__(self, root: Path, life: int, rank: int = 0, every: float | None = None) -> None:
         self.folder, self.plan = root / f"machine-{life}-{rank}", root / f"plan-{life}-{rank}.json"
-        keeping = CheckpointPolicy(str(root / "node_checkpoints"), every, 800.0, 1.0, 3600.0)
-        self.keeper = CheckpointSync(keeping, NodeTask(f"run.{life}", rank), self.folder, self.plan, self.told)
+        policy = CheckpointPolicy(str(root / "storage"), every, 800.0, 1.0, 3600.0)
+        self.sync = CheckpointSync(policy, NodeTask(f"run.{life}", rank), self.folder, self.plan, self.write_seconds)
         self.seconds: float | None = None
-        self.came = self.keeper.restore()
+        self.restored = self.sync.restore()
 
-    def told(self) -> float | None:
+    def write_seconds(self) -> float | None:
         return self.seconds
 
     def save(self, text: str, name: str = "state") -> None:
@@ -44,29 +44,29 @@ class Program:
 
 def test_an_unchanged_checkpoint_is_copied_and_restored_on_the_next_machine(tmp_path: Path) -> None:
     first = Program(tmp_path, 1)
-    assert (first.came, first.keeper.look(), first.keeper.last()) == (None, False, False)
+    assert (first.restored, first.sync.look(), first.sync.last()) == (None, False, False)
     first.save("one")
-    assert [first.keeper.look() for _ in range(3)] == [False, True, False], "seen, carried, nothing new"
+    assert [first.sync.look() for _ in range(3)] == [False, True, False], "seen, copied, nothing new"
     first.save("two")
-    assert not first.keeper.look()
+    assert not first.sync.look()
     first.save("three")
-    assert not first.keeper.look(), "it has changed again"
-    assert first.keeper.last()
+    assert not first.sync.look(), "it has changed again"
+    assert first.sync.last()
     # The machine is taken while its last copy is being written.
-    begun = tmp_path / "node_checkpoints" / "node-0" / ".writing-step-000001000003-00"
+    begun = tmp_path / "storage" / "node-0" / ".writing-step-000001000003-00"
     begun.mkdir()
     second = Program(tmp_path, 2)
-    assert second.came is not None
+    assert second.restored is not None
     assert second.files() == {"state": "three"}
-    assert not second.keeper.last(), "nothing is new"
+    assert not second.sync.last(), "nothing is new"
     second.save("four")
-    assert second.keeper.last()
+    assert second.sync.last()
     assert not begun.exists()
     # A copy of the first life that arrives late is not the newest.
     first.save("late")
-    assert first.keeper.last()
+    assert first.sync.last()
     assert Program(tmp_path, 3).files() == {"state": "four"}
-    found = latest(tmp_path / "node_checkpoints", 0)
+    found = latest(tmp_path / "storage", 0)
     assert found is not None
     assert (found.by, found.size) == ("run.2", 4)
 
@@ -74,24 +74,24 @@ def test_an_unchanged_checkpoint_is_copied_and_restored_on_the_next_machine(tmp_
 def test_files_being_written_are_left_out_and_a_changing_folder_is_copied_when_overdue(tmp_path: Path) -> None:
     program = Program(tmp_path, 1, every=1e-9)
     (program.folder / ".half").write_text("not yet")
-    assert not program.keeper.last()
-    carried = []
+    assert not program.sync.last()
+    copied = []
     for i in range(3):
         program.save(str(i))
         (program.folder / ".half").write_text("not yet")
-        carried.append(program.keeper.look())
-    assert carried == [True] * 3
+        copied.append(program.sync.look())
+    assert copied == [True] * 3
     assert Program(tmp_path, 2).files() == {"state": "2"}
 
 
 def test_a_node_without_a_checkpoint_gets_the_first_nodes(tmp_path: Path) -> None:
     first = Program(tmp_path, 1, 0)
     first.save("of the first")
-    first.keeper.last()
+    first.sync.last()
     second = Program(tmp_path, 1, 1)
     assert second.files() == {"state": "of the first"}
     second.save("of the second")
-    second.keeper.last()
+    second.sync.last()
     assert Program(tmp_path, 2, 1).files() == {"state": "of the second"}
     assert Program(tmp_path, 2, 0).files() == {"state": "of the first"}
 
@@ -100,8 +100,8 @@ def test_a_damaged_checkpoint_is_skipped_and_nothing_starts_from_scratch_if_all_
     program = Program(tmp_path, 1)
     for text in ("one", "two"):
         program.save(text)
-        program.keeper.last()
-    newest, older = sorted((tmp_path / "node_checkpoints" / "node-0").glob("step-*"), reverse=True)
+        program.sync.last()
+    newest, older = sorted((tmp_path / "storage" / "node-0").glob("step-*"), reverse=True)
     (newest / "files" / "state").write_text("damaged")
     assert Program(tmp_path, 2).files() == {"state": "one"}
     (older / "files" / "state").write_text("damaged")
@@ -114,7 +114,7 @@ def test_the_interval_follows_the_reported_cost_or_the_job_file(tmp_path: Path) 
     assert program.every == pytest.approx(sqrt(2 * 1.0 * 800.0))
     program.seconds = 4.0
     program.save("one")
-    program.keeper.last()
+    program.sync.last()
     assert program.every == pytest.approx(80.0)
     assert Program(tmp_path, 2).every == pytest.approx(80.0), "what it cost is known on the next machine"
     assert Program(tmp_path, 3, every=7.0).every == 7.0
@@ -135,13 +135,13 @@ def test_no_other_interval_loses_less_work(cost: float, life: float) -> None:
 
 
 def test_a_finished_job_or_a_fresh_start_discards_checkpoints(tmp_path: Path) -> None:
-    path = tmp_path / "node_checkpoints"
+    path = tmp_path / "storage"
     note_finished(path, "run")
     assert not path.exists(), "nothing was kept"
     for fresh, finished, left in ((False, False, True), (False, True, False), (True, False, False)):
         program = Program(tmp_path, 1)
         program.save("one")
-        program.keeper.last()
+        program.sync.last()
         if finished:
             note_finished(path, "run")
         discard_checkpoints(path, fresh=fresh)

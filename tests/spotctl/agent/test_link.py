@@ -1,4 +1,4 @@
-"""The link of a machine: who is let in, and that broken frames harm no other caller."""
+"""The link of a machine: which callers are let in, and that broken frames harm no other caller."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_after_a_reboot_it_continues_from_the_noted_time(computer: Computer) -> 
     clock = computer.clock()
     assert clock.now() == 300 * SECOND
     computer.let_pass(1000)
-    assert clock.now() == 300 * SECOND, "nobody knows for how long it was off, so it stands until somebody comes"
+    assert clock.now() == 300 * SECOND, "how long it was off is unknown, so it stands still until a process looks"
     clock.note()
     computer.let_pass(2)
     assert computer.clock().now() == 320 * SECOND
