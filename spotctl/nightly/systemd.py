@@ -131,14 +131,14 @@ class UserManager:
         if self.is_running():
             self._must("daemon-reload")
 
-    def _must(self, *words: str) -> None:
-        ran = self._run(*words)
+    def _must(self, *arguments: str) -> None:
+        ran = self._run(*arguments)
         if ran.returncode:
             error = " ".join(ran.stderr.split()) or f"exit status {ran.returncode}"
-            raise BadRequest(f"systemctl --user {' '.join(words)}: {error}")
+            raise BadRequest(f"systemctl --user {' '.join(arguments)}: {error}")
 
-    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["systemctl", "--user", *words], capture_output=True, text=True, check=False)  # noqa: S607 - the systemctl of this system
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["systemctl", "--user", *arguments], capture_output=True, text=True, check=False)  # noqa: S607 - the systemctl of this system
 
 
 def linger() -> str:

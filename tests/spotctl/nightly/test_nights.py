@@ -37,7 +37,7 @@ from tests.spotctl.cli import spotctl
 from tests.spotctl.launches import COMMAND, processes
 from tests.spotctl.nightly.hooks import Hook, hook
 
-LONG = "echo began >> began; sleep 1; echo made >> made"
+UNTIL_RELEASED = "echo began >> began; while [ ! -f release ]; do sleep 0.05; done; echo made >> made"
 LONG_AT_FIRST = "[ -f began ] || { echo began > began; sleep 60; }; echo made >> made"
 
 
@@ -95,10 +95,11 @@ def kill_everything(folder: Path) -> None:
 
 
 def test_overlapping_and_repeated_starts_are_one_run_and_one_message(tmp_path: Path, home: Path, webhook: Hook) -> None:
-    state_dir = installed(home, LONG, webhook)
+    state_dir = installed(home, UNTIL_RELEASED, webhook)
     with start(home) as first:
         wait_for(tmp_path / "began")
         second = spotctl("nightly", "run", "small", "--scheduled")
+        (tmp_path / "release").touch()
         assert first.wait(300) == 0
     assert second.code == 6
     assert f"job small is already running as process {first.pid}" in second.error
