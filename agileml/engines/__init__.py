@@ -1,1 +1,1 @@
-"""Where roles run: `sim` in virtual time, `local` in processes of this machine."""
+"""What runs a job: `sim` in virtual time, `local` on processes of this computer, `attached` on others' machines."""

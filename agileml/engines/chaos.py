@@ -1,9 +1,9 @@
-"""Chaos: what is to befall a job, and when, as a text that a person can write.
+"""Chaos: faults to inject into a job, and when, written as text.
 
     at clock 20 evict half warn 5s; at 30s kill 1; at clock 50 join 2; every 20s kill 1 prob 0.3
 
-`Chaos.parse` reads it; a `FaultSchedule` plays it, the same in every engine. Which machines it strikes depends only on
-the seed, the rule, how often the rule has fired, and which machines are present.
+`Chaos.parse` reads it; a `FaultSchedule` applies it, in the same way in every engine. Which machines it chooses depends
+only on the seed, the rule, how often the rule has fired, and which machines are present.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from agileml.errors import BadArgument
 EXAMPLE = "at clock 20 evict half warn 5s; at 30s kill 1; at clock 50 join 2; every 20s kill 1 prob 0.3"
 
 WARNING = 120.0
-"""Seconds of a warning that is not said to be another: what AWS gives."""
+"""Default seconds of an eviction warning: what AWS gives."""
 
 MOST_NODES = 10_000
-"""More at once are taken for a slip of the finger."""
+"""A larger number is taken for a typing error."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _CLOCKS = ("clock", "clocks")
 
 Share = int | Literal["half", "all"]
-"""How many of the nodes that are there."""
+"""How many of the present nodes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
-    """Nodes are evicted, with a warning of so many seconds, or killed, without (None)."""
+class RemoveNodes:
+    """Nodes are evicted after a warning of `warning` seconds, or killed without one (None)."""
 
     share: Share
     reliable: bool
     warning: float | None
 
-    def act(self, rng: np.random.Generator, there: Sequence[Machine]) -> Act | None:
-        """Whom it strikes; None if there is nobody. Who is warned is not warned again, but may be killed."""
-        open_to_it = [
-            one.name for one in there if one.reliable == self.reliable and (self.warning is None or not one.warned)
+    def act(self, rng: np.random.Generator, present: Sequence[Machine]) -> Act | None:
+        """Chooses nodes; None if there are none. A warned node is not warned again, but may be killed."""
+        candidates = [
+            one.name for one in present if one.reliable == self.reliable and (self.warning is None or not one.warned)
         ]
-        if not open_to_it:
+        if not candidates:
             return None
-        chosen = rng.choice(len(open_to_it), self._count(len(open_to_it)), replace=False)
-        names = tuple(open_to_it[index] for index in sorted(chosen))
+        chosen = rng.choice(len(candidates), self._count(len(candidates)), replace=False)
+        names = tuple(candidates[index] for index in sorted(chosen))
         return KillNodes(names) if self.warning is None else Evict(names, self.warning)
 
     def _count(self, present: int) -> int:
@@ -64,37 +64,37 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
-class Come:
+class AddNodes:
     """Nodes join."""
 
     count: int
     reliable: bool
 
-    def act(self, rng: np.random.Generator, there: Sequence[Machine]) -> Act:  # noqa: ARG002 - as the others
-        """The same whoever is there."""
+    def act(self, rng: np.random.Generator, present: Sequence[Machine]) -> Act:  # noqa: ARG002 - the common signature
+        """The same whichever machines are present."""
         return Join(self.count, self.reliable)
 
 
 @dataclass(frozen=True, slots=True)
-class LoseController:
+class RemoveController:
     """The controller is killed."""
 
-    def act(self, rng: np.random.Generator, there: Sequence[Machine]) -> Act:  # noqa: ARG002 - as the others
-        """The same whoever is there."""
+    def act(self, rng: np.random.Generator, present: Sequence[Machine]) -> Act:  # noqa: ARG002 - the common signature
+        """The same whichever machines are present."""
         return KillController()
 
 
-Deed = Take | Come | LoseController
+FaultKind = RemoveNodes | AddNodes | RemoveController
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Something happens once at a clock or second, or again and again after so many of them."""
+    """A fault that happens once, at clock or second `when`, or repeatedly, every `when` clocks or seconds."""
 
     when: float
     in_clocks: bool
     repeats: bool
-    deed: Deed
+    fault: FaultKind
     probability: float = 1.0
 
     def moment(self, occurrence: int) -> float:
@@ -106,67 +106,69 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Chaos:
-    """A list of things to do to a job. Without any the job is left alone."""
+    """The rules for injecting faults into a job."""
 
     rules: tuple[Rule, ...] = ()
     seed: int = 0
 
     @classmethod
     def parse(cls, text: str, seed: int = 0) -> Chaos:
-        """From a text such as `at clock 20 evict half warn 5s; every 20s kill 1 prob 0.3`."""
+        """Parses a text such as `at clock 20 evict half warn 5s; every 20s kill 1 prob 0.3`."""
         if seed < 0:
             raise BadArgument(f"seed is {seed}; it must be 0 or more")
-        return cls(_Reader(text).rules(), seed)
+        return cls(_Parser(text).rules(), seed)
 
 
 class FaultSchedule:
-    """A chaos on its way through one job: a `Script`."""
+    """The faults of one job: a `Script` that remembers how often each rule has fired."""
 
     def __init__(self, chaos: Chaos) -> None:
         self._chaos = chaos
-        self._passed = [0] * len(chaos.rules)
+        self._fired = [0] * len(chaos.rules)
 
     def is_due(self, clock: int, seconds: float) -> bool:
-        """Whether the moment of any rule has come."""
-        return any(self._has_come(number, clock, seconds) for number in range(len(self._passed)))
+        """Whether any rule has to fire."""
+        return any(self._fires(number, clock, seconds) for number in range(len(self._fired)))
 
     def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:
-        """What to do now, in the order of the rules; what was missed since the last call is made up for."""
-        there, acts = list(machines), list[Act]()
+        """The faults to inject now, in the order of the rules, including those missed since the last call."""
+        if not self.is_due(clock, seconds):
+            return []
+        present, acts = list(machines), list[Act]()
         for number, rule in enumerate(self._chaos.rules):
-            while self._has_come(number, clock, seconds):
-                rng = _rng(self._chaos.seed, number, self._passed[number])
-                self._passed[number] += 1
-                act = rule.deed.act(rng, there) if rng.random() < rule.probability else None
+            while self._fires(number, clock, seconds):
+                rng = _rng(self._chaos.seed, number, self._fired[number])
+                self._fired[number] += 1
+                act = rule.fault.act(rng, present) if rng.random() < rule.probability else None
                 if act is not None:
                     acts.append(act)
-                    there = _after(act, there)
+                    present = _after(act, present)
         return acts
 
-    def _has_come(self, number: int, clock: int, seconds: float) -> bool:
+    def _fires(self, number: int, clock: int, seconds: float) -> bool:
         rule = self._chaos.rules[number]
-        return rule.moment(self._passed[number]) <= (clock if rule.in_clocks else seconds)
+        return rule.moment(self._fired[number]) <= (clock if rule.in_clocks else seconds)
 
 
 def _rng(seed: int, rule: int, occurrence: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(rule, occurrence))))
 
 
-def _after(act: Act, there: list[Machine]) -> list[Machine]:
-    """Who can still be chosen by what is done in the same moment."""
+def _after(act: Act, present: list[Machine]) -> list[Machine]:
+    """The machines that the next rules of the same moment can choose from."""
     match act:
         case KillNodes():
-            return [one for one in there if one.name not in act.names]
+            return [one for one in present if one.name not in act.names]
         case Evict():
-            return [replace(one, warned=one.warned or one.name in act.names) for one in there]
-    return there
+            return [replace(one, warned=one.warned or one.name in act.names) for one in present]
+    return present
 
 
-# -- reading ----------------------------------------------------------------------------------------------------------
+# -- parsing ----------------------------------------------------------------------------------------------------------
 
 
-class _Reader:
-    """Goes through the words of a text, each of which knows where it stands."""
+class _Parser:
+    """Parses a text word by word, with the position of each."""
 
     def __init__(self, text: str) -> None:
         self._words = [(match[0].lower(), match.start() + 1) for match in re.finditer(r";|[^\s;]+", text)]
@@ -174,7 +176,7 @@ class _Reader:
         self._at = 0
 
     def rules(self) -> tuple[Rule, ...]:
-        """Everything there is."""
+        """All rules of the text."""
         rules: list[Rule] = []
         while self._at < len(self._words):
             if not self._takes(";"):
@@ -187,9 +189,9 @@ class _Reader:
         repeats = self._one_of("at", "every") == "every"
         when, in_clocks = self._period() if repeats else self._moment()
         self._takes("do")
-        deed = self._deed()
+        fault = self._fault()
         probability = self._probability() if self._takes("prob") else 1.0
-        return Rule(when, in_clocks, repeats, deed, probability)
+        return Rule(when, in_clocks, repeats, fault, probability)
 
     def _moment(self) -> tuple[float, bool]:
         if self._takes(*_CLOCKS):
@@ -205,13 +207,13 @@ class _Reader:
             return clocks, True
         return self._seconds(wanted, lambda seconds: seconds > 0), False
 
-    def _deed(self) -> Deed:
+    def _fault(self) -> FaultKind:
         what = self._one_of("evict", "kill", "join")
         if what == "join":
             count = self._count("how many nodes join, such as 2")
-            return Come(count, self._takes("reliable"))
+            return AddNodes(count, self._takes("reliable"))
         if what == "kill" and self._takes("controller"):
-            return LoseController()
+            return RemoveController()
         share = self._share(what)
         reliable = self._takes("reliable")
         warning = None
@@ -219,7 +221,7 @@ class _Reader:
             warning = self._seconds("the seconds of the warning, such as 5s") if self._takes("warn") else WARNING
         elif self._is("warn"):
             raise self._unexpected("';' or the end (a kill comes without a warning; evict gives one)")
-        return Take(share, reliable or self._takes("reliable"), warning)
+        return RemoveNodes(share, reliable or self._takes("reliable"), warning)
 
     def _share(self, what: str) -> Share:
         if self._takes("half"):
@@ -260,10 +262,10 @@ class _Reader:
         return word
 
     def _takes(self, *words: str) -> bool:
-        """Goes past one of these words, if it is the next."""
-        found = self._is(*words)
-        self._at += found
-        return found
+        """Skips the next word if it is one of these; whether it did."""
+        matches = self._is(*words)
+        self._at += matches
+        return matches
 
     def _is(self, *words: str) -> bool:
         return self._word() in words

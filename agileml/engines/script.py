@@ -1,4 +1,4 @@
-"""What can be done to a running job, and who decides about it; the same for every engine."""
+"""Faults that can be injected into a running job, and the script that chooses them; the same for every engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Machines are warned, and taken away after so many seconds."""
+    """Machines are warned, and taken away after `seconds`."""
 
     names: tuple[str, ...]
     seconds: float
@@ -17,14 +17,14 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class KillNodes:
-    """Machines are gone, without a word."""
+    """Machines are taken away without warning."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """New machines come."""
+    """Machines are added."""
 
     count: int
     reliable: bool = False
@@ -32,7 +32,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class KillController:
-    """The controller's process is killed; it is started again at once."""
+    """The controller is killed; the job loop restarts it."""
 
 
 Act = Evict | KillNodes | Join | KillController
@@ -40,7 +40,7 @@ Act = Evict | KillNodes | Join | KillController
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine that runs, as who takes them away sees it."""
+    """A running machine, as a script sees it."""
 
     name: str
     reliable: bool
@@ -48,20 +48,20 @@ class Machine:
 
 
 class Script(Protocol):
-    """Says what is to befall a job."""
+    """Decides which faults to inject into a job."""
 
     def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:
-        """What to do now.
+        """The faults to inject now.
 
-        Asked after every finished clock and many times a second. `clock` is the last finished one, `seconds` the time
-        since the job began; `machines` are in the order in which they came. Nothing is asked for twice.
+        Called after every finished clock and many times a second. `clock` is the last finished one, `seconds` the time
+        since the job began; `machines` are in the order in which they joined. Each fault is returned once.
         """
         ...
 
 
 class Quiet:
-    """Nothing ever happens."""
+    """A script without faults."""
 
     def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:  # noqa: ARG002
-        """Nothing."""
+        """No faults."""
         return ()

@@ -152,10 +152,10 @@ class Watch:
     @staticmethod
     def end(simulation: Simulation) -> None:
         """At the end no backup waits for a patch that is not sent, as no later version could become safe."""
-        controller, under_way = simulation.controller, [message for _, _, message in simulation.under_way()]
-        if controller.assignment.moving or any(isinstance(message, Route) for message in under_way):
+        controller, in_flight = simulation.controller, [message for _, _, message in simulation.in_flight()]
+        if controller.assignment.moving or any(isinstance(message, Route) for message in in_flight):
             return
-        coming = {message.partition for message in under_way if isinstance(message, Patch)}
+        coming = {message.partition for message in in_flight if isinstance(message, Patch)}
         for partition, backup in enumerate(controller.table.backups):
             node = simulation.nodes.get(backup)
             if node is not None and node.epoch == controller.epoch and partition not in coming:
@@ -179,7 +179,7 @@ class Watch:
             return
         unmarked = self._unmarked.get((simulation.controller.epoch, name), set()) & simulation.nodes.keys()
         assert not unmarked, f"{name} left without the answers of {sorted(unmarked)} to its end-of-life mark"
-        for sender, receiver, message in simulation.under_way():
+        for sender, receiver, message in simulation.in_flight():
             if name in (sender, receiver) and CONTROLLER not in (sender, receiver):
                 ended = isinstance(message, EndOfLife | EndOfLifeSeen | Snapshot)
                 of_use = not ended and getattr(message, "epoch", -1) == simulation.controller.epoch

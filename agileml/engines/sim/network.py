@@ -14,7 +14,7 @@ from agileml.params.layout import state_bytes
 from agileml.protocol.messages import Collected, Handover, Patch, Push, Restore, Snapshot
 
 HEADER_BYTES = 64
-"""What a message weighs besides its arrays."""
+"""Bytes of a message without its arrays."""
 
 
 def _of_push(message: Push) -> int:
@@ -48,11 +48,11 @@ def size_of(message: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Bytes a second of a node's card in each direction (0: no limit), seconds of latency, and random delay on top.
+    """The bandwidth of a node's card in bytes per second and direction (0: unlimited), latency, and random delay.
 
     `jitter` is the mean of an exponential delay, drawn for each message; messages of one link still keep their order.
-    `skew` makes links differ: each has a factor of its own on its jitter, log-normal with this deviation.
-    `weigh` gives the bytes of a message: a model of a large job need not hold its arrays.
+    `skew` makes links differ: each multiplies its jitter by a log-normal factor with this standard deviation.
+    `weigh` returns the bytes of a message, so that a simulated large job need not hold its arrays.
     """
 
     bytes_per_second: float = 0.0
@@ -64,7 +64,7 @@ class Network:
 
 @dataclass(slots=True)
 class Wire:
-    """When messages are under way. Cards send one after the other, and receive one after the other as they come in."""
+    """Computes when messages arrive. A card sends one message at a time, and receives one at a time."""
 
     network: Network
     rng: np.random.Generator
@@ -74,7 +74,7 @@ class Wire:
     _factors: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def reached(self, sender: str, receiver: str, message: object, now: float) -> tuple[float, float]:
-        """When a message that is sent now begins to come in, and the seconds that receiving it takes."""
+        """When a message sent now starts to arrive, and how many seconds receiving it takes."""
         network = self.network
         at, seconds = now + network.latency, 0.0
         if network.jitter and sender != receiver:
@@ -90,7 +90,7 @@ class Wire:
         return at, seconds
 
     def received(self, receiver: str, seconds: float, now: float) -> float:
-        """When a message that begins to come in now has been received."""
+        """When a message that starts to arrive now has been received."""
         done = max(self._receiving.get(receiver, 0.0), now) + seconds
         self._receiving[receiver] = done
         return done

@@ -1,7 +1,7 @@
-"""The simulated engine: one process, virtual time, the same role code, repeatable from a seed.
+"""The simulation of a job: one process, virtual time, the real role code, repeatable from a seed.
 
-Nodes compute for real; how long that takes, and how long messages travel, is a model. Faults come from a script: a node
-can be killed at a time, or at a message boundary, with what it had sent lost from any point on.
+Nodes compute for real; how long that takes, and how long messages travel, is a model. A node can be
+killed at a time or after a message, and what it had sent can be lost from any point on.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from agileml.trainer import Trainer, initial_model, plan_of
 TICK = 0.25
 COLLECT_AFTER = 200_000
 NOTHING_FOR = 600.0
-"""Virtual seconds without a finished clock after which a job is taken to be stuck."""
+"""Virtual seconds without a finished clock after which a job counts as stuck."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """How simulated machines behave: how long work takes, getting ready, and until a broken connection is noticed."""
+    """A model of machines: seconds for work, for loading, and until a broken connection is noticed."""
 
     seconds_per_item: float = 1e-5
     seconds_per_chunk: float = 0.0
@@ -59,7 +59,7 @@ class Outcome:
 
 
 class Simulation:
-    """A job on simulated nodes. `observe` is called after everything that happens."""
+    """A job on simulated nodes. `observe` is called after each event."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Simulation:
         self._loaded: set[str] = set()
         self._remembered: str | None = None
         self.away = False
-        """Whether the controller is gone and no other has taken over yet."""
+        """Whether the controller is gone and no new one has taken over yet."""
         self.warned: set[str] = set()
         self.killed: set[str] = set()
         self._finished: Finished | None = None
@@ -102,10 +102,10 @@ class Simulation:
         self._names = count()
         self._later(TICK, self._tick)
 
-    # -- what a script does ------------------------------------------------------------------------------------------
+    # -- faults and machines -----------------------------------------------------------------------------------------
 
     def at(self, when: float, act: Callable[[], None]) -> None:
-        """Have something happen at a moment."""
+        """Calls `act` at a virtual time."""
         heapq.heappush(self._queue, (when, next(self._order), act))
 
     def join(self, *, reliable: bool, loading: float | None = None, name: str = "", code: str | None = None) -> str:
@@ -124,14 +124,14 @@ class Simulation:
             self._mailbox(name, CONTROLLER, Ready(name))
 
     def warn(self, name: str, seconds: float) -> None:
-        """A machine will be taken in so many seconds, done or not."""
+        """Warns a node and takes its machine away after `seconds`."""
         if name in self.nodes:
             self.warned.add(name)
             self._mailbox(name, CONTROLLER, Warned(name, seconds))
             self._later(seconds, lambda: self.kill(name))
 
     def kill(self, name: str, lose: Callable[[object], bool] = lambda _: False) -> None:
-        """A machine is gone at once; of what it has under way, messages that `lose` picks are lost, with all after."""
+        """Removes a machine at once. On each link, messages in flight are lost from the first that `lose` selects."""
         if self.nodes.pop(name, None) is None:
             return
         self.killed.add(name)
@@ -139,7 +139,7 @@ class Simulation:
         self._later(self.machines.detection, lambda: self._control(NodeLost(name, "its connection broke")))
 
     def suspect(self, name: str) -> None:
-        """A machine is taken for lost, as when it was silent for too long, but lives."""
+        """Makes the controller count a running node as lost, as after a long silence."""
         if name in self.nodes:
             self._control(NodeLost(name, "it was silent"))
 
@@ -149,18 +149,18 @@ class Simulation:
         self.restart_controller(away)
 
     def lose_controller(self) -> None:
-        """The controller is gone, with what was under way from it or to it."""
+        """Removes the controller, with all messages in flight from it or to it."""
         self.away = True
         for _, _, act in self._queue:
             if isinstance(act, _Delivery) and CONTROLLER in (act.sender, act.receiver):
                 act.lost = True
 
     def restart_controller(self, after: float) -> None:
-        """Another controller takes over after so many seconds."""
+        """Lets a new controller take over after so many seconds."""
         self._later(after, self._take_over)
 
-    def under_way(self) -> Iterator[tuple[str, str, object]]:
-        """Messages that have not arrived and are not lost: sender, receiver, message."""
+    def in_flight(self) -> Iterator[tuple[str, str, object]]:
+        """Messages in flight: sender, receiver, message."""
         for _, _, act in self._queue:
             if isinstance(act, _Delivery) and not act.lost:
                 yield act.sender, act.receiver, act.message
@@ -175,7 +175,7 @@ class Simulation:
         self.away = False
         for name in self._launched:
             if name not in self.nodes:
-                self._control(NodeLost(name, "it is not there any more"))
+                self._control(NodeLost(name, "it is gone"))
         for name, node in self.nodes.items():
             self._mailbox(name, CONTROLLER, node.hello(name.startswith("r"), self.code))
             if name in self._loaded:
@@ -183,13 +183,13 @@ class Simulation:
 
     def _cut(self, name: str, lose: Callable[[object], bool]) -> None:
         broken: set[str] = set()
-        # In the order in which they were sent over a link: first those that the receiver's card has begun with.
-        under_way = [
+        # In the order of each link: first the messages that the receiver's card is already receiving.
+        in_flight = [
             (act.seconds > 0, at, order, act)
             for at, order, act in self._queue
             if isinstance(act, _Delivery) and act.sender == name
         ]
-        for _, _, _, act in sorted(under_way, key=lambda event: event[:3]):
+        for _, _, _, act in sorted(in_flight, key=lambda event: event[:3]):
             if act.receiver in broken or lose(act.message):
                 broken.add(act.receiver)
                 act.lost = True
@@ -223,14 +223,14 @@ class Simulation:
         if self._failed is not None:
             raise AgileMLError(self._failed)
         if self.now - self._progress_at > NOTHING_FOR:
-            raise Unrecoverable(f"no clock finished for {NOTHING_FOR:g} virtual seconds; {self.story()}")
+            raise Unrecoverable(f"no clock finished for {NOTHING_FOR:g} virtual seconds; {self.describe()}")
         self.now, _, act = heapq.heappop(self._queue)
         act()
         if self._observe is not None:
             self._observe(self)
 
-    def story(self) -> str:
-        """Where the job stands, for whoever has to find out why it does not go on."""
+    def describe(self) -> str:
+        """The job's state, for the message that says that it is stuck."""
         controller = self.controller
         return (
             f"{controller.mode.value} in epoch {controller.epoch}, stable {controller.stable},"
@@ -244,7 +244,7 @@ class Simulation:
         for name in self.nodes:
             member = self.controller.members.get(name)
             if member is not None:
-                # Heartbeats are not sent one by one: a node that lives is heard.
+                # Heartbeats are not simulated as messages.
                 member.last_heard = self.now
         self._control(Tick())
         self._later(TICK, self._tick)
@@ -253,14 +253,14 @@ class Simulation:
         at, seconds = self._wire.reached(sender, receiver, message, self.now)
         self.at(at, _Delivery(self, sender, receiver, message, seconds))
 
-    def take_in(self, delivery: _Delivery) -> None:
-        """A message begins to come in; it is there once the receiver's card has taken it."""
+    def start_receiving(self, delivery: _Delivery) -> None:
+        """A message starts to arrive; it is delivered once the receiver's card has received it."""
         at = self._wire.received(delivery.receiver, delivery.seconds, self.now)
         delivery.seconds = 0.0
         self.at(at, delivery)
 
     def deliver(self, sender: str, receiver: str, message: object) -> None:
-        """A message has arrived."""
+        """Delivers a message."""
         self.delivered += 1
         self.last_message = (sender, receiver, message)
         if receiver == CONTROLLER:
@@ -327,7 +327,7 @@ class Simulation:
 
 @contextmanager
 def infrequent_collection() -> Iterator[None]:
-    """Messages come by the million and form no cycles: looking for some after every 700 costs a quarter of the time."""
+    """Collects garbage less often: millions of messages form no cycles, and the default costs a quarter of the time."""
     before = gc.get_threshold()
     gc.set_threshold(COLLECT_AFTER, *before[1:])
     try:
@@ -338,7 +338,7 @@ def infrequent_collection() -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Delivery:
-    """A message under way; `seconds` is how long it will take to come in."""
+    """A message in flight; `seconds` is how long receiving it takes."""
 
     simulation: Simulation
     sender: str
@@ -351,6 +351,6 @@ class _Delivery:
         if self.lost:
             return
         if self.seconds:
-            self.simulation.take_in(self)
+            self.simulation.start_receiving(self)
         else:
             self.simulation.deliver(self.sender, self.receiver, self.message)

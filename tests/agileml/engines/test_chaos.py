@@ -1,4 +1,4 @@
-"""Chaos: its grammar, and what a course through it asks for."""
+"""Chaos: its grammar, and the faults that its schedule returns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agileml.engines.chaos import EXAMPLE, WARNING, Chaos, Come, FaultSchedule, LoseController, Rule, Take
+from agileml.engines.chaos import EXAMPLE, WARNING, AddNodes, Chaos, FaultSchedule, RemoveController, RemoveNodes, Rule
 from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, Machine
 from agileml.errors import BadArgument
 
@@ -21,10 +21,12 @@ MACHINES = [
 def test_the_example_of_the_spec() -> None:
     assert Chaos.parse(EXAMPLE, 3) == Chaos(
         (
-            Rule(20, in_clocks=True, repeats=False, deed=Take("half", reliable=False, warning=5)),
-            Rule(30, in_clocks=False, repeats=False, deed=Take(1, reliable=False, warning=None)),
-            Rule(50, in_clocks=True, repeats=False, deed=Come(2, reliable=False)),
-            Rule(20, in_clocks=False, repeats=True, deed=Take(1, reliable=False, warning=None), probability=0.3),
+            Rule(20, in_clocks=True, repeats=False, fault=RemoveNodes("half", reliable=False, warning=5)),
+            Rule(30, in_clocks=False, repeats=False, fault=RemoveNodes(1, reliable=False, warning=None)),
+            Rule(50, in_clocks=True, repeats=False, fault=AddNodes(2, reliable=False)),
+            Rule(
+                20, in_clocks=False, repeats=True, fault=RemoveNodes(1, reliable=False, warning=None), probability=0.3
+            ),
         ),
         3,
     )
@@ -33,12 +35,12 @@ def test_the_example_of_the_spec() -> None:
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("AT CLOCK 1 DO KILL ALL", Rule(1, in_clocks=True, repeats=False, deed=Take("all", False, None))),
-        ("at 250ms evict 2 reliable", Rule(0.25, in_clocks=False, repeats=False, deed=Take(2, True, WARNING))),
-        ("at 1.5min evict 2 warn 0s reliable", Rule(90, in_clocks=False, repeats=False, deed=Take(2, True, 0))),
-        ("every 5 clocks join 1 reliable", Rule(5, in_clocks=True, repeats=True, deed=Come(1, True))),
-        ("every 2h kill controller prob 1", Rule(7200, in_clocks=False, repeats=True, deed=LoseController())),
-        (";; at 2m kill half;", Rule(120, in_clocks=False, repeats=False, deed=Take("half", False, None))),
+        ("AT CLOCK 1 DO KILL ALL", Rule(1, in_clocks=True, repeats=False, fault=RemoveNodes("all", False, None))),
+        ("at 250ms evict 2 reliable", Rule(0.25, in_clocks=False, repeats=False, fault=RemoveNodes(2, True, WARNING))),
+        ("at 1.5min evict 2 warn 0s reliable", Rule(90, in_clocks=False, repeats=False, fault=RemoveNodes(2, True, 0))),
+        ("every 5 clocks join 1 reliable", Rule(5, in_clocks=True, repeats=True, fault=AddNodes(1, True))),
+        ("every 2h kill controller prob 1", Rule(7200, in_clocks=False, repeats=True, fault=RemoveController())),
+        (";; at 2m kill half;", Rule(120, in_clocks=False, repeats=False, fault=RemoveNodes("half", False, None))),
     ],
 )
 def test_variants_of_the_grammar(text: str, rule: Rule) -> None:
@@ -100,12 +102,12 @@ def test_a_negative_seed_is_refused() -> None:
         Chaos.parse("", -1)
 
 
-# -- the course -------------------------------------------------------------------------------------------------------
+# -- the schedule -----------------------------------------------------------------------------------------------------
 
 
 def acts(text: str, *moments: tuple[int, float], machines: Sequence[Machine] = MACHINES, seed: int = 0) -> list[Act]:
-    course = FaultSchedule(Chaos.parse(text, seed))
-    return [act for clock, seconds in moments for act in course.due(clock, seconds, machines)]
+    schedule = FaultSchedule(Chaos.parse(text, seed))
+    return [act for clock, seconds in moments for act in schedule.due(clock, seconds, machines)]
 
 
 def names(act: Act) -> tuple[str, ...]:
@@ -114,13 +116,13 @@ def names(act: Act) -> tuple[str, ...]:
 
 
 def test_a_rule_fires_once_and_not_early() -> None:
-    course = FaultSchedule(Chaos.parse("at clock 3 join 2; at 5s kill controller"))
-    assert not course.is_due(2, 4.9)
-    assert course.due(2, 4.9, MACHINES) == []
-    assert course.is_due(3, 4.9)
-    assert course.due(3, 4.9, MACHINES) == [Join(2)]
-    assert course.due(4, 5.0, MACHINES) == [KillController()]
-    assert not course.is_due(10**6, 1e9)
+    schedule = FaultSchedule(Chaos.parse("at clock 3 join 2; at 5s kill controller"))
+    assert not schedule.is_due(2, 4.9)
+    assert schedule.due(2, 4.9, MACHINES) == []
+    assert schedule.is_due(3, 4.9)
+    assert schedule.due(3, 4.9, MACHINES) == [Join(2)]
+    assert schedule.due(4, 5.0, MACHINES) == [KillController()]
+    assert not schedule.is_due(10**6, 1e9)
 
 
 def test_a_repeating_rule_makes_up_for_missed_occurrences() -> None:
@@ -130,13 +132,13 @@ def test_a_repeating_rule_makes_up_for_missed_occurrences() -> None:
 
 
 @pytest.mark.parametrize(
-    ("whom", "struck"),
+    ("whom", "chosen"),
     [("1", 1), ("half", 3), ("all", 5), ("9", 5), ("1 reliable", 1), ("half reliable", 1), ("all reliable", 2)],
 )
-def test_the_number_and_kind_of_chosen_nodes(whom: str, struck: int) -> None:
+def test_the_number_and_kind_of_chosen_nodes(whom: str, chosen: int) -> None:
     for what in ("kill", "evict"):
         (act,) = acts(f"at clock 1 {what} {whom}", (1, 0.0))
-        assert len(set(names(act))) == struck
+        assert len(set(names(act))) == chosen
         assert all(name.startswith("r" if "reliable" in whom else "t") for name in names(act))
         assert list(names(act)) == sorted(names(act))
 
@@ -169,8 +171,8 @@ def test_chance_depends_on_seed_rule_and_occurrence_alone() -> None:
 
 
 def test_two_rules_draw_independently() -> None:
-    course = FaultSchedule(Chaos.parse("every 1s join 1 prob 0.5; every 1s join 2 prob 0.5"))
-    met = {tuple(course.due(0, float(second), MACHINES)) for second in range(1, 40)}
+    schedule = FaultSchedule(Chaos.parse("every 1s join 1 prob 0.5; every 1s join 2 prob 0.5"))
+    met = {tuple(schedule.due(0, float(second), MACHINES)) for second in range(1, 40)}
     assert met == {(), (Join(1),), (Join(2),), (Join(1), Join(2))}
 
 

@@ -1,4 +1,4 @@
-"""How jobs end that do not end well, and that nothing is left of them either."""
+"""Jobs that fail or are interrupted, and that they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -100,23 +100,25 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_killed_fork_server_takes_everything_with_it(tmp_path: Path, left_behind: Path) -> None:
-    def kill_host(iteration: Iteration) -> None:
+    def kill_server(iteration: Iteration) -> None:
         if iteration.clock == 2:
-            # The host is this process's own child; the machines are the host's.
+            # The fork server is this process's own child; the nodes are the fork server's.
             children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-            (host,) = [pid for pid in children if pid in processes(str(left_behind))]
-            os.kill(int(host), signal.SIGKILL)
+            (server,) = [pid for pid in children if pid in processes(str(left_behind))]
+            os.kill(int(server), signal.SIGKILL)
 
     with pytest.raises(AgileMLError, match=r"process that runs the job's machines is gone"):
-        LocalEngine().play(job(tmp_path), Timetable({}), kill_host)
+        LocalEngine().play(job(tmp_path), Timetable({}), kill_server)
 
 
 RUN = """
-import sys
+import signal, sys
 from tests.agileml.engines.test_local_ends import job
 from agileml.engines.chaos import Chaos
 from agileml.engines.local import LocalEngine
 from pathlib import Path
+# Under nohup, and in the background of a shell, SIGINT is ignored, and this process inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 LocalEngine().run(job(Path(sys.argv[1]), clocks=10**6), Chaos(), lambda iteration: print(iteration.clock, flush=True))
 """
 
