@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from agileml.work.ranges import Ranges
@@ -44,11 +44,11 @@ class Accepted:
 
     clock: int
     covers: tuple[Cover, ...]
+    chunks: int = field(init=False)
+    """Number of accepted chunks, counted once because servers compare with it at every push."""
 
-    @property
-    def chunks(self) -> int:
-        """Number of accepted chunks."""
-        return sum([last - first for _, first, last in self.covers])
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "chunks", sum([last - first for _, first, last in self.covers]))
 
     @property
     def fingerprint(self) -> int:
@@ -66,14 +66,16 @@ class Coverage:
     def clash(self, covers: Iterable[Cover]) -> Cover | None:
         """The first of these covers with a chunk that has arrived before; None if there is no such cover."""
         for shard, first, last in covers:
-            if self._arrived.get(shard, _NONE).overlaps(first, last):
+            arrived = self._arrived.get(shard)
+            if arrived is not None and arrived.overlaps(first, last):
                 return shard, first, last
         return None
 
     def add(self, covers: Iterable[Cover]) -> None:
         """Adds covers that do not clash."""
         for shard, first, last in covers:
-            self._arrived[shard] = self._arrived.get(shard, _NONE) | Ranges.of((first, last))
+            arrived, new = self._arrived.get(shard), Ranges(((first, last),))
+            self._arrived[shard] = new if arrived is None else arrived | new
             self.chunks += last - first
 
     def complete(self, accepted: Accepted) -> bool:
