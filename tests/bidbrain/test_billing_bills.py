@@ -28,7 +28,7 @@ FIRST_HOUR_FREE = "per-second-first-hour-free"
 EDGES = (0, 1, SECOND, MINUTE - 1, MINUTE, MINUTE + 1, HOUR - 1, HOUR, HOUR + 1, HOUR + MINUTE, 2 * HOUR)
 lengths = st.sampled_from(EDGES) | st.integers(0, 2 * HOUR + 10 * MINUTE)
 waits = st.sampled_from((0, 1, SECOND)) | st.integers(0, 600 * SECOND)
-# Prices often move where something else happens too: at the end of a minute, of an hour, of a life.
+# Prices often change where something else happens too: at the end of a minute, of an hour, of a life.
 moves = st.sampled_from((1, 2, 59, 60, 61, 3599, 3600, 3601, 3660, 7200)) | st.integers(1, 9000)
 histories = st.dictionaries(moves, st.integers(1, 9), max_size=12)
 
@@ -110,7 +110,7 @@ PRICES = series((0, 100), (1800, 300), (3000, 50), (5400, 700), (9000, 10))
 @pytest.mark.parametrize(
     ("name", "seconds", "ended", "amount"),
     [
-        # Hours cost the price at their start, whatever comes within them: 100, then 50.
+        # Hours cost the price at their start, regardless of changes within them: 100, then 50.
         ("hourly-refund", 5000, End.LEFT, 3600 * 100 + 3600 * 50),
         ("hourly-refund", 5000, End.EVICTED, 3600 * 100),
         ("hourly-refund", 5000, End.HANDED_ON, 3600 * 100 + 1400 * 50),
@@ -120,7 +120,7 @@ PRICES = series((0, 100), (1800, 300), (3000, 50), (5400, 700), (9000, 10))
         ("hourly-refund", 3600, End.EVICTED, 3600 * 100),
         ("hourly-refund", 3600, End.LEFT, 3600 * 100),
         ("hourly-refund", 3600 + 1e-6, End.LEFT, 3600 * 150),
-        # The price of the moment: 1800 s at 100, 1200 at 300, 2000 at 50.
+        # The current price: 1800 s at 100, 1200 at 300, 2000 at 50.
         ("per-second", 5000, End.EVICTED, 1800 * 100 + 1200 * 300 + 2000 * 50),
         ("per-second", 10, End.EVICTED, 60 * 100),
         ("per-second", 10, End.HANDED_ON, 10 * 100),
@@ -186,7 +186,7 @@ def test_a_life_of_no_length_costs_nothing(name: str, ended: End) -> None:
 def test_a_life_outside_the_price_history_is_refused(name: str, start: float, seconds: float) -> None:
     with pytest.raises(TooLittleHistory, match=r"c4\.xlarge has prices from .* import a longer history"):
         billing_rule(name).bill(life(seconds, End.LEFT, start), PRICES)
-    # To the last moment known it may last: the paid hour may well go on after it.
+    # A life may last to the last known moment, even if its paid hour extends beyond it.
     assert billing_rule(name).bill(life(1000, End.LEFT, 8000), PRICES).charges
 
 
@@ -227,7 +227,7 @@ def test_cost_so_far_is_what_leaving_now_would_cost(name: str, after: int, owed:
 
 
 def test_amounts_are_exact_until_they_are_shown() -> None:
-    """Three hours at a price of nine decimals, which floating-point dollars would round at every row."""
+    """Three hours at a price of nine decimals, which floating-point dollars would round in every row."""
     bill = billing_rule("per-second").bill(life(3 * 3600, End.LEFT), 441_435_835)
     assert bill.amount == 3 * 3600 * 441_435_835
     assert usd(bill.amount) == 1.324307505

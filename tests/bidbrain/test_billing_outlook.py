@@ -23,10 +23,10 @@ from tests.pricing_data.histories import START
 
 FIRST_HOUR_FREE = "per-second-first-hour-free"
 QUADRATURE = 30.0
-"""Half a minute: the most that time paid as it runs may be off, where everybody is evicted between two samples."""
+"""Half a minute: the largest error of time paid as it runs, if all machines are evicted between two samples."""
 
 evictions = st.dictionaries(st.integers(1, 9000), st.integers(1, 5), max_size=8)
-"""How many of some machines are evicted at an age, in seconds."""
+"""Number of machines evicted at each age, in seconds."""
 plans = st.sampled_from((End.LEFT, End.HANDED_ON))
 spans = st.sampled_from((0, 1, 30, 59, 60, 61, 3599, 3600, 3601, 5400)) | st.integers(0, 8000)
 
@@ -41,7 +41,7 @@ def fading(half_life: float) -> SampledSurvival:
 
 
 def billed_positions(name: str, lived: int, ended: End) -> int:
-    """How many seconds of a life of `lived` seconds are billed; they are always its first ones, and those after it."""
+    """Number of billed seconds in a life of `lived` seconds; they are its first ones, and those after its end."""
     if lived == 0:
         return 0
     if name == "hourly-refund":
@@ -60,7 +60,7 @@ def billed_positions(name: str, lived: int, ended: End) -> int:
 def test_expected_seconds_are_the_mean_over_lives(
     name: str, evicted: dict[int, int], lasting: int, age: int, horizon: int, ended: End
 ) -> None:
-    """Machines whose ends are known, each billed by itself; what falls before `age` does not count."""
+    """Machines with known ends, each billed separately; charges before `age` do not count."""
     lives = [(at, count) for at, count in evicted.items() if at >= age]
     running = lasting + sum(count for _, count in lives)
 
@@ -105,12 +105,12 @@ def test_under_hourly_refund_the_rest_of_the_hour_is_equation_4_1(
 def test_without_evictions_the_expectation_is_the_bill(name: str, horizon: int, ended: End) -> None:
     rule = billing_rule(name)
     bill = rule.bill(Life(START, START + horizon, ended), 1000)
-    # A bill counts begun seconds, an expectation flowing time.
+    # A bill counts started seconds, an expectation continuous time.
     assert expected_cost(rule, Outlook(0, horizon, 1000, ended=ended), never) == pytest.approx(bill.amount, abs=1001)
 
 
 def test_an_hour_of_each_rule_solved_by_hand() -> None:
-    """Survival falls evenly from 1 to 1/2 within two hours; the machine is kept for 90 minutes and then let go."""
+    """Survival falls linearly from 1 to 1/2 within two hours; the machine is kept for 90 minutes and then returned."""
     survival = SampledSurvival(np.array([0.0, 2 * HOUR]), np.array([1.0, 0.5]))
 
     def at_minute(minute: int) -> float:
@@ -161,7 +161,7 @@ def test_many_markets_at_once_equal_each_separately(name: str) -> None:
 @pytest.mark.parametrize("name", BILLING_RULES)
 @given(st.integers(0, 2 * HOUR), st.integers(0, 5 * HOUR), plans)
 def test_a_machine_that_is_never_evicted_pays_most(name: str, age: int, horizon: int, ended: End) -> None:
-    """More survival never costs less, except that who hands on within the minimum escapes what eviction would cost."""
+    """More survival never costs less, except that handing on within the minimum avoids the cost of an eviction."""
     rule = billing_rule(name)
     sure = float(expected_seconds(rule, age, horizon, never, ended))
     if name == "per-second" and ended is End.HANDED_ON and age + horizon < MINUTE:

@@ -70,7 +70,7 @@ def test_a_footprint_solved_by_hand() -> None:
     assert found.stall_hours == pytest.approx(0.6 * 5 / 60)
     assert found.resize_hours == pytest.approx(3 / 60)
     assert [share.cost_usd for share in found.shares] == pytest.approx([0.3, 0.8 * 0.25, 0.5 * 0.4])
-    # omega 26 and 40 minutes, less 3 for what an eviction stalls and 3 for the change.
+    # omega 26 and 40 minutes, less 3 for the pause after an eviction and 3 for the change.
     assert [share.useful_hours * 60 for share in found.shares] == pytest.approx([24, 20, 34])
     assert [share.work for share in found.shares] == pytest.approx([0, 0.9 * 80 * 20 / 60, 0.9 * 64 * 34 / 60])
     assert found.usd_per_work == pytest.approx(0.7 / (24 + 32.64))
@@ -177,7 +177,7 @@ def test_beta_over_a_part_composes_to_the_whole() -> None:
 
 @pytest.mark.parametrize("name", BILLING_RULES)
 def test_cost_follows_the_rule_of_the_provider(name: str) -> None:
-    """Half an hour of a first hour is left; survival falls evenly from 1 to 1/2 within it."""
+    """Half an hour of a first hour remains; survival falls linearly from 1 to 1/2 within it."""
     survival = SampledSurvival(np.array([0.0, 30 * MINUTE, HOUR]), np.array([1.0, 1.0, 0.5]))
     seconds = float(expected_seconds(billing_rule(name), 30 * MINUTE, 30 * MINUTE, survival))
     one = FootprintAllocation(A, 2, parse_usd("0.3"), 4, 30 * MINUTE, 0.5, 15 * MINUTE, paid_seconds=seconds)

@@ -1,4 +1,4 @@
-"""Small worlds for the deadline replay: histories, jobs, and a replay written another way."""
+"""Small inputs for the deadline replay: histories, jobs, and an independent implementation of the billing rules."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ TICK = 10
 
 
 def history(pattern: str, tick: int = TICK) -> AvailabilityHistory:
-    """`1` where spot can be had, `0` where not; anything else is only there to be read."""
+    """`1` where spot is available, `0` where it is not; other characters only improve readability."""
     return AvailabilityHistory("drawn", tick, np.array([sign == "1" for sign in pattern if sign in "01"]))
 
 
 def one_job(pattern: str, work: int, delay: int, ratio: float = 3.0) -> DeadlineJobs:
-    """A job that has the whole pattern until its deadline."""
+    """A job whose deadline is the end of the pattern."""
     drawn = history(pattern)
     terms = DeadlineTerms(work, delay, ratio)
     return lay_out([drawn], terms, [drawn.up.size * TICK / work], 1)
 
 
 def bill(choices: Sequence[int], up: Sequence[bool], tick: int, terms: DeadlineTerms) -> tuple[float, bool]:
-    """Cost of a schedule in spot ticks and whether it did the work: the rules once more, a tick at a time."""
+    """Cost of a schedule in spot ticks, and whether it did the work: an independent implementation, tick by tick."""
     held, owed, done, cost = WAIT, 0, 0, 0.0
     for choice, available in zip(choices, up, strict=True):
         if done >= terms.work:

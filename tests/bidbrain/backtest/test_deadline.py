@@ -1,4 +1,4 @@
-"""The deadline replay: rules by hand, promises by property."""
+"""The deadline replay: hand-solved cases, and properties of all strategies."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def drawn(jobs: DeadlineJobs, scheme: BatchStrategy) -> str:
 
 
 def test_greedy_waits_until_the_net_and_pays_the_delay_on_every_entry() -> None:
-    # Spot from the third tick on does 10 - 5, 10, 10; then it is lost with 15 of 40 left.
+    # Spot from the third tick on does 10 - 5, 10, 10; then it is evicted with 15 of 40 left.
     jobs = one_job("0011 1000 0000 0000", work=40, delay=5)
     # The net: remaining <= ceil((15 + 10) / 10) ticks = 3, so on demand for the entry and 15: two ticks.
     assert drawn(jobs, Greedy()) == "..sss........DD"
@@ -71,12 +71,12 @@ def test_the_safety_net_applies_to_idle_jobs_but_not_to_jobs_on_spot() -> None:
 
 
 def test_an_eviction_within_the_safety_net_is_replaced_at_once() -> None:
-    # Lost with 5 ticks left and 30 of 60 done: 30 and two delays of 10 are 5 ticks.
+    # Evicted with 5 ticks left and 30 of 60 done: 30 and two delays of 10 are 5 ticks.
     assert drawn(one_job("1111 0000 0", work=60, delay=10), Greedy()) == "ssssDDDD"
 
 
 class _Scripted:
-    """Does what it is told, in order; spot that is not there becomes on-demand."""
+    """Makes the given choices in order; unavailable spot becomes on-demand."""
 
     name = "scripted"
 
@@ -109,11 +109,11 @@ def test_any_schedule_is_billed_by_the_rules(
 
 
 def test_uniform_progress_follows_the_line() -> None:
-    # Work 50 in 100: the line rises by half a tick a tick. Two spot ticks put the job ahead of it until tick 4, where
-    # it stands on it; behind at tick 5 it goes on demand, and stays there though ahead again, because spot is gone.
+    # Work 50 in 100: the line rises by half a tick per tick. Two spot ticks put the job ahead of it until tick 4, where
+    # it is on the line; behind at tick 5 it goes on demand, and stays there though ahead again, because spot is gone.
     jobs = one_job("11000 00000", work=50, delay=0)
     assert drawn(jobs, UniformProgress()) == "ss...DDD"
-    # Where spot is back, it is taken as soon as progress is ahead: at tick 6, 30 of 50 are done.
+    # When spot returns, it is used as soon as progress is ahead: at tick 6, 30 of 50 are done.
     back = one_job("11000 11111", work=50, delay=0)
     assert drawn(back, UniformProgress()) == "ss...sss"
     assert drawn(one_job("11000 01111", work=50, delay=0), UniformProgress()) == "ss...Dss"
@@ -197,7 +197,7 @@ def test_a_summary_is_a_mean_over_jobs() -> None:
     one = AvailabilityHistory("one", 30 * minutes, np.array([True] * 4 + [False] * 8))
     jobs = lay_out([one], terms, [2.0], 2)
     found = summarise(jobs, "greedy", replay(jobs, Greedy()))
-    # The first job has all of its work on spot, 4 ticks; the second, in the dark, all of it on demand.
+    # The first job does all its work on spot, in 4 ticks; the second, without spot, all of it on demand.
     assert found == [DeadlineSummary("greedy", 2.0, 2, (0.25 + 1.0) / 2, 1.0, 1.0, 0)]
 
 

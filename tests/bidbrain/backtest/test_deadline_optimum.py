@@ -1,4 +1,4 @@
-"""The exact optimum against every schedule there is."""
+"""The exact optimum against an enumeration of all schedules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.bidbrain.backtest.deadlines import TICK, bill, history, patterns, rat
 
 
 def least_cost(up: Bools, tick: int, terms: DeadlineTerms) -> float:
-    """By trying every schedule, tick by tick; a machine that was lost has to be entered again."""
+    """Tries every schedule, tick by tick; after an eviction the machine has to be entered again."""
     best = float("inf")
 
     def go_on(at: int, held: int, owed: int, done: int, cost: float) -> None:
@@ -85,10 +85,10 @@ def test_solved_by_hand() -> None:
     up = np.array([1, 1, 1, 1, 1, 0, 1, 1, 1, 0], dtype=bool)
     assert cheapest(up, 10, DeadlineTerms(60, 10, 3.0)) == CheapestSchedule(8, 0)
     # With 70 there are 9 ticks to hold, of which two, the entry and the work, on demand: in the last one alone an entry
-    # does no work. The gap between the spells is only one long, so on demand has to take the last up tick, too.
+    # does no work. The gap between the spells is only one tick long, so on demand has to take the last up tick, too.
     assert cheapest(up, 10, DeadlineTerms(70, 10, 3.0)).on_demand_ticks > 0
     assert cheapest(up, 10, DeadlineTerms(70, 10, 3.0)) == _by_trying(up, DeadlineTerms(70, 10, 3.0))
-    # On demand that costs no more than spot is never left.
+    # On-demand that costs no more than spot is never left.
     assert cheapest(up, 10, DeadlineTerms(60, 10, 1.0)) == CheapestSchedule(0, 7)
 
 
@@ -100,7 +100,7 @@ def _by_trying(up: Bools, terms: DeadlineTerms) -> CheapestSchedule:
 
 
 def test_long_windows_use_wider_integers_with_equal_results() -> None:
-    """The same shape ten times finer is ten times the ticks; its tables need more than 16 bits."""
+    """The same shape with ten times finer ticks; its tables need more than 16 bits."""
     coarse = np.repeat(np.array([1, 0, 1, 0, 1, 0], dtype=bool), [300, 200, 500, 400, 300, 100])
     fine = np.repeat(coarse, 10)
     terms = DeadlineTerms(1_200 * 100, 100, 3.0)

@@ -25,7 +25,7 @@ OVERHEADS = Overheads(startup=300 * SECOND, eviction=60 * SECOND, resize=30 * SE
 
 @dataclass
 class Whims:
-    """Rents, returns now or later, and wakes at random whole seconds: what no sensible strategy would do."""
+    """Rents, returns now or later, and wakes at random whole seconds, as no sensible strategy would."""
 
     seed: int
     name: str = "whims"
@@ -51,7 +51,7 @@ class Whims:
 
 
 def work_second_by_second(run: Run, overheads: Overheads, speed: float, until: int) -> float:
-    """Work in nu x microseconds, from the tenures alone. Nothing moves within a second but the end of the job."""
+    """Work in nu x microseconds, from the tenures alone. Only the end of the job falls within a second."""
     stops = sorted(
         [(one.end, overheads.eviction) for one in run.tenures if one.ended is End.EVICTED]
         + [(one.end, overheads.resize) for one in run.tenures if one.ended is End.LEFT]
@@ -93,7 +93,7 @@ def test_work_equals_a_second_by_second_sum_and_evictions_come_from_the_market(s
 
 
 def evictions_of(histories: list[PriceSeries], rent: Rent, start: int) -> list[int]:
-    """Every later event strictly above the bid, by a plain scan."""
+    """Every later event strictly above the bid, by a linear scan."""
     series = next(one for one in histories if one.market == rent.offer.market)
     events = zip(series.times.tolist(), series.prices.tolist(), strict=True)
     assert rent.bid is not None
@@ -101,7 +101,7 @@ def evictions_of(histories: list[PriceSeries], rent: Rent, start: int) -> list[i
 
 
 def changed_after(series: PriceSeries, moment: int, seed: int) -> PriceSeries:
-    """The same past, another future."""
+    """The same history up to a moment, with different prices after it."""
     prices = series.prices.copy()
     later = series.times > moment
     prices[later] = np.random.default_rng(seed).integers(100, 1600, int(later.sum()))

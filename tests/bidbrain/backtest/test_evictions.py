@@ -1,4 +1,4 @@
-"""Capacity and hazards: against traces read tick by tick, and what may be learnt of them."""
+"""Capacity and hazards against traces read tick by tick, and the evidence of the training span."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_short_trace_is_cut_in_proportion_and_each_part_repeated_in_its_own_sp
     market_then = replayed(regime, known)
     there = [market_then.capacity(A, known.test.start + tick * GAP * SECOND) for tick in range(6)]
     assert there == [4, 0, 4, 0, 4, 0]
-    # Of the four ticks of training none shows an eviction.
+    # None of the four training ticks shows an eviction.
     assert regime.learnt(known).evidence[0].exposure.evictions == 0
 
 
@@ -89,7 +89,7 @@ def test_the_evidence_does_not_depend_on_the_test_span(past: list[bool], future:
 
 
 def test_the_evidence_is_the_life_of_machines_bought_at_any_tick() -> None:
-    """Up for 50 minutes, down for 10, again and again: bought at any of five ticks, taken after 5 to 1 ticks."""
+    """Up for 50 minutes, down for 10, repeatedly: bought at any of five ticks, evicted after 5 to 1 ticks."""
     known = spans(100, 10)
     learnt = ByAvailability({A: trace([1, 1, 1, 1, 1, 0] * 120)}).learnt(known)
     exposure = learnt.evidence[0].exposure
@@ -98,7 +98,7 @@ def test_the_evidence_is_the_life_of_machines_bought_at_any_tick() -> None:
     hazard = learnt.hazard(A)
     assert hazard is not None
     assert hazard.rate[0] == pytest.approx(2.0, rel=0.02)
-    # What was seen in one market bears on another of its family, less certainly.
+    # Observations in one market are weaker evidence for another of its family.
     assert learnt.hazard(B) is not None
     assert learnt.hazard(market("a.large", os="windows")) is not None
 

@@ -1,4 +1,4 @@
-"""The price of time that makes a strategy keep a rival's pace, found in the training span alone."""
+"""The price of time at which a strategy matches a rival's run time, from the training span alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variants of a scenario, paired differences, and the rule of the default."""
+"""Variants of a scenario, paired differences, and the choice of the default."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_differences_pair_jobs_and_leave_out_unfinished_ones() -> None:
     ours[4] = result("ours", starts[4], 99.0, 6.0, end=None)
     (found,) = differences("as it is", [*ours, *theirs], "theirs", np.random.default_rng(0))
     assert (found.scheme, found.against, found.jobs, found.unpaired) == ("ours", "theirs", 4, 1)
-    # Every job is $0.20 of $4 cheaper and half an hour of two faster: no resampling can find another mean.
+    # Every job is $0.20 of $4 cheaper and half an hour of two faster: every resample has the same mean.
     for interval, mean in ((found.cost, -5.0), (found.runtime, -0.25)):
         assert interval.mean == pytest.approx(mean)
         assert (interval.low, interval.high) == pytest.approx((mean, mean))
@@ -79,7 +79,7 @@ def test_too_few_days_give_no_interval() -> None:
 
 
 def test_the_interval_covers_the_truth_when_only_days_are_independent() -> None:
-    """Jobs of a day share its luck: resampled alone they would promise far too much."""
+    """Jobs of one day are correlated: resampling them separately would give far too narrow intervals."""
     rng = np.random.default_rng(5)
     held, naive = 0, 0
     blocks = np.repeat(np.arange(20), 10)

@@ -64,7 +64,7 @@ def test_a_backtest_is_deterministic_per_seed() -> None:
 
 
 def test_prices_outside_the_training_span_do_not_affect_strategies() -> None:
-    """Prices between training and the first job are no part of what a scheme knows."""
+    """Strategies do not see prices between training and the first job."""
     assert scenario().learnt(HISTORIES[0].market).last == START + 90 * HOUR
 
 

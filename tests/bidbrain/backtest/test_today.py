@@ -1,4 +1,4 @@
-"""Today's regime in the engine: what is granted and taken, what it costs, and that nobody sees it coming."""
+"""Limited capacity and hazards in the engine: grants, evictions and costs, without knowledge of the future."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MARKETS = [one.market for one in HISTORIES]
 
 
 def ups(seed: int, ticks: int = 3000, top: int = 4) -> Ints:
-    """Capacity that stays for about an hour and a half, then is another."""
+    """Capacity that changes about every hour and a half."""
     rng = np.random.default_rng(seed)
     spells = rng.integers(1, 18, ticks)
     return np.repeat(rng.choice([0, top, top, int(rng.integers(1, top))], ticks), spells)[:ticks].astype(np.int64)
@@ -47,11 +47,11 @@ def by_hazard(seed: int) -> ByHazard:
 REGIMES: list[Callable[[int], EvictionModel]] = [by_availability, by_hazard]
 
 
-# --- what is granted and taken ---
+# --- grants and evictions ---
 
 
 class Scripted:
-    """Rents what it is told at each question."""
+    """Rents the given purchases, one per decision."""
 
     name = "scripted"
 
@@ -65,7 +65,7 @@ class Scripted:
 
 
 def world(*capacity: tuple[int, int]) -> tuple[PriceSeries, MarketReplay]:
-    """One market; capacities from so many minutes after the start of the job."""
+    """One market; capacities from the given minutes after the start of the job."""
     known = restless(1, 60)
     start = job((offer(known),)).start
     times, machines = zip(*capacity, strict=True)
@@ -142,7 +142,7 @@ def test_work_equals_a_second_by_second_sum_with_limited_capacity(seed: int) -> 
 
 
 class Sober:
-    """Whims that want nothing while nothing is offered."""
+    """Like `Whims`, but rents nothing while nothing is offered."""
 
     name = "sober"
 
@@ -153,11 +153,11 @@ class Sober:
         return self.whims.decide(situation) if situation.offers else Decision(wake_at=situation.now + 5 * MINUTE)
 
 
-# --- what it costs ---
+# --- costs ---
 
 
 def cost_second_by_second(tenure: Tenure, histories: dict[object, PriceSeries], rule: str) -> int:
-    """Nano-dollar-seconds of one machine, from its life and the rule's own words."""
+    """Nano-dollar-seconds of one machine, from its life and the text of the rule."""
     lived = tenure.end - tenure.start
     begun = -(-lived // SECOND)
     evicted, handed_on = tenure.ended is End.EVICTED, tenure.ended is End.HANDED_ON
@@ -214,11 +214,11 @@ def test_no_strategy_is_below_the_bound_with_refunds_added_back(regime: Callable
                 assert one.cost + one.refunds >= least[one.hours, one.start] * (1 - 1e-9), one
 
 
-# --- what is known ---
+# --- knowledge ---
 
 
 def seen_by(run: Run, moment: int) -> dict[tuple[Rent, int], tuple[int, list[tuple[int, int]]]]:
-    """What had been granted by a moment, and which of its machines had gone, when; the rest is future."""
+    """What had been granted by a moment, and which of its machines had ended, when."""
     seen: dict[tuple[Rent, int], tuple[int, list[tuple[int, int]]]] = {}
     for one in run.tenures:
         if one.start <= moment:
@@ -230,7 +230,7 @@ def seen_by(run: Run, moment: int) -> dict[tuple[Rent, int], tuple[int, list[tup
 
 
 def altered(known: Scenario, moment: int, seed: int) -> Scenario:
-    """The same past, another future of prices and capacity."""
+    """The same history up to a moment, with different prices and capacity after it."""
     histories = []
     for one in known.histories:
         prices = one.prices.copy()

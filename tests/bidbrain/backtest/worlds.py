@@ -1,4 +1,4 @@
-"""Small markets to run jobs in."""
+"""Small synthetic markets for replays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BASELINE = Rent(Offer(Market("aws", "us-east-1", "-", "base"), 8.0, ON_DEMAND), 
 
 
 def restless(seed: int, hours: int, name: str = "a.large") -> PriceSeries:
-    """A price on whole seconds that moves about every ten minutes and spikes above on-demand now and then."""
+    """A price on whole seconds that changes about every ten minutes and sometimes spikes above on-demand."""
     rng = np.random.default_rng(seed)
     steps = np.cumsum(rng.integers(30, 1200, hours * 6))
     prices = rng.integers(100, 400, steps.size)

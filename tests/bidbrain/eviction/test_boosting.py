@@ -20,7 +20,7 @@ def test_one_stump_is_the_newton_step_of_the_best_split() -> None:
 
 
 def test_the_split_is_the_best_of_all() -> None:
-    """Against every feature and every cut, tried one by one."""
+    """Against every feature and every cut, one by one."""
     rng = np.random.default_rng(5)
     data = rng.integers(0, 12, (300, 4)).astype(float)
     outcomes = (rng.random(300) < logistic(0.5 * data[:, 2] - 3)).astype(float)
@@ -59,14 +59,14 @@ def test_the_same_generator_gives_the_same_forest() -> None:
 
 
 def test_uninformative_features_give_the_mean() -> None:
-    """Features without contrast, and rows fewer than a leaf needs."""
+    """Constant features, and fewer rows than a leaf needs."""
     outcomes = np.array([0.0, 1.0, 1.0, 1.0])
     forest = fit(np.ones((4, 2)), outcomes, np.ones(4), TreeSettings(), np.random.default_rng(0))
     assert forest.probabilities(np.array([[1.0, 1.0], [7.0, 0.0]])) == pytest.approx([0.75, 0.75], abs=0.01)
 
 
 def test_a_leaf_needs_enough_curvature() -> None:
-    """Two rows that are all alone cannot have a leaf of their own, eight can."""
+    """Two isolated rows cannot have a leaf of their own, eight can."""
     for rows, alone in ((2, False), (8, True)):
         data = np.array([[1.0]] * rows + [[0.0]] * 100)
         outcomes = np.array([1.0] * rows + [0.0, 1.0] * 50)

@@ -46,7 +46,7 @@ def test_scores_are_mean_squared_differences() -> None:
 
 
 def test_days_are_resampled_whole() -> None:
-    """Better by as much on one day as worse on the other: the interval spans both, however many starts there are."""
+    """As much better on one day as worse on the other: the interval spans both, regardless of the number of starts."""
     times = np.repeat(np.array([0, DAY]), 500)
     own = np.full(1000, 0.5)
     model = np.repeat([0.0, 2**-0.5], 500)
@@ -111,7 +111,7 @@ def test_the_model_beats_both_shares_on_the_market_of_2016(shared_data: Path) ->
 
 
 def test_baselines_use_only_starts_before_the_origin() -> None:
-    """A price that begins to spike just when the horizon begins: both shares predicted 0, and were wrong each time."""
+    """A price that begins to spike when the horizon begins: both shares predicted 0, and were wrong each time."""
     days = WEEK.history // DAY
     calm, wild = flat("t.large", 12), memoryless(np.random.default_rng(2), "t.large", 12)
     later = wild.window(START + days * DAY, wild.last)

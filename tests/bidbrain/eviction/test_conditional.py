@@ -27,7 +27,7 @@ def test_the_model_is_used_and_better_where_the_present_is_informative() -> None
 
 
 def test_the_model_does_not_depend_on_the_future() -> None:
-    """Fitted at a time, it is the same whether the series end there or go on."""
+    """Fitted at a time, it is the same whether the series end there or continue."""
     until = START + 6 * DAY
     whole = moody_panel()
     cut = CrossingPanel(
@@ -46,7 +46,7 @@ def test_no_model_is_fitted_to_markets_that_hardly_cross() -> None:
 
 
 def test_little_is_lost_where_the_present_is_uninformative() -> None:
-    """Spikes at random: whatever is chosen predicts about as well as the truth, which is the pooled share."""
+    """Random spikes: any choice predicts about as well as the truth, which is the pooled share."""
     rng = np.random.default_rng(8)
     panel = CrossingPanel([(memoryless(rng, f"t{i}.large", 12), BidAbove(10_000)) for i in range(8)], HOUR)
     until = START + 9 * DAY
@@ -74,7 +74,7 @@ def test_every_learner_predicts_probabilities(name: str) -> None:
 
 
 def test_all_rare_crossings_are_used_and_weighted_as_rare() -> None:
-    """More starts than a model takes in, so that half of those taken are crossings: predictions still average right."""
+    """More starts than a model uses, so that half of the used ones are crossings: predictions still average right."""
     rng = np.random.default_rng(14)
     panel = CrossingPanel([(moody(rng, f"t{i}.large", 16), BidAbove(10_000)) for i in range(16)], 10 * MINUTE)
     until = START + 12 * DAY

@@ -22,7 +22,7 @@ windows = st.integers(1, 30)
 
 
 def seconds_to_eviction(known: PriceSeries, start: float, bid: int, window: int) -> float | None:
-    """The definition, word for word: the first later event strictly above the bid, if it is within the window."""
+    """The definition: the first later event strictly above the bid, if it is within the window."""
     for time, price in zip(known.times.tolist(), known.prices.tolist(), strict=True):
         if time > start and price > bid:
             return time - start if time - start <= window else None
@@ -30,7 +30,8 @@ def seconds_to_eviction(known: PriceSeries, start: float, bid: int, window: int)
 
 
 def brute_force(known: PriceSeries, window: int, delta: int | None, bid: int | None) -> tuple[float, list[float]]:
-    """Shares over whole seconds: events are on whole seconds, so every start within one fares as its middle does."""
+    """Shares over whole seconds: events are on whole seconds, so every start within one has the outcome of its
+    middle."""
     evicted, held = [], 0
     for second in range(known.first, known.last - window, SECOND):
         start = second + SECOND / 2
@@ -79,7 +80,7 @@ def test_beta_at_a_bid_counts_the_starts_that_could_hold_it(shape: dict[int, int
 
 
 def check_median(found: float | None, middles: list[float]) -> None:
-    """Half of the evicted time lies at or below the median; each second is spread evenly around its middle."""
+    """Half of the evicted time is at or below the median; each second is spread evenly around its middle."""
     if found is None:
         assert middles == []
         return
@@ -117,7 +118,7 @@ def test_the_published_figures_of_one_market(spring_2016: dict[Market, PriceSeri
 
 
 def test_ten_markets_of_2016_equal_a_walk_through_their_events(spring_2016: dict[Market, PriceSeries]) -> None:
-    """Another brute force, for real histories: event by event, a plain scan for the first crossing."""
+    """A second reference, for real histories: event by event, a linear scan for the first crossing."""
     for known in list(spring_2016.values())[::5][:10]:
         short = known.window(known.first, min(known.last, known.first + 300 * HOUR))
         times, prices = short.times.tolist(), short.prices.tolist()
@@ -136,7 +137,7 @@ def test_ten_markets_of_2016_equal_a_walk_through_their_events(spring_2016: dict
 
 
 def test_only_a_price_strictly_above_the_bid_evicts() -> None:
-    """0.1 + 0.2 is not 0.3 in floating point; the market does not care."""
+    """0.1 + 0.2 is not 0.3 in floating point; integer prices compare exactly."""
     known = series((0, parse_usd("0.1")), (50, parse_usd("0.3")), (100, parse_usd("0.3")))
     history = CrossingHistory(known, 20 * SECOND)
     assert history.at_delta(parse_usd("0.2")).share == 0

@@ -32,7 +32,7 @@ def moody_markets(days: int = 12, bid: Bid = BidAbove(10_000)) -> list[tuple[Pri
 
 
 def test_survival_is_the_product_of_both() -> None:
-    """A crossing of 0.2 and a sure rate of 0.1 an hour: 1 - 0.8 exp(-0.1)."""
+    """A crossing probability of 0.2 and a certain rate of 0.1 per hour: 1 - 0.8 exp(-0.1)."""
     both = together(priced(0.2, 0.2, 0.2), rated(0.1), HOUR)
     assert both.probability == pytest.approx(1 - 0.8 * exp(-0.1), rel=1e-6)
     assert both.low == pytest.approx(both.probability, abs=1e-4)
@@ -41,7 +41,8 @@ def test_survival_is_the_product_of_both() -> None:
 
 
 def test_the_product_is_what_a_simulation_finds() -> None:
-    """Crossing evenly within the hour with 0.3, capacity taken at 0.5 an hour: share evicted, and their median time."""
+    """Crossings uniform within the hour with probability 0.3, capacity evictions at 0.5 per hour: share and median
+    time."""
     rng = np.random.default_rng(30)
     crossing = np.where(rng.random(400_000) < 0.3, rng.uniform(0, 1, 400_000), 9.0)
     first = np.minimum(crossing, rng.exponential(2.0, 400_000))
@@ -83,7 +84,7 @@ def test_the_combination_is_never_safer_than_either_part(
 
 
 def test_the_present_moves_the_estimate() -> None:
-    """The same market at a restless and at a calm moment."""
+    """The same market in a volatile and in a calm moment."""
     markets = moody_markets()
     series = markets[0][0]
     recent = [int(t) for t in np.arange(START + 8 * DAY, series.last - HOUR, HOUR)]
@@ -133,7 +134,7 @@ def test_a_window_longer_than_the_history_is_refused() -> None:
 
 
 def test_the_interval_covers_the_truth_of_a_generated_market() -> None:
-    """In a world whose truth can be simulated: in a restless hour 0.79 of bids are crossed, in a calm one 0.05."""
+    """In a generated market with known truth: 0.79 of bids are crossed in a volatile hour, 0.05 in a calm one."""
     markets, rng = moody_markets(14), np.random.default_rng(5)
     truth = {True: spiking(rng, restless=True), False: spiking(rng, restless=False)}
     held, widths = [], []
@@ -151,7 +152,7 @@ def test_the_interval_covers_the_truth_of_a_generated_market() -> None:
 
 
 def spiking(rng: np.random.Generator, *, restless: bool) -> float:
-    """The chance of a spike within an hour from a mood on, by the rules of `worlds.moody`."""
+    """The probability of a spike within an hour, from a given regime on, by the rules of `worlds.moody`."""
     mood, spiked = np.full(100_000, restless), np.zeros(100_000, dtype=bool)
     for _ in range(6):
         mood ^= rng.random(mood.size) < 1 / 70

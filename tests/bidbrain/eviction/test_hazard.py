@@ -47,7 +47,7 @@ def test_own_observations_are_a_gamma_posterior() -> None:
 @pytest.mark.parametrize("window", [0.1, 1.0, 10.0, 100.0])
 @pytest.mark.parametrize(("evictions", "hours"), [(0.5, 2.0), (1.0, 50.0), (8.0, 100.0), (40.0, 20.0)])
 def test_survival_averages_over_the_rates_distribution(evictions: float, hours: float, window: float) -> None:
-    """Against a mean over the Gamma of the rate, at 20,000 even quantiles."""
+    """Against a mean over the rate's Gamma distribution, at 20,000 even quantiles."""
     rates = gamma.ppf((np.arange(20_000) + 0.5) / 20_000, evictions, scale=1 / hours)
     middle, low, high = Hazard((RateEvidence("test", Exposure(evictions, hours)),)).cumulative(0, window)
     assert exp(-middle) == pytest.approx(float(np.mean(np.exp(-rates * window))), abs=1e-4)
@@ -76,7 +76,7 @@ def test_own_observations_eventually_dominate() -> None:
 
 @pytest.mark.parametrize("prior_rate", [1e-4, 1e-2, 1.0, 20.0])
 def test_a_prior_orders_of_magnitude_off_yields_to_observations(prior_rate: float) -> None:
-    """300 evictions in 1000 hours leave no doubt, whatever was thought before."""
+    """300 evictions in 1000 hours dominate any prior."""
     hazard = Hazard((RateEvidence("wrong", Exposure(4, 4 / prior_rate)),), Exposure(300, 1000))
     rate, low, high = hazard.rate
     assert rate == pytest.approx(0.3, rel=0.05)
@@ -84,14 +84,14 @@ def test_a_prior_orders_of_magnitude_off_yields_to_observations(prior_rate: floa
 
 
 def test_a_prior_that_observations_do_not_contradict_is_kept_whole() -> None:
-    """Gamma-Poisson: 4 evictions in 400 hours thought, none in 50 seen, make 4 in 450."""
+    """Gamma-Poisson: a prior of 4 evictions in 400 hours and none in 50 observed make 4 in 450."""
     hazard = Hazard((RateEvidence("right", Exposure(4, 400)),), Exposure(0, 50))
     assert hazard.rate[0] == pytest.approx(4 / 450)
     assert hazard.rate[1:] == pytest.approx(tuple(gamma.interval(0.95, 4, scale=1 / 450)))
 
 
 def test_near_siblings_count_more_than_far_ones() -> None:
-    """Each level counts once and by its weight: same type 4, same family and region 2, the cloud 1."""
+    """Each level counts once with its weight: same type 4, same family and region 2, the cloud 1."""
     kin = other(0)
     family = Market("aws", "us-east-1", "us-east-1b", "c5.xlarge")
     stranger = Market("aws", "eu-west-1", "eu-west-1a", "m4.large")
@@ -106,7 +106,7 @@ def test_near_siblings_count_more_than_far_ones() -> None:
 
 
 def test_evidence_is_averaged_on_the_log_scale_and_weakens_when_it_disagrees() -> None:
-    """Hand-solved: 4 evictions say 0.1 and 4 say 0.025 an hour; together 0.05, worth less than either."""
+    """Hand-solved: 4 evictions at 0.1 and 4 at 0.025 per hour; combined 0.05, with less weight than either."""
     pieces = (RateEvidence("a", Exposure(4, 40)), RateEvidence("b", Exposure(4, 160)))
     hazard = Hazard(pieces)
     assert hazard.rate[0] == pytest.approx(0.05)
@@ -122,7 +122,7 @@ def test_few_sibling_observations_are_not_inflated_to_their_weight() -> None:
 
 
 def test_siblings_that_differ_count_less() -> None:
-    """Rates drawn from a Gamma of shape 1 against equal rates: the moments tell which."""
+    """Rates drawn from a Gamma of shape 1 against equal rates: the moments distinguish them."""
     rng = np.random.default_rng(21)
     same = [seen(other(i), float(rng.poisson(20)), 1000) for i in range(20)]
     apart = [seen(other(i), float(rng.poisson(20 * rng.gamma(1.0))), 1000) for i in range(20)]
@@ -168,7 +168,7 @@ def test_the_newest_figure_counts() -> None:
 
 
 def test_amazons_buckets_order_and_observations_scale_them() -> None:
-    """Watched: a market of bucket 5-10% at 0.03 an hour. A market of bucket 15-20% gets 0.175 / 0.075 of that."""
+    """Observed: a market of bucket 5-10% at 0.03 per hour. A market of bucket 15-20% gets 0.175 / 0.075 of that."""
     regional = [Market("aws", "us-east-1", "-", name) for name in ("m4.large", "c5.large", "r5.large")]
     bands = ((0.05, 0.10), (0.15, 0.20), (0.20, 1.0))
     buckets = [figure(one, "monthly-bucket", *band) for one, band in zip(regional, bands, strict=True)]
@@ -180,7 +180,7 @@ def test_amazons_buckets_order_and_observations_scale_them() -> None:
     assert rates == sorted(rates)
     assert rates[0][0] == pytest.approx(0.075 / 730)
     assert "lowest possible scale" in known(hazard_of(zones[0], (), buckets)).basis
-    # Nothing fits the scale, so the interval spans orders of magnitude.
+    # No observation fits the scale, so the interval spans orders of magnitude.
     assert rates[0][2] > 1000 * rates[0][1]
 
 

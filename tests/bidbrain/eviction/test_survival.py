@@ -28,7 +28,7 @@ def lives(*told: tuple[float, bool]) -> list[Lifetime]:
 
 
 def exponential_lives(rng: np.random.Generator, rate: float, watched: float, count: int) -> list[Lifetime]:
-    """Lives at a constant rate per hour, each watched for a random time of `watched` hours in the mean."""
+    """Lives at a constant rate per hour, each observed for a random time with a mean of `watched` hours."""
     lived, seen = rng.exponential(1 / rate, count), rng.exponential(watched, count)
     return lives(*((float(min(a, b)), bool(a <= b)) for a, b in zip(lived, seen, strict=True)))
 
@@ -67,7 +67,7 @@ def test_no_lifetimes_are_refused() -> None:
 
 
 def test_censored_lives_correct_the_estimate() -> None:
-    """Truth: half live beyond 10 hours. Watched for 6 on average; only the estimate that knows it finds the truth."""
+    """Truth: half live beyond 10 hours. Observed for 6 on average; only the estimate with censoring is right."""
     rng = np.random.default_rng(11)
     known = exponential_lives(rng, np.log(2) / 10, 6.0, 3000)
     survival, low, high = KaplanMeier.of(known).at(10)
@@ -108,7 +108,7 @@ def test_recorded_lives_of_2020(shared_data: Path) -> None:
 
 
 def test_an_age_profile_reproduces_the_survival_of_the_lives(shared_data: Path) -> None:
-    """The rate and its profile from the lives of 2020 against Kaplan-Meier, which knows no bands."""
+    """The rate and its profile from the lives of 2020 against Kaplan-Meier, which has no bands."""
     known = read_lifetimes(shared_data / "availability" / "dime2020_gcp_lifetimes.csv")
     profile = AgeProfile.of(known, (0.0, 0.25, 1.0, 3.0, 12.0, 23.0), 1.0)
     seen = exposure_of_lives(known)
@@ -116,12 +116,12 @@ def test_an_age_profile_reproduces_the_survival_of_the_lives(shared_data: Path) 
     for hours in (0.25, 1.0, 3.0, 12.0):
         survival = exp(-seen.evictions / seen.hours * profile.mean_hours(0, hours))
         assert survival == pytest.approx(curve.at(hours)[0], abs=0.1)
-    # A constant rate, from the same lives, is far off: most of them ended in their first hour.
+    # A constant rate from the same lives is far off: most of them ended in their first hour.
     assert exp(-seen.evictions / seen.hours) > curve.at(1)[0] + 0.2
 
 
 def test_age_profile_finds_the_dangerous_hour() -> None:
-    """Truth: 0.5 an hour in the first hour, 0.05 later; watched for 10 hours."""
+    """Truth: 0.5 per hour in the first hour, 0.05 later; observed for 10 hours."""
     rng = np.random.default_rng(13)
     first, later = rng.exponential(2.0, 4000), 1 + rng.exponential(20.0, 4000)
     lived = np.where(first < 1, first, later)

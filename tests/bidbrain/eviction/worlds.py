@@ -13,7 +13,7 @@ STEP = 10 * MINUTE
 
 
 def moody(rng: np.random.Generator, name: str, days: int) -> PriceSeries:
-    """A price that is calm for half a day or so, then restless for as long: 4 restless hours of 5 have spikes."""
+    """A price that alternates between calm and volatile about every half day: 4 of 5 volatile hours have spikes."""
     ticks = days * DAY // STEP
     restless = np.cumsum(rng.random(ticks) < 1 / 70) % 2 == 1
     spike = restless & (rng.random(ticks) < 0.25)
@@ -22,13 +22,13 @@ def moody(rng: np.random.Generator, name: str, days: int) -> PriceSeries:
 
 
 def memoryless(rng: np.random.Generator, name: str, days: int) -> PriceSeries:
-    """A price whose spikes come at random: nothing tells when."""
+    """A price whose spikes come at random, so that nothing predicts them."""
     prices = 1_000_000 + 50_000 * (rng.random(days * DAY // STEP) < 0.03)
     return _series(name, prices)
 
 
 def flat(name: str, days: int) -> PriceSeries:
-    """A price that never moves, seen once an hour."""
+    """A price that never changes, observed once an hour."""
     times = START + np.arange(days * 24, dtype=np.int64) * HOUR
     return PriceSeries(Market("aws", "us-east-1", "us-east-1a", name), times, np.full(times.size, 1_000_000))
 

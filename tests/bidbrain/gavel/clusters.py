@@ -1,4 +1,4 @@
-"""Small random clusters with jobs, and the simulator once more, slowly: plain Python, a worker at a time."""
+"""Small random clusters with jobs, and a slow reference simulator: plain Python, one worker at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def workload(
     scale: Sequence[int] | None = None,
     arrival: Sequence[float] | None = None,
 ) -> ClusterWorkload:
-    """A kind for each job, types named by letters, nobody shares."""
+    """One kind per job, types named by letters, without sharing."""
     jobs, types = len(rates), len(rates[0])
     kinds = tuple(JobKind(f"kind {m}", (scale or [1] * jobs)[m]) for m in range(jobs))
     table = Throughputs(tuple("abcdef"[:types]), kinds, np.array(rates, dtype=float), np.zeros((jobs, jobs, types, 2)))
@@ -80,10 +80,10 @@ def random_scenario(seed: int, *, sharing: bool) -> Simulation:
 
 @dataclass(frozen=True)
 class Whim:
-    """Shares out of the air, the same for the same jobs; some have none anywhere as long as others have."""
+    """Random shares, the same for the same jobs; some jobs have none as long as others have some."""
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None) -> ClusterAllocation:
-        """Neither sums to one nor fits the cluster: the mechanism has to live with it."""
+        """The shares neither sum to one nor fit the cluster: the mechanism has to handle that."""
         rows = len(problem.jobs.ids) + (0 if problem.pairs is None else len(problem.pairs.members))
         rng = np.random.default_rng([int(name) for name in problem.jobs.ids])
         shares = rng.choice([0.0, 0.25, 0.5, 1.0, rng.random()], (rows, len(problem.cluster.types)))
@@ -93,7 +93,7 @@ class Whim:
 
 @dataclass(frozen=True)
 class Fixed:
-    """The same shares for a job whoever else is there."""
+    """Fixed shares per job, regardless of the other jobs."""
 
     shares: Mapping[str, Sequence[float]]
 
@@ -104,7 +104,7 @@ class Fixed:
 
 @dataclass
 class Slow:
-    """What the slow simulation found."""
+    """Results of the slow simulation."""
 
     finish: dict[int, float] = field(default_factory=dict)
     moves: dict[int, int] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class Slow:
 
 
 def play_slowly(asked: Simulation, policy: Policy, manner: DispatchRules) -> Slow:
-    """The semantics of the mechanism without an array: every worker has a name, every round is played."""
+    """The mechanism's semantics without arrays: every worker has a name, every round is played."""
     return _Slow(asked, policy, manner).play()
 
 
@@ -272,7 +272,7 @@ class _Slow:
             self.share = {place: share for place, share in self.share.items() if m not in place[0]}
 
     def _seated(self, chosen: list[tuple[Row, int]]) -> set[int]:
-        """Gives each row workers with names, the ones it has where it stays; who comes to others has moved."""
+        """Assigns named workers to each row, the same ones where it stays; a job on other workers has moved."""
         free = [set(range(int(count))) for count in self.asked.cluster.workers]
         seats: dict[Row, tuple[int, frozenset[int]]] = {}
         for row, j in chosen:
@@ -301,7 +301,7 @@ def integrated_fairness(asked: Simulation, finish: FloatArray, end: float, step:
         rate = float(np.where(scale <= workers, work.rates[m], 0.0) @ workers) / float(workers.sum())
         left, now = float(work.steps[m]), float(arrival[m])
         while left > 0:
-            # The middle of the step, and after the end what was last.
+            # The middle of the step, or the last state after the end.
             at = min(now + step / 2, end - step / 2)
             there = max(int(((arrival <= at) & (finish > at)).sum()), 1)
             left -= step * rate * min(float(workers.sum()) / (there * scale), 1.0)

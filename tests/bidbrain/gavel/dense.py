@@ -1,7 +1,7 @@
-"""The policies once more, as dense programs of another formulation for another solver's front end: the oracle of tests.
+"""Reference policies as dense programs in another formulation for another solver front end.
 
-Nothing here is shared with what it checks: X is a full matrix with a column for every row and type, bounded to 0 where
-nothing can run; what is maximised is written out from the paper's formulas.
+Nothing is shared with the code under test: X is a full matrix with a column for every row and type, bounded to 0 where
+nothing can run; the objectives are written out from the paper's formulas.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Dense:
         if not who.any():
             return 0.0
         best = self.throughput.max(axis=1)[who]
-        # One row of the answer is scaled so that its largest entry is 1: only z's unit is left to chance.
+        # One row is scaled so that its largest entry is 1; only z's unit depends on the input.
         unit = (need[who] / best).max()
         rows = np.hstack([-self.throughput[who] / best[:, None], (need[who] / best / unit)[:, None]])
         gain = np.append(np.zeros(self.size), 1.0)

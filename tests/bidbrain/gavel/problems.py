@@ -1,4 +1,4 @@
-"""Problems for tests: short to write down by hand, or random, and what an X must satisfy."""
+"""Problems for tests, hand-written or random, and the conditions on a valid X."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def problem(
     prices: npt.ArrayLike | None = None,
     **columns: npt.ArrayLike,
 ) -> AllocationProblem:
-    """Jobs j0, j1, ... on types t0, t1, ...; columns of `ClusterJobs` as given, or else what a plain job has."""
+    """Jobs j0, j1, ... on types t0, t1, ...; columns of `ClusterJobs` as given, or defaults."""
     t = np.asarray(throughputs, dtype=np.float64)
     count, kinds = t.shape
     given = {name: np.asarray(value) for name, value in columns.items()}
@@ -47,14 +47,14 @@ def problem(
 
 
 def of_entities(asked: AllocationProblem, *names: str | None) -> AllocationProblem:
-    """The same, with the entity of each job."""
+    """The same problem with an entity for each job."""
     return replace(asked, jobs=replace(asked.jobs, entity=names))
 
 
 def random_problem(
     rng: np.random.Generator, *, holes: float = 0.15, spread: float = 3.0, most_jobs: int = 9
 ) -> AllocationProblem:
-    """A few jobs, some of which cannot run everywhere, some of which are alike, on one to four types."""
+    """A few jobs on one to four types; some cannot run everywhere, some are identical."""
     count, kinds = int(rng.integers(1, most_jobs)), int(rng.integers(1, 5))
     t = 10 ** rng.uniform(-spread / 2, spread / 2, (count, kinds)) * (rng.random((count, kinds)) >= holes)
     twins = rng.integers(0, count, count // 3)

@@ -21,7 +21,7 @@ HOURS = st.floats(0.0, 2.0)
 
 
 def work_of_a_life(life: float, evictions: EvictionLoss) -> float:
-    """What of one life lasts, step by step."""
+    """The lasting work of one life, step by step."""
     left = life - evictions.startup_hours
     if evictions.warned:
         return max(0.0, left - evictions.checkpoint_hours)
@@ -84,7 +84,7 @@ def test_a_dataset_moves_once_per_cloud_and_a_checkpoint_by_distance() -> None:
     assert movement.dataset_usd("aws") == 0
     assert movement.dataset_usd("azure") == pytest.approx(9.0)
     assert movement.dataset_usd("azure", {"azure"}) == 0
-    # Once on Azure, the cheaper of both sends it on.
+    # Once it is on Azure, the cheaper of the two clouds sends it on.
     assert movement.dataset_usd("gcp", {"azure"}) == pytest.approx(8.7)
     with pytest.raises(BadEffectivePrice, match="no egress tariff for cloud 'local'"):
         movement.checkpoint_usd(Market.parse("local/a/b/c"), east)

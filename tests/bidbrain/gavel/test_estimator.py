@@ -131,7 +131,7 @@ def test_unusable_rows_are_refused(references: FloatArray, row: FloatArray, mess
 
 
 def world(rng: np.random.Generator, jobs: int, types: int) -> References:
-    """Jobs that differ in one number, how much of a machine they need: a pair shares by it."""
+    """Jobs that differ in one number, the share of a machine they need, which determines how a pair shares."""
     need = rng.uniform(0.2, 1.0, size=jobs)
     alone = rng.uniform(1, 50, size=(jobs, types))
     total = np.maximum(1.0, need[:, None] + need[None, :])
@@ -149,7 +149,7 @@ def test_pairs_of_a_new_job_are_estimated_and_measured_ones_kept() -> None:
     measured = np.full(truth.shape, np.nan)
     measured[[2, 7, 11], 0] = truth[[2, 7, 11], 0]
     pairs = pairs_of_new(references, found_all.alone[-1], measured)
-    # To the last bit, whatever shares they were turned into on the way.
+    # Bit for bit, although they were converted to shares and back.
     assert np.array_equal(pairs[[2, 7, 11], 0], truth[[2, 7, 11], 0])
     shares, true_shares = (shares_of(found_all.alone[-1], references.alone, one) for one in (pairs, truth))
     plain = np.abs(references.shares.mean(axis=0) - true_shares).mean()
@@ -204,7 +204,7 @@ def test_too_few_kinds_or_pairs_to_estimate_from_are_refused(jobs: int, measured
 
 @pytest.mark.parametrize("table", ["simulation", "physical_cluster"])
 def test_estimates_of_held_out_measurements_beat_the_mean(shared_data: Path, table: str) -> None:
-    """Each job in turn is new; eight of its pairs are measured."""
+    """Each job is new in turn; eight of its pairs are measured."""
     throughputs = read_throughputs(shared_data / "gavel" / f"{table}_throughputs.json.gz").on(("v100", "p100", "k80"))
     single = [i for i, kind in enumerate(throughputs.kinds) if kind.scale == 1 and (throughputs.alone[i] > 0).all()]
     alone, together = throughputs.alone[single], throughputs.together[np.ix_(single, single)]

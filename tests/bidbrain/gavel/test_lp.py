@@ -1,4 +1,4 @@
-"""The door to the solver: optima, what cannot hold by name, changes, and programs that grow."""
+"""The solver interface: optima, named contradictions, changes, and growing programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policies that know prices, against dense programs and by hand."""
+"""The cost policies against dense programs and hand-solved cases."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_min_cost_slo_is_the_optimum_over_all_intervals(seed: int) -> None:
     with np.errstate(divide="ignore"):
         cheapest = (jobs.scale[:, None] * price / 3600 * jobs.steps[:, None] / jobs.throughputs).min(axis=1)
     assert found.cost_usd == pytest.approx(least + cheapest[free].sum(), rel=2e-6)
-    # None was given up that could have been kept beside those that were.
+    # No deadline was given up that could have been kept together with the others.
     for m in given_up:
         assert over_all_intervals(asked, sorted([*kept, m])) is None
 
@@ -197,7 +197,7 @@ def test_makespan_within_budget_is_where_the_papers_bisection_ends(seed: int) ->
 
 
 def test_within_a_budget_short_jobs_finish_next_to_a_very_long_one() -> None:
-    """Twelve decades between the jobs: what the short ones need is still in the plan."""
+    """Twelve decades between the jobs: the plan still includes the short ones."""
     asked = problem([[1e6, 1], [1, 1e6], [1e-4, 1e-3]], [1, 1], prices=[1, 1], steps=[1e3, 1e4, 1e9])
     found = MakespanWithinBudget().allocate(replace(asked, budget_usd=1e12))
     assert found.objective == pytest.approx(1e9 / 1e-3)
@@ -215,7 +215,7 @@ def test_a_batch_without_steps_costs_nothing() -> None:
 
 
 def test_fairness_weights_do_not_affect_policies_that_maximise_a_sum() -> None:
-    """The objectives of the paper have none there."""
+    """The paper's objectives have no weights there."""
     for policy in (MinCost(), MaxThroughput()):
         plain, heavy = (problem([[4, 1], [4, 2]], [1, 1], prices=[1, 1], weight=[w, 1]) for w in (1, 9))
         assert policy.allocate(plain).objective == policy.allocate(heavy).objective == pytest.approx(1.5)

@@ -1,4 +1,4 @@
-"""Water filling over entities: by hand, the published example, and against a lexicographic optimum of another make."""
+"""Water filling over entities: by hand, the published example, and against an independent lexicographic optimum."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def test_entities_share_by_weight_and_jobs_within_by_theirs() -> None:
 
 
 def test_a_fifo_entity_serves_its_first_job_and_passes_on_the_rest() -> None:
-    """Two workers each: the first of the queue takes one whole, the second gets the rest of the entity's share."""
+    """Two workers per entity: the first in the queue gets one whole worker, the second the rest of the entity's
+    share."""
     asked = of_entities(problem([[1]] * 5, [3], arrival=[2, 0, 1, 0, 0]), "queue", "queue", "queue", "fair", "fair")
     entities = (Entity("queue", 1.0, "fifo"), Entity("fair", 1.0))
     found = Hierarchical().allocate(replace(asked, entities=entities))
@@ -43,9 +44,9 @@ def test_unused_share_of_an_entity_goes_to_the_others() -> None:
 
 
 def lexicographic(asked: AllocationProblem, weight: FloatArray) -> FloatArray:
-    """Weighted lexicographic max-min of scale throughput / equal, by fixing in turn whoever cannot have more.
+    """Weighted lexicographic max-min of scale throughput / equal, by fixing in turn the jobs that cannot have more.
 
-    Whether one can have more is asked of each job alone, by a program of its own.
+    One program per job decides whether it can have more.
     """
     dense = Dense(asked, extra=1)
     unit = weight * equal_share(asked) / asked.jobs.scale
@@ -69,7 +70,7 @@ def lexicographic(asked: AllocationProblem, weight: FloatArray) -> FloatArray:
 def _rows(
     dense: Dense, unit: FloatArray, jobs: list[int], fixed: dict[int, float], level: float | None
 ) -> tuple[FloatArray, FloatArray]:
-    """A row a job: what it has if it is fixed, else the level, which is a variable if it is not given."""
+    """One row per job: its fixed level, or the common level, which is a variable if it is not given."""
     rows, bounds = [], []
     for m in jobs:
         best = dense.throughput[m].max()
@@ -96,7 +97,7 @@ def test_water_filling_is_the_lexicographic_optimum(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_an_entity_of_jobs_without_competition_within_is_like_a_weight(seed: int) -> None:
-    """One job an entity: then the entity's weight is the job's."""
+    """One job per entity: then the entity's weight is the job's."""
     rng = np.random.default_rng(100 + seed)
     asked = random_problem(rng, spread=1.5)
     names = [f"e{m}" for m in range(len(asked.jobs.ids))]

@@ -1,4 +1,4 @@
-"""The policies that lift whoever has least, against dense programs, by hand, and from call to call."""
+"""The max-min policies against dense programs, by hand, and from call to call."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_makespan_is_the_optimum_of_a_dense_program(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("policy", [Makespan(), FinishTimeFairness()])
 def test_jobs_with_very_different_needs_all_get_their_level(policy: Policy, seed: int) -> None:
-    """Nine decades between the steps of the jobs: the smallest is done in time as well."""
+    """Nine decades between the steps of the jobs: the smallest job is done in time as well."""
     rng = np.random.default_rng(4000 + seed)
     asked = random_problem(rng)
     asked = replace(asked, jobs=replace(asked.jobs, steps=10 ** rng.uniform(0, 9, len(asked.jobs.ids))))
@@ -104,7 +104,7 @@ def test_finish_time_fairness_slows_no_job_down_on_identical_workers() -> None:
 
 
 def test_a_kept_program_gives_the_result_of_a_new_one() -> None:
-    """Jobs come and go, are alike or not, change weights, and the cluster changes."""
+    """Jobs come and go, are identical or not, change weights, and the cluster changes."""
     rng, warm, policy = np.random.default_rng(0), Warm(), MaxMinFairness()
     kinds = 10 ** rng.uniform(-1, 1, (6, 3))
     rows = list(rng.integers(0, 6, 12))
@@ -133,7 +133,7 @@ def test_a_start_from_the_prices_of_a_sample_ends_at_the_optimum() -> None:
 
 
 def test_capacity_left_by_the_bottleneck_is_distributed() -> None:
-    """One job can use nothing but the slow type: the others are not held at its level."""
+    """One job can use only the slow type: the others are not held at its level."""
     asked = problem([[0, 1], [10, 1], [10, 1]], [2, 1])
     found = MaxMinFairness().allocate(asked)
     assert found.shares[1:].sum() == pytest.approx(2.0)

@@ -1,4 +1,4 @@
-"""Policies that go by an order, and the baselines."""
+"""Policies that serve jobs in an order, and the baselines."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_shortest_job_gets_its_fastest_type_even_if_others_gain_more() -> No
 
 
 def least_total_completion(duration: FloatArray, workers: list[int]) -> float:
-    """Every way of putting jobs into queues; within a queue the shortest go first."""
+    """Tries every assignment of jobs to queues; within a queue the shortest go first."""
     machines = [j for j, count in enumerate(workers) for _ in range(count)]
     least = np.inf
     for choice in product(range(len(machines)), repeat=len(duration)):
@@ -125,7 +125,7 @@ def test_every_policy_is_found_by_its_name() -> None:
 
 
 def test_no_policy_depends_on_the_order_of_jobs() -> None:
-    """Its objective is the same however jobs are put; ties of X aside."""
+    """The objective is the same for any order of the jobs; X may differ in ties."""
     t = np.array([[4.0, 1.0], [3.0, 2.0], [8.0, 3.0]])
     steps, arrival = np.array([100.0, 50.0, 300.0]), np.array([2.0, 0.0, 1.0])
     for name in set(POLICIES) - {"random-packing"}:

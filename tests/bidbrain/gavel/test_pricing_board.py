@@ -1,4 +1,4 @@
-"""The board against a sum second by second, and the span that markets share."""
+"""The board against a sum second by second, and the common span of markets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_cost_equals_a_sum_over_seconds(seed: int, one: int, other: int) -> 
 def test_prices_are_per_accelerator_and_hold_until_the_next_change() -> None:
     board = board_of([series("aws/r/a/V100x4", [0, 2, 2.5, 5], [4, 8, 8, 99])], machine)
     assert board.span == 5
-    # The change at the very end never holds, and a price that is only repeated is no change.
+    # The change at the very end never holds, and a repeated price is no change.
     assert board.hours.tolist() == [0, 2]
     assert board.usd.tolist() == [[1, 2]]
     assert board.paid(np.array([0]), np.array([1.0]), np.array([5.0])).tolist() == [7]

@@ -1,4 +1,4 @@
-"""Courses of jobs against a walk second by second that knows nothing of the arrays."""
+"""Job courses against a walk second by second without arrays."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def walk(on: PriceBoard, start: int, work: float, rates: list[float], movement: 
 def test_every_course_equals_a_step_by_step_walk(seed: int, moves: bool, elsewhere: bool, move_seconds: int) -> None:
     rng = np.random.default_rng(seed)
     on = board(rng, SECONDS)
-    # Sizes are small because prices are paid for seconds: so data weighs as much as machines do.
+    # Sizes are small because prices are paid for seconds: so data costs about as much as machines.
     sizes = rng.uniform(0, 0.002, size=2)
     where = frozenset({"aws"}) if elsewhere else frozenset({"aws", "azure"})
     movement = Movement(sizes[0], sizes[1] * 20, where, move_seconds / 3600, LIST_TARIFFS_2020)
@@ -111,7 +111,7 @@ def test_a_job_moves_when_that_saves_more_than_it_costs() -> None:
     assert stay(on, run, FREE).usd.tolist() == [2 * 2 + 3 * 6]
     free = follow(on, run, FREE)
     assert (free.usd.tolist(), free.moves.tolist(), free.stop.tolist()) == ([2 * 2 + 3 * 3], [1], [5])
-    # At 2 h, 3 h are left: 18 dollars here; 9 there, an hour of moving for 3, and 5.5 for what is moved.
+    # At 2 h, 3 h remain: 18 dollars here; 9 there, an hour of moving for 3, and 5.5 for the transfer.
     dear = Movement(0.5 / 0.09, 5 / 0.09, frozenset({"aws"}), 1.0, LIST_TARIFFS_2020)
     moved = follow(on, run, dear)
     assert moved.usd[0] == pytest.approx(2 * 2 + 9 + 3 + 5.5)
@@ -127,7 +127,7 @@ def test_a_moving_job_counts_the_rest_of_its_move() -> None:
     later = series("azure/t/-/V100x1", [0, 2.5, 20], [9, 2.5, 2.5])
     on = board_of([amazon, azure, later], machine)
     run = TrainingJobs(np.zeros(1), np.array([5.0]), np.ones((1, 3)))
-    # At 2.5 h half of the move is left: 3.5 h at 3 dollars cost more than 4 h at 2.5.
+    # At 2.5 h half of the move remains: 3.5 h at 3 dollars cost more than 4 h at 2.5.
     course = follow(on, run, replace(FREE, hours=1.0))
     assert course.moves.tolist() == [2]
     assert course.usd.tolist() == [2 * 2 + 0.5 * 3 + 4 * 2.5]

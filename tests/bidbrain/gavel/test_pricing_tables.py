@@ -1,4 +1,4 @@
-"""The tables of chapter 6 from made-up prices, and the one that the paper's own price gives."""
+"""The tables of chapter 6 from synthetic prices, and the one that the paper's own price reproduces."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ SLACK = 1 + 1e-6
 @given(seeds)
 @settings(max_examples=60)
 def test_sharing_incentive(seed: int) -> None:
-    """Each policy's own objective is at least as good as where everyone has 1/n of each type."""
+    """Each policy's objective is at least as good as with 1/n of each type for every job."""
     asked = random_problem(np.random.default_rng(seed), holes=0)
     alone = Isolated().allocate(asked)
     assert MaxMinFairness().allocate(asked).objective * SLACK >= alone.objective
@@ -72,15 +72,15 @@ def test_water_filling_and_max_min_are_pareto_efficient(seed: int) -> None:
         total = (dense.throughput[runs] / best[:, None]).sum(axis=0)
         most = dense.maximum(total, -dense.throughput[runs] / best[:, None], -floor)
         assert most is not None
-        # The most that all could have together, were each to keep what it has, is what they have. The tolerance is that
-        # of a level, 1e-7, times what a unit of one job's progress may be worth in another's.
+        # Even if each job keeps what it has, the total cannot grow. The tolerance is that of a level, 1e-7, times the
+        # exchange rate between one job's progress and another's.
         assert most <= (found.effective_throughput[runs] / best).sum() + 1e-3
 
 
 @given(seeds)
 @settings(max_examples=40)
 def test_on_identical_workers_policies_reduce_to_the_classic_ones(seed: int) -> None:
-    """With one type, shares depend on no throughput; and being agnostic of the type loses nothing."""
+    """With one type, shares do not depend on throughputs, and the agnostic form loses nothing."""
     rng = np.random.default_rng(seed)
     count, workers = int(rng.integers(1, 8)), int(rng.integers(1, 6))
     asked = problem(10 ** rng.uniform(-3, 3, (count, 1)), [workers], weight=rng.choice([1.0, 2.0], count))

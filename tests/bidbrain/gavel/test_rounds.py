@@ -1,4 +1,4 @@
-"""The mechanism: who runs next by priority, and on which workers."""
+"""The mechanism: the next round by priority, and the assignment of workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def candidates(*rows: tuple[int, int, int, int]) -> RoundCandidates:
 
 
 def test_the_share_of_figure_5_5_is_realised_round_by_round() -> None:
-    """X_example of section 5.3.1 on one worker of each of three types: times approach it, whatever was first."""
+    """X_example of section 5.3.1 on one worker of each of three types: received times converge to it from any start."""
     x = np.array([[0.6, 0.4, 0.0], [0.2, 0.6, 0.2], [0.2, 0.0, 0.8]])
     row, type_ = (np.asarray(part) for part in np.nonzero(x))
     among = RoundCandidates(row, np.full(len(row), NOBODY), type_, np.ones(len(row), dtype=np.int64))

@@ -1,4 +1,4 @@
-"""The simulator against hand-solved clusters, against itself in slow motion, and against the published figures."""
+"""The simulator against hand-solved clusters, a slow reference simulator, and the published figures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_job_alone_takes_its_steps_over_its_throughput() -> None:
 
 
 def test_a_job_does_whole_steps_and_the_round_ends_with_them() -> None:
-    """At 0.011 steps a second three fit into a round, in 273 seconds; at 0.001 one takes almost three rounds."""
+    """At 0.011 steps per second three fit into a round, in 273 seconds; at 0.001 one takes almost three rounds."""
     outcome = play(scenario(workload([[0.011], [0.001]], [7, 1]), [2]))
     assert outcome.finish == pytest.approx([1000 + 4 / 0.011, 1000])
     assert outcome.round_end == pytest.approx([1000, 1000 + 3 / 0.011, 1000 + 4 / 0.011])
@@ -71,14 +71,14 @@ def test_moving_costs_the_time_of_a_checkpoint() -> None:
 
 def test_a_new_job_waits_for_the_next_allocation_but_not_on_an_idle_cluster() -> None:
     asked = scenario(workload([[1.0], [1.0], [1.0]], [3600, 360, 360], arrival=[0, 100, 9000]), [3])
-    # Allocated at 0, 2160 (the first round's end from 1920 on), and at 9000, where nobody else was.
+    # Allocated at 0, 2160 (the first round's end after 1920), and at 9000, when the cluster was empty.
     assert play(asked).finish.tolist() == [3600, 2520, 9360]
     eager = replace(asked, settings=SimulationSettings(allocation_seconds=0))
     assert play(eager).finish.tolist() == [3600, 720, 9360]
 
 
 def test_a_job_of_many_workers_does_not_starve_when_allocations_are_short() -> None:
-    """Eight workers, ten jobs there at any time: its share is small, and new with each job that comes."""
+    """Eight workers, ten active jobs at any time: its share is small, and changes with each arriving job."""
     arrival = [0.0] * 10 + [2_000.0 * m for m in range(1, 120)]
     rates, scale = [[1.0]] * 130, [8] + [1] * 129
     asked = scenario(workload(rates, [3600.0] + [16_000.0] * 129, scale, [0.0, *arrival]), [8])
@@ -104,7 +104,7 @@ def test_an_agnostic_queue_draws_types_at_random() -> None:
 
 
 def test_remaining_workers_are_used_or_left_idle_as_the_rules_say() -> None:
-    """The second job is meant to have half of the first type and nothing of the other."""
+    """The policy gives the second job half of the first type and nothing of the other."""
     asked = scenario(workload([[1.0, 1.0], [1.0, 1.0]], [720, 720]), [1, 1])
     fixed = Fixed({"0": [1.0, 0.0], "1": [0.5, 0.0]})
     lively = simulate(asked, ByShares(asked, fixed))
@@ -123,7 +123,7 @@ def test_a_job_without_any_share_waits_although_there_is_room() -> None:
 
 
 def test_deadlines_are_planned_two_rounds_early_within_the_jobs_reserve() -> None:
-    """Of 3600 seconds of work: no deadline, one far off, one with 360 seconds in hand, and one that is lost."""
+    """With 3600 seconds of work: no deadline, a distant one, one with 360 seconds in reserve, and an impossible one."""
     seen = []
 
     class Seeing(Fixed):
@@ -138,7 +138,7 @@ def test_deadlines_are_planned_two_rounds_early_within_the_jobs_reserve() -> Non
 
 
 def test_deadlines_that_can_be_kept_are_kept_at_less_than_the_price_of_speed() -> None:
-    """The cheap type is the slow one: a job in a hurry takes the dear one, at least in part."""
+    """The cheap type is the slow one: an urgent job uses the expensive one, at least in part."""
     rng = np.random.default_rng(5)
     work = workload([[1.0, 3.0]] * 12, rng.integers(4_000, 40_000, 12).tolist(), arrival=[1800 * m for m in range(12)])
     work = replace(work, slo_factor=rng.choice([1.3, 2.0, 10.0], 12))
@@ -195,7 +195,7 @@ def agree(asked: Simulation, policy: Policy, manner: DispatchRules) -> None:
 
 
 class Watched:
-    """A dispatcher whose every decision is checked."""
+    """A dispatcher that checks its every decision."""
 
     def __init__(self, inner: ByShares | InOrder, asked: Simulation) -> None:
         self.inner, self.asked = inner, asked
@@ -234,7 +234,7 @@ def test_no_round_holds_too_many_workers_or_a_job_twice(seed: int, sharing: bool
 
 
 def test_sharing_workers_is_never_worse_for_a_batch() -> None:
-    """Two jobs that share without loss on one worker are done in half the time."""
+    """Two jobs that share one worker without loss finish in half the time."""
     work = workload([[1.0], [1.0]], [3600, 3600])
     together = np.zeros((2, 2, 1, 2))
     together[0, 1] = together[1, 0] = 1.0
@@ -255,7 +255,7 @@ def test_finish_time_fairness_equals_a_walk_through_time(seed: int) -> None:
     walked = integrated_fairness(asked, outcome.finish, outcome.end, 2.0)
     found = finish_time_fairness(outcome)[list(asked.measured)]
     jct = (outcome.finish - asked.workload.arrival)[list(asked.measured)]
-    # A step of the walk is two seconds, wherever it ends and whenever a job comes or goes.
+    # A step of the walk is two seconds, so every event may be off by that.
     slack = 2.0 * (4 + 2 * len(asked.workload.names))
     assert np.abs(jct / found - jct / np.array(walked)).max() <= slack
 

@@ -1,4 +1,4 @@
-"""The deadline strategy: what it learns, what it plans, what it decides."""
+"""The deadline strategy: learning, planning, deciding."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_ages_count_from_the_first_tick_of_a_spell(up: Bools, gap: int) -> None:
 
 
 def test_a_factor_is_the_posterior_mean_with_memory() -> None:
-    """Six hours of ten-minute spells, twice as many endings as believed: by hand at one tick."""
+    """Six hours of ten-minute spells, twice as many endings as in the prior: by hand at one tick."""
     believed = Prior((3.0,) * CLASSES, (3.0,) * CLASSES)
     up = np.array([False, True] * 200)
     gap = 10 * MINUTE
@@ -83,7 +83,7 @@ def test_a_prior_is_pooled_endings_per_hour() -> None:
     assert found.down[0] == pytest.approx(6, rel=0.01)
     assert found.up[1] == pytest.approx(6, rel=0.01)
     assert found.up[0] < 0.02
-    # Ages never seen are as the mean of their side.
+    # Ages never seen have the mean of their side.
     assert found.up[-1] == pytest.approx(3, rel=0.01)
 
 
@@ -122,7 +122,7 @@ def expected_costs(chain: Chain, grid: Grid) -> dict[tuple[int, int, int, int], 
         return sum(float(chain.moves[state, to]) * cost(held, to, work, slack) for to in states)
 
     def options(held: int, state: int, work: int, slack: int) -> tuple[float, float]:
-        # Entering takes one step in which the delay is lost: of the step's work only 1 - delay is gained.
+        # Entering takes one step and loses the delay: only 1 - delay of the step's work is done.
         enter = 0 if held == ON_DEMAND else delay
         on_demand = ratio + after(ON_DEMAND, state, work - 1 + enter, slack - enter)
         bold = float("inf")
@@ -160,7 +160,7 @@ def test_a_plan_is_the_least_expected_cost_policy_except_for_its_margin(
     found = thresholds(chain, grid)
     for (held, state, work, at_slack), (on_demand, bold) in expected_costs(chain, grid).items():
         if abs(on_demand - bold - margin) < 1e-4:
-            continue  # a tie may be broken either way
+            continue  # ties may be broken either way
         worth = found[int(held == ON_DEMAND), state, work]
         assert (at_slack < worth) == (on_demand < bold + margin), (held, state, work, at_slack)
 
@@ -212,7 +212,7 @@ def test_the_safety_net_and_a_running_machine_decide_without_a_plan(strategy: De
 
 
 def test_the_strategy_waits_for_capacity_that_just_went_but_not_for_long_outages(strategy: DeadlineStrategy) -> None:
-    """Endings become rare with age, so the same six hours of slack are worth a wait at first, and no longer later."""
+    """Endings become rare with age, so the same six hours of slack are worth a wait at first, but not later."""
     unbiased = np.zeros((1, 4), dtype=np.int64)
     choices = [
         strategy.decide(standing(TERMS, 6 * HOUR, WAIT, up=False), SpellOutlook(np.array([age]), unbiased)).choice
@@ -223,7 +223,7 @@ def test_the_strategy_waits_for_capacity_that_just_went_but_not_for_long_outages
 
 
 def test_spot_is_entered_again_when_it_has_lasted(strategy: DeadlineStrategy) -> None:
-    """From an on-demand machine: a young up spell may be gone before the delays are paid back."""
+    """From an on-demand machine: a young up spell may end before the delays are paid back."""
     unbiased = np.zeros((1, 4), dtype=np.int64)
     choices = [
         strategy.decide(

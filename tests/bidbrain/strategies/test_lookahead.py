@@ -1,4 +1,4 @@
-"""`lookahead` against its formula worked out one candidate at a time, and by what it must never do."""
+"""`lookahead` against its formula computed one candidate at a time, and its invariants."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOM = 756.0
 
 
 def hour(survival: float, mean_life: float = 0.4) -> NextHour:
-    """The same at every distance up to the largest, at which nobody is taken."""
+    """The same at every distance up to the largest, where nothing is evicted."""
     far = np.append(np.zeros(DISTANCES.size - 1), 1.0)
     kept = np.maximum(np.full(DISTANCES.size, survival), far)
     alive = kept + (1 - kept) * mean_life
@@ -100,7 +100,7 @@ def test_the_room_is_one_allocation_and_the_next_decision_is_before_the_hour_end
 
 
 def test_a_higher_price_of_time_raises_the_bid() -> None:
-    """At the lowest bids machines live for 0.4 hours in the mean, and are paid for a tenth of the times."""
+    """At the lowest bids machines live for 0.4 hours on average, and are paid for a tenth of the time."""
     bids = [
         rents(lookahead(hour(0.1), hour(0.1), usd_per_hour=usd).decide(situation(prices=(PRICE, 6 * PRICE))))[0].bid
         for usd in (0, 50)
@@ -110,7 +110,7 @@ def test_a_higher_price_of_time_raises_the_bid() -> None:
 
 def test_remaining_room_is_filled_unless_an_eviction_would_pause_too_much() -> None:
     """18 machines of 40 leave 36; 4 machines of 8 fit. They do 32 x 11/12 units for 4 x $0.02; each unit is worth
-    FILLING_WORTH of the main's price of work, less the stall of 720 for a minute where they are taken."""
+    FILLING_WORTH of the main allocation's price of work, less the pause of 720 for a minute if they are evicted."""
     cheap = (PRICE, 4 * PRICE)
     main, beside = rents(lookahead(hour(1.0), hour(1.0)).decide(situation(prices=cheap)))
     assert ((main.offer, main.machines), (beside.offer, beside.machines)) == ((OFFERS[1], 18), (OFFERS[0], 4))
@@ -178,7 +178,7 @@ def test_a_room_too_small_for_any_machine_stays_empty() -> None:
 
 @dataclass
 class Recorded:
-    """A strategy and what it decided when."""
+    """Records a strategy's decisions and their times."""
 
     strategy: Strategy
     name: str = "recorded"

@@ -1,4 +1,4 @@
-"""What the next hour holds: by hand, and against starts followed second by second."""
+"""The next hour: by hand, and against starts followed second by second."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_a_price_that_never_moves_keeps_every_machine() -> None:
 
 
 def test_a_price_that_rises_every_other_half_hour() -> None:
-    """Half of the starts are low, and are taken after at most half an hour, evenly spread: alive 1/4 h on average, and
-    useful (0.4 h)^2 / 2 / 0.5 h = 0.16 h. The others are high already and stay."""
+    """Half of the starts are low, and are evicted after at most half an hour, evenly spread: alive 1/4 h on average,
+    and useful (0.4 h)^2 / 2 / 0.5 h = 0.16 h. The others are high already and stay."""
     hour = of(series(*((i * 1800, HIGH if i % 2 else LOW) for i in range(2001))))
     close, far = 0, place_of(HIGH - LOW)
     assert hour.survival[close] == pytest.approx(0.5, abs=0.002)
@@ -64,7 +64,7 @@ def test_expectations_are_those_of_starts_followed_one_by_one(seed: int, startup
 
 
 def followed(history: PriceSeries, distance: int) -> list[float]:
-    """How long each of many starts lives, in hours, at most one."""
+    """Lifetime of each of many starts, in hours, at most one."""
     lives = []
     for start in np.linspace(history.first, history.last - HOUR, 1500).astype(np.int64):
         bid = int(history.prices[history.times <= start][-1]) + distance

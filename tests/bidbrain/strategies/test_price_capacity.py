@@ -1,4 +1,4 @@
-"""`price-capacity` against its formula written out, and by what it is for."""
+"""`price-capacity` against its formula written out, and against its purpose."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PER_SECOND, FIRST_FREE = billing_rule("per-second"), billing_rule("per-second-fi
 
 
 def hazard(rate: float) -> Hazard:
-    """One that is as good as known."""
+    """A hazard that is almost certain."""
     return Hazard((), Exposure(rate * 1e9, 1e9))
 
 
@@ -86,7 +86,7 @@ def test_expectations_are_plausible_under_every_billing_rule(rule: str) -> None:
         found = Prospects.of(known, billing_rule(rule))
         assert all(0 <= share <= 1 for share in found.taken)
         assert list(found.alive) == sorted(found.alive)
-        # An hour may be billed whole though it is not used.
+        # An hour may be billed whole although it is not used.
         assert all(0 <= billed <= hours + 1 for billed, hours in zip(found.billed, found.alive, strict=True))
 
 
@@ -100,7 +100,7 @@ def test_the_room_is_spread_over_pools_that_are_nearly_as_good() -> None:
     chosen = strategy(dict.fromkeys(OFFERS, 0.1), pools=3, margin=0.1)
     assert bought(chosen.decide(situation({A: 200, B: 205, C: 210, D: 215}))) == {A: 4, B: 4, C: 4}
     assert bought(chosen.decide(situation({A: 200, B: 205, C: 300, D: 300}))) == {A: 6, B: 6}
-    # What is held counts towards a pool's share.
+    # Held machines count towards a pool's share.
     now = situation({A: 200, B: 205, C: 300, D: 300}, held(A, 5, age=HOUR // 2))
     assert bought(chosen.decide(now)) == {A: 1, B: 6}
 
@@ -111,7 +111,7 @@ def test_purchases_stay_within_the_room_and_the_next_look_is_soon_only_with_room
     assert (bought(full), full.wake_at) == ({A: 12}, START + LOOK_WHEN_FULL)
     kept = chosen.decide(situation({A: 200}, held(A, 12)))
     assert (kept.actions, kept.wake_at) == ((), START + LOOK_WHEN_FULL)
-    # All but one of the pools is full already: nothing can be bought for the room that is left.
+    # All pools but one are full already, so nothing can be bought for the remaining room.
     waiting = chosen.decide(situation({}, held(A, 6)))
     assert (waiting.actions, waiting.wake_at) == ((), START + LOOK_WITH_ROOM)
 
@@ -121,7 +121,7 @@ def test_an_allocation_is_returned_when_the_rest_of_the_job_is_cheaper_elsewhere
     dear = {A: 260, B: 200}
     long = chosen.decide(situation(dear, held(A, 12), hours_left=16))
     assert long.actions == (Return(12), Rent(B, 12, ON_DEMAND))
-    # In the last quarter of an hour a start-up of five minutes eats the gain.
+    # In the last quarter of an hour a start-up of five minutes outweighs the gain.
     assert chosen.decide(situation(dear, held(A, 12), hours_left=0.25)).actions == ()
 
 
@@ -143,7 +143,7 @@ def test_the_reason_names_the_pools_and_their_price_of_work() -> None:
 
 
 class Watched:
-    """Says what it was made for."""
+    """Names itself after the offers it was made for."""
 
     def __init__(self, offers: tuple[Offer, ...]) -> None:
         self.name = "+".join(one.market.instance_type[0] for one in offers)

@@ -18,7 +18,7 @@ from tests.pricing_data.histories import START, market
 
 PRICE = 20_000_000
 OFFERS = (Offer(market("a.large"), 8.0, 10 * PRICE), Offer(market("b.large"), 36.0, 40 * PRICE))
-# Nobody is evicted from b; from a often, except far above the price.
+# Nothing is evicted from b; from a often, except far above the price.
 ODDS = {
     OFFERS[0].market: Odds((LOWEST_DELTA, 100 * LOWEST_DELTA), (0.5, 0.1), (0.5, 0.6)),
     OFFERS[1].market: Odds((LOWEST_DELTA,), (0.0,), (1.0,)),
@@ -41,7 +41,7 @@ betas, medians, left = st.floats(0.0, 0.95), st.floats(0.3, 1.0), st.floats(0.3,
 
 @given(st.lists(st.tuples(betas, medians, left, st.integers(1, 50), st.integers(10**6, 10**9)), min_size=1, max_size=6))
 def test_the_cost_per_work_is_that_of_the_equations(rows: list[tuple[float, float, float, int, int]]) -> None:
-    """The sums that make a decision cheap give what `bidbrain.cost` gives term by term (Eq. 4.1-4.4)."""
+    """The fast sums used in a decision equal `bidbrain.cost` term by term (Eq. 4.1-4.4)."""
     terms, allocations = [], []
     for beta, median, hours, machines, price in rows:
         survival = (1 - beta) ** hours

@@ -61,7 +61,7 @@ def test_tierml_switches_when_another_lasts_twice_as_long_and_keeps_the_paid_hou
 def test_tierml_rents_on_demand_while_every_price_is_too_high() -> None:
     strategy = TierMl({A.market: ALWAYS, B.market: ALWAYS})
     assert strategy.decide(situation((1001, 2001))).actions == (BASELINE,)
-    assert strategy.decide(situation((999, 1999))).actions == (BASELINE,)  # dearer per work than the baseline
+    assert strategy.decide(situation((999, 1999))).actions == (BASELINE,)  # more expensive per work than the baseline
     assert strategy.decide(situation((100, 2001), held(BASELINE), now=START + MINUTE)).actions == (
         Return(0, START + HOUR),
         Rent(A, 20, 1000),
@@ -79,5 +79,5 @@ def test_mean_times_depend_on_the_current_price() -> None:
     mttf = Mttf.of(series(*steps, (40 * day, 50)), 1000)
     assert mttf.at(950, 1000) < HOUR
     assert mttf.at(50, 1000) == LONGEST
-    assert mttf.at(500, 1000) == mttf.at(950, 1000)  # never seen: what the next higher tenth says
+    assert mttf.at(500, 1000) == mttf.at(950, 1000)  # never seen: takes the value of the next higher tenth
     assert mttf.at(1001, 1000) == 0
