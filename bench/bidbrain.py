@@ -69,7 +69,7 @@ def _eviction_rows() -> list[Row]:
     arranged = CrossingHistory(known, HOUR)
     arranged.betas(bids)
     limit = f"at least {LEAST_EVALUATIONS / 1e6:.0f} million"
-    anew = _rate_row(
+    built = _rate_row(
         f"beta at {DELTAS} deltas, index built first", lambda: CrossingHistory(known, HOUR).betas(bids), limit
     )
     # Once the index is built the events are not read again, so this has no rate per event.
@@ -77,7 +77,7 @@ def _eviction_rows() -> list[Row]:
     medians = _rate_row(
         f"beta and median time at {DELTAS} deltas", lambda: [arranged.at_delta(bid) for bid in bids.tolist()], "-"
     )
-    return [anew, again, medians]
+    return [built, again, medians]
 
 
 def _rate_row(what: str, action: Callable[[], object], limit: str) -> Row:

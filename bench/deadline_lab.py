@@ -81,13 +81,13 @@ def split(sets: Sets) -> None:
         plain, best = replay(jobs, UniformProgress()), optimal(jobs)
         own = replay(jobs, Deadline(TERMS, histories, pooled(sets, without=name)))
         _say(f"{name} ({len(jobs)} jobs per strategy)")
-        for scheme, outcome in (
+        for strategy, outcome in (
             ("greedy", replay(jobs, Greedy())),
             ("uniform-progress", plain),
             ("deadline", own),
             ("optimal", best),
         ):
-            _costs(scheme, jobs, outcome)
+            _costs(strategy, jobs, outcome)
         _gap("gap closed", jobs, plain, own, best)
 
 
@@ -97,7 +97,7 @@ def variants(sets: Sets) -> None:
         jobs = lay_out(histories, TERMS, SLACKS, STARTS)
         plain, best, believed = replay(jobs, UniformProgress()), optimal(jobs), pooled(sets, without=name)
         _say(name)
-        for title, scheme in (
+        for title, strategy in (
             ("unchanged", Deadline(TERMS, histories, believed)),
             ("no margin", Deadline(TERMS, histories, believed, margin=0.0)),
             ("prior from the set itself", Deadline(TERMS, histories, fit_prior([(h.up, h.gap) for h in histories]))),
@@ -106,7 +106,7 @@ def variants(sets: Sets) -> None:
             ("endings do not depend on age", Deadline(TERMS, histories, ageless(believed))),
             ("prior a power law of age", Deadline(TERMS, histories, power_law(believed))),
         ):
-            _gap(title, jobs, plain, replay(jobs, scheme), best)
+            _gap(title, jobs, plain, replay(jobs, strategy), best)
         literal = replay(jobs, Deadline(TERMS, histories, believed), within_two_delays)
         _gap("literal safety net for both", jobs, replay(jobs, UniformProgress(), within_two_delays), literal, best)
 
@@ -135,8 +135,8 @@ def readings(sets: Sets) -> None:
         for title, net in nets:
             _costs(f"greedy, {title}", jobs, replay(jobs, Greedy(), net))
             for delays in (2, 1, 0):
-                scheme = f"uniform-progress, {title}, back to spot at t + {delays} delays"
-                _costs(scheme, jobs, replay(jobs, UniformProgress(delays), net))
+                strategy = f"uniform-progress, {title}, back to spot at t + {delays} delays"
+                _costs(strategy, jobs, replay(jobs, UniformProgress(delays), net))
         best = optimal(jobs)
         _costs("optimal", jobs, best)
         _spread(jobs, replay(jobs, Greedy()), replay(jobs, UniformProgress()), best)

@@ -65,8 +65,8 @@ def run() -> str:
 
 
 def _row(what: str, taken: float, limit: float, published: str = "") -> Row:
-    beside = f"at most {shown(limit)}" + (f" (published code: {published})" if published else "")
-    return Row(what, shown(taken), beside, f"{limit / taken:.3g}x")
+    limit_text = f"at most {shown(limit)}" + (f" (published code: {published})" if published else "")
+    return Row(what, shown(taken), limit_text, f"{limit / taken:.3g}x")
 
 
 def _fairness_rows() -> list[Row]:

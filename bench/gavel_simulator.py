@@ -65,8 +65,8 @@ def speed(throughputs: Throughputs) -> list[Row]:
     ):
         took, found = _timed(asked, way)
         if peer is not None:
-            beside = f"published {shown(peer)}, at least 10x"
-            rows.append(Row(f"{name}: time", shown(took), beside, times_faster(took, peer)))
+            limit_text = f"published {shown(peer)}, at least 10x"
+            rows.append(Row(f"{name}: time", shown(took), limit_text, times_faster(took, peer)))
         ours = {"makespan": found.makespan_seconds, "average JCT": found.average_jct_seconds}
         rows += [
             Row(
@@ -121,12 +121,12 @@ def makespan(throughputs: Throughputs) -> list[Row]:
     shared = replace(asked, sharing=Sharing())
     aware, together = _summary(asked, by("makespan")), _summary(shared, by("makespan"))
     rows = []
-    for beside, found, published in (
+    for limit_text, found, published in (
         ("FIFO, agnostic", _summary(asked, lambda one: InOrder(one, np.random.default_rng(0))), "2.5x"),
         ("makespan, agnostic", _summary(asked, by("makespan", agnostic=True)), "none given"),
         ("random packing", _summary(shared, by("random-packing")), "1.4x"),
     ):
-        rows.append(_makespan_row("aware", aware, beside, found, published))
+        rows.append(_makespan_row("aware", aware, limit_text, found, published))
     rows.append(_makespan_row("aware with space sharing", together, "aware without", aware, "1.08x"))
     return rows
 
@@ -141,7 +141,7 @@ def cost(throughputs: Throughputs) -> list[Row]:
         "min-cost": _summary(asked, by("min-cost", thrifty)),
         "min-cost-slo": _summary(asked, by("min-cost-slo", planning)),
     }
-    dear, blind = found["max-throughput"], found["max-throughput, agnostic"]
+    fastest, blind = found["max-throughput"], found["max-throughput, agnostic"]
     rows = []
     for name, published in (("min-cost", "1.4x, 35% missed"), ("min-cost-slo", "1.2x, none missed")):
         one = found[name]
@@ -149,8 +149,8 @@ def cost(throughputs: Throughputs) -> list[Row]:
             Row(
                 f"{BATCH} jobs: cost by {name}",
                 f"${one.cost_usd or 0:,.0f}, {(one.slo_violations or 0) / BATCH:.1%} missed",
-                f"max-throughput ${dear.cost_usd or 0:,.0f}, {(dear.slo_violations or 0) / BATCH:.1%} missed",
-                f"{(dear.cost_usd or 0) / (one.cost_usd or 1):.2f}x (paper {published})",
+                f"max-throughput ${fastest.cost_usd or 0:,.0f}, {(fastest.slo_violations or 0) / BATCH:.1%} missed",
+                f"{(fastest.cost_usd or 0) / (one.cost_usd or 1):.2f}x (paper {published})",
             )
         )
         rows.append(
@@ -191,9 +191,9 @@ def load(throughputs: Throughputs, folder: Path | None) -> list[Row]:
     ]
 
 
-def by(policy: str, manner: DispatchRules | None = None, *, agnostic: bool = False) -> Way:
+def by(policy: str, rules: DispatchRules | None = None, *, agnostic: bool = False) -> Way:
     """A cluster run by the shares of a policy."""
-    return lambda asked: ByShares(asked, policy_named(policy, agnostic=agnostic), manner)
+    return lambda asked: ByShares(asked, policy_named(policy, agnostic=agnostic), rules)
 
 
 def _throughputs() -> Throughputs:
@@ -243,11 +243,13 @@ def _jct_hours(outcome: SimulationOutcome) -> np.ndarray[tuple[int], np.dtype[np
     return np.asarray((outcome.finish - outcome.scenario.workload.arrival)[measured] / HOUR)
 
 
-def _makespan_row(name: str, ours: SimulationSummary, beside: str, theirs: SimulationSummary, published: str) -> Row:
+def _makespan_row(
+    name: str, ours: SimulationSummary, limit_text: str, theirs: SimulationSummary, published: str
+) -> Row:
     return Row(
         f"{BATCH} jobs at once: makespan, {name}",
         f"{ours.makespan_seconds / HOUR:.1f} h",
-        f"{beside} {theirs.makespan_seconds / HOUR:.1f} h",
+        f"{limit_text} {theirs.makespan_seconds / HOUR:.1f} h",
         f"{theirs.makespan_seconds / ours.makespan_seconds:.2f}x (paper {published})",
     )
 

@@ -219,7 +219,7 @@ def cost_ratios(jobs: DeadlineJobs, outcome: DeadlineOutcome) -> Floats:
     return shares
 
 
-def summarise(jobs: DeadlineJobs, scheme: str, outcome: DeadlineOutcome) -> list[DeadlineSummary]:
+def summarise(jobs: DeadlineJobs, name: str, outcome: DeadlineOutcome) -> list[DeadlineSummary]:
     """A summary for each slack, in ascending order."""
     shares = cost_ratios(jobs, outcome)
     found = []
@@ -228,7 +228,7 @@ def summarise(jobs: DeadlineJobs, scheme: str, outcome: DeadlineOutcome) -> list
         hours = jobs.tick[of_slack] / HOUR
         found.append(
             DeadlineSummary(
-                scheme,
+                name,
                 slack,
                 int(of_slack.sum()),
                 float(shares[of_slack].mean()),

@@ -20,7 +20,7 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
 MARGIN = 0.005
 """Fraction of run time by which the strategy must be faster in training, since a later span differs a little."""
-DEAREST_SHARE = 2.0
+HIGHEST_SHARE = 2.0
 _STARTS = 24
 _HALVINGS = 8
 
@@ -42,7 +42,7 @@ def price_of_time(
 
     goal = (1 - MARGIN) * pace(rival)
     baseline = scenario.baseline
-    low, high = 0.0, DEAREST_SHARE * (baseline.machines * baseline.offer.on_demand / NANOS_PER_DOLLAR)
+    low, high = 0.0, HIGHEST_SHARE * (baseline.machines * baseline.offer.on_demand / NANOS_PER_DOLLAR)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (low, middle) if pace(make(middle)) <= goal else (middle, high)

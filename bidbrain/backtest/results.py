@@ -61,17 +61,17 @@ def summarise(results: Iterable[JobResult]) -> list[BacktestSummary]:
     groups: dict[tuple[str, float], list[JobResult]] = {}
     for result in results:
         groups.setdefault((result.scheme, result.hours), []).append(result)
-    return [_summary(scheme, hours, rows) for (scheme, hours), rows in groups.items()]
+    return [_summary(name, hours, rows) for (name, hours), rows in groups.items()]
 
 
-def _summary(scheme: str, hours: float, rows: list[JobResult]) -> BacktestSummary:
+def _summary(name: str, hours: float, rows: list[JobResult]) -> BacktestSummary:
     finished = [row for row in rows if row.end is not None]
     shares = np.array([100 * row.cost / row.on_demand_cost for row in finished] or [np.nan])
     machine_hours = sum(row.on_demand_hours + row.spot_hours + row.free_hours for row in finished)
     free = sum(row.free_hours for row in finished)
     count = max(len(finished), 1)
     return BacktestSummary(
-        scheme=scheme,
+        scheme=name,
         hours=hours,
         jobs=len(rows),
         cost_pct=float(shares.mean()),

@@ -99,11 +99,11 @@ def differences(
     groups: dict[tuple[str, float], dict[tuple[str, int], JobResult]] = {}
     for one in results:
         groups.setdefault((one.scheme, one.hours), {})[one.zone, one.start] = one
-    theirs = {hours: jobs for (scheme, hours), jobs in groups.items() if scheme == against}
+    theirs = {hours: jobs for (name, hours), jobs in groups.items() if name == against}
     return [
         _difference(variant, against, [(job, theirs[hours][key]) for key, job in jobs.items()], rng)
-        for (scheme, hours), jobs in groups.items()
-        if scheme != against
+        for (name, hours), jobs in groups.items()
+        if name != against
     ]
 
 

@@ -27,27 +27,27 @@ class BacktestPortion:
     """An independent part of a backtest: one strategy in one zone."""
 
     scenario: Scenario
-    scheme: str
+    strategy: str
     zone: str
 
 
-def portions(scenario: Scenario, schemes: Sequence[str]) -> list[BacktestPortion]:
+def portions(scenario: Scenario, names: Sequence[str]) -> list[BacktestPortion]:
     """All parts of a backtest: each strategy in each zone."""
-    unknown = [name for name in schemes if name != BOUND and not known(name)]
+    unknown = [name for name in names if name != BOUND and not known(name)]
     if unknown:
         raise BadScenario(f"schemes: {unknown[0]!r} is unknown")
-    return [BacktestPortion(scenario, name, zone) for name in schemes for zone in scenario.zones]
+    return [BacktestPortion(scenario, name, zone) for name in names for zone in scenario.zones]
 
 
 def run_portion(portion: BacktestPortion) -> list[JobResult]:
     """The jobs of one strategy in one zone."""
     scenario, zone = portion.scenario, portion.zone
-    if portion.scheme == BOUND:
+    if portion.strategy == BOUND:
         histories = list(scenario.histories_in(zone).values())
         market = scenario.replay_in(zone)
         unit = UnitPrices.of(histories, scenario.offers_in(zone), scenario.baseline.offer, market)
         return [_bound(scenario, zone, job, hours, unit) for hours, job in _jobs(scenario, zone)]
-    return run_strategy(scenario, zone, set_up_in(scenario, portion.scheme, zone))
+    return run_strategy(scenario, zone, set_up_in(scenario, portion.strategy, zone))
 
 
 def run_strategy(scenario: Scenario, zone: str, chosen: StrategySetup) -> list[JobResult]:
@@ -65,10 +65,10 @@ def run_of(scenario: Scenario, name: str, zone: str, hours: float, start: int) -
 
 
 def backtest(
-    scenario: Scenario, schemes: Sequence[str], map_: Callable[..., Iterable[list[JobResult]]] = map
+    scenario: Scenario, names: Sequence[str], map_: Callable[..., Iterable[list[JobResult]]] = map
 ) -> list[JobResult]:
     """Every job under every strategy; `map_` may spread the portions over processes."""
-    return [result for results in map_(run_portion, portions(scenario, schemes)) for result in results]
+    return [result for results in map_(run_portion, portions(scenario, names)) for result in results]
 
 
 def _jobs(scenario: Scenario, zone: str) -> Iterator[tuple[float, ReplayedJob]]:

@@ -86,14 +86,14 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator, learner: Lea
     }
     inflation = _inflation(predicted, rows, panel.starts_per_window)
     best = min(scores, key=lambda method: scores[method])
-    told = f"Brier score on the last quarter: {scores['present']:.4f} given the present"
-    told += (
+    reason = f"Brier score on the last quarter: {scores['present']:.4f} given the present"
+    reason += (
         f", {scores['own share']:.4f} with each market's own share, {scores['pooled share']:.4f} with the pooled share"
     )
     if best == "pooled share":
-        return CrossingModel(best, lambda rows: np.full(len(rows), pooled), inflation, told)
+        return CrossingModel(best, lambda rows: np.full(len(rows), pooled), inflation, reason)
     final = learned(panel, begin, until, rng, learner) if best == "present" else None
-    return CrossingModel(best if final else "own share", final or plain.predict, inflation, told, predicted)
+    return CrossingModel(best if final else "own share", final or plain.predict, inflation, reason, predicted)
 
 
 def learned(

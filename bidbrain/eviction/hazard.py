@@ -112,8 +112,8 @@ class Hazard:
         """The evidence behind the rate, in words."""
         rate = self.rate[0]
         own = (RateEvidence("own observations", self.observed),) if self.observed.hours else ()
-        told = "; ".join(f"{piece.source} ({piece.exposure})" for piece in self.prior + own)
-        return f"capacity evictions: {rate:.3g} per hour, from {told}"
+        sources = "; ".join(f"{piece.source} ({piece.exposure})" for piece in self.prior + own)
+        return f"capacity evictions: {rate:.3g} per hour, from {sources}"
 
 
 def hazard_of(
@@ -265,10 +265,10 @@ def _published_pieces(
 
 def _is_about(figure: Interruption, market: Market) -> bool:
     """Figures are published for a zone, or for a region as a whole (zone `-`)."""
-    told = figure.market
-    same = (told.cloud, told.region, told.instance_type) == (market.cloud, market.region, market.instance_type)
+    about = figure.market
+    same = (about.cloud, about.region, about.instance_type) == (market.cloud, market.region, market.instance_type)
     # Azure does not distinguish operating systems; its figures are stored under the Linux market.
-    return same and told.zone in (market.zone, "-") and (told.os == market.os or market.cloud == "azure")
+    return same and about.zone in (market.zone, "-") and (about.os == market.os or market.cloud == "azure")
 
 
 def _preemption_rate(figures: Sequence[Interruption]) -> RateEvidence:

@@ -13,7 +13,7 @@ import numpy as np
 from bidbrain.errors import BidBrainError
 from bidbrain.gavel.problem import FloatArray, IntArray
 
-NOBODY = -1
+NO_JOB = -1
 _PORTION = 256
 
 
@@ -25,7 +25,7 @@ class DoesNotFit(BidBrainError):
 class RoundCandidates:
     """What may run in a round: rows of X (a job or a pair), each on one type.
 
-    `first` and `second` are the jobs of the row, the second `NOBODY` if it runs alone; `scale` the workers it holds.
+    `first` and `second` are the jobs of the row, the second `NO_JOB` if it runs alone; `scale` the workers it holds.
     """
 
     first: IntArray
@@ -50,10 +50,10 @@ def choose(candidates: RoundCandidates, priority: FloatArray, workers: FloatArra
     """
     free = workers.tolist()
     left = sum(free)
-    busy = {NOBODY}
+    busy = {NO_JOB}
     chosen = []
     for at, first, second, type_, scale in _in_order(candidates, np.argsort(-priority, kind="stable")):
-        if scale > free[type_] or first in busy or (second != NOBODY and second in busy):
+        if scale > free[type_] or first in busy or (second != NO_JOB and second in busy):
             continue
         chosen.append(at)
         busy.add(first)

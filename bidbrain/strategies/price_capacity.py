@@ -101,13 +101,13 @@ class PriceCapacity:
 
     def _ranked(self, situation: Situation) -> list[tuple[float, Offer]]:
         """The open pools that beat on-demand, the lowest price of work first."""
-        dearest = (1 + self.time_value) * situation.baseline.offer.on_demand / situation.baseline.offer.nu
+        limit = (1 + self.time_value) * situation.baseline.offer.on_demand / situation.baseline.offer.nu
         priced = [
             (self.price_of_work(offer, situation), offer)
             for offer in situation.offers
             if offer.market in self.fresh and situation.price(offer) <= offer.on_demand
         ]
-        return sorted((one for one in priced if one[0] < dearest), key=lambda one: (one[0], one[1].market))
+        return sorted((one for one in priced if one[0] < limit), key=lambda one: (one[0], one[1].market))
 
     def price_of_work(self, offer: Offer, situation: Situation, age: int | None = None) -> float:
         """Expected nano-dollars per unit of work, for a machine of some age, or for a new one that has to start up."""
@@ -149,9 +149,9 @@ class PriceCapacity:
         return Decision((situation.baseline,), look, "no open pool beats on-demand; rent the baseline on demand")
 
     def _reason(self, ranked: list[tuple[float, Offer]], rents: list[Rent], leaving: list[Holding]) -> str:
-        told = ", ".join(
+        listed = ", ".join(
             f"{offer.market} at ${cost / NANOS_PER_DOLLAR:.4g} per unit of work" for cost, offer in ranked[: self.pools]
         )
         bought = f"rent {' and '.join(map(described, rents))}" if rents else "rent nothing more"
         returned = f"return {len(leaving)} allocations; " if leaving else ""
-        return f"{returned}{bought}; cheapest of {len(ranked)} open pools: {told}"
+        return f"{returned}{bought}; cheapest of {len(ranked)} open pools: {listed}"

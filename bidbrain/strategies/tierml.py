@@ -76,11 +76,11 @@ class TierMl:
 
     def _longest_lasting(self, situation: Situation) -> Offer | None:
         """The cheapest of those that are expected to last equally long."""
-        dearest = situation.baseline.offer.on_demand / situation.baseline.offer.nu
+        limit = situation.baseline.offer.on_demand / situation.baseline.offer.nu
         fair = [
             offer
             for offer in situation.offers
-            if situation.price(offer) <= offer.on_demand and situation.price(offer) / offer.nu <= dearest
+            if situation.price(offer) <= offer.on_demand and situation.price(offer) / offer.nu <= limit
         ]
         return max(
             fair,

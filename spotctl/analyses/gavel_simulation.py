@@ -107,8 +107,8 @@ def _planning(options: Options, asked: Simulation) -> Dispatcher:
     return _prompt(options, asked, DispatchRules(beyond_shares=False, periodic=True))
 
 
-def _prompt(options: Options, asked: Simulation, manner: DispatchRules) -> Dispatcher:
-    return ByShares(_at_once(asked), policy_named(options.policy, agnostic=options.agnostic), manner)
+def _prompt(options: Options, asked: Simulation, rules: DispatchRules) -> Dispatcher:
+    return ByShares(_at_once(asked), policy_named(options.policy, agnostic=options.agnostic), rules)
 
 
 def _at_once(asked: Simulation) -> Simulation:

@@ -12,7 +12,7 @@ from bidbrain.gavel.problem import AllocationProblem, BadProblem, ClusterAllocat
 from bidbrain.gavel.shares import Shares, best_throughput
 
 
-class TooDear(CannotHold):
+class BudgetTooLow(CannotHold):
     """The budget cannot pay for all jobs, at any speed; `least_usd` would."""
 
     def __init__(self, budget_usd: float, least_usd: float) -> None:
@@ -48,7 +48,7 @@ class MakespanWithinBudget:
             least = -Solver(_cheapest(batch)).optimum().value * float(batch.usd.max())
             if least <= problem.budget_usd:
                 raise
-            raise TooDear(problem.budget_usd, least) from None
+            raise BudgetTooLow(problem.budget_usd, least) from None
         seconds, makespan = x[:-1] * batch.seconds, x[-1] * batch.longest
         found = allocation(problem, columns.matrix(seconds / makespan), makespan)
         return replace(found, hours=columns.placed(seconds / 3600), cost_usd=float(batch.usd @ x[:-1]))

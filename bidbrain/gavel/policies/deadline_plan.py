@@ -75,7 +75,7 @@ class _Columns:
         return cls(job, kind, interval, span, (ends - starts)[interval], batch.alone[job, kind])
 
 
-class TooMany(CannotHold):
+class InfeasibleDeadlines(CannotHold):
     """Not all deadlines can be kept; `done` is the finished share of each job's work when their sum is largest."""
 
     def __init__(self, done: FloatArray) -> None:
@@ -84,14 +84,14 @@ class TooMany(CannotHold):
 
 
 def cheapest(batch: Batch) -> DeadlinePlan:
-    """The plan of least cost. Raises `TooMany` if not all deadlines can be kept."""
+    """The plan of least cost. Raises `InfeasibleDeadlines` if not all deadlines can be kept."""
     ends = np.array([batch.left.max()])
     while True:
         columns = _Columns.of(batch, ends)
         try:
             least = Solver(_program(batch, ends, columns, columns.length), dual=True).optimum()
         except CannotHold:
-            raise TooMany(_most_done(batch, ends, columns)) from None
+            raise InfeasibleDeadlines(_most_done(batch, ends, columns)) from None
         rates = _rates(columns, least.x)
         crowded = np.flatnonzero((_held(batch, ends, columns, rates) > batch.workers * _FITS).any(axis=1))
         cuts = _cuts(batch, ends, columns, least.x, rates, crowded)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.gavel.policies.base import Warm, allocation, require_prices, require_steps
-from bidbrain.gavel.policies.deadline_plan import Batch, DeadlinePlan, TooMany, cheapest
+from bidbrain.gavel.policies.deadline_plan import Batch, DeadlinePlan, InfeasibleDeadlines, cheapest
 from bidbrain.gavel.policies.linear import most_worth, normalised_worth
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, FloatArray, IntArray
 from bidbrain.gavel.shares import Shares, rows_of, runnable
@@ -68,7 +68,7 @@ def _kept(batch: Batch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | Non
     while len(kept) and plan is None:
         try:
             plan = cheapest(_part(batch, kept))
-        except TooMany as error:
+        except InfeasibleDeadlines as error:
             # Where only rounding is missing, it is the job that lacks most.
             short = error.done < max(_DONE, float(error.done.min()) * (1 + 1e-12))
             lacking[kept[short]] = 1 - error.done[short]
@@ -79,7 +79,7 @@ def _kept(batch: Batch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | Non
         more = np.sort(np.append(kept, m))
         try:
             kept, plan = more, cheapest(_part(batch, more))
-        except TooMany:
+        except InfeasibleDeadlines:
             continue
     said = [_crowded_out(batch, m, 1 - lacking[m]) for m in np.setdiff1d(given_up, kept).tolist()]
     return kept, plan, said

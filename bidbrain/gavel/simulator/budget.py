@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from bidbrain.gavel.policies.base import Policy, Warm
-from bidbrain.gavel.policies.budget import TooDear
+from bidbrain.gavel.policies.budget import BudgetTooLow
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray, IntArray
 from bidbrain.gavel.rounds import RoundCandidates
 from bidbrain.gavel.simulator.dispatch import ByShares, DispatchRules, State
@@ -49,7 +49,7 @@ class WithinBudget:
         """The policy's shares within the remaining budget, or at the least cost of all jobs."""
         try:
             return self._within(problem, self._left - self._kept, warm)
-        except TooDear as error:
+        except BudgetTooLow as error:
             if self._running is None and error.least_usd > self._left:
                 return self._within(problem, self._left, warm)
             return self._within(problem, error.least_usd * _LEAST, warm)

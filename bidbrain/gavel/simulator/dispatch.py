@@ -9,7 +9,7 @@ import numpy as np
 
 from bidbrain.gavel.policies.base import Policy, Warm
 from bidbrain.gavel.problem import AllocationProblem, ClusterJobs, FloatArray, IntArray, Pairs
-from bidbrain.gavel.rounds import NOBODY, RoundCandidates, choose, priorities
+from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, choose, priorities
 from bidbrain.gavel.simulator.pairs import good_pairs
 from bidbrain.gavel.simulator.scenario import Sharing, Simulation
 
@@ -69,15 +69,15 @@ class DispatchRules:
 class ByShares:
     """Gavel's dispatcher: X by a policy, realised through priorities. A job without any share does not run."""
 
-    def __init__(self, scenario: Simulation, policy: Policy, manner: DispatchRules | None = None) -> None:
+    def __init__(self, scenario: Simulation, policy: Policy, rules: DispatchRules | None = None) -> None:
         workload, settings = scenario.workload, scenario.settings
         self._scenario, self._policy, self._warm = scenario, policy, Warm()
-        self._manner = manner or DispatchRules()
+        self._rules = rules or DispatchRules()
         self._rates, self._scale = workload.rates, workload.scale
         self._best = np.where(self._scale[:, None] <= scenario.cluster.workers, self._rates, 0.0).max(axis=1)
         self._slo_seconds = workload.slo_factor * workload.alone_seconds()
         self._owed = np.zeros(self._rates.shape)
-        # One more entry, for `NOBODY`, which is never gone.
+        # One more entry, for `NO_JOB`, which is never gone.
         self._gone = np.zeros(len(workload.names) + 1, dtype=bool)
         # Half a round, so that a share with nothing received yet does not have infinite priority.
         self._head_start = settings.round_seconds / 2
@@ -86,11 +86,11 @@ class ByShares:
         self._since, self._stale = -np.inf, True
         self.allocations = 0
         again = max(settings.allocation_seconds, settings.round_seconds)
-        self.patience = again if self._manner.periodic else np.inf
+        self.patience = again if self._rules.periodic else np.inf
 
     def dispatch(self, state: State) -> RoundCandidates:
         """Reallocates where due, and chooses; if no job could run, an allocation is always due."""
-        self._stale |= state.changed or self._manner.periodic
+        self._stale |= state.changed or self._rules.periodic
         if not state.active.size:
             return self._grant.candidates
         if self._stale and state.now - self._since >= self._scenario.settings.allocation_seconds:
@@ -113,7 +113,7 @@ class ByShares:
         grant = self._grant
         # A type that idles intentionally gives little time in total, so its share of that says nothing about a job's
         # time.
-        of_type = grant.of_type if self._manner.beyond_shares else np.ones(len(grant.of_type))
+        of_type = grant.of_type if self._rules.beyond_shares else np.ones(len(grant.of_type))
         priority = priorities(grant.share, grant.received, grant.candidates.type, of_type)
         self._chosen = choose(grant.candidates, priority, self._scenario.cluster.workers)
         return grant.candidates.only(self._chosen)
@@ -130,7 +130,7 @@ class ByShares:
         """Books as owed what single jobs should have received under the ending allocation, and did not."""
         elapsed = now - self._since if np.isfinite(self._since) else 0.0
         grant = self._grant
-        alone = grant.candidates.second == NOBODY
+        alone = grant.candidates.second == NO_JOB
         first, type_ = grant.candidates.first[alone], grant.candidates.type[alone]
         self._owed[first, type_] += grant.share[alone] * elapsed - (grant.received[alone] - grant.start[alone])
 
@@ -169,16 +169,16 @@ class ByShares:
 
     def _granted(self, active: IntArray, pairs: Pairs | None, shares: FloatArray) -> _Grant:
         """A candidate for each type on which a row of X with any share can run, those owed most first."""
-        first, second = active, np.full(len(active), NOBODY)
+        first, second = active, np.full(len(active), NO_JOB)
         can_run = self._rates[active] > 0
         if pairs is not None:
             first = np.concatenate([first, active[pairs.members[:, 0]]])
             second = np.concatenate([second, active[pairs.members[:, 1]]])
             can_run = np.concatenate([can_run, (pairs.throughputs > 0).all(axis=2)])
         scale = self._scale[first]
-        meant = (shares.sum(axis=1) > 0)[:, None] if self._manner.beyond_shares else shares > 0
+        meant = (shares.sum(axis=1) > 0)[:, None] if self._rules.beyond_shares else shares > 0
         row, type_ = np.nonzero(can_run & meant & (scale[:, None] <= self._scenario.cluster.workers))
-        owed = np.where(second[row] == NOBODY, self._owed[first[row], type_], 0.0)
+        owed = np.where(second[row] == NO_JOB, self._owed[first[row], type_], 0.0)
         order = np.argsort(-owed, kind="stable")
         row, type_ = row[order], type_[order]
         # Allocations are short: without carrying debts over, jobs with many workers and small shares would starve.
@@ -204,10 +204,8 @@ class _Grant:
     @classmethod
     def nothing(cls, types: int) -> _Grant:
         """The state before the first allocation."""
-        nobody = np.zeros(0, dtype=np.int64)
-        return cls(
-            RoundCandidates(nobody, nobody, nobody, nobody), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(types)
-        )
+        empty = np.zeros(0, dtype=np.int64)
+        return cls(RoundCandidates(empty, empty, empty, empty), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(types))
 
     def book(self, chosen: IntArray, seconds: FloatArray) -> None:
         """Adds the time that candidates ran."""

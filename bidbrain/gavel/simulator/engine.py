@@ -9,7 +9,7 @@ import numpy as np
 
 from bidbrain.errors import BidBrainError
 from bidbrain.gavel.problem import FloatArray, IntArray
-from bidbrain.gavel.rounds import NOBODY, RoundCandidates
+from bidbrain.gavel.rounds import NO_JOB, RoundCandidates
 from bidbrain.gavel.simulator.dispatch import Dispatcher, State
 from bidbrain.gavel.simulator.scenario import Simulation
 
@@ -68,8 +68,8 @@ class _Run:
         self._finish = np.full(jobs, np.inf)
         self._held = np.zeros((jobs, types))
         self._moves = np.zeros(jobs, dtype=np.int64)
-        self._last_type = np.full(jobs, NOBODY)
-        self._last_mate = np.full(jobs, NOBODY)
+        self._last_type = np.full(jobs, NO_JOB)
+        self._last_mate = np.full(jobs, NO_JOB)
         self._last_round = np.full(jobs, -1)
         self._rounds: list[tuple[float, float]] = []
         self._busy: list[FloatArray] = []
@@ -124,7 +124,7 @@ class _Run:
 
     def _play(self, chosen: RoundCandidates) -> None:
         """One round: each job does whole steps within its length; it lasts until the last of them is done."""
-        paired = np.flatnonzero(chosen.second != NOBODY)
+        paired = np.flatnonzero(chosen.second != NO_JOB)
         seat = np.concatenate([np.arange(len(chosen.first)), paired])
         job = np.concatenate([chosen.first, chosen.second[paired]])
         type_ = chosen.type[seat]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bidbrain.gavel.problem import FloatArray, IntArray
-from bidbrain.gavel.rounds import NOBODY, RoundCandidates
+from bidbrain.gavel.rounds import NO_JOB, RoundCandidates
 from bidbrain.gavel.simulator.dispatch import State
 from bidbrain.gavel.simulator.scenario import Simulation
 
@@ -33,7 +33,7 @@ class InOrder:
             self._start(state.active)
         jobs = np.fromiter(self._type_of, np.int64, len(self._type_of))
         types = np.fromiter(self._type_of.values(), np.int64, len(self._type_of))
-        return RoundCandidates(jobs, np.full(len(jobs), NOBODY), types, self._scale[jobs])
+        return RoundCandidates(jobs, np.full(len(jobs), NO_JOB), types, self._scale[jobs])
 
     def ran(self, _seconds: FloatArray, finished: IntArray) -> None:
         """Finished jobs free their workers."""

@@ -114,17 +114,17 @@ class Slow:
     allocations: int = 0
 
 
-def play_slowly(asked: Simulation, policy: Policy, manner: DispatchRules) -> Slow:
+def play_slowly(asked: Simulation, policy: Policy, rules: DispatchRules) -> Slow:
     """The mechanism's semantics without arrays: every worker has a name, every round is played."""
-    return _Slow(asked, policy, manner).play()
+    return _Slow(asked, policy, rules).play()
 
 
 Row = tuple[int, ...]
 
 
 class _Slow:
-    def __init__(self, asked: Simulation, policy: Policy, manner: DispatchRules) -> None:
-        self.asked, self.policy, self.manner, self.warm = asked, policy, manner, Warm()
+    def __init__(self, asked: Simulation, policy: Policy, rules: DispatchRules) -> None:
+        self.asked, self.policy, self.rules, self.warm = asked, policy, rules, Warm()
         work = asked.workload
         self.types = range(len(work.throughputs.types))
         self.left = dict(enumerate(work.steps.tolist()))
@@ -147,7 +147,7 @@ class _Slow:
                 continue
             arrivals = [a for a in self.asked.workload.arrival.tolist() if a > self.now]
             times = self.asked.settings
-            again = [self.now + max(times.allocation_seconds, times.round_seconds)] if self.manner.periodic else []
+            again = [self.now + max(times.allocation_seconds, times.round_seconds)] if self.rules.periodic else []
             self.now = min([*arrivals[:1], *again])
         return self.found
 
@@ -158,7 +158,7 @@ class _Slow:
                 self.stale = True
 
     def _chosen(self) -> list[tuple[Row, int]]:
-        self.stale |= self.manner.periodic
+        self.stale |= self.rules.periodic
         if not self.there:
             return []
         if self.stale and self.now - self.since >= self.asked.settings.allocation_seconds:
@@ -185,7 +185,7 @@ class _Slow:
             for j in self.types:
                 share = float(shares[i, j]) if shares[i, j] > 1e-9 else 0.0
                 has_any = bool((shares[i] > 1e-9).any())
-                if self._runs(row, j) and (share > 0 or (has_any and self.manner.beyond_shares)):
+                if self._runs(row, j) and (share > 0 or (has_any and self.rules.beyond_shares)):
                     self.share[row, j] = share
         self.start = {(row, j): max(half - self._owed(row, j), 1e-6 * half) for row, j in self.share}
         self.time = dict(self.start)
@@ -231,7 +231,7 @@ class _Slow:
     def _greedy(self) -> list[tuple[Row, int]]:
         def urgency(place: tuple[Row, int]) -> tuple[float, float]:
             row, j = place
-            given = self.given[j] if self.manner.beyond_shares else 1.0
+            given = self.given[j] if self.rules.beyond_shares else 1.0
             priority = self.share[place] / self.time[place] * given
             return -priority, -self._owed(row, j)
 

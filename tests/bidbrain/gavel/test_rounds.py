@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bidbrain.gavel.problem import FloatArray
-from bidbrain.gavel.rounds import NOBODY, DoesNotFit, RoundCandidates, RoundTask, choose, place, priorities
+from bidbrain.gavel.rounds import NO_JOB, DoesNotFit, RoundCandidates, RoundTask, choose, place, priorities
 
 
 def candidates(*rows: tuple[int, int, int, int]) -> RoundCandidates:
@@ -20,7 +20,7 @@ def test_the_share_of_figure_5_5_is_realised_round_by_round() -> None:
     """X_example of section 5.3.1 on one worker of each of three types: received times converge to it from any start."""
     x = np.array([[0.6, 0.4, 0.0], [0.2, 0.6, 0.2], [0.2, 0.0, 0.8]])
     row, type_ = (np.asarray(part) for part in np.nonzero(x))
-    among = RoundCandidates(row, np.full(len(row), NOBODY), type_, np.ones(len(row), dtype=np.int64))
+    among = RoundCandidates(row, np.full(len(row), NO_JOB), type_, np.ones(len(row), dtype=np.int64))
     received = np.full(len(row), 0.5)
     for _ in range(1000):
         of_type = np.bincount(type_, received, 3).astype(np.float64)
@@ -30,20 +30,20 @@ def test_the_share_of_figure_5_5_is_realised_round_by_round() -> None:
 
 
 def test_a_big_job_waits_for_workers_and_small_ones_fill_up() -> None:
-    among = candidates((0, NOBODY, 0, 3), (1, NOBODY, 0, 4), (2, NOBODY, 0, 1), (3, NOBODY, 0, 1))
+    among = candidates((0, NO_JOB, 0, 3), (1, NO_JOB, 0, 4), (2, NO_JOB, 0, 1), (3, NO_JOB, 0, 1))
     assert choose(among, np.array([4.0, 3.0, 2.0, 1.0]), np.array([4.0])).tolist() == [0, 2]
     assert choose(among, np.array([3.0, 4.0, 2.0, 1.0]), np.array([4.0])).tolist() == [1]
 
 
 def test_no_job_runs_twice_neither_on_two_types_nor_alone_and_in_a_pair() -> None:
     among = candidates(
-        (0, 1, 0, 1), (0, NOBODY, 1, 1), (1, NOBODY, 1, 1), (1, 2, 1, 1), (2, NOBODY, 0, 1), (2, 3, 1, 1)
+        (0, 1, 0, 1), (0, NO_JOB, 1, 1), (1, NO_JOB, 1, 1), (1, 2, 1, 1), (2, NO_JOB, 0, 1), (2, 3, 1, 1)
     )
     assert choose(among, np.array([6.0, 5.0, 4.0, 3.0, 2.0, 1.0]), np.array([1.0, 2.0])).tolist() == [0, 5]
 
 
 def test_ties_go_to_the_earlier_candidate() -> None:
-    among = candidates((5, NOBODY, 0, 1), (2, NOBODY, 0, 1), (7, NOBODY, 0, 1))
+    among = candidates((5, NO_JOB, 0, 1), (2, NO_JOB, 0, 1), (7, NO_JOB, 0, 1))
     assert choose(among, np.ones(3), np.array([2.0])).tolist() == [0, 1]
 
 
@@ -53,7 +53,7 @@ def choices(draw: st.DrawFn) -> tuple[RoundCandidates, FloatArray, FloatArray]:
     jobs = st.integers(0, 5)
     rows = draw(
         st.lists(
-            st.tuples(jobs, st.just(NOBODY) | jobs, st.integers(0, types - 1), st.integers(1, 4)).filter(
+            st.tuples(jobs, st.just(NO_JOB) | jobs, st.integers(0, types - 1), st.integers(1, 4)).filter(
                 lambda row: row[0] != row[1]
             ),
             min_size=1,
@@ -75,7 +75,7 @@ def test_skipped_candidates_conflict_with_or_do_not_fit_next_to_chosen_ones(
     for i in range(len(priority)):
         before = [j for j in chosen if order.index(j) < order.index(i)]
         held = sum(among.scale[j] for j in before if among.type[j] == among.type[i])
-        jobs = {m for j in before for m in (among.first[j], among.second[j])} - {NOBODY}
+        jobs = {m for j in before for m in (among.first[j], among.second[j])} - {NO_JOB}
         fits = held + among.scale[i] <= workers[among.type[i]]
         assert (i in chosen) == (fits and not jobs & {among.first[i], among.second[i]})
 

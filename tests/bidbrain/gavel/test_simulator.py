@@ -34,8 +34,8 @@ from tests.bidbrain.gavel.clusters import (
 ROUND = 360.0
 
 
-def play(asked: Simulation, policy: str = "max-min-fairness", manner: DispatchRules | None = None) -> SimulationOutcome:
-    return simulate(asked, ByShares(asked, policy_named(policy), manner))
+def play(asked: Simulation, policy: str = "max-min-fairness", rules: DispatchRules | None = None) -> SimulationOutcome:
+    return simulate(asked, ByShares(asked, policy_named(policy), rules))
 
 
 def test_a_job_alone_takes_its_steps_over_its_throughput() -> None:
@@ -145,8 +145,8 @@ def test_deadlines_that_can_be_kept_are_kept_at_less_than_the_price_of_speed() -
     cluster = Cluster(("a", "b"), np.array([12.0, 12.0]), np.array([0.1, 1.0]))
     asked = Simulation(work, cluster, range(12), SimulationSettings(allocation_seconds=0))
     found = {
-        name: summarise(simulate(asked, ByShares(asked, policy_named(name), manner)))
-        for name, manner in (
+        name: summarise(simulate(asked, ByShares(asked, policy_named(name), rules)))
+        for name, rules in (
             ("max-throughput", DispatchRules()),
             ("min-cost", DispatchRules(beyond_shares=False)),
             ("min-cost-slo", DispatchRules(beyond_shares=False, periodic=True)),
@@ -182,9 +182,9 @@ def test_fast_and_slow_simulation_agree_exactly_under_policies(policy: str, seed
     agree(random_scenario(seed, sharing=False), policy_named(policy, agnostic=agnostic), DispatchRules())
 
 
-def agree(asked: Simulation, policy: Policy, manner: DispatchRules) -> None:
-    fast = simulate(asked, ByShares(asked, policy, manner))
-    slow = play_slowly(asked, policy, manner)
+def agree(asked: Simulation, policy: Policy, rules: DispatchRules) -> None:
+    fast = simulate(asked, ByShares(asked, policy, rules))
+    slow = play_slowly(asked, policy, rules)
     assert (len(fast.round_start), fast.allocations) == (slow.rounds, slow.allocations)
     assert {int(m): float(fast.finish[m]) for m in np.flatnonzero(np.isfinite(fast.finish))} == slow.finish
     assert {m: int(fast.moves[m]) for m in slow.moves} == slow.moves
@@ -299,9 +299,9 @@ def test_impossible_simulations_are_refused() -> None:
 
 def test_a_policy_that_gives_no_job_time_stops_the_simulation() -> None:
     asked = scenario(workload([[1.0], [1.0]], [10, 10]), [2])
-    for manner in (DispatchRules(), DispatchRules(periodic=True)):
+    for rules in (DispatchRules(), DispatchRules(periodic=True)):
         with pytest.raises(Stalled, match="job 0 and 1 more are given no time"):
-            simulate(asked, ByShares(asked, Fixed({"0": [0.0], "1": [0.0]}), manner))
+            simulate(asked, ByShares(asked, Fixed({"0": [0.0], "1": [0.0]}), rules))
 
 
 @pytest.mark.parametrize(
