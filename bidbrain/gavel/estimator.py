@@ -52,12 +52,10 @@ class Model:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompletedRow:
-    """A completed row. Measured entries are unchanged; `typical_error` is the error of the same gaps on the
-    references."""
+    """A completed row, with measured entries unchanged, and the rank of the model that completed it."""
 
     values: FloatArray
     rank: int
-    typical_error: float
 
 
 def estimate(references: FloatArray, measured: FloatArray) -> CompletedRow:
@@ -73,7 +71,7 @@ def estimate(references: FloatArray, measured: FloatArray) -> CompletedRow:
     rank = int(errors.argmin())
     values = _model(references, rank).completed(measured)
     values[gaps] = np.clip(values[gaps], references.min(axis=0)[gaps], references.max(axis=0)[gaps])
-    return CompletedRow(values, rank, float(errors[rank]))
+    return CompletedRow(values, rank)
 
 
 def filled(rows: FloatArray, rank: int) -> FloatArray:

@@ -73,7 +73,6 @@ class _Run:
         self._last_round = np.full(jobs, -1)
         self._rounds: list[tuple[float, float]] = []
         self._busy: list[FloatArray] = []
-        self._allocations = 0
         self._idle = 0
         self.waiting, self.ended = len(scenario.measured), 0
 
@@ -158,8 +157,7 @@ class _Run:
     def _loading(self, job: IntArray, type_: IntArray, mate: IntArray) -> FloatArray:
         """Time that a job which ran before needs to resume on other workers.
 
-        A job that stays on its type, with the same partner if any, stays on its workers: `rounds.place` renews its
-        lease.
+        A job that stays on its type, with the same partner if any, renews its lease and stays on its workers.
         """
         number = len(self._rounds)
         same = (self._last_round[job] == number - 1) & (self._last_type[job] == type_) & (self._last_mate[job] == mate)

@@ -138,7 +138,7 @@ def test_the_interval_covers_the_truth_of_a_generated_market() -> None:
     markets, rng = moody_markets(14), np.random.default_rng(5)
     truth = {True: spiking(rng, restless=True), False: spiking(rng, restless=False)}
     held, widths = [], []
-    for i, at in enumerate(rng.integers(START + 9 * DAY, START + 13 * DAY, 40).tolist()):
+    for i, at in enumerate(rng.integers(START + 9 * DAY, START + 13 * DAY, 24).tolist()):
         asked = [markets[i % 8], *markets[: i % 8], *markets[i % 8 + 1 :]]
         series = asked[0][0]
         last_hour = series.window(at - HOUR, at).prices

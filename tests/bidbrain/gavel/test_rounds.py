@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bidbrain.gavel.problem import FloatArray
-from bidbrain.gavel.rounds import NO_JOB, DoesNotFit, RoundCandidates, RoundTask, choose, place, priorities
+from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, choose, priorities
 
 
 def candidates(*rows: tuple[int, int, int, int]) -> RoundCandidates:
@@ -78,59 +77,3 @@ def test_skipped_candidates_conflict_with_or_do_not_fit_next_to_chosen_ones(
         jobs = {m for j in before for m in (among.first[j], among.second[j])} - {NO_JOB}
         fits = held + among.scale[i] <= workers[among.type[i]]
         assert (i in chosen) == (fits and not jobs & {among.first[i], among.second[i]})
-
-
-SERVERS = {"v": [["v0", "v1", "v2", "v3"], ["v4", "v5", "v6", "v7"]], "k": [["k0"], ["k1"]]}
-
-
-def test_renewed_tasks_keep_their_workers_and_large_tasks_come_first() -> None:
-    held = {"old": ("v1", "v5"), "gone": ("v0",), "other type": ("k0",)}
-    tasks = [
-        RoundTask("small", "v", 1),
-        RoundTask("old", "v", 2),
-        RoundTask("other type", "v", 1),
-        RoundTask("big", "v", 3),
-    ]
-    placed = place(tasks, SERVERS, held)
-    assert placed.renewed == {"old"}
-    assert placed.workers["old"] == ("v1", "v5")
-    assert placed.workers["big"] == ("v0", "v2", "v3")
-    assert {placed.workers["small"], placed.workers["other type"]} < {("v4",), ("v6",), ("v7",)}
-
-
-def test_a_task_uses_the_fullest_server_with_room_or_else_few_servers() -> None:
-    held = {"a": ("v0",)}
-    assert place([RoundTask("a", "v", 1), RoundTask("b", "v", 3)], SERVERS, held).workers["b"] == ("v1", "v2", "v3")
-    across = place([RoundTask("a", "v", 1), RoundTask("b", "v", 6)], SERVERS, held).workers["b"]
-    assert set(across) == {"v4", "v5", "v6", "v7", "v1", "v2"}
-
-
-def test_a_task_that_needs_more_workers_than_before_moves() -> None:
-    placed = place([RoundTask("a", "k", 2)], SERVERS, {"a": ("k0",)})
-    assert (placed.workers["a"], placed.renewed) == (("k0", "k1"), frozenset())
-
-
-def test_too_many_tasks_are_refused() -> None:
-    with pytest.raises(DoesNotFit, match="'b' takes 2 workers of 'k' but only 1 are free"):
-        place([RoundTask("a", "k", 1), RoundTask("b", "k", 2)], SERVERS, {"a": ("k1",)})
-
-
-@given(st.data())
-def test_a_placement_gives_each_worker_one_task_and_renews_unchanged_tasks(data: st.DataObject) -> None:
-    held: dict[str, tuple[str, ...]] = {}
-    for _ in range(3):
-        sizes = data.draw(st.lists(st.integers(1, 4), max_size=5))
-        tasks, room = [], 8
-        for number, size in enumerate(sizes):
-            if size <= room:
-                tasks.append(RoundTask(str(number), "v", size))
-                room -= size
-        placed = place(tasks, SERVERS, held)
-        workers = [worker for own in placed.workers.values() for worker in own]
-        assert len(workers) == len(set(workers)) == sum(task.scale for task in tasks)
-        for task in tasks:
-            assert len(placed.workers[task.key]) == task.scale
-            assert (task.key in placed.renewed) == (len(held.get(task.key, ())) == task.scale)
-            if task.key in placed.renewed:
-                assert placed.workers[task.key] == held[task.key]
-        held = dict(placed.workers)
