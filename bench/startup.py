@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.harness import Row, shown, table
 
-RUNS = 5
+RUNS = 3
 HELP_LIMIT, COMMAND_LIMIT = 1.6, 4.0
 
 _TWO_COMMANDS = '''
