@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spotctl.agent.checkpoints import Checkpoints, Position
+    from spotctl.agent.checkpoints import Checkpoints, TrainingPosition
     from spotctl.agent.errors import AgentError, BadCheckpoint, BrokenProtocol
     from spotctl.agent.iterator import IteratorOptions, LeaseEnded, LeaseIterator
     from spotctl.agent.lease import LeaseGrantor, LeaseHolder
@@ -21,11 +21,11 @@ __all__ = [
     "LeaseGrantor",
     "LeaseHolder",
     "LeaseIterator",
-    "Position",
+    "TrainingPosition",
 ]
 
 _MODULES = {
-    "checkpoints": ("Checkpoints", "Position"),
+    "checkpoints": ("Checkpoints", "TrainingPosition"),
     "errors": ("AgentError", "BadCheckpoint", "BrokenProtocol"),
     "iterator": ("LeaseEnded", "LeaseIterator", "IteratorOptions"),
     "lease": ("LeaseGrantor", "LeaseHolder"),

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
 
-from spotctl.agent.checkpoints import Checkpoints, Position
+from spotctl.agent.checkpoints import Checkpoints, TrainingPosition
 from spotctl.agent.data_transfer import Signature, copy, signature
 from spotctl.agent.errors import BadCheckpoint
 from spotctl.agent.files import replace_json
@@ -67,7 +67,7 @@ class CheckpointSync:
         self._copied_at = time.monotonic()
         self._every = inf
 
-    def restore(self) -> Position | None:
+    def restore(self) -> TrainingPosition | None:
         """Copies back the node's newest checkpoint; a node without one gets the first node's."""
         self._folder.mkdir(parents=True, exist_ok=True)
         own = self._own.newest()
@@ -109,7 +109,7 @@ class CheckpointSync:
             (folder / _RECORD).write_text(json.dumps(asdict(record)))
 
         # Numbers of a later start are above all of an earlier one, however late the earlier one's last copy arrives.
-        position = Position(self._start, self._copies + 1, self._start * _COPIES + self._copies + 1)
+        position = TrainingPosition(self._start, self._copies + 1, self._start * _COPIES + self._copies + 1)
         try:
             self._own.write(position, save)
         except _Changed:

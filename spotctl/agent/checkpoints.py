@@ -22,7 +22,7 @@ _WRITING = ".writing-"
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class TrainingPosition:
     """How far a training is: `step` batches in total, `batch` of them in this epoch."""
 
     epoch: int = 0
@@ -42,7 +42,7 @@ class Checkpoints:
             raise BadCheckpoint(f"{folder}: keep {keep} checkpoints: keep at least one")
         self.folder, self._keep = folder, keep
 
-    def write(self, position: Position, save: Callable[[Path], None]) -> Path:
+    def write(self, position: TrainingPosition, save: Callable[[Path], None]) -> Path:
         """Has `save` write files into a new folder, and makes it the newest checkpoint. BadCheckpoint: it cannot."""
         # The same step may have been saved before. A name of its own ensures that a complete one always exists.
         again = len(self._steps(position.step))
@@ -64,7 +64,7 @@ class Checkpoints:
         self._drop_old(new.name)
         return target
 
-    def newest(self) -> tuple[Position, Path] | None:
+    def newest(self) -> tuple[TrainingPosition, Path] | None:
         """The newest complete checkpoint, or None without any. BadCheckpoint: all are damaged."""
         steps = self._steps()
         found = _first_whole(steps)
@@ -77,7 +77,7 @@ class Checkpoints:
         steps = self._steps()
         return steps[-1] if steps else None
 
-    def at(self, step: int) -> tuple[Position, Path]:
+    def at(self, step: int) -> tuple[TrainingPosition, Path]:
         """The checkpoint of a step. BadCheckpoint: no complete one exists."""
         found = _first_whole(self._steps(step))
         if found is None:
@@ -95,7 +95,7 @@ class Checkpoints:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _first_whole(newest_last: list[Path]) -> tuple[Position, Path] | None:
+def _first_whole(newest_last: list[Path]) -> tuple[TrainingPosition, Path] | None:
     verified = ((_verified(path), path) for path in reversed(newest_last))
     return next(((position, path) for position, path in verified if position is not None), None)
 
@@ -125,7 +125,7 @@ def _digest_of(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def _verified(path: Path) -> Position | None:
+def _verified(path: Path) -> TrainingPosition | None:
     """The position of a checkpoint whose files are unchanged; None, and a warning, otherwise."""
     try:
         manifest = json.loads((path / _MANIFEST).read_text())
@@ -135,7 +135,7 @@ def _verified(path: Path) -> Position | None:
         for name, digest in body["files"].items():
             if _digest(path / name) != digest:
                 raise ValueError(f"{name} has changed")
-        return Position(**body["place"])
+        return TrainingPosition(**body["place"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         _LOG.warning("ignoring checkpoint %s: %s", path, error)
         return None

@@ -21,7 +21,7 @@ from os import getpid
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from spotctl.agent.checkpoints import Checkpoints, Position
+from spotctl.agent.checkpoints import Checkpoints, TrainingPosition
 from spotctl.agent.errors import BadCheckpoint
 from spotctl.agent.interval import CheckpointPlanReader
 from spotctl.agent.lease import Clock, JobPace, JobProgress, LeaseAct, LeaseDecision, LeaseHolder, decide
@@ -84,17 +84,17 @@ class LeaseIterator(Generic[Batch]):
         self._checkpoints, self._options, self._clock = checkpoints, options, clock
         self._holder = holder or LeaseHolder.of()
         self._plan = CheckpointPlanReader.of()
-        self._position = Position()
+        self._position = TrainingPosition()
         self._resumed = False
         self._here = 0
-        self._saved: Position | None = None
+        self._saved: TrainingPosition | None = None
         self._saving: float | None = None
         self._last_save = self._last_step = self._last_report = clock()
         self._slowest = 0.0
         self._wants: int | None = None
 
     @property
-    def position(self) -> Position:
+    def position(self) -> TrainingPosition:
         """The job's position; the first call restores the newest checkpoint."""
         self._resume()
         return self._position
@@ -106,7 +106,7 @@ class LeaseIterator(Generic[Batch]):
             yield epoch
             if self._position.epoch == epoch:
                 # The script left the epoch early; the rest of it is skipped.
-                self._position = Position(epoch + 1, 0, self._position.step)
+                self._position = TrainingPosition(epoch + 1, 0, self._position.step)
         self._write()
         self._report("finished", force=True)
 
@@ -127,11 +127,11 @@ class LeaseIterator(Generic[Batch]):
                 self._attend()
             yield batch
             self._count_step()
-        self._position = Position(position.epoch + 1, 0, self._position.step)
+        self._position = TrainingPosition(position.epoch + 1, 0, self._position.step)
 
     def _count_step(self) -> None:
         before = self._position
-        self._position = Position(before.epoch, before.batch + 1, before.step + 1)
+        self._position = TrainingPosition(before.epoch, before.batch + 1, before.step + 1)
         self._here += 1
         now = self._clock()
         self._slowest = max(now - self._last_step, self._slowest * _FORGET)

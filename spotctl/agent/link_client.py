@@ -6,7 +6,7 @@ import socket
 from typing import Any
 
 from spotctl.agent.errors import BrokenFrame, LinkLost, LinkTimeout, MachineEnding, RequestRefused
-from spotctl.agent.wire import MOST_FRAME_BYTES, CallerHandshake, FrameReader
+from spotctl.agent.wire import MOST_FRAME_BYTES, CallerHandshake, LinkFrameReader
 
 _CHUNK_BYTES = 1 << 16
 
@@ -19,7 +19,7 @@ class LinkClient:
 
     def __init__(self, address: tuple[str, int], machine: str, secret: bytes, seconds: float) -> None:
         self._machine = machine
-        self._reader = FrameReader()
+        self._reader = LinkFrameReader()
         try:
             self._socket = socket.create_connection(address, seconds)
         except OSError as error:

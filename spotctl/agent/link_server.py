@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from spotctl.agent.errors import AgentError, BrokenFrame, MachineEnding, WrongSecret
-from spotctl.agent.wire import MOST_FRAME_BYTES, AgentHandshake, FrameReader, Seal, refusal
+from spotctl.agent.wire import MOST_FRAME_BYTES, AgentHandshake, LinkFrameReader, Seal, refusal
 
 MOST_CONNECTIONS = 64
 HANDSHAKE_SECONDS = 5.0
@@ -30,7 +30,7 @@ class _Connection:
         self.since = time.monotonic()
         self.done = False
         self.outgoing = b""
-        self._reader = FrameReader()
+        self._reader = LinkFrameReader()
         self._handshake: AgentHandshake | None = AgentHandshake(secret, machine)
         self.outgoing += self._handshake.hello
         self._seals: tuple[Seal, Seal] | None = None

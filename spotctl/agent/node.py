@@ -44,7 +44,7 @@ def prepare(task: NodeTask, environment: Mapping[str, str]) -> int:
     return subprocess.run(["/bin/sh", "-c", task.setup], env=full, check=False).returncode if task.setup else 0
 
 
-class Node:
+class CommandNode:
     """One start of the job's command."""
 
     def __init__(self, task: NodeTask, environment: Mapping[str, str]) -> None:
@@ -164,7 +164,7 @@ def main(arguments: list[str]) -> int:
     what, text = arguments
     try:
         task = NodeTask.from_json(text)
-        return prepare(task, os.environ) if what == "prepare" else Node(task, os.environ).run()
+        return prepare(task, os.environ) if what == "prepare" else CommandNode(task, os.environ).run()
     except AgentError as error:
         _say(str(error))
         return CANNOT_TRANSFER

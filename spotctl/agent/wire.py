@@ -37,7 +37,7 @@ def frame(body: bytes) -> bytes:
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
 
-class FrameReader:
+class LinkFrameReader:
     """Splits received bytes into frame bodies. The limit is checked before a body is buffered."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.agent import BadCheckpoint, Checkpoints, Position
+from spotctl.agent import BadCheckpoint, Checkpoints, TrainingPosition
 
 NEWEST = "step-000000000030-00"
 HALF_WRITTEN = ".writing-step-000000000009-00"
@@ -31,13 +31,13 @@ def read(path: Path) -> str:
 def three(tmp_path: Path) -> Checkpoints:
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     for step in (1, 2, 30):
-        checkpoints.write(Position(step // 10, step % 10, step), saver(f"step {step}"))
+        checkpoints.write(TrainingPosition(step // 10, step % 10, step), saver(f"step {step}"))
     return checkpoints
 
 
 def test_the_newest_is_found_and_old_ones_are_removed(three: Checkpoints) -> None:
     assert (found := three.newest()) is not None
-    assert found[0] == Position(3, 0, 30)
+    assert found[0] == TrainingPosition(3, 0, 30)
     assert read(found[1]) == "step 30"
     assert sorted(path.name for path in three.folder.iterdir()) == ["step-000000000002-00", "step-000000000030-00"]
     assert read(three.at(2)[1]) == "step 2"
@@ -79,12 +79,12 @@ def test_an_incomplete_one_is_ignored_and_removed_later(three: Checkpoints) -> N
     shutil.copytree(three.folder / NEWEST, three.folder / HALF_WRITTEN)
     assert (found := three.newest()) is not None
     assert found[0].step == 30
-    three.write(Position(0, 9, 9), saver("again"))
+    three.write(TrainingPosition(0, 9, 9), saver("again"))
     assert not (three.folder / HALF_WRITTEN).exists()
 
 
 def test_the_same_step_can_be_saved_again(three: Checkpoints) -> None:
-    three.write(Position(3, 0, 30), saver("again"))
+    three.write(TrainingPosition(3, 0, 30), saver("again"))
     assert (found := three.newest()) is not None
     assert read(found[1]) == "again"
     assert read(three.at(30)[1]) == "again"
@@ -98,9 +98,9 @@ def test_a_failed_save_leaves_no_checkpoint(three: Checkpoints) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        three.write(Position(4, 0, 40), fail)
+        three.write(TrainingPosition(4, 0, 40), fail)
     with pytest.raises(BadCheckpoint, match="save wrote no file"):
-        three.write(Position(4, 0, 40), lambda _: None)
+        three.write(TrainingPosition(4, 0, 40), lambda _: None)
     assert (found := three.newest()) is not None
     assert found[0].step == 30
 
@@ -108,7 +108,7 @@ def test_a_failed_save_leaves_no_checkpoint(three: Checkpoints) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadCheckpoint, match="step-000000000001-00: cannot be written: Not a directory"):
-        Checkpoints(tmp_path / "file").write(Position(0, 1, 1), saver("x"))
+        Checkpoints(tmp_path / "file").write(TrainingPosition(0, 1, 1), saver("x"))
     with pytest.raises(BadCheckpoint, match="keep 0 checkpoints"):
         Checkpoints(tmp_path, keep=0)
 

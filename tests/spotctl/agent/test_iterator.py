@@ -20,7 +20,7 @@ from spotctl.agent import (
     LeaseGrantor,
     LeaseHolder,
     LeaseIterator,
-    Position,
+    TrainingPosition,
 )
 from spotctl.agent.iterator import SAVED_AND_ENDED
 
@@ -180,7 +180,7 @@ def test_without_an_agent_it_saves_from_time_to_time_and_resumes_after_a_crash(t
         job.run(3, crash)
     assert job.saves == 3
     again = Job(tmp_path, clock, leased=False)
-    assert again.iterator.position == Position(1, 3, 7)
+    assert again.iterator.position == TrainingPosition(1, 3, 7)
     assert again.run(3)
     assert (again.seen, again.hooks) == (ALL, [0, 1, 2])
 

@@ -18,7 +18,7 @@ from spotctl.agent.wire import (
     MOST_HANDSHAKE_BYTES,
     AgentHandshake,
     CallerHandshake,
-    FrameReader,
+    LinkFrameReader,
     Seal,
     frame,
 )
@@ -158,7 +158,7 @@ def test_a_caller_that_sends_many_requests_at_once_gets_all_answers_in_order(age
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=50), max_size=10), st.lists(st.integers(1, 40), max_size=40))
 def test_frames_arrive_whole_however_the_bytes_are_split(bodies: list[bytes], cuts: list[int]) -> None:
-    reader, sent, arrived = FrameReader(), b"".join(map(frame, bodies)), []
+    reader, sent, arrived = LinkFrameReader(), b"".join(map(frame, bodies)), []
     for cut in [*cuts, len(sent)]:
         reader.feed(sent[:cut])
         sent = sent[cut:]

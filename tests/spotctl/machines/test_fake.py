@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pricing_data.units import HOUR, MINUTE, SECOND
+from spotctl.errors import BadRequest
 from spotctl.machines.base import (
     EndReason,
     MachineRequest,
@@ -89,6 +91,14 @@ def test_a_refused_call_has_no_effect_and_the_next_succeeds(
         calls[call]()
     assert fake.everything == before
     calls[call]()
+
+
+@pytest.mark.parametrize("setting", [{"image": "x"}, {"identity": "x"}, {"disk_gib": 100}, {"network": "x"}])
+def test_settings_of_a_cloud_are_refused_where_machines_have_none(fake: FakeProvider, setting: dict[str, Any]) -> None:
+    (name,) = setting
+    with pytest.raises(BadRequest, match=f"machines of the fake provider have no {name}"):
+        fake.create(replace(order(), **setting))
+    assert not fake.everything
 
 
 def test_a_lost_answer_has_an_effect_and_a_lost_request_has_none(fake: FakeProvider) -> None:
