@@ -22,7 +22,7 @@ MOST_SECONDS = 0.3
 # AWS repeats prices once a day and changes them about as often.
 _EVENTS, _DAYS = 40, 30
 _START = parse_time("2026-01-01")
-_STRATEGIES = ("auto", "proteus", "lookahead", "standard")
+_STRATEGIES = ("auto", "proteus", "lookahead", "standard+agileml")
 
 
 def catalog() -> Catalog:

@@ -1,1 +1,1 @@
-"""The files that users write: job files, scenarios, problems and throughputs."""
+"""Readers of the files that users write: jobs, scenarios, allocation problems and throughputs."""

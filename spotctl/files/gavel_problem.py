@@ -15,10 +15,10 @@ from pydantic_core import PydanticCustomError
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, FloatArray, Pairs
 from spotctl.errors import BadRequest
 
-# Without servers of their own a job on a single worker is side by side with itself.
+# An unconsolidated type spreads a job over servers, which makes no difference to a job on a single worker.
 _APART = "_unconsolidated"
 
-# Beyond these, products of two numbers would leave floating point, and differences what it can tell apart.
+# Beyond these, products of two numbers overflow floating point, and small differences vanish.
 _LEAST, _MOST, _MOST_WORKERS = 1e-30, 1e30, 10**9
 
 
@@ -46,7 +46,7 @@ class _Part(BaseModel):
 
 
 class JobPart(_Part):
-    """One job as it is written."""
+    """A job in the file."""
 
     id: Name
     throughputs: dict[str, NotNegative]
@@ -68,14 +68,14 @@ class PairPart(_Part):
 
 
 class EntityPart(_Part):
-    """Who jobs belong to."""
+    """A user or group that jobs belong to."""
 
     weight: Positive = 1.0
     policy: Literal["fairness", "fifo"] = "fairness"
 
 
 class ProblemFile(_Part):
-    """The file as it is written."""
+    """The whole file."""
 
     workers: Annotated[dict[Name, Workers], Field(min_length=1)]
     prices: dict[str, Positive] | None = None
@@ -86,25 +86,25 @@ class ProblemFile(_Part):
 
 
 def load(path: Path) -> AllocationProblem:
-    """Reads a problem; whatever is wrong is named with its place in the file."""
+    """Reads a problem; raises BadRequest that names the first mistake and its place in the file."""
     try:
         content = json.loads(path.read_text(), object_pairs_hook=_without_repetition, parse_constant=_refused)
         return problem(ProblemFile.model_validate(content))
     except OSError as error:
         raise BadRequest(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise BadRequest(f"{path}: is not text in UTF-8: write the problem as JSON") from None
+        raise BadRequest(f"{path}: is not UTF-8 text: write the problem as JSON") from None
     except ValidationError as error:
         raise BadRequest(f"{path}: {_first_of(error)}") from None
     except (ValueError, RecursionError) as error:
-        # What is no JSON, an integer of thousands of digits, and brackets without end.
+        # Invalid JSON, an integer of thousands of digits, or very deep nesting.
         raise BadRequest(f"{path}: is not JSON: {error}") from None
     except _Misfit as error:
         raise BadRequest(f"{path}: {error}") from None
 
 
 def problem(file: ProblemFile) -> AllocationProblem:
-    """The values that a policy is given."""
+    """The allocation problem in the form that policies solve."""
     types = tuple(file.workers)
     return AllocationProblem(
         Cluster(types, np.array(list(file.workers.values()), dtype=np.float64), _prices(file, types)),
@@ -116,17 +116,17 @@ def problem(file: ProblemFile) -> AllocationProblem:
 
 
 class _Misfit(Exception):
-    """Two parts of the file do not fit each other."""
+    """Two parts of the file contradict each other."""
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if repeated := _repeated(key for key, _ in pairs):
-        raise _Misfit(f"key {repeated!r} stands twice in one object: keep one")
+        raise _Misfit(f"duplicate key {repeated!r} in one object: keep one")
     return dict(pairs)
 
 
 def _refused(constant: str) -> float:
-    raise _Misfit(f"{constant} is no number: leave the field out where its value is unknown")
+    raise _Misfit(f"{constant} is not a number: leave out fields with unknown values")
 
 
 def _repeated(names: Iterable[str]) -> str | None:
@@ -134,7 +134,7 @@ def _repeated(names: Iterable[str]) -> str | None:
 
 
 def _first_of(error: ValidationError) -> str:
-    """One line; a key that is unknown is most often the one that is missing, misspelt."""
+    """One line. Unknown keys come first: they are often misspelt versions of missing ones."""
     first = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")[0]
     where = ".".join(map(str, first["loc"])) or "the file"
     given = first["input"]
@@ -150,24 +150,24 @@ def _prices(file: ProblemFile, types: Sequence[str]) -> FloatArray | None:
     _known("prices", file.prices, types)
     for name in types:
         if name not in file.prices:
-            raise _Misfit(f"prices.{name}: is missing: give every type of workers a price, or none")
+            raise _Misfit(f"prices.{name}: is missing: give a price for every worker type, or for none")
     return np.array([file.prices[name] for name in types])
 
 
 def _known(where: str, given: Iterable[str], types: Sequence[str]) -> None:
     for name in given:
         if name not in types and name.removesuffix(_APART) not in types:
-            raise _Misfit(f"{where}.{name}: no such type of workers (there are {', '.join(types)})")
+            raise _Misfit(f"{where}.{name}: unknown worker type (expected one of {', '.join(types)})")
 
 
 def _jobs(file: ProblemFile, types: Sequence[str]) -> ClusterJobs:
     parts = file.jobs
     if repeated := _repeated(part.id for part in parts):
-        raise _Misfit(f"jobs: id {repeated!r} is given twice: each job needs an id of its own")
+        raise _Misfit(f"jobs: id {repeated!r} is used twice: each job needs its own id")
     for i, part in enumerate(parts):
         _known(f"jobs.{i}.throughputs", part.throughputs, types)
         if part.entity is not None and part.entity not in file.entities:
-            raise _Misfit(f"jobs.{i}.entity: {part.entity!r} is not in entities: add it there with its weight")
+            raise _Misfit(f"jobs.{i}.entity: {part.entity!r} is not in entities: add it there")
     isolated = [part.elapsed_seconds if part.isolated_seconds is None else part.isolated_seconds for part in parts]
     return ClusterJobs(
         ids=tuple(part.id for part in parts),
@@ -199,15 +199,15 @@ def _pairs(file: ProblemFile, types: Sequence[str]) -> Pairs:
         _known(f"pairs.{i}.throughputs", part.throughputs, types)
         for name in part.jobs:
             if name not in rows:
-                raise _Misfit(f"pairs.{i}.jobs: there is no job {name!r}")
+                raise _Misfit(f"pairs.{i}.jobs: unknown job {name!r}")
         first, second = (file.jobs[rows[name]] for name in part.jobs)
         if first is second:
-            raise _Misfit(f"pairs.{i}.jobs: {first.id!r} cannot share a worker with itself: name two jobs")
+            raise _Misfit(f"pairs.{i}.jobs: {first.id!r} cannot be paired with itself: name two different jobs")
         if first.scale != second.scale:
             scales = f"{first.scale} and {second.scale}"
-            raise _Misfit(f"pairs.{i}.jobs: scales {scales} differ: only jobs of one scale can share their workers")
+            raise _Misfit(f"pairs.{i}.jobs: scales {scales} differ: only jobs of the same scale can share workers")
     if repeated := _repeated("+".join(sorted(part.jobs)) for part in file.pairs):
-        raise _Misfit(f"pairs: {repeated!r} is given twice: give both throughputs in one")
+        raise _Misfit(f"pairs: {repeated!r} is listed twice: give both throughputs in one pair")
     if clash := {"+".join(part.jobs) for part in file.pairs} & set(rows):
         raise _Misfit(f"jobs: id {min(clash)!r} is also the name of a pair: rename the job")
     nothing = (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""`SCENARIO.yaml`: its schema, its errors, and the prices it names, read into a `Scenario`."""
+"""`SCENARIO.yaml`: its schema, its errors, and the prices that it names, read into a `Scenario`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Part(BaseModel):
 
 
 class OnDemandTable(_Part):
-    """Which list prices hold, and as of when."""
+    """The file of list prices, and the moment at which they are read."""
 
     file: Path
     asof: Moment
@@ -64,14 +64,14 @@ class Fleet(_Part):
 
 
 class Jobs(_Part):
-    """What has to be done: what the baseline does on demand in so many hours."""
+    """Job lengths: the work that the baseline does on demand in each of `hours`."""
 
     baseline: Fleet
     hours: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]
 
 
 class Markets(_Part):
-    """What may be rented: types by glob, of one region if files have several; a job in one zone, or in all together."""
+    """Types to rent, by glob; the region if files have several; and whether a job uses one zone or all."""
 
     types: Annotated[list[str], Field(min_length=1)]
     region: str | None = None
@@ -79,7 +79,7 @@ class Markets(_Part):
 
 
 class Checkpoints(_Part):
-    """What recovery from checkpoints costs."""
+    """The cost of checkpoints."""
 
     speed: Annotated[float, Field(gt=0, le=1)] = 0.83
     write_seconds: Annotated[float, Field(gt=0)] = 120
@@ -87,7 +87,7 @@ class Checkpoints(_Part):
 
 
 class ScenarioFile(_Part):
-    """The file as it is written."""
+    """The whole file."""
 
     prices: list[Path] = []
     store: StoredMarkets | None = None
@@ -103,7 +103,7 @@ class ScenarioFile(_Part):
     startup_seconds: Annotated[float, Field(ge=0)] = 300
     lambda_seconds: Annotated[float, Field(ge=0)] = 60
     sigma_seconds: Annotated[float, Field(ge=0)] = 30
-    # A constant share of the work of every machine, the baseline's too, leaves all comparisons as they are.
+    # A constant factor on the work of all machines, the baseline included, changes no comparison.
     phi: Annotated[float, Field(gt=0, le=1)] = 1.0
     checkpoint: Checkpoints = Checkpoints()
     starts: Annotated[int, Field(gt=0)] = 200
@@ -121,10 +121,10 @@ class LoadedScenario:
 
 
 def load(path: Path, library: Library) -> LoadedScenario:
-    """Reads a scenario and everything it names."""
+    """Reads a scenario and the files that it names."""
     file = _parsed(path)
     if bool(file.prices) == (file.store is not None):
-        raise BadRequest(f"{path}: give either prices (files) or store (markets), not both or neither")
+        raise BadRequest(f"{path}: give either prices (files) or store (markets)")
     listed = library.catalog.merged(_list_prices(path, file.on_demand))
     histories = _histories(path, file, library)
     try:
@@ -141,7 +141,7 @@ def _parsed(path: Path) -> ScenarioFile:
     try:
         return ScenarioFile.model_validate(file.content)
     except ValidationError as error:
-        # A key that is unknown is most often the one that is missing, misspelt.
+        # Unknown keys come first: they are often misspelt versions of missing ones.
         first = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")[0]
         where = f"{path}:{file.line(first['loc'])}: {'.'.join(map(str, first['loc'])) or 'the file'}"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -193,7 +193,7 @@ def _histories(path: Path, file: ScenarioFile, library: Library) -> tuple[PriceS
     if file.store is not None:
         table = library.table(library.require(Selection(file.store.markets)))
     else:
-        table = PriceTable.of(FetchedRows.joined(_harvests(path, file.prices)).prices)
+        table = PriceTable.of(FetchedRows.joined(_fetched_rows(path, file.prices)).prices)
     wanted = [
         series
         for series in table
@@ -211,15 +211,15 @@ def _place(histories: tuple[PriceSeries, ...]) -> tuple[str, str]:
     places = {(series.market.cloud, series.market.region) for series in histories}
     if len(places) > 1:
         names = ", ".join("/".join(place) for place in sorted(places))
-        raise BadRequest(f"prices: a scenario is about one region (name it as markets.region), these are of {names}")
+        raise BadRequest(f"prices: a scenario covers one region, but these are from {names}; set markets.region")
     return places.pop()
 
 
 def _list_prices(path: Path, table: OnDemandTable) -> Catalog:
-    return Catalog(prices=tuple(price for part in _harvests(path, [table.file]) for price in part.on_demand))
+    return Catalog(prices=tuple(price for part in _fetched_rows(path, [table.file]) for price in part.on_demand))
 
 
-def _harvests(scenario: Path, files: list[Path]) -> Iterator[FetchedRows]:
+def _fetched_rows(scenario: Path, files: list[Path]) -> Iterator[FetchedRows]:
     for file in files:
         for portion in read(found_at(scenario, file)):
             yield portion.fetched

@@ -1,4 +1,4 @@
-"""The `evictions` of a scenario file: its schema, and the traces or lives that it names, for the scenario's markets."""
+"""The `evictions` of a scenario file: its schema, and the eviction model for the scenario's markets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pricing_data.sources.observations import read_availability, read_lifetimes
 from spotctl.errors import BadRequest
 
 _WAYS = "price, {availability: {traces: GLOB}}, {hazard: {per_hour: RATE}} or {hazard: {lifetimes: [FILE]}}"
-# Ages in hours from which on lives are told apart, and how many evictions' worth each band leans on the mean rate.
+# Lower ends of age bands in hours, and the weight of the mean rate in each band, in evictions.
 _AGE_BANDS = (0.0, 0.25, 1.0, 3.0, 12.0, 23.0)
 _AGE_WEIGHT = 1.0
 
@@ -34,11 +34,11 @@ class _Part(BaseModel):
 
 
 def _one_way(written: object) -> object:
-    """`price` or a mapping with the one other way."""
+    """`price`, or a mapping with one other model."""
     if written == "price":
         return {}
     if not isinstance(written, dict) or len(written) != 1 or None in written.values():
-        raise ValueError(f"is one of {_WAYS}")
+        raise ValueError(f"expected one of {_WAYS}")
     return written
 
 
@@ -49,12 +49,12 @@ def _one_source(written: object) -> object:
 
 
 def _for_all(written: object) -> object:
-    """One rate is that of every market."""
+    """A single rate applies to every market."""
     return written if written is None or isinstance(written, dict) else {"*": written}
 
 
 class Availability(_Part):
-    """Files of traces by glob; which market plays which, by glob, where names do not tell; and a full trace's size."""
+    """Trace files by glob; which market uses which trace, if names do not tell; and the machines of a full trace."""
 
     traces: str
     markets: dict[str, str] = {}
@@ -62,14 +62,14 @@ class Availability(_Part):
 
 
 class Hazards(_Part):
-    """Evictions per machine-hour: one rate, rates by market glob (the first that fits), or lives to learn from."""
+    """Evictions per machine-hour: one rate, rates by market glob (the first match counts), or files of lifetimes."""
 
     per_hour: Annotated[dict[str, Rate] | None, BeforeValidator(_for_all)] = None
     lifetimes: Annotated[list[Path], Field(min_length=1)] | None = None
 
 
 class EvictionsPart(_Part):
-    """With neither, prices alone evict."""
+    """With neither, only prices evict."""
 
     availability: Availability | None = None
     hazard: Annotated[Hazards, BeforeValidator(_one_source)] | None = None
@@ -80,14 +80,14 @@ EvictionsKey = Annotated[EvictionsPart, BeforeValidator(_one_way)]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A market and the type that it sells."""
+    """A market and its machine type."""
 
     market: Market
     type: InstanceType
 
 
 def evictions(scenario: Path, part: EvictionsPart, machines: Sequence[Machine], seed: int) -> tuple[EvictionModel, str]:
-    """The regime, and a remark about it for the person who asked."""
+    """The eviction model, and a remark for the user."""
     if part.availability is not None:
         return _by_availability(scenario, part.availability, machines)
     if part.hazard is not None:
@@ -97,7 +97,7 @@ def evictions(scenario: Path, part: EvictionsPart, machines: Sequence[Machine], 
 
 
 def found_at(scenario: Path, named: Path) -> Path:
-    """Files are named from the working folder, or else from the scenario's own."""
+    """A file's path: relative to the working directory, else to the scenario's folder."""
     return named if named.exists() else scenario.parent / named
 
 
@@ -106,19 +106,19 @@ def _by_availability(scenario: Path, part: Availability, machines: Sequence[Mach
     chosen = {machine.market: _fitting(machine, traces, part.markets) for machine in machines}
     own = {market: fits[0] for market, fits in chosen.items() if fits}
     others = [market for market, fits in chosen.items() if not fits]
-    remark = f"availability: {len(own)} markets by traces of their own, {len(others)} by traces dealt out to them"
+    remark = f"availability: {len(own)} markets have their own trace, {len(others)} get an assigned one"
     return ByAvailability({**own, **deal(others, traces)}, part.machines), remark
 
 
 def _fitting(
-    machine: Machine, traces: Sequence[AvailabilityTrace], told: dict[str, str]
+    machine: Machine, traces: Sequence[AvailabilityTrace], by_market: dict[str, str]
 ) -> Sequence[AvailabilityTrace]:
-    """The traces of a market, the longest first: as the file says, else those named for its zone and accelerators."""
-    for pattern, name in told.items():
+    """The traces of a market, longest first: as the file says, else those named after its zone and accelerators."""
+    for pattern, name in by_market.items():
         if machine.market.matches(pattern):
             fits = [trace for trace in traces if fnmatchcase(trace.name, name)]
             if not fits:
-                raise BadRequest(f"evictions.availability.markets: no trace has a name like {name!r}, for {pattern!r}")
+                raise BadRequest(f"evictions.availability.markets: no trace matches {name!r}, given for {pattern!r}")
             return _longest_first(fits)
     kind = f"{machine.type.accelerator or ''}_{machine.type.accelerators}".lower()
     zone = machine.market.zone
@@ -135,7 +135,7 @@ def _traces(scenario: Path, pattern: str) -> list[AvailabilityTrace]:
         paths = sorted(path for path in map(Path, names) if path.is_file())
         if paths:
             return [read_availability(path) for path in paths]
-    raise BadRequest(f"{scenario}: evictions.availability.traces: no file fits {pattern!r}")
+    raise BadRequest(f"{scenario}: evictions.availability.traces: no file matches {pattern!r}")
 
 
 def _mortality(scenario: Path, part: Hazards, markets: Sequence[Market]) -> dict[Market, Mortality]:
@@ -158,6 +158,6 @@ def _of_lives(scenario: Path, files: Sequence[Path], markets: Sequence[Market]) 
     for market in markets:
         hazard = hazard_of(market, evidence, (), ages)
         if hazard is None:
-            raise BadRequest(f"{scenario}: evictions.hazard.lifetimes: no life was lived on {market.cloud}")
+            raise BadRequest(f"{scenario}: evictions.hazard.lifetimes: no lifetimes from {market.cloud}")
         found[market] = Mortality(hazard.rate[0], ages)
     return found

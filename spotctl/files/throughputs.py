@@ -1,4 +1,4 @@
-"""Files of the cluster simulator: measured throughputs (JSON) and traces of jobs (CSV), both also with gzip."""
+"""Files of the cluster simulator: measured throughputs (JSON) and job traces (CSV), plain or gzipped."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from bidbrain.gavel.workload import ClusterWorkload, JobKind, Throughputs
 from spotctl.errors import BadRequest
 
 _ALONE = "null"
-# More seconds than this are not told apart to the tenth any more, and more steps are those of no job.
+# Larger times lose tenths of seconds in floating point, and no job has more steps.
 _MOST = 1e15
 _COLUMNS = ("job_type", "total_steps", "scale_factor", "arrival_time_s")
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The jobs of a trace that can be simulated, and how many of each kind cannot: no throughput of theirs is known."""
+    """The jobs of a trace, and the number of jobs by kind that are left out because their throughput is unknown."""
 
     workload: ClusterWorkload
     unknown: Mapping[JobKind, int]
 
 
 def read_throughputs(path: Path) -> Throughputs:
-    """A table `{type: {kind: {"null" or other kind: steps a second}}}`; a kind is `"('name', workers)"`."""
+    """Reads a table `{type: {kind: {"null" or other kind: steps per second}}}`; a kind is `"('name', workers)"`."""
     with _opened(path) as file:
         try:
             table = json.load(file)
         except (ValueError, RecursionError) as error:
-            raise BadRequest(f"{path}: is no JSON ({error})") from error
+            raise BadRequest(f"{path}: is not JSON ({error})") from error
     if not (isinstance(table, dict) and table and all(isinstance(of_type, dict) for of_type in table.values())):
-        raise BadRequest(f"{path}: is no table of throughputs (one object for each type of worker)")
+        raise BadRequest(f"{path}: is not a table of throughputs (one object per worker type)")
     kinds = {text: _kind(path, text) for of_type in table.values() for text in of_type}
     at = {text: number for number, text in enumerate(kinds)}
     alone = np.zeros((len(kinds), len(table)))
@@ -57,7 +57,7 @@ def read_throughputs(path: Path) -> Throughputs:
 
 
 def read_trace(path: Path, throughputs: Throughputs, seed: int) -> Trace:
-    """The jobs of a CSV by arrival. Where it holds several seeds' jobs, those of one seed."""
+    """The jobs of a CSV by arrival; those of one seed if the file has several."""
     with _opened(path) as file:
         rows = csv.DictReader(file)
         missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
@@ -66,13 +66,13 @@ def read_trace(path: Path, throughputs: Throughputs, seed: int) -> Trace:
         try:
             read = [_Row.of(f"{path}, line {rows.line_num}", row) for row in rows]
         except (csv.Error, UnicodeDecodeError) as error:
-            raise BadRequest(f"{path}, line {rows.line_num}: is no CSV ({error})") from error
+            raise BadRequest(f"{path}, line {rows.line_num}: is not CSV ({error})") from error
     read = _of_seed(path, read, seed)
     at = {kind: number for number, kind in enumerate(throughputs.kinds)}
     unknown = Counter(row.kind for row in read if row.kind not in at)
     known = sorted((row for row in read if row.kind in at), key=lambda row: row.arrival)
     if not known:
-        raise BadRequest(f"{path}: holds no job whose throughputs are known (is it the table of these jobs?)")
+        raise BadRequest(f"{path}: has no job with a known throughput (is this the right throughput table?)")
     return Trace(_workload(throughputs, known, [at[row.kind] for row in known]), unknown)
 
 
@@ -89,7 +89,7 @@ class _Row:
     def of(cls, where: str, row: Mapping[str, str | None]) -> _Row:
         scale = _number(where, row, "scale_factor", least=1)
         if scale % 1:
-            raise BadRequest(f"{where}: scale_factor {scale:g} is no number of workers")
+            raise BadRequest(f"{where}: scale_factor {scale:g} is not a number of workers")
         slo = _number(where, row, "slo", least=-_MOST, default=-1.0)
         return cls(
             JobKind(row["job_type"] or "", int(scale)),
@@ -108,9 +108,7 @@ def _of_seed(path: Path, rows: list[_Row], seed: int) -> list[_Row]:
         return rows
     found = [row for row in rows if row.seed == str(seed)]
     if not found:
-        raise BadRequest(
-            f"{path}: holds the jobs of the seeds {', '.join(sorted(seeds))}; --seed {seed} is none of them"
-        )
+        raise BadRequest(f"{path}: has jobs of seeds {', '.join(sorted(seeds))}, not of --seed {seed}")
     return found
 
 
@@ -135,7 +133,7 @@ def _number(where: str, row: Mapping[str, str | None], name: str, least: float, 
     except ValueError:
         found = float("nan")
     if not least <= found <= _MOST:
-        raise BadRequest(f"{where}: {name} {text!r} is no number from {least:g} to {_MOST:g}")
+        raise BadRequest(f"{where}: {name} {text!r} is not a number from {least:g} to {_MOST:g}")
     return found
 
 
@@ -145,26 +143,26 @@ def _kind(path: Path, text: str) -> JobKind:
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         name = scale = None
     if not (isinstance(name, str) and isinstance(scale, int) and scale > 0):
-        raise BadRequest(f"{path}: {text[:80]!r} is no kind of job (write \"('name', workers)\")")
+        raise BadRequest(f"{path}: {text[:80]!r} is not a kind of job (write \"('name', workers)\")")
     return JobKind(name, scale)
 
 
 def _entries(where: str, entries: object) -> dict[str, Any]:
     if not isinstance(entries, dict) or _ALONE not in entries:
-        raise BadRequest(f'{where}: has no throughput alone ("{_ALONE}")')
+        raise BadRequest(f'{where}: has no throughput without a second job ("{_ALONE}")')
     return entries
 
 
 def _rates(where: str, both: object) -> tuple[float, float]:
     if not (isinstance(both, list) and len(both) == 2):
-        raise BadRequest(f"{where}: {both!r} is no pair of throughputs")
+        raise BadRequest(f"{where}: {both!r} is not a pair of throughputs")
     return _rate(where, both[0]), _rate(where, both[1])
 
 
 def _rate(where: str, value: object) -> float:
     # A whole number may be too large for a float, and for `isfinite`.
     if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value <= _MOST):
-        raise BadRequest(f"{where}: {str(value)[:80]} is no throughput in steps a second")
+        raise BadRequest(f"{where}: {str(value)[:80]} is not a throughput in steps per second")
     return float(value)
 
 
@@ -175,5 +173,5 @@ def _opened(path: Path) -> Iterator[IO[str]]:
         with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
             yield file
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        # A damaged gzip raises any of these, and it does so while it is being read.
+        # A damaged gzip file raises any of these while it is read.
         raise BadRequest(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error

@@ -29,7 +29,7 @@ def chosen(allocated: AllocatedJob, home: int, inputs: PlanningInputs, columns: 
     fleet_plan = plan_fleet(allocated, home, inputs, columns)
     named = strategy_for(allocated.job.spec, fleet_plan.fleet.baseline.offer.market.cloud)
     made_from = strategy_inputs(fleet_plan.market_history, fleet_plan.fleet)
-    constraints = _constraints(allocated, fleet_plan, set_up(named.scheme, made_from).strategy, made_from.billing)
+    constraints = _constraints(allocated, fleet_plan, set_up(named.name, made_from).strategy, made_from.billing)
     decision = _decision(allocated, constraints, fleet_plan, inputs.snapshot.at)
     rents = [action for action in decision.actions if isinstance(action, Rent)]
     kept = _checkpoints(allocated, fleet_plan, rents)
@@ -39,7 +39,7 @@ def chosen(allocated: AllocatedJob, home: int, inputs: PlanningInputs, columns: 
     found = estimate(parts, under, todo)
     if not isfinite(found.hours):
         raise NotInTime(
-            f"{allocated.demand.name}: {named.scheme} would rent {rents[0].offer.market}, where machines are"
+            f"{allocated.demand.name}: {named.name} would rent {rents[0].offer.market}, where machines are"
             " evicted too often to make progress; choose another strategy or other types"
         )
     choice = tuple(

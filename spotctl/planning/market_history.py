@@ -24,7 +24,7 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
 from spotctl.errors import BadRequest
-from spotctl.files.job.spec import AUTO, JobSpec, Kind
+from spotctl.files.job.spec import AUTO, JobSpec
 
 HazardOf = Callable[[Market], Hazard | None]
 
@@ -39,7 +39,7 @@ _LEAST_HISTORY = 4 * HOUR
 class ChosenStrategy:
     """A strategy's name, and why it is used."""
 
-    scheme: str
+    name: str
     reason: str
 
 
@@ -48,12 +48,9 @@ def strategy_for(spec: JobSpec, cloud: str) -> ChosenStrategy:
     if spec.strategy == AUTO:
         chosen = default_for(rule_of_cloud(cloud).name)
         return ChosenStrategy(chosen.name, chosen.reason)
-    name = spec.strategy
-    if name == "standard":
-        name = "standard+agileml" if spec.kind is Kind.AGILEML else "standard+checkpoint"
-    if not known(name):
-        raise BadRequest(f"{spec.name}: strategy {spec.strategy!r} is not known (spotctl schema lists them)")
-    return ChosenStrategy(name, "set in the job file")
+    if not known(spec.strategy):
+        raise BadRequest(f"{spec.name}: unknown strategy {spec.strategy!r} (spotctl schema lists them)")
+    return ChosenStrategy(spec.strategy, "set in the job file")
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def answer(plan: JobPlan) -> dict[str, Any]:
         "rejected_unnamed": plan.unnamed,
         "at": format_time(plan.at),
         "policy": plan.policy,
-        "strategy": plan.strategy.scheme,
+        "strategy": plan.strategy.name,
         "reason": plan.decision.reason,
         "reliable": None
         if reliable is None
@@ -155,7 +155,7 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     if plan.checkpoints is not None:
         yield "checkpoints", _checkpoints(plan.checkpoints)
     yield "policy", f"{plan.policy} (Gavel)"
-    yield "strategy", f"{plan.strategy.scheme}: {plan.strategy.reason}"
+    yield "strategy", f"{plan.strategy.name}: {plan.strategy.reason}"
     yield "decision", plan.decision.reason
 
 

@@ -105,14 +105,14 @@ def test_markets_may_come_from_the_store(folder: Path) -> None:
         ("history.csv", "nothing.csv", "No such file"),
         ("prices: [history.csv]", "", "give either prices (files) or store (markets)"),
         ("max_vcpus: 64", "billing: monthly\nmax_vcpus: 64", "billing rule 'monthly' is unknown"),
-        ("max_vcpus: 64", "evictions: magic\nmax_vcpus: 64", "evictions: is one of price, {availability:"),
-        ("max_vcpus: 64", "evictions: {hazard: }\nmax_vcpus: 64", "evictions: is one of price"),
+        ("max_vcpus: 64", "evictions: magic\nmax_vcpus: 64", "evictions: expected one of price, {availability:"),
+        ("max_vcpus: 64", "evictions: {hazard: }\nmax_vcpus: 64", "evictions: expected one of price"),
         (
             "max_vcpus: 64",
             "evictions: {availability: {}}\nmax_vcpus: 64",
             "evictions.availability.traces: Field required",
         ),
-        ("max_vcpus: 64", "evictions: {availability: {traces: x*}}\nmax_vcpus: 64", "no file fits 'x*'"),
+        ("max_vcpus: 64", "evictions: {availability: {traces: x*}}\nmax_vcpus: 64", "no file matches 'x*'"),
         ("max_vcpus: 64", "evictions: {hazard: {}}\nmax_vcpus: 64", "needs either per_hour"),
         ("max_vcpus: 64", "evictions: {hazard: {per_hour: -1}}\nmax_vcpus: 64", "greater than or equal to 0"),
         ("max_vcpus: 64", "evictions: {hazard: {per_hour: .inf}}\nmax_vcpus: 64", "finite number"),
@@ -158,7 +158,7 @@ def test_todays_regime_replays(traces: Path, billing: str) -> None:
     rows = {row["scheme"]: row for row in ended.json["results"]}
     assert rows["price-capacity"]["evictions_per_job"] > 0
     assert (rows["price-capacity"]["free_pct"] > 0) is (billing in ("per-second-first-hour-free", "azure"))
-    assert "availability: 0 markets by traces of their own, 2 by traces dealt out to them" in ended.err
+    assert "availability: 0 markets have their own trace, 2 get an assigned one" in ended.err
 
 
 def test_a_market_plays_the_trace_it_is_told_to(traces: Path) -> None:
@@ -169,7 +169,7 @@ max_vcpus: 64"""
     (traces / "scenario.yaml").write_text(SCENARIO.replace("max_vcpus: 64", told).replace("standard+agileml", "tierml"))
     ended = spotctl("backtest", "run", traces / "scenario.yaml", "--workers", "1", "--out", traces / "out")
     assert ended.code == 0, ended.err
-    assert "1 markets by traces of their own, 1 by traces dealt out" in ended.err
+    assert "1 markets have their own trace, 1 get an assigned one" in ended.err
     with (traces / "out" / "jobs.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["scheme"] == "tierml"]
     spot = {zone: sum(float(row["spot_hours"]) for row in rows if row["zone"][-1] == zone) for zone in ("a", "b")}
@@ -177,7 +177,7 @@ max_vcpus: 64"""
     (traces / "scenario.yaml").write_text(SCENARIO.replace("max_vcpus: 64", told.replace(": never", ": 'x*'")))
     ended = spotctl("backtest", "run", traces / "scenario.yaml", "--workers", "1")
     assert (ended.code, ended.out) == (2, "")
-    assert "evictions.availability.markets: no trace has a name like 'x*'" in ended.error
+    assert "evictions.availability.markets: no trace matches 'x*'" in ended.error
 
 
 def test_hazards_may_be_rates_by_market_or_learnt_from_lives(folder: Path) -> None:

@@ -125,7 +125,7 @@ def test_jobs_of_one_seed_of_several_and_what_is_left_out(table: Path, tmp_path:
     assert ended.json["average_jct_seconds"] == 200
     ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--seed", "7")
     assert ended.code == 2
-    assert "holds the jobs of the seeds 0, 1; --seed 7 is none of them" in ended.error
+    assert "has jobs of seeds 0, 1, not of --seed 7" in ended.error
 
 
 ON_BUDGET = ("--policy", "makespan-within-budget", "--prices", "v100=3,k80=0.5", *CLUSTER, "--json")
@@ -222,9 +222,9 @@ def test_what_cannot_be_simulated_is_one_line_and_code_2(table: Path, words: tup
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("small,-n,1e300,1,1,-1,0", "line 3: total_steps '1e300' is no number from 1 to 1e+15"),
-        ("small,-n,480,1,1,-1,1e300", "line 3: arrival_time_s '1e300' is no number from 0 to 1e+15"),
-        ("small,-n,lots,1,1,-1,0", "line 3: total_steps 'lots' is no number from 1 to 1e+15"),
+        ("small,-n,1e300,1,1,-1,0", "line 3: total_steps '1e300' is not a number from 1 to 1e+15"),
+        ("small,-n,480,1,1,-1,1e300", "line 3: arrival_time_s '1e300' is not a number from 0 to 1e+15"),
+        ("small,-n,lots,1,1,-1,0", "line 3: total_steps 'lots' is not a number from 1 to 1e+15"),
         ("small,-n,0,1,1,-1,0", "line 3: total_steps '0'"),
         ("small,-n,9,1.5,1,-1,0", "line 3: scale_factor 1.5"),
         ("small,-n,9,1,1,-1", "line 3: arrival_time_s None"),
@@ -255,25 +255,25 @@ def test_a_trace_without_a_column_or_a_known_job_is_named(table: Path, tmp_path:
     trace = written(tmp_path, "small,9,1", header="job_type,total_steps,scale_factor")
     assert "has no column 'arrival_time_s'" in simulated(table, "--trace", trace, *CLUSTER, *POLICY).error
     trace = written(tmp_path, "huge,-n,10,1,1,-1,0")
-    assert "no job whose throughputs are known" in simulated(table, "--trace", trace, *CLUSTER, *POLICY).error
+    assert "no job with a known throughput" in simulated(table, "--trace", trace, *CLUSTER, *POLICY).error
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
-        ("[]", "is no table of throughputs"),
-        ('{"v100": {"(\'small\', 1)": {"null": true}}}', "True is no throughput"),
-        ('{"v100": {"(\'small\', 1)": {"null": 1%s}}}' % ("0" * 400), "is no throughput"),
-        ('{"v100": {"%s": {"null": 1}}}' % ("(" * 5000), "is no kind of job"),
-        ("{}", "is no table of throughputs"),
-        ('{"v100": {"small": {"null": 1}}}', "'small' is no kind of job"),
-        ('{"v100": {"(\'small\', 0)": {"null": 1}}}', "is no kind of job"),
-        ('{"v100": {"(\'small\', 1)": {}}}', "has no throughput alone"),
-        ('{"v100": {"(\'small\', 1)": {"null": -1}}}', "-1 is no throughput"),
-        ('{"v100": {"(\'small\', 1)": {"null": null}}}', "None is no throughput"),
-        ('{"v100": {"(\'small\', 1)": {"null": 1, "(\'small\', 1)": [1]}}}', "[1] is no pair"),
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[]", "is not a table of throughputs"),
+        ('{"v100": {"(\'small\', 1)": {"null": true}}}', "True is not a throughput"),
+        ('{"v100": {"(\'small\', 1)": {"null": 1%s}}}' % ("0" * 400), "is not a throughput"),
+        ('{"v100": {"%s": {"null": 1}}}' % ("(" * 5000), "is not a kind of job"),
+        ("{}", "is not a table of throughputs"),
+        ('{"v100": {"small": {"null": 1}}}', "'small' is not a kind of job"),
+        ('{"v100": {"(\'small\', 0)": {"null": 1}}}', "is not a kind of job"),
+        ('{"v100": {"(\'small\', 1)": {}}}', "has no throughput without a second job"),
+        ('{"v100": {"(\'small\', 1)": {"null": -1}}}', "-1 is not a throughput"),
+        ('{"v100": {"(\'small\', 1)": {"null": null}}}', "None is not a throughput"),
+        ('{"v100": {"(\'small\', 1)": {"null": 1, "(\'small\', 1)": [1]}}}', "[1] is not a pair"),
     ],
 )
 def test_a_table_that_is_wrong_is_named(tmp_path: Path, content: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""The file that `spotctl init` writes."""
+"""The starter file that `spotctl init` writes."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from spotctl.errors import BadRequest, SpotctlError
 
 
 class CannotWrite(SpotctlError):
-    """The system does not let the file be written."""
+    """The file system refuses the file."""
 
 
 def starter_text() -> str:
-    """A commented job that runs as it is."""
+    """A commented job that runs without changes."""
     return files("spotctl.files.job").joinpath("starter_job.yaml").read_text("utf-8")
 
 
 def write_starter(path: Path) -> None:
-    """Writes it, whole or not at all, where no file is yet."""
+    """Writes the starter file atomically; refuses to overwrite a file."""
     if path.is_dir():
         raise BadRequest(f"{path}: is a folder; name a file in it: {path / 'job.yaml'}")
     neighbour = path.with_name(f".{os.getpid()}-{path.name}")
     try:
         neighbour.write_text(starter_text(), "utf-8")
-        # Unlike a rename, a link never takes the place of a file that came in between.
+        # Unlike a rename, a hard link never replaces a file that was created in between.
         path.hardlink_to(neighbour)
     except FileExistsError:
-        raise BadRequest(f"{path}: is there already; name another file, or delete it first") from None
+        raise BadRequest(f"{path}: already exists; name another file, or delete it first") from None
     except (FileNotFoundError, NotADirectoryError):
-        raise BadRequest(f"{path}: there is no folder {path.parent}; name a file in one that is there") from None
+        raise BadRequest(f"{path}: there is no folder {path.parent}; name a file in an existing one") from None
     except OSError as error:
-        raise CannotWrite(f"{path}: cannot be written: {error.strerror}; name a file in a folder of yours") from error
+        raise CannotWrite(
+            f"{path}: cannot be written: {error.strerror}; choose a folder that you may write to"
+        ) from error
     finally:
         with suppress(OSError):
             neighbour.unlink()

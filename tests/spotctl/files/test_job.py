@@ -429,7 +429,7 @@ class TestInit:
         (tmp_path / "job.yaml").write_text("mine")
         ended = spotctl("init", tmp_path / "job.yaml")
         assert (ended.code, ended.out) == (2, "")
-        assert "job.yaml: is there already; name another file, or delete it first" in ended.error
+        assert "job.yaml: already exists; name another file, or delete it first" in ended.error
         assert (tmp_path / "job.yaml").read_text() == "mine"
         assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["job.yaml"]
 

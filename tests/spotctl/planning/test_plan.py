@@ -162,7 +162,7 @@ def test_what_cannot_be_done_says_what_it_would_take() -> None:
     picky = spec()
     with pytest.raises(NotInTime, match="resources: no machine type in the price history of aws matches"):
         planned(replace(picky, resources=replace(picky.resources, types=("z.*",))))
-    with pytest.raises(BadRequest, match="strategy 'bound' is not known"):
+    with pytest.raises(BadRequest, match="unknown strategy 'bound'"):
         planned(replace(spec(), strategy="bound"))
 
 
@@ -236,7 +236,16 @@ def test_the_mandate_of_a_plan_is_asked_again_during_a_run() -> None:
     assert bought(NOW + HOUR // 2, replace(held, rent=replace(rents[0], machines=5)))[0].machines == 3
 
 
-STRATEGIES = ("auto", "proteus", "lookahead:1", "price-capacity", "tierml", "standard", "fixed-bid:0.001", "on-demand")
+STRATEGIES = (
+    "auto",
+    "proteus",
+    "lookahead:1",
+    "price-capacity",
+    "tierml",
+    "standard+agileml",
+    "fixed-bid:0.001",
+    "on-demand",
+)
 markets = st.sampled_from(
     [offer(name, zone, region) for name in TYPES for zone in "ab" for region in ("us-east-1", "us-west-2")]
 )

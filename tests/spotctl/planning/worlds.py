@@ -59,8 +59,10 @@ def spec(name: str = "job", machines: tuple[int, int] = (1, 8), reliable: int = 
     """A trainer of 320 units of work; a.large does 4 an hour."""
     resources = Resources((cloud,), Range(*machines), Reliable(reliable))
     training = Training("mf", Stop(clocks=320))
-    return JobSpec(name, training, resources, Path("/nowhere"), throughputs={"a.large": 4.0}, strategy="standard")
+    return JobSpec(
+        name, training, resources, Path("/nowhere"), throughputs={"a.large": 4.0}, strategy="standard+agileml"
+    )
 
 
 def gang(nodes: int) -> JobSpec:
-    return replace(spec(machines=(nodes, nodes)), program=Command("true", nodes))
+    return replace(spec(machines=(nodes, nodes)), program=Command("true", nodes), strategy="standard+checkpoint")
