@@ -41,10 +41,11 @@ def run() -> str:
         (folder / "two.py").write_text(_TWO_COMMANDS)
         (folder / "job.yaml").write_text("name: x\nkind: command\nhours: banana\n")
         peer = [sys.executable, str(folder / "two.py"), "--help"]
-        spotctl = [str(Path(sys.executable).with_name("spotctl")), "--home", str(folder / "home")]
+        spotctl = [str(Path(sys.executable).with_name("spotctl"))]
+        home = ["--home", str(folder / "home")]
         rows = [_row(peer, [*spotctl, *words, "--help"], words, HELP_LIMIT) for words in _commands()]
         others = (["status"], ["launch", str(folder / "job.yaml")])
-        rows += [_row(peer, [*spotctl, *words], words, COMMAND_LIMIT) for words in others]
+        rows += [_row(peer, [*spotctl, *home, *words], words, COMMAND_LIMIT) for words in others]
     return table(
         "Start-up",
         f"User and system time of the whole process, median of {RUNS} runs of each command, alternating with"
