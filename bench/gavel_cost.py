@@ -24,7 +24,7 @@ from bidbrain.gavel.problem import Cluster
 from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
 from bidbrain.gavel.simulator.engine import simulate
 from bidbrain.gavel.simulator.results import SimulationSummary, job_results, summarise
-from bidbrain.gavel.simulator.scenario import Simulation
+from bidbrain.gavel.simulator.scenario import ClusterSimulation
 from bidbrain.gavel.workload import ClusterWorkload, JobKind, Throughputs
 from spotctl.files.throughputs import read_throughputs
 
@@ -60,7 +60,7 @@ def main(path: Path, seeds: Sequence[int]) -> None:
             show([scenario(throughputs, setting, seed) for seed in seeds])
 
 
-def show(scenarios: Sequence[Simulation]) -> None:
+def show(scenarios: Sequence[ClusterSimulation]) -> None:
     """A row for each policy: means over seeds; violations in percent of all jobs, and of A3C among them."""
     base = 0.0
     for name, (reduction, violations) in PAPER.items():
@@ -78,14 +78,14 @@ def show(scenarios: Sequence[Simulation]) -> None:
         )
 
 
-def outcome(asked: Simulation, policy: str) -> tuple[SimulationSummary, int]:
+def outcome(asked: ClusterSimulation, policy: str) -> tuple[SimulationSummary, int]:
     """The simulation's summary, and the number of late A3C jobs."""
     played = simulate(asked, WAYS[policy](asked))
     late = sum(one.slo_met is False and one.kind == "A3C" for one in job_results(played))
     return summarise(played), late
 
 
-def scenario(throughputs: Throughputs, setting: Setting, seed: int) -> Simulation:
+def scenario(throughputs: Throughputs, setting: Setting, seed: int) -> ClusterSimulation:
     """The workload: half of the jobs A3C, half ResNet-50 of any measured batch size."""
     rng = np.random.default_rng(seed)
     single = [i for i, kind in enumerate(throughputs.kinds) if kind.scale == 1]
@@ -98,7 +98,7 @@ def scenario(throughputs: Throughputs, setting: Setting, seed: int) -> Simulatio
     names = tuple(str(number) for number in range(JOBS))
     workload = ClusterWorkload(throughputs, names, kind, steps, arrival - arrival[0], np.ones(JOBS), slo)
     cluster = Cluster(TYPES, np.full(len(TYPES), float(setting.workers)), np.array(USD_PER_HOUR))
-    return Simulation(workload, cluster, range(JOBS))
+    return ClusterSimulation(workload, cluster, range(JOBS))
 
 
 def table_6_1() -> Throughputs:
@@ -108,17 +108,17 @@ def table_6_1() -> Throughputs:
     return Throughputs(TYPES, tuple(JobKind(name, 1) for name in kinds), alone, np.zeros((2, 2, len(TYPES), 2)))
 
 
-def _conserving(asked: Simulation) -> Dispatcher:
+def _conserving(asked: ClusterSimulation) -> Dispatcher:
     return ByShares(asked, policy_named("max-throughput"))
 
 
-def _rented(asked: Simulation, policy: str, *, periodic: bool) -> Dispatcher:
+def _rented(asked: ClusterSimulation, policy: str, *, periodic: bool) -> Dispatcher:
     """As `spotctl gavel simulate`: reallocates at once, and leaves workers idle that a policy does not use."""
     prompt = replace(asked, settings=replace(asked.settings, allocation_seconds=0.0))
     return ByShares(prompt, policy_named(policy), DispatchRules(beyond_shares=False, periodic=periodic))
 
 
-WAYS: dict[str, Callable[[Simulation], Dispatcher]] = {
+WAYS: dict[str, Callable[[ClusterSimulation], Dispatcher]] = {
     "max-throughput": _conserving,
     "min-cost": partial(_rented, policy="min-cost", periodic=False),
     "min-cost-slo": partial(_rented, policy="min-cost-slo", periodic=True),

@@ -22,7 +22,7 @@ from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRule
 from bidbrain.gavel.simulator.engine import SimulationOutcome, simulate
 from bidbrain.gavel.simulator.queue import InOrder
 from bidbrain.gavel.simulator.results import SimulationSummary, summarise
-from bidbrain.gavel.simulator.scenario import Sharing, Simulation, SimulationSettings
+from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings
 from bidbrain.gavel.workload import Arrivals, ClusterWorkload, Throughputs, generate
 from spotctl.files.throughputs import read_throughputs, read_trace
 
@@ -34,7 +34,7 @@ HOUR, DAY = 3600.0, 86_400.0
 STEADY = range(4000, 5000)
 BATCH, RENTED = 500, 500
 
-Way = Callable[[Simulation], Dispatcher]
+Way = Callable[[ClusterSimulation], Dispatcher]
 
 
 def run() -> str:
@@ -200,16 +200,16 @@ def _throughputs() -> Throughputs:
     return read_throughputs(DATA / "simulation_throughputs.json.gz").on(TYPES)
 
 
-def _cluster(workload: ClusterWorkload, workers: Sequence[float], measured: range | None = None) -> Simulation:
+def _cluster(workload: ClusterWorkload, workers: Sequence[float], measured: range | None = None) -> ClusterSimulation:
     cluster = Cluster(TYPES, np.array(workers, dtype=np.float64), PRICES)
-    return Simulation(workload, cluster, measured or range(len(workload.names)))
+    return ClusterSimulation(workload, cluster, measured or range(len(workload.names)))
 
 
-def _steady(throughputs: Throughputs, arrivals: Arrivals) -> Simulation:
+def _steady(throughputs: Throughputs, arrivals: Arrivals) -> ClusterSimulation:
     return _cluster(generate(throughputs, arrivals, 4 * STEADY.stop, seed=0), (36, 36, 36), STEADY)
 
 
-def _rented(throughputs: Throughputs) -> Simulation:
+def _rented(throughputs: Throughputs) -> ClusterSimulation:
     rng = np.random.default_rng(0)
     wanted = [k for k, kind in enumerate(throughputs.kinds) if kind.scale == 1 and kind.name.startswith("ResNet-50")]
     a3c = [k for k, kind in enumerate(throughputs.kinds) if kind.scale == 1 and kind.name.startswith("A3C")]
@@ -227,14 +227,14 @@ def _rented(throughputs: Throughputs) -> Simulation:
     return replace(_cluster(workload, (RENTED,) * 3), settings=SimulationSettings(allocation_seconds=0))
 
 
-def _timed(asked: Simulation, way: Way) -> tuple[float, SimulationSummary]:
+def _timed(asked: ClusterSimulation, way: Way) -> tuple[float, SimulationSummary]:
     # Processor time of this process, which uses one core, so that other load does not count.
     started = time.process_time()
     outcome = simulate(asked, way(asked))
     return time.process_time() - started, summarise(outcome)
 
 
-def _summary(asked: Simulation, way: Way) -> SimulationSummary:
+def _summary(asked: ClusterSimulation, way: Way) -> SimulationSummary:
     return _timed(asked, way)[1]
 
 

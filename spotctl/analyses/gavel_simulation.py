@@ -15,7 +15,7 @@ from bidbrain.gavel.problem import Cluster
 from bidbrain.gavel.simulator.budget import WithinBudget
 from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
 from bidbrain.gavel.simulator.queue import InOrder
-from bidbrain.gavel.simulator.scenario import Sharing, Simulation, SimulationSettings
+from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings
 from bidbrain.gavel.workload import Arrivals, ClusterWorkload, JobKind, Throughputs, generate
 from spotctl.errors import BadRequest
 from spotctl.files.throughputs import read_throughputs, read_trace
@@ -50,7 +50,7 @@ class Options:
     budget: float | None
 
 
-def scenario(options: Options) -> tuple[Simulation, list[str]]:
+def scenario(options: Options) -> tuple[ClusterSimulation, list[str]]:
     """The simulation, and remarks on jobs that were left out."""
     workers = _amounts("--cluster", options.cluster, "v100=8,p100=16,k80=24")
     cluster = Cluster(tuple(workers), np.array(list(workers.values())), _prices(options.prices, workers))
@@ -70,7 +70,7 @@ def scenario(options: Options) -> tuple[Simulation, list[str]]:
             f"--checkpoint-seconds {options.checkpoint_seconds:g}: must be at least 0 and less than a round"
         )
     settings = SimulationSettings(options.round_seconds, checkpoint_seconds=options.checkpoint_seconds)
-    return Simulation(workload, cluster, measured, settings, _sharing(options, throughputs)), remarks
+    return ClusterSimulation(workload, cluster, measured, settings, _sharing(options, throughputs)), remarks
 
 
 def _sharing(options: Options, throughputs: Throughputs) -> Sharing | None:
@@ -86,53 +86,53 @@ def _sharing(options: Options, throughputs: Throughputs) -> Sharing | None:
         raise BadRequest(f"--measured-pairs: {error}") from error
 
 
-def dispatcher(options: Options, asked: Simulation) -> Dispatcher:
+def dispatcher(options: Options, asked: ClusterSimulation) -> Dispatcher:
     """The dispatcher of the policy."""
     if options.budget is not None and options.policy != _ON_BUDGET:
         raise BadRequest(f"--budget {options.budget:g}: only --policy {_ON_BUDGET} has a budget")
     return _WAYS.get(options.policy, _conserving)(options, asked)
 
 
-def _conserving(options: Options, asked: Simulation) -> Dispatcher:
+def _conserving(options: Options, asked: ClusterSimulation) -> Dispatcher:
     return ByShares(asked, policy_named(options.policy, agnostic=options.agnostic))
 
 
-def _thrifty(options: Options, asked: Simulation) -> Dispatcher:
+def _thrifty(options: Options, asked: ClusterSimulation) -> Dispatcher:
     """For policies that leave workers idle on purpose."""
     return _prompt(options, asked, DispatchRules(beyond_shares=False))
 
 
-def _planning(options: Options, asked: Simulation) -> Dispatcher:
+def _planning(options: Options, asked: ClusterSimulation) -> Dispatcher:
     """For policies that also plan for deadlines: they plan again every round."""
     return _prompt(options, asked, DispatchRules(beyond_shares=False, periodic=True))
 
 
-def _prompt(options: Options, asked: Simulation, rules: DispatchRules) -> Dispatcher:
+def _prompt(options: Options, asked: ClusterSimulation, rules: DispatchRules) -> Dispatcher:
     return ByShares(_at_once(asked), policy_named(options.policy, agnostic=options.agnostic), rules)
 
 
-def _at_once(asked: Simulation) -> Simulation:
+def _at_once(asked: ClusterSimulation) -> ClusterSimulation:
     """Allocates as soon as a job arrives: rented machines are available at once."""
     return replace(asked, settings=replace(asked.settings, allocation_seconds=0.0))
 
 
-def _budgeted(options: Options, asked: Simulation) -> Dispatcher:
+def _budgeted(options: Options, asked: ClusterSimulation) -> Dispatcher:
     if options.budget is None:
         raise BadRequest(f"--budget: is missing: --policy {_ON_BUDGET} needs a budget in dollars")
     return WithinBudget(_at_once(asked), policy_named(_ON_BUDGET, agnostic=options.agnostic), options.budget)
 
 
-def _queue(options: Options, asked: Simulation) -> Dispatcher:
+def _queue(options: Options, asked: ClusterSimulation) -> Dispatcher:
     if options.space_sharing:
         raise BadRequest("--space-sharing: --policy fifo cannot share workers; use --policy fifo-preemptive")
     return InOrder(asked, np.random.default_rng([options.seed, _BLIND_STREAM]) if options.agnostic else None)
 
 
-def _fifo_preemptive(options: Options, asked: Simulation) -> Dispatcher:
+def _fifo_preemptive(options: Options, asked: ClusterSimulation) -> Dispatcher:
     return ByShares(asked, policy_named("fifo", agnostic=options.agnostic))
 
 
-_WAYS: Mapping[str, Callable[[Options, Simulation], Dispatcher]] = {
+_WAYS: Mapping[str, Callable[[Options, ClusterSimulation], Dispatcher]] = {
     "fifo": _queue,
     "fifo-preemptive": _fifo_preemptive,
     "min-cost": _thrifty,

@@ -11,7 +11,7 @@ from bidbrain.gavel.policies.budget import BudgetTooLow
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray, IntArray
 from bidbrain.gavel.rounds import RoundCandidates
 from bidbrain.gavel.simulator.dispatch import ByShares, DispatchRules, State
-from bidbrain.gavel.simulator.scenario import Simulation
+from bidbrain.gavel.simulator.scenario import ClusterSimulation
 
 # Margin on the least cost of the jobs, so that rounding does not make it insufficient.
 _LEAST = 1 + 1e-6
@@ -26,7 +26,7 @@ class WithinBudget:
     A budget that is insufficient for the first jobs is refused.
     """
 
-    def __init__(self, scenario: Simulation, policy: Policy, budget_usd: float) -> None:
+    def __init__(self, scenario: ClusterSimulation, policy: Policy, budget_usd: float) -> None:
         self._policy, self._left = policy, budget_usd
         price = scenario.cluster.usd_per_hour
         self._usd_per_second = np.zeros(len(scenario.cluster.types)) if price is None else price / 3600

@@ -11,7 +11,7 @@ from bidbrain.gavel.policies.base import Policy, Warm
 from bidbrain.gavel.problem import AllocationProblem, ClusterJobs, FloatArray, IntArray, Pairs
 from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, choose, priorities
 from bidbrain.gavel.simulator.pairs import good_pairs
-from bidbrain.gavel.simulator.scenario import Sharing, Simulation
+from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing
 
 BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 # Smaller shares are rounding errors of zero.
@@ -69,7 +69,7 @@ class DispatchRules:
 class ByShares:
     """Gavel's dispatcher: X by a policy, realised through priorities. A job without any share does not run."""
 
-    def __init__(self, scenario: Simulation, policy: Policy, rules: DispatchRules | None = None) -> None:
+    def __init__(self, scenario: ClusterSimulation, policy: Policy, rules: DispatchRules | None = None) -> None:
         workload, settings = scenario.workload, scenario.settings
         self._scenario, self._policy, self._warm = scenario, policy, Warm()
         self._rules = rules or DispatchRules()

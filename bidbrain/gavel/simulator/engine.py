@@ -11,7 +11,7 @@ from bidbrain.errors import BidBrainError
 from bidbrain.gavel.problem import FloatArray, IntArray
 from bidbrain.gavel.rounds import NO_JOB, RoundCandidates
 from bidbrain.gavel.simulator.dispatch import Dispatcher, State
-from bidbrain.gavel.simulator.scenario import Simulation
+from bidbrain.gavel.simulator.scenario import ClusterSimulation
 
 Progress = Callable[[int], None]
 # Rounds without any running job after which a dispatcher is taken to be stuck.
@@ -29,7 +29,7 @@ class SimulationOutcome:
     `held_seconds` is the time a job held its workers, by type; where two jobs share workers, each counts half of it.
     """
 
-    scenario: Simulation
+    scenario: ClusterSimulation
     finish: FloatArray
     held_seconds: FloatArray
     moves: IntArray
@@ -44,7 +44,9 @@ class SimulationOutcome:
         return float(self.round_end[-1])
 
 
-def simulate(scenario: Simulation, dispatcher: Dispatcher, progress: Progress | None = None) -> SimulationOutcome:
+def simulate(
+    scenario: ClusterSimulation, dispatcher: Dispatcher, progress: Progress | None = None
+) -> SimulationOutcome:
     """Plays a workload until all measured jobs are done; `progress` receives the number of finished jobs."""
     run = _Run(scenario, dispatcher)
     while run.waiting:
@@ -57,7 +59,7 @@ def simulate(scenario: Simulation, dispatcher: Dispatcher, progress: Progress | 
 class _Run:
     """The state of a simulation between two rounds."""
 
-    def __init__(self, scenario: Simulation, dispatcher: Dispatcher) -> None:
+    def __init__(self, scenario: ClusterSimulation, dispatcher: Dispatcher) -> None:
         workload = scenario.workload
         jobs, types = workload.rates.shape
         self._scenario, self._dispatcher = scenario, dispatcher

@@ -7,7 +7,7 @@ import numpy as np
 from bidbrain.gavel.problem import FloatArray, IntArray
 from bidbrain.gavel.rounds import NO_JOB, RoundCandidates
 from bidbrain.gavel.simulator.dispatch import State
-from bidbrain.gavel.simulator.scenario import Simulation
+from bidbrain.gavel.simulator.scenario import ClusterSimulation
 
 
 class InOrder:
@@ -16,7 +16,7 @@ class InOrder:
     Starts are decided as often as others allocate: when jobs came or went, at most once in `allocation_seconds`.
     """
 
-    def __init__(self, scenario: Simulation, blind: np.random.Generator | None = None) -> None:
+    def __init__(self, scenario: ClusterSimulation, blind: np.random.Generator | None = None) -> None:
         self._scenario, self._blind = scenario, blind
         self._rates, self._scale = scenario.workload.rates, scenario.workload.scale
         self._type_of: dict[int, int] = {}

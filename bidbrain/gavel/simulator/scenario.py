@@ -38,7 +38,7 @@ class Sharing:
 
 
 @dataclass(frozen=True, slots=True)
-class Simulation:
+class ClusterSimulation:
     """A workload on a cluster. It ends when the measured jobs are done; the others keep the cluster busy until then."""
 
     workload: ClusterWorkload

@@ -12,7 +12,7 @@ from bidbrain.gavel.policies.base import Policy, Warm
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, FloatArray
 from bidbrain.gavel.simulator.dispatch import DispatchRules
 from bidbrain.gavel.simulator.pairs import good_pairs
-from bidbrain.gavel.simulator.scenario import Sharing, Simulation, SimulationSettings
+from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings
 from bidbrain.gavel.workload import ClusterWorkload, JobKind, Throughputs
 
 
@@ -37,13 +37,15 @@ def workload(
     )
 
 
-def scenario(work: ClusterWorkload, workers: Sequence[float], settings: SimulationSettings | None = None) -> Simulation:
+def scenario(
+    work: ClusterWorkload, workers: Sequence[float], settings: SimulationSettings | None = None
+) -> ClusterSimulation:
     """All jobs are measured."""
     cluster = Cluster(work.throughputs.types, np.array(workers, dtype=float))
-    return Simulation(work, cluster, range(len(work.names)), settings or SimulationSettings())
+    return ClusterSimulation(work, cluster, range(len(work.names)), settings or SimulationSettings())
 
 
-def random_scenario(seed: int, *, sharing: bool) -> Simulation:
+def random_scenario(seed: int, *, sharing: bool) -> ClusterSimulation:
     """Up to a dozen jobs of few kinds on two or three types; every job fits somewhere."""
     rng = np.random.default_rng(seed)
     types, kinds, jobs = int(rng.integers(1, 4)), int(rng.integers(2, 6)), int(rng.integers(2, 13))
@@ -75,7 +77,7 @@ def random_scenario(seed: int, *, sharing: bool) -> Simulation:
         float(rng.choice([60, 360])), float(rng.choice([0, 360, 1920])), float(rng.choice([0, 5]))
     )
     cluster = Cluster(work.throughputs.types, workers, rng.uniform(0.1, 3.0, types))
-    return Simulation(work, cluster, range(first, last), settings, Sharing(1.0, 2) if sharing else None)
+    return ClusterSimulation(work, cluster, range(first, last), settings, Sharing(1.0, 2) if sharing else None)
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class Slow:
     allocations: int = 0
 
 
-def play_slowly(asked: Simulation, policy: Policy, rules: DispatchRules) -> Slow:
+def play_slowly(asked: ClusterSimulation, policy: Policy, rules: DispatchRules) -> Slow:
     """The mechanism's semantics without arrays: every worker has a name, every round is played."""
     return _Slow(asked, policy, rules).play()
 
@@ -123,7 +125,7 @@ Row = tuple[int, ...]
 
 
 class _Slow:
-    def __init__(self, asked: Simulation, policy: Policy, rules: DispatchRules) -> None:
+    def __init__(self, asked: ClusterSimulation, policy: Policy, rules: DispatchRules) -> None:
         self.asked, self.policy, self.rules, self.warm = asked, policy, rules, Warm()
         work = asked.workload
         self.types = range(len(work.throughputs.types))
@@ -291,7 +293,7 @@ class _Slow:
         return moved
 
 
-def integrated_fairness(asked: Simulation, finish: FloatArray, end: float, step: float) -> list[float]:
+def integrated_fairness(asked: ClusterSimulation, finish: FloatArray, end: float, step: float) -> list[float]:
     """rho of each measured job by walking through time with its share of the cluster."""
     work, workers = asked.workload, asked.cluster.workers
     arrival = work.arrival

@@ -18,7 +18,7 @@ from bidbrain.gavel.simulator.dispatch import ByShares, DispatchRules, State
 from bidbrain.gavel.simulator.engine import SimulationOutcome, Stalled, simulate
 from bidbrain.gavel.simulator.queue import InOrder
 from bidbrain.gavel.simulator.results import finish_time_fairness, job_results, summarise, utilization
-from bidbrain.gavel.simulator.scenario import Sharing, Simulation, SimulationSettings
+from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings
 from bidbrain.gavel.workload import BadWorkload
 from spotctl.files.throughputs import read_throughputs, read_trace
 from tests.bidbrain.gavel.clusters import (
@@ -34,7 +34,9 @@ from tests.bidbrain.gavel.clusters import (
 ROUND = 360.0
 
 
-def play(asked: Simulation, policy: str = "max-min-fairness", rules: DispatchRules | None = None) -> SimulationOutcome:
+def play(
+    asked: ClusterSimulation, policy: str = "max-min-fairness", rules: DispatchRules | None = None
+) -> SimulationOutcome:
     return simulate(asked, ByShares(asked, policy_named(policy), rules))
 
 
@@ -143,7 +145,7 @@ def test_deadlines_that_can_be_kept_are_kept_at_less_than_the_price_of_speed() -
     work = workload([[1.0, 3.0]] * 12, rng.integers(4_000, 40_000, 12).tolist(), arrival=[1800 * m for m in range(12)])
     work = replace(work, slo_factor=rng.choice([1.3, 2.0, 10.0], 12))
     cluster = Cluster(("a", "b"), np.array([12.0, 12.0]), np.array([0.1, 1.0]))
-    asked = Simulation(work, cluster, range(12), SimulationSettings(allocation_seconds=0))
+    asked = ClusterSimulation(work, cluster, range(12), SimulationSettings(allocation_seconds=0))
     found = {
         name: summarise(simulate(asked, ByShares(asked, policy_named(name), rules)))
         for name, rules in (
@@ -182,7 +184,7 @@ def test_fast_and_slow_simulation_agree_exactly_under_policies(policy: str, seed
     agree(random_scenario(seed, sharing=False), policy_named(policy, agnostic=agnostic), DispatchRules())
 
 
-def agree(asked: Simulation, policy: Policy, rules: DispatchRules) -> None:
+def agree(asked: ClusterSimulation, policy: Policy, rules: DispatchRules) -> None:
     fast = simulate(asked, ByShares(asked, policy, rules))
     slow = play_slowly(asked, policy, rules)
     assert (len(fast.round_start), fast.allocations) == (slow.rounds, slow.allocations)
@@ -197,7 +199,7 @@ def agree(asked: Simulation, policy: Policy, rules: DispatchRules) -> None:
 class Watched:
     """A dispatcher that checks its every decision."""
 
-    def __init__(self, inner: ByShares | InOrder, asked: Simulation) -> None:
+    def __init__(self, inner: ByShares | InOrder, asked: ClusterSimulation) -> None:
         self.inner, self.asked = inner, asked
         self.patience = inner.patience
 
@@ -264,7 +266,7 @@ def test_results_per_job_and_in_total() -> None:
     work = workload([[1.0, 2.0], [1.0, 0.0]], [3600, 7200], scale=[1, 2], arrival=[0, 3600])
     work = replace(work, slo_factor=np.array([1.5, np.inf]))
     cluster = Cluster(("a", "b"), np.array([2.0, 1.0]), np.array([0.5, 3.0]))
-    asked = Simulation(work, cluster, range(2))
+    asked = ClusterSimulation(work, cluster, range(2))
     outcome = play(asked)
     first, second = job_results(outcome)
     assert (first.jct_seconds, first.slo_seconds, first.slo_met, first.moves) == (1800, 2700, True, 0)
