@@ -97,7 +97,7 @@ def test_without_a_moment_a_local_job_is_planned_for_where_its_replay_begins(tmp
     assert (both.code, "begin at different moments" in both.error) == (2, True)
 
 
-def test_what_nobody_knows_the_amount_of_is_said(tmp_path: Path) -> None:
+def test_an_unknown_job_length_is_reported(tmp_path: Path) -> None:
     file = job(tmp_path, "deadline: 12h\nbudget: 25 USD")
     file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if "throughputs" not in line))
     ended = spotctl("plan", file, "--at", AT, "--json")

@@ -109,7 +109,7 @@ def test_what_a_command_leaves_out_is_filled_in(tmp_path: Path) -> None:
     assert (found.kind, found.is_local) == (spec.Kind.COMMAND, False)
 
 
-def test_a_gang_has_as_many_machines_as_nodes_and_a_checkpoint_beside_the_file(tmp_path: Path) -> None:
+def test_a_gang_has_as_many_machines_as_nodes_and_a_checkpoint_relative_to_the_file(tmp_path: Path) -> None:
     more = "nodes: 3\ncheckpoint: {path: ckpt, every: 15m}\n"
     found = loads(COMMAND + more, tmp_path / "job.yaml")
     assert found.program == spec.Command("python train.py", 3, spec.Checkpoint(str(tmp_path / "ckpt"), 15 * MINUTE))
@@ -119,7 +119,7 @@ def test_a_gang_has_as_many_machines_as_nodes_and_a_checkpoint_beside_the_file(t
     assert by_itself.checkpoint == spec.Checkpoint(str(tmp_path / "ckpt"), None)
 
 
-def test_a_place_of_this_computer_may_be_an_address_and_work_be_told_in_hours(tmp_path: Path) -> None:
+def test_a_local_place_may_be_a_file_url_and_work_be_given_in_hours(tmp_path: Path) -> None:
     more = "checkpoint: {path: 'file:///my%20disk/ckpt'}\noutputs: {model: out}\nhours: 90m\n"
     found = loads(COMMAND + more, tmp_path / "job.yaml")
     assert found.program == spec.Command("python train.py", 1, spec.Checkpoint("/my disk/ckpt"))

@@ -12,7 +12,7 @@ import pytest
 from spotctl.config import Settings
 from spotctl.errors import BadRequest
 from spotctl.files.job.checks import UNSUPPORTED
-from spotctl.files.job.reader import loads
+from spotctl.files.job.reader import loads, restored, written
 from spotctl.files.job.schema import schema
 from spotctl.notify import runs as notify
 from spotctl.notify.webhook import Delivery
@@ -211,3 +211,9 @@ def test_every_key_of_the_schema_has_a_consumer() -> None:
 def test_a_key_that_nothing_reads_yet_is_refused(key: str) -> None:
     with pytest.raises(BadRequest, match=f"job.yaml:7: {key}: cannot be set yet: .*; remove it"):
         loads(f"{TRAINING}{key}: {{aws: x}}\n", Path("job.yaml"))
+
+
+def test_logs_of_earlier_versions_hold_keys_that_are_refused_now() -> None:
+    spec = loads(TRAINING, Path("job.yaml"))
+    before = {**written(spec), "image": {"disk_gib": 100}, "identity": {"aws": "trainer"}}
+    assert restored(before, Path("log")) == spec

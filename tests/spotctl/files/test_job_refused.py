@@ -337,7 +337,7 @@ def test_further_mistakes_are_counted() -> None:
         loads(TRAINING.replace("nightly", "N").replace("4..64", "64..4").replace("200", "0"), Path("job.yaml"))
 
 
-def test_what_stands_in_the_place_of_a_secrets_name_is_never_shown() -> None:
+def test_an_error_never_shows_a_misplaced_secret() -> None:
     for written in (
         "HF_TOKEN=hunter2",
         "{HF_TOKEN: hunter2}",

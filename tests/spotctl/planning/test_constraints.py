@@ -181,7 +181,7 @@ def test_a_gang_keeps_its_refuge_longer_each_time_and_comes_back_when_it_is_calm
     assert gang().decide(situation(refuge), record=first).actions == ()
 
 
-def test_a_gang_on_demand_stays_there_while_the_deadline_presses() -> None:
+def test_a_gang_stays_on_demand_close_to_the_deadline() -> None:
     pressed = replace(gang(Rent(B, 8, 3 * CENT)), deadline=LAST)
     assert pressed.decide(situation(held(7, A, 8, None), work=WORK)).actions == ()
     assert len(pressed.decide(situation(held(7, A, 8, None), work=WORK / 2)).actions) == 2
@@ -203,7 +203,7 @@ LAST = NOW + HOUR + 12 * MINUTE
 
 
 @pytest.mark.parametrize(("deadline", "pressed"), [(LAST, True), (LAST + 1, False), (NOW, True), (None, False)])
-def test_a_deadline_that_presses_takes_over_with_machines_on_demand(deadline: int | None, pressed: bool) -> None:
+def test_on_demand_machines_take_over_close_to_the_deadline(deadline: int | None, pressed: bool) -> None:
     made = constraints(Rent(B, 8, CENT), deadline=deadline)
     expected = [Rent(A, 8, None)] if pressed else [Rent(B, 8, CENT)]
     assert rents(made.decide(situation(work=WORK))) == expected

@@ -68,7 +68,7 @@ def test_resources_mean_these_kinds(changes: dict[str, object], kept: set[str]) 
     assert chosen.fitting == len(kept)
 
 
-def test_what_fits_and_cannot_be_used_is_told_with_the_reason() -> None:
+def test_an_unusable_market_has_a_reason() -> None:
     windows = Market("aws", "us-east-1", "us-east-1b", "a.large", "windows")
     found = snapshot(
         flat(offer("a.large"), CENT),

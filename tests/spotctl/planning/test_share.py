@@ -111,7 +111,7 @@ def test_jobs_together_hold_no_more_than_a_quota(most: list[int], cheap: int, fa
         assert max(share.caps) <= job.most
 
 
-def test_a_strategy_is_offered_what_is_as_good_and_is_told_of_the_rest() -> None:
+def test_a_strategy_may_use_kinds_that_are_about_as_good_and_others_have_a_reason() -> None:
     job = asked()
     (share,) = divide([job], KINDS, PRICE, {})
     passed = companions(job, share, 0, KINDS)
