@@ -1,4 +1,4 @@
-"""What befalls jobs in tests, by timetable."""
+"""Fault scripts for tests, by timetable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Choice = Callable[[Sequence[Machine]], Act]
 
 @dataclass
 class Timetable:
-    """What to do after which clock."""
+    """Faults by the clock after which they are injected."""
 
     acts: dict[int, list[Choice]]
 
@@ -47,7 +47,7 @@ def kill_controller(_: Sequence[Machine]) -> Act:
 
 
 def processes(folder: str) -> list[str]:
-    """Processes of jobs in this folder, which all have it on their command line."""
+    """Ids of processes whose command line contains the folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -1,4 +1,4 @@
-"""Real processes, really killed: whatever happens, the model is that of the undisturbed run, and nothing is left."""
+"""Jobs on real processes that are killed: the model equals that of the undisturbed run, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_the_controller_is_killed() -> None:
 
 @dataclass
 class Stopped:
-    """Has the controller's process stand still for a while after the second clock."""
+    """Suspends the controller's process for a while after the second clock."""
 
     folder: Path
     seconds: float

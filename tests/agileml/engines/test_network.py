@@ -1,4 +1,4 @@
-"""The network model: what cards do with messages that come at once, and that links keep their order."""
+"""The network model: cards handle one message at a time, and links keep their order."""
 
 from __future__ import annotations
 

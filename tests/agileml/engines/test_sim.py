@@ -1,4 +1,4 @@
-"""Jobs in the `sim` engine under chaos: the undisturbed model, counters that prove it, a log that repeats."""
+"""Jobs in the `sim` engine under chaos: the model, the counters and the log are reproducible."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_trainer_that_breaks_the_contract_stops_the_job(made: str, kind: type[
         played("", job(breaking(made)))
 
 
-# -- clocks that are told again ----------------------------------------------------------------------------------------
+# -- repeated clocks ----------------------------------------------------------------------------------------
 
 
 def test_a_repeated_clock_keeps_its_events_for_the_next() -> None:

@@ -1,4 +1,4 @@
-"""A minute of continuous chaos; `python -m tests.agileml.soak 1800` goes on for half an hour."""
+"""A minute of continuous chaos; `python -m tests.agileml.soak 1800` runs for half an hour."""
 
 from __future__ import annotations
 
