@@ -1,4 +1,4 @@
-"""The local engine: what being elastic costs, what events cost, and the same beside checkpoint and restart.
+"""The local engine: the cost of elasticity and of evictions, compared with checkpoint and restart.
 
 Work is emulated by sleeping, since all nodes share this machine's cores; processes, sockets and kills are real.
 """
@@ -50,7 +50,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Naps:
-    """A shard: as many items as it says, each of which takes its time."""
+    """A shard whose items each take a fixed time."""
 
     number: int
 
@@ -62,7 +62,7 @@ class Naps:
 class Asleep:
     """Every item takes a nap, and reads and updates all of the 256 KiB of parameters.
 
-    With a folder it does what a job without elasticity has to do: every so many clocks the model is written to a file,
+    With a folder it does what a job without elasticity has to do: at fixed intervals the model is written to a file,
     and a job that is started finds the latest there.
     """
 
@@ -119,7 +119,7 @@ def _job(reliable: int, transient: int, clocks: int, thresholds: Thresholds | No
 
 @dataclass(frozen=True)
 class Later:
-    """Something to be done so many seconds after a clock has finished; 0 is the start."""
+    """An action some seconds after a clock has finished; clock 0 is the start."""
 
     clock: int
     seconds: float

@@ -86,7 +86,7 @@ class Flat:
 
 @dataclass(frozen=True)
 class Netflix:
-    """Bytes of messages of a matrix factorisation whose factors lie in so many partitions.
+    """Bytes of messages of a matrix factorisation whose factors are cut into partitions.
 
     A worker reads and updates every movie's row and those of its own users; a backup is sent every row that changed,
     which is all of them. `whole`: readers are sent whole partitions, not the rows that they use.
@@ -125,7 +125,7 @@ ALWAYS = {1: Thresholds(math.inf, math.inf), 2: Thresholds(0, math.inf), 3: Thre
 
 @dataclass(frozen=True)
 class Setting:
-    """A job of a figure. `paper` is its time per iteration beside the traditional server, as far as the text says."""
+    """A job of a figure. `paper` is its time per iteration relative to the traditional server, if the text gives it."""
 
     label: str
     reliable: int

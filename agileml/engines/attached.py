@@ -1,4 +1,4 @@
-"""A job whose machines somebody else starts: each runs `python -m agileml.join` and proves that it knows the secret.
+"""A job whose machines are started by its caller: each runs `python -m agileml.join` and proves that it has the secret.
 
 The job's folder holds everything that its processes share, and everything that a later `AttachedJob` needs to continue
 the job: the role of a node, the controller's memory, checkpoints. The secret is not in it.
@@ -75,7 +75,7 @@ class AttachedJob:
         return None if result is None else self._plan.trained(result)
 
     def warn(self, node: str, seconds: float) -> None:
-        """A node's machine will be taken away after so many seconds."""
+        """A node's machine will be taken away after `seconds`."""
         self._fleet.report(EvictionWarning(node, seconds))
 
     def lose(self, node: str) -> None:

@@ -80,7 +80,7 @@ class Fleet(Protocol):
         ...
 
     def stop(self, name: str, notice: float | None = None) -> None:
-        """Takes a machine away: at once, or after `notice` seconds, of which an `EvictionWarning` is reported.
+        """Takes a machine away: at once, or after `notice` seconds, announced by an `EvictionWarning`.
 
         `Gone(name, None)` is reported once nothing of it is left; the node may end by itself before. Does nothing for
         a name that is gone or has been given notice.
@@ -117,7 +117,7 @@ class ControllerLink(Protocol):
         ...
 
     def warn(self, name: str, seconds: float) -> None:
-        """A node's machine will be taken away after so many seconds."""
+        """A node's machine will be taken away after `seconds`."""
         ...
 
     def lose(self, name: str) -> None:

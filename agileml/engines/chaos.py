@@ -274,6 +274,6 @@ class _Parser:
         return self._words[self._at][0] if self._at < len(self._words) else ""
 
     def _unexpected(self, wanted: str) -> BadArgument:
-        found, at = self._words[self._at] if self._at < len(self._words) else ("", self._end)
-        what = f"{found!r}" if found else "the end"
-        return BadArgument(f"chaos, character {at}: found {what}, expected {wanted}; for example: {EXAMPLE}")
+        word, at = self._words[self._at] if self._at < len(self._words) else ("", self._end)
+        found = f"{word!r}" if word else "the end"
+        return BadArgument(f"chaos, character {at}: found {found}, expected {wanted}; for example: {EXAMPLE}")

@@ -27,7 +27,7 @@ class JobLoop:
     """Runs one job. `script` injects faults.
 
     With `replaces`, the loop keeps up the number of reliable machines, and a job without machines has failed. Without,
-    machines are somebody else's business, and only the controller is restarted.
+    the caller manages the machines, and only the controller is restarted.
     """
 
     def __init__(self, fleet: Fleet, link: ControllerLink, script: Script, *, replaces: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Joining a job whose machines somebody else starts: the job publishes the role of a node, and each node reads it."""
+"""Joining a job whose machines are started by its caller: the job publishes the role of a node, each node reads it."""
 
 from __future__ import annotations
 

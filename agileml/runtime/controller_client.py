@@ -73,7 +73,7 @@ class ControllerClient:
         self._forget_lost(now - REPEAT_LOST_SECONDS)
 
     def warn(self, name: str, seconds: float) -> None:
-        """A machine will be taken away in so many seconds."""
+        """A machine will be taken away in `seconds`."""
         self._deadlines[name] = time.monotonic() + seconds
         self._mailbox.send(CONTROLLER, Warned(name, seconds))
 

@@ -156,7 +156,7 @@ class Simulation:
                 act.lost = True
 
     def restart_controller(self, after: float) -> None:
-        """Lets a new controller take over after so many seconds."""
+        """Lets a new controller take over after `after` seconds."""
         self._later(after, self._take_over)
 
     def in_flight(self) -> Iterator[tuple[str, str, object]]:

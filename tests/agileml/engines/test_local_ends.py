@@ -135,9 +135,9 @@ def test_a_job_whose_parent_dies_leaves_nothing(tmp_path: Path, left_behind: Pat
         assert parent.stdout.readline() == b"1\n"
         assert processes(str(left_behind))
         parent.send_signal(number)
-        assert parent.wait(300) != 0
-        until = time.monotonic() + 30
-        while (processes(str(left_behind)) or any(left_behind.iterdir())) and time.monotonic() < until:
+        assert parent.wait() != 0
+        # However long a busy computer takes: the test's time limit is the only one.
+        while processes(str(left_behind)) or any(left_behind.iterdir()):
             time.sleep(0.01)
 
 
