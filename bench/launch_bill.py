@@ -34,7 +34,7 @@ from spotctl.machines.replayed import Replayed
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.execute import Journal
-from spotctl.run.reconcile import LeaseTimes, Terms
+from spotctl.run.reconcile import LeaseTimes, StrategyTerms
 from spotctl.run.service import Runner, RunRules
 from spotctl.run.workload import WorkReport
 from spotctl.runlog.budget import Tariff
@@ -156,7 +156,7 @@ def launched(given: Scenario, chosen: StrategySetup, job: ReplayedJob, market: R
     assert given.reliable is not None
     cloud, reliable = FakeProvider(market, job.start, most_machines=10**6), given.reliable
     work = Work(job.work, {offer.market: offer.nu for offer in given.offers})
-    terms = Terms(given.offers, given.baseline, given.most_nu, job.work, reliable if chosen.reliable else None)
+    terms = StrategyTerms(given.offers, given.baseline, given.most_nu, job.work, reliable if chosen.reliable else None)
     tariff = Tariff(lambda _: given.billing, lambda one, _: market.histories[one])
     times, here = LeaseTimes(startup=OVERHEADS.startup), Path()
     environment = RunEnvironment("run", "bench", cloud, cloud.now, times, here, here, here, here)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from pricing_data.units import HOUR, SECOND
 from spotctl.files.job.spec import JobSpec, Training
 from spotctl.planning.on_demand_fallback import WINDOW, SpotRecord
-from spotctl.run.reconcile import Terms
-from spotctl.run.service import Limits, RunRules
+from spotctl.run.reconcile import StrategyTerms
+from spotctl.run.service import RunLimits, RunRules
 from spotctl.runlog import budget
 from spotctl.runlog.budget import NANO_SECONDS_PER_DOLLAR
 from spotctl.runlog.events import Planned
@@ -58,7 +58,7 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
         committed = budget.committed(journal.state, journal.now(), tariff, times.teardown)
         return (limit - committed) / NANO_SECONDS_PER_DOLLAR
 
-    def strategy() -> tuple[Strategy, Terms]:
+    def strategy() -> tuple[Strategy, StrategyTerms]:
         planned = plan()
         if journal.state.planned is None:
             journal.write(expectation(planned))
@@ -67,14 +67,14 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
         live = LiveStrategy(replace(planned, constraints=constraints), lambda: journal.state, usd_left)
         return live, terms_of(planned, provider.offers())
 
-    return RunRules(strategy, tariff, Limits(limit, max(HOUR, round(30 * SECOND * provider.speed))))
+    return RunRules(strategy, tariff, RunLimits(limit, max(HOUR, round(30 * SECOND * provider.speed))))
 
 
-def terms_of(plan: JobPlan, offered: Collection[Market]) -> Terms:
+def terms_of(plan: JobPlan, offered: Collection[Market]) -> StrategyTerms:
     """The work of a plan, and those of its offers that the provider has, for its strategy."""
     constraints = plan.constraints
     offers = tuple(offer for offer in constraints.offers if offer.market in offered)
-    return Terms(offers, constraints.baseline, constraints.most_nu, plan.work_left, constraints.reliable)
+    return StrategyTerms(offers, constraints.baseline, constraints.most_nu, plan.work_left, constraints.reliable)
 
 
 def expectation(plan: JobPlan) -> Planned:

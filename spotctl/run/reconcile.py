@@ -33,7 +33,7 @@ class LeaseTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class StrategyTerms:
     """What the strategy gets besides the machines held: what it may rent, and how much work there is."""
 
     offers: tuple[Offer, ...]
@@ -79,7 +79,7 @@ Instruction = Buy | Renew | ReturnMachines | ScheduleReturn
 
 
 def situation(
-    state: RunState, terms: Terms, price: Callable[[Offer], int], now: int, times: LeaseTimes, left: float = 1.0
+    state: RunState, terms: StrategyTerms, price: Callable[[Offer], int], now: int, times: LeaseTimes, left: float = 1.0
 ) -> Situation:
     """What the strategy may know; `left` is the unfinished share of the work."""
     return Situation(
@@ -99,7 +99,7 @@ def refusing(state: RunState, offer: Offer, now: int) -> bool:
     return back_off is not None and now < (back_off.until if back_off.evicting_at is None else back_off.evicting_at)
 
 
-def _open_offers(state: RunState, terms: Terms, price: Callable[[Offer], int], now: int) -> tuple[Offer, ...]:
+def _open_offers(state: RunState, terms: StrategyTerms, price: Callable[[Offer], int], now: int) -> tuple[Offer, ...]:
     """Offers no more expensive than on demand; markets in back-off after evictions only if no other is left."""
     fair = tuple(o for o in terms.offers if not refusing(state, o, now) and price(o) <= o.on_demand)
     calm = tuple(o for o in fair if o.market not in state.back_offs or now >= state.back_offs[o.market].until)
@@ -148,7 +148,7 @@ def nearly_done(state: RunState, left: float, now: int, times: LeaseTimes) -> bo
     return rest < times.startup and any(not state.allocations[held.allocation].reliable for held in staying)
 
 
-def missing_reliable(state: RunState, terms: Terms, now: int) -> list[Instruction]:
+def missing_reliable(state: RunState, terms: StrategyTerms, now: int) -> list[Instruction]:
     """Orders for missing reliable machines, which are held from the start of the run to its end."""
     if terms.reliable is None or refusing(state, terms.reliable.offer, now):
         return []
@@ -165,7 +165,7 @@ def return_everything(state: RunState, reason: str) -> list[Instruction]:
     return [ReturnMachines(machines, reason)] if machines else []
 
 
-def _holdings(state: RunState, terms: Terms, times: LeaseTimes) -> Iterator[Holding]:
+def _holdings(state: RunState, terms: StrategyTerms, times: LeaseTimes) -> Iterator[Holding]:
     offers = {offer.market: offer for offer in (terms.baseline.offer, *terms.offers)}
     for number, allocation in state.allocations.items():
         machines = state.of(number)

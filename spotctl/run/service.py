@@ -15,7 +15,7 @@ from spotctl.run import observe, reconcile
 from spotctl.run.budget_check import BudgetCheck, described
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.execute import Executor, Journal, RetryPolicy
-from spotctl.run.reconcile import Instruction, ReturnMachines, Terms
+from spotctl.run.reconcile import Instruction, ReturnMachines, StrategyTerms
 from spotctl.run.workload import Workload, WorkReport
 from spotctl.runlog import budget
 from spotctl.runlog import events as ev
@@ -29,7 +29,7 @@ DECIDE_EVERY = 5 * MINUTE
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunLimits:
     """When to give up: the budget in nano-dollar-seconds, and how long (microseconds) to wait for any machine."""
 
     budget: int | None = None
@@ -43,9 +43,9 @@ class RunRules:
     `strategy` is called when the first decision is due: a run that only returns its machines needs no plan.
     """
 
-    strategy: Callable[[], tuple[Strategy, Terms]]
+    strategy: Callable[[], tuple[Strategy, StrategyTerms]]
     tariff: Tariff
-    limits: Limits = field(default_factory=Limits)
+    limits: RunLimits = field(default_factory=RunLimits)
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class Runner:
         self._without_machines_since: int | None = None
 
     @cached_property
-    def _strategy(self) -> tuple[Strategy, Terms]:
+    def _strategy(self) -> tuple[Strategy, StrategyTerms]:
         return self._rules.strategy()
 
     @property

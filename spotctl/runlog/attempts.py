@@ -13,7 +13,7 @@ from spotctl.runlog import events as ev
 
 
 @dataclass(frozen=True, slots=True)
-class Spell:
+class AttemptSpan:
     """An attempt that is over, and how much of its working time checkpoints kept."""
 
     begin: int
@@ -22,7 +22,7 @@ class Spell:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class CommandWork:
     """The newest attempt (None before the first) and its start; its stop, if it was stopped, and when.
 
     `safe` is the working time, in microseconds of the provider's clock, that checkpoints hold; `base` is what they held
@@ -38,7 +38,7 @@ class Work:
     lost: int = 0
     safe: int = 0
     checkpoint: ev.Checkpointed | None = None
-    spells: tuple[Spell, ...] = ()
+    spells: tuple[AttemptSpan, ...] = ()
     setups_failed: int = 0
     moves: int = 0
 
@@ -57,17 +57,17 @@ class Work:
         return self.base + now - self.since if self.runs else self.safe
 
 
-def _began(work: Work, event: ev.AttemptBegan, at: int) -> Work:
+def _began(work: CommandWork, event: ev.AttemptBegan, at: int) -> CommandWork:
     lost = 0 if work.stopped is None else max(work.base + work.stopped_at - work.since - work.safe, 0)
     return replace(work, attempt=event, since=at, stopped=None, base=work.safe, lost=lost)
 
 
-def _stopped(work: Work, event: ev.AttemptStopped, at: int) -> Work:
-    spells = (*work.spells, Spell(work.since, at, work.safe - work.base))
+def _stopped(work: CommandWork, event: ev.AttemptStopped, at: int) -> CommandWork:
+    spells = (*work.spells, AttemptSpan(work.since, at, work.safe - work.base))
     return replace(work, stopped=event, stopped_at=at, spells=spells, moves=work.moves + 1 if event.by_program else 0)
 
 
-def _checkpointed(work: Work, event: ev.Checkpointed, at: int) -> Work:
+def _checkpointed(work: CommandWork, event: ev.Checkpointed, at: int) -> CommandWork:
     if event.rank:
         return work
     if event.attempt != work.number:
@@ -81,11 +81,11 @@ def _checkpointed(work: Work, event: ev.Checkpointed, at: int) -> Work:
     return replace(work, checkpoint=event, safe=safe, spells=spells)
 
 
-def _setup_failed(work: Work, _: ev.SetupFailed, __: int) -> Work:
+def _setup_failed(work: CommandWork, _: ev.SetupFailed, __: int) -> CommandWork:
     return replace(work, setups_failed=work.setups_failed + 1)
 
 
-STEPS: Mapping[type[ev.Event], Callable[[Work, Any, int], Work]] = {
+STEPS: Mapping[type[ev.Event], Callable[[CommandWork, Any, int], CommandWork]] = {
     ev.AttemptBegan: _began,
     ev.AttemptStopped: _stopped,
     ev.Checkpointed: _checkpointed,

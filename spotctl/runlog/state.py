@@ -11,7 +11,7 @@ from pricing_data.market import Market
 from pricing_data.units import MINUTE
 from spotctl.runlog import attempts
 from spotctl.runlog import events as ev
-from spotctl.runlog.attempts import Work
+from spotctl.runlog.attempts import CommandWork
 from spotctl.runlog.events import Event, Intended
 from spotctl.runlog.store import Row
 
@@ -102,7 +102,7 @@ class RunState:
     back_offs: Mapping[Market, BackOff] = field(default_factory=dict)
     evictions: int = 0
     progress: ev.Progressed | None = None
-    work: Work = field(default_factory=Work)
+    work: CommandWork = field(default_factory=CommandWork)
     redone: tuple[ev.Stretch, ...] = ()
     sent: tuple[ev.Sent, ...] = ()
     planned: ev.Planned | None = None

@@ -34,8 +34,8 @@ from spotctl.planning.values import JobPlan
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.execute import Journal, RetryPolicy
 from spotctl.run.live_strategy import expectation, terms_of
-from spotctl.run.reconcile import LeaseTimes, Terms
-from spotctl.run.service import Limits, Runner, RunRules
+from spotctl.run.reconcile import LeaseTimes, StrategyTerms
+from spotctl.run.service import RunLimits, Runner, RunRules
 from spotctl.run.workload import WorkReport
 from spotctl.runlog.budget import tariff_of
 from spotctl.runlog.events import Moment, Progressed, RentIntended, RunBegan, Stretch
@@ -210,7 +210,7 @@ def _night(
     journal = Journal(log, run, provider.now)
     journal.write(RunBegan(spec.name, "local", written(spec), "", wall))
 
-    def strategy() -> tuple[Any, Terms]:
+    def strategy() -> tuple[Any, StrategyTerms]:
         found = plan(spec, begin)
         journal.write(expectation(found))
         return found.constraints, terms_of(found, provider.offers())
@@ -218,7 +218,7 @@ def _night(
     work = Shift(_clocks(spec), truth, rng, begin)
     folder = Path()
     environment = RunEnvironment(run, "tests", provider, provider.now, LeaseTimes(), folder, folder, folder, folder)
-    limits = Limits(None if spec.budget is None else spec.budget * 3600)
+    limits = RunLimits(None if spec.budget is None else spec.budget * 3600)
     rules = RunRules(strategy, tariff_of(provider, begin), limits)
     runner = Runner(journal, environment, work, rules, RetryPolicy(attempts=1))
     runner.run(lambda: provider.advance(STEP / SECOND), lambda: wall + (provider.now() - begin))

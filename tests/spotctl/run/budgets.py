@@ -28,8 +28,8 @@ from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.machines.base import EndReason, Machine, NoCapacity, Throttled
 from spotctl.machines.fake import Call, FakeProvider, Fault, LostAnswer, LostRequest, PartialGrant, Refusal
 from spotctl.machines.replayed import Replayed, Warnings
-from spotctl.run.reconcile import Terms
-from spotctl.run.service import Limits
+from spotctl.run.reconcile import StrategyTerms
+from spotctl.run.service import RunLimits
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.outcomes import BUDGET, DONE, NO_CAPACITY
 from tests.spotctl.run.worlds import START, Death, Killed, MemoryLog, Toil, World
@@ -125,7 +125,7 @@ def play(seed: int) -> Played:
         Toil(world, rounds),
         _strategy(draw),
         _terms(list(known), draw),
-        Limits(budget, without_machines=HOUR),
+        RunLimits(budget, without_machines=HOUR),
         tariff=Tariff(lambda _: rule, lambda market, _: known[market]),
     )
     cloud.weather = _weather(draw)
@@ -169,10 +169,10 @@ def _strategy(draw: random.Random) -> Strategy:
     return draw.choice(strategies)
 
 
-def _terms(markets: list[Market], draw: random.Random) -> Terms:
+def _terms(markets: list[Market], draw: random.Random) -> StrategyTerms:
     offers = tuple(Offer(market, draw.choice([2.0, 4.0, 8.0]), ON_DEMAND) for market in markets)
     reliable = Rent(draw.choice(offers), draw.randint(1, 2), None) if draw.random() < 0.5 else None
-    return Terms(offers, Rent(offers[0], draw.randint(1, 6), None), 64.0, 100.0, reliable)
+    return StrategyTerms(offers, Rent(offers[0], draw.randint(1, 6), None), 64.0, 100.0, reliable)
 
 
 def _weather(draw: random.Random) -> Callable[[Call], Fault | None]:

@@ -29,7 +29,7 @@ from spotctl.machines.fake import (
     SlowDescribe,
 )
 from spotctl.run.execute import RetryPolicy
-from spotctl.run.service import Limits
+from spotctl.run.service import RunLimits
 from spotctl.runlog import budget
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
@@ -112,7 +112,7 @@ def test_a_market_that_refuses_is_in_back_off_and_another_is_used(tmp_path: Path
 
 @pytest.mark.parametrize("error", [NoCapacity("none left"), QuotaReached("no more of these")])
 def test_no_capacity_anywhere_ends_in_time(tmp_path: Path, error: ProviderError) -> None:
-    one = replace(life(tmp_path), limits=Limits(without_machines=HOUR))
+    one = replace(life(tmp_path), limits=RunLimits(without_machines=HOUR))
     one.cloud.weather = always("create", Refusal(error))
     ended = one.run()
     assert ended.outcome == "no capacity"
@@ -145,7 +145,7 @@ def test_without_credentials_the_leases_end_the_machines(tmp_path: Path) -> None
 def test_prices_that_are_unavailable_for_a_while(tmp_path: Path, error: ProviderError) -> None:
     one = life(tmp_path, {8: (MARKETS[0], True)})
     provider_prices(one)
-    one.limits = Limits(budget=10 * budget.NANO_SECONDS_PER_DOLLAR)
+    one.limits = RunLimits(budget=10 * budget.NANO_SECONDS_PER_DOLLAR)
     silent = range(START + 3 * MINUTE, START + 20 * MINUTE)
     one.cloud.weather = lambda call: Refusal(error) if call.name == "prices" and call.at in silent else None
     ended = one.run()
@@ -237,7 +237,7 @@ def test_the_log_on_disk_is_the_one_that_is_read(tmp_path: Path) -> None:
 
 
 def test_an_order_without_an_answer_is_given_up(tmp_path: Path) -> None:
-    one = replace(life(tmp_path), limits=Limits(without_machines=HOUR))
+    one = replace(life(tmp_path), limits=RunLimits(without_machines=HOUR))
     one.cloud.weather = always("create", Refusal(Unanswered("the line is dead")))
     assert one.run().outcome == "no capacity"
     assert not one.cloud.everything
@@ -247,7 +247,7 @@ def test_a_budget_that_will_not_last_is_reported_early(tmp_path: Path) -> None:
     one = life(tmp_path, rounds=2000)
     one.run()
     cost = budget.spent(one.state(), one.cloud.now(), TARIFF)
-    short = replace(life(tmp_path / "short", rounds=2000), limits=Limits(budget=cost // 2))
+    short = replace(life(tmp_path / "short", rounds=2000), limits=RunLimits(budget=cost // 2))
     assert short.run().outcome == "budget reached"
     (exceeded,) = (
         row for row in short.rows() if isinstance(row.event, ev.BudgetExceeded) and row.event.action == ev.FINISH
@@ -255,7 +255,7 @@ def test_a_budget_that_will_not_last_is_reported_early(tmp_path: Path) -> None:
     assert isinstance(exceeded.event, ev.BudgetExceeded)
     assert exceeded.event.committed == pytest.approx(cost, rel=0.1)
     assert exceeded.at - START < (short.state().at - START) / 3, "long before its end"
-    enough = replace(life(tmp_path / "enough", rounds=2000), limits=Limits(budget=cost * 2))
+    enough = replace(life(tmp_path / "enough", rounds=2000), limits=RunLimits(budget=cost * 2))
     assert enough.run().outcome == "done"
     assert not enough.state().over_budget
 

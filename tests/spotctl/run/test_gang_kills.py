@@ -22,7 +22,7 @@ from spotctl.planning.regimes import OVERHEADS
 from spotctl.run import command_workload
 from spotctl.run.command_workload import CommandWorkload
 from spotctl.run.execute import Journal
-from spotctl.run.reconcile import Terms
+from spotctl.run.reconcile import StrategyTerms
 from spotctl.run.service import Runner, RunRules
 from spotctl.runlog.events import RunBegan, RunEnded
 from spotctl.runlog.store import EventLog
@@ -106,7 +106,7 @@ def run(path: Path, world: World, death: Death) -> RunEnded:
             journal.write(RunBegan("job", world.cloud.name, {}, "", 0))
         around = worlds.environment(provider, path.parent)
         work = CommandWorkload(SPEC, around, lambda *_: inf, 1)
-        terms = Terms(OFFERS, BASELINE, 8.0, inf, None)
+        terms = StrategyTerms(OFFERS, BASELINE, 8.0, inf, None)
         runner = Runner(journal, around, work, RunRules(lambda: (RULES, terms), TARIFF), ONCE)
         return runner.run(world.pass_round, lambda: 0)
 

@@ -22,8 +22,8 @@ from spotctl.machines.fake import Call, FakeProvider
 from spotctl.machines.replayed import Replayed
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.execute import Journal, RetryPolicy
-from spotctl.run.reconcile import LeaseTimes, Terms
-from spotctl.run.service import Limits, Runner, RunRules
+from spotctl.run.reconcile import LeaseTimes, StrategyTerms
+from spotctl.run.service import RunLimits, Runner, RunRules
 from spotctl.run.workload import WorkReport
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Event, RentIntended, RunBegan, RunEnded
@@ -54,9 +54,9 @@ PRICES = {market: flat(market, price) for market, price in zip(MARKETS, (50_000_
 TARIFF = Tariff(lambda _: RULE, lambda market, _: PRICES[market])
 
 
-def terms(reliable: int = 1) -> Terms:
+def terms(reliable: int = 1) -> StrategyTerms:
     held = Rent(OFFERS[1], reliable, None) if reliable else None
-    return Terms(OFFERS, Rent(OFFERS[0], 3, None), 64.0, 100.0, held)
+    return StrategyTerms(OFFERS, Rent(OFFERS[0], 3, None), 64.0, 100.0, held)
 
 
 @dataclass
@@ -216,8 +216,8 @@ class Life:
     world: World
     work: Toil
     strategy: Strategy = field(default_factory=Standard)
-    terms: Terms = field(default_factory=terms)
-    limits: Limits = field(default_factory=Limits)
+    terms: StrategyTerms = field(default_factory=terms)
+    limits: RunLimits = field(default_factory=RunLimits)
     retries: RetryPolicy = ONCE
     tariff: Tariff = TARIFF
 
