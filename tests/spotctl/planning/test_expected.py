@@ -49,7 +49,7 @@ def test_beta_is_the_share_of_moments_before_a_spike_with_an_interval() -> None:
     assert beta_of(PAST, Rent(A, 8, None), 4 * CENT).high == 0.0
 
 
-def test_the_hazard_is_in_beta_beside_the_price() -> None:
+def test_beta_includes_the_hazard_in_addition_to_the_price() -> None:
     taken = MarketHistory.of([SPIKY], lambda _: Hazard((), Exposure(1e6, 1e7)), NOW)
     both = beta_of(taken, Rent(B, 8, 5 * CENT), 4 * CENT)
     alone = beta_of(PAST, Rent(B, 8, 5 * CENT), 4 * CENT)
@@ -139,7 +139,7 @@ def test_every_rule_has_an_answer_at_the_ends_of_beta(rule: str, beta: float) ->
         assert 0 <= hour.cost_usd <= 8 * 0.04 * (1 + 1e-9)
 
 
-def test_the_past_ends_at_the_moment_and_reaches_back_far_enough_to_be_asked() -> None:
+def test_the_market_history_ends_at_the_moment_and_is_long_enough() -> None:
     later = flat(A.market, 9 * CENT, since=NOW - HOUR, until=NOW + 30 * HOUR)
     history = MarketHistory.of([later], lambda _: None, NOW).histories[A.market]
     assert (history.last, history.last - history.first) == (NOW, 4 * HOUR)

@@ -62,7 +62,7 @@ def test_a_small_plan_by_hand() -> None:
     )
 
 
-def test_each_market_that_lost_is_told_why() -> None:
+def test_each_rejected_market_has_a_reason() -> None:
     stale = flat(offer("a.large", "c"), CENT, until=NOW - 5 * DAY)
     found = planned(spec(), *WORLD, stale)
     assert "25% more expensive: $0.01376 per unit of work" in why(found, DEARER)
@@ -219,7 +219,7 @@ def test_what_comes_later_changes_nothing() -> None:
     assert (after.choice, after.estimate, after.usd_range) == (before.choice, before.estimate, before.usd_range)
 
 
-def test_the_mandate_of_a_plan_is_asked_again_during_a_run() -> None:
+def test_the_constraints_of_a_plan_decide_again_during_a_run() -> None:
     made = planned(replace(spec(), strategy="price-capacity")).constraints
     prices = {series.market: int(series.prices[-1]) for series in WORLD}
 
@@ -263,7 +263,7 @@ prices = st.dictionaries(markets, st.tuples(st.integers(1, 60), st.booleans(), s
     st.sampled_from([4, 11, 24, 400]),
     st.integers(0, 1),
 )
-def test_every_plan_keeps_to_what_was_asked(
+def test_every_plan_keeps_the_jobs_limits(
     world: dict[Market, tuple[int, bool, bool]],
     strategy: str,
     objective: Objective,

@@ -83,7 +83,7 @@ def test_a_budget_buys_speed_and_one_that_is_too_small_is_refused() -> None:
         divide([asked(objective=hurry, budget_usd=3.0)], KINDS, PRICE, {})
 
 
-def test_what_nobody_knows_the_amount_of_is_not_judged_by_deadline_or_budget() -> None:
+def test_an_unknown_job_length_is_not_checked_against_deadline_or_budget() -> None:
     unknown = Work("assumed", hours=1.0, assumed=True)
     (share,) = divide([asked(work=unknown, hours_left=0.0)], KINDS, PRICE, {})
     assert share.policy == "min-cost"
