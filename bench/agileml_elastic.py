@@ -214,9 +214,9 @@ def _elastic_rows() -> list[Row]:
         for name, job in jobs.items():
             times[name].append(_even(job))
     streamed = max(one.backup_bytes for one in times["elastic"])
-    what = f"iteration in stage 2, 1 + 3 nodes, {streamed / 1024:.0f} KiB streamed to the backup, beside"
+    what = f"iteration in stage 2, 1 + 3 nodes, {streamed / 1024:.0f} KiB streamed to the backup, against"
     return [
-        _beside(f"{what} {peer}", _pairs(times["elastic"], times[name]))
+        _compared(f"{what} {peer}", _pairs(times["elastic"], times[name]))
         for name, peer in (("all", "servers on all 4 nodes"), ("one", "one server for all, on the reliable node"))
     ]
 
@@ -225,10 +225,10 @@ def _pairs(ours: Sequence[Even], others: Sequence[Even]) -> list[tuple[float, fl
     return [(one.seconds, other.seconds) for one, other in zip(ours, others, strict=True)]
 
 
-def _beside(what: str, runs: Sequence[tuple[float, float]]) -> Row:
+def _compared(what: str, runs: Sequence[tuple[float, float]]) -> Row:
     """Medians of both, and of the ratio within a run: a machine that is slow for a while is slow for both."""
     ours, other = (statistics.median(times) for times in zip(*runs, strict=True))
-    ratios = [one / beside - 1 for one, beside in runs]
+    ratios = [one / against - 1 for one, against in runs]
     return Row(what, shown(ours), shown(other), f"{statistics.median(ratios):+.1%} (worst {max(ratios):+.1%})")
 
 
@@ -245,16 +245,16 @@ def _comings(join_after: int, leave_after: int, last: int) -> Played:
 def _coming_rows() -> list[Row]:
     runs = [_comings(JOIN_AFTER, LEAVE_AFTER, LAST) for _ in range(REPETITIONS)]
 
-    def beside(clock: int, first: int, last: int) -> list[tuple[float, float]]:
+    def against(clock: int, first: int, last: int) -> list[tuple[float, float]]:
         return [(run.seconds(clock, clock)[0], statistics.median(run.seconds(first, last))) for run in runs]
 
     alone, four = (LEAVE_AFTER + 2, LAST), (JOIN_AFTER + 3, LEAVE_AFTER)
     return [
-        _beside("three nodes join one: that iteration, beside one without them", beside(JOIN_AFTER + 1, *alone)),
-        _beside("the iteration after they came, beside later ones on four nodes", beside(JOIN_AFTER + 2, *four)),
-        _beside(
-            "all transient nodes warned: that iteration, beside one on the node that stays (paper: +13%)",
-            beside(LEAVE_AFTER + 1, *alone),
+        _compared("three nodes join one: that iteration, against one without them", against(JOIN_AFTER + 1, *alone)),
+        _compared("the iteration after they came, against later ones on four nodes", against(JOIN_AFTER + 2, *four)),
+        _compared(
+            "all transient nodes warned: that iteration, against one on the node that stays (paper: +13%)",
+            against(LEAVE_AFTER + 1, *alone),
         ),
     ]
 
@@ -310,7 +310,7 @@ def _lost(what: str, runs: Sequence[Failure]) -> Row:
     until = statistics.median(run.until_done for run in runs)
     after = statistics.median(run.afterwards for run in runs)
     cost, worst = statistics.median(run.cost for run in runs), max(run.cost for run in runs)
-    label = f"{what}: until that clock is done, beside a clock on who is left"
+    label = f"{what}: until that clock is done, against a clock on the remaining nodes"
     return Row(label, shown(until), shown(after), f"{cost:+.2f} iterations lost (worst {worst:+.2f})")
 
 
@@ -390,7 +390,7 @@ def main() -> None:
     for iteration in played.log:
         print(f"{iteration.clock:3} {iteration.seconds:.3f} s  {iteration.reliable} + {iteration.transient}")
     alone = statistics.median(played.seconds(36, 45))
-    print(f"iteration 35 beside those after it: {played.seconds(35, 35)[0] / alone - 1:+.1%}")
+    print(f"iteration 35 against those after it: {played.seconds(35, 35)[0] / alone - 1:+.1%}")
     _plot(played.seconds(1, 45), folder / "agileml_elasticity_local.png")
 
 

@@ -268,8 +268,8 @@ def _measured() -> tuple[str, dict[str, float], Outcome]:
     outcome = elasticity()
     joining, leaving = blips([iteration.seconds for iteration in outcome.log])
     rows = [_stage_row(one, seconds) for one in settings]
-    rows.append(Row("4 + 0, 60 join in iteration 11: that iteration beside the ones before", f"{joining:+.1%}", "0%"))
-    rows.append(Row("60 warned in iteration 35: that iteration beside the ones after", f"{leaving:+.1%}", "+13%"))
+    rows.append(Row("4 + 0, 60 join in iteration 11: that iteration against the ones before", f"{joining:+.1%}", "0%"))
+    rows.append(Row("60 warned in iteration 35: that iteration against the ones after", f"{leaving:+.1%}", "+13%"))
     scales = [_scale(64, 100, 32), _scale(1000, 100, 16)]
     section = table("AgileML in virtual time: the stages", " ".join(_REMARK.split()), rows)
     section += "\n" + table("AgileML in virtual time: scale", "On the clock, against the time allowed.", scales)
@@ -277,11 +277,11 @@ def _measured() -> tuple[str, dict[str, float], Outcome]:
 
 
 def _stage_row(setting: Setting, seconds: dict[Setting, float]) -> Row:
-    # 8 + 8 machines have no traditional bar beside them in figure 4.13: stage 3 is held against stage 2.
-    beside = EVEN[0] if setting in EVEN else replace(TRADITIONAL, whole=setting.whole)
+    # 8 + 8 machines have no traditional bar next to them in figure 4.13: stage 3 is held against stage 2.
+    against = EVEN[0] if setting in EVEN else replace(TRADITIONAL, whole=setting.whole)
     what = f"{setting.label}{', whole partitions sent' if setting.whole else ''}"
     paper = f"paper: {setting.paper}" if setting.paper and not setting.whole else ""
-    return Row(what, f"{seconds[setting]:.1f} s", paper, f"{seconds[setting] / seconds[beside]:.2f}")
+    return Row(what, f"{seconds[setting]:.1f} s", paper, f"{seconds[setting] / seconds[against]:.2f}")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Workers that are sent the rows they read, beside the same job whose workers are sent whole partitions."""
+"""Workers that receive only the rows they read, against the same job whose workers are sent whole partitions."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _simulated(source: TrainerSource) -> Measured:
 def _rows(where: str, runs: Sequence[tuple[Measured, Measured]]) -> list[Row]:
     rows, whole = (max(each.pulled for each in them) for them in zip(*runs, strict=True))
     ours, other = (min(each.seconds for each in them) for them in zip(*runs, strict=True))
-    ratio = statistics.median(one.seconds / beside.seconds for one, beside in runs)
+    ratio = statistics.median(one.seconds / against.seconds for one, against in runs)
     return [
         Row(f"bytes pulled in an iteration, {where}", _megabytes(rows), _megabytes(whole), f"{rows / whole:.2f}"),
         Row(f"time of an iteration, {where}", shown(ours), shown(other), f"{ratio:.2f}"),

@@ -76,7 +76,7 @@ def run() -> str:
         f"Parameters between two processes: push and pull of {FLOATS * 4 >> 20} MiB float32",
         "A push and a pull after each other, both counted, in GB/s; the best of"
         f" {ROUNDS} rounds in which all take turns, forwards and backwards. The ratio is the median of those within a"
-        " round, in brackets that of the best rounds: others at work on the machine slow down whoever has his turn."
+        " round, in brackets that of the best rounds: other load on the machine slows down whichever runs at that time."
         " Beside it a bare blocking socket that copies the same bytes into"
         " prepared memory, the limit; the ratio is of our speed to the other's. `+=`: the server adds what was pushed"
         f" to what is pulled.{' Not installed here: ' + ', '.join(absent) + '.' if absent else ''}",
@@ -90,7 +90,7 @@ def _rows(times: dict[tuple[str, str, bool], list[float]]) -> list[Row]:
         if name == "ours":
             continue
         ours = times["ours", link, adds]
-        what = f"{link} socket{', with +=' if adds else ''}, beside {'a bare socket' if name == 'bare' else name}"
+        what = f"{link} socket{', with +=' if adds else ''}, against {'a bare socket' if name == 'bare' else name}"
         ratio = statistics.median(other / own for own, other in zip(ours, others, strict=True))
         best = min(others) / min(ours)
         rows.append(Row(what, _speed(min(ours)), _speed(min(others)), f"{ratio:.2f} ({best:.2f})"))

@@ -50,7 +50,7 @@ MACHINES, LEARNT, ROUND_SECONDS = 8, 14 * DAY, 10.0
 
 
 def scenario(known: Library, starts: int, hours: float) -> tuple[Scenario, Replayed]:
-    """Jobs on the shipped synthetic market, what eight machines do on demand in so many hours; and that market."""
+    """Jobs on the synthetic market, each the work of eight on-demand machines for some hours; and that market."""
     markets = [one for one in known.require(Selection(clouds=("local",))) if one.region == REGION]
     table = list(known.table(markets))
     histories = [series for series in table if series.market.instance_type == TYPE]

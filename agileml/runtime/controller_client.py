@@ -40,7 +40,7 @@ class ControllerClient:
         self._connection = ControllerConnection(self._mailbox)
         self._deadlines: dict[str, float] = {}
         self._lost: dict[str, float] = {}
-        """Lost machines, and when the current controller was told of them."""
+        """Lost machines, and when the current controller learned of them."""
         self._linked = False
         self._parts: dict[int, Version] = {}
         self._ended: JobEnded | None = None

@@ -39,7 +39,7 @@ def cost_summary(report: Report, page: Path | None = None) -> CostSummary:
     if whole.usd_per_work is not None:
         lines.append(("per work", f"{fmt.per_work(whole.usd_per_work)}, {fmt.whole_number(whole.work)} units in total"))
     if report.is_replayed:
-        lines.append(("market", "local: nobody was charged"))
+        lines.append(("market", "local: no real money was spent"))
     if page is not None:
         lines.append(("report", str(page)))
     return CostSummary(fmt.headline(report), in_short, tuple(lines))

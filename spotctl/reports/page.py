@@ -97,8 +97,8 @@ def _head(report: Report) -> Html:
         parts.append(_comparison(report, digits))
     if report.is_replayed:
         replayed = (
-            "These runs were on the local market, which replays recorded or synthetic prices and evictions. Nobody was"
-            " charged. Dates of runs are this computer's; times in charts are the market's."
+            "These runs were on the local market, which replays recorded or synthetic prices and evictions. No real"
+            " money was spent. Dates of runs are this computer's; times in charts are the market's."
         )
         parts.append(paragraph(replayed, "notice"))
     if whole.running:

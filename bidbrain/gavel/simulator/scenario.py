@@ -66,7 +66,7 @@ class ClusterSimulation:
             )
 
     def _check_lengths(self) -> None:
-        """Refuses jobs of so many rounds that they must be a mistake in the input."""
+        """Refuses jobs with an implausible number of rounds: the input must be wrong."""
         rounds = self.workload.alone_seconds() / self.settings.round_seconds
         endless = np.flatnonzero(np.isfinite(rounds) & (rounds > _MOST_ROUNDS))
         if endless.size:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_EVENTS = 500
 """Only the latest events are kept."""
 _MERGE_WITHIN = 4
-"""Machines of one allocation that share a fate are merged into one line, if at most this many lines came between."""
+"""Machines of one allocation with the same ending are merged into one line, if at most this many lines came between."""
 
 
 @dataclass(frozen=True, slots=True)
