@@ -6,7 +6,7 @@ PYTHON ?= python
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
-check: lint types imports test ## All gates: ruff, mypy strict, import contracts, tests
+check: lint types imports unused test ## All gates: ruff, mypy strict, import contracts, unused code, tests
 
 lint: ## Style and formatting
 	ruff check .

@@ -92,10 +92,6 @@ class Endpoint:
         """Bytes that are queued for a peer."""
         return len(self._link(peer).outgoing)
 
-    def received_bytes(self, peer: str) -> int:
-        """Bytes received from a peer."""
-        return self._link(peer).received
-
     @property
     def peers(self) -> frozenset[str]:
         """The names of all linked peers."""

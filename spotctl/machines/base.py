@@ -1,4 +1,4 @@
-"""`CloudProvider`: what a cloud can do for spotctl, and how it fails. One adapter package per cloud implements it.
+"""`CloudProvider`, what a cloud can do for spotctl, and `MachineLink`, what a machine's agent can do; how they fail.
 
 A provider keeps no state that a crash could lose: it asks the cloud what exists. Calls that change something carry a
 token by which the cloud recognizes them, or are safe to repeat, so a caller that does not know whether a call succeeded
@@ -24,16 +24,19 @@ from spotctl.errors import BadRequest, SpotctlError
 
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
-    from spotctl.machines.link import MachineLink
 
 __all__ = [
     "CloudProvider",
     "EndReason",
+    "ExecResult",
     "Invocation",
     "KeepsOutput",
     "Machine",
+    "MachineLink",
+    "MachineNotice",
     "MachineRequest",
     "MachineState",
+    "MachineStatus",
     "NoCapacity",
     "NotFound",
     "NotPermitted",
@@ -167,6 +170,76 @@ class Resource:
     id: str
     tags: Mapping[str, str]
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineStatus:
+    """What an agent says about itself: the payload it was last given, how that ended, its lease, and its notices.
+
+    `exit_code` is negative for the signal that ended the payload, and None until it has ended.
+    """
+
+    work: str
+    exit_code: int | None
+    lease_until: int
+    notices: int
+
+
+@dataclass(frozen=True, slots=True)
+class MachineNotice:
+    """An announcement that a machine will be taken (`kind` "evict") at `until`, or may be ("hint"), by `source`."""
+
+    kind: str
+    until: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """What a command on a machine ended with (127: it could not be started) and what it printed."""
+
+    exit_code: int
+    out: bytes
+    err: bytes
+
+
+class MachineLink(Protocol):
+    """One machine's agent. Times are microseconds of the provider's clock. All calls but `exec` may be repeated.
+
+    Every call may raise NotFound (the machine is gone or ending), Unanswered (the call may or may not have been carried
+    out) or NotPermitted (the secret is wrong).
+    """
+
+    def assign(self, payload: Payload) -> None:
+        """Runs this in place of what the machine runs. A payload of the name it was last given changes nothing."""
+        ...
+
+    def renew(self, lease_until: int) -> None:
+        """Moves the end of the lease; a moment that has passed ends the machine now."""
+        ...
+
+    def status(self) -> MachineStatus:
+        """What the agent says about itself."""
+        ...
+
+    def notify(self, kind: str, until: int, source: str) -> None:
+        """Delivers a notice to the machine and its payload; `kind` is "hint", "evict", "move" or "stop"."""
+        ...
+
+    def notices(self) -> tuple[MachineNotice, ...]:
+        """The notices that the machine has received, in order."""
+        ...
+
+    def output(self, after: int = 0) -> bytes:
+        """What its payloads have printed from this byte offset on, a part at a time; empty: no more for now."""
+        ...
+
+    def exec(self, command: Sequence[str]) -> ExecResult:
+        """Runs a command in the folder and environment of the payload, and waits for its end.
+
+        It ends with the machine or with this connection at the latest. BadRequest: the agent refuses the command.
+        """
+        ...
 
 
 class CloudProvider(Protocol):

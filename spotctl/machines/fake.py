@@ -25,9 +25,12 @@ from pricing_data.market import Market
 from pricing_data.units import SECOND
 from spotctl.machines.base import (
     EndReason,
+    ExecResult,
     Machine,
+    MachineNotice,
     MachineRequest,
     MachineState,
+    MachineStatus,
     NotFound,
     Payload,
     ProviderError,
@@ -36,7 +39,6 @@ from spotctl.machines.base import (
     TokenTaken,
     Unanswered,
 )
-from spotctl.machines.link import ExecResult, MachineNotice, MachineStatus
 from spotctl.machines.planned_ending import FAILED, Ending, PlannedEnding, ending, warning
 from spotctl.machines.replayed import HeldSpot, Replayed, Warnings
 from spotctl.machines.requests import check_settings, same_request

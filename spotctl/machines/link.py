@@ -1,4 +1,4 @@
-"""`MachineLink`: what the agent on a machine can do for the launcher, and `AgentLink`, which asks it over a socket.
+"""`AgentLink`: the `MachineLink` to an agent, over a socket.
 
 The wire format and its authentication are in `spotctl.agent.wire`, the agent in `spotctl.agent.machine`. A link is
 opened by its provider, which knows how its machines are reached and where the secret is kept (`link_key`).
@@ -13,7 +13,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,9 +31,12 @@ from spotctl.agent.wire import SECRET_BYTES
 from spotctl.errors import BadRequest
 from spotctl.machines.base import (
     CloudProvider,
+    ExecResult,
     KeepsOutput,
     Machine,
+    MachineNotice,
     MachineState,
+    MachineStatus,
     NotFound,
     NotPermitted,
     ProviderError,
@@ -49,76 +52,6 @@ SILENT_SECONDS = 5.0
 """How long a machine that did not answer in time is not asked again, so that it does not delay the others."""
 
 _EXEC_POLL_SECONDS = 0.03
-
-
-@dataclass(frozen=True, slots=True)
-class MachineStatus:
-    """What an agent says about itself: the payload it was last given, how that ended, its lease, and its notices.
-
-    `exit_code` is negative for the signal that ended the payload, and None until it has ended.
-    """
-
-    work: str
-    exit_code: int | None
-    lease_until: int
-    notices: int
-
-
-@dataclass(frozen=True, slots=True)
-class MachineNotice:
-    """An announcement that a machine will be taken (`kind` "evict") at `until`, or may be ("hint"), by `source`."""
-
-    kind: str
-    until: int
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class ExecResult:
-    """What a command on a machine ended with (127: it could not be started) and what it printed."""
-
-    exit_code: int
-    out: bytes
-    err: bytes
-
-
-class MachineLink(Protocol):
-    """One machine's agent. Times are microseconds of the provider's clock. All calls but `exec` may be repeated.
-
-    Every call may raise NotFound (the machine is gone or ending), Unanswered (the call may or may not have been carried
-    out) or NotPermitted (the secret is wrong).
-    """
-
-    def assign(self, payload: Payload) -> None:
-        """Runs this in place of what the machine runs. A payload of the name it was last given changes nothing."""
-        ...
-
-    def renew(self, lease_until: int) -> None:
-        """Moves the end of the lease; a moment that has passed ends the machine now."""
-        ...
-
-    def status(self) -> MachineStatus:
-        """What the agent says about itself."""
-        ...
-
-    def notify(self, kind: str, until: int, source: str) -> None:
-        """Delivers a notice to the machine and its payload; `kind` is "hint", "evict", "move" or "stop"."""
-        ...
-
-    def notices(self) -> tuple[MachineNotice, ...]:
-        """The notices that the machine has received, in order."""
-        ...
-
-    def output(self, after: int = 0) -> bytes:
-        """What its payloads have printed from this byte offset on, a part at a time; empty: no more for now."""
-        ...
-
-    def exec(self, command: Sequence[str]) -> ExecResult:
-        """Runs a command in the folder and environment of the payload, and waits for its end.
-
-        It ends with the machine or with this connection at the latest. BadRequest: the agent refuses the command.
-        """
-        ...
 
 
 class ProviderClock(Protocol):

@@ -6,7 +6,7 @@ kind are looked up once; prices are compared as arrays.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -37,11 +37,6 @@ class Kind:
 
     def __str__(self) -> str:
         return f"{self.cloud}/{self.region}/{self.type}"
-
-
-def kind_of(market: Market) -> Kind:
-    """The kind of machine that a market sells."""
-    return Kind(market.cloud, market.region, market.instance_type)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,18 +103,6 @@ class MarketSnapshot:
         """The whole price history of a market, including prices after the moment."""
         part = slice(int(self.table.starts[row]), int(self.table.starts[row + 1]))
         return PriceSeries(self.markets[row], self.table.times[part], self.table.prices[part])
-
-
-def table_of(histories: Iterable[PriceSeries]) -> PriceTable:
-    """A table of the histories of different markets."""
-    ordered = sorted(histories, key=lambda series: str(series.market))
-    lengths = [len(series) for series in ordered]
-    return PriceTable(
-        tuple(series.market for series in ordered),
-        np.cumsum([0, *lengths], dtype=np.int64),
-        np.concatenate([np.zeros(0, dtype=np.int64), *(series.times for series in ordered)]),
-        np.concatenate([np.zeros(0, dtype=np.int64), *(series.prices for series in ordered)]),
-    )
 
 
 def _in_force(table: PriceTable, at: int) -> tuple[Ints, Ints]:

@@ -70,7 +70,7 @@ def test_messages_keep_their_order_both_ways(linked: tuple[Endpoint, Endpoint], 
 
 
 def test_the_mark_says_when_arrays_may_be_changed_again(meeting: Meeting) -> None:
-    a, b = meeting.pair()
+    _, b = meeting.pair()
     array = np.ones(8 << 20, np.uint8)
     small = b.send("a", "small")
     mark = b.send("a", "large", arrays=[array])
@@ -84,7 +84,6 @@ def test_the_mark_says_when_arrays_may_be_changed_again(meeting: Meeting) -> Non
     array[:] = 0
     meeting.until(lambda: len(meeting.of("a", Received)) == 2)
     assert meeting.of("a", Received)[1].arrays[0].all()
-    assert a.received_bytes("b") == sum(event.nbytes for event in meeting.of("a", Received))
 
 
 def test_flush_sends_everything_and_keeps_events_for_poll(meeting: Meeting) -> None:

@@ -16,13 +16,15 @@ from spotctl.machines.base import (
     CloudProvider,
     EndReason,
     Machine,
+    MachineLink,
+    MachineNotice,
     MachineRequest,
     MachineState,
     NotFound,
     Payload,
     TokenTaken,
 )
-from spotctl.machines.link import MachineLink, MachineNotice, with_status
+from spotctl.machines.link import with_status
 
 LONG = 1000 * HOUR
 PATIENCE_SECONDS = 60.0

@@ -23,8 +23,7 @@ from typing import Any
 import spotctl.agent
 import spotctl.machines.link
 import spotctl.machines.local
-from spotctl.machines.base import EndReason, MachineRequest, MachineState, Payload
-from spotctl.machines.link import MachineLink
+from spotctl.machines.base import EndReason, MachineLink, MachineRequest, MachineState, Payload
 from spotctl.machines.local import LocalProvider, LocalSettings
 from tests.spotctl.machines import markets
 from tests.spotctl.machines.leaving import eventually, kill_all, running

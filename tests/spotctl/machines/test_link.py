@@ -14,9 +14,9 @@ import pytest
 
 from spotctl.errors import BadRequest
 from spotctl.machines import link as links
-from spotctl.machines.base import NotFound, NotPermitted, Unanswered
+from spotctl.machines.base import ExecResult, NotFound, NotPermitted, Unanswered
 from spotctl.machines.installation import installation_id
-from spotctl.machines.link import AgentLink, ExecResult, link_key, link_secret
+from spotctl.machines.link import AgentLink, link_key, link_secret
 from tests.spotctl.agent.agents import SECRET, Agent, eventually, python
 
 
@@ -99,13 +99,23 @@ def test_a_command_runs_and_prints(agent: Agent) -> None:
         link.exec([])
 
 
+def arguments(pid: int) -> bytes:
+    """The words of a process, separated by zeros; empty once it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def test_a_command_is_killed_with_its_machine(agent: Agent) -> None:
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(to(agent, gone=True).exec, ["/bin/sh", "-c", "sleep 1000"])
-        eventually(lambda: len(agent.running) == 2)
-        # The agent answers one request after the other: by now the caller knows that its command was started.
-        to(agent).status()
-        agent.process.kill()
+        try:
+            eventually(lambda: any(b"sleep\x001000" in arguments(pid) for pid in agent.running))
+            # The agent answers one request after the other: by now the caller knows that its command was started.
+            to(agent).status()
+        finally:
+            agent.process.kill()
         assert ended.result().exit_code == -signal.SIGKILL
 
 

@@ -23,6 +23,7 @@ from spotctl.errors import BadSettings
 from spotctl.machines.base import (
     EndReason,
     Machine,
+    MachineNotice,
     MachineRequest,
     MachineState,
     NoCapacity,
@@ -31,7 +32,7 @@ from spotctl.machines.base import (
     ProviderError,
     QuotaReached,
 )
-from spotctl.machines.link import MachineNotice, with_status
+from spotctl.machines.link import with_status
 from spotctl.machines.local import LocalProvider, LocalSettings, MarketBusy
 from spotctl.machines.local.folders import AllocationFolders
 from spotctl.machines.local.processes import TAGS_VARIABLE, is_alive

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import numpy as np
 from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
+from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR, parse_time
 from spotctl.files.job.spec import Command, JobSpec, Range, Reliable, Resources, Stop, Training
-from spotctl.planning.offers import MarketSnapshot, table_of
+from spotctl.planning.offers import MarketSnapshot
 
 BEGIN = parse_time("2026-01-01")
 NOW = BEGIN + 10 * DAY
@@ -49,6 +51,18 @@ def catalog() -> Catalog:
         for name, cpus in TYPES.items()
     )
     return Catalog(types, prices)
+
+
+def table_of(histories: Iterable[PriceSeries]) -> PriceTable:
+    """A table of the histories of different markets."""
+    ordered = sorted(histories, key=lambda series: str(series.market))
+    lengths = [len(series) for series in ordered]
+    return PriceTable(
+        tuple(series.market for series in ordered),
+        np.cumsum([0, *lengths], dtype=np.int64),
+        np.concatenate([np.zeros(0, dtype=np.int64), *(series.times for series in ordered)]),
+        np.concatenate([np.zeros(0, dtype=np.int64), *(series.prices for series in ordered)]),
+    )
 
 
 def snapshot(*histories: PriceSeries, at: int = NOW) -> MarketSnapshot:
