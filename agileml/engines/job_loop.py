@@ -62,6 +62,9 @@ class JobLoop:
         for _ in self._link.listen(longest):
             self._restarts = 0
             self._apply_script()
+            if self._link.result is None:
+                # Several clocks may arrive at once: what a fault does to the fleet must not wait for the last of them.
+                self.handle_events()
         if self._link.result is None:
             self.handle_events()
             self._apply_script()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +46,14 @@ class Decades:
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
         return float(np.abs(params.read("dense")).mean()) + 0 * len(sample)
+
+
+class Paced(Decades):
+    """The same model, slow enough for a fault to strike before the next clocks are done, however fast the computer."""
+
+    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+        time.sleep(0.002)
+        super().step(shard, lo, hi, params, clock, rng)
 
 
 class Settled(Decades):

@@ -23,21 +23,18 @@ from tests.agileml.engines.jobs import Choice, Timetable, evict, join, kill, kil
 from tests.agileml.toys import Decades
 
 SAME = """
-import time
-from tests.agileml.toys import Decades
+from tests.agileml.toys import Paced
 
-class Same(Decades):
-    def step(self, *arguments):
-        time.sleep(0.002)
-        super().step(*arguments)
+class Same(Paced):
+    pass
 """
-"""A trainer in a file of its own, slow enough for a node to join during the run."""
+"""A trainer in a file of its own."""
 
 LENGTHS = (12,) * 16
 CLOCKS = 12
 
 JOB = Job(
-    TrainerSource("tests.agileml.toys:Decades", {"lengths": LENGTHS}),
+    TrainerSource("tests.agileml.toys:Paced", {"lengths": LENGTHS}),
     reliable=1,
     transient=3,
     stopping=Stopping(clocks=CLOCKS),

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.attached import AttachedJob
 from agileml.engines.local import LocalEngine
@@ -22,7 +24,7 @@ from agileml.engines.sim.simulation import Machines
 from agileml.job import Job, Trained
 from agileml.join import SECRET_VARIABLE
 from agileml.runtime.job_shape import shape_of
-from tests.agileml.engines.fleet_suite import FleetSuite, Log, ReplacingFleetSuite
+from tests.agileml.engines.fleet_suite import JOB, LENGTHS, FleetSuite, Log, ReplacingFleetSuite
 from tests.agileml.engines.jobs import processes
 
 pytestmark = [pytest.mark.usefixtures("left_behind"), pytest.mark.timeout(600)]
@@ -34,7 +36,11 @@ class TestSimulated(ReplacingFleetSuite):
     @pytest.fixture
     def play(self) -> Callable[[Job, Script, Log], Trained]:
         machines = Machines(seconds_per_item=0.01, loading=0.1)
-        return lambda job, script, log: SimulatedEngine(machines).play(job, script, log.append)
+        # Virtual time needs no pace.
+        source = TrainerSource("tests.agileml.toys:Decades", {"lengths": LENGTHS})
+        return lambda job, script, log: SimulatedEngine(machines).play(
+            replace(job, source=source) if job.source == JOB.source else job, script, log.append
+        )
 
 
 class TestLocal(ReplacingFleetSuite):
@@ -66,6 +72,7 @@ class Caller:
         self._folder, self._script = folder, script
         self._clock = 0
         self._log = log
+        self._began = time.monotonic()
         self._job = AttachedJob(job, shape_of(job), folder, SECRET, self._note)
         self._nodes: dict[str, subprocess.Popen[bytes]] = {}
         self._machines: dict[str, Machine] = {}
@@ -77,17 +84,21 @@ class Caller:
     def _note(self, iteration: Iteration) -> None:
         self._clock = iteration.clock
         self._log.append(iteration)
+        # At once, not after the turn: on a fast computer the job may be done by then.
+        self._apply_script()
+
+    def _apply_script(self) -> None:
+        for act in self._script.due(self._clock, time.monotonic() - self._began, list(self._machines.values())):
+            self._apply(act)
 
     def run(self) -> Trained:
-        began = time.monotonic()
         while (trained := self._job.turn(0.01)) is None:
             now = time.monotonic()
             for name in [name for name, node in self._nodes.items() if node.poll() is not None]:
                 self._remove(name)
             for name in [name for name, at in self._deadlines.items() if at <= now]:
                 self._remove(name)
-            for act in self._script.due(self._clock, now - began, list(self._machines.values())):
-                self._apply(act)
+            self._apply_script()
         for node in self._nodes.values():
             assert node.wait() == 0
         return trained
@@ -112,13 +123,10 @@ class Caller:
                     self._deadlines[name] = time.monotonic() + act.seconds
                     self._job.warn(name, act.seconds)
             case KillController():
-                # Its caller cannot kill it: it is not one of the machines.
-                (pid,) = [
-                    pid
-                    for pid in processes(str(self._folder))
-                    if Path(f"/proc/{pid}/fd/1").resolve() == self._folder / "controller.log"
-                ]
-                os.kill(int(pid), signal.SIGKILL)
+                # Its caller cannot kill it: it is not one of the machines. There is none while it is being restarted.
+                for pid in processes(str(self._folder)):
+                    if Path(f"/proc/{pid}/fd/1").resolve() == self._folder / "controller.log":
+                        os.kill(int(pid), signal.SIGKILL)
 
     def _start(self, name: str, *, reliable: bool) -> None:
         self._started += 1

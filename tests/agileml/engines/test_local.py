@@ -34,7 +34,7 @@ def undisturbed(clocks: int) -> str:
 
 
 JOB = Job(
-    TrainerSource("tests.agileml.toys:Decades", {"lengths": LENGTHS}),
+    TrainerSource("tests.agileml.toys:Paced", {"lengths": LENGTHS}),
     reliable=1,
     transient=4,
     stopping=Stopping(clocks=CLOCKS),

@@ -144,7 +144,7 @@ EXECUTED = ("run", "workdir", "setup", "env", "data", "outputs", "checkpoint.pat
 def test_a_launched_command_and_its_reports_read(letter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     webhooks: list[str] = []
 
-    def post(_notice: object, address: str, _patience: object) -> Delivery:
+    def post(_message: object, address: str) -> Delivery:
         webhooks.append(address)
         return Delivery("example.com")
 
