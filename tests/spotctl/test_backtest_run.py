@@ -252,6 +252,7 @@ def test_the_scenario_of_today_gives_what_decision_6_says(shared_data: Path, tmp
         assert ours["runtime_ratio"] < 0.85 < usual["runtime_ratio"]
 
 
+@pytest.mark.slow
 def test_the_2016_scenario_gives_the_independent_figures(shared_data: Path, tmp_path: Path) -> None:
     """Fewer starts than the example has, so the tolerance is that of the evaluation plus that of the draw."""
     example = Path("examples/backtest_2016.yaml").read_text().replace("starts: 200", "starts: 30")

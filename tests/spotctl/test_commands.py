@@ -136,6 +136,7 @@ def beginnings() -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_a_command_resumes_from_its_checkpoint_on_other_machines(tmp_path: Path, home: Path) -> None:
     (tmp_path / "ratings").mkdir()
     (tmp_path / "ratings" / "part").write_text("5 stars")
@@ -187,6 +188,7 @@ def test_a_failing_setup_is_reported_in_one_line(tmp_path: Path, home: Path) -> 
     assert not any(isinstance(event, ev.AttemptBegan) for event in events_of(home))
 
 
+@pytest.mark.slow
 def test_a_gang_resumes_together_after_losing_a_machine(tmp_path: Path, home: Path) -> None:
     path = job(
         tmp_path, PAIR, "nodes: 2", "checkpoint: {path: kept}", "outputs: {result: results}", "strategy: on-demand"
@@ -213,6 +215,7 @@ def _kill_a_machine(home: Path) -> None:
     os.kill(json.loads((folder / "state.json").read_text())["pid"], signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_stopped_job_resumes_and_a_finished_one_starts_from_scratch(tmp_path: Path, home: Path) -> None:  # noqa: ARG001
     lines = ("checkpoint: {path: kept}", "outputs: {result: results}", "strategy: on-demand")
     path = job(tmp_path, COUNT, *lines, words="60 stay")
@@ -235,6 +238,7 @@ def test_a_stopped_job_resumes_and_a_finished_one_starts_from_scratch(tmp_path: 
     assert (tmp_path / "results" / "steps").read_text() == "60"
 
 
+@pytest.mark.slow
 def test_a_command_survives_its_launcher_and_is_not_started_twice(tmp_path: Path, home: Path) -> None:
     path = job(
         tmp_path,

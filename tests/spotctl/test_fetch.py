@@ -85,6 +85,7 @@ def test_three_clouds_are_fetched_in_parallel_and_missing_parts_are_reported(aws
     assert len(aws.asked("DescribeSpotPriceHistory")) >= 2
 
 
+@pytest.mark.slow
 def test_a_fetch_continues_where_the_last_one_ended(aws: AwsWorld) -> None:
     first = fetch("--cloud", "aws", "--region", "us-east-1")
     assert added(first) == 4

@@ -91,6 +91,7 @@ def test_a_budget_ends_a_run(tmp_path: Path, home: Path) -> None:  # noqa: ARG00
     assert "the budget of $0.30" in ended.err
 
 
+@pytest.mark.slow
 def test_the_newest_checkpoint_is_saved_when_a_run_ends_early(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_full_disk_leaves_nothing_running(tmp_path: Path, home: Path) -> None:
     assert spotctl("down", "small").code == 0
 
 
+@pytest.mark.slow
 def test_a_run_is_stopped_by_another_process(tmp_path: Path, home: Path) -> None:
     with start("launch", training(tmp_path, 10**6), "--yes") as launcher:
         wait_for_machines(home, 3)
@@ -141,6 +143,7 @@ def test_a_run_is_stopped_by_another_process(tmp_path: Path, home: Path) -> None
     assert spotctl("status", "--json").json["jobs"][0]["state"] == "stopped"
 
 
+@pytest.mark.slow
 def test_machines_of_a_killed_run_are_returned(tmp_path: Path, home: Path) -> None:
     with start("launch", training(tmp_path, 10**6), "--yes") as launcher:
         wait_for_machines(home, 3)
@@ -165,6 +168,7 @@ def _machines_of(path: Path) -> set[str]:
         return set(fold(log.of_run(log.beginnings()[-1].run)).machines)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_repeatedly_makes_the_same_model(tmp_path: Path, home: Path) -> None:
     expected = spotctl("launch", training(tmp_path, 30), "--yes", "--json").json
     draw = random.Random(3)

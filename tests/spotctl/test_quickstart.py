@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from spotctl.runlog.state import fold
 from spotctl.runlog.store import EventLog
 from tests.spotctl.cli import spotctl
@@ -12,6 +14,7 @@ from tests.spotctl.cli import spotctl
 EXAMPLE = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
 
 
+@pytest.mark.slow
 def test_quick_start(tmp_path: Path) -> None:
     ended = spotctl("launch", EXAMPLE, "--yes", "--json")
     assert (ended.code, ended.err) == (0, "")

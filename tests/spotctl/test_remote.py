@@ -78,6 +78,7 @@ def test_a_command_on_a_machine(machine: str, tmp_path: Path, capfd: pytest.Capt
     assert machine in spotctl("ssh", "sleeper", SHELL="/bin/true").err
 
 
+@pytest.mark.slow
 def test_a_command_ends_with_its_machine(machine: str) -> None:
     with beside("down", "--all"):
         assert spotctl("exec", "sleeper", "--json", "--", "sleep", "100").code == 128 + 9

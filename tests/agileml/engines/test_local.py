@@ -143,6 +143,7 @@ class Stopped:
         return int(pid)
 
 
+@pytest.mark.slow
 def test_a_suspended_controller_does_not_declare_nodes_lost(left_behind: Path) -> None:
     timeout = 2.0
     stopped = Stopped(left_behind, 2 * timeout)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from agileml.reference import model_digest, run
 from agileml.stopping import Stopping
 from tests.agileml.soak import Paced, Storm, growth, soak
@@ -12,6 +14,7 @@ MOST_CLOCKS = 1500
 """What a fast machine does in less than the minute."""
 
 
+@pytest.mark.slow
 def test_a_minute_of_chaos_loses_no_update_and_leaks_nothing(left_behind: Path) -> None:
     storm = Storm(left_behind, seed=1)
     trained = soak(storm, Stopping(clocks=MOST_CLOCKS, seconds=60.0))

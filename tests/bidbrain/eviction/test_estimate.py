@@ -133,6 +133,7 @@ def test_a_window_longer_than_the_history_is_refused() -> None:
         price_outlook(moody_markets(3), 4 * DAY, START + 2 * DAY)
 
 
+@pytest.mark.slow
 def test_the_interval_covers_the_truth_of_a_generated_market() -> None:
     """In a generated market with known truth: 0.79 of bids are crossed in a volatile hour, 0.05 in a calm one."""
     markets, rng = moody_markets(14), np.random.default_rng(5)

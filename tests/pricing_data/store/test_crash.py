@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.store import PriceStore
 from pricing_data.store.table import PriceTable
@@ -63,6 +65,7 @@ def whole_batches(store: PriceStore) -> int:
     return present
 
 
+@pytest.mark.slow
 def test_after_a_kill_it_has_all_or_none_of_each_batch(tmp_path: Path) -> None:
     """Ten stores, so that each kill hits a busy writer; then one of them is completed."""
     chance = random.Random(20160224)

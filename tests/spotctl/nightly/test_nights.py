@@ -119,6 +119,7 @@ def test_overlapping_and_repeated_starts_are_one_run_and_one_message(tmp_path: P
     assert [one["id"] for one in webhook.got] == [sent["id"]] * 2
 
 
+@pytest.mark.slow
 def test_a_start_after_a_kill_resumes_the_run(tmp_path: Path, home: Path, webhook: Hook) -> None:
     installed(home, LONG_AT_FIRST, webhook)
     with start(home) as first:

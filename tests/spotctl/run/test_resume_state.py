@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from spotctl.files.job.reader import loads
 from spotctl.run import resume_state
 from spotctl.run.resume_state import EarlierRuns
@@ -35,6 +37,7 @@ def job(folder: Path, clocks: int, rate: float = 0.2) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_stopped_training_resumes_from_its_checkpoint_to_the_same_model(tmp_path: Path) -> None:
     home = tmp_path / "home"
     words = [sys.executable, "-c", "from spotctl.cli.app import main; main()", "launch", str(job(tmp_path, 10**6))]

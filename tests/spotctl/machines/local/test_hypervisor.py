@@ -150,6 +150,7 @@ def test_an_unwarned_eviction_kills_everything_at_its_moment(machine: LocalMachi
     assert not (machine.folder / "job" / "notice.json").exists()
 
 
+@pytest.mark.slow
 def test_a_warned_eviction_is_announced_over_the_link(machine: LocalMachine) -> None:
     taken_at = machine.clock.now() + 5 * SECOND
     machine.plan(taken_at, machine.clock.now() + SECOND)
