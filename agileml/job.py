@@ -15,7 +15,7 @@ from agileml.stopping import Stopping
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainingJob:
     """The trainer, the initial number of nodes, when to stop, and settings.
 
     Without a `stage` policy, the ratio of nodes determines the stage by the thresholds.

@@ -13,7 +13,7 @@ from agileml.apps.registry import TrainerSource, check
 from agileml.engines.base import Engine
 from agileml.engines.chaos import Chaos
 from agileml.errors import BadArgument, BadTrainer
-from agileml.job import Job, Listener, Trained
+from agileml.job import Listener, Trained, TrainingJob
 from agileml.policies.policy import TrainingPolicy
 from agileml.policies.stage import Thresholds
 from agileml.roles.node import JobSettings
@@ -24,13 +24,13 @@ ENGINES = {"local": "agileml.engines.local:LocalEngine", "sim": "agileml.engines
 """Engines by name, imported on use."""
 
 _JOB_OPTIONS = ("thresholds", "heartbeat_timeout", "checkpoint_every", "stage")
-"""Options that are fields of `Job`."""
+"""Options that are fields of `TrainingJob`."""
 
 T = TypeVar("T")
 
 
 class TrainOptions(TypedDict, total=False):
-    """Options of a job: when it ends (`Stopping`), how it trains (`JobSettings`), how it runs (`Job`)."""
+    """Options of a job: when it ends (`Stopping`), how it trains (`JobSettings`), how it runs (`TrainingJob`)."""
 
     seconds: float
     loss: float
@@ -66,7 +66,7 @@ def train(
     reliable, transient = parse_nodes(nodes)
     given = cast("Mapping[str, Any]", options)
     _check_names(given)
-    job = Job(
+    job = TrainingJob(
         source_of(trainer),
         reliable,
         transient,

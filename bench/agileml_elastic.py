@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.local import LocalEngine
-from agileml.engines.script import Act, Evict, Join, KillNodes, Machine, Quiet
-from agileml.job import Job
+from agileml.engines.script import Act, Evict, Join, KillNodes, Quiet, RunningMachine
+from agileml.job import TrainingJob
 from agileml.params.layout import Params
 from agileml.policies.stage import Thresholds
 from agileml.roles.node import JobSettings
@@ -108,10 +108,10 @@ def _save(path: Path, values: Floats, clock: int) -> None:
     part.replace(path)
 
 
-def _job(reliable: int, transient: int, clocks: int, thresholds: Thresholds | None = None) -> Job:
+def _job(reliable: int, transient: int, clocks: int, thresholds: Thresholds | None = None) -> TrainingJob:
     settings = JobSettings(partitions=PARTITIONS, loss_sample=0)
     source = TrainerSource("bench.agileml_elastic:Asleep")
-    return Job(source, reliable, transient, Stopping(clocks=clocks), settings, thresholds or Thresholds())
+    return TrainingJob(source, reliable, transient, Stopping(clocks=clocks), settings, thresholds or Thresholds())
 
 
 # -- what happens to it ------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Later:
 
     clock: int
     seconds: float
-    act: Callable[[Sequence[Machine]], Act]
+    act: Callable[[Sequence[RunningMachine]], Act]
 
 
 @dataclass
@@ -135,7 +135,7 @@ class Played:
     done_at: dict[int, float] = field(default_factory=dict)
     acted_at: list[float] = field(default_factory=list)
 
-    def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:
         """The next thing, if it is time."""
         del seconds
         if not self.acts or clock < self.acts[0].clock:
@@ -156,28 +156,28 @@ class Played:
         return [iteration.seconds for iteration in self.log if first <= iteration.clock <= last]
 
 
-def _transient(machines: Sequence[Machine]) -> tuple[str, ...]:
+def _transient(machines: Sequence[RunningMachine]) -> tuple[str, ...]:
     return tuple(machine.name for machine in machines if not machine.reliable)
 
 
-def _warn_all(machines: Sequence[Machine]) -> Act:
+def _warn_all(machines: Sequence[RunningMachine]) -> Act:
     return Evict(_transient(machines), WARNING_SECONDS)
 
 
-def _join_three(machines: Sequence[Machine]) -> Act:
+def _join_three(machines: Sequence[RunningMachine]) -> Act:
     del machines
     return Join(3)
 
 
-def _kill_all(machines: Sequence[Machine]) -> Act:
+def _kill_all(machines: Sequence[RunningMachine]) -> Act:
     return KillNodes(_transient(machines))
 
 
-def _kill_one(machines: Sequence[Machine]) -> Act:
+def _kill_one(machines: Sequence[RunningMachine]) -> Act:
     return KillNodes(_transient(machines)[:1])
 
 
-def _play(job: Job, *acts: Later) -> Played:
+def _play(job: TrainingJob, *acts: Later) -> Played:
     played = Played(list(acts))
     LocalEngine().play(job, played, played)
     return played
@@ -197,7 +197,7 @@ class Even:
     backup_bytes: int
 
 
-def _even(job: Job) -> Even:
+def _even(job: TrainingJob) -> Even:
     log = _play(job).log[WARM_CLOCKS:]
     return Even(statistics.median(one.seconds for one in log), max(one.sums.backup for one in log))
 
@@ -283,7 +283,7 @@ class Failure:
         return self.until_done / self.afterwards - (1 - self.done)
 
 
-def _failure(kill: Callable[[Sequence[Machine]], Act]) -> Failure:
+def _failure(kill: Callable[[Sequence[RunningMachine]], Act]) -> Failure:
     """Nodes are killed in the middle of a clock."""
     run = _play(_job(1, 3, FAIL_AFTER + 4), Later(FAIL_AFTER, FOUR_NODES / 2, kill))
     lost, began = run.acted_at[0], run.done_at[FAIL_AFTER]
@@ -350,7 +350,7 @@ def _started(saved: str, nodes: int, clocks: int) -> tuple[multiprocessing.proce
 def _plain(told: Connection, saved: str, nodes: int, clocks: int) -> None:
     """A job of its own on plain servers, which tells when its clocks are done."""
     source = TrainerSource("bench.agileml_elastic:Asleep", {"checkpoints": saved, "every": CHECKPOINT_EVERY})
-    job = Job(source, nodes, 0, Stopping(clocks=clocks), JobSettings(partitions=PARTITIONS, loss_sample=0))
+    job = TrainingJob(source, nodes, 0, Stopping(clocks=clocks), JobSettings(partitions=PARTITIONS, loss_sample=0))
     LocalEngine().play(job, Quiet(), lambda iteration: told.send((iteration.clock, time.monotonic())))
 
 

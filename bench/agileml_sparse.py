@@ -15,7 +15,7 @@ from agileml.engines.local import LocalEngine
 from agileml.engines.script import Quiet
 from agileml.engines.sim.network import Network
 from agileml.engines.sim.simulation import Machines, Simulation
-from agileml.job import Job
+from agileml.job import TrainingJob
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
 from agileml.trainer import ParamView
@@ -67,7 +67,7 @@ TRAINERS = (TrainerSource("mf", ARGUMENTS), TrainerSource("bench.agileml_sparse:
 
 def _played(source: TrainerSource, nodes: tuple[int, int]) -> Measured:
     log: list[Iteration] = []
-    job = Job(source, *nodes, Stopping(clocks=CLOCKS), SETTINGS, heartbeat_timeout=20.0)
+    job = TrainingJob(source, *nodes, Stopping(clocks=CLOCKS), SETTINGS, heartbeat_timeout=20.0)
     LocalEngine().play(job, Quiet(), log.append)
     return Measured.of(log)
 

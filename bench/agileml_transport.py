@@ -23,12 +23,12 @@ from agileml.transport import (
     Address,
     Connected,
     Endpoint,
+    FrameLimits,
     Identity,
-    Limits,
     Lost,
     Received,
-    Settings,
     TcpAddress,
+    TransportSettings,
     UnixAddress,
     parse_address,
 )
@@ -204,7 +204,7 @@ def _serve_bare(told: Connection, address: str, adds: bool) -> None:
 
 def _as_ours(sock: socket.socket, address: Address) -> None:
     """Set like a socket of ours, except that it waits."""
-    tune(sock, Settings().buffer_bytes(address))
+    tune(sock, TransportSettings().buffer_bytes(address))
     sock.setblocking(True)
 
 
@@ -302,7 +302,7 @@ def _small_messages() -> Row:
     rows = np.arange(100, dtype=np.int32)
     parts = tuple(_Part(number, rows, np.ones((100, 4), np.float32)) for number in range(3))
     message = _Push(1, "worker-1", 7, ((0, 0, 4), (5, 0, 4)), 8, 0.25, parts)
-    codec, limits = Codec([_Push]), Limits()
+    codec, limits = Codec([_Push]), FrameLimits()
     reader = FrameReader(limits, BufferPool(0), scratch_for(limits))
 
     def there_and_back() -> None:

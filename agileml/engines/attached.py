@@ -15,13 +15,13 @@ from agileml.engines.local.fleet import LocalFleet
 from agileml.engines.local.processes import Processes
 from agileml.engines.script import Quiet
 from agileml.errors import AgileMLError
-from agileml.job import Job, Listener, Trained
+from agileml.job import Listener, Trained, TrainingJob
 from agileml.params.layout import Params
 from agileml.runtime.attach import publish, published
-from agileml.runtime.checkpoints import Checkpoints
+from agileml.runtime.checkpoints import ModelCheckpoints
 from agileml.runtime.controller_client import ControllerClient
-from agileml.runtime.job_plan import JobPlan
 from agileml.runtime.job_shape import JobShape
+from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Clocks, model_of
 
@@ -29,7 +29,7 @@ from agileml.runtime.results import Clocks, model_of
 class AttachedFleet(LocalFleet):
     """Runs only the controller; what happens to the machines is reported by the caller who starts them."""
 
-    def __init__(self, plan: JobPlan, processes: Processes, rendezvous: FolderRendezvous) -> None:
+    def __init__(self, plan: PreparedJob, processes: Processes, rendezvous: FolderRendezvous) -> None:
         super().__init__(plan, processes, rendezvous)
         self._reported: list[FleetEvent] = []
 
@@ -54,9 +54,9 @@ class AttachedJob:
     """
 
     def __init__(
-        self, job: Job, shape: JobShape, folder: Path, secret: bytes, listener: Listener, last_clock: int = 0
+        self, job: TrainingJob, shape: JobShape, folder: Path, secret: bytes, listener: Listener, last_clock: int = 0
     ) -> None:
-        self._plan = JobPlan(job, shape)
+        self._plan = PreparedJob(job, shape)
         rendezvous = FolderRendezvous(folder, secret)
         publish(self._plan.node_role(FolderRendezvous(folder, b"")), rendezvous.blobs)
         self._client = ControllerClient(rendezvous, Clocks(listener, last_clock))
@@ -91,7 +91,7 @@ class AttachedJob:
 def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:
     """The clock and the model of the newest complete checkpoint in a job's folder; None if there is none."""
     blobs = FolderRendezvous(folder, b"").blobs
-    role, checkpoints = published(blobs), Checkpoints(blobs)
+    role, checkpoints = published(blobs), ModelCheckpoints(blobs)
     if role is None:
         return None
     partitions = role.job.settings.partitions

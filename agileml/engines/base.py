@@ -12,14 +12,14 @@ from typing import Protocol
 
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos
-from agileml.job import Job, Listener, Trained
+from agileml.job import Listener, Trained, TrainingJob
 from agileml.runtime.results import Result
 
 
 class Engine(Protocol):
     """Runs jobs on machines of one kind."""
 
-    def run(self, job: Job, chaos: Chaos, listener: Listener) -> Trained:
+    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
         ...
 

@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, Machine
+from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine
 from agileml.errors import BadArgument
 
 EXAMPLE = "at clock 20 evict half warn 5s; at 30s kill 1; at clock 50 join 2; every 20s kill 1 prob 0.3"
@@ -42,7 +42,7 @@ class RemoveNodes:
     reliable: bool
     warning: float | None
 
-    def act(self, rng: np.random.Generator, present: Sequence[Machine]) -> Act | None:
+    def act(self, rng: np.random.Generator, present: Sequence[RunningMachine]) -> Act | None:
         """Chooses nodes; None if there are none. A warned node is not warned again, but may be killed."""
         candidates = [
             one.name for one in present if one.reliable == self.reliable and (self.warning is None or not one.warned)
@@ -70,7 +70,7 @@ class AddNodes:
     count: int
     reliable: bool
 
-    def act(self, rng: np.random.Generator, present: Sequence[Machine]) -> Act:  # noqa: ARG002 - the common signature
+    def act(self, rng: np.random.Generator, present: Sequence[RunningMachine]) -> Act:  # noqa: ARG002 - the common signature
         """The same whichever machines are present."""
         return Join(self.count, self.reliable)
 
@@ -79,7 +79,7 @@ class AddNodes:
 class RemoveController:
     """The controller is killed."""
 
-    def act(self, rng: np.random.Generator, present: Sequence[Machine]) -> Act:  # noqa: ARG002 - the common signature
+    def act(self, rng: np.random.Generator, present: Sequence[RunningMachine]) -> Act:  # noqa: ARG002 - the common signature
         """The same whichever machines are present."""
         return KillController()
 
@@ -130,7 +130,7 @@ class FaultSchedule:
         """Whether any rule has to fire."""
         return any(self._fires(number, clock, seconds) for number in range(len(self._fired)))
 
-    def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:
         """The faults to inject now, in the order of the rules, including those missed since the last call."""
         if not self.is_due(clock, seconds):
             return []
@@ -154,7 +154,7 @@ def _rng(seed: int, rule: int, occurrence: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(rule, occurrence))))
 
 
-def _after(act: Act, present: list[Machine]) -> list[Machine]:
+def _after(act: Act, present: list[RunningMachine]) -> list[RunningMachine]:
     """The machines that the next rules of the same moment can choose from."""
     match act:
         case KillNodes():

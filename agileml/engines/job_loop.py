@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import count
 
 from agileml.engines.base import ControllerLink, EvictionWarning, Fleet, FleetEvent, Gone, Joined
-from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, Machine, Script
+from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
 from agileml.errors import Unrecoverable
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.node_process import REFUSED
@@ -35,9 +35,9 @@ class JobLoop:
         self._link = link
         self._script = script
         self._replaces = replaces
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, RunningMachine] = {}
         self._stopping: set[str] = set()
-        self._present: tuple[Machine, ...] = ()
+        self._present: tuple[RunningMachine, ...] = ()
         """Machines that the script can choose from; kept, since a simulation asks after every message."""
         self._numbers = count()
         self._restarts = 0
@@ -114,7 +114,7 @@ class JobLoop:
     def _handle(self, event: FleetEvent) -> None:
         match event:
             case Joined():
-                self._machines[event.name] = Machine(event.name, event.reliable, warned=False)
+                self._machines[event.name] = RunningMachine(event.name, event.reliable, warned=False)
             case EvictionWarning():
                 if event.name in self._machines:
                     self._machines[event.name] = replace(self._machines[event.name], warned=True)
@@ -129,7 +129,7 @@ class JobLoop:
     def _list_present(self) -> None:
         self._present = tuple(machine for name, machine in self._machines.items() if name not in self._stopping)
 
-    def _lose(self, gone: Gone, machine: Machine | None) -> None:
+    def _lose(self, gone: Gone, machine: RunningMachine | None) -> None:
         reliable = machine is not None and machine.reliable
         warned = machine is not None and machine.warned
         if gone.status is not None:

@@ -39,7 +39,7 @@ Act = Evict | KillNodes | Join | KillController
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class RunningMachine:
     """A running machine, as a script sees it."""
 
     name: str
@@ -50,7 +50,7 @@ class Machine:
 class Script(Protocol):
     """Decides which faults to inject into a job."""
 
-    def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:
         """The faults to inject now.
 
         Called after every finished clock and many times a second. `clock` is the last finished one, `seconds` the time
@@ -62,6 +62,6 @@ class Script(Protocol):
 class Quiet:
     """A script without faults."""
 
-    def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:  # noqa: ARG002
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
         """No faults."""
         return ()

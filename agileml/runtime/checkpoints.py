@@ -25,7 +25,7 @@ class DamagedCheckpoint(Unrecoverable):
     """A checkpoint does not hold what its name says."""
 
 
-class Checkpoints:
+class ModelCheckpoints:
     """The checkpoints of a job in a blob store.
 
     A blob holds a line of JSON (clock, tally, dtypes and shapes), and then the arrays' memory.

@@ -24,7 +24,7 @@ from agileml.errors import AgileMLError
 from agileml.policies.policy import ClockSums
 from agileml.protocol.actions import CONTROLLER, Send
 from agileml.protocol.messages import Warned
-from agileml.runtime.checkpoints import Checkpoints
+from agileml.runtime.checkpoints import ModelCheckpoints
 from agileml.runtime.mailbox import JOB_LOOP, Acknowledged, Envelope, JobEnded, Mailbox, ModelPart, RepeatedIteration
 from agileml.runtime.results import observation_of
 from agileml.runtime.role_specs import ControllerRole, controller_settings
@@ -131,7 +131,7 @@ class ControllerProcess:
     def __init__(self, role: ControllerRole) -> None:
         self._role = role
         self._mailbox = Mailbox(role.rendezvous, CONTROLLER)
-        self._checkpoints = Checkpoints(role.rendezvous.blobs)
+        self._checkpoints = ModelCheckpoints(role.rendezvous.blobs)
         self._memory = Memory(role.memory)
         self._tick_every = role.job.heartbeat_timeout / TICKS
         self._next_tick = time.monotonic()

@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from agileml.apps.registry import TrainerSource
 from agileml.errors import AgileMLError, TrainerFailed
-from agileml.job import Job
+from agileml.job import TrainingJob
 from agileml.params.layout import Layout
 from agileml.trainer import initial_model, plan_of
 from agileml.work.plan import WorkPlan
@@ -38,12 +38,12 @@ class JobShape:
     code: str
 
 
-def shape_of(job: Job) -> JobShape:
+def shape_of(job: TrainingJob) -> JobShape:
     """The shape of a job whose trainer may be loaded in this process."""
     return _shape(job.source, job.settings.seed, job.settings.partitions)
 
 
-def isolated_shape_of(job: Job, folder: Path, variables: Mapping[str, str]) -> JobShape:
+def isolated_shape_of(job: TrainingJob, folder: Path, variables: Mapping[str, str]) -> JobShape:
     """The shape of a job, whose trainer is loaded in another process, in a folder and with environment variables.
 
     Raises what loading the trainer raises. This process's environment, modules and working directory stay as they are.

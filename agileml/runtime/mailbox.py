@@ -22,7 +22,7 @@ from agileml.transport import (
     QueueFull,
     Received,
     Rejected,
-    Settings,
+    TransportSettings,
 )
 from agileml.transport.codec import Codec
 
@@ -82,10 +82,10 @@ class Mailbox:
     unread counts as lost, and its link is closed.
     """
 
-    def __init__(self, rendezvous: Rendezvous, name: str, settings: Settings | None = None) -> None:
+    def __init__(self, rendezvous: Rendezvous, name: str, settings: TransportSettings | None = None) -> None:
         self.name = name
         self._rendezvous = rendezvous
-        self._endpoint = Endpoint(Identity(name), rendezvous.secret, settings or Settings())
+        self._endpoint = Endpoint(Identity(name), rendezvous.secret, settings or TransportSettings())
         self._codec = Codec(
             [*_messages(), Iteration, RepeatedIteration, Acknowledged, Failed, NodeLost, ModelPart, JobEnded]
         )

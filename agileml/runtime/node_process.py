@@ -15,7 +15,7 @@ from agileml.errors import AgileMLError, PeerRefused
 from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send
 from agileml.protocol.messages import Broken, Heartbeat, Hello, Leave, Ready
 from agileml.roles.node import Node
-from agileml.runtime.checkpoints import CheckpointQueue, Checkpoints
+from agileml.runtime.checkpoints import CheckpointQueue, ModelCheckpoints
 from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.role_specs import NodeRole
 from agileml.transport import Connected, Lost, Rejected
@@ -45,7 +45,7 @@ class NodeProcess:
         self._code = role.job.source.code()
         self._mailbox = Mailbox(role.rendezvous, role.name)
         self._connection = ControllerConnection(self._mailbox)
-        self._checkpoints = Checkpoints(role.rendezvous.blobs)
+        self._checkpoints = ModelCheckpoints(role.rendezvous.blobs)
         self._compute = ThreadPoolExecutor(1, "compute")
         self._disk = ThreadPoolExecutor(1, "disk")
         self._checkpoint_queue, self._writes = CheckpointQueue(), False

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agileml.core.events import ControllerSettings, Iteration
-from agileml.job import Job
+from agileml.job import TrainingJob
 from agileml.params.layout import Layout
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.work.plan import WorkPlan
@@ -25,7 +25,7 @@ class NodeRole:
     rendezvous: Rendezvous
     plan: WorkPlan
     layout: Layout
-    job: Job
+    job: TrainingJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class ControllerRole:
     plan: WorkPlan
     partition_bytes: tuple[int, ...]
     code: str
-    job: Job
+    job: TrainingJob
 
 
 Role = NodeRole | ControllerRole
 
 
-def controller_settings(job: Job, code: str, stop: Callable[[Iteration], bool]) -> ControllerSettings:
+def controller_settings(job: TrainingJob, code: str, stop: Callable[[Iteration], bool]) -> ControllerSettings:
     """The controller's settings for a job; `stop` is asked after each clock whether to end."""
     return ControllerSettings(
         job.reliable,

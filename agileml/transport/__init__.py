@@ -6,9 +6,9 @@ from agileml.transport.addresses import Address, TcpAddress, UnixAddress, parse_
 from agileml.transport.endpoint import Endpoint
 from agileml.transport.errors import BadAddress, BadMessage, BadSecret, NotConnected, QueueFull, Unsendable
 from agileml.transport.events import Connected, Event, Lost, Received, Rejected
-from agileml.transport.framing import Limits
+from agileml.transport.framing import FrameLimits
 from agileml.transport.handshake import Identity
-from agileml.transport.settings import Settings, Tls
+from agileml.transport.settings import Tls, TransportSettings
 
 __all__ = [
     "Address",
@@ -18,16 +18,16 @@ __all__ = [
     "Connected",
     "Endpoint",
     "Event",
+    "FrameLimits",
     "Identity",
-    "Limits",
     "Lost",
     "NotConnected",
     "QueueFull",
     "Received",
     "Rejected",
-    "Settings",
     "TcpAddress",
     "Tls",
+    "TransportSettings",
     "UnixAddress",
     "Unsendable",
     "parse_address",

@@ -15,7 +15,7 @@ from agileml.transport.events import Rejected
 from agileml.transport.handshake import Failure, Handshake, Identity, Reason
 from agileml.transport.link import Link, Phase
 from agileml.transport.loop import READ, WRITE, Loop
-from agileml.transport.settings import Settings
+from agileml.transport.settings import TransportSettings
 from agileml.transport.streams import PlainStream
 
 _ACCEPTED_AT_ONCE = 64
@@ -45,7 +45,7 @@ class Connector:
         self,
         identity: Identity,
         secret: bytes,
-        settings: Settings,
+        settings: TransportSettings,
         loop: Loop,
         callbacks: EndpointCallbacks,
     ) -> None:

@@ -20,7 +20,7 @@ from agileml.transport.framing import Array, FrameReader, Json, encode, scratch_
 from agileml.transport.handshake import Identity, check_secret
 from agileml.transport.link import Link, Phase
 from agileml.transport.loop import READ, WRITE, Loop
-from agileml.transport.settings import Settings
+from agileml.transport.settings import TransportSettings
 
 
 class Endpoint:
@@ -30,13 +30,13 @@ class Endpoint:
         self,
         identity: Identity,
         secret: bytes,
-        settings: Settings | None = None,
+        settings: TransportSettings | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         check_secret(secret)
         self.identity = identity
-        self._settings = settings = settings or Settings()
+        self._settings = settings = settings or TransportSettings()
         self._clock = clock
         self._pool = BufferPool(settings.pooled_bytes)
         self._scratch = scratch_for(settings.limits)

@@ -39,7 +39,7 @@ _to_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FrameLimits:
     """The largest frame that is sent or accepted."""
 
     header_bytes: int = 1 << 20
@@ -58,7 +58,7 @@ class Frame(NamedTuple):
     nbytes: int
 
 
-def encode(kind: str, header: Json, arrays: Sequence[Array], limits: Limits) -> tuple[list[memoryview], int]:
+def encode(kind: str, header: Json, arrays: Sequence[Array], limits: FrameLimits) -> tuple[list[memoryview], int]:
     """A frame as pieces of memory, and their total length. Arrays are referred to, not copied."""
     pieces: list[memoryview] = []
     table, length = [], 0
@@ -90,7 +90,7 @@ def _carried(array: Array) -> Array:
     return array if array.flags.c_contiguous else array.copy(order="C")
 
 
-def _check_sending(kind: str, table: list[Any], header: int, body: int, limits: Limits) -> None:
+def _check_sending(kind: str, table: list[Any], header: int, body: int, limits: FrameLimits) -> None:
     checks = (
         ("characters of its kind", len(kind), limits.kind_length),
         ("bytes of header", header, limits.header_bytes),
@@ -117,7 +117,7 @@ class _Head:
         return Frame(self.kind, self.header, arrays, self.nbytes)
 
 
-def _head(header: memoryview, body_bytes: int, nbytes: int, limits: Limits) -> _Head:
+def _head(header: memoryview, body_bytes: int, nbytes: int, limits: FrameLimits) -> _Head:
     try:
         content = json.loads(str(header, "utf-8"))
     except (ValueError, RecursionError) as error:
@@ -140,7 +140,7 @@ def _head(header: memoryview, body_bytes: int, nbytes: int, limits: Limits) -> _
     return _Head(kind, inner, places, nbytes)
 
 
-def _described(entry: Json, limits: Limits) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+def _described(entry: Json, limits: FrameLimits) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], list)):
         raise BadFrame("an array without dtype and shape")
     code, shape = entry
@@ -155,7 +155,7 @@ def _described(entry: Json, limits: Limits) -> tuple[np.dtype[Any], tuple[int, .
     return dtype, tuple(shape), math.prod(shape) * dtype.itemsize
 
 
-def scratch_for(limits: Limits) -> memoryview:
+def scratch_for(limits: FrameLimits) -> memoryview:
     """Memory for data between large bodies; all readers of a thread share it."""
     return memoryview(bytearray(_PREFIX.size + limits.header_bytes + _READ_AHEAD))
 
@@ -163,7 +163,7 @@ def scratch_for(limits: Limits) -> memoryview:
 class FrameReader:
     """Cuts a stream into frames: receive into `room()`, then say with `took()` how much came."""
 
-    def __init__(self, limits: Limits, pool: BufferPool, scratch: memoryview) -> None:
+    def __init__(self, limits: FrameLimits, pool: BufferPool, scratch: memoryview) -> None:
         self._limits, self._pool, self._scratch = limits, pool, scratch
         self._rest = b""
         """The begun frame as far as it is here, until its body is received in place."""

@@ -6,7 +6,7 @@ import ssl
 from dataclasses import dataclass, field
 
 from agileml.transport.addresses import Address, UnixAddress
-from agileml.transport.framing import Limits
+from agileml.transport.framing import FrameLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TransportSettings:
     """Limits and timeouts of an endpoint."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: FrameLimits = field(default_factory=FrameLimits)
     max_queued_bytes: int = 1 << 30
     """Queued for one peer. A frame that would exceed it raises QueueFull, unless nothing else is queued."""
     max_links: int = 4096

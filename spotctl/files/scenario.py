@@ -26,7 +26,7 @@ from pricing_data.store.table import PriceTable
 from pricing_data.units import SECOND, Span, parse_time
 from spotctl.errors import BadRequest
 from spotctl.files import yaml_file
-from spotctl.files.scenario_evictions import EvictionsKey, EvictionsPart, Machine, evictions, found_at
+from spotctl.files.scenario_evictions import EvictionsKey, EvictionsPart, TypedMarket, evictions, found_at
 
 
 def _micros(written: object) -> int:
@@ -56,7 +56,7 @@ class StoredMarkets(_Part):
     markets: str
 
 
-class Fleet(_Part):
+class FleetPart(_Part):
     """Machines of one type."""
 
     type: str
@@ -66,7 +66,7 @@ class Fleet(_Part):
 class Jobs(_Part):
     """Job lengths: the work that the baseline does on demand in each of `hours`."""
 
-    baseline: Fleet
+    baseline: FleetPart
     hours: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]
 
 
@@ -78,7 +78,7 @@ class Markets(_Part):
     zones: Literal["each", "together"] = "each"
 
 
-class Checkpoints(_Part):
+class CheckpointsPart(_Part):
     """The cost of checkpoints."""
 
     speed: Annotated[float, Field(gt=0, le=1)] = 0.83
@@ -98,14 +98,14 @@ class ScenarioFile(_Part):
     markets: Markets
     evictions: EvictionsKey = EvictionsPart()
     billing: str = "hourly-refund"
-    reliable: Fleet | None = None
+    reliable: FleetPart | None = None
     max_vcpus: Annotated[float, Field(gt=0)]
     startup_seconds: Annotated[float, Field(ge=0)] = 300
     lambda_seconds: Annotated[float, Field(ge=0)] = 60
     sigma_seconds: Annotated[float, Field(ge=0)] = 30
     # A constant factor on the work of all machines, the baseline included, changes no comparison.
     phi: Annotated[float, Field(gt=0, le=1)] = 1.0
-    checkpoint: Checkpoints = Checkpoints()
+    checkpoint: CheckpointsPart = CheckpointsPart()
     starts: Annotated[int, Field(gt=0)] = 200
     seed: Annotated[int, Field(ge=0)] = 0
     schemes: Annotated[list[str], Field(min_length=1)]
@@ -129,7 +129,7 @@ def load(path: Path, library: Library) -> LoadedScenario:
     histories = _histories(path, file, library)
     try:
         offers = tuple(_offer(series.market, listed, file) for series in histories)
-        regime, remark = evictions(path, file.evictions, _machines(offers, listed), file.seed)
+        regime, remark = evictions(path, file.evictions, _typed_markets(offers, listed), file.seed)
         scenario = replace(_scenario(file, histories, offers, listed), evictions=regime)
         return LoadedScenario(scenario, tuple(file.schemes), (remark,) if remark else ())
     except (UnknownPrice, UnknownInstanceType) as error:
@@ -153,7 +153,7 @@ def _scenario(
 ) -> Scenario:
     cloud, region = _place(histories)
 
-    def fleet(part: Fleet) -> Rent:
+    def fleet(part: FleetPart) -> Rent:
         market = Market(cloud, region, NO_ZONE, part.type)
         return Rent(_offer(market, listed, file), part.machines, None)
 
@@ -177,9 +177,10 @@ def _scenario(
     )
 
 
-def _machines(offers: tuple[Offer, ...], listed: Catalog) -> list[Machine]:
+def _typed_markets(offers: tuple[Offer, ...], listed: Catalog) -> list[TypedMarket]:
     return [
-        Machine(offer.market, listed.instance_type(offer.market.cloud, offer.market.instance_type)) for offer in offers
+        TypedMarket(offer.market, listed.instance_type(offer.market.cloud, offer.market.instance_type))
+        for offer in offers
     ]
 
 

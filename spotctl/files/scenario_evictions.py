@@ -79,14 +79,16 @@ EvictionsKey = Annotated[EvictionsPart, BeforeValidator(_one_way)]
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class TypedMarket:
     """A market and its machine type."""
 
     market: Market
     type: InstanceType
 
 
-def evictions(scenario: Path, part: EvictionsPart, machines: Sequence[Machine], seed: int) -> tuple[EvictionModel, str]:
+def evictions(
+    scenario: Path, part: EvictionsPart, machines: Sequence[TypedMarket], seed: int
+) -> tuple[EvictionModel, str]:
     """The eviction model, and a remark for the user."""
     if part.availability is not None:
         return _by_availability(scenario, part.availability, machines)
@@ -101,7 +103,7 @@ def found_at(scenario: Path, named: Path) -> Path:
     return named if named.exists() else scenario.parent / named
 
 
-def _by_availability(scenario: Path, part: Availability, machines: Sequence[Machine]) -> tuple[EvictionModel, str]:
+def _by_availability(scenario: Path, part: Availability, machines: Sequence[TypedMarket]) -> tuple[EvictionModel, str]:
     traces = _traces(scenario, part.traces)
     chosen = {machine.market: _fitting(machine, traces, part.markets) for machine in machines}
     own = {market: fits[0] for market, fits in chosen.items() if fits}
@@ -111,7 +113,7 @@ def _by_availability(scenario: Path, part: Availability, machines: Sequence[Mach
 
 
 def _fitting(
-    machine: Machine, traces: Sequence[AvailabilityTrace], by_market: dict[str, str]
+    machine: TypedMarket, traces: Sequence[AvailabilityTrace], by_market: dict[str, str]
 ) -> Sequence[AvailabilityTrace]:
     """The traces of a market, longest first: as the file says, else those named after its zone and accelerators."""
     for pattern, name in by_market.items():

@@ -4,13 +4,13 @@
 """
 
 from spotctl.ledger.project import Ledger, on_demand, priced, project, rows_of
-from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, Kind, Row, Use, micro_dollars
+from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, Use, micro_dollars
 
 __all__ = [
     "NANO_SECONDS_PER_DOLLAR",
-    "Kind",
+    "ChargeKind",
     "Ledger",
-    "Row",
+    "LedgerRow",
     "Use",
     "micro_dollars",
     "on_demand",

@@ -17,7 +17,7 @@ from bidbrain.billing import Bill, BillingRule, Charge, billing_rule
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, SECOND
-from spotctl.ledger.rows import Kind, Row, Use
+from spotctl.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.ledger.uses import Part, parts, replacements
 from spotctl.runlog import store
 from spotctl.runlog.budget import Tariff, bill_of, life_of, sent_amount
@@ -29,7 +29,7 @@ from spotctl.runlog.state import Held, RunState, fold
 class Ledger:
     """The rows of some runs."""
 
-    rows: tuple[Row, ...] = ()
+    rows: tuple[LedgerRow, ...] = ()
 
     @property
     def amount(self) -> int:
@@ -37,12 +37,12 @@ class Ledger:
         return sum(row.amount for row in self.rows)
 
 
-def project(events: Iterable[store.Row], tariff: Tariff, now: int | None = None) -> Ledger:
+def project(events: Iterable[store.LogRow], tariff: Tariff, now: int | None = None) -> Ledger:
     """The ledger of the runs that the events belong to.
 
     `tariff` prices what is not settled. The rows of an active run end at its last event, or at `now`.
     """
-    rows = list[Row]()
+    rows = list[LedgerRow]()
     for _, of_run in groupby(sorted(events, key=lambda row: (row.run, row.id)), key=lambda row: row.run):
         logged = list(of_run)
         state = fold(logged)
@@ -53,10 +53,10 @@ def project(events: Iterable[store.Row], tariff: Tariff, now: int | None = None)
     return Ledger(tuple(rows))
 
 
-def rows_of(state: RunState, now: int, tariff: Tariff, *, settled: bool = False) -> list[Row]:
+def rows_of(state: RunState, now: int, tariff: Tariff, *, settled: bool = False) -> list[LedgerRow]:
     """The rows of a run, machine by machine; their sum is what the budget counts as spent."""
     renewed = replacements(state)
-    rows: list[Row] = []
+    rows: list[LedgerRow] = []
     for held in sorted(state.machines.values(), key=lambda held: (held.started, held.id)):
         page = _Page(state, held, now, replaces=held.id in renewed, settled=settled)
         rows += page.computing(bill_of(state, held, now, tariff))
@@ -91,13 +91,13 @@ def _priced(state: RunState, market: Market, now: int, tariff: Tariff) -> Priced
     return Priced(market, rule, tuple(whole.times[changed].tolist()), tuple(whole.prices[changed].tolist()))
 
 
-def _is_settled(state: RunState, events: Iterable[store.Row]) -> bool:
+def _is_settled(state: RunState, events: Iterable[store.LogRow]) -> bool:
     """Whether the run has ended and its log has all prices; a provider may no longer have known them."""
     known = {row.event.market for row in events if isinstance(row.event, Priced)}
     return state.ended is not None and known >= {allocation.market for allocation in state.allocations.values()}
 
 
-def recorded(events: Iterable[store.Row], otherwise: Tariff) -> Tariff:
+def recorded(events: Iterable[store.LogRow], otherwise: Tariff) -> Tariff:
     """The tariff that a run's own events record; `otherwise` prices the rest."""
     known = {row.event.market: row.event for row in events if isinstance(row.event, Priced)}
 
@@ -132,7 +132,7 @@ class _Page:
         cut = _by_day(parts(self.state, self.held, life.end))
         object.__setattr__(self, "_parts", tuple(cut))
 
-    def computing(self, bill: Bill) -> Iterator[Row]:
+    def computing(self, bill: Bill) -> Iterator[LedgerRow]:
         """The bill cut into parts: a second belongs to the part, and to the day, in which it began.
 
         What a rule bills beyond the end of a life (the rest of an hour, a minimum) was paid and not used.
@@ -150,26 +150,26 @@ class _Page:
                 yield from self._charged(charge, whole.end, whole.end, Use.IDLE, last - billed)
             billed = last
 
-    def disk_and_address(self) -> Iterator[Row]:
+    def disk_and_address(self) -> Iterator[LedgerRow]:
         """Its disk and its address, by the second; evictions do not refund them."""
         allocation = self.state.allocations[self.held.allocation]
-        for kind, price in ((Kind.DISK, allocation.disk), (Kind.ADDRESS, allocation.address)):
+        for kind, price in ((ChargeKind.DISK, allocation.disk), (ChargeKind.ADDRESS, allocation.address)):
             for begin, end, use in self._parts if price else ():
                 amount = price * (self._second(end) - self._second(begin))
                 yield self.row(kind, begin, end, use, price, amount, amount)
 
-    def _charged(self, charge: Charge, begin: int, end: int, use: Use, seconds: int) -> Iterator[Row]:
+    def _charged(self, charge: Charge, begin: int, end: int, use: Use, seconds: int) -> Iterator[LedgerRow]:
         amount = charge.price * seconds
         listed = self.state.allocations[self.held.allocation].on_demand * seconds
-        yield self.row(Kind.COMPUTE, begin, end, use, charge.price, amount, listed)
+        yield self.row(ChargeKind.COMPUTE, begin, end, use, charge.price, amount, listed)
         if charge.refunded:
-            yield self.row(Kind.REFUND, begin, end, use, charge.price, -amount, 0)
+            yield self.row(ChargeKind.REFUND, begin, end, use, charge.price, -amount, 0)
 
-    def row(self, kind: Kind, begin: int, end: int, use: Use, price: int, amount: int, listed: int) -> Row:
+    def row(self, kind: ChargeKind, begin: int, end: int, use: Use, price: int, amount: int, listed: int) -> LedgerRow:
         """A row about it. Time that only an eviction made necessary has no on-demand price."""
         allocation = self.state.allocations[self.held.allocation]
         needed = use is not Use.REDONE and not (self.replaces and use in (Use.STARTING, Use.LOADING))
-        return Row(
+        return LedgerRow(
             self.state.run,
             _job(self.state),
             self.held.id,
@@ -201,17 +201,17 @@ def _by_day(whole: Iterable[Part]) -> Iterator[Part]:
 # -- other rows -------------------------------------------------------------------------------------------------------
 
 
-def _egress(state: RunState, sent: Sent, *, settled: bool) -> Row:
+def _egress(state: RunState, sent: Sent, *, settled: bool) -> LedgerRow:
     amount = sent_amount(sent)
     page = _Page(state, state.machines[sent.id], state.at, replaces=False, settled=settled)
-    return page.row(Kind.EGRESS, sent.at, sent.at, Use.WORKING, sent.price, amount, amount)
+    return page.row(ChargeKind.EGRESS, sent.at, sent.at, Use.WORKING, sent.price, amount, amount)
 
 
-def _corrections(state: RunState, events: Iterable[store.Row]) -> Iterator[Row]:
+def _corrections(state: RunState, events: Iterable[store.LogRow]) -> Iterator[LedgerRow]:
     for row in events:
         if isinstance(event := row.event, Corrected):
             page = _Page(state, state.machines[event.id], state.at, replaces=False, settled=True)
-            yield page.row(Kind.CORRECTION, event.at, event.at, Use.WORKING, 0, event.amount, 0)
+            yield page.row(ChargeKind.CORRECTION, event.at, event.at, Use.WORKING, 0, event.amount, 0)
 
 
 def _job(state: RunState) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class RunRead:
     """A run: its events, and its part of the ledger."""
 
-    events: tuple[store.Row, ...]
+    events: tuple[store.LogRow, ...]
     ledger: Ledger
 
 
@@ -46,7 +46,7 @@ def read(settings: Settings, jobs: Collection[str] = ()) -> list[RunRead]:
 
 def events_of(
     settings: Settings, wanted: Callable[[RunBegan], bool], newest: int | None = None
-) -> list[tuple[store.Row, ...]]:
+) -> list[tuple[store.LogRow, ...]]:
     """The events of the wanted runs, oldest first; with `newest`, only of that many runs that began last."""
     paths = Paths(settings.home)
     if not paths.log.exists():
@@ -87,7 +87,7 @@ def stored(known: Library) -> Tariff:
     return Tariff(lambda market: rule_of_cloud(market.cloud), prices)
 
 
-def _now(events: tuple[store.Row, ...], settings: Settings) -> int | None:
+def _now(events: tuple[store.LogRow, ...], settings: Settings) -> int | None:
     """The present of a run that has not ended: the provider's clock, while a process renews its leases.
 
     After a kill, no process does, and its machines end with their leases.

@@ -12,7 +12,7 @@ NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
 _PER_MICRO_DOLLAR = NANO_SECONDS_PER_DOLLAR // 1_000_000
 
 
-class Kind(Enum):
+class ChargeKind(Enum):
     """What a row charges."""
 
     COMPUTE = "compute"
@@ -40,7 +40,7 @@ class Use(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LedgerRow:
     """A part of a machine's life and its cost.
 
     Rows are settled when their run has ended and its prices are in the log; they never change afterwards, and
@@ -57,7 +57,7 @@ class Row:
     spot: bool
     begin: int
     end: int
-    kind: Kind
+    kind: ChargeKind
     use: Use
     price: int
     amount: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from spotctl.files.job.spec import Kind as JobKind
+from spotctl.files.job.spec import ProgramKind
 from spotctl.ledger.rows import Use
 from spotctl.runlog.state import EVICTED, Held, RunState
 
@@ -54,7 +54,7 @@ def replacements(state: RunState) -> frozenset[str]:
 
 
 def _reports_readiness(state: RunState) -> bool:
-    return state.began is not None and state.began.spec.get("kind") == JobKind.AGILEML
+    return state.began is not None and state.began.spec.get("kind") == ProgramKind.AGILEML
 
 
 def _ended(held: Held) -> int:

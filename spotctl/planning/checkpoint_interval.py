@@ -20,7 +20,7 @@ _SURE = 1 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoints:
+class CheckpointInterval:
     """Interval, assumed cost of a checkpoint, and mean time to an eviction, in microseconds.
 
     `is_fixed` says that the job file sets the interval; `life` is infinite for on-demand machines.
@@ -54,9 +54,9 @@ def mean_life(market_history: MarketHistory, rent: Rent, price: int) -> float:
 
 def checkpoints_of(
     requested: Checkpoint | None, rents: Sequence[tuple[Rent, int]], market_history: MarketHistory
-) -> Checkpoints:
+) -> CheckpointInterval:
     """The interval for some allocations and their current prices; the one with the shortest mean lifetime counts."""
     life = min((mean_life(market_history, rent, price) for rent, price in rents), default=inf)
     if requested is not None and requested.every is not None:
-        return Checkpoints(requested.every, CHECKPOINT.write, life, is_fixed=True)
-    return Checkpoints(best_interval(CHECKPOINT.write, life, LONGEST), CHECKPOINT.write, life, is_fixed=False)
+        return CheckpointInterval(requested.every, CHECKPOINT.write, life, is_fixed=True)
+    return CheckpointInterval(best_interval(CHECKPOINT.write, life, LONGEST), CHECKPOINT.write, life, is_fixed=False)

@@ -11,7 +11,7 @@ from bidbrain.strategies.base import Decision, Rent, Situation, Strategy
 from bidbrain.strategies.registry import set_up
 from pricing_data.units import HOUR
 from spotctl.files.job.spec import Command
-from spotctl.planning.checkpoint_interval import Checkpoints, checkpoints_of
+from spotctl.planning.checkpoint_interval import CheckpointInterval, checkpoints_of
 from spotctl.planning.constraints import Constraints
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.expected import Conditions, Part, Todo, beta_of, estimate, on_demand, usd_per_work, usd_range
@@ -155,7 +155,7 @@ def _todo(allocated: AllocatedJob) -> Todo:
     return Todo(None if work.timed else allocated.demand.amount, work.longest)
 
 
-def _checkpoints(allocated: AllocatedJob, fleet_plan: FleetPlan, rents: Sequence[Rent]) -> Checkpoints | None:
+def _checkpoints(allocated: AllocatedJob, fleet_plan: FleetPlan, rents: Sequence[Rent]) -> CheckpointInterval | None:
     program = allocated.job.spec.program
     if not isinstance(program, Command):
         return None
@@ -170,7 +170,7 @@ def _is_kept(allocated: AllocatedJob) -> bool:
     return isinstance(program, Command) and program.checkpoint is not None
 
 
-def _conditions(fleet_plan: FleetPlan, kept: Checkpoints | None) -> Conditions:
+def _conditions(fleet_plan: FleetPlan, kept: CheckpointInterval | None) -> Conditions:
     """A trainer pauses for an eviction. A command also writes checkpoints, and repeats the work since the last one: on
     average half an interval."""
     overheads = fleet_plan.fleet.overheads

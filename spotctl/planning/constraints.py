@@ -28,7 +28,7 @@ UNTRIED = SpotRecord()
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MachineLimits:
     """Fewest and most machines, the most of each type, and whether all must be in one market."""
 
     least: int
@@ -48,7 +48,7 @@ class Constraints:
     baseline: Rent
     reliable: Rent | None
     most_nu: float
-    limits: Limits
+    limits: MachineLimits
     overheads: Overheads
     deadline: int | None
     strategy: Strategy
@@ -207,6 +207,6 @@ class _Room:
         return replace(rent, machines=machines)
 
 
-def baseline_machines(most_nu: float, nu: float, limits: Limits) -> int:
+def baseline_machines(most_nu: float, nu: float, limits: MachineLimits) -> int:
     """How many machines of a type do `most_nu` work per hour, within a job's limits."""
     return min(max(ceil(most_nu / nu - 1e-9), limits.least), limits.most)

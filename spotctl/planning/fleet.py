@@ -11,9 +11,9 @@ from bidbrain.strategies.base import Offer, Rent
 from pricing_data.errors import UnknownInstanceType, UnknownPrice
 from pricing_data.market import Market
 from spotctl.files.job.spec import Command
-from spotctl.planning.constraints import Limits, baseline_machines
+from spotctl.planning.constraints import MachineLimits, baseline_machines
 from spotctl.planning.errors import NotInTime
-from spotctl.planning.market_history import Fleet, MarketHistory
+from spotctl.planning.market_history import MarketHistory, RentableFleet
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.share import companions
 from spotctl.planning.values import AllocatedJob, Columns, PlanningInputs
@@ -30,8 +30,8 @@ class FleetPlan:
     columns are not in the fleet.
     """
 
-    fleet: Fleet
-    limits: Limits
+    fleet: RentableFleet
+    limits: MachineLimits
     market_history: MarketHistory
     rows: tuple[int, ...]
     prices: dict[Market, int]
@@ -47,13 +47,13 @@ def plan_fleet(allocated: AllocatedJob, home: int, inputs: PlanningInputs, colum
     offers = tuple(_offer(snapshot, row, allocated) for row in rows)
     most_nu = share.caps[home] * float(demand.nu[home])
     machines = allocated.job.spec.resources.machines
-    limits = Limits(
+    limits = MachineLimits(
         machines.least,
         demand.most,
         {columns.kinds[j].type: share.caps[j] for j in kinds},
         together=isinstance(allocated.job.spec.program, Command),
     )
-    fleet = Fleet(
+    fleet = RentableFleet(
         offers,
         _baseline(offers, most_nu, limits),
         _reliable(allocated, home, snapshot, columns),
@@ -77,7 +77,7 @@ def _offer(snapshot: MarketSnapshot, row: int, allocated: AllocatedJob) -> Offer
     return Offer(market, allocated.rates[market.instance_type].nu, snapshot.list_price(int(snapshot.kind[row])))
 
 
-def _baseline(offers: Sequence[Offer], most_nu: float, limits: Limits) -> Rent:
+def _baseline(offers: Sequence[Offer], most_nu: float, limits: MachineLimits) -> Rent:
     """The cheapest on-demand machines that do the same work per hour."""
     cheapest = min(offers, key=lambda offer: offer.on_demand / offer.nu)
     return Rent(cheapest, baseline_machines(most_nu, cheapest.nu, limits), None)

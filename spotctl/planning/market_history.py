@@ -80,7 +80,7 @@ def remembered_of(series: PriceSeries, at: int) -> PriceSeries:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class RentableFleet:
     """What a job's strategy works with: offers of one region, the amount to rent, and reliable machines next to it."""
 
     offers: tuple[Offer, ...]
@@ -90,7 +90,7 @@ class Fleet:
     overheads: Overheads
 
 
-def strategy_inputs(history: MarketHistory, fleet: Fleet) -> StrategyInputs:
+def strategy_inputs(history: MarketHistory, fleet: RentableFleet) -> StrategyInputs:
     """A strategy's inputs: what is known now about the fleet's markets."""
     return StrategyInputs(
         offers=fleet.offers,

@@ -28,7 +28,7 @@ STALE_AFTER = 36 * HOUR
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Kind:
+class MachineKind:
     """A machine type in a region of a cloud: the unit of Gavel's allocation, of quotas and of list prices."""
 
     cloud: str
@@ -53,7 +53,7 @@ class MarketSnapshot:
     kind: Ints
     price: Ints
     age: Ints
-    kinds: tuple[Kind, ...]
+    kinds: tuple[MachineKind, ...]
     machine: tuple[InstanceType | None, ...]
     on_demand: tuple[int | None, ...]
 
@@ -65,7 +65,7 @@ class MarketSnapshot:
             numbers.setdefault((market.cloud, market.region, market.instance_type), len(numbers))
             for market in table.markets
         ]
-        kinds = tuple(Kind(*names) for names in numbers)
+        kinds = tuple(MachineKind(*names) for names in numbers)
         of_kind = np.array(kind, dtype=np.int64)
         _, first = np.unique(of_kind, return_index=True)
         price, age = _in_force(table, at)
@@ -116,7 +116,7 @@ def _in_force(table: PriceTable, at: int) -> tuple[Ints, Ints]:
     return table.prices[rows], np.where(seen > 0, age, -1).astype(np.int64)
 
 
-def _machine(catalog: Catalog, kind: Kind) -> InstanceType | None:
+def _machine(catalog: Catalog, kind: MachineKind) -> InstanceType | None:
     return catalog.instance_type(kind.cloud, kind.type) if catalog.knows(kind.cloud, kind.type) else None
 
 

@@ -25,7 +25,7 @@ _LOCALTIME = Path("/etc/localtime")
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class JobPlans:
     """The plans of some jobs, and remarks on the data they rest on."""
 
     plans: list[JobPlan]
@@ -46,14 +46,14 @@ class When:
     hours: float | None = None
 
 
-def plan_jobs(specs: Sequence[JobSpec], settings: Settings, library: Library, when: When) -> Planned:
+def plan_jobs(specs: Sequence[JobSpec], settings: Settings, library: Library, when: When) -> JobPlans:
     """Plans for jobs that begin together, with what their earlier runs measured."""
     data = market_data(library, specs)
     begin = beginning(specs, data.table, when.now, when.market_now, when.at)
     learnt = lessons(settings, library, specs, when.now)
     request = PlanRequest(tuple(specs), begin.at, computer_zone(), when.hours)
     measured = tuple(f"{name}: {words}" for name, one in learnt.items() for words in one.words())
-    return Planned(plans_of(request, data, learnt), begin.remarks + measured)
+    return JobPlans(plans_of(request, data, learnt), begin.remarks + measured)
 
 
 def market_data(library: Library, specs: Sequence[JobSpec]) -> MarketData:

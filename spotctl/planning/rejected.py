@@ -11,7 +11,7 @@ from pricing_data.units import format_usd
 from spotctl.planning.expected import Conditions, Part, beta_of, first_hour, usd_per_work
 from spotctl.planning.fleet import FleetPlan
 from spotctl.planning.offers import MarketSnapshot, why_unusable
-from spotctl.planning.values import AllocatedJob, Choice, Columns, Rejected
+from spotctl.planning.values import AllocatedJob, Choice, Columns, RejectedMarket
 
 _NAMED = 100
 """Maximum number of unusable markets, and of unused ones, that a plan lists."""
@@ -24,7 +24,7 @@ def rejections(
     under: Conditions,
     choice: Sequence[Choice],
     known: tuple[MarketSnapshot, Columns],
-) -> tuple[Rejected, ...]:
+) -> tuple[RejectedMarket, ...]:
     """The closest first: markets that the strategy considered, unusable ones, and those outside Gavel's allocation."""
     snapshot, columns = known
     taken = {one.rent.offer.market for one in choice}
@@ -33,14 +33,14 @@ def rejections(
     ]
     weighed.sort(key=lambda one: (one.instead is None, one.instead.usd_per_work if one.instead else 0.0))
     unusable = (why_unusable(snapshot, row) for row in allocated.unusable[:_NAMED])
-    told = (Rejected(market, why) for market, why in unusable)
+    told = (RejectedMarket(market, why) for market, why in unusable)
     return (*weighed, *told, *islice(_left_out(fleet_plan, snapshot, columns), _NAMED))
 
 
-def _weighed(offer: Offer, fleet_plan: FleetPlan, under: Conditions, choice: Sequence[Choice]) -> Rejected:
+def _weighed(offer: Offer, fleet_plan: FleetPlan, under: Conditions, choice: Sequence[Choice]) -> RejectedMarket:
     price = fleet_plan.prices[offer.market]
     if price > offer.on_demand:
-        return Rejected(
+        return RejectedMarket(
             offer.market, f"costs ${format_usd(price)} an hour, more than ${format_usd(offer.on_demand)} on demand"
         )
     limits = fleet_plan.limits
@@ -49,7 +49,7 @@ def _weighed(offer: Offer, fleet_plan: FleetPlan, under: Conditions, choice: Seq
     beta = beta_of(fleet_plan.market_history, rent, price)
     share = first_hour([Part.of(rent, price, beta)], under).shares[0]
     instead = Choice(rent, price, beta, usd_per_work(share))
-    return Rejected(offer.market, _compared(instead, choice), instead)
+    return RejectedMarket(offer.market, _compared(instead, choice), instead)
 
 
 def _bid_alike(offer: Offer, price: int, chosen: Choice) -> int:
@@ -73,16 +73,16 @@ def _compared(instead: Choice, choice: Sequence[Choice]) -> str:
     return f"not chosen by the strategy: {told} by this estimate, beta {instead.beta.probability:.1%}"
 
 
-def _left_out(fleet_plan: FleetPlan, snapshot: MarketSnapshot, columns: Columns) -> Iterator[Rejected]:
+def _left_out(fleet_plan: FleetPlan, snapshot: MarketSnapshot, columns: Columns) -> Iterator[RejectedMarket]:
     """Kinds outside the fleet by price per unit of work, then markets beyond the number that a strategy considers."""
     for j, why in sorted(fleet_plan.passed_over.items(), key=lambda pair: float(columns.usd_per_hour[pair[0]])):
         for row in columns.rows[j]:
-            yield Rejected(snapshot.markets[row], why)
+            yield RejectedMarket(snapshot.markets[row], why)
     offered = set(fleet_plan.rows)
     for j, rows in enumerate(columns.rows):
         if j not in fleet_plan.passed_over and offered & set(rows):
             yield from (
-                Rejected(snapshot.markets[row], "more expensive than the markets considered")
+                RejectedMarket(snapshot.markets[row], "more expensive than the markets considered")
                 for row in rows
                 if row not in offered
             )

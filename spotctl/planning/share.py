@@ -18,7 +18,7 @@ from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import Objective
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.offers import Kind
+from spotctl.planning.offers import MachineKind
 from spotctl.planning.work import Work
 
 MOST_EXPENSIVE = 2.0
@@ -72,7 +72,7 @@ class Share:
 
 
 def divide(
-    demand: Sequence[Demand], kinds: Sequence[Kind], usd_per_hour: FloatArray, quotas: Mapping[Kind, int]
+    demand: Sequence[Demand], kinds: Sequence[MachineKind], usd_per_hour: FloatArray, quotas: Mapping[MachineKind, int]
 ) -> list[Share]:
     """The share of each job; raises NotInTime or OverBudget if there is none."""
     for job in demand:
@@ -113,7 +113,7 @@ def homes(job: Demand, share: Share) -> list[int]:
     return list(dict.fromkeys([*found, *cheapest[:1]]))
 
 
-def companions(job: Demand, share: Share, home: int, kinds: Sequence[Kind]) -> dict[int, str]:
+def companions(job: Demand, share: Share, home: int, kinds: Sequence[MachineKind]) -> dict[int, str]:
     """For each kind that the job's strategy may not use in addition to `home`, the reason.
 
     All machines of a job are in one region because they communicate with each other.
@@ -123,7 +123,7 @@ def companions(job: Demand, share: Share, home: int, kinds: Sequence[Kind]) -> d
     return {j: why for j, why in reasons if why}
 
 
-def _too_dear(share: Share, home: int, j: int, kinds: Sequence[Kind]) -> str:
+def _too_dear(share: Share, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
     usd, least, chosen, kind = float(share.usd_per_work[j]), float(share.usd_per_work[home]), kinds[home], kinds[j]
     told = f"${usd:.4g} per unit of work, against ${least:.4g} for {chosen}"
     if (kind.cloud, kind.region) != (chosen.cloud, chosen.region):
@@ -131,7 +131,7 @@ def _too_dear(share: Share, home: int, j: int, kinds: Sequence[Kind]) -> str:
     return f"too expensive: {told}" if usd > MOST_EXPENSIVE * least else ""
 
 
-def _unfit(job: Demand, share: Share, home: int, j: int, kinds: Sequence[Kind]) -> str:
+def _unfit(job: Demand, share: Share, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
     cap, rate, chosen = share.caps[j], share.caps[j] * float(job.nu[j]), kinds[home]
     if cap < job.least:
         return f"its quota allows {cap} machines, and the job needs at least {job.least}"
@@ -172,7 +172,7 @@ def _effective_objective(job: Demand) -> Objective:
 
 
 def _problem(
-    demand: Sequence[Demand], kinds: Sequence[Kind], workers: FloatArray, usd_per_hour: FloatArray, policy: str
+    demand: Sequence[Demand], kinds: Sequence[MachineKind], workers: FloatArray, usd_per_hour: FloatArray, policy: str
 ) -> AllocationProblem:
     scale = np.array([_scale(job, workers) for job in demand], dtype=np.int64)
     nu = np.stack([job.nu for job in demand])
@@ -224,7 +224,7 @@ def _usd_per_work(job: Demand, usd_per_hour: FloatArray) -> FloatArray:
     return infinite
 
 
-def _require_possible(job: Demand, kinds: Sequence[Kind], quotas: Mapping[Kind, int]) -> None:
+def _require_possible(job: Demand, kinds: Sequence[MachineKind], quotas: Mapping[MachineKind, int]) -> None:
     machines = np.array([min(quotas.get(kind, job.most), job.most) for kind in kinds])
     runs = np.flatnonzero((job.nu > 0) & (machines >= job.least))
     if not runs.size:

@@ -12,11 +12,11 @@ from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.files.job.spec import JobSpec
-from spotctl.planning.checkpoint_interval import Checkpoints
+from spotctl.planning.checkpoint_interval import CheckpointInterval
 from spotctl.planning.constraints import Constraints
 from spotctl.planning.expected import JobEstimate
 from spotctl.planning.market_history import ChosenStrategy, HazardOf, MarketHistory
-from spotctl.planning.offers import Kind, MarketSnapshot
+from spotctl.planning.offers import MachineKind, MarketSnapshot
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.planning.share import Demand, Share
 from spotctl.planning.work import Measured, Rate, Work
@@ -48,7 +48,7 @@ class PlanningInputs:
     snapshot: MarketSnapshot
     hazard_of: HazardOf = lambda _: None
     earlier: Mapping[str, Mapping[str, Measured]] = field(default_factory=dict)
-    quotas: Mapping[Kind, int] = field(default_factory=dict)
+    quotas: Mapping[MachineKind, int] = field(default_factory=dict)
     overheads: Overheads = OVERHEADS
 
 
@@ -58,7 +58,7 @@ class Columns:
     prices."""
 
     numbers: tuple[int, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[MachineKind, ...]
     rows: tuple[tuple[int, ...], ...]
     usd_per_hour: FloatArray
 
@@ -86,7 +86,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedMarket:
     """A market that is not used and the reason; `instead` is the allocation that was considered there, if any."""
 
     market: Market
@@ -125,10 +125,10 @@ class JobPlan:
     estimate: JobEstimate
     usd_range: tuple[float, float]
     on_demand: OnDemand
-    rejected: tuple[Rejected, ...]
+    rejected: tuple[RejectedMarket, ...]
     unnamed: int
     market_history: MarketHistory
-    checkpoints: Checkpoints | None
+    checkpoints: CheckpointInterval | None
 
     @property
     def finish_by(self) -> int:

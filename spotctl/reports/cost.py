@@ -11,13 +11,13 @@ from fractions import Fraction
 from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR, to_datetime
 from spotctl.errors import BadRequest
-from spotctl.ledger.rows import Kind, Row, Use
+from spotctl.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.reports.run_timeline import Eviction, RunTimeline
 
 WAITING = frozenset({Use.STARTING, Use.LOADING, Use.IDLE})
 """Paid time without work: machines that start, load, or idle before others are ready or after the end."""
 
-NOT_MACHINE_TIME = frozenset({Kind.DISK, Kind.ADDRESS, Kind.EGRESS})
+NOT_MACHINE_TIME = frozenset({ChargeKind.DISK, ChargeKind.ADDRESS, ChargeKind.EGRESS})
 """Charges for anything but the time of machines."""
 
 UNTAGGED = "untagged"
@@ -107,7 +107,7 @@ class Report:
     whole: Figures
     by: tuple[By, ...]
     groups: tuple[Group, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[LedgerRow, ...]
     runs: tuple[RunTimeline, ...]
     made_at: int
     history: tuple[RunCost, ...]
@@ -118,7 +118,7 @@ class Report:
         """Whether all runs were on a replayed market, where nothing is paid."""
         return all(run.is_replayed for run in self.runs)
 
-    def rows_of(self, run: str) -> tuple[Row, ...]:
+    def rows_of(self, run: str) -> tuple[LedgerRow, ...]:
         """The ledger rows of one run."""
         return tuple(row for row in self.rows if row.run == run)
 
@@ -143,20 +143,20 @@ def parse_by(text: str) -> tuple[By, ...]:
 
 
 def report(
-    rows: Sequence[Row], timelines: Sequence[RunTimeline], runs: Collection[str], by: Sequence[By], at: int
+    rows: Sequence[LedgerRow], timelines: Sequence[RunTimeline], runs: Collection[str], by: Sequence[By], at: int
 ) -> Report:
     """The report on `runs`, from the rows and timelines of all runs; other runs of the same jobs are its history."""
     reported = tuple(one for one in timelines if one.run in runs)
     chosen = tuple(row for row in rows if row.run in runs)
     jobs = {one.job for one in reported}
-    rows_of: dict[str, list[Row]] = {one.run: [] for one in timelines}
+    rows_of: dict[str, list[LedgerRow]] = {one.run: [] for one in timelines}
     for row in rows:
         rows_of[row.run].append(row)
     history = tuple(RunCost(one, figures(rows_of[one.run], (one,))) for one in timelines if one.job in jobs)
     return Report(figures(chosen, reported), tuple(by), groups(chosen, reported, by), chosen, reported, at, history)
 
 
-def groups(rows: Sequence[Row], runs: Sequence[RunTimeline], by: Sequence[By]) -> tuple[Group, ...]:
+def groups(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline], by: Sequence[By]) -> tuple[Group, ...]:
     """Rows grouped by the values of `by`, in the order of these values."""
     run_of = {run.run: run for run in runs}
     members: defaultdict[tuple[str, ...], _Members] = defaultdict(_Members)
@@ -187,17 +187,17 @@ def groups(rows: Sequence[Row], runs: Sequence[RunTimeline], by: Sequence[By]) -
 class _Members:
     """What has been assigned to a group so far."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[LedgerRow] = field(default_factory=list)
     evictions: int = 0
     runs: dict[str, RunTimeline] = field(default_factory=dict)
 
 
-def figures(rows: Sequence[Row], runs: Sequence[RunTimeline]) -> Figures:
+def figures(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline]) -> Figures:
     """The figures of whole runs."""
     return _figures(rows, runs, sum(len(run.evictions) for run in runs), whole=True)
 
 
-def _figures(rows: Sequence[Row], runs: Sequence[RunTimeline], evictions: int, *, whole: bool) -> Figures:
+def _figures(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline], evictions: int, *, whole: bool) -> Figures:
     uses = dict.fromkeys(Use, 0)
     other_charges = 0
     for row in rows:
@@ -208,11 +208,11 @@ def _figures(rows: Sequence[Row], runs: Sequence[RunTimeline], evictions: int, *
     return Figures(
         total=sum(row.amount for row in rows),
         on_demand=sum(row.on_demand for row in rows),
-        free=-sum(row.amount for row in rows if row.kind is Kind.REFUND),
+        free=-sum(row.amount for row in rows if row.kind is ChargeKind.REFUND),
         uses=uses,
         other_charges=other_charges,
         unsettled=sum(row.amount for row in rows if not row.settled),
-        machine_micros=sum(row.end - row.begin for row in rows if row.kind is Kind.COMPUTE),
+        machine_micros=sum(row.end - row.begin for row in rows if row.kind is ChargeKind.COMPUTE),
         evictions=evictions,
         runs=len(runs),
         running=sum(run.is_running for run in runs),
@@ -232,7 +232,7 @@ def _work(runs: Sequence[RunTimeline]) -> int | None:
 class _Subject:
     """What is assigned to a group: a row or an eviction with its run, or a run alone."""
 
-    what: Row | Eviction | None
+    what: LedgerRow | Eviction | None
     run: RunTimeline
 
     @property
@@ -243,7 +243,7 @@ class _Subject:
     @property
     def at(self) -> int:
         assert self.what is not None, "a run alone has no market and no time"
-        return self.what.begin if isinstance(self.what, Row) else self.what.at
+        return self.what.begin if isinstance(self.what, LedgerRow) else self.what.at
 
 
 _VALUES: Mapping[By, Callable[[_Subject], str]] = {

@@ -18,7 +18,7 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal
 
 from pricing_data.market import NO_ZONE
 from pricing_data.units import NANOS_PER_DOLLAR, SECOND, format_time, to_datetime, to_micros
-from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, Kind, Row
+from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow
 from spotctl.reports.cost import Report
 from spotctl.reports.run_timeline import RunTimeline
 
@@ -55,13 +55,13 @@ class _ChargeType:
 
 
 _MACHINE = _ChargeType("Compute", "Virtual Machines", "Hours", "Virtual Machine", "machine")
-_CHARGE_TYPES: Mapping[Kind, _ChargeType] = {
-    Kind.COMPUTE: _MACHINE,
-    Kind.REFUND: _MACHINE,
-    Kind.CORRECTION: _MACHINE,
-    Kind.DISK: _ChargeType("Storage", "Block Storage", "Hours", "Virtual Machine", "disk"),
-    Kind.ADDRESS: _ChargeType("Networking", "Network Connectivity", "Hours", "Virtual Machine", "address"),
-    Kind.EGRESS: _ChargeType("Networking", "Network Connectivity", "GiB", "Virtual Machine", "traffic"),
+_CHARGE_TYPES: Mapping[ChargeKind, _ChargeType] = {
+    ChargeKind.COMPUTE: _MACHINE,
+    ChargeKind.REFUND: _MACHINE,
+    ChargeKind.CORRECTION: _MACHINE,
+    ChargeKind.DISK: _ChargeType("Storage", "Block Storage", "Hours", "Virtual Machine", "disk"),
+    ChargeKind.ADDRESS: _ChargeType("Networking", "Network Connectivity", "Hours", "Virtual Machine", "address"),
+    ChargeKind.EGRESS: _ChargeType("Networking", "Network Connectivity", "GiB", "Virtual Machine", "traffic"),
 }
 
 
@@ -76,7 +76,7 @@ def as_csv(report: Report) -> str:
     return text.getvalue()
 
 
-def _line(row: Row, run: RunTimeline) -> dict[str, str]:
+def _line(row: LedgerRow, run: RunTimeline) -> dict[str, str]:
     charge, provider = _CHARGE_TYPES[row.kind], PROVIDERS[row.market.cloud]
     return {
         **dict.fromkeys(COLUMNS, ""),
@@ -87,11 +87,11 @@ def _line(row: Row, run: RunTimeline) -> dict[str, str]:
         "BillingAccountType": "spotctl ledger",
         "BillingCurrency": _CURRENCY,
         "ChargeCategory": "Usage",
-        "ChargeClass": "Correction" if row.kind is Kind.CORRECTION else "",
+        "ChargeClass": "Correction" if row.kind is ChargeKind.CORRECTION else "",
         "ChargeDescription": _description(row, charge),
         "ChargeFrequency": "Usage-Based",
         "InvoiceIssuerName": provider.name,
-        "PricingCategory": "" if row.kind is Kind.CORRECTION else "Dynamic" if row.spot else "Standard",
+        "PricingCategory": "" if row.kind is ChargeKind.CORRECTION else "Dynamic" if row.spot else "Standard",
         "ProviderName": provider.name,
         "PublisherName": provider.name,
         "RegionId": row.market.region,
@@ -111,9 +111,9 @@ def _line(row: Row, run: RunTimeline) -> dict[str, str]:
     }
 
 
-def _when(row: Row) -> dict[str, str]:
+def _when(row: LedgerRow) -> dict[str, str]:
     """FOCUS requires a length: a charge after the end of a machine is for the time after it."""
-    billed = row.amount // row.price if row.kind is Kind.COMPUTE and row.price else 1
+    billed = row.amount // row.price if row.kind is ChargeKind.COMPUTE and row.price else 1
     end = row.end if row.end > row.begin else row.begin + max(billed, 1) * SECOND
     moment = to_datetime(row.begin)
     begin = datetime(moment.year, moment.month, 1, tzinfo=UTC)
@@ -126,11 +126,11 @@ def _when(row: Row) -> dict[str, str]:
     }
 
 
-def _money(row: Row, charge: _ChargeType) -> dict[str, str]:
+def _money(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
     """What was paid and its on-demand cost, which is zero for a refund."""
     paid, listed = _dollars(row.amount), _dollars(row.on_demand)
     money = {"BilledCost": paid, "EffectiveCost": paid, "ContractedCost": paid, "ListCost": listed}
-    if row.kind is Kind.CORRECTION or not row.price:
+    if row.kind is ChargeKind.CORRECTION or not row.price:
         return money
     quantity = _EXACT.divide(Decimal(row.amount), Decimal(row.price) * 3600)
     unit_price = _plain(_EXACT.divide(Decimal(row.price), Decimal(NANOS_PER_DOLLAR)))
@@ -146,8 +146,8 @@ def _money(row: Row, charge: _ChargeType) -> dict[str, str]:
     }
 
 
-def _sku(row: Row, charge: _ChargeType) -> dict[str, str]:
-    if row.kind is Kind.CORRECTION:
+def _sku(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
+    if row.kind is ChargeKind.CORRECTION:
         return {}
     sku = f"{row.market.cloud}/{row.market.instance_type}/{row.market.os}/{charge.noun}"
     how = "spot" if row.spot else "on-demand"
@@ -158,13 +158,13 @@ def _sku(row: Row, charge: _ChargeType) -> dict[str, str]:
     }
 
 
-def _description(row: Row, charge: _ChargeType) -> str:
+def _description(row: LedgerRow, charge: _ChargeType) -> str:
     how = "reliable" if row.reliable else "spot" if row.spot else "on-demand"
-    verb = {Kind.REFUND: "refund for", Kind.CORRECTION: "correction for"}.get(row.kind, "")
+    verb = {ChargeKind.REFUND: "refund for", ChargeKind.CORRECTION: "correction for"}.get(row.kind, "")
     return f"{verb} {how} {charge.noun} {row.market} ({row.use.value})".strip()
 
 
-def _tags(row: Row, run: RunTimeline) -> dict[str, str]:
+def _tags(row: LedgerRow, run: RunTimeline) -> dict[str, str]:
     return {**run.tags, "spotctl-job": row.job, "spotctl-run": row.run}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pricing_data.market import Market
 from pricing_data.units import to_datetime
-from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, Kind, Row, Use
+from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, Use
 from spotctl.reports.charts.bars import Bar, BarPart
 from spotctl.reports.charts.steps import Layer, PriceLine
 from spotctl.reports.charts.svg import SERIES, series_class
@@ -62,8 +62,8 @@ def markets_of(report: Report) -> tuple[MarketCost, ...]:
     return tuple(_market(market, by_market[market], i, len(order), evictions[market]) for i, market in enumerate(order))
 
 
-def _market(market: Market, rows: Sequence[Row], rank: int, count: int, evictions: int) -> MarketCost:
-    charged = [row for row in rows if row.kind is Kind.COMPUTE]
+def _market(market: Market, rows: Sequence[LedgerRow], rank: int, count: int, evictions: int) -> MarketCost:
+    charged = [row for row in rows if row.kind is ChargeKind.COMPUTE]
     micros = sum(row.end - row.begin for row in charged)
     paid_gross = sum(row.amount for row in charged)
     seconds = sum(row.amount // row.price for row in charged if row.price)
@@ -73,7 +73,7 @@ def _market(market: Market, rows: Sequence[Row], rank: int, count: int, eviction
         series_class(rank),
         OTHERS if shares_colour else str(market),
         sum(row.amount for row in rows),
-        -sum(row.amount for row in rows if row.kind is Kind.REFUND),
+        -sum(row.amount for row in rows if row.kind is ChargeKind.REFUND),
         sum(row.on_demand for row in rows),
         micros,
         None if not seconds else paid_gross / seconds * 3600 / NANO_SECONDS_PER_DOLLAR,
@@ -82,7 +82,7 @@ def _market(market: Market, rows: Sequence[Row], rank: int, count: int, eviction
     )
 
 
-def listed_price(rows: Iterable[Row]) -> float | None:
+def listed_price(rows: Iterable[LedgerRow]) -> float | None:
     """The on-demand price in dollars per hour, from the first row that has it: rows of redone work do not."""
     return next((row.on_demand / row.amount * row.price / 1e9 for row in rows if row.on_demand and row.amount), None)
 
@@ -96,23 +96,23 @@ def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], s
             _bar(short_day(run.wall_began), f"{run.run}, {short_day(run.wall_began)}", by_run.get(run.run, ()), markets)
             for run in runs
         ], "run"
-    months: dict[str, list[Row]] = {}
+    months: dict[str, list[LedgerRow]] = {}
     for run in runs:
         months.setdefault(f"{to_datetime(run.wall_began):%b %Y}", []).extend(by_run.get(run.run, ()))
     return [_bar(month, month, rows, markets) for month, rows in months.items()], "month"
 
 
-def _run_of(row: Row) -> str:
+def _run_of(row: LedgerRow) -> str:
     return row.run
 
 
-def _bar(label: str, name: str, rows: Iterable[Row], markets: Sequence[MarketCost]) -> Bar:
+def _bar(label: str, name: str, rows: Iterable[LedgerRow], markets: Sequence[MarketCost]) -> Bar:
     sums = {market: sum(row.amount for row in these) for market, these in _by_market(rows).items()}
     parts = tuple(BarPart(one.class_, one.name, usd(sums.get(one.market, 0))) for one in markets)
     return Bar(label, name, parts)
 
 
-def cumulative_of(rows: Sequence[Row], markets: Sequence[MarketCost]) -> list[Layer]:
+def cumulative_of(rows: Sequence[LedgerRow], markets: Sequence[MarketCost]) -> list[Layer]:
     """What one run had paid up to each moment, by market; the amount of a row accrues evenly over its time."""
     begin, end = min(row.begin for row in rows), max(row.end for row in rows)
     moments = np.linspace(begin, end, _POINTS).astype(np.int64)
@@ -131,10 +131,10 @@ def cumulative_of(rows: Sequence[Row], markets: Sequence[MarketCost]) -> list[La
     return layers
 
 
-def held_prices(rows: Iterable[Row], markets: Sequence[MarketCost]) -> list[PriceLine]:
+def held_prices(rows: Iterable[LedgerRow], markets: Sequence[MarketCost]) -> list[PriceLine]:
     """The mean price of the spot machines held in each market, in percent of on-demand."""
     lines = []
-    by_market = _by_market(row for row in rows if row.kind is Kind.COMPUTE and row.spot and row.begin < row.end)
+    by_market = _by_market(row for row in rows if row.kind is ChargeKind.COMPUTE and row.spot and row.begin < row.end)
     for one in markets:
         if one.market in by_market and one.listed:
             pieces = _percents(by_market[one.market], one.listed)
@@ -142,7 +142,7 @@ def held_prices(rows: Iterable[Row], markets: Sequence[MarketCost]) -> list[Pric
     return lines
 
 
-def _percents(rows: Sequence[Row], listed: float) -> list[tuple[int, int, float]]:
+def _percents(rows: Sequence[LedgerRow], listed: float) -> list[tuple[int, int, float]]:
     changes: dict[int, list[int]] = {}
     for row in rows:
         for at, sign in ((row.begin, 1), (row.end, -1)):
@@ -171,8 +171,8 @@ def parts_of(figures: Figures) -> list[BarPart]:
     return [*parts, BarPart("other", "disks, addresses and traffic", usd(figures.other_charges))]
 
 
-def _by_market(rows: Iterable[Row]) -> dict[Market, list[Row]]:
-    found: dict[Market, list[Row]] = {}
+def _by_market(rows: Iterable[LedgerRow]) -> dict[Market, list[LedgerRow]]:
+    found: dict[Market, list[LedgerRow]] = {}
     for row in rows:
         found.setdefault(row.market, []).append(row)
     return found

@@ -9,7 +9,7 @@ from typing import Any
 from pricing_data.market import Market
 from spotctl.runlog import events as ev
 from spotctl.runlog.state import EVICTED, RunState, after
-from spotctl.runlog.store import Row as LogRow
+from spotctl.runlog.store import LogRow
 
 
 @dataclass(frozen=True, slots=True)

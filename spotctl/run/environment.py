@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spotctl.errors import MissingSecret
-from spotctl.files.job.spec import JobSpec, Kind, data_variable
+from spotctl.files.job.spec import JobSpec, ProgramKind, data_variable
 from spotctl.machines.installation import installation_id
 from spotctl.run.reconcile import LeaseTimes
 
@@ -83,7 +83,7 @@ def secrets_of(spec: JobSpec) -> Mapping[str, str]:
 
 def _variables(spec: JobSpec, cache: Path) -> Mapping[str, str]:
     """Nodes of a training read the data where it is local_copy here; a command's machines stage it themselves."""
-    if spec.kind is not Kind.AGILEML:
+    if spec.kind is not ProgramKind.AGILEML:
         return dict(spec.env)
     from spotctl.agent.data_transfer import local_copy
 

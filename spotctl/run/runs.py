@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from pricing_data.units import parse_usd
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import restored, written
-from spotctl.files.job.spec import JobSpec, Kind
+from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.machines.installation import installation_id
 from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
 from spotctl.paths import Paths
@@ -199,7 +199,7 @@ def _conduct(
     spec, kept = restored(began.spec, settings.home), Paths(settings.home).kept(began.job)
     if not journal.state.orders and journal.state.stopping is None:
         rendezvous.make(environment.rendezvous)
-        if spec.kind is Kind.AGILEML:
+        if spec.kind is ProgramKind.AGILEML:
             resume_state.restore(spec, environment.rendezvous, kept)
     # Lazy: a run that only returns its machines needs no plan.
     plan = cache(lambda: made or plan_of_run(began, settings, journal.state.started))
@@ -207,7 +207,7 @@ def _conduct(
         runner = Runner(journal, environment, workload, rules_of(spec, journal, environment, plan))
         ended = runner.run(lambda: observer.on_turn(runner.state), _wall_us)
     observer.on_turn(runner.state)
-    if spec.kind is Kind.AGILEML:
+    if spec.kind is ProgramKind.AGILEML:
         _keep(spec, runner.state, ended, environment.rendezvous, kept)
     if began.folder:
         shutil.rmtree(began.folder, ignore_errors=True)

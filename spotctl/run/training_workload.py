@@ -14,7 +14,7 @@ from agileml.core.events import Iteration
 from agileml.engines.attached import AttachedJob, newest_checkpoint
 from agileml.errors import AgileMLError
 from agileml.iteration_log import last_line_of, line_of
-from agileml.job import Counters, Job, Trained
+from agileml.job import Counters, Trained, TrainingJob
 from agileml.join import SECRET_VARIABLE
 from agileml.roles.node import JobSettings
 from agileml.runtime.job_shape import isolated_shape_of
@@ -266,7 +266,7 @@ class TrainingWorkload:
         return WorkReport(self._latest, DONE, f"{line['clocks']} clocks")
 
 
-def training_job(spec: JobSpec) -> Job:
+def training_job(spec: JobSpec) -> TrainingJob:
     """The job for the engine: it starts with the reliable machines; all others join later."""
     program = spec.program
     assert isinstance(program, Training)
@@ -275,7 +275,7 @@ def training_job(spec: JobSpec) -> Job:
     second = SECOND * (spec.local.speed if spec.is_local else 1.0)
     # A file is named relative to the job's folder, wherever the job is launched.
     app = str(spec.workdir / program.app) if program.app.endswith(".py") else program.app
-    return Job(
+    return TrainingJob(
         TrainerSource(app, program.args),
         spec.resources.reliable.machines,
         0,

@@ -13,7 +13,7 @@ from spotctl.runlog import attempts
 from spotctl.runlog import events as ev
 from spotctl.runlog.attempts import CommandWork
 from spotctl.runlog.events import Event, Intended
-from spotctl.runlog.store import Row
+from spotctl.runlog.store import LogRow
 
 FIRST_BACK_OFF, LONGEST_BACK_OFF = 2 * MINUTE, 60 * MINUTE
 """The back-off of a market after a refusal or an eviction: it doubles each time, up to an hour."""
@@ -122,12 +122,12 @@ class RunState:
         return tuple(m for m in self.alive if m.allocation == allocation and not m.returning)
 
 
-def fold(rows: Iterable[Row], state: RunState | None = None) -> RunState:
+def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
     """The state after events."""
     return reduce(after, rows, state or RunState())
 
 
-def after(state: RunState, row: Row) -> RunState:
+def after(state: RunState, row: LogRow) -> RunState:
     """The state after one more event."""
     state = replace(state, run=row.run, at=max(state.at, row.at), last_row=row.id)
     step = _STEPS.get(type(row.event))

@@ -37,7 +37,7 @@ _CREATE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LogRow:
     """An event with its position in the log and its time."""
 
     id: int
@@ -70,7 +70,7 @@ class EventLog:
         """Closes the file."""
         self._db.close()
 
-    def append(self, run: str, at: int, event: Event) -> Row:
+    def append(self, run: str, at: int, event: Event) -> LogRow:
         """Appends an event; when this returns, it is on disk."""
         with self._failing():
             cursor = self._db.execute(
@@ -78,20 +78,20 @@ class EventLog:
                 (run, at, type(event).__name__, to_json(event)),
             )
         assert cursor.lastrowid is not None
-        return Row(cursor.lastrowid, run, at, event)
+        return LogRow(cursor.lastrowid, run, at, event)
 
-    def of_run(self, run: str, after: int = 0) -> list[Row]:
+    def of_run(self, run: str, after: int = 0) -> list[LogRow]:
         """The events of a run in order, after a position in the log."""
         return self._rows("WHERE run = ? AND id > ? ORDER BY id", run, after)
 
-    def beginnings(self) -> list[Row]:
+    def beginnings(self) -> list[LogRow]:
         """The first event of every run."""
         return self._rows("WHERE kind = 'RunBegan' ORDER BY id")
 
-    def _rows(self, clause: str, *values: object) -> list[Row]:
+    def _rows(self, clause: str, *values: object) -> list[LogRow]:
         with self._failing():
             rows = self._db.execute(f"SELECT id, run, at_us, kind, body FROM events {clause}", values).fetchall()  # noqa: S608 - no clause is given from outside
-        return [Row(number, run, at, from_json(kind, body)) for number, run, at, kind, body in rows]
+        return [LogRow(number, run, at, from_json(kind, body)) for number, run, at, kind, body in rows]
 
     def _prepare(self) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")

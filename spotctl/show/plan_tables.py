@@ -17,8 +17,8 @@ from spotctl.show.terminal import dollars, market_name
 if TYPE_CHECKING:
     from bidbrain.eviction.estimate import Estimate
     from pricing_data.market import Market
-    from spotctl.planning.checkpoint_interval import Checkpoints
-    from spotctl.planning.values import Choice, JobPlan, Rejected
+    from spotctl.planning.checkpoint_interval import CheckpointInterval
+    from spotctl.planning.values import Choice, JobPlan, RejectedMarket
 
 _WIDE = 110
 """Narrower terminals get the columns that matter most."""
@@ -64,7 +64,7 @@ def answer(plan: JobPlan) -> dict[str, Any]:
     }
 
 
-def _checkpoints_json(interval: Checkpoints) -> dict[str, Any]:
+def _checkpoints_json(interval: CheckpointInterval) -> dict[str, Any]:
     return {
         "every_seconds": interval.every / SECOND,
         "cost_seconds": interval.cost / SECOND,
@@ -163,7 +163,7 @@ def _sources(plan: JobPlan) -> str:
     return ", ".join(dict.fromkeys(rate.source for rate in plan.rates.values()))
 
 
-def _checkpoints(interval: Checkpoints) -> str:
+def _checkpoints(interval: CheckpointInterval) -> str:
     every, cost = (f"{micros / MINUTE:.3g} minutes" for micros in (interval.every, interval.cost))
     life = f"an eviction every {_hours(interval.life / HOUR)}" if isfinite(interval.life) else "no evictions"
     if interval.is_fixed:
@@ -225,7 +225,7 @@ def _rejected(plan: JobPlan, most: int, width: int) -> RenderableType:
     return Group(Text("rejected", style="bold"), *map(_rejected_line, named), *_more(more))
 
 
-def _rejected_line(one: Rejected) -> Text:
+def _rejected_line(one: RejectedMarket) -> Text:
     return market_name(one.market).append(f": {one.why}", style="default")
 
 

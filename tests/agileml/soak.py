@@ -19,8 +19,8 @@ import numpy as np
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.local import LocalEngine
-from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, Machine
-from agileml.job import Job, Trained
+from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine
+from agileml.job import Trained, TrainingJob
 from agileml.reference import model_digest, run
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
@@ -112,7 +112,7 @@ class Storm:
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)
 
-    def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:  # noqa: ARG002
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
         """The next fault, if it is due."""
         self.started = max([self.started, *(int(one.name[1:]) + 1 for one in machines)])
         if not self.samples or seconds >= self.samples[-1].seconds + SAMPLE_EVERY:
@@ -126,7 +126,7 @@ class Storm:
         self.events[type(act).__name__] = self.events.get(type(act).__name__, 0) + 1
         return (act,)
 
-    def _act(self, machines: Sequence[Machine]) -> Act:
+    def _act(self, machines: Sequence[RunningMachine]) -> Act:
         chance = self._chance
         transient = [one.name for one in machines if not one.reliable]
         unwarned = [one.name for one in machines if not one.reliable and not one.warned]
@@ -155,7 +155,7 @@ def soak(storm: Storm, stopping: Stopping, pause: float = 0.002) -> Trained:
     source = TrainerSource("tests.agileml.soak:Paced", {"pause": pause})
     settings = JobSettings(deterministic=True, loss_sample=0)
     # A killed process is detected by its broken connections; heartbeats may be late on a busy computer.
-    job = Job(source, 1, 4, stopping, settings, heartbeat_timeout=20.0, checkpoint_every=5)
+    job = TrainingJob(source, 1, 4, stopping, settings, heartbeat_timeout=20.0, checkpoint_every=5)
     clocks = 0
 
     def listen(iteration: Iteration) -> None:

@@ -17,7 +17,7 @@ from agileml import reference
 from agileml.apps.registry import TrainerSource
 from agileml.engines.chaos import Chaos
 from agileml.errors import AgileMLError, BadArgument, BadTrainer
-from agileml.job import Job, Listener, Trained
+from agileml.job import Listener, Trained, TrainingJob
 from agileml.training import parse_nodes, source_of
 from tests.agileml.toys import Decades, Scripted
 
@@ -64,12 +64,12 @@ def test_a_script_can_train_its_own_class(tmp_path: Path) -> None:
 class Told:
     """An engine that only records its arguments."""
 
-    def run(self, job: Job, chaos: Chaos, listener: Listener) -> Trained:  # noqa: ARG002
+    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener) -> Trained:  # noqa: ARG002
         self.job = job
         raise AgileMLError("looked at")
 
 
-def job_of(trainer: Any, **options: Any) -> Job:  # noqa: ANN401
+def job_of(trainer: Any, **options: Any) -> TrainingJob:  # noqa: ANN401
     engine = Told()
     with pytest.raises(AgileMLError, match="looked at"):
         agileml.train(trainer, engine=engine, **options)

@@ -10,10 +10,10 @@ from agileml.engines.job_loop import JobLoop
 from agileml.engines.local.fleet import LocalFleet
 from agileml.engines.local.processes import Processes
 from agileml.engines.script import Script
-from agileml.job import Job, Listener, Trained
+from agileml.job import Listener, Trained, TrainingJob
 from agileml.runtime.controller_client import ControllerClient
-from agileml.runtime.job_plan import JobPlan
 from agileml.runtime.job_shape import shape_of
+from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Clocks
 
@@ -23,13 +23,13 @@ SECRET_BYTES = 32
 class LocalEngine:
     """Runs jobs on processes of this computer."""
 
-    def run(self, job: Job, chaos: Chaos, listener: Listener) -> Trained:
+    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
         return self.play(job, FaultSchedule(chaos), listener)
 
-    def play(self, job: Job, script: Script, listener: Listener) -> Trained:
+    def play(self, job: TrainingJob, script: Script, listener: Listener) -> Trained:
         """The same, with faults from a script."""
-        plan = JobPlan(job, shape_of(job))
+        plan = PreparedJob(job, shape_of(job))
         with closing(Processes()) as processes:
             rendezvous = FolderRendezvous(processes.folder, secrets.token_bytes(SECRET_BYTES))
             fleet = LocalFleet(plan, processes, rendezvous)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from agileml.engines.base import EvictionWarning, FleetEvent, Joined
 from agileml.engines.local.processes import Processes
 from agileml.protocol.actions import CONTROLLER
-from agileml.runtime.job_plan import JobPlan
+from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.role_specs import Role
 
@@ -16,7 +16,7 @@ from agileml.runtime.role_specs import Role
 class LocalFleet:
     """The controller and the nodes of a job as processes."""
 
-    def __init__(self, plan: JobPlan, processes: Processes, rendezvous: FolderRendezvous) -> None:
+    def __init__(self, plan: PreparedJob, processes: Processes, rendezvous: FolderRendezvous) -> None:
         self._plan = plan
         self._processes = processes
         self._rendezvous = rendezvous

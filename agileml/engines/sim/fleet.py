@@ -12,10 +12,10 @@ from agileml.engines.chaos import Chaos, FaultSchedule
 from agileml.engines.job_loop import JobLoop
 from agileml.engines.script import Script
 from agileml.engines.sim.simulation import Machines, Simulation, infrequent_collection
-from agileml.job import Job, Listener, Trained
+from agileml.job import Listener, Trained, TrainingJob
 from agileml.protocol.actions import CONTROLLER
-from agileml.runtime.job_plan import JobPlan
 from agileml.runtime.job_shape import JobShape
+from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.results import Clocks, Result, observation_of
 from agileml.runtime.role_specs import controller_settings
 from agileml.stopping import Observation, Stopping
@@ -30,11 +30,11 @@ class SimulatedEngine:
 
     machines: Machines = field(default_factory=Machines)
 
-    def run(self, job: Job, chaos: Chaos, listener: Listener) -> Trained:
+    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
         return self.play(job, FaultSchedule(chaos), listener)
 
-    def play(self, job: Job, script: Script, listener: Listener) -> Trained:
+    def play(self, job: TrainingJob, script: Script, listener: Listener) -> Trained:
         """The same, with faults from a script."""
         trainer = job.source.load()
         settings = controller_settings(job, job.source.code(), _StopRule(job.stopping))
@@ -43,7 +43,7 @@ class SimulatedEngine:
         with infrequent_collection():
             result = JobLoop(SimulatedFleet(simulation, job.source), link, script).run(job.reliable, job.transient)
         shape = JobShape(simulation.plan, simulation.layout, settings.code)
-        return JobPlan(job, shape).trained(result)
+        return PreparedJob(job, shape).trained(result)
 
 
 class _StopRule:

@@ -10,7 +10,16 @@ from pricing_data.market import is_region_of
 from spotctl.files.job.app import app_problem, arguments_problem
 from spotctl.files.job.problems import Problem
 from spotctl.files.job.sections import Given, fields_of, missing
-from spotctl.files.job.spec import JobSpec, Kind, Objective, Resources, Stop, Training, data_variable, output_variable
+from spotctl.files.job.spec import (
+    JobSpec,
+    Objective,
+    ProgramKind,
+    Resources,
+    Stop,
+    Training,
+    data_variable,
+    output_variable,
+)
 
 _LOCAL = "local"
 UNSUPPORTED = {
@@ -109,7 +118,7 @@ def _of_variables(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: AR
         if name in spec.env:
             yield Problem(("secrets", i), f"{name} is also in env; keep one of them")
     yield from _of_names(spec, "data", spec.data, data_variable)
-    if spec.kind is Kind.COMMAND:
+    if spec.kind is ProgramKind.COMMAND:
         yield from _of_names(spec, "outputs", spec.outputs, output_variable)
         return
     for name in spec.outputs:

@@ -30,7 +30,7 @@ from pricing_data.units import (
     parse_duration,
     parse_time,
 )
-from spotctl.files.job.values import Accelerators, ByClock, Kind, Number, Objective, Range, Within
+from spotctl.files.job.values import Accelerators, ByClock, Number, Objective, ProgramKind, Range, Within
 
 _DIGITS = r"[0-9]{1,9}"
 _DECIMAL = rf"{_DIGITS}(\.[0-9]{{1,9}})?"
@@ -315,7 +315,7 @@ def _number(expected: str, fits: Callable[[float], bool] = lambda _: True, **lim
 _COMPLETE_STRATEGIES = [name for name, argument in STRATEGIES.items() if re.fullmatch(argument, "")]
 
 JOB_NAME = _text(_JOB_NAME, "up to 50 of a-z, 0-9 and -, beginning with a letter and not ending with -")
-KIND = _choice(Kind, Kind)
+KIND = _choice(ProgramKind, ProgramKind)
 OBJECTIVE = _choice(Objective, Objective)
 CLOUD = _choice(CLOUDS)
 STRATEGY = Form(

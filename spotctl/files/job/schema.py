@@ -9,7 +9,7 @@ from typing import Any
 from spotctl.files.job.forms import Form
 from spotctl.files.job.sections import Entry, Key, ListOf, MapOf, OneOf, entries_of, selected
 from spotctl.files.job.spec import JobSpec, Stop
-from spotctl.files.job.values import Kind, Objective
+from spotctl.files.job.values import Objective, ProgramKind
 
 Schema = dict[str, Any]
 
@@ -92,7 +92,7 @@ def _keys(needed: Iterable[str], barred: Iterable[str] = ()) -> Schema:
 
 
 _TOGETHER = (
-    _where("kind", Kind.AGILEML, {"properties": {"resources": _keys(["machines"])}}),
+    _where("kind", ProgramKind.AGILEML, {"properties": {"resources": _keys(["machines"])}}),
     _where("objective", Objective.MIN_COST_SLO, _keys(["deadline"])),
     _where("objective", Objective.MAKESPAN_WITHIN_BUDGET, _keys(["budget"])),
 )

@@ -16,7 +16,7 @@ from spotctl.errors import BadRequest
 from spotctl.files.job import forms
 from spotctl.files.job.forms import AUTO
 from spotctl.files.job.sections import Key, ListOf, MapOf, OneOf, key, needed
-from spotctl.files.job.values import Accelerators, ByClock, Kind, Objective, Range, Within
+from spotctl.files.job.values import Accelerators, ByClock, Objective, ProgramKind, Range, Within
 
 __all__ = [
     "AUTO",
@@ -25,11 +25,11 @@ __all__ = [
     "Checkpoint",
     "Command",
     "JobSpec",
-    "Kind",
     "LocalMarket",
     "Needs",
     "Notify",
     "Objective",
+    "ProgramKind",
     "Range",
     "Reliable",
     "Resources",
@@ -193,7 +193,9 @@ class JobSpec:
     """A job for spotctl: what to run, on which machines, by when and for how much."""
 
     name: str = needed(forms.JOB_NAME, "The job's name; a job has one run at a time.", "nightly-recsys")
-    program: Training | Command = needed(OneOf(_KIND, {Kind.AGILEML: Training, Kind.COMMAND: Command}), "")
+    program: Training | Command = needed(
+        OneOf(_KIND, {ProgramKind.AGILEML: Training, ProgramKind.COMMAND: Command}), ""
+    )
     resources: Resources = needed(
         Resources, "What may be rented, and where.", {"clouds": ["local"], "machines": "4..64"}
     )
@@ -275,9 +277,9 @@ class JobSpec:
     )
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ProgramKind:
         """What the program is."""
-        return Kind.AGILEML if isinstance(self.program, Training) else Kind.COMMAND
+        return ProgramKind.AGILEML if isinstance(self.program, Training) else ProgramKind.COMMAND
 
     @property
     def is_local(self) -> bool:

@@ -15,7 +15,7 @@ from pricing_data.units import to_datetime, to_micros
 Number = TypeVar("Number", int, float)
 
 
-class Kind(StrEnum):
+class ProgramKind(StrEnum):
     """What a job runs."""
 
     AGILEML = "agileml"

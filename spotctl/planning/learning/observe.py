@@ -12,9 +12,9 @@ from bidbrain.eviction.hazard import Evidence
 from bidbrain.eviction.survival import Exposure
 from pricing_data.market import Market
 from pricing_data.units import HOUR
-from spotctl.files.job.spec import Kind as JobKind
+from spotctl.files.job.spec import ProgramKind
 from spotctl.ledger.project import recorded, rows_of
-from spotctl.ledger.rows import Kind, Row, Use
+from spotctl.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.runlog import store
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Priced, Progressed
@@ -45,13 +45,13 @@ class Observed:
     evidence: tuple[Evidence, ...]
 
 
-def observed(events: Sequence[store.Row], tariff: Tariff) -> Observed | None:
+def observed(events: Sequence[store.LogRow], tariff: Tariff) -> Observed | None:
     """The measurements of a run; None if it has not ended."""
     state = fold(events)
     if state.ended is None:
         return None
     rows = rows_of(state, state.at, recorded(events, tariff))
-    working = [row for row in rows if row.kind is Kind.COMPUTE and row.use is Use.WORKING and not row.reliable]
+    working = [row for row in rows if row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING and not row.reliable]
     return Observed(
         state.ended.wall_us,
         state.ended.outcome == DONE,
@@ -65,13 +65,13 @@ def observed(events: Sequence[store.Row], tariff: Tariff) -> Observed | None:
 
 def counts_clocks(state: RunState) -> bool:
     """Whether the run's work is counted in clocks."""
-    return state.began is not None and state.began.spec.get("kind") == JobKind.AGILEML
+    return state.began is not None and state.began.spec.get("kind") == ProgramKind.AGILEML
 
 
 # -- throughput --------------------------------------------------------------------------------------------------------
 
 
-def _cells(events: Sequence[store.Row], working: Sequence[Row], *, counts: bool) -> Iterator[Cell]:
+def _cells(events: Sequence[store.LogRow], working: Sequence[LedgerRow], *, counts: bool) -> Iterator[Cell]:
     """Clocks by number of machines at work. Clocks between two progress events are spread evenly over the work.
 
     Empty for a command, whose work is not counted in clocks.
@@ -94,7 +94,7 @@ Span = tuple[int, int, Mapping[str, int]]
 """Begin, end, and the number of machines of each type at work in between."""
 
 
-def _spans(working: Sequence[Row]) -> list[Span]:
+def _spans(working: Sequence[LedgerRow]) -> list[Span]:
     """The run split wherever the set of working machines changes."""
     marks = sorted({mark for row in working for mark in (row.begin, row.end)})
     counts = defaultdict[int, dict[str, int]](dict)
@@ -148,7 +148,7 @@ def _of(state: RunState, allocation: int) -> list[Held]:
 # -- evictions that no price explains ----------------------------------------------------------------------------------
 
 
-def _evidence(state: RunState, events: Iterable[store.Row]) -> Iterator[Evidence]:
+def _evidence(state: RunState, events: Iterable[store.LogRow]) -> Iterator[Evidence]:
     """Evictions without a price crossing, and the hours observed, by market.
 
     A market that is replayed from prices alone has no such evictions, so its hours are no evidence.

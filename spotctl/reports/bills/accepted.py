@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from spotctl.ledger.rows import Row
+from spotctl.ledger.rows import LedgerRow
 from spotctl.reports.bills.reconcile import Agreement, DifferenceKind
 from spotctl.runlog.events import Corrected
 
 
-def corrections(agreement: Agreement, rows: Iterable[Row], bill: str) -> list[tuple[str, Corrected]]:
+def corrections(agreement: Agreement, rows: Iterable[LedgerRow], bill: str) -> list[tuple[str, Corrected]]:
     """The corrections that give machines the amounts of the bill, each with its run.
 
     Only for machines in both: what is missing in one of them needs an answer, not another amount.

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, Row
+from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR, LedgerRow
 from spotctl.reports.bills.lines import DOLLARS, BillLine, ProviderBill
 from spotctl.reports.cost import NOT_MACHINE_TIME
 
@@ -71,7 +71,7 @@ class Agreement:
         return not self.differences
 
 
-def reconcile(rows: Iterable[Row], bill: ProviderBill, tolerance: float) -> Agreement:
+def reconcile(rows: Iterable[LedgerRow], bill: ProviderBill, tolerance: float) -> Agreement:
     """Compares ledger rows with a bill; `tolerance` is the share by which amounts may differ."""
     mine = [row for row in rows if row.market.cloud == bill.provider]
     settled = [row for row in mine if row.settled]
@@ -79,7 +79,7 @@ def reconcile(rows: Iterable[Row], bill: ProviderBill, tolerance: float) -> Agre
     compared = [row for row in within if bill.has_tags or row.kind not in NOT_MACHINE_TIME]
     run_of = {row.machine.lower(): row.run for row in mine}
     lines_of, others = _own_lines(bill, run_of)
-    rows_of: dict[str, list[Row]] = defaultdict(list)
+    rows_of: dict[str, list[LedgerRow]] = defaultdict(list)
     for row in compared:
         rows_of[_other_charges(row.run) if row.kind in NOT_MACHINE_TIME else row.machine.lower()].append(row)
     names = sorted({*rows_of, *lines_of})
@@ -102,7 +102,7 @@ def reconcile(rows: Iterable[Row], bill: ProviderBill, tolerance: float) -> Agre
     )
 
 
-def _is_within(row: Row, bill: ProviderBill) -> bool:
+def _is_within(row: LedgerRow, bill: ProviderBill) -> bool:
     """Whether a row is in the billing period; an export without one is expected to cover everything."""
     if bill.begin is None or bill.end is None:
         return True
@@ -131,7 +131,9 @@ def _other_charges(run: str) -> str:
     return f"other charges of {run}"
 
 
-def _compare(name: str, rows: Sequence[Row], lines: Sequence[BillLine], tolerance: float) -> Iterator[BillDifference]:
+def _compare(
+    name: str, rows: Sequence[LedgerRow], lines: Sequence[BillLine], tolerance: float
+) -> Iterator[BillDifference]:
     once, repeated = _without_duplicates(lines)
     foreign = [line for line in once if line.currency != DOLLARS]
     yield from _duplicates(name, repeated)
@@ -183,7 +185,7 @@ Interval = tuple[int, int]
 class _LedgerTime:
     """The rows of a machine. The amount of a row accrues evenly over its time, or at once if it has no length."""
 
-    rows: Sequence[Row]
+    rows: Sequence[LedgerRow]
     excluded: tuple[Interval, ...] = ()
 
     @property
@@ -204,7 +206,7 @@ class _LedgerTime:
         return _minus(_union((row.begin, max(row.end, row.begin + 1)) for row in self.rows), self.excluded)
 
 
-def _accrued(row: Row, begin: int, end: int) -> int:
+def _accrued(row: LedgerRow, begin: int, end: int) -> int:
     if row.begin == row.end:
         # A charge for time after the end of a machine belongs to the period in which the machine ended.
         return row.amount if begin < row.end <= end else 0

@@ -13,7 +13,7 @@ from spotctl.runlog.state import EVICTED, RunState
 from spotctl.show.phrases import bid_text, machines_text
 
 if TYPE_CHECKING:
-    from spotctl.runlog.store import Row
+    from spotctl.runlog.store import LogRow
 
 MOST_EVENTS = 500
 """Only the latest events are kept."""
@@ -54,12 +54,12 @@ class Timeline:
     events: tuple[TimelineEvent, ...] = ()
 
 
-def follow(timeline: Timeline, rows: Iterable[Row]) -> Timeline:
+def follow(timeline: Timeline, rows: Iterable[LogRow]) -> Timeline:
     """The timeline extended by more log rows."""
     return reduce(_after, rows, timeline)
 
 
-def _after(timeline: Timeline, row: Row) -> Timeline:
+def _after(timeline: Timeline, row: LogRow) -> Timeline:
     state = running.after(timeline.state, row)
     event = _event(timeline.state, row)
     return Timeline(
@@ -70,7 +70,7 @@ def _after(timeline: Timeline, row: Row) -> Timeline:
     )
 
 
-def _footprint(timeline: Timeline, state: RunState, row: Row) -> tuple[MachineCount, ...]:
+def _footprint(timeline: Timeline, state: RunState, row: LogRow) -> tuple[MachineCount, ...]:
     match row.event:
         case ev.Rented(machines=granted):
             at = min((machine.started for machine in granted), default=row.at)
@@ -99,7 +99,7 @@ def _merged(events: tuple[TimelineEvent, ...], new: TimelineEvent) -> tuple[Time
     return (*events, new)[-MOST_EVENTS:]
 
 
-def _event(before: RunState, row: Row) -> TimelineEvent | None:
+def _event(before: RunState, row: LogRow) -> TimelineEvent | None:
     match row.event:
         case ev.Rented(intent=intent, machines=machines) if machines:
             order = before.orders[intent]

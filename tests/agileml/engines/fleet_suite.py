@@ -15,8 +15,8 @@ import pytest
 from agileml import reference
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, Machine, Script
-from agileml.job import Job, Trained
+from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
+from agileml.job import Trained, TrainingJob
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
 from tests.agileml.engines.jobs import Choice, Timetable, evict, join, kill, kill_controller, reliable
@@ -33,7 +33,7 @@ class Same(Paced):
 LENGTHS = (12,) * 16
 CLOCKS = 12
 
-JOB = Job(
+JOB = TrainingJob(
     TrainerSource("tests.agileml.toys:Paced", {"lengths": LENGTHS}),
     reliable=1,
     transient=3,
@@ -54,9 +54,9 @@ class Recorder:
     """Passes a timetable on and records which machines the loop offered to it."""
 
     timetable: Timetable
-    seen: list[tuple[Machine, ...]] = field(default_factory=list)
+    seen: list[tuple[RunningMachine, ...]] = field(default_factory=list)
 
-    def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:
         self.seen.append(tuple(machines))
         return self.timetable.due(clock, seconds, machines)
 
@@ -68,12 +68,12 @@ class FleetSuite:
     """`play` runs a job on a fleet with faults from a script. Afterwards no process and no file may be left."""
 
     @pytest.fixture
-    def play(self) -> Callable[[Job, Script, Log], Trained]:
+    def play(self) -> Callable[[TrainingJob, Script, Log], Trained]:
         raise NotImplementedError
 
     @pytest.fixture
-    def run(self, play: Callable[[Job, Script, Log], Trained]) -> Callable[..., tuple[Trained, Log, Recorder]]:
-        def run(acts: dict[int, list[Choice]], job: Job = JOB) -> tuple[Trained, Log, Recorder]:
+    def run(self, play: Callable[[TrainingJob, Script, Log], Trained]) -> Callable[..., tuple[Trained, Log, Recorder]]:
+        def run(acts: dict[int, list[Choice]], job: TrainingJob = JOB) -> tuple[Trained, Log, Recorder]:
             log, recorder = Log(), Recorder(Timetable(acts))
             trained = play(job, recorder, log)
             assert [iteration.clock for iteration in log] == list(range(1, trained.clocks + 1))
@@ -116,11 +116,11 @@ class FleetSuite:
         assert any("controller" in event for iteration in log for event in iteration.events)
 
     def test_stopping_what_is_gone_changes_nothing(self, run: Callable[..., tuple[Trained, Log, Recorder]]) -> None:
-        def again(machines: Sequence[Machine]) -> Act:
+        def again(machines: Sequence[RunningMachine]) -> Act:
             assert "t1" not in {machine.name for machine in machines}
             return KillNodes(("t1", "unknown"))
 
-        def notice_again(_: Sequence[Machine]) -> Act:
+        def notice_again(_: Sequence[RunningMachine]) -> Act:
             return Evict(("t1", "unknown"), 1.0)
 
         trained, _, _ = run({3: [kill(slice(1))], 6: [again, notice_again]})
@@ -133,7 +133,7 @@ class FleetSuite:
         trainer.write_text(SAME)
         job = replace(JOB, source=TrainerSource(str(trainer), {"lengths": LENGTHS}), stopping=Stopping(clocks=60))
 
-        def change_and_join(_: Sequence[Machine]) -> Act:
+        def change_and_join(_: Sequence[RunningMachine]) -> Act:
             trainer.write_text(SAME + "# another version\n")
             return Join(1)
 
@@ -143,8 +143,10 @@ class FleetSuite:
         assert job.source.code() in refused[0]
         assert log[-1].transient == 3
 
-    def test_nothing_is_left_of_a_run_that_is_interrupted(self, play: Callable[[Job, Script, Log], Trained]) -> None:
-        def interrupt(_: Sequence[Machine]) -> Act:
+    def test_nothing_is_left_of_a_run_that_is_interrupted(
+        self, play: Callable[[TrainingJob, Script, Log], Trained]
+    ) -> None:
+        def interrupt(_: Sequence[RunningMachine]) -> Act:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
@@ -162,10 +164,10 @@ class ReplacingFleetSuite(FleetSuite):
     def test_all_machines_and_the_controller_are_lost_at_once(
         self, run: Callable[..., tuple[Trained, Log, Recorder]]
     ) -> None:
-        def everything(machines: Sequence[Machine]) -> Act:
+        def everything(machines: Sequence[RunningMachine]) -> Act:
             return KillNodes(tuple(machine.name for machine in machines))
 
-        def controller(_: Sequence[Machine]) -> Act:
+        def controller(_: Sequence[RunningMachine]) -> Act:
             return KillController()
 
         job = replace(JOB, stopping=Stopping(clocks=20), checkpoint_every=1)

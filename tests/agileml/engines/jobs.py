@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, Machine
+from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine
 
-Choice = Callable[[Sequence[Machine]], Act]
+Choice = Callable[[Sequence[RunningMachine]], Act]
 
 
 @dataclass
@@ -17,20 +17,20 @@ class Timetable:
 
     acts: dict[int, list[Choice]]
 
-    def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:  # noqa: ARG002
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
         choices = [choice for at in sorted(self.acts) if at <= clock for choice in self.acts.pop(at)]
         return [choice(machines) for choice in choices]
 
 
-def transient(machines: Sequence[Machine]) -> list[str]:
+def transient(machines: Sequence[RunningMachine]) -> list[str]:
     return [machine.name for machine in machines if not machine.reliable]
 
 
-def reliable(machines: Sequence[Machine]) -> list[str]:
+def reliable(machines: Sequence[RunningMachine]) -> list[str]:
     return [machine.name for machine in machines if machine.reliable]
 
 
-def kill(pick: slice, of: Callable[[Sequence[Machine]], list[str]] = transient) -> Choice:
+def kill(pick: slice, of: Callable[[Sequence[RunningMachine]], list[str]] = transient) -> Choice:
     return lambda machines: KillNodes(tuple(of(machines)[pick]))
 
 
@@ -42,7 +42,7 @@ def join(count: int, reliable: bool = False) -> Choice:
     return lambda _: Join(count, reliable)
 
 
-def kill_controller(_: Sequence[Machine]) -> Act:
+def kill_controller(_: Sequence[RunningMachine]) -> Act:
     return KillController()
 
 

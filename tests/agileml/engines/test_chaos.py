@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agileml.engines.chaos import EXAMPLE, WARNING, AddNodes, Chaos, FaultSchedule, RemoveController, RemoveNodes, Rule
-from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, Machine
+from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine
 from agileml.errors import BadArgument
 
 MACHINES = [
-    *(Machine(f"r{number}", reliable=True, warned=False) for number in range(2)),
-    *(Machine(f"t{number}", reliable=False, warned=False) for number in range(5)),
+    *(RunningMachine(f"r{number}", reliable=True, warned=False) for number in range(2)),
+    *(RunningMachine(f"t{number}", reliable=False, warned=False) for number in range(5)),
 ]
 
 
@@ -105,7 +105,9 @@ def test_a_negative_seed_is_refused() -> None:
 # -- the schedule -----------------------------------------------------------------------------------------------------
 
 
-def acts(text: str, *moments: tuple[int, float], machines: Sequence[Machine] = MACHINES, seed: int = 0) -> list[Act]:
+def acts(
+    text: str, *moments: tuple[int, float], machines: Sequence[RunningMachine] = MACHINES, seed: int = 0
+) -> list[Act]:
     schedule = FaultSchedule(Chaos.parse(text, seed))
     return [act for clock, seconds in moments for act in schedule.due(clock, seconds, machines)]
 
@@ -144,7 +146,7 @@ def test_the_number_and_kind_of_chosen_nodes(whom: str, chosen: int) -> None:
 
 
 def test_a_warned_node_is_not_warned_again_but_may_be_killed() -> None:
-    warned = [Machine("t0", reliable=False, warned=True), Machine("t1", reliable=False, warned=False)]
+    warned = [RunningMachine("t0", reliable=False, warned=True), RunningMachine("t1", reliable=False, warned=False)]
     assert acts("at 0s evict all warn 5s", (0, 0.0), machines=warned) == [Evict(("t1",), 5.0)]
     assert acts("at 0s kill all", (0, 0.0), machines=warned) == [KillNodes(("t0", "t1"))]
     assert acts("at 0s evict 1", (0, 0.0), machines=warned[:1]) == []

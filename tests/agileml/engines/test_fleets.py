@@ -18,10 +18,10 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.attached import AttachedJob
 from agileml.engines.local import LocalEngine
-from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, Machine, Script
+from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
 from agileml.engines.sim import SimulatedEngine
 from agileml.engines.sim.simulation import Machines
-from agileml.job import Job, Trained
+from agileml.job import Trained, TrainingJob
 from agileml.join import SECRET_VARIABLE
 from agileml.runtime.job_shape import shape_of
 from tests.agileml.engines.fleet_suite import JOB, LENGTHS, FleetSuite, Log, ReplacingFleetSuite
@@ -34,7 +34,7 @@ SECRET = b"0123456789abcdef0123456789abcdef"
 
 class TestSimulated(ReplacingFleetSuite):
     @pytest.fixture
-    def play(self) -> Callable[[Job, Script, Log], Trained]:
+    def play(self) -> Callable[[TrainingJob, Script, Log], Trained]:
         machines = Machines(seconds_per_item=0.01, loading=0.1)
         # Virtual time needs no pace.
         source = TrainerSource("tests.agileml.toys:Decades", {"lengths": LENGTHS})
@@ -45,14 +45,14 @@ class TestSimulated(ReplacingFleetSuite):
 
 class TestLocal(ReplacingFleetSuite):
     @pytest.fixture
-    def play(self) -> Callable[[Job, Script, Log], Trained]:
+    def play(self) -> Callable[[TrainingJob, Script, Log], Trained]:
         return lambda job, script, log: LocalEngine().play(job, script, log.append)
 
 
 class TestAttached(FleetSuite):
     @pytest.fixture
-    def play(self, left_behind: Path) -> Callable[[Job, Script, Log], Trained]:
-        def play(job: Job, script: Script, log: Log) -> Trained:
+    def play(self, left_behind: Path) -> Callable[[TrainingJob, Script, Log], Trained]:
+        def play(job: TrainingJob, script: Script, log: Log) -> Trained:
             folder = left_behind / "job"
             folder.mkdir()
             caller = Caller(job, folder, script, log)
@@ -68,14 +68,14 @@ class TestAttached(FleetSuite):
 class Caller:
     """Somebody who starts machines for an attached job, and takes them away."""
 
-    def __init__(self, job: Job, folder: Path, script: Script, log: Log) -> None:
+    def __init__(self, job: TrainingJob, folder: Path, script: Script, log: Log) -> None:
         self._folder, self._script = folder, script
         self._clock = 0
         self._log = log
         self._began = time.monotonic()
         self._job = AttachedJob(job, shape_of(job), folder, SECRET, self._note)
         self._nodes: dict[str, subprocess.Popen[bytes]] = {}
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, RunningMachine] = {}
         self._deadlines: dict[str, float] = {}
         self._started = 0
         self._apply(Join(job.reliable, reliable=True))
@@ -119,7 +119,7 @@ class Caller:
                     self._remove(name)
             case Evict():
                 for name in set(act.names) & self._nodes.keys():
-                    self._machines[name] = Machine(name, self._machines[name].reliable, warned=True)
+                    self._machines[name] = RunningMachine(name, self._machines[name].reliable, warned=True)
                     self._deadlines[name] = time.monotonic() + act.seconds
                     self._job.warn(name, act.seconds)
             case KillController():
@@ -135,7 +135,7 @@ class Caller:
         self._nodes[name] = subprocess.Popen(
             [*words, *(["--reliable"] if reliable else [])], env=environment, stderr=subprocess.DEVNULL
         )
-        self._machines[name] = Machine(name, reliable, warned=False)
+        self._machines[name] = RunningMachine(name, reliable, warned=False)
 
     def _remove(self, name: str) -> None:
         node = self._nodes.pop(name)

@@ -15,8 +15,8 @@ from agileml import reference
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.local import LocalEngine
-from agileml.engines.script import Act, KillNodes, Machine, Script
-from agileml.job import Job, Trained
+from agileml.engines.script import Act, KillNodes, RunningMachine, Script
+from agileml.job import Trained, TrainingJob
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
 from tests.agileml.engines.jobs import Choice, Timetable, evict, join, kill, kill_controller, processes, reliable
@@ -33,7 +33,7 @@ def undisturbed(clocks: int) -> str:
     return reference.model_digest(reference.run(Decades(LENGTHS), clocks, 0))
 
 
-JOB = Job(
+JOB = TrainingJob(
     TrainerSource("tests.agileml.toys:Paced", {"lengths": LENGTHS}),
     reliable=1,
     transient=4,
@@ -44,7 +44,7 @@ JOB = Job(
 )
 
 
-def played(acts: dict[int, list[Choice]] | Script, job: Job = JOB) -> tuple[Trained, list[Iteration]]:
+def played(acts: dict[int, list[Choice]] | Script, job: TrainingJob = JOB) -> tuple[Trained, list[Iteration]]:
     log: list[Iteration] = []
     script = Timetable(acts) if isinstance(acts, dict) else acts
     trained = LocalEngine().play(job, script, log.append)
@@ -93,7 +93,7 @@ class OnceCheckpointed:
         self.folder = folder
         self.done = False
 
-    def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:  # noqa: ARG002
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
         written = {path.name.partition("-")[2] for path in self.folder.glob("*/checkpoints/*.checkpoint")}
         if self.done or not written or "c2.checkpoint" in written:
             return ()
@@ -127,7 +127,7 @@ class Stopped:
     pid: int = 0
     until: float = 0.0
 
-    def due(self, clock: int, seconds: float, machines: Sequence[Machine]) -> Sequence[Act]:  # noqa: ARG002
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
         if clock >= 2 and not self.until:
             self.pid, self.until = self._controller(), seconds + self.seconds
             os.kill(self.pid, signal.SIGSTOP)

@@ -16,9 +16,9 @@ import pytest
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.local import LocalEngine
-from agileml.engines.script import Act, Join, Machine
+from agileml.engines.script import Act, Join, RunningMachine
 from agileml.errors import AgileMLError, Unrecoverable
-from agileml.job import Job
+from agileml.job import TrainingJob
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
 from tests.agileml.engines.jobs import Timetable, kill, processes, transient
@@ -44,11 +44,11 @@ class Steps:
 """
 
 
-def job(folder: Path, step: str = "pass", clocks: int = 1000) -> Job:
+def job(folder: Path, step: str = "pass", clocks: int = 1000) -> TrainingJob:
     path = folder / "steps.py"
     path.write_text(TRAINER % step)
     settings = JobSettings(partitions=4)
-    return Job(TrainerSource(str(path)), 1, 2, Stopping(clocks=clocks), settings, heartbeat_timeout=20.0)
+    return TrainingJob(TrainerSource(str(path)), 1, 2, Stopping(clocks=clocks), settings, heartbeat_timeout=20.0)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_node_with_other_code_is_refused_with_both_versions(tmp_path: Path) ->
     given = job(tmp_path, clocks=150)
     before = given.source.code()
 
-    def change_and_join(_: Sequence[Machine]) -> Act:
+    def change_and_join(_: Sequence[RunningMachine]) -> Act:
         (tmp_path / "steps.py").write_text(TRAINER % "pass" + "\n")
         return Join(1)
 

@@ -15,7 +15,7 @@ from agileml.engines.chaos import Chaos
 from agileml.engines.sim import SimulatedEngine
 from agileml.engines.sim.simulation import Machines
 from agileml.errors import BadTrainer, TrainerFailed
-from agileml.job import Job, Trained
+from agileml.job import Trained, TrainingJob
 from agileml.policies.policy import ClockSums
 from agileml.policies.stage import Thresholds
 from agileml.reference import model_digest, run
@@ -36,12 +36,12 @@ EVERYTHING = (
 )
 
 
-def job(source: TrainerSource = SMALL, nodes: tuple[int, int] = (1, 3), **given: Any) -> Job:  # noqa: ANN401
+def job(source: TrainerSource = SMALL, nodes: tuple[int, int] = (1, 3), **given: Any) -> TrainingJob:  # noqa: ANN401
     settings = JobSettings(deterministic=True, loss_sample=given.pop("loss_sample", 32))
-    return Job(source, *nodes, given.pop("stopping", Stopping(clocks=CLOCKS)), settings, **given)
+    return TrainingJob(source, *nodes, given.pop("stopping", Stopping(clocks=CLOCKS)), settings, **given)
 
 
-def played(chaos: str, asked: Job | None = None, seed: int = 0) -> tuple[Trained, list[Iteration]]:
+def played(chaos: str, asked: TrainingJob | None = None, seed: int = 0) -> tuple[Trained, list[Iteration]]:
     log: list[Iteration] = []
     return SimulatedEngine(MACHINES).run(asked or job(), Chaos.parse(chaos, seed), log.append), log
 

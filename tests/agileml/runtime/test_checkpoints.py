@@ -12,21 +12,21 @@ from agileml.params.layout import State
 from agileml.protocol.actions import Save
 from agileml.protocol.messages import Tally, Version
 from agileml.runtime.blob_store import FileBlobStore, UnreadableBlob
-from agileml.runtime.checkpoints import CheckpointQueue, Checkpoints, DamagedCheckpoint
+from agileml.runtime.checkpoints import CheckpointQueue, DamagedCheckpoint, ModelCheckpoints
 
 STATE: State = [np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((0, 4)), np.array([7, 8], np.int64)]
 
 
 @pytest.fixture
-def checkpoints(tmp_path: Path) -> Checkpoints:
-    return Checkpoints(FileBlobStore(tmp_path))
+def checkpoints(tmp_path: Path) -> ModelCheckpoints:
+    return ModelCheckpoints(FileBlobStore(tmp_path))
 
 
 def version(clock: int) -> Version:
     return Version(clock, Tally(40, 1234567890123456789), STATE)
 
 
-def test_a_version_comes_back_as_it_was(checkpoints: Checkpoints) -> None:
+def test_a_version_comes_back_as_it_was(checkpoints: ModelCheckpoints) -> None:
     checkpoints.save(3, version(5))
     loaded = checkpoints.load(3, 5)
     assert (loaded.clock, loaded.tally) == (5, Tally(40, 1234567890123456789))
@@ -36,7 +36,7 @@ def test_a_version_comes_back_as_it_was(checkpoints: Checkpoints) -> None:
         assert array.flags.writeable
 
 
-def test_a_missing_or_damaged_checkpoint_is_refused(checkpoints: Checkpoints, tmp_path: Path) -> None:
+def test_a_missing_or_damaged_checkpoint_is_refused(checkpoints: ModelCheckpoints, tmp_path: Path) -> None:
     with pytest.raises(UnreadableBlob, match="cannot be read"):
         checkpoints.load(0, 1)
     checkpoints.save(0, version(1))
@@ -46,14 +46,14 @@ def test_a_missing_or_damaged_checkpoint_is_refused(checkpoints: Checkpoints, tm
         checkpoints.load(0, 1)
 
 
-def test_a_checkpoint_under_the_name_of_another_clock_is_refused(checkpoints: Checkpoints, tmp_path: Path) -> None:
+def test_a_checkpoint_under_the_name_of_another_clock_is_refused(checkpoints: ModelCheckpoints, tmp_path: Path) -> None:
     checkpoints.save(0, version(1))
     (tmp_path / "checkpoints" / "p0-c1.checkpoint").rename(tmp_path / "checkpoints" / "p0-c2.checkpoint")
     with pytest.raises(DamagedCheckpoint, match="holds clock 1, not 2"):
         checkpoints.load(0, 2)
 
 
-def test_only_earlier_checkpoints_are_deleted(checkpoints: Checkpoints, tmp_path: Path) -> None:
+def test_only_earlier_checkpoints_are_deleted(checkpoints: ModelCheckpoints, tmp_path: Path) -> None:
     for clock in (2, 9, 10):
         checkpoints.save(1, version(clock))
     (tmp_path / "checkpoints" / "notes.txt").write_text("not a checkpoint")
@@ -62,7 +62,7 @@ def test_only_earlier_checkpoints_are_deleted(checkpoints: Checkpoints, tmp_path
     assert names == ["notes.txt", "p1-c10.checkpoint", "p1-c9.checkpoint"]
 
 
-def test_a_clock_is_complete_once_every_partition_has_it(checkpoints: Checkpoints) -> None:
+def test_a_clock_is_complete_once_every_partition_has_it(checkpoints: ModelCheckpoints) -> None:
     assert checkpoints.complete(2) == []
     for partition, clock in ((0, 2), (0, 4), (0, 6), (1, 2), (1, 4), (7, 6)):
         checkpoints.save(partition, version(clock))

@@ -10,7 +10,7 @@ import pytest
 
 from agileml.apps.registry import TrainerSource
 from agileml.errors import AgileMLError, BadArgument, TrainerFailed
-from agileml.job import Job
+from agileml.job import TrainingJob
 from agileml.roles.node import JobSettings
 from agileml.runtime.job_shape import isolated_shape_of, shape_of
 from agileml.stopping import Stopping
@@ -33,8 +33,8 @@ def trainer(fail=""):
 """
 
 
-def job(source: TrainerSource) -> Job:
-    return Job(source, 1, 0, Stopping(clocks=3), JobSettings(partitions=2))
+def job(source: TrainerSource) -> TrainingJob:
+    return TrainingJob(source, 1, 0, Stopping(clocks=3), JobSettings(partitions=2))
 
 
 @pytest.fixture

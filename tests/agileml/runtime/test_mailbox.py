@@ -15,7 +15,7 @@ from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Heartbeat, Leave, PartitionUpdate, Push, UpdateEntry
 from agileml.runtime.mailbox import JOB_LOOP, ControllerConnection, Envelope, Mailbox
 from agileml.runtime.rendezvous import FolderRendezvous, Rendezvous
-from agileml.transport import Connected, Endpoint, Identity, Lost, Rejected, Settings
+from agileml.transport import Connected, Endpoint, Identity, Lost, Rejected, TransportSettings
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 
@@ -30,7 +30,7 @@ def rendezvous() -> Iterator[Rendezvous]:
 def mailbox(rendezvous: Rendezvous) -> Iterator[Callable[..., Mailbox]]:
     opened: list[Mailbox] = []
 
-    def make(name: str, settings: Settings | None = None) -> Mailbox:
+    def make(name: str, settings: TransportSettings | None = None) -> Mailbox:
         made = Mailbox(rendezvous, name, settings)
         made.open()
         opened.append(made)
@@ -139,7 +139,7 @@ def test_the_connection_is_retried_after_growing_pauses(mailbox: Callable[[str],
 
 # -- peers whose queue is full ----------------------------------------------------------------------------------------
 
-TIGHT = Settings(max_queued_bytes=1 << 20)
+TIGHT = TransportSettings(max_queued_bytes=1 << 20)
 
 
 def large(number: int) -> Push:

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from agileml.apps.registry import TrainerSource
-from agileml.job import Job
+from agileml.job import TrainingJob
 from agileml.params.layout import Layout, Params
 from agileml.protocol.actions import CONTROLLER, Action
 from agileml.protocol.messages import Heartbeat, Hello, Leave, Limit, Ready, Recover, Saved, Stable, Table, WorkDone
 from agileml.roles.node import JobSettings, Node
-from agileml.runtime.job_plan import JobPlan
 from agileml.runtime.job_shape import JobShape
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.node_process import NodeProcess
+from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.stopping import Stopping
 from agileml.trainer import plan_of
@@ -74,9 +74,9 @@ class Played:
         trainer = Gated(str(gates))
         source = TrainerSource(f"{__name__}:Gated", {"folder": str(gates)})
         settings = JobSettings(partitions=2, loss_sample=0)
-        job = Job(source, 1, 0, Stopping(clocks=3), settings, heartbeat_timeout=0.1)
+        job = TrainingJob(source, 1, 0, Stopping(clocks=3), settings, heartbeat_timeout=0.1)
         shape = JobShape(plan_of(trainer, trainer.shards()), Layout.cut(PARAMS, 2), source.code())
-        self.node = NodeProcess(JobPlan(job, shape).node_role(rendezvous, "r0", reliable=True))
+        self.node = NodeProcess(PreparedJob(job, shape).node_role(rendezvous, "r0", reliable=True))
         self.thread = threading.Thread(target=self.node.run)
         self.thread.start()
 

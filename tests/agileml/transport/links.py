@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from agileml.transport import Address, Endpoint, Event, Identity, Settings, UnixAddress
+from agileml.transport import Address, Endpoint, Event, Identity, TransportSettings, UnixAddress
 
 SECRET = b"a secret that the job's nodes share"
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class Meeting:
     def add(
         self,
         name: str,
-        settings: Settings | None = None,
+        settings: TransportSettings | None = None,
         *,
         secret: bytes = SECRET,
         clock: Callable[[], float] | None = None,
@@ -52,10 +52,10 @@ class Meeting:
     def address(self, name: str) -> UnixAddress:
         return UnixAddress(str(self.folder / f"{name}.sock"))
 
-    def listening(self, name: str, settings: Settings | None = None, at: Address | None = None) -> Address:
+    def listening(self, name: str, settings: TransportSettings | None = None, at: Address | None = None) -> Address:
         return self.add(name, settings).listen(at or self.address(name))
 
-    def pair(self, settings: Settings | None = None) -> tuple[Endpoint, Endpoint]:
+    def pair(self, settings: TransportSettings | None = None) -> tuple[Endpoint, Endpoint]:
         """Two that are linked: "a", which listens, and "b"."""
         a, b = self.add("a", settings), self.add("b", settings)
         b.connect("a", a.listen(self.address("a")))

@@ -19,15 +19,15 @@ from agileml.transport import (
     BadSecret,
     Connected,
     Endpoint,
+    FrameLimits,
     Identity,
-    Limits,
     Lost,
     NotConnected,
     QueueFull,
     Received,
     Rejected,
-    Settings,
     TcpAddress,
+    TransportSettings,
     UnixAddress,
     Unsendable,
 )
@@ -100,7 +100,7 @@ def test_flush_sends_everything_and_keeps_events_for_poll(meeting: Meeting) -> N
 
 
 def test_a_full_queue_refuses_messages_and_loses_none(meeting: Meeting) -> None:
-    a, b = meeting.pair(Settings(max_queued_bytes=3 << 20))
+    a, b = meeting.pair(TransportSettings(max_queued_bytes=3 << 20))
     piece = np.arange(1 << 20, dtype=np.uint8)
     # A frame larger than the limit passes while nothing else waits: else it could never be sent.
     b.send("a", "whole", {"number": 0}, [np.zeros(5 << 20, np.uint8)])
@@ -119,7 +119,7 @@ def test_a_full_queue_refuses_messages_and_loses_none(meeting: Meeting) -> None:
 
 
 def test_an_unsendable_message_leaves_the_link_intact(meeting: Meeting) -> None:
-    _, b = meeting.pair(Settings(limits=Limits(body_bytes=1000)))
+    _, b = meeting.pair(TransportSettings(limits=FrameLimits(body_bytes=1000)))
     for kind, header, arrays in (("k", None, [np.zeros(2000)]), ("k", object(), []), ("k", None, [np.array([b])])):
         with pytest.raises(Unsendable):
             b.send("a", kind, header, arrays)

@@ -14,10 +14,10 @@ from hypothesis.extra import numpy as hnp
 
 from agileml.transport.buffers import BufferPool
 from agileml.transport.errors import BadFrame, Unsendable
-from agileml.transport.framing import Frame, FrameReader, Limits, encode, scratch_for
+from agileml.transport.framing import Frame, FrameLimits, FrameReader, encode, scratch_for
 
 DTYPES = "?", "i1", "u1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<i8", "<u8", "<f8"
-SMALL = Limits(header_bytes=2000, body_bytes=10_000, arrays=5, dimensions=3, kind_length=8)
+SMALL = FrameLimits(header_bytes=2000, body_bytes=10_000, arrays=5, dimensions=3, kind_length=8)
 
 arrays = st.sampled_from(DTYPES).flatmap(
     lambda code: hnp.arrays(np.dtype(code), hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=7))
@@ -30,8 +30,8 @@ json_values = st.recursive(
 messages = st.lists(st.tuples(st.text(max_size=20), json_values, st.lists(arrays, max_size=4)), min_size=1, max_size=5)
 
 
-def reader(limits: Limits | None = None) -> FrameReader:
-    limits = limits or Limits()
+def reader(limits: FrameLimits | None = None) -> FrameReader:
+    limits = limits or FrameLimits()
     return FrameReader(limits, BufferPool(1 << 24), scratch_for(limits))
 
 
@@ -54,8 +54,8 @@ def raw(content: Any, body: bytes = b"", body_bytes: int | None = None, magic: b
     return struct.pack("<4sIQ", magic, len(header), len(body) if body_bytes is None else body_bytes) + header + body
 
 
-def wire(kind: str, header: object, carried: list[Any], limits: Limits | None = None) -> bytes:
-    pieces, length = encode(kind, header, carried, limits or Limits())
+def wire(kind: str, header: object, carried: list[Any], limits: FrameLimits | None = None) -> bytes:
+    pieces, length = encode(kind, header, carried, limits or FrameLimits())
     data = b"".join(pieces)
     assert len(data) == length
     return data
@@ -90,7 +90,7 @@ def test_a_truncated_stream_is_unfinished(sent: list[tuple[str, object, list[Any
 
 def test_large_arrays_are_not_copied() -> None:
     array = np.arange(100_000, dtype=np.float64)
-    pieces, _ = encode("k", None, [array], Limits())
+    pieces, _ = encode("k", None, [array], FrameLimits())
     assert np.shares_memory(np.frombuffer(pieces[-1], np.uint8), array)
     taker = reader()
     data = b"".join(pieces)
@@ -119,7 +119,7 @@ def test_other_memory_orders_are_converted() -> None:
 )
 def test_other_dtypes_cannot_be_sent(array: Any) -> None:  # noqa: ANN401
     with pytest.raises(Unsendable, match="dtype"):
-        encode("k", None, [array], Limits())
+        encode("k", None, [array], FrameLimits())
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_memory_is_allocated_only_after_the_header_was_checked() -> None:
 
 def test_a_reader_keeps_no_reference_to_delivered_frames() -> None:
     pool = BufferPool(1 << 24)
-    limits = Limits()
+    limits = FrameLimits()
     taker = FrameReader(limits, pool, scratch_for(limits))
     frames = fed(taker, wire("k", None, [np.ones(200_000)]), [100_000])
     assert pool.idle_bytes == 0

@@ -13,7 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agileml.transport import Connected, Limits, Lost, Received, Rejected, Settings, TcpAddress, UnixAddress
+from agileml.transport import (
+    Connected,
+    FrameLimits,
+    Lost,
+    Received,
+    Rejected,
+    TcpAddress,
+    TransportSettings,
+    UnixAddress,
+)
 from agileml.transport.framing import encode
 from agileml.transport.handshake import Handshake, Identity
 from tests.agileml.transport.links import SECRET, Clock, Meeting
@@ -22,7 +31,9 @@ from tests.agileml.transport.links import SECRET, Clock, Meeting
 @pytest.fixture
 def watched(meeting: Meeting) -> Iterator[Meeting]:
     """A pair that keeps talking; whatever happens to "a" must not concern its link to "b"."""
-    meeting.pair(Settings(limits=Limits(header_bytes=2000, body_bytes=1 << 20), max_handshakes=4, max_links=6))
+    meeting.pair(
+        TransportSettings(limits=FrameLimits(header_bytes=2000, body_bytes=1 << 20), max_handshakes=4, max_links=6)
+    )
     yield meeting
     a, b = meeting.endpoints["a"], meeting.endpoints["b"]
     a.send("b", "still")
@@ -207,7 +218,7 @@ def test_peers_that_send_invalid_frames_are_dropped(watched: Meeting, data: byte
 
 
 def test_a_truncated_frame_is_reported_differently_from_a_closed_link(watched: Meeting) -> None:
-    pieces, _ = encode("k", None, [np.ones(1000)], Limits())
+    pieces, _ = encode("k", None, [np.ones(1000)], FrameLimits())
     whole = b"".join(pieces)
     with member(watched, "cut") as sock:
         sock.sendall(whole[:-1])
@@ -226,7 +237,7 @@ def test_a_stalled_frame_ends_the_link(meeting: Meeting, length: int) -> None:
     a.listen(meeting.address("a"))
     meeting.add("b", clock=clock).connect("a", meeting.address("a"))
     meeting.first("a", Connected)
-    pieces, _ = encode("k", None, [np.ones(1000)], Limits())
+    pieces, _ = encode("k", None, [np.ones(1000)], FrameLimits())
     data = b"".join(pieces)
     with member(meeting) as sock:
         clock.passed += 100
@@ -247,7 +258,7 @@ def test_a_slow_large_frame_is_accepted_while_it_gains(meeting: Meeting) -> None
     clock = Clock()
     a = meeting.add("a", clock=clock)
     a.listen(meeting.address("a"))
-    pieces, _ = encode("k", None, [np.ones(80_000)], Limits())
+    pieces, _ = encode("k", None, [np.ones(80_000)], FrameLimits())
     data = b"".join(pieces)
     with member(meeting) as sock:
         for start in range(0, len(data), 70_000):
@@ -300,7 +311,7 @@ def test_accepting_resumes_once_descriptors_are_available_again(meeting: Meeting
 @pytest.mark.parametrize("link", ["unix", "tcp"])
 @pytest.mark.parametrize("proven", [True, False])
 def test_thousands_of_connections_leave_no_descriptor_behind(meeting: Meeting, link: str, proven: bool) -> None:
-    a = meeting.add("a", Settings(pooled_bytes=0))
+    a = meeting.add("a", TransportSettings(pooled_bytes=0))
     place = a.listen(meeting.address("a") if link == "unix" else TcpAddress("127.0.0.1", 0))
     meeting.turn()
     before = descriptors()

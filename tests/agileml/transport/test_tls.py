@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agileml.transport import BadAddress, Connected, Received, Rejected, Settings, TcpAddress, Tls
+from agileml.transport import BadAddress, Connected, Received, Rejected, TcpAddress, Tls, TransportSettings
 from tests.agileml.transport.links import Meeting
 
 HERE = TcpAddress("127.0.0.1", 0)
@@ -44,13 +44,13 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
     return cert, secret
 
 
-def tls(folder: Path, name: str = "node", trusts: str = "node", hostname: str | None = None) -> Settings:
+def tls(folder: Path, name: str = "node", trusts: str = "node", hostname: str | None = None) -> TransportSettings:
     own = certificate(folder, name)
     trusted = own[0] if trusts == name else certificate(folder, trusts)[0]
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(*own)
     client = ssl.create_default_context(cafile=str(trusted))
-    return Settings(tls=Tls(server, client, hostname))
+    return TransportSettings(tls=Tls(server, client, hostname))
 
 
 @pytest.mark.parametrize("hostname", [None, "node"])
@@ -110,7 +110,7 @@ def test_a_silent_client_does_not_block_others(meeting: Meeting, folder: Path) -
 
 
 def test_a_missing_tls_context_is_reported_at_once(meeting: Meeting) -> None:
-    a = meeting.add("a", Settings(tls=Tls()))
+    a = meeting.add("a", TransportSettings(tls=Tls()))
     with pytest.raises(BadAddress, match="without a server context"):
         a.listen(HERE)
     with pytest.raises(BadAddress, match="without a client context"):
@@ -118,5 +118,5 @@ def test_a_missing_tls_context_is_reported_at_once(meeting: Meeting) -> None:
 
 
 def test_unix_links_need_no_tls(meeting: Meeting) -> None:
-    a, _ = meeting.pair(Settings(tls=Tls()))
+    a, _ = meeting.pair(TransportSettings(tls=Tls()))
     assert a.peers == {"b"}

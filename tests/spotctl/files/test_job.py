@@ -106,7 +106,7 @@ def test_what_a_command_leaves_out_is_filled_in(tmp_path: Path) -> None:
         resources=spec.Resources(("aws",), Range(1, 1), spec.Reliable(0)),
         workdir=tmp_path.resolve(),
     )
-    assert (found.kind, found.is_local) == (spec.Kind.COMMAND, False)
+    assert (found.kind, found.is_local) == (spec.ProgramKind.COMMAND, False)
 
 
 def test_a_gang_has_as_many_machines_as_nodes_and_a_checkpoint_relative_to_the_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Event
-from spotctl.runlog.store import Row
+from spotctl.runlog.store import LogRow
 
 BEGIN = parse_time("2026-03-01T21:30:00Z")
 MARKETS = tuple(
@@ -39,7 +39,7 @@ class RandomRun:
     run: str = "job-1"
     job: str = "job"
     rule: str = ""
-    rows: list[Row] = field(default_factory=list)
+    rows: list[LogRow] = field(default_factory=list)
     series: Mapping[Market, PriceSeries] = field(default_factory=dict)
     now: int = 0
     machines: dict[str, int] = field(default_factory=dict)
@@ -135,4 +135,4 @@ class RandomRun:
         return int(self.rng.integers(0, below))
 
     def _add(self, at: int, event: Event) -> None:
-        self.rows.append(Row(len(self.rows) + 1, self.run, at, event))
+        self.rows.append(LogRow(len(self.rows) + 1, self.run, at, event))

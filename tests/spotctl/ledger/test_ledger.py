@@ -19,7 +19,7 @@ from pricing_data.market import Market
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, SECOND
 from spotctl.config import Settings
-from spotctl.ledger import Kind, Ledger, Use, micro_dollars, priced, project
+from spotctl.ledger import ChargeKind, Ledger, Use, micro_dollars, priced, project
 from spotctl.ledger.read import read
 from spotctl.reports import cost
 from spotctl.reports.run_timeline import timelines_of
@@ -113,7 +113,7 @@ def test_a_correction_is_a_new_row_and_changes_no_other() -> None:
     after = project(run.rows, no_prices())
     assert after.rows[:-1] == before.rows
     last = after.rows[-1]
-    assert (last.kind, last.machine, last.amount, last.settled) == (Kind.CORRECTION, wrong, -7, True)
+    assert (last.kind, last.machine, last.amount, last.settled) == (ChargeKind.CORRECTION, wrong, -7, True)
     assert after.amount == before.amount - 7
 
 
@@ -132,7 +132,9 @@ def test_rows_cover_each_life_within_days(seed: int) -> None:
     run = RandomRun(np.random.default_rng([7, seed]))
     state, rows = fold(run.rows), project(run.rows, run.tariff, run.now).rows
     for held in state.machines.values():
-        mine = [row for row in rows if row.machine == held.id and row.kind is Kind.COMPUTE and row.begin < row.end]
+        mine = [
+            row for row in rows if row.machine == held.id and row.kind is ChargeKind.COMPUTE and row.begin < row.end
+        ]
         edges = [held.started, *(row.end for row in mine)]
         assert [row.begin for row in mine] == edges[:-1]
         assert edges[-1] == budget.life_of(held, run.now).end
@@ -156,21 +158,21 @@ def test_an_evicted_machine_by_hand() -> None:
         (8400, ev.RunEnded("done", "", 0)),
     ]
     made = project(
-        [store.Row(number, "job-1", at + moment * SECOND, event) for number, (moment, event) in enumerate(rows)],
+        [store.LogRow(number, "job-1", at + moment * SECOND, event) for number, (moment, event) in enumerate(rows)],
         no_prices(),
     ).rows
     assert [(row.kind, row.use, (row.begin - at) // SECOND, row.price, row.amount, row.on_demand) for row in made] == [
-        (Kind.COMPUTE, Use.STARTING, 0, 100, 6_000, 24_000),
-        (Kind.COMPUTE, Use.LOADING, 60, 100, 12_000, 48_000),
-        (Kind.COMPUTE, Use.WORKING, 180, 100, 342_000, 1_368_000),
-        (Kind.COMPUTE, Use.WORKING, 3600, 200, 680_000, 1_360_000),
-        (Kind.COMPUTE, Use.REDONE, 7000, 200, 40_000, 0),
-        (Kind.COMPUTE, Use.REDONE, 7200, 200, 40_000, 0),
-        (Kind.REFUND, Use.REDONE, 7200, 200, -40_000, 0),
-        (Kind.COMPUTE, Use.WORKING, 7400, 200, 140_000, 280_000),
-        (Kind.REFUND, Use.WORKING, 7400, 200, -140_000, 0),
-        (Kind.COMPUTE, Use.IDLE, 8100, 200, 60_000, 120_000),
-        (Kind.REFUND, Use.IDLE, 8100, 200, -60_000, 0),
+        (ChargeKind.COMPUTE, Use.STARTING, 0, 100, 6_000, 24_000),
+        (ChargeKind.COMPUTE, Use.LOADING, 60, 100, 12_000, 48_000),
+        (ChargeKind.COMPUTE, Use.WORKING, 180, 100, 342_000, 1_368_000),
+        (ChargeKind.COMPUTE, Use.WORKING, 3600, 200, 680_000, 1_360_000),
+        (ChargeKind.COMPUTE, Use.REDONE, 7000, 200, 40_000, 0),
+        (ChargeKind.COMPUTE, Use.REDONE, 7200, 200, 40_000, 0),
+        (ChargeKind.REFUND, Use.REDONE, 7200, 200, -40_000, 0),
+        (ChargeKind.COMPUTE, Use.WORKING, 7400, 200, 140_000, 280_000),
+        (ChargeKind.REFUND, Use.WORKING, 7400, 200, -140_000, 0),
+        (ChargeKind.COMPUTE, Use.IDLE, 8100, 200, 60_000, 120_000),
+        (ChargeKind.REFUND, Use.IDLE, 8100, 200, -60_000, 0),
     ]
 
 
@@ -191,7 +193,7 @@ def test_a_node_of_a_gang_waits_between_two_attempts() -> None:
         (99, ev.RunEnded("done", "", 0)),
     ]
     made = project(
-        [store.Row(number, "job-1", at + moment * SECOND, event) for number, (moment, event) in enumerate(rows)],
+        [store.LogRow(number, "job-1", at + moment * SECOND, event) for number, (moment, event) in enumerate(rows)],
         no_prices(),
     ).rows
     assert [(row.use, (row.end - at) // SECOND) for row in made] == [
@@ -216,7 +218,7 @@ def test_the_unused_rest_of_a_paid_hour_is_idle() -> None:
         ev.Priced(market, "hourly-refund", (), ()),
         ev.RunEnded("done", "", 0),
     ]
-    made = project([store.Row(number, "job-1", at, event) for number, event in enumerate(rows)], no_prices()).rows
+    made = project([store.LogRow(number, "job-1", at, event) for number, event in enumerate(rows)], no_prices()).rows
     assert [(row.use, row.begin - at, row.end - at, row.amount) for row in made] == [
         (Use.WORKING, 0, 600 * SECOND, 600 * 400),
         (Use.IDLE, 600 * SECOND, 600 * SECOND, 3000 * 400),

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from bidbrain.billing import billing_rule
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from pricing_data.units import HOUR, MINUTE
-from spotctl.planning.constraints import LOOK_AGAIN, Constraints, Limits
+from spotctl.planning.constraints import LOOK_AGAIN, Constraints, MachineLimits
 from spotctl.planning.on_demand_fallback import SpotRecord
 from spotctl.planning.regimes import OVERHEADS
 from tests.spotctl.planning.worlds import CENT, NOW, offer
 
 A, B, C = (Offer(offer(name, zone), 4.0, 20 * CENT) for name, zone in (("a", "a"), ("a", "b"), ("b", "a")))
 BASELINE = Rent(A, 8, None)
-ROOM = Limits(1, 8, {})
+ROOM = MachineLimits(1, 8, {})
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Wants:
 
 
 def constraints(
-    *wanted: Rent | Return, limits: Limits = ROOM, deadline: int | None = None, billing: str = "per-second"
+    *wanted: Rent | Return, limits: MachineLimits = ROOM, deadline: int | None = None, billing: str = "per-second"
 ) -> Constraints:
     rule = billing_rule(billing)
     return Constraints((A, B, C), BASELINE, None, 32.0, limits, OVERHEADS, deadline, Wants(wanted), rule)
@@ -82,7 +82,7 @@ def test_limits_and_budget_hold_whatever_is_wanted(
     together: bool,
     billing: str,
 ) -> None:
-    made = constraints(*wanted, limits=Limits(least, least + more, by_type, together), billing=billing)
+    made = constraints(*wanted, limits=MachineLimits(least, least + more, by_type, together), billing=billing)
     now = [held(i, of, machines) for i, (of, machines) in enumerate(already)]
     bought = rents(made.decide(situation(*now), usd_left))
     kept = Counter({"a": 0, "b": 0})
@@ -115,19 +115,21 @@ def test_what_is_returned_now_makes_room_and_what_leaves_later_does_not() -> Non
 
 
 def test_fewer_machines_than_the_job_takes_are_not_bought_and_more_are_where_a_strategy_wants_few() -> None:
-    short = constraints(Rent(A, 8, CENT), limits=Limits(4, 8, {"a": 3})).decide(situation())
+    short = constraints(Rent(A, 8, CENT), limits=MachineLimits(4, 8, {"a": 3})).decide(situation())
     assert (short.actions, short.wake_at) == ((), NOW + LOOK_AGAIN)
     assert "allow 3 machines, and the job needs at least 4" in short.reason
-    assert rents(constraints(Rent(A, 1, CENT), limits=Limits(4, 8, {})).decide(situation())) == [Rent(A, 4, CENT)]
+    assert rents(constraints(Rent(A, 1, CENT), limits=MachineLimits(4, 8, {})).decide(situation())) == [
+        Rent(A, 4, CENT)
+    ]
 
 
 def test_a_gang_is_of_one_market() -> None:
-    made = constraints(Rent(A, 2, CENT), Rent(B, 1, CENT), limits=Limits(3, 3, {}, together=True))
+    made = constraints(Rent(A, 2, CENT), Rent(B, 1, CENT), limits=MachineLimits(3, 3, {}, together=True))
     assert rents(made.decide(situation())) == [Rent(A, 3, CENT)]
 
 
 def gang(*wanted: Rent | Return) -> Constraints:
-    return constraints(*wanted, limits=Limits(8, 8, {}, together=True))
+    return constraints(*wanted, limits=MachineLimits(8, 8, {}, together=True))
 
 
 def test_a_gang_that_lost_machines_is_completed_by_more_of_the_same_while_that_sells() -> None:

@@ -13,7 +13,7 @@ from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR
 from spotctl.files.job.spec import Accelerators, Needs, Range, Resources
-from spotctl.planning.offers import STALE_AFTER, Kind, MarketSnapshot, eligible, why_unusable
+from spotctl.planning.offers import STALE_AFTER, MachineKind, MarketSnapshot, eligible, why_unusable
 from tests.pricing_data.histories import START, random_batch
 from tests.spotctl.planning.worlds import BEGIN, CENT, NOW, catalog, flat, offer, snapshot, spec, table_of
 
@@ -26,7 +26,7 @@ def test_prices_and_ages_are_those_of_each_history(seed: int, seconds: int) -> N
     for row, series in enumerate(table):
         assert found.history(row) == series
         market = series.market
-        assert found.kinds[found.kind[row]] == Kind(market.cloud, market.region, market.instance_type)
+        assert found.kinds[found.kind[row]] == MachineKind(market.cloud, market.region, market.instance_type)
         before = series.times[series.times <= at]
         if not before.size:
             assert found.age[row] == -1

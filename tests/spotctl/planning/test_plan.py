@@ -19,7 +19,7 @@ from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import Checkpoint, Command, JobSpec, Objective, Stop, Training
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.offers import Kind
+from spotctl.planning.offers import MachineKind
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs
 from spotctl.planning.work import Measured
@@ -203,7 +203,7 @@ def test_a_gang_is_in_one_market_and_a_running_job_stays_in_its_place() -> None:
 
 
 def test_jobs_of_one_plan_share_a_quota() -> None:
-    quotas = {Kind("aws", "us-east-1", "a.large"): 8}
+    quotas = {MachineKind("aws", "us-east-1", "a.large"): 8}
     first, second = plan([Job(spec("a")), Job(spec("b"))], PlanningInputs(snapshot(CHEAP, BIGGER), quotas=quotas))
     kinds = [(one.rent.offer.market.instance_type, one.rent.machines) for one in (*first.choice, *second.choice)]
     assert sum(machines for name, machines in kinds if name == "a.large") <= 8

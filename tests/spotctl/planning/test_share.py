@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import Objective
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.offers import Kind
+from spotctl.planning.offers import MachineKind
 from spotctl.planning.share import Demand, companions, divide, homes
 from spotctl.planning.work import Work
 
 CHEAP, FAST, SLOW, FAR = KINDS = tuple(
-    Kind("aws", region, name)
+    MachineKind("aws", region, name)
     for region, name in (("east", "cheap"), ("east", "fast"), ("east", "slow"), ("west", "cheap"))
 )
 NU = np.array([4.0, 8.0, 2.0, 4.0])
@@ -33,7 +33,7 @@ def asked(
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def names(job: Demand, quotas: dict[Kind, int] | None = None) -> list[Kind]:
+def names(job: Demand, quotas: dict[MachineKind, int] | None = None) -> list[MachineKind]:
     return [KINDS[j] for j in homes(job, divide([job], KINDS, PRICE, quotas or {})[0])]
 
 
@@ -54,7 +54,7 @@ def test_of_kinds_that_are_as_fast_the_cheaper_is_taken() -> None:
 
 
 @pytest.mark.parametrize(("hours_left", "home"), [(11.0, CHEAP), (10.0, CHEAP), (6.0, FAST), (5.0, FAST)])
-def test_a_deadline_takes_as_fast_a_kind_as_it_needs(hours_left: float, home: Kind) -> None:
+def test_a_deadline_takes_as_fast_a_kind_as_it_needs(hours_left: float, home: MachineKind) -> None:
     """320 units are 10 hours of 8 cheap machines and 5 of 8 fast ones."""
     job = asked(hours_left=hours_left)
     assert names(job)[0] == home

@@ -14,13 +14,12 @@ from bidbrain.billing import BillingRule, rule_of_cloud
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
-from spotctl.ledger import Row, project
+from spotctl.ledger import LedgerRow, project
 from spotctl.reports.cost import By, Report, report
 from spotctl.reports.run_timeline import timelines_of
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
-from spotctl.runlog.store import EventLog
-from spotctl.runlog.store import Row as LogRow
+from spotctl.runlog.store import EventLog, LogRow
 
 NIGHT = parse_time("2026-06-01T02:00:00Z")
 NOW = parse_time("2026-07-02T09:00:00Z")
@@ -100,7 +99,7 @@ class MadeRun:
         ordered = sorted(self.events, key=lambda each: each[0])
         return [LogRow(first + i, self.run, at, event) for i, (at, event) in enumerate(ordered)]
 
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[LedgerRow, ...]:
         return project(self.log(), self.tariff()).rows
 
     def tariff(self) -> Tariff:

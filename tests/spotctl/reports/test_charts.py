@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pricing_data.units import DAY, HOUR, MINUTE
-from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, Kind, Row, Use
+from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, Use
 from spotctl.reports import page_parts
 from spotctl.reports.charts import svg
 from spotctl.reports.charts.bars import Bar, BarPart, share_bar, stacked_bars
@@ -115,11 +115,11 @@ def test_footprint_steps_at_the_right_times() -> None:
     assert 'aria-label="five machines"' in text
 
 
-def held(machine: str, begin: int, end: int, price: int) -> Row:
+def held(machine: str, begin: int, end: int, price: int) -> LedgerRow:
     amount = (end - begin) // 1_000_000 * price
     listed = (end - begin) // 1_000_000 * 400
-    return Row(
-        "a", "a", machine, AWS[0], False, True, begin, end, Kind.COMPUTE, Use.WORKING, price, amount, listed, True
+    return LedgerRow(
+        "a", "a", machine, AWS[0], False, True, begin, end, ChargeKind.COMPUTE, Use.WORKING, price, amount, listed, True
     )
 
 

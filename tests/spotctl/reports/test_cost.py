@@ -14,7 +14,7 @@ from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import loads, written
-from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, Kind, Row, Use
+from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, ChargeKind, LedgerRow, Use
 from spotctl.reports.answers import as_csv, as_json, as_markdown
 from spotctl.reports.cost import By, figures, groups, parse_by, report
 from spotctl.reports.run_timeline import Eviction, RunTimeline, timeline_of
@@ -51,7 +51,7 @@ def timeline(run: str = "a-1", job: str = "a", **changes: object) -> RunTimeline
 
 def row(
     amount: int, run: str = "a-1", job: str = "a", market: Market = AWS[0], at: int = NIGHT, **changes: object
-) -> Row:
+) -> LedgerRow:
     values: dict[str, object] = {
         "run": run,
         "job": job,
@@ -61,14 +61,14 @@ def row(
         "spot": True,
         "begin": at,
         "end": at + HOUR,
-        "kind": Kind.COMPUTE,
+        "kind": ChargeKind.COMPUTE,
         "use": Use.WORKING,
         "price": 1,
         "amount": amount,
         "on_demand": 2 * amount,
         "settled": True,
     }
-    return Row(**{**values, **changes})  # type: ignore[arg-type]
+    return LedgerRow(**{**values, **changes})  # type: ignore[arg-type]
 
 
 def test_the_figures_of_a_run_by_hand() -> None:
@@ -78,8 +78,8 @@ def test_the_figures_of_a_run_by_hand() -> None:
         row(DOLLAR, use=Use.STARTING),
         row(DOLLAR, use=Use.LOADING),
         row(DOLLAR, use=Use.IDLE),
-        row(-DOLLAR, kind=Kind.REFUND, use=Use.REDONE, on_demand=0),
-        row(DOLLAR // 2, kind=Kind.DISK, on_demand=DOLLAR // 2, settled=False),
+        row(-DOLLAR, kind=ChargeKind.REFUND, use=Use.REDONE, on_demand=0),
+        row(DOLLAR // 2, kind=ChargeKind.DISK, on_demand=DOLLAR // 2, settled=False),
     ]
     evictions = (Eviction(NIGHT, "i-1", AWS[0], warned=True),)
     total = figures(rows, [timeline(evictions=evictions)])
@@ -159,7 +159,7 @@ rows_of_any_run = st.lists(
         run=st.sampled_from(["a-1", "a-2", "b-1"]),
         market=st.sampled_from([*AWS, GCP, RELIABLE]),
         at=st.integers(0, 5).map(lambda days: NIGHT + days * DAY),
-        kind=st.sampled_from(Kind),
+        kind=st.sampled_from(ChargeKind),
         use=st.sampled_from(Use),
     ),
     max_size=30,
@@ -168,7 +168,7 @@ rows_of_any_run = st.lists(
 
 @settings(max_examples=60)
 @given(rows_of_any_run, st.sampled_from([by for n in (1, 2) for by in permutations(By, n)]))
-def test_groups_add_up_to_the_total_exactly(rows: list[Row], by: tuple[By, ...]) -> None:
+def test_groups_add_up_to_the_total_exactly(rows: list[LedgerRow], by: tuple[By, ...]) -> None:
     runs = [timeline("a-1"), timeline("a-2", tags={"team": "ml"}), timeline("b-1", "b")]
     whole = figures(rows, runs)
     found = [one.figures for one in groups(rows, runs, by)]

@@ -34,7 +34,7 @@ from spotctl.runlog import budget
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.errors import LogFailed
-from spotctl.runlog.store import EventLog, Row
+from spotctl.runlog.store import EventLog, LogRow
 from tests.spotctl.run.worlds import MARKETS, RUN, START, TARIFF, Death, Killed, Life, MemoryLog, life, terms
 
 CALLS = ("create", "renew", "terminate", "list")
@@ -166,7 +166,7 @@ class FullLog(MemoryLog):
         super().__init__()
         self.room = room
 
-    def append(self, run: str, at: int, event: ev.Event) -> Row:
+    def append(self, run: str, at: int, event: ev.Event) -> LogRow:
         if len(self.rows) >= self.room:
             raise LogFailed("event log: disk full")
         return super().append(run, at, event)

@@ -14,7 +14,7 @@ from spotctl.run.live_strategy import record_of
 from spotctl.runlog import events as ev
 from spotctl.runlog.events import Event
 from spotctl.runlog.state import RunState, fold
-from spotctl.runlog.store import Row
+from spotctl.runlog.store import LogRow
 from tests.spotctl.run.worlds import MARKETS, ON_DEMAND, START
 
 PAIR = GangShape(2, prepares=False, pause=5 * MINUTE)
@@ -25,7 +25,7 @@ NOW = START + HOUR
 def state(*events: Event | tuple[Event, int]) -> RunState:
     """The run after events, at the start or at a given minute."""
     rows = [(one, 0) if not isinstance(one, tuple) else one for one in events]
-    return fold(Row(i + 1, "r", START + minute * MINUTE, event) for i, (event, minute) in enumerate(rows))
+    return fold(LogRow(i + 1, "r", START + minute * MINUTE, event) for i, (event, minute) in enumerate(rows))
 
 
 def bought(*names: str, intent: int = 1, bid: int | None = 1, reliable: bool = False) -> tuple[Event, ...]:
@@ -167,9 +167,9 @@ def test_the_record_counts_what_was_taken_paid_and_kept_lately_and_fallbacks_aft
     assert (record.taken, record.fallbacks) == ((START + 40 * MINUTE,), ())
     assert (record.paid, record.lasting) == (50 * MINUTE, 20 * MINUTE)
     assert record_of(run, START + 2 * HOUR + 45 * MINUTE).paid == 5 * MINUTE
-    chosen = fold([Row(i + 91, "r", NOW, event) for i, event in enumerate(bought("e", intent=6, bid=None))], run)
+    chosen = fold([LogRow(i + 91, "r", NOW, event) for i, event in enumerate(bought("e", intent=6, bid=None))], run)
     assert record_of(chosen, NOW).fallbacks == (), "on demand before anything was taken is no fallback"
     later = ev.Rented(7, (ev.Granted("d", START + 55 * MINUTE),))
     order = ev.RentIntended(7, MARKETS[0], 1, None, ON_DEMAND, 4.0, False, START + 9 * HOUR)
-    fled = fold([Row(91, "r", NOW, order), Row(92, "r", NOW, later)], run)
+    fled = fold([LogRow(91, "r", NOW, order), LogRow(92, "r", NOW, later)], run)
     assert record_of(fled, NOW).fallbacks == (START + 55 * MINUTE,)

@@ -17,7 +17,7 @@ from spotctl.files.job.spec import Command, JobSpec, LocalMarket, Range, Reliabl
 from spotctl.machines.base import Machine, MachineState
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed
-from spotctl.planning.constraints import Constraints, Limits
+from spotctl.planning.constraints import Constraints, MachineLimits
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.run import command_workload
 from spotctl.run.command_workload import CommandWorkload
@@ -45,7 +45,9 @@ from tests.spotctl.run.worlds import (
 WARNED, CRASHED = 6, 14
 WORK, SAVING = 12, 3
 BASELINE = Rent(OFFERS[0], 2, None)
-RULES = Constraints(OFFERS, BASELINE, None, 8.0, Limits(2, 2, {}, together=True), OVERHEADS, None, Standard(), RULE)
+RULES = Constraints(
+    OFFERS, BASELINE, None, 8.0, MachineLimits(2, 2, {}, together=True), OVERHEADS, None, Standard(), RULE
+)
 SPEC = JobSpec(
     "job", Command("work", 2), Resources(("local",), Range(2, 2), Reliable(0)), Path("/"), local=LocalMarket(speed=1)
 )

@@ -29,7 +29,7 @@ from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Event, RentIntended, RunBegan, RunEnded
 from spotctl.runlog.outcomes import DONE
 from spotctl.runlog.state import RunState
-from spotctl.runlog.store import EventLog, Row
+from spotctl.runlog.store import EventLog, LogRow
 
 START = parse_time("2026-01-01T00:00:00Z")
 ROUND_SECONDS = 30
@@ -144,16 +144,16 @@ class MemoryLog(EventLog):
     """A log that outlives its writers in memory, where thousands of runs are too many for a disk."""
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[LogRow] = []
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def append(self, run: str, at: int, event: Event) -> Row:
-        self.rows.append(Row(len(self.rows) + 1, run, at, event))
+    def append(self, run: str, at: int, event: Event) -> LogRow:
+        self.rows.append(LogRow(len(self.rows) + 1, run, at, event))
         return self.rows[-1]
 
-    def of_run(self, run: str, after: int = 0) -> list[Row]:
+    def of_run(self, run: str, after: int = 0) -> list[LogRow]:
         return [row for row in self.rows[after:] if row.run == run]
 
 
@@ -166,11 +166,11 @@ class DeadlyLog(EventLog):
     def close(self) -> None:
         """Its owner closes it."""
 
-    def append(self, run: str, at: int, event: Event) -> Row:
+    def append(self, run: str, at: int, event: Event) -> LogRow:
         with self._death.around(f"write {type(event).__name__}"):
             return self._given.append(run, at, event)
 
-    def of_run(self, run: str, after: int = 0) -> list[Row]:
+    def of_run(self, run: str, after: int = 0) -> list[LogRow]:
         return self._given.of_run(run, after)
 
 
@@ -237,7 +237,7 @@ class Life:
             runner = Runner(journal, environment(provider), self.work, rules, self.retries)
             return runner.run(self.world.pass_round, lambda: 0)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[LogRow]:
         with self.opened() as log:
             return log.of_run(RUN)
 

@@ -14,7 +14,7 @@ from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Event
 from spotctl.runlog.state import RunState, fold
-from spotctl.runlog.store import Row
+from spotctl.runlog.store import LogRow
 from tests.spotctl.run.worlds import MARKETS, ON_DEMAND, PRICES, START, TARIFF
 
 HOURLY = Tariff(lambda _: billing_rule("hourly-refund"), lambda market, _: PRICES[market])
@@ -22,7 +22,7 @@ SPOT = 50_000_000
 
 
 def state(*events: tuple[int, Event]) -> RunState:
-    return fold(Row(number, "r", START + at, event) for number, (at, event) in enumerate(events))
+    return fold(LogRow(number, "r", START + at, event) for number, (at, event) in enumerate(events))
 
 
 def order(intent: int, machines: int, bid: int | None, lease: int) -> ev.RentIntended:

@@ -11,15 +11,15 @@ from spotctl.files.job.reader import restored
 from spotctl.runlog import events as ev
 from spotctl.runlog.events import KINDS, from_json
 from spotctl.runlog.state import RunState, fold
-from spotctl.runlog.store import Row
+from spotctl.runlog.store import LogRow
 
 ROWS: list[tuple[str, int, str, dict[str, Any]]] = json.loads(Path(__file__).with_name("log_of_0_1_0.json").read_text())
 
 
-def rows_of(job: str) -> list[Row]:
+def rows_of(job: str) -> list[LogRow]:
     """The rows of the job's run, read as today's events."""
     return [
-        Row(number, run, at, from_json(kind, json.dumps(body)))
+        LogRow(number, run, at, from_json(kind, json.dumps(body)))
         for number, (run, at, kind, body) in enumerate(ROWS, 1)
         if run.startswith(f"{job}-")
     ]

@@ -16,7 +16,7 @@ from spotctl.runlog import events as ev
 from spotctl.runlog import state as run_state
 from spotctl.runlog.state import RunState, fold
 from spotctl.runlog.statuses import RunStatus
-from spotctl.runlog.store import Row
+from spotctl.runlog.store import LogRow
 from spotctl.show import run_tables
 from spotctl.show.phrases import bid_text
 from tests.spotctl.show.top.runs import at, rows, run_events
@@ -63,9 +63,9 @@ def test_machines_are_reported_as_returned_only_once_they_are() -> None:
     gone = [(10.0, ev.MachineEnded(name, at(10), "returned")) for name in ("r", "e")]
     after = fold(rows([*run_events(), (9.0, ev.StopRequested("done", "")), (9.0, returning), *gone]))
     assert run_tables.happened(stopping, after) == []
-    ended = run_state.after(after, Row(99, "small-1", at(11), ENDED))
+    ended = run_state.after(after, LogRow(99, "small-1", at(11), ENDED))
     assert run_tables.happened(after, ended) == ["Finished. All machines returned."]
-    too_early = run_state.after(stopping, Row(99, "small-1", at(11), replace(ENDED, outcome="failed")))
+    too_early = run_state.after(stopping, LogRow(99, "small-1", at(11), replace(ENDED, outcome="failed")))
     assert run_tables.happened(stopping, too_early) == ["Failed. 2 machines still running."]
 
 

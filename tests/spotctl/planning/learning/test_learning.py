@@ -24,7 +24,7 @@ from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Event
 from spotctl.runlog.state import fold
-from spotctl.runlog.store import Row
+from spotctl.runlog.store import LogRow
 from tests.spotctl.cli import spotctl
 from tests.spotctl.ledger.histories import FIRST_NIGHT, JOB, Truth, plan_of
 from tests.spotctl.planning.learning.closer import missed
@@ -46,7 +46,7 @@ def learnt_of(*runs: Observed, machines: int | None = 1) -> Learnt:
     return found
 
 
-def events(market: Market, reason: str, price: int, *told: tuple[int, Event]) -> list[Row]:
+def events(market: Market, reason: str, price: int, *told: tuple[int, Event]) -> list[LogRow]:
     """A reliable machine and two under a bid of 100 for two hours, the last of which somebody may take."""
     began: list[tuple[int, Event]] = [
         (0, ev.RunBegan("job", "aws", {"kind": "agileml"}, "", 0)),
@@ -65,7 +65,9 @@ def events(market: Market, reason: str, price: int, *told: tuple[int, Event]) ->
         (120, ev.Priced(market, "per-second", (AT, AT + 119 * MINUTE, AT + 120 * MINUTE), (50, price, price))),
         (120, ev.RunEnded("done", "", 77)),
     ]
-    return [Row(number, "job-1", AT + at * MINUTE, event) for number, (at, event) in enumerate([*began, *told, *ended])]
+    return [
+        LogRow(number, "job-1", AT + at * MINUTE, event) for number, (at, event) in enumerate([*began, *told, *ended])
+    ]
 
 
 def no_prices() -> Tariff:

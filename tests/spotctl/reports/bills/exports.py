@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, to_datetime
-from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, Row
+from spotctl.ledger import NANO_SECONDS_PER_DOLLAR, LedgerRow
 from tests.spotctl.reports.made import AWS, AZURE, GCP, NIGHT, MadeRun
 
 Line = dict[str, str]
@@ -33,7 +33,7 @@ def made_run(provider: str) -> MadeRun:
     return made
 
 
-def lines(provider: str, rows: Sequence[Row]) -> list[Line]:
+def lines(provider: str, rows: Sequence[LedgerRow]) -> list[Line]:
     """The lines of a bill: one per machine and hour (Azure: day) with a cost."""
     cut = DAY if provider == "azure" else HOUR
     sums: dict[tuple[str, int], Decimal] = {}
@@ -48,7 +48,7 @@ def lines(provider: str, rows: Sequence[Row]) -> list[Line]:
     ]
 
 
-def _pieces(row: Row, cut: int) -> Iterator[tuple[int, Decimal]]:
+def _pieces(row: LedgerRow, cut: int) -> Iterator[tuple[int, Decimal]]:
     begin = row.begin // cut * cut
     while begin < row.end:
         inside = min(begin + cut, row.end) - max(begin, row.begin)

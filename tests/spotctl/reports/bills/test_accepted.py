@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from spotctl.config import Settings
-from spotctl.ledger import Kind
+from spotctl.ledger import ChargeKind
 from spotctl.ledger.read import read
 from tests.spotctl.cli import spotctl
 from tests.spotctl.reports.bills.exports import as_csv, lines, made_run
@@ -28,7 +28,7 @@ def test_a_difference_is_corrected_once(tmp_path: Path) -> None:
     (after,) = read(Settings(home=home))
     *same, last = after.ledger.rows
     assert tuple(same) == before.ledger.rows
-    assert last.kind is Kind.CORRECTION
+    assert last.kind is ChargeKind.CORRECTION
     assert abs(last.amount / 3.6e12 - 0.25) < 1e-4
     # The missing line is still reported, and nothing is corrected twice.
     again = spotctl(*words, "--accept")

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pricing_data.units import HOUR, MINUTE
-from spotctl.ledger import Kind as Ledger
-from spotctl.ledger import Use
+from spotctl.ledger import ChargeKind, Use
 from spotctl.reports.bills.lines import BadBill, BillLine, ProviderBill
 from spotctl.reports.bills.read import read_bill
 from spotctl.reports.bills.reconcile import Agreement, BillDifference, DifferenceKind, reconcile
@@ -169,7 +168,7 @@ def test_disks_are_compared_by_run(provider: str, path: Path) -> None:
     """Bills name volumes, which the ledger does not know by name: the tag names their run."""
     machine = next(row for row in ROWS[provider] if row.kind.value == "compute")
     cents = 360 * 10**8
-    disk = replace(machine, kind=Ledger.DISK, use=Use.WORKING, amount=100 * cents, on_demand=100 * cents)
+    disk = replace(machine, kind=ChargeKind.DISK, use=Use.WORKING, amount=100 * cents, on_demand=100 * cents)
     kinds = {PER_HOUR[provider]: "EBS:VolumeUsage.gp3 / Storage PD Capacity"}
     volumes = [
         {**WHOLE[provider][0], **kinds, RESOURCE[provider]: name, COST[provider]: amount}

@@ -10,7 +10,7 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import MINUTE, parse_time
 from spotctl.runlog import events as ev
-from spotctl.runlog.store import Row
+from spotctl.runlog.store import LogRow
 
 START = parse_time("2026-01-01T00:00:00Z")
 CALM = Market("local", "sim-east", "sim-east-a", "c4.xlarge")
@@ -54,8 +54,8 @@ def run_events() -> list[tuple[float, ev.Event]]:
     ]
 
 
-def rows(events: Sequence[tuple[float, ev.Event]]) -> list[Row]:
-    return [Row(number, "small-1", at(minutes), event) for number, (minutes, event) in enumerate(events, 1)]
+def rows(events: Sequence[tuple[float, ev.Event]]) -> list[LogRow]:
+    return [LogRow(number, "small-1", at(minutes), event) for number, (minutes, event) in enumerate(events, 1)]
 
 
 def prices(market: Market) -> PriceSeries | None:

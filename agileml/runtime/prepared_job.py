@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from agileml.job import Job, Trained
+from agileml.job import Trained, TrainingJob
 from agileml.runtime.job_shape import JobShape
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import Result, counted, model_of
@@ -13,10 +13,10 @@ from agileml.runtime.role_specs import ControllerRole, NodeRole
 
 
 @dataclass(frozen=True, slots=True)
-class JobPlan:
+class PreparedJob:
     """A job and its shape: what every fleet needs to start the job's processes."""
 
-    job: Job
+    job: TrainingJob
     shape: JobShape
 
     def controller_role(self, rendezvous: Rendezvous, memory: Path) -> ControllerRole:
