@@ -6,23 +6,20 @@ ActivePS sends the changes of each clock to the BackupPS, which keeps a copy on 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from agileml.core.recovery import CHECKPOINT, INIT
 from agileml.errors import InvalidTransition
-from agileml.params.commit import CommitRule
 from agileml.params.deltas import Delta, assigned, nbytes
 from agileml.params.layout import State
 from agileml.params.reads import picked
-from agileml.protocol.actions import CONTROLLER, Action, Fetch, Save, Send
+from agileml.protocol.actions import CONTROLLER, Fetch, Save, Send
 from agileml.protocol.messages import (
     Collect,
     Collected,
     Handover,
     Move,
     NeedVersion,
-    PartitionProgress,
     PartitionUpdate,
     Patch,
     Pull,
@@ -38,40 +35,12 @@ from agileml.protocol.messages import (
     Waiting,
 )
 from agileml.roles.partitions import BackupPartition, ServedPartition, keep_from
-from agileml.work.covers import Accepted
-from agileml.work.plan import WorkPlan
+from agileml.roles.server_state import ServerState
 
 
 @dataclass(slots=True)
-class Server:
-    """All partitions of one node. Messages go in, actions come out through `out`.
-
-    `copies` are backups, `shadows` partitions that moved away in this epoch, and `former` the versions from which the
-    epoch started. `awaited` partitions are to be restored here, `arriving` ones wait for patches.
-    `fresh`: readers see updates before their clock is committed, as slack allows.
-    """
-
-    node: str
-    plan: WorkPlan
-    rule: CommitRule
-    initial: Callable[[int], Version]
-    ordered: bool
-    fresh: bool
-    out: list[Action]
-    epoch: int = 0
-    stable: int = 0
-    served: dict[int, ServedPartition] = field(default_factory=dict)
-    copies: dict[int, BackupPartition] = field(default_factory=dict)
-    shadows: dict[int, ServedPartition] = field(default_factory=dict)
-    forward: dict[int, str] = field(default_factory=dict)
-    appointed: set[int] = field(default_factory=set)
-    dismissed: set[int] = field(default_factory=set)
-    awaited: set[int] = field(default_factory=set)
-    arriving: dict[int, Handover] = field(default_factory=dict)
-    early: list[Push | Pull | Reads] = field(default_factory=list)
-    former: dict[int, Version] = field(default_factory=dict)
-    _pulled: dict[int, int] = field(default_factory=dict)
-    _accepted: dict[int, Accepted] = field(default_factory=dict)
+class Server(ServerState):
+    """All partitions of one node. Messages go in, actions come out through `out`."""
 
     # -- contributions and reads -----------------------------------------------------------------------------------
 
@@ -120,17 +89,6 @@ class Server:
         for served in self.served.values():
             served.reads.pop(worker, None)
 
-    def _awaits(self, partition: int) -> bool:
-        """Whether a partition is to be served here but has not arrived."""
-        return partition in self.awaited or partition in self.arriving
-
-    def _new_owner(self, partition: int) -> str:
-        if partition not in self.forward:
-            raise InvalidTransition(
-                f"{self.node} received a message for partition {partition}, which it never had in this epoch"
-            )
-        return self.forward[partition]
-
     def _advance(self, served: ServedPartition) -> None:
         while (changed := served.commit(self._accept(served.clock + 1), self.rule)) is not None:
             sent = self._patch(served, changed) if served.backup else 0
@@ -139,13 +97,6 @@ class Server:
             if not served.backup:
                 keep_from(served.versions, self.stable)
         self._answer(served)
-
-    def _accept(self, clock: int) -> Accepted:
-        """The controller's decision about a clock; see `WorkPlan.accept_all`."""
-        if clock not in self._accepted:
-            recent = {at: decision for at, decision in self._accepted.items() if at >= clock - 2}
-            self._accepted = recent | {clock: self.plan.accept_all(clock)}
-        return self._accepted[clock]
 
     def _answer(self, served: ServedPartition) -> None:
         ready = served.answerable()
@@ -376,15 +327,6 @@ class Server:
         self.served[partition] = served
         self._report(partition, clock, backup=False)
 
-    def holds(self) -> tuple[tuple[int, int], ...]:
-        """Every version on this node, as (partition, clock)."""
-        held = {(partition, version.clock) for partition, version in self.former.items()}
-        held.update((holder.partition, clock) for holder in self._holders() for clock in holder.versions)
-        return tuple(sorted(held))
-
-    def _holders(self) -> list[ServedPartition | BackupPartition]:
-        return [*self.served.values(), *self.copies.values(), *self.shadows.values()]
-
     # -- reports to the controller -----------------------------------------------------------------------------------
 
     def collect(self, message: Collect) -> None:
@@ -395,7 +337,3 @@ class Server:
             return
         collected = Collected(self.node, self.epoch, message.partition, served.versions[message.clock])
         self.out.append(Send(CONTROLLER, collected))
-
-    def _report(self, partition: int, clock: int, *, backup: bool, pulled: int = 0, patched: int = 0) -> None:
-        progress = PartitionProgress(self.node, self.epoch, partition, clock, backup, pulled, patched)
-        self.out.append(Send(CONTROLLER, progress))
