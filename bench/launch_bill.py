@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from bidbrain.backtest.engine import ReplayedJob, run_job
 from bidbrain.backtest.evictions import PRICE_ALONE
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.backtest.setup import set_up_in
 from bidbrain.billing import End, Life, rule_of_cloud, usd
+from bidbrain.replay.job import ReplayedJob, run_job
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.recovery import Checkpointing
 from bidbrain.strategies.registry import StrategySetup

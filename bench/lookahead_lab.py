@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from bidbrain.backtest.engine import ReplayedJob, Run, run_job
 from bidbrain.backtest.results import JobResult, summarise
 from bidbrain.backtest.run import run_strategy
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.backtest.setup import inputs_of, set_up_in
-from bidbrain.replay import MarketReplay
+from bidbrain.replay.job import ReplayedJob, Run, run_job
+from bidbrain.replay.market import MarketReplay
 from bidbrain.strategies.odds import bid_deltas
 from bidbrain.strategies.proteus import Proteus
 from bidbrain.strategies.recovery import AGILE

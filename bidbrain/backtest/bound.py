@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.backtest.engine import ReplayedJob
 from bidbrain.eviction.crossing import Floats, range_maxima
-from bidbrain.replay import Bools, MarketReplay
+from bidbrain.replay.job import ReplayedJob
+from bidbrain.replay.market import Bools, MarketReplay
 from bidbrain.strategies.base import Offer
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR

@@ -10,10 +10,10 @@ from statistics import fmean
 
 import numpy as np
 
-from bidbrain.backtest.engine import ReplayedJob, run_job
 from bidbrain.backtest.evictions import PRICE_ALONE
 from bidbrain.backtest.scenario import Scenario
-from bidbrain.replay import MarketReplay
+from bidbrain.replay.job import ReplayedJob, run_job
+from bidbrain.replay.market import MarketReplay
 from bidbrain.strategies.base import Offer, Strategy
 from bidbrain.strategies.recovery import AGILE
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR

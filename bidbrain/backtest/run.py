@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.backtest.bound import UnitPrices, least_cost
-from bidbrain.backtest.engine import ReplayedJob, Run, Tenure, run_job
 from bidbrain.backtest.results import BOUND, JobResult
 from bidbrain.backtest.scenario import BadScenario, Scenario
 from bidbrain.backtest.setup import set_up_in
 from bidbrain.billing import Bill, Charge, End, Life, Prices, usd
-from bidbrain.replay import MarketReplay
+from bidbrain.replay.job import ReplayedJob, Run, Tenure, run_job
+from bidbrain.replay.market import MarketReplay
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.names import known
 from bidbrain.strategies.registry import StrategySetup

@@ -10,7 +10,7 @@ from bidbrain.backtest.evictions import PRICE_ALONE, EvictionModel, Spans
 from bidbrain.billing import BillingRule
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.hazard import Hazard
-from bidbrain.replay import MarketReplay
+from bidbrain.replay.market import MarketReplay
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.recovery import Checkpointing
 from bidbrain.values import Overheads

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from pricing_data.market import Market
-from pricing_data.units import NANOS_PER_DOLLAR
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,40 @@ class Holding:
         return self.rent.machines * self.rent.offer.nu
 
 
+RECORD_WINDOW = 2 * HOUR
+"""How far back `SpotRecord` counts paid and lasting time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpotRecord:
+    """A job's evictions from spot machines (`taken`) and its moves to on-demand machines (`fallbacks`), as moments.
+
+    `paid` is the time on spot machines within the window and `lasting` the part of it that no eviction undoes, both in
+    microseconds. `resumes` says that the job continues from a checkpoint when it is moved.
+    """
+
+    taken: tuple[int, ...] = ()
+    fallbacks: tuple[int, ...] = ()
+    paid: int = 0
+    lasting: int = 0
+    resumes: bool = True
+
+    @property
+    def lasting_share(self) -> float:
+        """The share of paid spot time whose work lasted."""
+        return self.lasting / self.paid if self.paid else 0.0
+
+
+UNTRIED = SpotRecord()
+"""The record of a job that has not run yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What a strategy knows when it decides. `price` answers for this moment only.
 
     `most_nu` is the most work per hour that may be rented in total; `baseline` is what the job would rent on demand.
+    `usd_left` is what the budget still allows to commit, and `record` what the job's spot machines were worth so far.
     """
 
     now: int
@@ -76,6 +106,8 @@ class Situation:
     baseline: Rent
     most_nu: float
     work_left: float
+    usd_left: float = inf
+    record: SpotRecord = UNTRIED
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from bidbrain.backtest.evictions import PRICE_ALONE, ByAvailability, ByHazard, EvictionModel, deal
 from bidbrain.eviction.hazard import evidence_of_lives, hazard_of
 from bidbrain.eviction.survival import AgeProfile
-from bidbrain.replay import Mortality
+from bidbrain.replay.market import Mortality
 from pricing_data.catalog import InstanceType
 from pricing_data.lifetimes import AvailabilityTrace
 from pricing_data.market import Market

@@ -1,7 +1,7 @@
 """The market behind a provider that rents nothing real: what a request gets, when its machines end, what they cost.
 
-It is `bidbrain.replay`, so what the backtest predicts is what happens here. Pure: `local` adds processes to it, `fake`
-a scriptable memory.
+It is `bidbrain.replay.market`, so what the backtest predicts is what happens here. Pure: `local` adds processes to it,
+`fake` a scriptable memory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from bidbrain.replay import Capacity, DrawnLives, MarketReplay
+from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import SECOND, format_time, format_usd

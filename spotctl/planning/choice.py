@@ -1,18 +1,19 @@
-"""One job's plan, sized by one machine type: the strategy's decision under the job's constraints, and its cost."""
+"""One job's plan, sized by one machine type: the first decision of its `Decider`, and its cost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf, isfinite
 
 from bidbrain.billing import BillingRule, rule_of_cloud
 from bidbrain.cost import Application
+from bidbrain.decision.decider import Decider
 from bidbrain.strategies.base import Decision, Rent, Situation, Strategy
 from bidbrain.strategies.registry import set_up
 from pricing_data.units import HOUR
 from spotctl.files.job.spec import Command
 from spotctl.planning.checkpoint_interval import CheckpointInterval, checkpoints_of
-from spotctl.planning.constraints import Constraints
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.expected import Conditions, Part, Todo, beta_of, estimate, on_demand, usd_per_work, usd_range
 from spotctl.planning.fleet import FleetPlan, plan_fleet
@@ -29,8 +30,8 @@ def chosen(allocated: AllocatedJob, home: int, inputs: PlanningInputs, columns: 
     fleet_plan = plan_fleet(allocated, home, inputs, columns)
     named = strategy_for(allocated.job.spec, fleet_plan.fleet.baseline.offer.market.cloud)
     made_from = strategy_inputs(fleet_plan.market_history, fleet_plan.fleet)
-    constraints = _constraints(allocated, fleet_plan, set_up(named.name, made_from).strategy, made_from.billing)
-    decision = _decision(allocated, constraints, fleet_plan, inputs.snapshot.at)
+    decider = _decider(allocated, fleet_plan, set_up(named.name, made_from).strategy, made_from.billing)
+    decision = _decision(allocated, decider, fleet_plan, inputs.snapshot.at)
     rents = [action for action in decision.actions if isinstance(action, Rent)]
     kept = _checkpoints(allocated, fleet_plan, rents)
     under, todo = _conditions(fleet_plan, kept), _todo(allocated)
@@ -53,12 +54,12 @@ def chosen(allocated: AllocatedJob, home: int, inputs: PlanningInputs, columns: 
         at=inputs.snapshot.at,
         policy=allocated.share.policy,
         strategy=named,
-        constraints=constraints,
+        decider=decider,
         decision=decision,
         choice=choice,
         work=allocated.demand.work,
-        work_left=_work_left(allocated, constraints),
-        rates={offer.market.instance_type: allocated.rates[offer.market.instance_type] for offer in constraints.offers},
+        work_left=_work_left(allocated, decider),
+        rates={offer.market.instance_type: allocated.rates[offer.market.instance_type] for offer in decider.offers},
         estimate=found,
         usd_range=usd_range(parts, betas, fleet_plan.market_history, under, todo),
         on_demand=OnDemand(fleet_plan.fleet.baseline, usd, hours),
@@ -90,11 +91,9 @@ def violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     )
 
 
-def _constraints(
-    allocated: AllocatedJob, fleet_plan: FleetPlan, strategy: Strategy, billing: BillingRule
-) -> Constraints:
+def _decider(allocated: AllocatedJob, fleet_plan: FleetPlan, strategy: Strategy, billing: BillingRule) -> Decider:
     fleet = fleet_plan.fleet
-    return Constraints(
+    return Decider(
         offers=fleet.offers,
         baseline=fleet.baseline,
         reliable=fleet.reliable,
@@ -107,47 +106,45 @@ def _constraints(
     )
 
 
-def _decision(allocated: AllocatedJob, constraints: Constraints, fleet_plan: FleetPlan, now: int) -> Decision:
+def _decision(allocated: AllocatedJob, decider: Decider, fleet_plan: FleetPlan, now: int) -> Decision:
     """The strategy's first decision, with nothing held."""
     demand = allocated.demand
     work = (
         inf
         if demand.work.assumed
-        else demand.work.amount(constraints.most_nu if demand.work.timed else demand.reference_nu)
+        else demand.work.amount(decider.most_nu if demand.work.timed else demand.reference_nu)
     )
     situation = Situation(
         now,
-        constraints.offers,
+        decider.offers,
         lambda offer: fleet_plan.prices[offer.market],
         (),
-        constraints.baseline,
-        constraints.most_nu,
+        decider.baseline,
+        decider.most_nu,
         work * HOUR,
     )
-    reliable = constraints.reliable
-    reserved = 0.0 if reliable is None else reliable.machines * constraints.committed_usd(reliable)
+    reliable = decider.reliable
+    reserved = 0.0 if reliable is None else reliable.machines * decider.committed_usd(reliable)
     budget = allocated.job.budget_usd
-    decision = constraints.decide(situation, inf if budget is None else budget - reserved)
+    decision = decider.decide(situation if budget is None else replace(situation, usd_left=budget - reserved))
     if any(isinstance(action, Rent) for action in decision.actions):
         return decision
     if budget is None:
         raise NotInTime(f"{demand.name}: nothing would be rented: {decision.reason}")
-    unbound = constraints.decide(situation)
-    each = max(
-        (constraints.committed_usd(action) for action in unbound.actions if isinstance(action, Rent)), default=0.0
-    )
+    unbound = decider.decide(situation)
+    each = max((decider.committed_usd(action) for action in unbound.actions if isinstance(action, Rent)), default=0.0)
     raise OverBudget(
         f"{demand.name}: a budget of ${budget:.2f} does not cover {demand.least} machines at their bids until the end"
         f" of their first leases; raise it to ${reserved + demand.least * each:.2f}, or let the job use fewer machines"
     )
 
 
-def _work_left(allocated: AllocatedJob, constraints: Constraints) -> float:
+def _work_left(allocated: AllocatedJob, decider: Decider) -> float:
     """In microseconds times nu; infinite if the job's length is unknown."""
     work = allocated.demand.work
     if work.assumed:
         return inf
-    return HOUR * (work.amount(constraints.most_nu) if work.timed else allocated.demand.amount)
+    return HOUR * (work.amount(decider.most_nu) if work.timed else allocated.demand.amount)
 
 
 def _todo(allocated: AllocatedJob) -> Todo:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.decision.decider import MachineLimits, baseline_machines
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.errors import UnknownInstanceType, UnknownPrice
 from pricing_data.market import Market
 from spotctl.files.job.spec import Command
-from spotctl.planning.constraints import MachineLimits, baseline_machines
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.market_history import MarketHistory, RentableFleet
 from spotctl.planning.offers import MarketSnapshot

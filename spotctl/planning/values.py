@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bidbrain.decision.decider import Decider
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.gavel.lp import FloatArray
 from bidbrain.strategies.base import Decision, Rent
@@ -13,7 +14,6 @@ from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.checkpoint_interval import CheckpointInterval
-from spotctl.planning.constraints import Constraints
 from spotctl.planning.expected import JobEstimate
 from spotctl.planning.market_history import ChosenStrategy, HazardOf, MarketHistory
 from spotctl.planning.offers import MachineKind, MarketSnapshot
@@ -116,7 +116,7 @@ class JobPlan:
     at: int
     policy: str
     strategy: ChosenStrategy
-    constraints: Constraints
+    decider: Decider
     decision: Decision
     choice: tuple[Choice, ...]
     work: Work

@@ -1,4 +1,4 @@
-"""The strategy of a run: the plan's constraints, given the work left, the budget left and the evictions so far."""
+"""The strategy of a run: the plan's decision object, given the work left, the budget left and the evictions so far."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
+from bidbrain.strategies.base import RECORD_WINDOW, SpotRecord
 from pricing_data.units import HOUR, SECOND
 from spotctl.files.job.spec import JobSpec, Training
-from spotctl.planning.on_demand_fallback import WINDOW, SpotRecord
 from spotctl.run.reconcile import StrategyTerms
 from spotctl.run.service import RunLimits, RunRules
 from spotctl.runlog import budget
@@ -34,16 +34,16 @@ class LiveStrategy:
     @property
     def name(self) -> str:
         """The name of the planned strategy."""
-        return self._plan.constraints.name
+        return self._plan.decider.name
 
     def decide(self, situation: Situation) -> Decision:
-        """See `Constraints.decide`."""
+        """The decision for a situation, completed by what the log knows."""
         state, now = self._state(), situation.now
-        current = replace(situation, work_left=work_left(self._plan, state, now))
         # A run without machines that can pay for none is at its end; the budget check reports that.
         usd_left = self._usd_left() if situation.holdings else inf
         record = replace(record_of(state, now), resumes=self._plan.checkpoints is not None)
-        return self._plan.constraints.decide(current, usd_left, record)
+        left = work_left(self._plan, state, now)
+        return self._plan.decider.decide(replace(situation, work_left=left, usd_left=usd_left, record=record))
 
 
 def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan: Callable[[], JobPlan]) -> RunRules:
@@ -63,8 +63,8 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
         if journal.state.planned is None:
             journal.write(expectation(planned))
         # A machine is paid for at least one lease.
-        constraints = replace(planned.constraints, lease=times.lease + times.teardown)
-        live = LiveStrategy(replace(planned, constraints=constraints), lambda: journal.state, usd_left)
+        decider = replace(planned.decider, lease=times.lease + times.teardown)
+        live = LiveStrategy(replace(planned, decider=decider), lambda: journal.state, usd_left)
         return live, terms_of(planned, provider.offers())
 
     return RunRules(strategy, tariff, RunLimits(limit, max(HOUR, round(30 * SECOND * provider.speed))))
@@ -72,9 +72,9 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
 
 def terms_of(plan: JobPlan, offered: Collection[Market]) -> StrategyTerms:
     """The work of a plan, and those of its offers that the provider has, for its strategy."""
-    constraints = plan.constraints
-    offers = tuple(offer for offer in constraints.offers if offer.market in offered)
-    return StrategyTerms(offers, constraints.baseline, constraints.most_nu, plan.work_left, constraints.reliable)
+    decider = plan.decider
+    offers = tuple(offer for offer in decider.offers if offer.market in offered)
+    return StrategyTerms(offers, decider.baseline, decider.most_nu, plan.work_left, decider.reliable)
 
 
 def expectation(plan: JobPlan) -> Planned:
@@ -92,7 +92,7 @@ def work_left(plan: JobPlan, state: RunState, now: int) -> float:
     if not isfinite(total):
         return total
     if not isinstance(program, Training):
-        return max(total - state.work.done(now) * plan.constraints.most_nu, 0.0)
+        return max(total - state.work.done(now) * plan.decider.most_nu, 0.0)
     if program.stop.clocks is None or state.progress is None:
         return total
     return total * max(1 - state.progress.clock / program.stop.clocks, 0.0)
@@ -105,7 +105,7 @@ def record_of(state: RunState, now: int) -> SpotRecord:
     evicted = [at for one in spot if (at := _evicted_at(state, one)) is not None]
     # On-demand machines rented before any eviction were the strategy's own choice, not a fallback.
     fallbacks = [one.started for one in transient if one.bid is None and evicted and one.started > min(evicted)]
-    since = now - WINDOW
+    since = now - RECORD_WINDOW
     return SpotRecord(
         tuple(sorted(evicted)),
         tuple(sorted(fallbacks)),

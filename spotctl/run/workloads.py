@@ -36,7 +36,7 @@ def _mean_life(plan: Callable[[], JobPlan]) -> Callable[[Market, int | None, int
         from spotctl.planning import checkpoint_interval
 
         history = plan().market_history
-        offer = next((offer for offer in plan().constraints.offers if offer.market == market), None)
+        offer = next((offer for offer in plan().decider.offers if offer.market == market), None)
         if bid is None or offer is None:
             return inf
         newest_price = int(history.histories[market].prices[-1])

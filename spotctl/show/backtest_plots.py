@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from bidbrain.backtest.engine import Run, Tenure
 from bidbrain.backtest.results import BOUND, BacktestSummary, JobResult
 from bidbrain.backtest.run import run_of
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.billing import End
+from bidbrain.replay.job import Run, Tenure
 from pricing_data.units import HOUR, MINUTE, format_time
 from spotctl.errors import BadRequest
 from spotctl.show import backtest_tables

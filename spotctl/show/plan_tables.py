@@ -29,7 +29,7 @@ _NAMED_EXPLAINED = 20
 def answer(plan: JobPlan) -> dict[str, Any]:
     """A job in the JSON of `spotctl plan --json`. Unknown values are null; keys may be added but never change."""
     low, high = plan.usd_range
-    reliable = plan.constraints.reliable
+    reliable = plan.decider.reliable
     return {
         "job": plan.job.spec.name,
         "choice": [_choice_json(one) for one in plan.choice],
@@ -107,7 +107,7 @@ def _choices(plan: JobPlan, width: int) -> Table:
     table = _table(*columns)
     for one in plan.choice:
         table.add_row(f"{one.rent.machines:,}", name(one.rent.offer.market), *_cells(one, wide))
-    reliable = plan.constraints.reliable
+    reliable = plan.decider.reliable
     if reliable is not None:
         empty = [""] * (len(columns) - 3)
         price = dollars(reliable.offer.on_demand)

@@ -9,21 +9,21 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bidbrain.backtest.engine import Run, Tenure, run_job
 from bidbrain.backtest.evictions import ByAvailability, ByHazard, EvictionModel
 from bidbrain.backtest.run import backtest, run_of
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.backtest.setup import set_up_in
 from bidbrain.billing import BILLING_RULES, End, billing_rule
-from bidbrain.replay import Capacity, MarketReplay, Mortality
+from bidbrain.replay.job import Run, Tenure, run_job
+from bidbrain.replay.market import Capacity, MarketReplay, Mortality
 from bidbrain.strategies.base import Decision, Rent, Situation
 from bidbrain.strategies.recovery import Recovery
 from pricing_data.lifetimes import AvailabilityTrace
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, MINUTE, SECOND
-from tests.bidbrain.backtest.test_engine import OVERHEADS, Whims, work_second_by_second
 from tests.bidbrain.backtest.test_run import HISTORIES, scenario
 from tests.bidbrain.backtest.worlds import job, offer, restless
+from tests.bidbrain.replay.test_job import OVERHEADS, Whims, work_second_by_second
 
 SCHEMES = ["standard+checkpoint", "standard+agileml", "tierml", "proteus", "fixed-bid:0.0000001", "price-capacity"]
 MARKETS = [one.market for one in HISTORIES]

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.backtest.engine import run_job
 from bidbrain.billing import billing_rule
-from bidbrain.replay import MarketReplay
+from bidbrain.replay.job import run_job
+from bidbrain.replay.market import MarketReplay
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy
 from bidbrain.strategies.lookahead import FILLING_WORTH, RENEW_BEFORE, SURVIVAL_CREDIT, Lookahead
 from bidbrain.strategies.lookahead_hour import DISTANCES, NextHour

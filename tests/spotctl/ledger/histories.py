@@ -213,7 +213,7 @@ def _night(
     def strategy() -> tuple[Any, StrategyTerms]:
         found = plan(spec, begin)
         journal.write(expectation(found))
-        return found.constraints, terms_of(found, provider.offers())
+        return found.decider, terms_of(found, provider.offers())
 
     work = Shift(_clocks(spec), truth, rng, begin)
     folder = Path()

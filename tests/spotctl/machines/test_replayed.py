@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidbrain.backtest.engine import ReplayedJob, run_job
 from bidbrain.billing import End
-from bidbrain.replay import Capacity, DrawnLives, MarketReplay, Mortality
+from bidbrain.replay.job import ReplayedJob, run_job
+from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay, Mortality
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation
 from bidbrain.values import Overheads
 from pricing_data.series import PriceSeries

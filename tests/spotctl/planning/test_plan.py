@@ -81,13 +81,13 @@ def test_what_lost_is_judged_at_a_bid_like_the_one_that_won() -> None:
 
 def test_reliable_machines_are_the_cheapest_on_demand_unless_a_type_is_named() -> None:
     some = spec(reliable=2)
-    beside = planned(some).constraints.reliable
+    beside = planned(some).decider.reliable
     assert beside is not None
     assert (beside.offer.market.instance_type, beside.machines, beside.bid) == ("a.large", 2, None)
     named = replace(some, resources=replace(some.resources, reliable=replace(some.resources.reliable, type="a.xlarge")))
     found = planned(named)
-    assert found.constraints.reliable is not None
-    assert found.constraints.reliable.offer.on_demand == 40 * CENT
+    assert found.decider.reliable is not None
+    assert found.decider.reliable.offer.on_demand == 40 * CENT
     assert found.estimate.terms[-1].usd == pytest.approx(0.8 * found.estimate.hours)
     unknown = replace(some, resources=replace(some.resources, reliable=replace(some.resources.reliable, type="q")))
     with pytest.raises(NotInTime, match=r"job: resources\.reliable: instance type aws/q"):
@@ -220,7 +220,7 @@ def test_what_comes_later_changes_nothing() -> None:
 
 
 def test_the_constraints_of_a_plan_decide_again_during_a_run() -> None:
-    made = planned(replace(spec(), strategy="price-capacity")).constraints
+    made = planned(replace(spec(), strategy="price-capacity")).decider
     prices = {series.market: int(series.prices[-1]) for series in WORLD}
 
     def bought(now: int, *holdings: Holding) -> list[Rent]:

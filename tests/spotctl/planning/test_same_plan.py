@@ -71,11 +71,11 @@ def test_a_run_that_is_resumed_in_another_zone_keeps_its_deadline(
     began = RunBegan("job", "local", written(spec), "", 0, moment)
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     plan = plan_of_run(began, Settings(home=tmp_path), parse_time("2026-01-20T03:00:00Z"))
-    assert plan.constraints.deadline == moment
+    assert plan.decider.deadline == moment
     # Logs of earlier versions have no resolved deadline; their planner read times of day as UTC.
     before = RunBegan("job", "local", written(spec), "", 0)
     plan = plan_of_run(before, Settings(home=tmp_path), parse_time("2026-01-20T03:00:00Z"))
-    assert plan.constraints.deadline == parse_time("2026-01-20T22:00:00Z")
+    assert plan.decider.deadline == parse_time("2026-01-20T22:00:00Z")
 
 
 def test_a_launch_records_the_moment_of_its_deadline(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from bidbrain.decision.decider import Decider, MachineLimits
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.standard import Standard
 from spotctl.files.job.spec import Command, JobSpec, LocalMarket, Range, Reliable, Resources
 from spotctl.machines.base import Machine, MachineState
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed
-from spotctl.planning.constraints import Constraints, MachineLimits
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.run import command_workload
 from spotctl.run.command_workload import CommandWorkload
@@ -45,9 +45,7 @@ from tests.spotctl.run.worlds import (
 WARNED, CRASHED = 6, 14
 WORK, SAVING = 12, 3
 BASELINE = Rent(OFFERS[0], 2, None)
-RULES = Constraints(
-    OFFERS, BASELINE, None, 8.0, MachineLimits(2, 2, {}, together=True), OVERHEADS, None, Standard(), RULE
-)
+RULES = Decider(OFFERS, BASELINE, None, 8.0, MachineLimits(2, 2, {}, together=True), OVERHEADS, None, Standard(), RULE)
 SPEC = JobSpec(
     "job", Command("work", 2), Resources(("local",), Range(2, 2), Reliable(0)), Path("/"), local=LocalMarket(speed=1)
 )

@@ -14,10 +14,8 @@ from tests.spotctl.run.worlds import OFFERS, PRICES, START, terms
 
 def test_offers_that_the_provider_does_not_have_are_left_out() -> None:
     given = terms()
-    constraints = SimpleNamespace(
-        offers=OFFERS, baseline=given.baseline, most_nu=given.most_nu, reliable=given.reliable
-    )
-    plan = cast("JobPlan", SimpleNamespace(constraints=constraints, work_left=given.work))
+    decider = SimpleNamespace(offers=OFFERS, baseline=given.baseline, most_nu=given.most_nu, reliable=given.reliable)
+    plan = cast("JobPlan", SimpleNamespace(decider=decider, work_left=given.work))
     everything = FakeProvider(Replayed.of(PRICES.values()), START)
     first_only = FakeProvider(Replayed.of([PRICES[OFFERS[0].market]]), START)
     assert terms_of(plan, everything.offers()) == given

@@ -231,7 +231,7 @@ def test_plans_come_closer_with_every_night(tmp_path: Path) -> None:
     walls = sorted(run.ended.wall_us for run in runs.values() if run.ended is not None)
     learnt = lessons(settings, known, (spec,), walls[1])
     assert learnt[spec.name].runs == 2
-    overheads = plan_of(spec, known, FIRST_NIGHT + DAY, learnt).constraints.overheads
+    overheads = plan_of(spec, known, FIRST_NIGHT + DAY, learnt).decider.overheads
     assert (overheads.startup, overheads.eviction) == (learnt[spec.name].startup.span, learnt[spec.name].eviction.span)
 
     told = spotctl("plan", home / "job.yaml", "--json")

@@ -6,46 +6,24 @@ less. It tries spot again after a while that doubles each time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from bidbrain.strategies.base import RECORD_WINDOW, SpotRecord
 from pricing_data.units import HOUR
 
-WINDOW = 2 * HOUR
 TIMES = 3
 """Fewer evictions within the window count as chance."""
 
 FIRST_FALLBACK, LONGEST_FALLBACK = HOUR, 8 * HOUR
 
 
-@dataclass(frozen=True, slots=True)
-class SpotRecord:
-    """A job's evictions from spot machines (`taken`) and its moves to on-demand machines (`fallbacks`), as moments.
-
-    `paid` is the time on spot machines within the window and `lasting` the part of it that no eviction undoes, both in
-    microseconds. `resumes` says that the job continues from a checkpoint when it is moved.
-    """
-
-    taken: tuple[int, ...] = ()
-    fallbacks: tuple[int, ...] = ()
-    paid: int = 0
-    lasting: int = 0
-    resumes: bool = True
-
-    @property
-    def lasting_share(self) -> float:
-        """The share of paid spot time whose work lasted."""
-        return self.lasting / self.paid if self.paid else 0.0
-
-
 def reason_to_leave_spot(record: SpotRecord, price_share: float, now: int) -> str:
     """Why spot is not worth its price now; empty if it is. `price_share` is the spot price over the on-demand price."""
-    since = max([now - WINDOW, *record.fallbacks])
+    since = max([now - RECORD_WINDOW, *record.fallbacks])
     times = sum(at > since for at in record.taken)
     if times < TIMES or record.lasting_share > price_share:
         return ""
     return (
-        f"spot keeps failing: {times} evictions in {WINDOW / HOUR:g} hours, {record.lasting_share:.0%} of the paid time"
-        f" was useful, at {price_share:.0%} of the on-demand price"
+        f"spot keeps failing: {times} evictions in {RECORD_WINDOW / HOUR:g} hours,"
+        f" {record.lasting_share:.0%} of the paid time was useful, at {price_share:.0%} of the on-demand price"
     )
 
 

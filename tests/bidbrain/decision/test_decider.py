@@ -1,4 +1,4 @@
-"""Whatever a strategy wants, a constraints keeps to the job's limits."""
+"""Whatever a strategy wants, a decider keeps to the job's limits."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bidbrain.billing import billing_rule
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
+from bidbrain.decision.decider import LOOK_AGAIN, Decider, MachineLimits
+from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, SpotRecord
 from pricing_data.units import HOUR, MINUTE
-from spotctl.planning.constraints import LOOK_AGAIN, Constraints, MachineLimits
-from spotctl.planning.on_demand_fallback import SpotRecord
 from spotctl.planning.regimes import OVERHEADS
 from tests.spotctl.planning.worlds import CENT, NOW, offer
 
@@ -36,11 +35,11 @@ class Wants:
         return Decision(self.actions, NOW + HOUR, "as told")
 
 
-def constraints(
+def deciding(
     *wanted: Rent | Return, limits: MachineLimits = ROOM, deadline: int | None = None, billing: str = "per-second"
-) -> Constraints:
+) -> Decider:
     rule = billing_rule(billing)
-    return Constraints((A, B, C), BASELINE, None, 32.0, limits, OVERHEADS, deadline, Wants(wanted), rule)
+    return Decider((A, B, C), BASELINE, None, 32.0, limits, OVERHEADS, deadline, Wants(wanted), rule)
 
 
 def situation(*holdings: Holding, work: float = inf, offers: tuple[Offer, ...] = (A, B, C)) -> Situation:
@@ -82,9 +81,9 @@ def test_limits_and_budget_hold_whatever_is_wanted(
     together: bool,
     billing: str,
 ) -> None:
-    made = constraints(*wanted, limits=MachineLimits(least, least + more, by_type, together), billing=billing)
+    made = deciding(*wanted, limits=MachineLimits(least, least + more, by_type, together), billing=billing)
     now = [held(i, of, machines) for i, (of, machines) in enumerate(already)]
-    bought = rents(made.decide(situation(*now), usd_left))
+    bought = rents(made.decide(replace(situation(*now), usd_left=usd_left)))
     kept = Counter({"a": 0, "b": 0})
     for rent in [*bought, *(one.rent for one in now)]:
         kept[rent.offer.market.instance_type] += rent.machines
@@ -103,33 +102,31 @@ def test_limits_and_budget_hold_whatever_is_wanted(
 
 
 def test_what_is_within_the_limits_is_done_as_wanted() -> None:
-    decision = constraints(Rent(A, 3, CENT), Return(1)).decide(situation(held(1, B, 8)))
+    decision = deciding(Rent(A, 3, CENT), Return(1)).decide(situation(held(1, B, 8)))
     assert decision == Decision((Rent(A, 3, CENT), Return(1)), NOW + HOUR, "as told")
 
 
 def test_what_is_returned_now_makes_room_and_what_leaves_later_does_not() -> None:
-    now = constraints(Return(1), Rent(A, 8, CENT)).decide(situation(held(1, B, 8)))
+    now = deciding(Return(1), Rent(A, 8, CENT)).decide(situation(held(1, B, 8)))
     assert rents(now) == [Rent(A, 8, CENT)]
-    later = constraints(Return(1, NOW + HOUR), Rent(A, 8, CENT)).decide(situation(held(1, B, 8)))
+    later = deciding(Return(1, NOW + HOUR), Rent(A, 8, CENT)).decide(situation(held(1, B, 8)))
     assert rents(later) == []
 
 
 def test_fewer_machines_than_the_job_takes_are_not_bought_and_more_are_where_a_strategy_wants_few() -> None:
-    short = constraints(Rent(A, 8, CENT), limits=MachineLimits(4, 8, {"a": 3})).decide(situation())
+    short = deciding(Rent(A, 8, CENT), limits=MachineLimits(4, 8, {"a": 3})).decide(situation())
     assert (short.actions, short.wake_at) == ((), NOW + LOOK_AGAIN)
     assert "allow 3 machines, and the job needs at least 4" in short.reason
-    assert rents(constraints(Rent(A, 1, CENT), limits=MachineLimits(4, 8, {})).decide(situation())) == [
-        Rent(A, 4, CENT)
-    ]
+    assert rents(deciding(Rent(A, 1, CENT), limits=MachineLimits(4, 8, {})).decide(situation())) == [Rent(A, 4, CENT)]
 
 
 def test_a_gang_is_of_one_market() -> None:
-    made = constraints(Rent(A, 2, CENT), Rent(B, 1, CENT), limits=MachineLimits(3, 3, {}, together=True))
+    made = deciding(Rent(A, 2, CENT), Rent(B, 1, CENT), limits=MachineLimits(3, 3, {}, together=True))
     assert rents(made.decide(situation())) == [Rent(A, 3, CENT)]
 
 
-def gang(*wanted: Rent | Return) -> Constraints:
-    return constraints(*wanted, limits=MachineLimits(8, 8, {}, together=True))
+def gang(*wanted: Rent | Return) -> Decider:
+    return deciding(*wanted, limits=MachineLimits(8, 8, {}, together=True))
 
 
 def test_a_gang_that_lost_machines_is_completed_by_more_of_the_same_while_that_sells() -> None:
@@ -159,7 +156,7 @@ FAILING = SpotRecord(taken=(NOW - HOUR, NOW - 30 * MINUTE, NOW - MINUTE), paid=H
     ],
 )
 def test_a_gang_takes_refuge_on_demand_where_spot_keeps_failing(record: SpotRecord, flees: bool) -> None:
-    decision = gang(Rent(B, 8, 3 * CENT)).decide(situation(), record=record)
+    decision = gang(Rent(B, 8, 3 * CENT)).decide(replace(situation(), record=record))
     assert rents(decision) == [Rent(A, 8, None) if flees else Rent(B, 8, 3 * CENT)]
     assert (
         decision.reason.startswith(
@@ -172,15 +169,15 @@ def test_a_gang_takes_refuge_on_demand_where_spot_keeps_failing(record: SpotReco
 def test_a_gang_keeps_its_refuge_longer_each_time_and_comes_back_when_it_is_calm() -> None:
     refuge, made = held(7, A, 8, None), gang(Rent(B, 8, 3 * CENT))
     first = replace(FAILING, fallbacks=(NOW - HOUR + 1,))
-    assert made.decide(situation(refuge), record=first).actions == ()
-    back = made.decide(situation(refuge), record=replace(first, fallbacks=(NOW - HOUR,)))
+    assert made.decide(replace(situation(refuge), record=first)).actions == ()
+    back = made.decide(replace(situation(refuge), record=replace(first, fallbacks=(NOW - HOUR,))))
     assert back.actions == (Return(7, NOW + OVERHEADS.startup), Rent(B, 8, 3 * CENT))
     assert back.reason == "back to spot: as told"
     unkept = replace(first, fallbacks=(NOW - HOUR,), resumes=False)
-    assert made.decide(situation(refuge), record=unkept).actions == ()
+    assert made.decide(replace(situation(refuge), record=unkept)).actions == ()
     again = replace(first, fallbacks=(NOW - 5 * HOUR, NOW - HOUR))
-    assert made.decide(situation(refuge), record=again).actions == ()
-    assert gang().decide(situation(refuge), record=first).actions == ()
+    assert made.decide(replace(situation(refuge), record=again)).actions == ()
+    assert gang().decide(replace(situation(refuge), record=first)).actions == ()
 
 
 def test_a_gang_stays_on_demand_close_to_the_deadline() -> None:
@@ -192,11 +189,11 @@ def test_a_gang_stays_on_demand_close_to_the_deadline() -> None:
 def test_a_budget_buys_what_it_can_pay_to_the_end_of_a_lease_at_the_bid() -> None:
     """16 minutes at 30 cents are 8 cents; a begun hour, where hours are paid in full, 30."""
     wanted = Rent(A, 8, 30 * CENT)
-    assert rents(constraints(wanted).decide(situation(), 0.33)) == [replace(wanted, machines=4)]
-    assert rents(constraints(wanted, billing="hourly-refund").decide(situation(), 0.33)) == [
+    assert rents(deciding(wanted).decide(replace(situation(), usd_left=0.33))) == [replace(wanted, machines=4)]
+    assert rents(deciding(wanted, billing="hourly-refund").decide(replace(situation(), usd_left=0.33))) == [
         replace(wanted, machines=1)
     ]
-    assert rents(constraints(Rent(A, 8, None)).decide(situation(), 0.33)) == [Rent(A, 6, None)]
+    assert rents(deciding(Rent(A, 8, None)).decide(replace(situation(), usd_left=0.33))) == [Rent(A, 6, None)]
 
 
 # What is left to do on demand takes an hour, and each of two changes of machines 6 minutes.
@@ -206,17 +203,17 @@ LAST = NOW + HOUR + 12 * MINUTE
 
 @pytest.mark.parametrize(("deadline", "pressed"), [(LAST, True), (LAST + 1, False), (NOW, True), (None, False)])
 def test_on_demand_machines_take_over_close_to_the_deadline(deadline: int | None, pressed: bool) -> None:
-    made = constraints(Rent(B, 8, CENT), deadline=deadline)
+    made = deciding(Rent(B, 8, CENT), deadline=deadline)
     expected = [Rent(A, 8, None)] if pressed else [Rent(B, 8, CENT)]
     assert rents(made.decide(situation(work=WORK))) == expected
 
 
 def test_the_net_waits_while_machines_run_and_fills_up_what_was_lost() -> None:
-    made = constraints(deadline=LAST)
+    made = deciding(deadline=LAST)
     assert made.decide(situation(held(1, B, 4), work=WORK)).reason == "as told"
     assert rents(made.decide(situation(held(1, B, 3), work=WORK))) == [Rent(A, 5, None)]
 
 
 def test_without_an_open_market_machines_on_demand_are_rented_until_one_opens() -> None:
-    assert rents(constraints().decide(situation(offers=()))) == [BASELINE]
-    assert constraints().decide(situation(held(1, A, 8, None), offers=())).actions == ()
+    assert rents(deciding().decide(situation(offers=()))) == [BASELINE]
+    assert deciding().decide(situation(held(1, A, 8, None), offers=())).actions == ()

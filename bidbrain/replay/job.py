@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 
 from bidbrain.billing import End, Life
-from bidbrain.replay import MarketReplay
+from bidbrain.replay.market import MarketReplay
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Situation, Strategy
 from bidbrain.strategies.recovery import AGILE, Recovery
 from bidbrain.values import Overheads

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bidbrain.errors import BidBrainError
-from bidbrain.replay import MarketReplay, Tape, UnknownMarketInReplay
+from bidbrain.replay.market import MarketReplay, Tape, UnknownMarketInReplay
 from pricing_data.units import SECOND
 from tests.pricing_data.histories import START, market, series
 

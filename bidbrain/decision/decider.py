@@ -1,8 +1,9 @@
-"""`Constraints`: a job's strategy, kept within the job's limits, at the start and throughout a run.
+"""`Decider`: the one decision object of a job, for its plan, its run, a resumed run, and replays of the past.
 
-The limits are the number of machines in total and per type, a budget, and a deadline, before which on-demand machines
-take over. A gang (a command's nodes) is in one market, on spot or on demand as a whole: it falls back to on-demand
-machines while spot keeps failing (`on_demand_fallback`), returns to spot, and replaces machines that it lost.
+It keeps a strategy within the job's limits. The limits are the number of machines in total and per type, a budget, and
+a deadline, before which on-demand machines take over. A gang (a command's nodes) is in one market, on spot or on demand
+as a whole: it falls back to on-demand machines while spot keeps failing (`on_demand_fallback`), returns to spot, and
+replaces machines that it lost.
 """
 
 from __future__ import annotations
@@ -13,18 +14,14 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, inf
 
 from bidbrain.billing import BillingRule, End, Life, usd
+from bidbrain.decision.on_demand_fallback import fallback_end, reason_to_leave_spot
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy
 from bidbrain.values import Overheads
 from pricing_data.units import MINUTE
-from spotctl.planning.on_demand_fallback import SpotRecord, fallback_end, reason_to_leave_spot
 
 LOOK_AGAIN = 2 * MINUTE
 LEASE = 16 * MINUTE
 """Shortest time that a purchase is paid for: until its lease runs out and the machine is gone."""
-
-
-UNTRIED = SpotRecord()
-"""The record of a job that has not run yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +35,8 @@ class MachineLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Constraints:
-    """A strategy within a job's limits; itself a strategy.
+class Decider:
+    """A strategy within a job's limits; itself a strategy: all that a decision depends on is in the situation.
 
     `deadline` is None if the job has none, or if its length is unknown.
     """
@@ -60,19 +57,19 @@ class Constraints:
         """The strategy's name."""
         return self.strategy.name
 
-    def decide(self, situation: Situation, usd_left: float = inf, record: SpotRecord = UNTRIED) -> Decision:
-        """What to rent and return now. Buys nothing whose first lease costs more than `usd_left`."""
+    def decide(self, situation: Situation) -> Decision:
+        """What to rent and return now. Buys nothing whose first lease costs more than what is left of the budget."""
         if self.limits.together:
             # A gang cannot span two markets: machines that leave soon count as gone.
             soon = situation.now + 2 * self.overheads.startup
             staying = tuple(one for one in situation.holdings if one.leaves_at is None or one.leaves_at > soon)
             situation = replace(situation, holdings=staying)
-        return self._within(self._wanted(situation, record), situation, usd_left)
+        return self._within(self._wanted(situation), situation)
 
-    def _wanted(self, situation: Situation, record: SpotRecord) -> Decision:
+    def _wanted(self, situation: Situation) -> Decision:
         if self._is_pressed(situation):
             return self._on_demand(situation, "close to the deadline: on-demand machines, which are never evicted")
-        if self.limits.together and (decided := self._gang_fallback(situation, record)) is not None:
+        if self.limits.together and (decided := self._gang_fallback(situation)) is not None:
             return decided
         wanted = self.strategy.decide(situation)
         if not situation.offers and not situation.holdings and not wanted.actions:
@@ -99,8 +96,9 @@ class Constraints:
         change = self.overheads.startup + self.overheads.eviction
         return self.deadline - situation.now <= situation.work_left / rate + 2 * change
 
-    def _gang_fallback(self, situation: Situation, record: SpotRecord) -> Decision | None:
+    def _gang_fallback(self, situation: Situation) -> Decision | None:
         """The move to on-demand machines, or back; None if the strategy decides."""
+        record = situation.record
         fallback = [holding for holding in situation.holdings if holding.rent.bid is None]
         stay_until = fallback_end(record)
         if not fallback:
@@ -147,7 +145,7 @@ class Constraints:
         rents = (Rent(offer, machines, None),) if machines > 0 else ()
         return Decision(rents, situation.now + LOOK_AGAIN, why)
 
-    def _within(self, wanted: Decision, situation: Situation, usd_left: float) -> Decision:
+    def _within(self, wanted: Decision, situation: Situation) -> Decision:
         others = tuple(action for action in wanted.actions if isinstance(action, Return))
         asked = rents = [action for action in wanted.actions if isinstance(action, Rent)]
         if not asked:
@@ -157,7 +155,7 @@ class Constraints:
         staying = [holding for holding in situation.holdings if holding.allocation not in leaving]
         if together:
             rents = [replace(asked[0], machines=self.limits.most)]
-        room = _Room(self, Counter(), usd_left).without(staying)
+        room = _Room(self, Counter(), situation.usd_left).without(staying)
         bought = room.fill(rents)
         held = sum(room.held.values())
         soon = min(situation.now + LOOK_AGAIN, wanted.wake_at or situation.now + LOOK_AGAIN)
@@ -174,7 +172,7 @@ class Constraints:
 class _Room:
     """How many machines and dollars are still free while purchases are cut to fit."""
 
-    constraints: Constraints
+    decider: Decider
     held: Counter[str]
     usd_left: float
 
@@ -188,14 +186,14 @@ class _Room:
         """The purchases, cut to the room there is, or raised to the job's minimum."""
         bought = [self._buy(rent, rent.machines) for rent in rents]
         for i, rent in enumerate(rents):
-            short = self.constraints.limits.least - sum(self.held.values())
+            short = self.decider.limits.least - sum(self.held.values())
             if short > 0:
                 bought[i] = replace(rent, machines=bought[i].machines + self._buy(rent, short).machines)
         return [rent for rent in bought if rent.machines]
 
     def _buy(self, rent: Rent, wanted: int) -> Rent:
-        kind, limits = rent.offer.market.instance_type, self.constraints.limits
-        each = self.constraints.committed_usd(rent)
+        kind, limits = rent.offer.market.instance_type, self.decider.limits
+        each = self.decider.committed_usd(rent)
         free = min(
             limits.most - sum(self.held.values()),
             limits.by_type.get(kind, limits.most) - self.held[kind],

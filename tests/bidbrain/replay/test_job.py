@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from bidbrain.backtest.engine import ReplayedJob, Run, run_job
 from bidbrain.billing import End
-from bidbrain.replay import MarketReplay
+from bidbrain.replay.job import ReplayedJob, Run, run_job
+from bidbrain.replay.market import MarketReplay
 from bidbrain.strategies.base import Decision, Rent, Return, Situation, Strategy
 from bidbrain.strategies.odds import Odds
 from bidbrain.strategies.proteus import JobCosts, Proteus
