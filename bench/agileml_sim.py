@@ -86,7 +86,7 @@ class Flat:
 
 @dataclass(frozen=True)
 class Netflix:
-    """Bytes of messages of a matrix factorisation whose factors are cut into partitions.
+    """Bytes of messages of a matrix factorization whose factors are cut into partitions.
 
     A worker reads and updates every movie's row and those of its own users; a backup is sent every row that changed,
     which is all of them. `whole`: readers are sent whole partitions, not the rows that they use.
@@ -247,7 +247,7 @@ def _scale(nodes: int, clocks: int, partitions: int) -> Row:
 
 _EXCHANGED = (MOVIE_BYTES + USER_BYTES * SHARE) / 1e6
 _BACKED_UP = (MOVIE_BYTES + USER_BYTES) / 1e6
-_REMARK = f"""Virtual time, 1 Gbit/s a card and direction (FIFO, 0.1 ms latency). The job: matrix factorisation of
+_REMARK = f"""Virtual time, 1 Gbit/s a card and direction (FIFO, 0.1 ms latency). The job: matrix factorization of
 Netflix ({USERS} users, {MOVIES} movies, rank {RANK}, float32), bulk synchronous. A worker reads and updates all movies'
 rows and its own users' rows: it exchanges {_EXCHANGED:.0f} MB each way in an iteration. A backup is sent every row:
 {_BACKED_UP:.0f} MB over all reliable nodes. There are as many partitions as servers. One number is fitted:

@@ -37,7 +37,7 @@ SETTINGS = JobSettings(partitions=PARTITIONS, loss_sample=0)
 
 @dataclass(frozen=True, slots=True)
 class Wholesale(MatrixFactorization):
-    """The same factorisation that looks at every row, and so has to be sent every row."""
+    """The same factorization that looks at every row, and so has to be sent every row."""
 
     def step(
         self, shard: RatingShard, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator
@@ -105,7 +105,7 @@ def run() -> str:
     rows += _rows(f"{SIMULATED[0]} + {SIMULATED[1]} nodes in virtual time, with 1 Gbit/s", [simulated])
     return table(
         "AgileML: rows that are read instead of whole partitions",
-        "Matrix factorisation of {users:,} users and {items:,} items, rank {rank}, {ratings:,} ratings, each of {parts}"
+        "Matrix factorization of {users:,} users and {items:,} items, rank {rank}, {ratings:,} ratings, each of {parts}"
         " shards with the ratings of its own users".format(**ARGUMENTS)
         + f"; in {PARTITIONS} partitions. Beside it the"
         f" same trainer that looks at every row, which is sent whole partitions. Iterations from the {STEADY}th on, of"

@@ -101,7 +101,7 @@ def variants(sets: Sets) -> None:
             ("unchanged", Deadline(TERMS, histories, believed)),
             ("no margin", Deadline(TERMS, histories, believed, margin=0.0)),
             ("prior from the set itself", Deadline(TERMS, histories, fit_prior([(h.up, h.gap) for h in histories]))),
-            ("prior alone, nothing learnt", _Frozen(TERMS, histories, believed)),
+            ("prior alone, nothing learned", _Frozen(TERMS, histories, believed)),
             ("one factor a side", _OneFactor(TERMS, histories, believed)),
             ("endings do not depend on age", Deadline(TERMS, histories, ageless(believed))),
             ("prior a power law of age", Deadline(TERMS, histories, power_law(believed))),
@@ -145,14 +145,14 @@ def readings(sets: Sets) -> None:
 class _Frozen(Deadline):
     """Uses the prior and learns nothing."""
 
-    def _learnt(self, seen: SpellOutlook) -> SpellOutlook:
+    def _learned(self, seen: SpellOutlook) -> SpellOutlook:
         return replace(seen, steps=np.zeros_like(seen.steps))
 
 
 class _OneFactor(Deadline):
     """Learns one factor per side, from the young spells, which are more frequent."""
 
-    def _learnt(self, seen: SpellOutlook) -> SpellOutlook:
+    def _learned(self, seen: SpellOutlook) -> SpellOutlook:
         return replace(seen, steps=seen.steps[:, [0, 0, 2, 2]])
 
 

@@ -23,7 +23,7 @@ from bidbrain.gavel.pricing.published import SPEEDUPS
 from bidbrain.gavel.problem import Cluster
 from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
 from bidbrain.gavel.simulator.engine import simulate
-from bidbrain.gavel.simulator.results import SimulationSummary, job_results, summarise
+from bidbrain.gavel.simulator.results import SimulationSummary, job_results, summarize
 from bidbrain.gavel.simulator.scenario import ClusterSimulation
 from bidbrain.gavel.workload import ClusterWorkload, JobKind, Throughputs
 from spotctl.files.throughputs import read_throughputs
@@ -82,7 +82,7 @@ def outcome(asked: ClusterSimulation, policy: str) -> tuple[SimulationSummary, i
     """The simulation's summary, and the number of late A3C jobs."""
     played = simulate(asked, WAYS[policy](asked))
     late = sum(one.slo_met is False and one.kind == "A3C" for one in job_results(played))
-    return summarise(played), late
+    return summarize(played), late
 
 
 def scenario(throughputs: Throughputs, setting: Setting, seed: int) -> ClusterSimulation:

@@ -21,7 +21,7 @@ from bidbrain.gavel.problem import Cluster
 from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
 from bidbrain.gavel.simulator.engine import SimulationOutcome, simulate
 from bidbrain.gavel.simulator.queue import InOrder
-from bidbrain.gavel.simulator.results import SimulationSummary, summarise
+from bidbrain.gavel.simulator.results import SimulationSummary, summarize
 from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings
 from bidbrain.gavel.workload import Arrivals, ClusterWorkload, Throughputs, generate
 from spotctl.files.throughputs import read_throughputs, read_trace
@@ -94,7 +94,7 @@ def steady(throughputs: Throughputs) -> list[Row]:
         ),
     ):
         asked = _steady(throughputs, arrivals)
-        aware, blind = (summarise(simulate(asked, by(policy, agnostic=agnostic)(asked))) for agnostic in (False, True))
+        aware, blind = (summarize(simulate(asked, by(policy, agnostic=agnostic)(asked))) for agnostic in (False, True))
         rows.append(
             Row(
                 f"{name}: average JCT, aware",
@@ -173,7 +173,7 @@ def load(throughputs: Throughputs, folder: Path | None) -> list[Row]:
         asked = _steady(throughputs, Arrivals(HOUR / rate))
         for name, averages in hours.items():
             outcome = simulate(asked, by("max-min-fairness", agnostic=name == "agnostic")(asked))
-            averages.append(summarise(outcome).average_jct_seconds / HOUR)
+            averages.append(summarize(outcome).average_jct_seconds / HOUR)
             last[name] = _jct_hours(outcome)
     if folder is not None:
         from spotctl.show import gavel_plots
@@ -231,7 +231,7 @@ def _timed(asked: ClusterSimulation, way: Way) -> tuple[float, SimulationSummary
     # Processor time of this process, which uses one core, so that other load does not count.
     started = time.process_time()
     outcome = simulate(asked, way(asked))
-    return time.process_time() - started, summarise(outcome)
+    return time.process_time() - started, summarize(outcome)
 
 
 def _summary(asked: ClusterSimulation, way: Way) -> SimulationSummary:

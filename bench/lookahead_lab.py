@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from bidbrain.backtest.results import JobResult, summarise
+from bidbrain.backtest.results import JobResult, summarize
 from bidbrain.backtest.run import run_strategy
 from bidbrain.backtest.scenario import Scenario
 from bidbrain.backtest.setup import inputs_of, set_up_in
@@ -36,7 +36,7 @@ NAMES = (
     *(f"lookahead:{usd}" for usd in ("0", "4", "8", "12", "14", "16", "20", "26")),
 )
 EVERY = 5
-"""Every n-th job is analysed."""
+"""Every n-th job is analyzed."""
 LOOKED_INTO = ("proteus", WHOLE, "lookahead", "lookahead:4")
 
 
@@ -48,7 +48,7 @@ def main(words: Sequence[str]) -> None:
     scenario = replace(loaded, hours=tuple(map(float, words[1:])) or loaded.hours)
     with ProcessPoolExecutor() as pool:
         for results in pool.map(partial(_results, scenario), NAMES):
-            for one in summarise(results):
+            for one in summarize(results):
                 print(
                     f"{one.scheme:28}{one.hours:4g} h  cost {one.cost_pct:6.2f}%  run time {one.runtime_ratio:.4f}"
                     f"  evictions {one.evictions_per_job:5.1f}  free {one.free_pct:4.1f}%"
@@ -71,7 +71,7 @@ def _results(scenario: Scenario, name: str) -> list[JobResult]:
 
 
 def _where(scenario: Scenario, name: str) -> list[str]:
-    """Means over the analysed jobs, a line for each length."""
+    """Means over the analyzed jobs, a line for each length."""
     found: dict[float, list[tuple[float, ...]]] = {}
     for zone in scenario.zones:
         chosen, market = _set_up(scenario, zone, name), scenario.replay_in(zone)

@@ -48,8 +48,8 @@ def _rows(table: PriceTable) -> pa.Table:
         "product": [_product(market) for market in table.markets],
     }
     codes = table.codes()
-    spelt = {name: pa.array(values, pa.string()).take(pa.array(codes)) for name, values in names.items()}
-    return pa.table({"timestamp": _timestamps(table.times), **spelt, "spot_price": _dollars(table.prices)})
+    spelled = {name: pa.array(values, pa.string()).take(pa.array(codes)) for name, values in names.items()}
+    return pa.table({"timestamp": _timestamps(table.times), **spelled, "spot_price": _dollars(table.prices)})
 
 
 def _product(market: Market) -> str:

@@ -40,6 +40,9 @@ REPLACED = {
     "of which (nobody|none)": "rephrase",
     "restless(ness)?": "volatility",
     "given? back|giv(es|ing) back|gave back": "return",
+    r"(factor|maxim|minim|normal|optim|penal|real|recogn|regular|serial|summar)is(e[ds]?|ing|ation)": "-ize",
+    "learnt|(mis)?spelt": "-ed",
+    r"\w*(behavi|col|fav|neighb)our\w*": "-or",
 }
 """Old words (whole words, any case) and what to write instead."""
 

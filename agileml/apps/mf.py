@@ -1,4 +1,4 @@
-"""Matrix factorisation by stochastic gradient descent, on generated ratings of low rank."""
+"""Matrix factorization by stochastic gradient descent, on generated ratings of low rank."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class ExampleShard:
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(app.seed, spawn_key=(1, self._number))))
         classes = rng.integers(0, app.classes, self._count)
         features = np.ones((self._count, app.features + 1), np.float32)
-        features[:, :-1] = app.centres()[classes] + rng.standard_normal((self._count, app.features), dtype=np.float32)
+        features[:, :-1] = app.centers()[classes] + rng.standard_normal((self._count, app.features), dtype=np.float32)
         return Examples(features, classes)
 
     def load(self) -> None:
@@ -53,7 +53,7 @@ class ExampleShard:
 
 @dataclass(frozen=True, slots=True)
 class LogisticRegression:
-    """Assigns examples of `features` numbers to `classes`, whose centres are at distance `spread` from the origin.
+    """Assigns examples of `features` numbers to `classes`, whose centers are at distance `spread` from the origin.
 
     The loss is the mean cross-entropy in nats; it is log(classes) for the initial model.
     """
@@ -64,7 +64,7 @@ class LogisticRegression:
     parts: int = whole(16, "shards of the input")
     batch: int = whole(0, "examples of a shard in a clock; 0 for all", least=0)
     rate: float = number(1.0, "step size, for the mean gradient of a clock")
-    spread: float = number(3.0, "distance of class centres from the origin, in standard deviations of the examples")
+    spread: float = number(3.0, "distance of class centers from the origin, in standard deviations of the examples")
     seed: int = whole(0, "seed of the generated examples", least=0)
 
     name = "mlr"
@@ -103,12 +103,12 @@ class LogisticRegression:
             total -= float(logs[np.arange(len(piece)), seen.classes[piece.lo : piece.hi]].sum(dtype=np.float64))
         return total / sum(map(len, sample))
 
-    def centres(self) -> Floats:
-        """The centres of the classes."""
+    def centers(self) -> Floats:
+        """The centers of the classes."""
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=(0,))))
         directions = rng.standard_normal((self.classes, self.features), dtype=np.float32)
-        centres: Floats = np.float32(self.spread) * directions / np.linalg.norm(directions, axis=1, keepdims=True)
-        return centres
+        centers: Floats = np.float32(self.spread) * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+        return centers
 
     def _rate(self) -> np.float32:
         """Step size per example, given that the steps of all examples in a clock are summed."""

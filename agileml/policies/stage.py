@@ -161,7 +161,7 @@ class LearnedStage:
         before = self.known.get(mix, {})
         times = {**before, self.chosen: seconds}
         best = self._best(times)
-        untried = [stage for stage in self._neighbours(best, clock) if stage not in times]
+        untried = [stage for stage in self._neighbors(best, clock) if stage not in times]
         chosen = untried[0] if untried and best == self.chosen else best
         waits = self.skipped if chosen != self.chosen else 0
         why = self.why
@@ -179,7 +179,7 @@ class LearnedStage:
         measured = [f"{seconds / sum(self.nodes):.3g} s in stage {stage}" for stage, seconds in sorted(times.items())]
         return f"an iteration takes {', '.join(measured)}"
 
-    def _neighbours(self, best: int, clock: ClockFinished) -> list[int]:
+    def _neighbors(self, best: int, clock: ClockFinished) -> list[int]:
         """Stages next to the best one that could be faster."""
         higher = [best + 1] if best < 3 and clock.reliable_share > self.relief else []
         return higher + ([best - 1] if best > 1 else [])

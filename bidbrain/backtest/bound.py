@@ -10,7 +10,7 @@ the lowest of the hour before, of the cheapest market, or of the baseline on dem
 - To finish by T some moment needs at least work / (T - start-up) machines' worth, and all of them are paid while they
 start up.
 
-It is minimised over the end T, up to twice the baseline's time. It leaves out the reliable machines, which do no work
+It is minimized over the end T, up to twice the baseline's time. It leaves out the reliable machines, which do no work
 and which not every strategy holds.
 """
 

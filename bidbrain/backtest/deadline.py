@@ -219,7 +219,7 @@ def cost_ratios(jobs: DeadlineJobs, outcome: DeadlineOutcome) -> Floats:
     return shares
 
 
-def summarise(jobs: DeadlineJobs, name: str, outcome: DeadlineOutcome) -> list[DeadlineSummary]:
+def summarize(jobs: DeadlineJobs, name: str, outcome: DeadlineOutcome) -> list[DeadlineSummary]:
     """A summary for each slack, in ascending order."""
     shares = cost_ratios(jobs, outcome)
     found = []

@@ -63,7 +63,7 @@ class Deadline:
         margin: float = HOPE_MARGIN,
     ) -> None:
         self._strategy = DeadlineStrategy(terms, prior, margin)
-        seen = [self._learnt(outlook(history.up, history.gap, prior)) for history in histories]
+        seen = [self._learned(outlook(history.up, history.gap, prior)) for history in histories]
         self._state = np.concatenate([one.state for one in seen])
         self._plan = np.concatenate([self._strategy.plans_for(one) for one in seen])
 
@@ -71,6 +71,6 @@ class Deadline:
         """The strategy's choice at each job's tick of its history."""
         return self._strategy.choose(state, self._state[state.at], self._plan[state.at])
 
-    def _learnt(self, seen: SpellOutlook) -> SpellOutlook:
+    def _learned(self, seen: SpellOutlook) -> SpellOutlook:
         """The part of an outlook that the strategy uses: all of it."""
         return seen

@@ -60,7 +60,7 @@ class EvictionModel(Protocol):
         """The market of the test span; `room` is the most machines of each market that the job could use."""
         ...
 
-    def learnt(self, spans: Spans) -> EvictionEvidence:
+    def learned(self, spans: Spans) -> EvictionEvidence:
         """Evidence from the training span."""
         ...
 
@@ -78,7 +78,7 @@ class ByPrice:
         """Replays prices alone."""
         return MarketReplay(histories)
 
-    def learnt(self, spans: Spans) -> EvictionEvidence:  # noqa: ARG002 - the protocol's question
+    def learned(self, spans: Spans) -> EvictionEvidence:  # noqa: ARG002 - the protocol's question
         """No evidence: the strategies learn from prices directly."""
         return EvictionEvidence()
 
@@ -92,7 +92,7 @@ class ByAvailability:
 
     `machines` is a market's capacity when its trace is fully up; None means as many as the job could use. Traces are
     played from the start of training. A trace that is too short for that is cut in proportion to the two spans, and
-    each part is repeated within its own span, so that the test never replays what was learnt from.
+    each part is repeated within its own span, so that the test never replays what was learned from.
     """
 
     traces: Mapping[Market, AvailabilityTrace]
@@ -113,7 +113,7 @@ class ByAvailability:
         }
         return MarketReplay(known, capacities)
 
-    def learnt(self, spans: Spans) -> EvictionEvidence:
+    def learned(self, spans: Spans) -> EvictionEvidence:
         """Lives of machines bought at any time of the training span."""
         seen = {market: _watched(market, trace, _divided(trace, spans)[0]) for market, trace in self.traces.items()}
         evidence = tuple(Evidence(market, exposure) for market, (exposure, _) in seen.items())
@@ -136,7 +136,7 @@ class ByHazard:
         """Replays prices, and drawn lives."""
         return MarketReplay(histories, lives=DrawnLives(self.mortality, self.seed))
 
-    def learnt(self, spans: Spans) -> EvictionEvidence:
+    def learned(self, spans: Spans) -> EvictionEvidence:
         """Evidence of one machine per market that runs throughout training and is replaced after each eviction."""
         lives = DrawnLives(self.mortality, self.seed)
         seen = {market: list(_kept_up(market, lives, spans.train)) for market in self.mortality}
@@ -146,7 +146,7 @@ class ByHazard:
 
 
 def deal(markets: Sequence[Market], traces: Sequence[AvailabilityTrace]) -> dict[Market, AvailabilityTrace]:
-    """Assigns traces of other places in turn; neighbouring markets, which could replace each other, get different
+    """Assigns traces of other places in turn; neighboring markets, which could replace each other, get different
     ones."""
     return {market: traces[i % len(traces)] for i, market in enumerate(sorted(markets))}
 

@@ -35,7 +35,7 @@ def price_of_time(
     jobs = _jobs(scenario, offers)
     if scenario.evictions != PRICE_ALONE or not jobs:
         return None
-    market = MarketReplay(scenario.learnt(offer.market) for offer in offers)
+    market = MarketReplay(scenario.learned(offer.market) for offer in offers)
 
     def pace(strategy: Strategy) -> float:
         return fmean(_hours(job, strategy, market, scenario) / hours for hours, job in jobs)
@@ -52,7 +52,7 @@ def price_of_time(
 def _jobs(scenario: Scenario, offers: tuple[Offer, ...]) -> list[tuple[float, ReplayedJob]]:
     """Jobs of each length, spread evenly over the part of the training span that all markets cover."""
     baseline = scenario.baseline
-    known = [scenario.learnt(offer.market) for offer in offers]
+    known = [scenario.learned(offer.market) for offer in offers]
     begin, end = max(series.first for series in known), min(series.last for series in known)
     jobs = []
     for hours in scenario.hours:

@@ -56,7 +56,7 @@ class BacktestSummary:
     free_hours: float
 
 
-def summarise(results: Iterable[JobResult]) -> list[BacktestSummary]:
+def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:
     """One summary per strategy and length, in order of first appearance."""
     groups: dict[tuple[str, float], list[JobResult]] = {}
     for result in results:

@@ -97,10 +97,10 @@ class Scenario:
 
     def hazards(self, markets: Iterable[Market]) -> dict[Market, Hazard | None]:
         """Capacity-eviction hazard of each market, from the training span."""
-        learnt = self.evictions.learnt(self._spans)
-        return {market: learnt.hazard(market) for market in markets}
+        learned = self.evictions.learned(self._spans)
+        return {market: learned.hazard(market) for market in markets}
 
-    def learnt(self, market: Market) -> PriceSeries:
+    def learned(self, market: Market) -> PriceSeries:
         """The part of a history that strategies may learn from."""
         series = next(series for series in self.histories if series.market == market)
         return series.window(max(series.first, self.train.start), min(series.last, self.train.end))

@@ -15,7 +15,7 @@ def inputs_of(scenario: Scenario, zone: str) -> StrategyInputs:
     offers = scenario.offers_in(zone)
     return StrategyInputs(
         offers=offers,
-        histories={offer.market: scenario.learnt(offer.market) for offer in offers},
+        histories={offer.market: scenario.learned(offer.market) for offer in offers},
         hazards=scenario.hazards(offer.market for offer in offers),
         baseline=scenario.baseline,
         reliable=scenario.reliable,

@@ -36,7 +36,7 @@ def recent_share(_rows: PanelRows, _weights: Floats, _rng: np.random.Generator) 
 
 
 def logistic_regression(rows: PanelRows, weights: Floats, _rng: np.random.Generator) -> Predictor:
-    """Ridge-penalised logistic regression over piecewise linear functions of each feature."""
+    """Ridge-penalized logistic regression over piecewise linear functions of each feature."""
     knots = np.quantile(rows.data, np.linspace(0, 1, _HINGES + 2)[1:-1], axis=0)
     low, high = np.quantile(rows.data, (0.005, 0.995), axis=0)
 
@@ -55,7 +55,7 @@ def logistic_regression(rows: PanelRows, weights: Floats, _rng: np.random.Genera
 
 
 def _newton(design: Floats, outcomes: Floats, weights: Floats) -> Floats:
-    """Coefficients of the maximum penalised likelihood; steps are halved until they improve it."""
+    """Coefficients of the maximum penalized likelihood; steps are halved until they improve it."""
     penalty = np.full(design.shape[1], _RIDGE)
     penalty[0] = 0.0
     mean = np.average(outcomes, weights=weights)

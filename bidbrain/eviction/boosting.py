@@ -21,7 +21,7 @@ _LEAST_CURVATURE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class TreeSettings:
-    """Size and regularisation of the trees.
+    """Size and regularization of the trees.
 
     `ridge`, above 0, shrinks leaves to 0; each leaf has at least the curvature `leaf_curvature`; `rows` and `features`
     are the fractions of them that each tree sees.

@@ -1,6 +1,6 @@
 """Hazard: how often a cloud reclaims a machine regardless of the price, from all available evidence.
 
-A market's evictions are modelled as Poisson with a rate per machine-hour, and the rate as Gamma(evictions, hours): the
+A market's evictions are modeled as Poisson with a rate per machine-hour, and the rate as Gamma(evictions, hours): the
 conjugate prior, to which the market's own evictions and hours are added. Evidence from elsewhere makes the prior, with
 limited weights that the basis of every estimate repeats:
 

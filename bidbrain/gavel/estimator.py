@@ -110,10 +110,10 @@ def _model(rows: FloatArray, rank: int) -> Model:
     return _truncated(mean, *_spectrum(rows - mean), rank)
 
 
-def _spectrum(centred: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Variances and directions (rows) of centred rows, the largest first."""
-    _, singular, directions = np.linalg.svd(centred, full_matrices=False)
-    return singular**2 / centred.shape[0], directions
+def _spectrum(centered: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Variances and directions (rows) of centered rows, the largest first."""
+    _, singular, directions = np.linalg.svd(centered, full_matrices=False)
+    return singular**2 / centered.shape[0], directions
 
 
 def _truncated(mean: FloatArray, variances: FloatArray, directions: FloatArray, rank: int) -> Model:

@@ -67,7 +67,7 @@ class ConstraintRows:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Maximise `gain x` over `lower <= x <= upper` under rows, which are numbered consecutively across kinds."""
+    """Maximize `gain x` over `lower <= x <= upper` under rows, which are numbered consecutively across kinds."""
 
     gain: FloatArray
     lower: FloatArray
@@ -180,12 +180,12 @@ class Solver:
         return SolverFailed(f"the solver ended with {str(status).rsplit('.k', 1)[-1]}: check the spread of the input")
 
     def _broken(self) -> list[str]:
-        """Labels of the rows that give way when the total relative violation is minimised."""
+        """Labels of the rows that give way when the total relative violation is minimized."""
         model = self._highs.getLp()
         lower, upper = np.array(model.row_lower_), np.array(model.row_upper_)
         bound = np.abs(np.where(np.isfinite(lower), lower, upper))
         unit = np.where(np.isfinite(bound) & (bound > _VIOLATED), bound, 1.0)
-        # Bounds of columns stay; a row's violation is penalised relative to its bound.
+        # Bounds of columns stay; a row's violation is penalized relative to its bound.
         self._highs.feasibilityRelaxation(-1.0, -1.0, 1.0, None, None, 1 / unit)
         found = np.array(self._highs.getSolution().row_value)
         broken = np.maximum(lower - found, found - upper) > _VIOLATED * unit

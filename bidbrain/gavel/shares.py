@@ -148,7 +148,7 @@ def runnable_pairs(problem: AllocationProblem) -> BoolArray:
 
 
 def performing(problem: AllocationProblem) -> BoolArray:
-    """Where a pair does more than its jobs would by taking turns: its normalised throughputs add up to more than 1.
+    """Where a pair does more than its jobs would by taking turns: its normalized throughputs add up to more than 1.
 
     Other pairs can be left out of any program without loss, because taking turns gives both jobs as much.
     """

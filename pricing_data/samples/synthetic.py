@@ -273,6 +273,6 @@ def _exponential(rng: np.random.Generator, count: int) -> Floats:
 
 def _laplace(rng: np.random.Generator, count: int) -> Floats:
     """Laplace draws whose size has mean 1."""
-    centred = rng.random(count) - 0.5
-    sizes: Floats = -np.log1p(-2 * np.abs(centred))
-    return np.copysign(sizes, centred)
+    centered = rng.random(count) - 0.5
+    sizes: Floats = -np.log1p(-2 * np.abs(centered))
+    return np.copysign(sizes, centered)

@@ -18,7 +18,7 @@ from bidbrain.backtest.deadline import (
     DeadlineOutcome,
     DeadlineSummary,
     lay_out,
-    summarise,
+    summarize,
 )
 from bidbrain.strategies.deadline_job import DeadlineTerms
 from pricing_data.lifetimes import AvailabilityTrace
@@ -88,7 +88,7 @@ def left_out(asked: ReplayRequest, jobs: DeadlineJobs) -> list[str]:
 
 def summaries(jobs: DeadlineJobs, outcomes: Mapping[str, DeadlineOutcome]) -> list[DeadlineSummary]:
     """The summaries of all strategies by slack."""
-    return [one for scheme, outcome in outcomes.items() for one in summarise(jobs, scheme, outcome)]
+    return [one for scheme, outcome in outcomes.items() for one in summarize(jobs, scheme, outcome)]
 
 
 def gap_closed(found: Sequence[DeadlineSummary]) -> dict[float, float]:

@@ -67,7 +67,7 @@ class Analysis:
     remarks: tuple[str, ...]
 
 
-def analyse(sources: Sources, terms: Terms, library: Library) -> Analysis:
+def analyze(sources: Sources, terms: Terms, library: Library) -> Analysis:
     """Reads the sources and computes the figures of chapter 6."""
     jobs = _wanted(job_types(sources.throughputs), sources.jobs)
     catalog = library.catalog.merged(_list_prices(sources.on_demand)).merged(Catalog(types=_machines(sources.machines)))

@@ -24,7 +24,7 @@ def run(
 
     Example: spotctl backtest run examples/backtest_2016.yaml --out results
     """
-    from bidbrain.backtest.results import summarise
+    from bidbrain.backtest.results import summarize
     from bidbrain.backtest.run import portions
     from spotctl import wiring
     from spotctl.cli.backtest_pool import replayed
@@ -37,7 +37,7 @@ def run(
     session.remark(*loaded.remarks)
     found = replayed(session, portions(loaded.scenario, loaded.schemes), workers)
     results = [one for of_portion in found for one in of_portion]
-    summaries, billing = summarise(results), loaded.scenario.billing.name
+    summaries, billing = summarize(results), loaded.scenario.billing.name
     seconds = time.monotonic() - started
     if out is not None:
         from spotctl.show import backtest_plots

@@ -55,7 +55,7 @@ def analyze(
         tuple(prices or ()), markets, tuple(on_demand or ()), throughputs, jobs, tuple(machine or ())
     )
     terms = gavel_prices.Terms(home, baseline, days, starts, dataset_gb, checkpoint_gb, dataset_on, move, evictions)
-    found = gavel_prices.analyse(sources, terms, wiring.library(session.settings))
+    found = gavel_prices.analyze(sources, terms, wiring.library(session.settings))
     seconds = time.monotonic() - started
     if out is not None:
         from spotctl.show import gavel_prices_plots

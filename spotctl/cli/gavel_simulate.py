@@ -62,7 +62,7 @@ def simulate(
     --cluster v100=36,p100=36,k80=36 --policy max-min-fairness
     """
     from bidbrain.gavel.simulator.engine import simulate as play
-    from bidbrain.gavel.simulator.results import summarise
+    from bidbrain.gavel.simulator.results import summarize
     from spotctl.analyses import gavel_simulation
     from spotctl.show import gavel_simulation_tables
 
@@ -79,7 +79,7 @@ def simulate(
         started = time.perf_counter()
         outcome = play(asked, dispatcher, progress)
         seconds = time.perf_counter() - started
-    summary = summarise(outcome)
+    summary = summarize(outcome)
     if budget is not None and (summary.cost_usd or 0.0) > budget:
         session.remark(
             f"--budget {budget:g}: exceeded because jobs arrived later; all jobs ran at the lowest possible cost"

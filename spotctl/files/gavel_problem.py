@@ -134,7 +134,7 @@ def _repeated(names: Iterable[str]) -> str | None:
 
 
 def _first_of(error: ValidationError) -> str:
-    """One line. Unknown keys come first: they are often misspelt versions of missing ones."""
+    """One line. Unknown keys come first: they are often misspelled versions of missing ones."""
     first = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")[0]
     where = ".".join(map(str, first["loc"])) or "the file"
     given = first["input"]

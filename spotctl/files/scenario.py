@@ -141,7 +141,7 @@ def _parsed(path: Path) -> ScenarioFile:
     try:
         return ScenarioFile.model_validate(file.content)
     except ValidationError as error:
-        # Unknown keys come first: they are often misspelt versions of missing ones.
+        # Unknown keys come first: they are often misspelled versions of missing ones.
         first = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")[0]
         where = f"{path}:{file.line(first['loc'])}: {'.'.join(map(str, first['loc'])) or 'the file'}"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""

@@ -14,7 +14,7 @@ _SHORTEST = 4
 class Message:
     """A message. A repeated message has the same `id`, so that receivers can drop it.
 
-    `lines` are for people (name and text), `facts` are for programs; `good` selects the colour.
+    `lines` are for people (name and text), `facts` are for programs; `good` selects the color.
     """
 
     id: str

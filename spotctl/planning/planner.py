@@ -50,10 +50,10 @@ def plan_jobs(specs: Sequence[JobSpec], settings: Settings, library: Library, wh
     """Plans for jobs that begin together, with what their earlier runs measured."""
     data = market_data(library, specs)
     begin = beginning(specs, data.table, when.now, when.market_now, when.at)
-    learnt = lessons(settings, library, specs, when.now)
+    learned = lessons(settings, library, specs, when.now)
     request = PlanRequest(tuple(specs), begin.at, computer_zone(), when.hours)
-    measured = tuple(f"{name}: {words}" for name, one in learnt.items() for words in one.words())
-    return JobPlans(plans_of(request, data, learnt), begin.remarks + measured)
+    measured = tuple(f"{name}: {words}" for name, one in learned.items() for words in one.words())
+    return JobPlans(plans_of(request, data, learned), begin.remarks + measured)
 
 
 def market_data(library: Library, specs: Sequence[JobSpec]) -> MarketData:

@@ -17,7 +17,7 @@ from pricing_data.units import DAY, format_time
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.learning.inform import NOTHING_LEARNT, evidence_of, hours_of, informed
-from spotctl.planning.learning.values import Learnt
+from spotctl.planning.learning.values import Learned
 from spotctl.planning.market_history import HazardOf
 from spotctl.planning.offers import STALE_AFTER, MarketSnapshot, age_text
 from spotctl.planning.plan import plan
@@ -62,21 +62,21 @@ class PlanRequest:
     deadlines: Mapping[str, int] = field(default_factory=lambda: UNRESOLVED)
 
 
-def plans_of(request: PlanRequest, data: MarketData, learnt: Mapping[str, Learnt] = NOTHING_LEARNT) -> list[JobPlan]:
-    """A plan for each job, from what was known before `request.at`; `learnt` is what earlier runs measured."""
+def plans_of(request: PlanRequest, data: MarketData, learned: Mapping[str, Learned] = NOTHING_LEARNT) -> list[JobPlan]:
+    """A plan for each job, from what was known before `request.at`; `learned` is what earlier runs measured."""
     known = PlanningInputs(
         MarketSnapshot.of(data.table, data.catalog, request.at),
-        hazards(data.interruptions, request.at, evidence_of(learnt)),
+        hazards(data.interruptions, request.at, evidence_of(learned)),
     )
-    jobs = [_job(spec, request, learnt.get(spec.name)) for spec in request.specs]
-    return plan(jobs, informed(known, {spec.name: spec for spec in request.specs}, learnt))
+    jobs = [_job(spec, request, learned.get(spec.name)) for spec in request.specs]
+    return plan(jobs, informed(known, {spec.name: spec for spec in request.specs}, learned))
 
 
-def _job(spec: JobSpec, request: PlanRequest, learnt: Learnt | None) -> Job:
+def _job(spec: JobSpec, request: PlanRequest, learned: Learned | None) -> Job:
     deadline = request.deadlines.get(spec.name)
     if deadline is None and spec.deadline is not None:
         deadline = spec.deadline.moment(request.at, request.zone)
-    return Job(spec, deadline, request.hours or hours_of(spec, learnt))
+    return Job(spec, deadline, request.hours or hours_of(spec, learned))
 
 
 def beginning(

@@ -35,7 +35,7 @@ USES: tuple[tuple[Use, str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class MarketCost:
-    """The costs in one market, and its colour class in the charts."""
+    """The costs in one market, and its color class in the charts."""
 
     market: Market
     class_: str
@@ -52,7 +52,7 @@ class MarketCost:
 
 
 def markets_of(report: Report) -> tuple[MarketCost, ...]:
-    """The markets by cost, the highest first; those beyond the last colour share it."""
+    """The markets by cost, the highest first; those beyond the last color share it."""
     by_market = _by_market(report.rows)
     evictions: dict[Market, int] = defaultdict(int)
     for run in report.runs:
@@ -67,11 +67,11 @@ def _market(market: Market, rows: Sequence[LedgerRow], rank: int, count: int, ev
     micros = sum(row.end - row.begin for row in charged)
     paid_gross = sum(row.amount for row in charged)
     seconds = sum(row.amount // row.price for row in charged if row.price)
-    shares_colour = rank >= SERIES - 1 and count > SERIES
+    shares_color = rank >= SERIES - 1 and count > SERIES
     return MarketCost(
         market,
         series_class(rank),
-        OTHERS if shares_colour else str(market),
+        OTHERS if shares_color else str(market),
         sum(row.amount for row in rows),
         -sum(row.amount for row in rows if row.kind is ChargeKind.REFUND),
         sum(row.on_demand for row in rows),

@@ -182,8 +182,8 @@ def plan_of_run(began: RunBegan, settings: Settings, started: int) -> JobPlan:
     spec, known = restored(began.spec, settings.home), library(settings)
     deadlines = {} if began.deadline is None else {spec.name: began.deadline}
     request = PlanRequest((spec,), started, UTC, deadlines=deadlines)
-    learnt = lessons(settings, known, (spec,), began.wall_us)
-    (plan,) = plans_of(request, market_data(known, (spec,)), learnt)
+    learned = lessons(settings, known, (spec,), began.wall_us)
+    (plan,) = plans_of(request, market_data(known, (spec,)), learned)
     return plan
 
 

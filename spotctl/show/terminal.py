@@ -41,7 +41,7 @@ def dollars(nanos: float) -> str:
 
 
 def market_name(market: Market) -> Text:
-    """A market's text; synthetic markets are labelled wherever they are shown."""
+    """A market's text; synthetic markets are labeled wherever they are shown."""
     name = Text(str(market))
     return name.append(" (synthetic)", style="yellow") if market.is_synthetic else name
 

@@ -53,7 +53,7 @@ class Dense:
 
 
 def weighed(message: object) -> int:
-    """Bytes of a message, scaled to rows of the modelled size."""
+    """Bytes of a message, scaled to rows of the modeled size."""
     return HEADER_BYTES + round(_array_bytes(message) * MODEL_BYTES / (4 * ROWS))
 
 

@@ -180,7 +180,7 @@ max_vcpus: 64"""
     assert "evictions.availability.markets: no trace matches 'x*'" in ended.error
 
 
-def test_hazards_may_be_rates_by_market_or_learnt_from_lives(folder: Path) -> None:
+def test_hazards_may_be_rates_by_market_or_learned_from_lives(folder: Path) -> None:
     columns = "cloud,zone,gpu,gpu_count,start,lifetime_h,preempted"
     lives = [f"aws,us-east-1a,v100,1,2026-01-01T00:00:00Z,{hours},1" for hours in (0.1, 0.2, 0.5, 1, 3)]
     (folder / "lives.csv").write_text("\n".join([columns, *lives]))
@@ -195,10 +195,10 @@ def test_hazards_may_be_rates_by_market_or_learnt_from_lives(folder: Path) -> No
         found[hazard] = {
             zone: sum(int(row["evictions"]) for row in rows if row["zone"][-1] == zone) for zone in ("a", "b")
         }
-    none, by_zone, learnt = found.values()
+    none, by_zone, learned = found.values()
     assert by_zone["a"] == none["a"]
     assert by_zone["b"] > none["b"]
-    assert sum(learnt.values()) > sum(none.values())
+    assert sum(learned.values()) > sum(none.values())
 
 
 def test_a_job_may_use_all_zones_together(folder: Path) -> None:

@@ -19,7 +19,7 @@ class AlloX:
     """Each worker has a queue. The k-th job from the end delays k jobs: itself and those after it.
 
     So the sum of completion times is a sum over jobs of k times the job's duration there, and a minimum-weight matching
-    of jobs with (type, k) minimises it. The first job of each queue runs all of the time, all others wait.
+    of jobs with (type, k) minimizes it. The first job of each queue runs all of the time, all others wait.
     """
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:

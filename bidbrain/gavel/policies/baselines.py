@@ -16,7 +16,7 @@ class Isolated:
     """`isolated`: every job has 1/n of each type to itself; unused time stays unused (section 5.4.1)."""
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the least normalised throughput, as in max-min fairness."""
+        """The objective is the least normalized throughput, as in max-min fairness."""
         return _of_jobs(problem, isolated_shares(problem))
 
 
@@ -25,7 +25,7 @@ class Proportional:
     """`proportional`: each job's time is spread over the types like the workers; worker-time is shared by weight."""
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the least normalised throughput, as in max-min fairness."""
+        """The objective is the least normalized throughput, as in max-min fairness."""
         workers, jobs = problem.cluster.workers, problem.jobs
         total = workers.sum()
         if not total > 0:

@@ -25,7 +25,7 @@ class BudgetTooLow(CannotHold):
 
 @dataclass(frozen=True, slots=True)
 class MakespanWithinBudget:
-    """Minimises the makespan M of X with M sum_m cost(m, X) <= B.
+    """Minimizes the makespan M of X with M sum_m cost(m, X) <= B.
 
     This is not linear in X, and the paper bisects M; in hours H = M X it is one linear program with M among its
     columns.

@@ -7,24 +7,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.gavel.policies.base import Warm, allocation, require_prices
-from bidbrain.gavel.policies.linear import most_worth, normalised_worth
+from bidbrain.gavel.policies.linear import most_worth, normalized_worth
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
 from bidbrain.gavel.shares import Shares, effective_throughput, scale_of_rows
 
 
 @dataclass(frozen=True, slots=True)
 class MinCost:
-    """Maximises sum_mj (T_mj / c_j) / max_j (T_mj / c_j) X_mj: each job gets time where it is cheapest for it.
+    """Maximizes sum_mj (T_mj / c_j) / max_j (T_mj / c_j) X_mj: each job gets time where it is cheapest for it.
 
     The paper's objective, the sum of throughput over cost, is reported as a note: any X that gives each job a little of
-    its cheapest type would maximise it.
+    its cheapest type would maximize it.
     """
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is that sum; a note has the paper's, in steps per dollar."""
         price = require_prices(problem, "min-cost")
         columns = Shares.of(problem)
-        found = most_worth(columns, normalised_worth(columns, price=price))
+        found = most_worth(columns, normalized_worth(columns, price=price))
         per_dollar = _steps_per_dollar(problem, found.shares, price)
         return allocation(problem, found.shares, found.value, notes={"sum_of_steps_per_dollar": per_dollar})
 

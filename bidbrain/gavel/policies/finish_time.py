@@ -19,7 +19,7 @@ _MOST_STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class FinishTimeFairness:
-    """Minimises max_m rho_m, rho_m = (t_m + steps_m / throughput(m, X)) / (t_isolated_m + steps_m / isolated).
+    """Minimizes max_m rho_m, rho_m = (t_m + steps_m / throughput(m, X)) / (t_isolated_m + steps_m / isolated).
 
     For a given rho every job needs a certain throughput, and the max-min program decides whether all can have it. If
     not, its prices give a lower bound of the least rho, which is the next candidate (Newton's method, from below).

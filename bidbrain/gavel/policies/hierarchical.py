@@ -22,7 +22,7 @@ _KEPT, _KEPT_STUCK = 1 - 1e-9, 1 - 1e-7
 class Hierarchical:
     """Raises all jobs in proportion to their weights until some cannot rise further, then the others, and so on.
 
-    A bottleneck is recognised by its row's price: a positive price means that the row is tight in every optimum, so
+    A bottleneck is recognized by its row's price: a positive price means that the row is tight in every optimum, so
     that the job cannot rise unless another falls. (The paper finds such jobs with a mixed-integer program. One that a
     degenerate optimum leaves without a price shows when the next rise is zero.) An entity's weight goes to those of its
     jobs that can rise: by their weights, or all of it to the earliest. Jobs without an entity belong to one more, of
@@ -30,7 +30,7 @@ class Hierarchical:
     """
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the level of the first rise, which is what max-min fairness maximises."""
+        """The objective is the level of the first rise, which is what max-min fairness maximizes."""
         columns, equal = Shares.of(problem), equal_throughput(problem)
         jobs = np.flatnonzero(equal > 0)
         if not len(jobs):

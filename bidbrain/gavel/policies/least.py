@@ -29,9 +29,9 @@ class Lifted:
 
 
 def lift_least(problem: AllocationProblem, need: FloatArray, warm: Warm | None = None) -> Lifted:
-    """Maximises min_m throughput(m, X) / need_m over the jobs that need something and run somewhere.
+    """Maximizes min_m throughput(m, X) / need_m over the jobs that need something and run somewhere.
 
-    That optimum is rarely unique: the capacity that its bottleneck leaves is distributed for the most normalised
+    That optimum is rarely unique: the capacity that its bottleneck leaves is distributed for the most normalized
     throughput, so that no worker is idle that any job could use, and X is Pareto efficient.
     """
     usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)

@@ -67,7 +67,7 @@ class Levels:
         return gain
 
     def leftover_gain(self) -> FloatArray:
-        """The objective of the second stage: normalised throughput, summed over jobs."""
+        """The objective of the second stage: normalized throughput, summed over jobs."""
         return np.append((self.progress * self.count[:, None]).ravel(), 0.0)
 
     def program(self) -> Program:

@@ -1,4 +1,4 @@
-"""Policies that maximise a sum of worths over the columns of X."""
+"""Policies that maximize a sum of worths over the columns of X."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def most_worth(columns: Shares, worth: FloatArray, at_least: FloatArray | None =
     return Worth(columns.matrix(found.x), found.value)
 
 
-def normalised_worth(
+def normalized_worth(
     columns: Shares, *, price: FloatArray | None = None, weight: FloatArray | None = None
 ) -> FloatArray:
     """Throughput over the job's fastest, so that jobs with short steps do not dominate, times a weight.
@@ -50,10 +50,10 @@ def normalised_worth(
 
 @dataclass(frozen=True, slots=True)
 class MaxThroughput:
-    """`max-throughput`: maximises sum_m throughput(m, X) / throughput(m, X_fastest) (sections 5.3.1, 6.4.1)."""
+    """`max-throughput`: maximizes sum_m throughput(m, X) / throughput(m, X_fastest) (sections 5.3.1, 6.4.1)."""
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the sum of normalised throughputs. Weights are ignored."""
+        """The objective is the sum of normalized throughputs. Weights are ignored."""
         columns = Shares.of(problem)
-        found = most_worth(columns, normalised_worth(columns))
+        found = most_worth(columns, normalized_worth(columns))
         return allocation(problem, found.shares, found.value)

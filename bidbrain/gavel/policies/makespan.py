@@ -11,7 +11,7 @@ from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 
 @dataclass(frozen=True, slots=True)
 class Makespan:
-    """Minimises max_m steps_m / throughput(m, X): the max-min program, with steps as each job's need."""
+    """Minimizes max_m steps_m / throughput(m, X): the max-min program, with steps as each job's need."""
 
     def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the makespan in seconds, over the jobs that run anywhere."""

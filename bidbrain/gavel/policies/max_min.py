@@ -12,7 +12,7 @@ from bidbrain.gavel.shares import equal_throughput
 
 @dataclass(frozen=True, slots=True)
 class MaxMinFairness:
-    """Maximises min_m scale_m / w_m throughput(m, X) / throughput(m, X_equal)."""
+    """Maximizes min_m scale_m / w_m throughput(m, X) / throughput(m, X_equal)."""
 
     def allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is that minimum, over the jobs that run anywhere."""

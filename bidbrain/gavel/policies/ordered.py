@@ -8,25 +8,25 @@ import numpy as np
 
 from bidbrain.gavel.lp import FloatArray
 from bidbrain.gavel.policies.base import Warm, allocation, require_steps
-from bidbrain.gavel.policies.linear import most_worth, normalised_worth
+from bidbrain.gavel.policies.linear import most_worth, normalized_worth
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation
 from bidbrain.gavel.shares import Shares, best_throughput
 
 
 @dataclass(frozen=True, slots=True)
 class Fifo:
-    """Maximises sum_m (M - m) throughput(m, X) / throughput(m, X_fastest), m by arrival."""
+    """Maximizes sum_m (M - m) throughput(m, X) / throughput(m, X_fastest), m by arrival."""
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """Jobs that arrive together keep the order in which they are given."""
         columns = Shares.of(problem)
-        found = most_worth(columns, normalised_worth(columns, weight=_precedence(problem.jobs.arrival)))
+        found = most_worth(columns, normalized_worth(columns, weight=_precedence(problem.jobs.arrival)))
         return allocation(problem, found.shares, found.value)
 
 
 @dataclass(frozen=True, slots=True)
 class ShortestJobFirst:
-    """Minimises min_m steps_m / throughput(m, X): the job that can finish first gets its fastest type.
+    """Minimizes min_m steps_m / throughput(m, X): the job that can finish first gets its fastest type.
 
     The paper's objective does not rank the others; they follow as in `fifo`, by their shortest duration.
     """
@@ -44,7 +44,7 @@ class ShortestJobFirst:
         fastest = (columns.row == first) & (problem.jobs.throughputs[first, columns.type] >= best[first])
         # Running the first job at once and all of the time outweighs all others together.
         weight = _precedence(duration)
-        worth = normalised_worth(columns, weight=weight)
+        worth = normalized_worth(columns, weight=weight)
         given = np.zeros(columns.count)
         given[np.flatnonzero(fastest)[:1]] = 1.0
         found = most_worth(columns, worth, at_least=given)

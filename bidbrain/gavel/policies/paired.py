@@ -46,6 +46,6 @@ def progress_rows(
 
 
 def _leftover_gain(columns: Shares, best: FloatArray) -> FloatArray:
-    """Normalised throughput, summed over jobs; zero for z."""
+    """Normalized throughput, summed over jobs; zero for z."""
     job, column, throughput = columns.progress
     return np.bincount(column, throughput / best[job], columns.count + 1).astype(np.float64)

@@ -23,7 +23,7 @@ class RandomPacking:
     rounds: int = 64
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        """The objective is the least weighted normalised throughput, as in max-min fairness."""
+        """The objective is the least weighted normalized throughput, as in max-min fairness."""
         if self.rounds < 1:
             raise BadProblem(f"random-packing: rounds {self.rounds}: must be at least one")
         rng = np.random.default_rng(self.seed)

@@ -8,7 +8,7 @@ import numpy as np
 
 from bidbrain.gavel.policies.base import Warm, allocation, require_prices, require_steps
 from bidbrain.gavel.policies.deadline_plan import Batch, DeadlinePlan, InfeasibleDeadlines, cheapest
-from bidbrain.gavel.policies.linear import most_worth, normalised_worth
+from bidbrain.gavel.policies.linear import most_worth, normalized_worth
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, FloatArray, IntArray
 from bidbrain.gavel.shares import Shares, rows_of, runnable
 
@@ -120,5 +120,5 @@ def _in_what_is_free(problem: AllocationProblem, shares: FloatArray, unhurried: 
         held=given.held[mine],
     )
     price = require_prices(problem, "min-cost-slo")
-    worth = normalised_worth(given, price=price)[mine]
+    worth = normalized_worth(given, price=price)[mine]
     return most_worth(rest, worth).shares[unhurried]

@@ -132,7 +132,7 @@ def _course(board: PriceBoard, strategy: PlacementRule, runs: TrainingJobs, move
 def _fitting(costs: Sequence[FloatArray]) -> int:
     """Number of starts before the first that leads any strategy beyond the end of the prices.
 
-    Dropping single starts instead would favour those in which no slow, cheap machine was chosen.
+    Dropping single starts instead would favor those in which no slow, cheap machine was chosen.
     """
     late = np.any(np.isnan(costs), axis=0)
     return int(late.argmax()) if late.any() else late.size

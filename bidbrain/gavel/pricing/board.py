@@ -78,7 +78,7 @@ def board_of(
 ) -> PriceBoard:
     """The board of the markets with prices over a common span; `machine` says what each market offers.
 
-    Among all spans with prices from every cloud, it uses the one that maximises (markets with prices throughout) x
+    Among all spans with prices from every cloud, it uses the one that maximizes (markets with prices throughout) x
     time, so that a market that began late or ended early does not shorten the span of all others.
     """
     begin, end = _common_span(histories)

@@ -67,7 +67,7 @@ class DispatchRules:
 
 
 class ByShares:
-    """Gavel's dispatcher: X by a policy, realised through priorities. A job without any share does not run."""
+    """Gavel's dispatcher: X by a policy, realized through priorities. A job without any share does not run."""
 
     def __init__(self, scenario: ClusterSimulation, policy: Policy, rules: DispatchRules | None = None) -> None:
         workload, settings = scenario.workload, scenario.settings
@@ -159,7 +159,7 @@ class ByShares:
         return good_pairs(believed, workload.kind[active], sharing)
 
     def _margin(self, active: IntArray, elapsed: FloatArray, steps_left: FloatArray) -> FloatArray:
-        """How much earlier than its deadline a job is planned to finish: rounds realise a plan up to two rounds late.
+        """How much earlier than its deadline a job is planned to finish: rounds realize a plan up to two rounds late.
 
         At most the job's own reserve, less a little, so that the deadline is not at the very edge.
         """

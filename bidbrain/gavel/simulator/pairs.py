@@ -10,7 +10,7 @@ from bidbrain.gavel.workload import Throughputs
 
 
 def pair_gain(throughputs: Throughputs) -> FloatArray:
-    """Combined normalised throughput of two kinds on their best type (kind, kind); zero where they cannot share."""
+    """Combined normalized throughput of two kinds on their best type (kind, kind); zero where they cannot share."""
     alone, together = throughputs.alone, throughputs.together
     both = (together > 0).all(axis=3) & (alone[:, None] > 0) & (alone[None, :] > 0)
     ones = np.where(alone > 0, alone, 1.0)

@@ -73,7 +73,7 @@ def job_results(outcome: SimulationOutcome) -> list[SimulatedJob]:
     return found
 
 
-def summarise(outcome: SimulationOutcome) -> SimulationSummary:
+def summarize(outcome: SimulationOutcome) -> SimulationSummary:
     """The makespan is from the first measured arrival to the last measured finish."""
     results = job_results(outcome)
     held = [result.slo_met for result in results if result.slo_met is not None]

@@ -11,7 +11,7 @@ from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import LINUX, Market
 from pricing_data.sources.azure.records import Record, number, text
-from pricing_data.sources.azure.sizes import spelt
+from pricing_data.sources.azure.sizes import spelled
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, format_time, format_usd, parse_time, parse_usd
 
@@ -61,7 +61,7 @@ def read_price(item: Record) -> RetailPrice | None:
             "azure",
             text(item, "armRegionName"),
             None,
-            spelt(text(item, "armSkuName")),
+            spelled(text(item, "armSkuName")),
             "windows" if "windows" in product else LINUX,
         ),
         "spot" in meter,

@@ -36,10 +36,10 @@ _SLICES = re.compile(
 )
 
 
-def spelt(name: str) -> str:
+def spelled(name: str) -> str:
     """A size's name in Azure's capitalization: Resource Graph may answer in lower case, the price list does not.
 
-    >>> spelt("standard_nc24ads_a100_v4"), spelt("Standard_D4s_v3")
+    >>> spelled("standard_nc24ads_a100_v4"), spelled("Standard_D4s_v3")
     ('Standard_NC24ads_A100_v4', 'Standard_D4s_v3')
     """
     tier, _, rest = name.partition("_")
@@ -48,10 +48,10 @@ def spelt(name: str) -> str:
     size, *parts = rest.split("_")
     family = re.match(r"[a-z]*", size)
     letters = family.end() if family else 0
-    return "_".join((tier.capitalize(), size[:letters].upper() + size[letters:], *map(_spelt_part, parts)))
+    return "_".join((tier.capitalize(), size[:letters].upper() + size[letters:], *map(_spelled_part, parts)))
 
 
-def _spelt_part(part: str) -> str:
+def _spelled_part(part: str) -> str:
     if part == "promo":
         return "Promo"
     return part if part in _LOWER_CASE or _VERSION.fullmatch(part) else part.upper()
@@ -76,7 +76,7 @@ def read_type(sku: Record) -> InstanceType | None:
     """The instance type that a compute SKU describes; `None` for other SKUs (disks, hosts, snapshots)."""
     if text(sku, "resourceType").lower() != "virtualmachines":
         return None
-    name = spelt(text(sku, "name"))
+    name = spelled(text(sku, "name"))
     capabilities = _capabilities(sku)
     gpus = _amount(capabilities, "GPUs") if "GPUs" in capabilities else Decimal(0)
     return InstanceType(

@@ -11,7 +11,7 @@ from pricing_data.fetched_rows import PriceEvent
 from pricing_data.interruptions import Interruption
 from pricing_data.market import Market
 from pricing_data.sources.azure.records import Record, listed, number, text
-from pricing_data.sources.azure.sizes import spelt
+from pricing_data.sources.azure.sizes import spelled
 from pricing_data.units import DAY, parse_time, parse_usd
 
 SOURCE = "azure-resource-graph"
@@ -55,7 +55,7 @@ class PricePoint(NamedTuple):
 
 def read_market(row: Record) -> Market:
     """The market of a row of price history."""
-    return Market.of("azure", text(row, "location"), None, spelt(text(row, "skuName")), text(row, "osType"))
+    return Market.of("azure", text(row, "location"), None, spelled(text(row, "skuName")), text(row, "osType"))
 
 
 def read_history(row: Record) -> tuple[Market, list[Any]]:
@@ -86,7 +86,7 @@ def read_eviction_rate(row: Record, as_of: int) -> Interruption:
 
     Azure publishes it per size, not per operating system; it is stored for the Linux market.
     """
-    market = Market.of("azure", text(row, "location"), None, spelt(text(row, "skuName")))
+    market = Market.of("azure", text(row, "location"), None, spelled(text(row, "skuName")))
     band = text(row, "evictionRate")
     matched = _BAND.fullmatch(band)
     if not matched:

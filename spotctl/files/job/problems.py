@@ -23,7 +23,7 @@ class Problem:
 def refusal(file: YamlFile, problems: Iterable[Problem]) -> BadRequest:
     """The error to raise: the first problem in the file, and how many more there are.
 
-    A missing key comes last: most often it is there, misspelt.
+    A missing key comes last: most often it is there, misspelled.
     """
     found = sorted(problems, key=lambda problem: (problem.is_missing, file.line(problem.loc)))
     first, more = found[0], len(found) - 1

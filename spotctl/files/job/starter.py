@@ -23,11 +23,11 @@ def write_starter(path: Path) -> None:
     """Writes the starter file atomically; refuses to overwrite a file."""
     if path.is_dir():
         raise BadRequest(f"{path}: is a folder; name a file in it: {path / 'job.yaml'}")
-    neighbour = path.with_name(f".{os.getpid()}-{path.name}")
+    neighbor = path.with_name(f".{os.getpid()}-{path.name}")
     try:
-        neighbour.write_text(starter_text(), "utf-8")
+        neighbor.write_text(starter_text(), "utf-8")
         # Unlike a rename, a hard link never replaces a file that was created in between.
-        path.hardlink_to(neighbour)
+        path.hardlink_to(neighbor)
     except FileExistsError:
         raise BadRequest(f"{path}: already exists; name another file, or delete it first") from None
     except (FileNotFoundError, NotADirectoryError):
@@ -38,4 +38,4 @@ def write_starter(path: Path) -> None:
         ) from error
     finally:
         with suppress(OSError):
-            neighbour.unlink()
+            neighbor.unlink()

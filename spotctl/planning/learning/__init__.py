@@ -6,6 +6,6 @@ weight shrinks with the data. `read` finds the runs.
 
 from spotctl.planning.learning.estimate import learn
 from spotctl.planning.learning.observe import Observed, observed
-from spotctl.planning.learning.values import Learnt, Spell, Throughput
+from spotctl.planning.learning.values import Learned, Spell, Throughput
 
-__all__ = ["Learnt", "Observed", "Spell", "Throughput", "learn", "observed"]
+__all__ = ["Learned", "Observed", "Spell", "Throughput", "learn", "observed"]

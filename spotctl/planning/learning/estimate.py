@@ -15,7 +15,7 @@ from statistics import median
 import numpy as np
 
 from spotctl.planning.learning.observe import Cell, Observed
-from spotctl.planning.learning.values import Learnt, Spell, Throughput
+from spotctl.planning.learning.values import Learned, Spell, Throughput
 
 RUNS = 20
 """Maximum number of runs used, newest first: programs, data and machines change."""
@@ -29,7 +29,7 @@ WEIGHT = 4
 
 def learn(
     runs: Iterable[Observed], vcpus: Mapping[str, float], machines: int | None, startup: int, eviction: int
-) -> Learnt | None:
+) -> Learned | None:
     """Estimates from runs; None without any. `startup` and `eviction` are prior assumptions.
 
     `machines` is the job's limit; without one (None), the time that all its machines need is undefined.
@@ -39,7 +39,7 @@ def learn(
         return None
     done = [run.machine_hours / machines for run in known if machines and run.done and run.machine_hours]
     scaling = _scaling(known, vcpus)
-    return Learnt(
+    return Learned(
         len(known),
         known[-1].wall_ended,
         _throughputs(known, vcpus, scaling),

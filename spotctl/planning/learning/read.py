@@ -11,7 +11,7 @@ from spotctl.ledger.read import events_of, stored
 from spotctl.planning.learning.estimate import RUNS, learn
 from spotctl.planning.learning.inform import most_machines
 from spotctl.planning.learning.observe import observed
-from spotctl.planning.learning.values import Learnt
+from spotctl.planning.learning.values import Learned
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.runlog.events import RunBegan
 
@@ -23,13 +23,13 @@ _SAME_WORK = ("kind", "app", "args", "run", "nodes", "data")
 """Keys that must be equal for two runs to be comparable: with another program or other arguments, a clock differs."""
 
 
-def lessons(settings: Settings, known: Library, specs: Iterable[JobSpec], before: int) -> dict[str, Learnt]:
+def lessons(settings: Settings, known: Library, specs: Iterable[JobSpec], before: int) -> dict[str, Learned]:
     """By job, estimates from its runs that ended before a moment of this computer's clock."""
-    found = {spec.name: _learnt(settings, known, spec, before) for spec in specs}
+    found = {spec.name: _learned(settings, known, spec, before) for spec in specs}
     return {name: one for name, one in found.items() if one is not None}
 
 
-def _learnt(settings: Settings, known: Library, spec: JobSpec, before: int) -> Learnt | None:
+def _learned(settings: Settings, known: Library, spec: JobSpec, before: int) -> Learned | None:
     runs = events_of(settings, lambda began: _comparable(began, spec, before), RUNS)
     tariff = stored(known)
     told = [one for events in runs if (one := observed(events, tariff)) is not None]

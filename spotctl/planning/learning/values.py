@@ -38,7 +38,7 @@ class Spell:
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
+class Learned:
     """Estimates from the runs of one job; `last` is when the newest ended, on this computer's clock.
 
     `scaling` is s if n machines do n^(1 + s) times the work of one (phi is n^s; 0 is linear scaling). `hours` is how

@@ -1,1 +1,1 @@
-"""Charts of a report as SVG inside a page. Colours are classes, which the page's style sheet defines."""
+"""Charts of a report as SVG inside a page. Colors are classes, which the page's style sheet defines."""

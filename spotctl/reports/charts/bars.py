@@ -11,7 +11,7 @@ from spotctl.reports.html import Html, el, fragment
 
 @dataclass(frozen=True, slots=True)
 class BarPart:
-    """A part of a bar: its colour class, name and value."""
+    """A part of a bar: its color class, name and value."""
 
     class_: str
     name: str

@@ -14,7 +14,7 @@ _BAND = 20
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A series that is stacked on the one before: its colour class, name, and value from each moment on."""
+    """A series that is stacked on the one before: its color class, name, and value from each moment on."""
 
     class_: str
     name: str

@@ -1,4 +1,4 @@
-"""Scales, axes and labels of charts. Colours are classes: the style sheet defines them for light, dark and print."""
+"""Scales, axes and labels of charts. Colors are classes: the style sheet defines them for light, dark and print."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TEXT_HEIGHT = 4
 """Half the height of a capital letter: lowers a label to the middle of its line."""
 
 SERIES = 6
-"""The number of distinguishable colours; all further series share the last one."""
+"""The number of distinguishable colors; all further series share the last one."""
 
 
 def text(x: float, y: float, words: str, class_: str = "", anchor: str = "start") -> Html:
@@ -154,20 +154,20 @@ _STEPS = (
 
 
 def time_axis(canvas: Canvas, scale: Scale) -> Html:
-    """Ticks at round times; midnight is labelled with the day."""
+    """Ticks at round times; midnight is labeled with the day."""
     span = scale.high - scale.low
     most = 4 if canvas.is_narrow else 8
     step = next((step for step in _STEPS if span / step <= most), _STEPS[-1])
     first = -(-int(scale.low) // step) * step
     parts = list[Html]()
-    labelled_day = None
+    labeled_day = None
     for at in range(first, int(scale.high) + 1, step):
         moment = to_datetime(at)
         day = f"{moment.day} {moment:%b}"
         label = day if step >= DAY or (moment.hour == moment.minute == 0) else f"{moment:%H:%M}"
-        if labelled_day is None and step < DAY:
+        if labeled_day is None and step < DAY:
             label = f"{day} {moment:%H:%M}" if label != day else day
-        labelled_day = day
+        labeled_day = day
         parts.append(
             el(
                 "line",
@@ -191,14 +191,14 @@ def under(canvas: Canvas, x: float, label: str) -> Html:
 
 
 def series_class(number: int) -> str:
-    """The colour class of a series."""
+    """The color class of a series."""
     return f"s{min(number, SERIES - 1)}"
 
 
 def legend(names: Sequence[tuple[str, str]]) -> Html:
-    """An HTML list of colours: pairs of a class and a name."""
+    """An HTML list of colors: pairs of a class and a name."""
     items = []
     for class_, name in names:
-        colour = el("rect", width=10, height=10, rx=2, class_=class_)
-        items.append(el("li", el("svg", colour, class_="key", viewBox="0 0 10 10", aria_hidden="true"), name))
+        color = el("rect", width=10, height=10, rx=2, class_=class_)
+        items.append(el("li", el("svg", color, class_="key", viewBox="0 0 10 10", aria_hidden="true"), name))
     return el("ul", *items, class_="legend")

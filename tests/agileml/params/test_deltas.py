@@ -96,8 +96,8 @@ def test_sparse_and_dense_deltas_give_the_same_bits(seed: int, by: Aggregation) 
     rng = np.random.default_rng(seed)
     state = random_state(rng)
     delta = random_delta(rng, state)
-    spelt_out: Delta = [RowDelta(None, array) for array in dense(state, delta, by)]
-    sums = [accumulate([RowDelta(None, array.copy()) for array in state], one, by) for one in (delta, spelt_out)]
+    spelled_out: Delta = [RowDelta(None, array) for array in dense(state, delta, by)]
+    sums = [accumulate([RowDelta(None, array.copy()) for array in state], one, by) for one in (delta, spelled_out)]
     assert equal(*(dense(state, total, by) for total in sums))
 
 

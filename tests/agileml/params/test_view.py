@@ -55,7 +55,7 @@ def brute_force(layout: Layout, updates: Sequence[Update], by: Aggregation) -> P
     return totals
 
 
-def spelt_out(layout: Layout, deltas: dict[int, Delta], by: Aggregation) -> Params:
+def spelled_out(layout: Layout, deltas: dict[int, Delta], by: Aggregation) -> Params:
     totals = layout.allocate()
     for number in range(len(layout)):
         layout.place(number, dense(layout.views(number, totals), deltas.get(number), by), totals)
@@ -84,7 +84,7 @@ def test_a_chunk_reads_its_own_updates_and_returns_them(
                 selected = rows_read if rows_read is not None else slice(None)
                 expected = by.ufunc(params[each][selected], own[each][selected])
                 assert same_bits(view.read(each, rows_read), expected)
-        assert equal(spelt_out(cache.layout, view.take(), by), brute_force(cache.layout, updates, by))
+        assert equal(spelled_out(cache.layout, view.take(), by), brute_force(cache.layout, updates, by))
         assert equal(cache.arrays, params)
 
 
@@ -108,7 +108,7 @@ def test_chunks_written_back_equal_the_sum_of_their_updates(
             assert view.take() == {}
             chunk = brute_force(cache.layout, updates, by)
             total = {name: by.ufunc(total[name], chunk[name]) for name in total}
-        assert equal(spelt_out(cache.layout, write_back.take(clock), by), total)
+        assert equal(spelled_out(cache.layout, write_back.take(clock), by), total)
     assert write_back.take(2) == {}
 
 
@@ -119,14 +119,14 @@ def test_clocks_are_written_back_separately_and_cleared_together() -> None:
         view.begin(clock)
         view.update("w", [row], np.ones(1))
         write_back.collect(clock, view)
-    assert spelt_out(cache.layout, write_back.take(1), ADD)["w"].tolist() == [0, 2, 0, 0, 0, 0, 0, 0]
+    assert spelled_out(cache.layout, write_back.take(1), ADD)["w"].tolist() == [0, 2, 0, 0, 0, 0, 0, 0]
     write_back.clear()
     assert write_back.take(2) == {}
     for clock, row in ((2, 5), (3, 6)):
         view.begin(clock)
         view.update("w", [row], np.ones(1))
         write_back.collect(clock, view)
-    assert spelt_out(cache.layout, write_back.take(2), ADD)["w"].tolist() == [0, 0, 0, 0, 0, 1, 0, 0]
+    assert spelled_out(cache.layout, write_back.take(2), ADD)["w"].tolist() == [0, 0, 0, 0, 0, 1, 0, 0]
 
 
 def test_taken_rows_are_relative_to_the_segment_sorted_and_unique() -> None:

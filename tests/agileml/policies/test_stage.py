@@ -56,7 +56,7 @@ def test_the_stage_by_ratio_is_that_of_the_papers() -> None:
 
 
 @given(st.permutations([1.0, 1.2, 1.5]), st.sampled_from([(2, 1), (1, 1), (1, 4), (1, 20), (3, 50)]))
-def test_the_fastest_neighbour_is_found_and_kept(times: list[float], nodes: tuple[int, int]) -> None:
+def test_the_fastest_neighbor_is_found_and_kept(times: list[float], nodes: tuple[int, int]) -> None:
     seconds = dict(zip((1, 2, 3), times, strict=True))
     stages = stages_chosen(LearnedStage(), nodes, seconds, 60)
     assert len(set(stages[30:])) == 1
@@ -64,7 +64,7 @@ def test_the_fastest_neighbour_is_found_and_kept(times: list[float], nodes: tupl
     assert all(seconds[found] < seconds[other] for other in (found - 1, found + 1) if other in seconds)
 
 
-def test_each_neighbour_is_tried_once() -> None:
+def test_each_neighbor_is_tried_once() -> None:
     stages = stages_chosen(LearnedStage(), (1, 4), {1: 1.0, 2: 0.9, 3: 1.1}, 60)
     # In each stage two skipped clocks and three measured ones; the very first clock only shows the stage.
     assert stages == [2] * 6 + [3] * 5 + [2] * 5 + [1] * 5 + [2] * 39

@@ -15,7 +15,7 @@ from bidbrain.backtest.deadline import (
     cost_ratios,
     lay_out,
     replay,
-    summarise,
+    summarize,
 )
 from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
 from bidbrain.strategies.deadline_job import (
@@ -196,7 +196,7 @@ def test_a_summary_is_a_mean_over_jobs() -> None:
     terms = DeadlineTerms(2 * HOUR, 0, 4.0)
     one = AvailabilityHistory("one", 30 * minutes, np.array([True] * 4 + [False] * 8))
     jobs = lay_out([one], terms, [2.0], 2)
-    found = summarise(jobs, "greedy", replay(jobs, Greedy()))
+    found = summarize(jobs, "greedy", replay(jobs, Greedy()))
     # The first job does all its work on spot, in 4 ticks; the second, without spot, all of it on demand.
     assert found == [DeadlineSummary("greedy", 2.0, 2, (0.25 + 1.0) / 2, 1.0, 1.0, 0)]
 

@@ -60,7 +60,7 @@ def test_a_short_trace_is_cut_in_proportion_and_each_part_repeated_in_its_own_sp
     there = [market_then.capacity(A, known.test.start + tick * GAP * SECOND) for tick in range(6)]
     assert there == [4, 0, 4, 0, 4, 0]
     # None of the four training ticks shows an eviction.
-    assert regime.learnt(known).evidence[0].exposure.evictions == 0
+    assert regime.learned(known).evidence[0].exposure.evictions == 0
 
 
 def test_capacity_may_be_below_what_the_job_wants() -> None:
@@ -83,7 +83,7 @@ def test_a_trace_of_one_tick_is_refused() -> None:
 def test_the_evidence_does_not_depend_on_the_test_span(past: list[bool], future: list[bool]) -> None:
     known = spans(10, 8)
     one, other = (
-        ByAvailability({A: trace([int(up) for up in past + later])}).learnt(known) for later in (future, future[::-1])
+        ByAvailability({A: trace([int(up) for up in past + later])}).learned(known) for later in (future, future[::-1])
     )
     assert one == other
 
@@ -91,21 +91,21 @@ def test_the_evidence_does_not_depend_on_the_test_span(past: list[bool], future:
 def test_the_evidence_is_the_life_of_machines_bought_at_any_tick() -> None:
     """Up for 50 minutes, down for 10, repeatedly: bought at any of five ticks, evicted after 5 to 1 ticks."""
     known = spans(100, 10)
-    learnt = ByAvailability({A: trace([1, 1, 1, 1, 1, 0] * 120)}).learnt(known)
-    exposure = learnt.evidence[0].exposure
+    learned = ByAvailability({A: trace([1, 1, 1, 1, 1, 0] * 120)}).learned(known)
+    exposure = learned.evidence[0].exposure
     assert exposure.evictions == pytest.approx(100, abs=1)
     assert exposure.hours / exposure.evictions == pytest.approx(3 * GAP / 3600)
-    hazard = learnt.hazard(A)
+    hazard = learned.hazard(A)
     assert hazard is not None
     assert hazard.rate[0] == pytest.approx(2.0, rel=0.02)
     # Observations in one market are weaker evidence for another of its family.
-    assert learnt.hazard(B) is not None
-    assert learnt.hazard(market("a.large", os="windows")) is not None
+    assert learned.hazard(B) is not None
+    assert learned.hazard(market("a.large", os="windows")) is not None
 
 
 def test_machines_evicted_together_count_once() -> None:
     known = spans(100, 10)
-    one, sixteen = (ByAvailability({A: trace([n, n, n, 0] * 200)}).learnt(known).evidence[0] for n in (1, 16))
+    one, sixteen = (ByAvailability({A: trace([n, n, n, 0] * 200)}).learned(known).evidence[0] for n in (1, 16))
     assert one.exposure.evictions == pytest.approx(sixteen.exposure.evictions)
     assert one.exposure.hours == pytest.approx(sixteen.exposure.hours)
 
@@ -137,12 +137,12 @@ def test_a_draw_depends_only_on_market_and_moment() -> None:
 
 def test_the_hazard_is_estimated_from_machines_running_throughout_training() -> None:
     rates = {A: Mortality(0.5), B: Mortality(0.02)}
-    learnt = ByHazard(rates, seed=1).learnt(spans(8000, 10))
+    learned = ByHazard(rates, seed=1).learned(spans(8000, 10))
     for where, mortality in rates.items():
-        hazard = learnt.hazard(where)
+        hazard = learned.hazard(where)
         assert hazard is not None
         assert hazard.rate[0] == pytest.approx(mortality.per_hour, rel=0.35)
-    hours = {one.market: one.exposure.hours for one in learnt.evidence}
+    hours = {one.market: one.exposure.hours for one in learned.evidence}
     assert hours == pytest.approx({A: 8000.0, B: 8000.0})
 
 
@@ -165,6 +165,6 @@ def test_an_invalid_capacity_is_refused() -> None:
             Capacity(np.array(times, dtype=np.int64), np.array(machines, dtype=np.int64))
 
 
-def test_neighbouring_markets_get_different_traces() -> None:
+def test_neighboring_markets_get_different_traces() -> None:
     dealt = deal([B, A, market("c.large")], [trace([1, 0]), trace([1, 1])])
     assert [dealt[one].up.tolist() for one in (A, B, market("c.large"))] == [[1, 0], [1, 1], [1, 0]]

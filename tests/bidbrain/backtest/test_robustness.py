@@ -31,7 +31,7 @@ def test_every_window_is_tested_once_and_after_its_training() -> None:
     assert all(one.train.start == plain.train.start and one.train.end == one.test.start for one in cut)
     assert all(before.test.end == after.test.start for before, after in pairwise(cut))
     assert cut[-1].test.end == plain.test.end
-    assert all(one.learnt(plain.offers[0].market).last <= one.test.start for one in cut)
+    assert all(one.learned(plain.offers[0].market).last <= one.test.start for one in cut)
 
 
 def test_each_overhead_is_halved_and_doubled_separately() -> None:

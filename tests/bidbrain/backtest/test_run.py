@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from bidbrain.backtest.results import JobResult, summarise
+from bidbrain.backtest.results import JobResult, summarize
 from bidbrain.backtest.run import backtest, portions
 from bidbrain.backtest.scenario import BadScenario, Scenario
 from bidbrain.billing import billing_rule
@@ -65,7 +65,7 @@ def test_a_backtest_is_deterministic_per_seed() -> None:
 
 def test_prices_outside_the_training_span_do_not_affect_strategies() -> None:
     """Strategies do not see prices between training and the first job."""
-    assert scenario().learnt(HISTORIES[0].market).last == START + 90 * HOUR
+    assert scenario().learned(HISTORIES[0].market).last == START + 90 * HOUR
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def test_mean_time_to_failure_is_time_below_on_demand_per_crossing() -> None:
 def test_a_summary_counts_unfinished_jobs_separately() -> None:
     row = JobResult("s", "z", 2.0, START, START + HOUR, 1.0, 0.5, 4.0, 3, 1.0, 2.0, 1.0, 1.0)
     lost = JobResult("s", "z", 2.0, START, None, 9.0, 0.0, 4.0, 1, 0.0, 0.0, 0.0, 6.0)
-    (summary,) = summarise([row, lost])
+    (summary,) = summarize([row, lost])
     assert (summary.jobs, summary.unfinished, summary.cost_pct, summary.runtime_ratio) == (2, 1, 25.0, 0.5)
     assert (summary.free_pct, summary.evictions_per_job) == (25.0, 3.0)
-    (nothing,) = summarise([lost])
+    (nothing,) = summarize([lost])
     assert math.isnan(nothing.cost_pct)
 
 

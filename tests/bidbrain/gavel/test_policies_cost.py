@@ -214,7 +214,7 @@ def test_a_batch_without_steps_costs_nothing() -> None:
     assert not found.hours.any()
 
 
-def test_fairness_weights_do_not_affect_policies_that_maximise_a_sum() -> None:
+def test_fairness_weights_do_not_affect_policies_that_maximize_a_sum() -> None:
     """The paper's objectives have no weights there."""
     for policy in (MinCost(), MaxThroughput()):
         plain, heavy = (problem([[4, 1], [4, 2]], [1, 1], prices=[1, 1], weight=[w, 1]) for w in (1, 9))

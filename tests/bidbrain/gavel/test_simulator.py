@@ -17,7 +17,7 @@ from bidbrain.gavel.rounds import RoundCandidates
 from bidbrain.gavel.simulator.dispatch import ByShares, DispatchRules, State
 from bidbrain.gavel.simulator.engine import SimulationOutcome, Stalled, simulate
 from bidbrain.gavel.simulator.queue import InOrder
-from bidbrain.gavel.simulator.results import finish_time_fairness, job_results, summarise, utilization
+from bidbrain.gavel.simulator.results import finish_time_fairness, job_results, summarize, utilization
 from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings
 from bidbrain.gavel.workload import BadWorkload
 from spotctl.files.throughputs import read_throughputs, read_trace
@@ -147,7 +147,7 @@ def test_deadlines_that_can_be_kept_are_kept_at_less_than_the_price_of_speed() -
     cluster = Cluster(("a", "b"), np.array([12.0, 12.0]), np.array([0.1, 1.0]))
     asked = ClusterSimulation(work, cluster, range(12), SimulationSettings(allocation_seconds=0))
     found = {
-        name: summarise(simulate(asked, ByShares(asked, policy_named(name), rules)))
+        name: summarize(simulate(asked, ByShares(asked, policy_named(name), rules)))
         for name, rules in (
             ("max-throughput", DispatchRules()),
             ("min-cost", DispatchRules(beyond_shares=False)),
@@ -272,14 +272,14 @@ def test_results_per_job_and_in_total() -> None:
     assert (first.jct_seconds, first.slo_seconds, first.slo_met, first.moves) == (1800, 2700, True, 0)
     assert (second.jct_seconds, second.slo_seconds, second.slo_met) == (7200, None, None)
     assert (first.cost_usd, second.cost_usd) == pytest.approx((1.5, 2.0))
-    found = summarise(outcome)
+    found = summarize(outcome)
     assert (found.average_jct_seconds, found.makespan_seconds, found.slo_violations) == (4500, 10800, 0)
     assert found.cost_usd == pytest.approx(3.5)
     assert found.utilization == pytest.approx((1800 + 2 * 7200) / (3 * 10800))
     late = replace(
         asked, workload=replace(work, slo_factor=np.array([0.9, 0.9])), cluster=replace(cluster, usd_per_hour=None)
     )
-    strict = summarise(play(late))
+    strict = summarize(play(late))
     assert (strict.slo_violations, strict.cost_usd) == (2, None)
 
 
@@ -287,7 +287,7 @@ def test_only_measured_jobs_count_and_the_simulation_ends_with_them() -> None:
     asked = replace(scenario(workload([[1.0]] * 4, [360, 720, 360, 99999]), [4]), measured=range(1, 3))
     outcome = play(asked)
     assert [result.job for result in job_results(outcome)] == ["1", "2"]
-    assert summarise(outcome).average_jct_seconds == 540
+    assert summarize(outcome).average_jct_seconds == 540
     assert np.isinf(outcome.finish[3])
     assert outcome.end == 720
 
@@ -321,7 +321,7 @@ def test_published_results_are_matched_within_three_percent(
     table = read_throughputs(folder / "simulation_throughputs.json.gz").on(("v100", "p100", "k80"))
     asked = scenario(read_trace(folder / trace, table, 0).workload, workers)
     dispatcher = InOrder(asked) if policy == "fifo" else ByShares(asked, policy_named(policy))
-    found = summarise(simulate(asked, dispatcher))
+    found = summarize(simulate(asked, dispatcher))
     assert found.average_jct_seconds == pytest.approx(jct, rel=0.03)
     if makespan is not None:
         assert found.makespan_seconds == pytest.approx(makespan, rel=0.03)

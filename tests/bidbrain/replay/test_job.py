@@ -109,9 +109,9 @@ def changed_after(series: PriceSeries, moment: int, seed: int) -> PriceSeries:
 
 
 def strategies(histories: list[PriceSeries], work: ReplayedJob) -> list[Strategy]:
-    learnt = [series.window(series.first, series.first + 30 * HOUR) for series in histories]
-    odds = {series.market: Odds.of(series) for series in learnt}
-    mttf = {series.market: Mttf.of(series, 1000) for series in learnt}
+    learned = [series.window(series.first, series.first + 30 * HOUR) for series in histories]
+    odds = {series.market: Odds.of(series) for series in learned}
+    mttf = {series.market: Mttf.of(series, 1000) for series in learned}
     return [Standard(), TierMl(mttf), Proteus(work.offers, odds, JobCosts(1 / 60, 1 / 120, 1 / 12, 0.1)), Whims(5)]
 
 

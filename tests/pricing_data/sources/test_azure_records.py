@@ -14,7 +14,7 @@ from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceEvent
 from pricing_data.market import Market
 from pricing_data.sources.azure.offers import PriceSheet, read_price
-from pricing_data.sources.azure.sizes import accelerator_of, read_type, spelt
+from pricing_data.sources.azure.sizes import accelerator_of, read_type, spelled
 from pricing_data.sources.azure.spot import PricePoint, events_between, read_eviction_rate, read_market, read_point
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, HOUR, parse_time
@@ -39,8 +39,8 @@ SPELLINGS = """
 
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_sizes_in_lower_case_get_the_capitals_of_azure(name: str) -> None:
-    assert spelt(name.lower()) == name
-    assert spelt(name) == name
+    assert spelled(name.lower()) == name
+    assert spelled(name) == name
 
 
 ACCELERATORS = {

@@ -1,5 +1,5 @@
 """Nights of a job that was launched again and again, as a real event log: the real runner and strategy on the bundled
-market, whose clock is moved by hand, with training that is modelled.
+market, whose clock is moved by hand, with training that is modeled.
 
     python -m tests.spotctl.ledger.histories HOME [--runs 30] [--seed 0]
 
@@ -27,7 +27,7 @@ from spotctl.machines.base import Machine, Payload
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed, Warnings
 from spotctl.planning.learning.inform import NOTHING_LEARNT
-from spotctl.planning.learning.values import Learnt
+from spotctl.planning.learning.values import Learned
 from spotctl.planning.planner import market_data
 from spotctl.planning.request import PlanRequest, plans_of
 from spotctl.planning.values import JobPlan
@@ -76,7 +76,7 @@ class Truth:
 
 
 class Shift:
-    """A modelled training of a fixed number of clocks."""
+    """A modeled training of a fixed number of clocks."""
 
     def __init__(self, clocks: int, truth: Truth, rng: np.random.Generator, begin: int) -> None:
         self._clocks, self._truth, self._rng = clocks, truth, rng
@@ -185,9 +185,9 @@ def _plain(known: Library) -> Callable[[JobSpec, int], JobPlan]:
     return lambda spec, moment: plan_of(spec, known, moment)
 
 
-def plan_of(spec: JobSpec, known: Library, moment: int, learnt: Mapping[str, Learnt] = NOTHING_LEARNT) -> JobPlan:
+def plan_of(spec: JobSpec, known: Library, moment: int, learned: Mapping[str, Learned] = NOTHING_LEARNT) -> JobPlan:
     """The plan of a job that begins at a moment of market time."""
-    (found,) = plans_of(PlanRequest((spec,), moment, UTC), market_data(known, (spec,)), learnt)
+    (found,) = plans_of(PlanRequest((spec,), moment, UTC), market_data(known, (spec,)), learned)
     return found
 
 

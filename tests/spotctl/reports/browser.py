@@ -71,7 +71,7 @@ class Tab:
         return self.command("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
 
     def resize(self, width: int, height: int, *, dark: bool = False) -> None:
-        """Sets the size of the window and the colour scheme."""
+        """Sets the size of the window and the color scheme."""
         self.command(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )

@@ -193,7 +193,7 @@ def test_markdown_is_escaped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("job,colour", "unknown grouping 'colour'; allowed are job, run"), (",", "--by is empty")]
+    ("text", "message"), [("job,color", "unknown grouping 'color'; allowed are job, run"), (",", "--by is empty")]
 )
 def test_bad_groupings_are_errors(text: str, message: str) -> None:
     with pytest.raises(BadRequest, match=message):

@@ -140,19 +140,19 @@ def test_text_from_outside_is_escaped() -> None:
         assert EVIL in " ".join(read(report).texts)
 
 
-# -- colours -----------------------------------------------------------------------------------------------------------
+# -- colors -----------------------------------------------------------------------------------------------------------
 
 
 def schemes() -> dict[str, dict[str, str]]:
-    """The colours of the page: light, dark and print."""
+    """The colors of the page: light, dark and print."""
     style = files("spotctl.reports").joinpath("page.css").read_text()
     blocks = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
-    colours = [dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{3,6})", block)) for block in blocks]
-    return dict(zip(("light", "dark", "print"), colours, strict=True))
+    colors = [dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{3,6})", block)) for block in blocks]
+    return dict(zip(("light", "dark", "print"), colors, strict=True))
 
 
-def luminance(colour: str) -> float:
-    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+def luminance(color: str) -> float:
+    digits = color[1:] if len(color) == 7 else "".join(2 * digit for digit in color[1:])
     parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
@@ -166,12 +166,12 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("scheme", ["light", "dark", "print"])
 def test_contrast_is_sufficient(scheme: str) -> None:
     """WCAG 2.2: 4.5 for text (1.4.3), 3 for graphics (1.4.11)."""
-    colours = schemes()[scheme]
+    colors = schemes()[scheme]
     text = [("ink", "paper"), ("soft", "paper"), ("good", "paper"), ("warn", "warn-paper"), ("ink", "warn-paper")]
     text += [("band-ink", f"stage{i}") for i in (1, 2, 3)]
     shapes = [f"s{i}" for i in range(6)] + "working starting loading redone idle other reliable ondemand spot".split()
     pairs = [(name, other, 4.5) for name, other in text] + [(name, "paper", 3.0) for name in shapes]
-    ratios = [(name, other, contrast(colours[name], colours[other]), least) for name, other, least in pairs]
+    ratios = [(name, other, contrast(colors[name], colors[other]), least) for name, other, least in pairs]
     assert [one for one in ratios if one[2] < one[3]] == []
 
 

@@ -15,7 +15,7 @@ from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.config import Settings
 from spotctl.files.job import reader
 from spotctl.ledger.read import read
-from spotctl.planning.learning import Learnt, Observed, learn, observed
+from spotctl.planning.learning import Learned, Observed, learn, observed
 from spotctl.planning.learning.inform import evidence_of
 from spotctl.planning.learning.observe import Cell
 from spotctl.planning.learning.read import lessons
@@ -40,7 +40,7 @@ def run_of(*cells: Cell, wall: int = 0, done: bool = True) -> Observed:
     return Observed(wall, done, hours, cells, (), (), ())
 
 
-def learnt_of(*runs: Observed, machines: int | None = 1) -> Learnt:
+def learned_of(*runs: Observed, machines: int | None = 1) -> Learned:
     found = learn(runs, VCPUS, machines, 5 * MINUTE, MINUTE)
     assert found is not None
     return found
@@ -114,7 +114,7 @@ def test_evictions_of_own_runs_give_the_market_a_hazard() -> None:
     one = observed(events(SMALL, "evicted", 50), no_prices())
     assert one is not None
     assert hazards((), AT)(SMALL) is None
-    met = hazards((), AT, evidence_of({"job": learnt_of(one)}))(SMALL)
+    met = hazards((), AT, evidence_of({"job": learned_of(one)}))(SMALL)
     assert met is not None
     assert met.rate[0] == pytest.approx(1 / 4)
 
@@ -125,7 +125,7 @@ def test_a_run_that_goes_on_teaches_nothing_yet() -> None:
 
 
 def test_throughput_is_what_was_done_in_an_hour() -> None:
-    found = learnt_of(*(run_of(Cell(4, 80.0, {"large": 8.0}), wall=wall) for wall in (3, 9, 5)))
+    found = learned_of(*(run_of(Cell(4, 80.0, {"large": 8.0}), wall=wall) for wall in (3, 9, 5)))
     (one,) = found.throughputs.values()
     assert (one.per_hour, one.size) == pytest.approx((10.0, 4.0))
     assert (one.runs, one.last) == (3, 9)
@@ -134,15 +134,15 @@ def test_throughput_is_what_was_done_in_an_hour() -> None:
 
 def test_types_are_told_apart_when_both_were_used_and_alike_before() -> None:
     """A small machine does 9 clocks an hour, a large one 10: vCPUs alone would say 2 to 1."""
-    once = learnt_of(run_of(Cell(4, 9.0 * 3 + 10.0, {"small": 3.0, "large": 1.0}))).throughputs
+    once = learned_of(run_of(Cell(4, 9.0 * 3 + 10.0, {"small": 3.0, "large": 1.0}))).throughputs
     assert once["large"].per_hour / once["small"].per_hour == pytest.approx(2.0, rel=0.35)
     # Two runs that hardly differ but by chance do not tell types apart: exactly solved, a small one would do nothing.
     twice = [run_of(Cell(4, 37.0, {"small": a, "large": 1.0})) for a in (3.0, 3.2)]
-    alike = learnt_of(*twice).throughputs
+    alike = learned_of(*twice).throughputs
     assert 1.3 < alike["large"].per_hour / alike["small"].per_hour < 4
     mixes = [(3.0, 1.0), (1.0, 3.0), (8.0, 0.5), (0.5, 8.0), (2.0, 2.0)]
     runs = [run_of(Cell(4, 9 * a + 10 * b, {"small": a, "large": b})) for a, b in mixes]
-    found = learnt_of(*runs).throughputs
+    found = learned_of(*runs).throughputs
     assert found["small"].per_hour == pytest.approx(9.0, rel=0.01)
     assert found["large"].per_hour == pytest.approx(10.0, rel=0.01)
 
@@ -151,10 +151,10 @@ def test_scaling_shows_within_runs_and_leans_on_none() -> None:
     def scaled(size: int) -> Cell:
         return Cell(size, 1000 * size**0.9, {"large": 100.0 * size})
 
-    assert learnt_of(run_of(scaled(8))).scaling == 0.0
-    many = learnt_of(*(run_of(*map(scaled, (1, 2, 4, 8))) for _ in range(20)))
+    assert learned_of(run_of(scaled(8))).scaling == 0.0
+    many = learned_of(*(run_of(*map(scaled, (1, 2, 4, 8))) for _ in range(20)))
     assert many.scaling == pytest.approx(-0.1, rel=0.05)
-    few = learnt_of(run_of(scaled(4), scaled(8)))
+    few = learned_of(run_of(scaled(4), scaled(8)))
     assert -0.05 < few.scaling < -0.01
     assert many.per_hour("large", 1) == pytest.approx(10.0, rel=0.02)
     assert many.per_hour("large", 16) == pytest.approx(10 * 16**-0.1, rel=0.02)
@@ -165,8 +165,8 @@ def test_types_that_were_used_at_different_sizes_are_compared_at_one() -> None:
         return Cell(size, VCPUS[name] * 100 * size**0.9, {name: 100.0 * size})
 
     runs = [run_of(*(cell(size, name) for size in (1, 2, 4, 8))) for name in VCPUS for _ in range(9)]
-    found = learnt_of(*runs, run_of(cell(1, "small")), run_of(cell(8, "large")))
-    apart = learnt_of(*runs[:4], *(run_of(cell(1, "small")) for _ in range(8)), *(run_of(cell(8, "large")),) * 8)
+    found = learned_of(*runs, run_of(cell(1, "small")), run_of(cell(8, "large")))
+    apart = learned_of(*runs[:4], *(run_of(cell(1, "small")) for _ in range(8)), *(run_of(cell(8, "large")),) * 8)
     for one in (found, apart):
         assert one.per_hour("small", 8) == pytest.approx(4 * 8**-0.1, rel=0.04)
         assert one.per_hour("large", 8) == pytest.approx(8 * 8**-0.1, rel=0.04)
@@ -175,24 +175,24 @@ def test_types_that_were_used_at_different_sizes_are_compared_at_one() -> None:
 def test_spans_lean_on_what_was_assumed() -> None:
     def started(count: int) -> float:
         run = Observed(0, True, 1.0, (), (11.0 * MINUTE,) * count, (), ())
-        return learnt_of(run).startup.span / MINUTE
+        return learned_of(run).startup.span / MINUTE
 
     assert [started(count) for count in (0, 1, 4, 20)] == pytest.approx([5.0, 6.2, 8.0, 10.0])
-    assert learnt_of(run_of()).eviction.words("an eviction costs").endswith("(assumed 1.0, measured 0 times)")
+    assert learned_of(run_of()).eviction.words("an eviction costs").endswith("(assumed 1.0, measured 0 times)")
 
 
 def test_hours_of_work_that_is_not_counted_are_those_of_runs_that_were_done() -> None:
     runs = [
         run_of(Cell(2, 0.0, {"small": hours}), done=done) for hours, done in ((4.0, True), (6.0, True), (1.0, False))
     ]
-    assert learnt_of(*runs, machines=2).hours == 2.5
-    assert learnt_of(*runs, machines=None).hours is None
+    assert learned_of(*runs, machines=2).hours == 2.5
+    assert learned_of(*runs, machines=None).hours is None
 
 
 def test_old_runs_are_left_out() -> None:
     old = [run_of(Cell(1, 10.0, {"small": 10.0}), wall=wall) for wall in range(30)]
     new = [run_of(Cell(1, 20.0, {"small": 10.0}), wall=100 + wall) for wall in range(20)]
-    assert learnt_of(*new, *old).throughputs["small"].per_hour == pytest.approx(2.0)
+    assert learned_of(*new, *old).throughputs["small"].per_hour == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -206,7 +206,7 @@ def test_a_hidden_truth_is_found_in_noisy_runs(seed: int) -> None:
             cells.append(Cell(int(size), float(pace * (5 * a + 11 * b) * size**-0.08), {"small": a, "large": b}))
         return run_of(*cells)
 
-    found = learnt_of(*(noisy() for _ in range(20)))
+    found = learned_of(*(noisy() for _ in range(20)))
     assert found.per_hour("small", 8) == pytest.approx(5 * 8**-0.08, rel=0.15)
     assert found.per_hour("large", 8) == pytest.approx(11 * 8**-0.08, rel=0.15)
 
@@ -229,10 +229,13 @@ def test_plans_come_closer_with_every_night(tmp_path: Path) -> None:
 
     spec = reader.load(home / "job.yaml")
     walls = sorted(run.ended.wall_us for run in runs.values() if run.ended is not None)
-    learnt = lessons(settings, known, (spec,), walls[1])
-    assert learnt[spec.name].runs == 2
-    overheads = plan_of(spec, known, FIRST_NIGHT + DAY, learnt).decider.overheads
-    assert (overheads.startup, overheads.eviction) == (learnt[spec.name].startup.span, learnt[spec.name].eviction.span)
+    learned = lessons(settings, known, (spec,), walls[1])
+    assert learned[spec.name].runs == 2
+    overheads = plan_of(spec, known, FIRST_NIGHT + DAY, learned).decider.overheads
+    assert (overheads.startup, overheads.eviction) == (
+        learned[spec.name].startup.span,
+        learned[spec.name].eviction.span,
+    )
 
     told = spotctl("plan", home / "job.yaml", "--json")
     assert told.code == 0
