@@ -16,7 +16,7 @@ from agileml.transport.buffers import BufferPool
 from agileml.transport.connector import Connector, EndpointCallbacks
 from agileml.transport.errors import BadAddress, BadFrame, NotConnected, QueueFull
 from agileml.transport.events import Connected, Event, Lost, Received
-from agileml.transport.framing import Array, FrameReader, Json, encode, scratch_for
+from agileml.transport.framing import Array, FrameReader, encode, scratch_for
 from agileml.transport.handshake import Identity, check_secret
 from agileml.transport.link import Link, Phase
 from agileml.transport.loop import READ, WRITE, Loop
@@ -63,7 +63,7 @@ class Endpoint:
         if peer not in self._links:
             self._connector.connect(peer, address)
 
-    def send(self, peer: str, kind: str, header: Json = None, arrays: Sequence[Array] = ()) -> int:
+    def send(self, peer: str, kind: str, header: bytes = b"", arrays: Sequence[Array] = ()) -> int:
         """Queues a message and returns the mark that `sent(peer)` reaches once it is sent.
 
         Arrays are sent from their own memory: do not change them before that. Only arrays that are not contiguous or

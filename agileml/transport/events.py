@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agileml.transport.framing import Array, Json
+from agileml.transport.framing import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -13,7 +13,7 @@ class Received:
 
     peer: str
     kind: str
-    header: Json
+    header: bytes
     arrays: list[Array]
     nbytes: int
 

@@ -1,7 +1,7 @@
 """The wire format of messages, and an incremental reader for it.
 
     magic (4 bytes), header's length (4), body's length (8)      little-endian
-    header: JSON  [kind, content, [[dtype, shape], ...]]
+    header: MessagePack  [kind, content, [[dtype, shape], ...]]; the content is bytes of its own
     body: the arrays' memory, little-endian, each at a multiple of 64 bytes from the start of the body
 
 Every length is checked against the limits, and the arrays' sizes against the body's, before memory is allocated.
@@ -9,24 +9,24 @@ Every length is checked against the limits, and the arrays' sizes against the bo
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from agileml.transport.buffers import ALIGNMENT, BufferPool, Bytes
 from agileml.transport.errors import BadFrame, Unsendable
 
 Array = np.ndarray[Any, Any]
-Json = Any
-"""What the json module writes and reads."""
+Described = tuple[str, tuple[int, ...]]
+"""An array's dtype and shape."""
 
 _PREFIX = struct.Struct("<4sIQ")
-_MAGIC = b"AgM1"
+_MAGIC = b"AgM2"
 _READ_AHEAD = 64 << 10
 """One read may receive many small frames. At most this much of a large body is copied; the rest arrives in place."""
 _DTYPES = {
@@ -35,7 +35,8 @@ _DTYPES = {
 }
 _NOTHING = memoryview(b"")
 _PADDING = memoryview(bytes(ALIGNMENT))
-_to_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+_written = msgspec.msgpack.Encoder().encode
+_read = msgspec.msgpack.Decoder(tuple[str, bytes, list[Described]]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +54,16 @@ class Frame(NamedTuple):
     """A received message. Its arrays share the frame's memory, which lives as long as one of them."""
 
     kind: str
-    header: Json
+    header: bytes
     arrays: list[Array]
     nbytes: int
 
 
-def encode(kind: str, header: Json, arrays: Sequence[Array], limits: FrameLimits) -> tuple[list[memoryview], int]:
+def encode(kind: str, header: bytes, arrays: Sequence[Array], limits: FrameLimits) -> tuple[list[memoryview], int]:
     """A frame as pieces of memory, and their total length. Arrays are referred to, not copied."""
     pieces: list[memoryview] = []
-    table, length = [], 0
+    table: list[Described] = []
+    length = 0
     for array in arrays:
         carried = _carried(array)
         table.append((carried.dtype.str, carried.shape))
@@ -72,10 +74,7 @@ def encode(kind: str, header: Json, arrays: Sequence[Array], limits: FrameLimits
             pieces.append(_PADDING[:gap])
         pieces.append(carried.data.cast("B"))
         length += gap + carried.nbytes
-    try:
-        head = _to_json((kind, header, table)).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise Unsendable(f"{kind}: the header cannot be written as JSON: {error}") from error
+    head = _written((kind, header, table))
     _check_sending(kind, table, len(head), length, limits)
     return [memoryview(_PREFIX.pack(_MAGIC, len(head), length) + head), *pieces], _PREFIX.size + len(head) + length
 
@@ -90,7 +89,7 @@ def _carried(array: Array) -> Array:
     return array if array.flags.c_contiguous else array.copy(order="C")
 
 
-def _check_sending(kind: str, table: list[Any], header: int, body: int, limits: FrameLimits) -> None:
+def _check_sending(kind: str, table: list[Described], header: int, body: int, limits: FrameLimits) -> None:
     checks = (
         ("characters of its kind", len(kind), limits.kind_length),
         ("bytes of header", header, limits.header_bytes),
@@ -108,7 +107,7 @@ class _Head:
     """A frame's header: its content, and the positions of its arrays in the body."""
 
     kind: str
-    header: Json
+    header: bytes
     places: list[tuple[np.dtype[Any], tuple[int, ...], int]]
     nbytes: int
 
@@ -119,14 +118,11 @@ class _Head:
 
 def _head(header: memoryview, body_bytes: int, nbytes: int, limits: FrameLimits) -> _Head:
     try:
-        content = json.loads(str(header, "utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise BadFrame(f"a header that is not JSON ({error})") from error
-    if not (isinstance(content, list) and len(content) == 3):
-        raise BadFrame("a header that does not consist of kind, content and arrays")
-    kind, inner, table = content
-    if not (isinstance(kind, str) and len(kind) <= limits.kind_length and isinstance(table, list)):
-        raise BadFrame("a header that does not consist of kind, content and arrays")
+        kind, content, table = _read(header)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise BadFrame(f"a header that does not consist of kind, content and arrays ({error})") from error
+    if len(kind) > limits.kind_length:
+        raise BadFrame(f"a kind of {len(kind):,} characters, the limit is {limits.kind_length:,}")
     if len(table) > limits.arrays:
         raise BadFrame(f"{len(table):,} arrays, the limit is {limits.arrays:,}")
     places, end = [], 0
@@ -137,22 +133,20 @@ def _head(header: memoryview, body_bytes: int, nbytes: int, limits: FrameLimits)
         end = offset + size if size else end
     if end != body_bytes:
         raise BadFrame(f"arrays of {end:,} bytes in a body of {body_bytes:,}")
-    return _Head(kind, inner, places, nbytes)
+    return _Head(kind, content, places, nbytes)
 
 
-def _described(entry: Json, limits: FrameLimits) -> tuple[np.dtype[Any], tuple[int, ...], int]:
-    if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], list)):
-        raise BadFrame("an array without dtype and shape")
+def _described(entry: Described, limits: FrameLimits) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     code, shape = entry
     dtype = _DTYPES.get(code)
     if dtype is None:
         raise BadFrame(f"an array of dtype {code[:20]!r}")
-    if len(shape) > limits.dimensions or not all(type(extent) is int and extent >= 0 for extent in shape):
+    if len(shape) > limits.dimensions or any(extent < 0 for extent in shape):
         raise BadFrame("an array whose shape is not a list of extents")
     # With an extent of 0 the product hides the others, but numpy checks them as well.
     if math.prod(extent or 1 for extent in shape) * dtype.itemsize > limits.body_bytes:
         raise BadFrame(f"an array of more than {limits.body_bytes:,} bytes")
-    return dtype, tuple(shape), math.prod(shape) * dtype.itemsize
+    return dtype, shape, math.prod(shape) * dtype.itemsize
 
 
 def scratch_for(limits: FrameLimits) -> memoryview:

@@ -16,6 +16,7 @@ from agileml.protocol.messages import Heartbeat, Leave, PartitionUpdate, Push, U
 from agileml.runtime.mailbox import JOB_LOOP, ControllerConnection, Envelope, Mailbox
 from agileml.runtime.rendezvous import FolderRendezvous, Rendezvous
 from agileml.transport import Connected, Endpoint, Identity, Lost, Rejected, TransportSettings
+from agileml.transport.codec import Codec
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 
@@ -188,8 +189,8 @@ def test_a_peer_that_sends_an_invalid_message_is_dropped(
         while not other.peers:
             other.poll(0.005)
             list(one.receive(0.005))
-        other.send("t1", "Push", ["nonsense"])
-        other.send("t1", "Heartbeat", ["t2"])
+        other.send("t1", "Push", b"nonsense")
+        other.send("t1", *Codec([Heartbeat]).encode(Heartbeat("t2")))
         other.poll(0.005)
         events = received(one, until=lambda events: any(isinstance(event, Lost) for event in events))
     assert all(not isinstance(event, Envelope) or event.message == Heartbeat("t2") for event in events)

@@ -54,9 +54,9 @@ def echo(name: str, address: str) -> None:
 def killed_in_mid_frame(name: str, address: str) -> None:
     """Sends a whole frame and half of one, and kills itself."""
     endpoint, _ = joined(name, address)
-    endpoint.send("a", "whole", name, [np.ones(1000)])
+    endpoint.send("a", "whole", name.encode(), [np.ones(1000)])
     endpoint.flush(FOREVER)
-    mark = endpoint.send("a", "half", name, [np.ones(8 << 20)])
+    mark = endpoint.send("a", "half", name.encode(), [np.ones(8 << 20)])
     while not mark - (20 << 20) > endpoint.sent("a") > mark - (63 << 20):
         endpoint.flush(0)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -69,7 +69,7 @@ def sender(name: str, address: str) -> None:
     number = 0
     while endpoint.peers:
         if endpoint.queued_bytes("a") < 10 << 20:
-            endpoint.send("a", "step", number, [array, array])
+            endpoint.send("a", "step", b"%d" % number, [array, array])
             number += 1
         endpoint.poll(0)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ from agileml.transport.errors import BadMessage, Unsendable
 
 class Stage(Enum):
     ONE = 1
-    TWO = "two"
+    TWO = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,36 +67,37 @@ class Everything:
 
 CODEC = Codec([Nothing, Tree, Everything])
 
+whole = st.integers(-(1 << 63), (1 << 63) - 1)
 trees = st.recursive(
-    st.builds(Tree, st.integers()), lambda inner: st.builds(Tree, st.integers(), st.tuples(inner, inner)), max_leaves=6
+    st.builds(Tree, whole), lambda inner: st.builds(Tree, whole, st.tuples(inner, inner)), max_leaves=6
 )
 floats = hnp.arrays(np.float32, hnp.array_shapes(max_dims=2, max_side=4))
 numbers = st.floats(allow_nan=False)
 everything = st.builds(
     Everything,
     flag=st.booleans(),
-    count=st.integers(),
+    count=whole,
     share=numbers,
     name=st.text(),
     nothing=st.none(),
     maybe=st.none() | st.text(),
     stage=st.sampled_from(Stage),
     mode=st.sampled_from(["bsp", "ssp", 3]),
-    pair=st.tuples(st.integers(), st.text()),
-    covers=st.lists(st.tuples(st.integers(), st.integers(), st.integers()), max_size=3).map(tuple),
+    pair=st.tuples(whole, st.text()),
+    covers=st.lists(st.tuples(whole, whole, whole), max_size=3).map(tuple),
     table=st.dictionaries(st.text(), st.lists(numbers, max_size=3), max_size=3),
-    either=st.none() | st.integers() | st.text() | trees,
-    plain=st.none() | st.lists(st.integers(), max_size=3),
+    either=st.none() | whole | st.text() | trees,
+    plain=st.none() | st.lists(whole, max_size=3),
     tree=trees,
     delta=st.lists(st.none() | st.builds(Rows, st.none() | hnp.arrays(np.int32, 3), floats), max_size=4),
     state=st.lists(floats, max_size=3),
-    named=st.dictionaries(st.text(), st.tuples(st.integers(), floats), max_size=2),
+    named=st.dictionaries(st.text(), st.tuples(whole, floats), max_size=2),
 )
 
 
 def through(message: object, codec: Codec = CODEC) -> Any:  # noqa: ANN401
     kind, header, arrays = codec.encode(message)
-    return codec.decode(kind, json.loads(json.dumps(header)), arrays)
+    return codec.decode(kind, header, arrays)
 
 
 def same(one: Any, other: Any) -> bool:  # noqa: ANN401
@@ -124,7 +125,9 @@ def test_messages_without_fields_and_special_floats() -> None:
     codec = Codec([WithDefault])
     assert math.isnan(through(WithDefault(math.nan), codec).share)
     assert through(WithDefault(math.inf), codec).share == math.inf
-    assert type(through(WithDefault(3), codec).share) is float
+    whole_number = codec.decode("WithDefault", msgspec.msgpack.encode({"share": 3}), [])
+    assert isinstance(whole_number, WithDefault)
+    assert type(whole_number.share) is float
 
 
 @dataclass(frozen=True)
@@ -153,62 +156,75 @@ def test_all_messages_of_the_protocol_are_supported() -> None:
 WRONG: dict[str, list[Any]] = {
     "flag": [1, None, "true"],
     "count": [True, 1.0, None, "1", [1]],
-    "share": [True, "1", None, 10**400],
+    "share": [True, "1", None],
     "name": [1, None],
     "nothing": [0, False],
     "maybe": [1, []],
-    "stage": [2, "ONE", None, [1], True],
+    "stage": [3, "ONE", None, [1], True],
     "mode": ["asp", True, [], {}],
     "pair": [[1], [1, "a", 2], ["a", 1], {}, None],
     "covers": [[[1, 2]], [1], 5, None, {"0": [1, 2, 3]}],
-    "table": [[], {"a": [None]}, {"a": 1.0}],
-    "either": [5, [0, "a"], [9, 1], [-1, 1], [True, 1], [0], [2, [1]]],
-    "tree": [None, [], [1], [1, [], 2], [1, [[1]]], ["1", []]],
-    "delta": [None, [[None]], [5], [[0, 0]], [["0", 1]], [[0, True]]],
-    "state": [[7], [None], ["0"], [[0]]],
+    "table": [[], {"a": [None]}, {"a": "1"}],
+    "either": [5.5, [0, "a"], True, {"value": "a"}],
+    "tree": [None, [], 1, {"children": []}, {"value": 1, "children": [2]}, {"value": 1, "children": [{}]}],
+    "delta": [None, [{}], [5], [{"rows": 0, "values": 0}], [{"rows": "0", "values": 1}], [{"rows": 0, "values": True}]],
+    "state": [[7], [None], ["0"], [[0]], [0]],
     "named": [{"a": [1]}, {"a": [0, 5]}],
 }
 
 
-def sample() -> tuple[str, list[Any], list[Any]]:
+def sample() -> tuple[str, dict[str, Any], list[Any]]:
     rows = Rows(np.arange(2, dtype=np.int32), np.ones(2, np.float32))
     kind, header, arrays = CODEC.encode(
         Everything(
             True, 1, 0.5, "n", None, None, Stage.ONE, 3, (1, "a"), ((1, 2, 3),), {}, None, None, Tree(1), [rows], [], {}
         )
     )
-    return kind, json.loads(json.dumps(header)), arrays
+    return kind, msgspec.msgpack.decode(header), arrays
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_a_wrong_type_is_refused_with_the_field_named(name: str, value: Any) -> None:  # noqa: ANN401
-    kind, header, arrays = sample()
-    assert isinstance(CODEC.decode(kind, header, arrays), Everything)
-    position = [each.name for each in dataclasses.fields(Everything)].index(name)
-    header[position] = value
-    with pytest.raises(BadMessage, match=rf"Everything\.{name}"):
-        CODEC.decode(kind, header, arrays)
+    kind, fields, arrays = sample()
+    assert isinstance(CODEC.decode(kind, msgspec.msgpack.encode(fields), arrays), Everything)
+    fields[name] = value
+    with pytest.raises(BadMessage, match=rf"^Everything\.{name}"):
+        CODEC.decode(kind, msgspec.msgpack.encode(fields), arrays)
 
 
 def test_frames_that_do_not_match_their_message_are_refused() -> None:
-    kind, header, arrays = sample()
-    cases: list[tuple[str, Any, list[Any], str]] = [
+    kind, fields, arrays = sample()
+    written = msgspec.msgpack.encode
+    header = written(fields)
+    cases: list[tuple[str, bytes, list[Any], str]] = [
         ("Unknown", header, arrays, "unknown message kind 'Unknown'"),
-        (kind, header[:-1], arrays, "the 17 fields of Everything"),
-        (kind, [*header, 1], arrays, "the 17 fields of Everything"),
-        (kind, None, arrays, "the 17 fields of Everything"),
-        (kind, {}, arrays, "the 17 fields of Everything"),
+        (kind, written({**fields, "tree": {}}), arrays, "missing required field `value`"),
+        (kind, written({}), arrays, "missing required field `flag`"),
+        (kind, written(None), arrays, "Expected `object`"),
+        (kind, written([]), arrays, "Expected `object`"),
+        (kind, header + b"\0", arrays, "trailing"),
+        (kind, b"", arrays, "truncated"),
         (kind, header, arrays[:1], "the number of the next array"),
         (kind, header, [*arrays, arrays[0]], "more arrays"),
-        (kind, header, arrays[::-1], "an array of int32 is expected"),
+        (kind, header, arrays[::-1], "an array of int32, got one of float32"),
     ]
     for bad_kind, bad_header, bad_arrays, what in cases:
         with pytest.raises(BadMessage, match=what):
             CODEC.decode(bad_kind, bad_header, bad_arrays)
 
 
-@given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda x: st.lists(x, max_size=18), max_leaves=40))
-def test_no_header_crashes_decoding(header: Any) -> None:  # noqa: ANN401
+names = st.sampled_from([each.name for each in dataclasses.fields(Everything)])
+
+
+@given(
+    st.binary()
+    | st.recursive(
+        st.none() | whole | st.text(max_size=3),
+        lambda x: st.lists(x, max_size=18) | st.dictionaries(names, x),
+        max_leaves=40,
+    ).map(msgspec.msgpack.encode)
+)
+def test_no_header_crashes_decoding(header: bytes) -> None:
     for kind in ("Everything", "Tree", "Nothing"):
         try:
             CODEC.decode(kind, header, [])
@@ -217,10 +233,10 @@ def test_no_header_crashes_decoding(header: Any) -> None:  # noqa: ANN401
 
 
 def test_a_deeply_nested_header_is_refused() -> None:
-    header: list[Any] = [1, []]
-    for _ in range(5000):
-        header = [1, [header]]
-    with pytest.raises(BadMessage):
+    # A tree with one child, which has one child, and so on.
+    value, children = msgspec.msgpack.encode("value"), msgspec.msgpack.encode("children")
+    header = (b"\x82" + value + b"\1" + children + b"\x91") * 100_000
+    with pytest.raises(BadMessage, match="Tree"):
         CODEC.decode("Tree", header, [])
 
 
@@ -235,17 +251,17 @@ class Positive:
 
 def test_values_that_a_class_itself_refuses_are_refused() -> None:
     with pytest.raises(BadMessage, match="Positive: -1 is not positive"):
-        Codec([Positive]).decode("Positive", [-1], [])
+        Codec([Positive]).decode("Positive", msgspec.msgpack.encode({"value": -1}), [])
 
 
 @dataclass
-class HasSet:
-    values: set[int]
+class HasBareClass:
+    value: Codec
 
 
 @dataclass
-class HasNumbersAsKeys:
-    values: dict[int, int]
+class HasComplexDeepInside:
+    values: dict[str, tuple[list[complex] | None, ...]]
 
 
 @dataclass
@@ -253,17 +269,12 @@ class TwoTuples:
     value: tuple[int, int] | tuple[str, ...]
 
 
-@dataclass(kw_only=True)
-class OnlyByName:
-    value: int
-
-
 @dataclass
-class NotGiven:
-    value: int = field(init=False, default=3)
+class TwoClasses:
+    value: Tree | Nothing
 
 
-@pytest.mark.parametrize("cls", [HasSet, HasNumbersAsKeys, TwoTuples, OnlyByName, NotGiven, int])
+@pytest.mark.parametrize("cls", [HasBareClass, HasComplexDeepInside, TwoTuples, TwoClasses, int])
 def test_an_unsupported_field_is_refused_on_registration(cls: type) -> None:
     with pytest.raises(TypeError):
         Codec([cls])
@@ -280,7 +291,6 @@ def test_a_kind_is_registered_once() -> None:
 def test_a_value_of_another_type_is_not_sent() -> None:
     with pytest.raises(Unsendable, match="Positive is not a registered message"):
         CODEC.encode(Positive(1))
-    _, _, arrays = sample()
-    with pytest.raises(Unsendable, match="list where an array is declared"):
-        Codec([Rows]).encode(Rows(None, [1.0]))  # type: ignore[arg-type]
-    assert len(arrays) == 2
+    for value in (1 << 70, {1j}, Codec(), np.float64(1.0)):
+        with pytest.raises(Unsendable, match="Tree"):
+            CODEC.encode(Tree(value))  # type: ignore[arg-type]

@@ -198,10 +198,10 @@ def test_the_number_of_links_is_limited(watched: Meeting) -> None:
 
 FRAMES: list[tuple[bytes, str]] = [
     (b"nonsense" * 10, "it sent data that is not a frame"),
-    (struct.pack("<4sIQ", b"AgM1", 0xFFFFFFFF, 0), "it sent a header of 4,294,967,295 bytes, the limit is 2,000"),
-    (struct.pack("<4sIQ", b"AgM1", 5, 1 << 63), "it sent arrays of 9,223,372,036,854,775,808 bytes, the limit is"),
+    (struct.pack("<4sIQ", b"AgM2", 0xFFFFFFFF, 0), "it sent a header of 4,294,967,295 bytes, the limit is 2,000"),
+    (struct.pack("<4sIQ", b"AgM2", 5, 1 << 63), "it sent arrays of 9,223,372,036,854,775,808 bytes, the limit is"),
     (
-        struct.pack("<4sIQ", b"AgM1", 5, 0) + b"[1,2]",
+        struct.pack("<4sIQ", b"AgM2", 5, 0) + b"[1,2]",
         "it sent a header that does not consist of kind, content and arrays",
     ),
 ]
@@ -218,7 +218,7 @@ def test_peers_that_send_invalid_frames_are_dropped(watched: Meeting, data: byte
 
 
 def test_a_truncated_frame_is_reported_differently_from_a_closed_link(watched: Meeting) -> None:
-    pieces, _ = encode("k", None, [np.ones(1000)], FrameLimits())
+    pieces, _ = encode("k", b"", [np.ones(1000)], FrameLimits())
     whole = b"".join(pieces)
     with member(watched, "cut") as sock:
         sock.sendall(whole[:-1])
@@ -237,7 +237,7 @@ def test_a_stalled_frame_ends_the_link(meeting: Meeting, length: int) -> None:
     a.listen(meeting.address("a"))
     meeting.add("b", clock=clock).connect("a", meeting.address("a"))
     meeting.first("a", Connected)
-    pieces, _ = encode("k", None, [np.ones(1000)], FrameLimits())
+    pieces, _ = encode("k", b"", [np.ones(1000)], FrameLimits())
     data = b"".join(pieces)
     with member(meeting) as sock:
         clock.passed += 100
@@ -258,7 +258,7 @@ def test_a_slow_large_frame_is_accepted_while_it_gains(meeting: Meeting) -> None
     clock = Clock()
     a = meeting.add("a", clock=clock)
     a.listen(meeting.address("a"))
-    pieces, _ = encode("k", None, [np.ones(80_000)], FrameLimits())
+    pieces, _ = encode("k", b"", [np.ones(80_000)], FrameLimits())
     data = b"".join(pieces)
     with member(meeting) as sock:
         for start in range(0, len(data), 70_000):

@@ -62,8 +62,8 @@ def test_messages_of_all_sizes_pass_both_ways(meeting: Meeting, folder: Path, ho
     arrays = [np.arange(size, dtype=np.float32) for size in (0, 1, 1000, 100_000, 3_000_000)]
     for number in range(3):
         for array in arrays:
-            a.send("b", "from a", number, [array, array[:7]])
-            b.send("a", "from b", number, [array])
+            a.send("b", "from a", b"%d" % number, [array, array[:7]])
+            b.send("a", "from b", b"%d" % number, [array])
         meeting.turn()
     meeting.until(lambda: all(len(meeting.of(name, Received)) == 15 for name in "ab"))
     for name in "ab":
@@ -78,9 +78,9 @@ def test_nothing_is_left_in_the_tls_layer(meeting: Meeting, folder: Path) -> Non
     b.connect("a", a.listen(HERE))
     meeting.until(lambda: "b" in a.peers and "a" in b.peers)
     for number in range(5000):
-        b.send("a", "step", number)
+        b.send("a", "step", b"%d" % number)
     meeting.until(lambda: len(meeting.of("a", Received)) == 5000)
-    assert [event.header for event in meeting.of("a", Received)] == list(range(5000))
+    assert [int(event.header) for event in meeting.of("a", Received)] == list(range(5000))
 
 
 def test_an_untrusted_server_is_refused(meeting: Meeting, folder: Path) -> None:
