@@ -1,0 +1,69 @@
+"""A controller by hand, for tests: jobs of a few nodes, two partitions and four shards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agileml.core.controller import Controller
+from agileml.core.controller_state import Mode
+from agileml.core.events import (
+    ControllerSettings,
+    Instruction,
+    Remember,
+)
+from agileml.protocol.messages import (
+    Hello,
+    PartitionProgress,
+    Ready,
+    Restored,
+    WorkDone,
+)
+from agileml.work.plan import WorkPlan
+
+PLAN = WorkPlan((2, 2, 2, 2), 0, 1)
+BYTES = (8, 8)
+
+
+def controller(reliable: int = 1, transient: int = 1, clocks: int = 5, **options: Any) -> Controller:  # noqa: ANN401
+    return Controller(PLAN, BYTES, ControllerSettings(reliable, transient, clocks, **options))
+
+
+def mode_of(control: Controller) -> Mode:
+    return control.mode
+
+
+def without_records(instructions: list[Instruction]) -> list[Instruction]:
+    """All instructions but `Remember`, which always comes first."""
+    assert not any(isinstance(one, Remember) for one in instructions[1:])
+    return [one for one in instructions if not isinstance(one, Remember)]
+
+
+def handle(control: Controller, *events: object, now: float = 0.0) -> list[Instruction]:
+    """The instructions that follow from these events."""
+    return [one for event in events for one in without_records(control.handle(event, now))]
+
+
+def join(control: Controller, *names: str) -> list[Instruction]:
+    for name in names:
+        handle(control, Hello(name, name.startswith("r"), ""))
+    return handle(control, *(Ready(name) for name in names))
+
+
+def running(*names: str, clocks: int = 5, **options: Any) -> Controller:  # noqa: ANN401
+    """A running job of these nodes at version 0."""
+    control = controller(sum(name.startswith("r") for name in names), sum(name[0] == "t" for name in names), clocks)
+    control.settings = ControllerSettings(control.settings.reliable, control.settings.transient, clocks, **options)
+    join(control, *names)
+    handle(control, *(Restored(name, 1) for name in names))
+    assert mode_of(control) is Mode.RUNNING
+    return control
+
+
+def committed(control: Controller, clock: int, epoch: int = 1) -> list[Instruction]:
+    """All servers and backups report a clock."""
+    last = handle(control, WorkDone("r", epoch, clock, PLAN.accept_all(clock).chunks, 0.1, 0, 0.0, 0))
+    for partition, (owner, backup) in enumerate(zip(control.table.owners, control.table.backups, strict=True)):
+        if backup:
+            last += handle(control, PartitionProgress(backup, epoch, partition, clock, backup=True))
+        last += handle(control, PartitionProgress(owner, epoch, partition, clock, backup=False))
+    return last

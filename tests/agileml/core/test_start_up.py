@@ -1,0 +1,66 @@
+"""The start of a job: nodes that join, are refused, are warned or are lost before the first clock."""
+
+from __future__ import annotations
+
+from agileml.core.assignment import VERSIONS_PER_EPOCH as FIRST
+from agileml.core.controller_state import Mode
+from agileml.core.events import (
+    NodeLost,
+)
+from agileml.core.recovery import INIT
+from agileml.protocol.actions import Send
+from agileml.protocol.messages import (
+    Enter,
+    Hello,
+    Leave,
+    Ready,
+    Recover,
+    Restored,
+    Table,
+    Warned,
+)
+from tests.agileml.core.control import controller, handle, join, mode_of, running
+
+
+def test_a_job_starts_when_all_initial_nodes_are_ready() -> None:
+    control = controller()
+    assert handle(control, Hello("r", True, ""), Hello("t", False, ""), Ready("t")) == []
+    table = Table(FIRST, ("r", "r"), ("", ""), ("r", "t", "r", "t"))
+    recover = Recover(1, 0, table, (INIT, INIT), 5)
+    assert handle(control, Ready("r")) == [Send("r", recover), Send("t", recover)]
+    assert mode_of(control) is Mode.RECOVERING
+    assert handle(control, Restored("r", 1)) == []
+    assert mode_of(control) is Mode.RECOVERING
+    handle(control, Restored("t", 1))
+    assert mode_of(control) is Mode.RUNNING
+
+
+def test_a_node_lost_before_its_hello_counts_as_joined() -> None:
+    control = controller(transient=2)
+    join(control, "r", "t")
+    assert mode_of(control) is Mode.GATHERING
+    sent = handle(control, NodeLost("u", "gone"))
+    assert [type(one.message) for one in sent if isinstance(one, Send)] == [Recover, Recover]
+
+
+def test_a_node_with_other_code_is_refused_with_both_versions() -> None:
+    control = controller(code="abc")
+    (sent,) = handle(control, Hello("t", False, "xyz"))
+    assert sent == Send("t", Leave("t runs version xyz of the job's code, but the job runs abc"))
+    assert control.members.get("t") is None
+
+
+def test_a_node_warned_before_it_joined_the_epoch_leaves_at_once() -> None:
+    control = running("r", "t")
+    handle(control, Hello("u", False, ""))
+    assert handle(control, Warned("u", 5.0)) == [Send("u", Leave("evicted before it joined the epoch"))]
+    assert control.evictions == 1
+
+
+def test_a_node_whose_hello_was_lost_may_send_another() -> None:
+    control = running("r")
+    assert handle(control, Ready("t"), Warned("t", 1.0)) == []
+    handle(control, Hello("t", False, ""))
+    assert [one.message for one in handle(control, Ready("t")) if isinstance(one, Send) and one.to == "t"] == [
+        Enter(1, control.table, 5, 0)
+    ]
