@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from agileml.core.controller_state import ControllerState, Mode
 from agileml.core.events import Failed, Finished, Instruction, Iteration, NodeLost, Tick
-from agileml.core.members import IN_EPOCH, NodePhase
+from agileml.core.members import IN_EPOCH, OUT, NodePhase
 from agileml.core.placement import Footprint, target_table
 from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
 from agileml.errors import InvalidTransition
@@ -40,12 +40,10 @@ from agileml.protocol.messages import (
     Warned,
     WorkDone,
 )
-from agileml.work.covers import Accepted
-
-MOST_SKIPPED_CHECKPOINTS = 4
-"""Checkpoints that are skipped, at most, while an earlier one is still being written."""
 
 LEFT_BEHIND = "evicted; it holds nothing of the job any more"
+EVICTED_EARLY = "evicted before it joined the epoch"
+DECLARED_LOST = "this node was declared lost and is no longer part of the job"
 
 
 @dataclass(slots=True)
@@ -66,7 +64,9 @@ class Controller(ControllerState):
                 self._log(now)
                 self._finish()
         except InvalidTransition as error:
-            raise InvalidTransition(f"{error}; event: {event!r}; recent events: {self._recent_events[-5:]}") from error
+            raise InvalidTransition(
+                f"{error}; event: {event!r}; recent events: {self._clock_log.recent_events}"
+            ) from error
         instructions = [self._remember(), *self._out] if self._changed else list(self._out)
         self._changed = False
         self._out.clear()
@@ -78,12 +78,14 @@ class Controller(ControllerState):
         member = self.members.get(node) if node is not None else None
         if node is None or isinstance(event, Hello | NodeLost):
             return False
-        if member is None and isinstance(event, Ready | Warned):
+        if member is None and isinstance(event, Warned):
+            return False
+        if member is None and isinstance(event, Ready):
             # Its hello was lost with an earlier controller; it will send another.
             return True
-        if member is None or member.phase in (NodePhase.GONE, NodePhase.DEAD):
+        if member is None or member.phase in OUT:
             # It was taken for dead, but is alive: it must not continue in its old epoch.
-            self._send(node, Leave("this node was declared lost and is no longer part of the job"))
+            self._send(node, Leave(DECLARED_LOST))
             return True
         member.last_heard = now
         if isinstance(event, WorkDone) or not hasattr(event, "epoch"):
@@ -124,6 +126,9 @@ class Controller(ControllerState):
         if member is None:
             self.members.join(event.node, event.reliable, now)
             self._changed = True
+        elif member.phase in OUT:
+            # It was warned or lost before its hello arrived, or while the controller was away.
+            self._send(event.node, Leave(EVICTED_EARLY if member.phase is NodePhase.GONE else DECLARED_LOST))
         else:
             member.last_heard = now
             if self.mode is Mode.RESUMING:
@@ -172,10 +177,11 @@ class Controller(ControllerState):
 
     def _all_joined(self) -> bool:
         """Whether the expected number of nodes has joined; some may have left since."""
-        return sum(1 for _ in self.members) >= self.settings.reliable + self.settings.transient
+        return self.members.joined >= self.settings.reliable + self.settings.transient
 
     def _warned(self, event: Warned) -> None:
-        member = self.members[event.node]
+        # Like a loss, a warning may come before the hello.
+        member = self.members.get(event.node) or self.members.join(event.node, reliable=False, now=0.0)
         self._note(f"{event.node} warned: {event.seconds:g} s")
         if member.phase is NodePhase.ACTIVE:
             self.members.set_phase(event.node, NodePhase.LEAVING)
@@ -183,11 +189,13 @@ class Controller(ControllerState):
             self._replan()
         elif member.phase in (NodePhase.LOADING, NodePhase.READY):
             self.members.set_phase(event.node, NodePhase.GONE)
-            self._send(event.node, Leave("evicted before it joined the epoch"))
+            self._send(event.node, Leave(EVICTED_EARLY))
         else:
             return
         self.evictions += 1
         self._changed = True
+        # The first clock may have waited for this node alone.
+        self._gather()
 
     def _find_silent(self, now: float) -> None:
         silent = [
@@ -260,7 +268,7 @@ class Controller(ControllerState):
 
     def _recover(self) -> None:
         """Rolls back to the latest version that is known to be safe."""
-        copies = KnownCopies(self.table, self._ledger, self.stable, self.checkpoint, *self._rolled_back)
+        copies = KnownCopies(self.table, self._ledger, self.stable, self.checkpoints.latest, *self._rolled_back)
         self._roll_back(*rollback_point(self.members, copies))
 
     def _roll_back(self, clock: int, sources: tuple[str, ...]) -> None:
@@ -284,9 +292,7 @@ class Controller(ControllerState):
         self.limit = max(self.limit, clock)
         self._rolled_back = clock, sources
         self._collected.clear()
-        self._requested_checkpoint = self.checkpoint
-        # Later versions will be computed again; their checkpoints do not fit the new ones.
-        self._saved = {saved: parts for saved, parts in self._saved.items() if saved <= clock}
+        self.checkpoints.roll_back(clock)
         self._collecting = False
         self._ledger.reset(clock)
         self.mode = Mode.RECOVERING
@@ -303,7 +309,7 @@ class Controller(ControllerState):
     def _resume_if_all_answered(self) -> None:
         """Once every node has answered or is lost, rolls back to the latest version that they have in common."""
         if self.mode is Mode.RESUMING and not self._answers.awaited:
-            self._roll_back(*common_version(self._answers.held, self.members, self.partitions, self.checkpoint))
+            self._roll_back(*common_version(self._answers.held, self.members, self.partitions, self.checkpoints.latest))
 
     # -- progress and the end ----------------------------------------------------------------------------------------
 
@@ -317,20 +323,14 @@ class Controller(ControllerState):
             case Collected():
                 self._collected[event.partition] = event.version
             case Saved():
-                self._saved.setdefault(event.clock, set()).add(event.partition)
-                if len(self._saved[event.clock]) == self.partitions:
-                    self.checkpoint = max(self.checkpoint, event.clock)
-                    self._changed = True
-                    self._saved = {clock: parts for clock, parts in self._saved.items() if clock > event.clock}
+                self._changed |= self.checkpoints.add(event.clock, event.partition)
 
     def _advance_stable(self) -> None:
         # At most the last clock: its versions are the result of the job.
         safe = min(self._ledger.safe(self.table.backups), self.limit)
         if safe <= self.stable or self.mode is not Mode.RUNNING:
             return
-        every = self.settings.checkpoint_every
-        due = bool(every) and safe // every > self.stable // every and self._disk_keeps_up(safe)
-        self._requested_checkpoint = safe if due else self._requested_checkpoint
+        due = self.checkpoints.request(safe, self.stable)
         self.stable = safe
         self._ledger.forget_before(safe)
         holders = {*self.table.owners, *self.table.backups} | {move.to for move in self.assignment.moving.values()}
@@ -338,36 +338,24 @@ class Controller(ControllerState):
             if node in holders:
                 self._send(node, Stable(self.epoch, safe, due))
 
-    def _disk_keeps_up(self, clock: int) -> bool:
-        """Whether the last requested checkpoint is complete, or so late that it no longer holds up the next."""
-        latest = self._requested_checkpoint + MOST_SKIPPED_CHECKPOINTS * self.settings.checkpoint_every
-        return self.checkpoint >= self._requested_checkpoint or clock >= latest
-
     def _log(self, now: float) -> None:
         """Returns an `Iteration` for each clock that is complete."""
-        if self._logged_at is None:
+        if self._clock_log.logged_at is None:
             if self.epoch:
-                self._logged_at = now
+                self._clock_log.logged_at = now
             return
-        while self._logged < self._ledger.reached and self._reported(accepted := self._accept(self._logged + 1)):
-            self._logged += 1
-            sums, redone = self._ledger.close_clock(accepted)
-            footprint = self._current_footprint()
-            nodes = len(footprint.reliable), len(footprint.transient)
-            took, events = now - self._logged_at, tuple(self._events)
-            iteration = Iteration(self._logged, took, self.stage, *nodes, sums, redone, events, accepted.covers)
-            self._logged_at = now
-            self._events.clear()
+        while (iteration := self._next_iteration(now)) is not None:
             self._out.append(iteration)
             self._learn(iteration)
-            if self._logged < self.limit and not self._stopping and self.settings.stop(iteration):
+            if iteration.clock < self.limit and not self._stopping and self.settings.stop(iteration):
                 self._stopping = self._changed = True
                 self.limit = self._ledger.reached + 1
                 self._broadcast(Limit(self.epoch, self.limit), IN_EPOCH)
 
-    def _accept(self, clock: int) -> Accepted:
-        """Decides which chunks make up a clock: all of them, as no policy leaves work out yet."""
-        return self.plan.accept_all(clock)
+    def _next_iteration(self, now: float) -> Iteration | None:
+        footprint = self._current_footprint()
+        nodes = len(footprint.reliable), len(footprint.transient)
+        return self._clock_log.finished(now, self.limit, self.stage, nodes)
 
     def _learn(self, iteration: Iteration) -> None:
         quiet = not (iteration.redone or iteration.events or self.assignment.moving)
@@ -375,12 +363,6 @@ class Controller(ControllerState):
         self._observe(ClockFinished(iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet))
         if self.stage != iteration.stage:
             self._replan()
-
-    def _reported(self, accepted: Accepted) -> bool:
-        """Whether every worker has reported its part of a clock, or never will."""
-        sums = self._ledger.clocks.get(accepted.clock)
-        complete = sums is not None and sums.chunks >= accepted.chunks
-        return complete or self._ledger.reached > accepted.clock or accepted.clock == self.limit
 
     def _finish(self) -> None:
         """Fetches the model once every partition has the last clock, and then ends the job."""

@@ -8,6 +8,8 @@ from enum import Enum
 from typing import Any, Self
 
 from agileml.core.assignment import Assignment
+from agileml.core.checkpointing import CheckpointSchedule
+from agileml.core.clock_log import ClockLog
 from agileml.core.events import ControllerSettings, Instruction, Remember
 from agileml.core.members import IN_EPOCH, Members, NodePhase
 from agileml.core.placement import Footprint
@@ -50,8 +52,9 @@ class ControllerState:
     limit: int = 0
     evictions: int = 0
     failures: int = 0
-    checkpoint: int = -1
+    checkpoints: CheckpointSchedule = field(init=False)
     _ledger: VersionLedger = field(init=False)
+    _clock_log: ClockLog = field(init=False)
     _policy: TrainingPolicy = field(init=False)
     _footprint: Footprint = field(init=False)
     _footprint_at: int = 0
@@ -64,18 +67,14 @@ class ControllerState:
     _stopping: bool = False
     _collecting: bool = False
     _collected: dict[int, Version] = field(default_factory=dict)
-    _saved: dict[int, set[int]] = field(default_factory=dict)
-    _requested_checkpoint: int = -1
-    _logged: int = 0
-    _logged_at: float | None = None
-    _events: list[str] = field(default_factory=list)
-    _recent_events: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         empty = ("",) * self.partitions
         self.assignment = Assignment(Table(0, empty, empty, ("",) * len(self.plan.lengths)))
         self.limit = self.settings.clocks
+        self.checkpoints = CheckpointSchedule(self.partitions, self.settings.checkpoint_every)
         self._ledger = VersionLedger(self.partitions)
+        self._clock_log = ClockLog(self.plan, self._ledger)
         self._policy = self.settings.policy
         self._update_footprint()
 
@@ -132,8 +131,8 @@ class ControllerState:
                 "gone_back": self._rolled_back[0],
                 "limit": self.limit,
                 "stopping": self._stopping,
-                "checkpoint": self.checkpoint,
-                "logged": self._logged,
+                "checkpoint": self.checkpoints.latest,
+                "logged": self._clock_log.logged,
                 "learned": self._policy.record(),
                 "evictions": self.evictions,
                 "failures": self.failures,
@@ -163,9 +162,9 @@ class ControllerState:
             controller.limit = record["limit"]
         else:
             controller.limit = max(controller.settings.clocks, record["stable"])
-        controller.checkpoint, controller._stopping = record["checkpoint"], record["stopping"]
+        controller.checkpoints.latest, controller._stopping = record["checkpoint"], record["stopping"]
         controller._rolled_back = record["gone_back"], ("",) * controller.partitions
-        controller._logged, controller._logged_at = record["logged"], now
+        controller._clock_log.logged, controller._clock_log.logged_at = record["logged"], now
         controller._policy = controller._policy.restored(record["learned"])
         controller._update_footprint()
         controller.evictions, controller.failures = record["evictions"], record["failures"]
@@ -186,5 +185,4 @@ class ControllerState:
             self._send(name, message)
 
     def _note(self, event: str) -> None:
-        self._events.append(event)
-        self._recent_events = [*self._recent_events[-19:], event]
+        self._clock_log.note(event)

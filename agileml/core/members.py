@@ -57,12 +57,13 @@ class Member:
 class Members:
     """The nodes of a job in the order of joining, followed by the latest that are out, in the order of leaving.
 
-    Nodes that are out are still known because late messages name them. `changes` counts changes of phase.
+    Nodes that are out are still known because late messages name them. `changes` counts changes of phase, `joined` all
+    nodes that ever joined.
     """
 
     changes: int = 0
+    joined: int = 0
     _all: dict[str, Member] = field(default_factory=dict)
-    _joined: int = 0
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._all.values())
@@ -78,8 +79,8 @@ class Members:
         """Adds a node; InvalidTransition if the name was used before."""
         if name in self._all:
             raise InvalidTransition(f"{name} joined before; a node that returns needs another name")
-        self._all[name] = Member(name, reliable, self._joined, now)
-        self._joined += 1
+        self._all[name] = Member(name, reliable, self.joined, now)
+        self.joined += 1
         return self._all[name]
 
     def set_phase(self, name: str, phase: NodePhase) -> None:

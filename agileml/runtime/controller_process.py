@@ -217,7 +217,7 @@ class ControllerProcess:
 
     def _delete_old_checkpoints(self) -> None:
         """The one before the latest stays: a restarted controller may not know of the latest."""
-        before, latest = self._checkpoint, self._controller.checkpoint
+        before, latest = self._checkpoint, self._controller.checkpoints.latest
         if latest > before:
             self._checkpoint = latest
             self._checkpoints.delete_before(before)

@@ -19,6 +19,7 @@ from agileml.transport import (
     Event,
     Identity,
     Lost,
+    NotConnected,
     QueueFull,
     Received,
     Rejected,
@@ -123,6 +124,9 @@ class Mailbox:
                     self._endpoint.drop(to, f"it does not read its messages: {error}")
                 else:
                     self._waiting[to] = pending[number:]
+                return
+            except NotConnected:
+                # The link was opened and lost before its opening was reported here; `Lost` comes next.
                 return
 
     def _send_waiting(self) -> bool:

@@ -51,8 +51,8 @@ def join(control: Controller, *names: str) -> list[Instruction]:
 
 def running(*names: str, clocks: int = 5, **options: Any) -> Controller:  # noqa: ANN401
     """A running job of these nodes at version 0."""
-    control = controller(sum(name.startswith("r") for name in names), sum(name[0] == "t" for name in names), clocks)
-    control.settings = ControllerSettings(control.settings.reliable, control.settings.transient, clocks, **options)
+    reliable = sum(name.startswith("r") for name in names)
+    control = controller(reliable, sum(name[0] == "t" for name in names), clocks, **options)
     join(control, *names)
     handle(control, *(Restored(name, 1) for name in names))
     assert mode_of(control) is Mode.RUNNING

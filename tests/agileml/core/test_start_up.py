@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from agileml.core.assignment import VERSIONS_PER_EPOCH as FIRST
+from agileml.core.controller import EVICTED_EARLY
 from agileml.core.controller_state import Mode
 from agileml.core.events import (
     NodeLost,
 )
+from agileml.core.members import MOST_OUT
 from agileml.core.recovery import INIT
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import (
@@ -53,14 +55,49 @@ def test_a_node_with_other_code_is_refused_with_both_versions() -> None:
 def test_a_node_warned_before_it_joined_the_epoch_leaves_at_once() -> None:
     control = running("r", "t")
     handle(control, Hello("u", False, ""))
-    assert handle(control, Warned("u", 5.0)) == [Send("u", Leave("evicted before it joined the epoch"))]
+    assert handle(control, Warned("u", 5.0)) == [Send("u", Leave(EVICTED_EARLY))]
     assert control.evictions == 1
 
 
 def test_a_node_whose_hello_was_lost_may_send_another() -> None:
     control = running("r")
-    assert handle(control, Ready("t"), Warned("t", 1.0)) == []
+    assert handle(control, Ready("t")) == []
     handle(control, Hello("t", False, ""))
     assert [one.message for one in handle(control, Ready("t")) if isinstance(one, Send) and one.to == "t"] == [
         Enter(1, control.table, 5, 0)
     ]
+
+
+def test_a_job_starts_without_a_node_that_is_warned_last() -> None:
+    control = controller(transient=2)
+    join(control, "r", "t")
+    handle(control, Hello("u", False, ""))
+    assert mode_of(control) is Mode.GATHERING
+    sent = handle(control, Warned("u", 5.0))
+    assert [(type(one.message), one.to) for one in sent if isinstance(one, Send)] == [
+        (Leave, "u"),
+        (Recover, "r"),
+        (Recover, "t"),
+    ]
+    assert (control.evictions, control.failures) == (1, 0)
+
+
+def test_a_node_warned_before_its_hello_counts_as_joined_and_is_told_to_leave() -> None:
+    control = controller()
+    join(control, "r")
+    sent = handle(control, Warned("t", 5.0))
+    assert [one.to for one in sent if isinstance(one, Send) and isinstance(one.message, Recover)] == ["r"]
+    assert handle(control, Hello("t", False, "")) == [Send("t", Leave(EVICTED_EARLY))]
+    assert handle(control, Ready("t")) != []
+    # Its machine goes as announced.
+    assert handle(control, NodeLost("t", "gone")) == []
+    assert (control.evictions, control.failures) == (1, 0)
+
+
+def test_nodes_that_were_lost_and_forgotten_count_as_joined() -> None:
+    control = controller(transient=2 * MOST_OUT)
+    join(control, "r", "t")
+    for number in range(2 * MOST_OUT - 1):
+        assert mode_of(control) is Mode.GATHERING
+        handle(control, NodeLost(f"t{number}", "gone"))
+    assert mode_of(control) is Mode.RECOVERING

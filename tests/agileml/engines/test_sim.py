@@ -99,6 +99,20 @@ def deed(chance: random.Random) -> str:
     )
 
 
+@pytest.mark.parametrize(
+    "chaos",
+    [
+        "at 100ms evict all warn 1s",
+        "at 0s evict all warn 1s; at 50ms kill 1 reliable",
+        "at 50ms evict 1 reliable warn 10ms; at 99ms kill all",
+        "at 50ms evict all warn 0s; at 100ms kill controller",
+        "at 100ms kill controller; at 100ms evict all warn 1s; at 200ms join 1; at 250ms evict all warn 10ms",
+    ],
+)
+def test_faults_before_the_first_clock_do_not_stall_the_job(chaos: str) -> None:
+    hold(played(chaos, job(nodes=(1, 1)))[0])
+
+
 def test_a_restarted_controller_survives_the_loss_of_all_reliable_nodes() -> None:
     hold(played("every 3 clocks kill controller; every 4 clocks kill all reliable; every 5 clocks kill half")[0])
 

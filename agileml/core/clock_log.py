@@ -1,0 +1,57 @@
+"""Finished clocks: from the reports of nodes to one `Iteration` for each clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agileml.core.events import Iteration
+from agileml.core.progress import VersionLedger
+from agileml.work.covers import Accepted
+from agileml.work.plan import WorkPlan
+
+
+@dataclass(slots=True)
+class ClockLog:
+    """The clocks that were logged: the last one and its time, and what has happened since."""
+
+    plan: WorkPlan
+    ledger: VersionLedger
+    logged: int = 0
+    logged_at: float | None = None
+    _events: list[str] = field(default_factory=list)
+    _recent: list[str] = field(default_factory=list)
+
+    @property
+    def recent_events(self) -> list[str]:
+        """The last events, for the message of an error."""
+        return self._recent[-5:]
+
+    def note(self, event: str) -> None:
+        """Adds an event to the next clock."""
+        self._events.append(event)
+        self._recent = [*self._recent[-19:], event]
+
+    def finished(self, now: float, limit: int, stage: int, nodes: tuple[int, int]) -> Iteration | None:
+        """The next clock, if it is complete; `limit` is the last clock of the job."""
+        assert self.logged_at is not None
+        if self.logged >= self.ledger.reached:
+            return None
+        accepted = self._accept(self.logged + 1)
+        if not self._reported(accepted, limit):
+            return None
+        self.logged += 1
+        sums, redone = self.ledger.close_clock(accepted)
+        took, events = now - self.logged_at, tuple(self._events)
+        self.logged_at = now
+        self._events.clear()
+        return Iteration(self.logged, took, stage, *nodes, sums, redone, events, accepted.covers)
+
+    def _accept(self, clock: int) -> Accepted:
+        """Decides which chunks make up a clock: all of them, as no policy leaves work out yet."""
+        return self.plan.accept_all(clock)
+
+    def _reported(self, accepted: Accepted, limit: int) -> bool:
+        """Whether every worker has reported its part of a clock, or never will."""
+        sums = self.ledger.clocks.get(accepted.clock)
+        complete = sums is not None and sums.chunks >= accepted.chunks
+        return complete or self.ledger.reached > accepted.clock or accepted.clock == limit
