@@ -10,7 +10,7 @@ MOST_SKIPPED = 4
 
 @dataclass(slots=True)
 class CheckpointSchedule:
-    """One checkpoint every so many clocks, as far as storage keeps up. `latest`: the last complete one; -1: none."""
+    """A checkpoint every `every` clocks, as far as storage keeps up; `latest` is the last complete one, -1: none."""
 
     partitions: int
     every: int

@@ -92,7 +92,7 @@ class FleetSuite:
 
     def test_stop_without_notice_is_a_failure(self, run: Callable[..., tuple[Trained, Log, Recorder]]) -> None:
         trained, log, recorder = run({3: [kill(slice(2))]})
-        assert trained.failures == 2
+        assert trained.failures == 2, [one.events for one in log]
         assert log[-1].transient == 1
         assert len(recorder.seen[-1]) == 2
 
