@@ -121,6 +121,20 @@ class FileBlobStore:
         return self._folder / name
 
 
+def file_pieces(path: Path) -> Iterator[bytes]:
+    """A file's content, for `put`."""
+    with path.open("rb") as file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece
+
+
+def fetch_file(store: BlobStore, name: str, path: Path) -> None:
+    """Writes a blob to a file, which is incomplete if this raises."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.writelines(store.get(name))
+
+
 def _sync_folder(folder: Path) -> None:
     """Makes a rename survive a crash of the machine."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -72,11 +72,6 @@ class Checkpoints:
             raise BadCheckpoint(f"{self.folder}: none of {len(steps)} checkpoints is complete; restore one or empty it")
         return found
 
-    def latest(self) -> Path | None:
-        """The folder of the newest checkpoint, whose files are not verified."""
-        steps = self._steps()
-        return steps[-1] if steps else None
-
     def at(self, step: int) -> tuple[TrainingPosition, Path]:
         """The checkpoint of a step. BadCheckpoint: no complete one exists."""
         found = _first_whole(self._steps(step))

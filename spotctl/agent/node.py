@@ -64,8 +64,8 @@ class CommandNode:
 
     def _run(self) -> int:
         sync = self._checkpoint_sync()
-        if sync is not None and (position := sync.restore()) is not None:
-            _say(f"resuming from checkpoint {position.step}")
+        if sync is not None and (restored := sync.restore()) is not None:
+            _say(f"resuming from checkpoint {restored.number}")
         if self._told_to_end.is_set():
             return SAVED_AND_ENDED
         self._command = RunningCommand(

@@ -9,13 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
-from spotctl.agent.checkpoint_sync import latest, note_finished
 from spotctl.agent.errors import AgentError
+from spotctl.agent.stored_checkpoints import StoredCheckpoints, note_finished
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 from spotctl.files.job.spec import Command, JobSpec, data_variable, output_variable
 from spotctl.machines.base import Machine, NotPermitted, Payload, ProviderError
@@ -214,7 +213,7 @@ class CommandWorkload:
             return FAILED, f"setup failed on {MOST_FAILED_SETUPS} machines, last with status {last.code}: {last.tail}"
         if step.done:
             if self._command.checkpoint is not None:
-                note_finished(Path(self._command.checkpoint.path), self._environment.run)
+                note_finished(self._command.checkpoint.path, self._environment.run)
             return DONE, "the command exited with status 0"
         if step.moved and state.work.moves + 1 >= MOST_MOVES:
             return FAILED, f"the command exited to be moved {MOST_MOVES} times in a row without an eviction warning"
@@ -241,7 +240,7 @@ class CommandWorkload:
         logged = {0: state.work.checkpoint.number} if state.work.checkpoint is not None else {}
         for rank in range(self._command.nodes):
             try:
-                stored = latest(Path(checkpoint.path), rank)
+                stored = StoredCheckpoints(checkpoint.path, rank).latest()
             except AgentError:
                 # Files of another program; the node that tries to restore from there reports it.
                 continue

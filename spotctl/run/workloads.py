@@ -65,9 +65,9 @@ def prepare_checkpoints(spec: JobSpec, *, fresh: bool) -> None:
     """Removes a command's checkpoints if the job is finished or starts `fresh`; otherwise it resumes from them."""
     program = spec.program
     if isinstance(program, Command) and program.checkpoint is not None:
-        from spotctl.agent import checkpoint_sync
+        from spotctl.agent.stored_checkpoints import discard_checkpoints
 
         try:
-            checkpoint_sync.discard_checkpoints(Path(program.checkpoint.path), fresh=fresh)
+            discard_checkpoints(program.checkpoint.path, fresh=fresh)
         except OSError as error:
             raise BadRequest(f"{spec.name}: cannot remove {error.filename}: {error.strerror}") from error

@@ -225,7 +225,7 @@ def test_a_stopped_job_resumes_and_a_finished_one_starts_from_scratch(tmp_path: 
         return int(beginnings()[-1].split()[1])
 
     with launched(path) as launcher:
-        eventually(lambda: list((tmp_path / "kept").rglob("step-*/manifest.json")))
+        eventually(lambda: list((tmp_path / "kept").rglob("*.record")))
         assert spotctl("stop", "counting").code == 0
         assert launcher.wait(300) == 0
     begun.append(steps())

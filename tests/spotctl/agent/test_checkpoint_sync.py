@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spotctl.agent.checkpoint_sync import CheckpointSync, discard_checkpoints, latest, note_finished
+from spotctl.agent.checkpoint_sync import CheckpointSync
 from spotctl.agent.data_transfer import deliver, local_copy
 from spotctl.agent.errors import BadCheckpoint, TransferFailed
 from spotctl.agent.interval import CheckpointPlanReader, best_interval
+from spotctl.agent.stored_checkpoints import StoredCheckpoints, discard_checkpoints, note_finished
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 
 
@@ -53,8 +54,8 @@ def test_an_unchanged_checkpoint_is_copied_and_restored_on_the_next_machine(tmp_
     assert not first.sync.look(), "it has changed again"
     assert first.sync.last()
     # The machine is taken while its last copy is being written.
-    begun = tmp_path / "storage" / "node-0" / ".writing-step-000001000003-00"
-    begun.mkdir()
+    begun = tmp_path / "storage" / "node-0" / "000001000003-run.1.0"
+    begun.write_text("half")
     second = Program(tmp_path, 2)
     assert second.restored is not None
     assert second.files() == {"state": "three"}
@@ -66,7 +67,7 @@ def test_an_unchanged_checkpoint_is_copied_and_restored_on_the_next_machine(tmp_
     first.save("late")
     assert first.sync.last()
     assert Program(tmp_path, 3).files() == {"state": "four"}
-    found = latest(tmp_path / "storage", 0)
+    found = StoredCheckpoints(str(tmp_path / "storage"), 0).latest()
     assert found is not None
     assert (found.by, found.size) == ("run.2", 4)
 
@@ -101,11 +102,11 @@ def test_a_damaged_checkpoint_is_skipped_and_nothing_starts_from_scratch_if_all_
     for text in ("one", "two"):
         program.save(text)
         program.sync.last()
-    newest, older = sorted((tmp_path / "storage" / "node-0").glob("step-*"), reverse=True)
-    (newest / "files" / "state").write_text("damaged")
+    newest, older = sorted((tmp_path / "storage" / "node-0").glob("*.0"), reverse=True)
+    newest.write_text("damaged")
     assert Program(tmp_path, 2).files() == {"state": "one"}
-    (older / "files" / "state").write_text("damaged")
-    with pytest.raises(BadCheckpoint, match="none of 2 checkpoints is complete"):
+    older.write_text("damaged")
+    with pytest.raises(BadCheckpoint, match="storage/node-0: none of 2 checkpoints can be read"):
         Program(tmp_path, 3)
 
 
@@ -135,9 +136,9 @@ def test_no_other_interval_loses_less_work(cost: float, life: float) -> None:
 
 
 def test_a_finished_job_or_a_fresh_start_discards_checkpoints(tmp_path: Path) -> None:
-    path = tmp_path / "storage"
+    path = str(tmp_path / "storage")
     note_finished(path, "run")
-    assert not path.exists(), "nothing was kept"
+    assert not Path(path).exists(), "nothing was kept"
     for fresh, finished, left in ((False, False, True), (False, True, False), (True, False, False)):
         program = Program(tmp_path, 1)
         program.save("one")
@@ -145,7 +146,7 @@ def test_a_finished_job_or_a_fresh_start_discards_checkpoints(tmp_path: Path) ->
         if finished:
             note_finished(path, "run")
         discard_checkpoints(path, fresh=fresh)
-        assert (latest(path, 0) is not None) is left
+        assert (StoredCheckpoints(path, 0).latest() is not None) is left
         discard_checkpoints(path, fresh=True)
         program.folder.joinpath("state").unlink()
 

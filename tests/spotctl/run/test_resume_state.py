@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agileml.runtime.blob_store import FileBlobStore
 from spotctl.files.job.reader import loads
 from spotctl.run import resume_state
 from spotctl.run.resume_state import EarlierRuns
@@ -67,11 +68,13 @@ def test_only_the_same_training_is_resumed_and_knows_the_machines_of_all_runs_be
     first, second, kept = tmp_path / "first", tmp_path / "second", tmp_path / "kept" / "small"
     spec = loads(job(tmp_path, 10).read_text(), tmp_path / "job.yaml")
     for folder in (first, second):
-        (folder / "checkpoints").mkdir(parents=True)
+        folder.mkdir()
     (first / "controller.jsonl").write_text("memory")
     resume_state.keep(spec, ("a",), 3, first, kept)
     assert not kept.exists(), "there is no checkpoint yet"
-    (first / "checkpoints" / "p0-c10.checkpoint").write_text("ten")
+    for clock in (10, 11):
+        FileBlobStore(first).put(f"checkpoints/p0-c{clock}.checkpoint", [b"%d" % clock])
+    (first / "checkpoints" / "p0-c11.checkpoint").write_text("damaged")
     resume_state.keep(spec, ("a", "b"), 12, first, kept)
     other = loads(job(tmp_path, 10, rate=0.3).read_text(), tmp_path / "job.yaml")
     resume_state.restore(other, second, kept)
@@ -79,7 +82,9 @@ def test_only_the_same_training_is_resumed_and_knows_the_machines_of_all_runs_be
     longer = loads(job(tmp_path, 99).read_text(), tmp_path / "job.yaml")
     resume_state.restore(longer, second, kept)
     assert resume_state.earlier(second) == EarlierRuns(("a", "b"), 12)
-    assert (second / "checkpoints" / "p0-c10.checkpoint").read_text() == "ten"
+    assert FileBlobStore(second).list("checkpoints/") == ["checkpoints/p0-c10.checkpoint"]
+    assert b"".join(FileBlobStore(second).get("checkpoints/p0-c10.checkpoint")) == b"10"
+    assert (second / "controller.jsonl").read_text() == "memory"
     resume_state.keep(longer, ("c",), 15, second, kept)
     third = tmp_path / "third"
     third.mkdir()

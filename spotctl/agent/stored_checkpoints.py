@@ -1,0 +1,152 @@
+"""The checkpoints of a command job in a blob store that outlives its machines.
+
+A checkpoint is its files, one blob each, and a record that is written last: files without a record do not count.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from agileml.errors import Unrecoverable
+from agileml.runtime.blob_store import BlobStore, FileBlobStore, fetch_file, file_pieces
+from spotctl.agent.errors import BadCheckpoint
+from spotctl.agent.task import OTHER_NODE
+
+_LOG = logging.getLogger(__name__)
+_FINISHED = "finished"
+_KEPT = 2
+"""Checkpoints of a node that are kept: if the newest is damaged, there is one more."""
+
+_BLOB = re.compile(r"(?P<stem>node-\d+/\d+-.+)\.(?P<part>record|\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """A checkpoint: the node task that wrote it, its number, its cost in seconds, its bytes, and the interval since."""
+
+    by: str
+    number: int
+    seconds: float
+    size: int
+    every: float
+
+
+class StoredCheckpoints:
+    """The checkpoints of one node at a job's `checkpoint.path`.
+
+    Raises BadCheckpoint for what cannot be written, and if all that were written are damaged.
+    """
+
+    def __init__(self, path: str, rank: int) -> None:
+        self._path, self._store, self._node = path, _store_at(path), OTHER_NODE.format(rank=rank)
+
+    def put_files(self, by: str, number: int, folder: Path, names: Sequence[str]) -> None:
+        """Stores the files of a checkpoint. Raises FileNotFoundError if one of them has been removed."""
+        stem = self._stem(by, number)
+        try:
+            for i, name in enumerate(names):
+                self._store.put(f"{stem}.{i}", file_pieces(folder / name))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def put_record(self, record: CheckpointRecord, names: Sequence[str]) -> None:
+        """Completes a checkpoint whose files are stored, and removes what it replaces."""
+        stem = self._stem(record.by, record.number)
+        try:
+            self._store.put(f"{stem}.record", [json.dumps({**asdict(record), "files": list(names)}).encode()])
+            self._drop_old(stem)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def latest(self) -> CheckpointRecord | None:
+        """The record of the newest checkpoint, whose files are not read."""
+        stems = self._complete()
+        if not stems:
+            return None
+        try:
+            return self._record(stems[-1])[0]
+        except Unrecoverable as error:
+            raise BadCheckpoint(str(error)) from error
+
+    def restore(self, folder: Path) -> CheckpointRecord | None:
+        """Replaces a folder by the files of the newest checkpoint that is not damaged; None if there is none."""
+        stems = self._complete()
+        for stem in reversed(stems):
+            try:
+                return self._restore(stem, folder)
+            except Unrecoverable as error:
+                _LOG.warning("ignoring checkpoint %s: %s", stem, error)
+        if stems:
+            where = f"{self._path}/{self._node}"
+            raise BadCheckpoint(f"{where}: none of {len(stems)} checkpoints can be read; restore one or remove all")
+        return None
+
+    def _restore(self, stem: str, folder: Path) -> CheckpointRecord:
+        record, names = self._record(stem)
+        new = folder.with_name(f".{folder.name}")
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        for i, name in enumerate(names):
+            fetch_file(self._store, f"{stem}.{i}", new / name)
+        shutil.rmtree(folder, ignore_errors=True)
+        new.rename(folder)
+        return record
+
+    def _record(self, stem: str) -> tuple[CheckpointRecord, list[str]]:
+        values = json.loads(b"".join(self._store.get(f"{stem}.record")))
+        names = values.pop("files")
+        return CheckpointRecord(**values), names
+
+    def _complete(self) -> list[str]:
+        """The checkpoints that have a record, oldest first."""
+        return [stem for stem, part in _parts(self._store, f"{self._node}/") if part == "record"]
+
+    def _drop_old(self, written: str) -> None:
+        """Removes checkpoints beyond `_KEPT`, and incomplete ones of writers that were killed."""
+        complete = self._complete()
+        parts = _parts(self._store, f"{self._node}/")
+        kept = {*complete[-_KEPT:], *(stem for stem, _ in parts if stem > written)}
+        # "record" sorts after all numbers: reversed, a checkpoint loses its record before its files.
+        for stem, part in reversed(parts):
+            if stem not in kept:
+                self._store.delete(f"{stem}.{part}")
+
+    def _unwritable(self, error: OSError) -> BadCheckpoint:
+        return BadCheckpoint(f"{error.filename or self._path}: cannot be written: {error.strerror or error}")
+
+    def _stem(self, by: str, number: int) -> str:
+        return f"{self._node}/{number:012d}-{by}"
+
+
+def discard_checkpoints(path: str, *, fresh: bool) -> None:
+    """Removes the checkpoints of a finished job, or of any job for a `fresh` start; a run resumes from what remains."""
+    store = _store_at(path)
+    if fresh or _FINISHED in store.list(_FINISHED):
+        for stem, part in reversed(_parts(store, "node-")):
+            store.delete(f"{stem}.{part}")
+        store.delete(_FINISHED)
+
+
+def note_finished(path: str, run: str) -> None:
+    """Marks a job as finished, so that the next run does not resume from its checkpoints."""
+    store = _store_at(path)
+    if _parts(store, "node-"):
+        store.put(_FINISHED, [run.encode()])
+
+
+def _store_at(path: str) -> BlobStore:
+    return FileBlobStore(Path(path))
+
+
+def _parts(store: BlobStore, prefix: str) -> list[tuple[str, str]]:
+    """The blobs of checkpoints, as the checkpoint's name and the part that a blob holds."""
+    found = (_BLOB.fullmatch(name) for name in store.list(prefix))
+    return [(match["stem"], match["part"]) for match in found if match]
