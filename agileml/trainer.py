@@ -107,9 +107,15 @@ def plan_of(trainer: Trainer, shards: Sequence[Shard]) -> WorkPlan:
 
 
 def sample_of(shards: Sequence[Shard], items: int = SAMPLE_ITEMS) -> list[Piece]:
-    """The loss sample: the first items of every shard, always the same, one piece per shard."""
-    each = -(-items // len(shards))
-    return [Piece(shard, 0, min(each, len(shard))) for shard in shards]
+    """The loss sample: the first items of every shard, always the same, one piece per shard.
+
+    Of more shards than items, only as many have an item in the sample, evenly spread.
+    """
+    count = len(shards)
+    if count <= items:
+        return [Piece(shard, 0, min(-(-items // count), len(shard))) for shard in shards]
+    chosen = {number * count // items for number in range(items)}
+    return [Piece(shard, 0, min(1, len(shard)) if number in chosen else 0) for number, shard in enumerate(shards)]
 
 
 def init_rng(seed: int) -> np.random.Generator:

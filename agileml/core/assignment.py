@@ -12,6 +12,9 @@ from agileml.protocol.messages import GiveShard, Move, Table
 
 VERSIONS_PER_EPOCH = 1 << 32
 
+PLANS_PER_MOVE = 16
+"""A new target is looked for after each arrival of the last so many shards that move, and less often before."""
+
 PREVIOUS_WORKERS = 8
 """Earlier workers of a shard that are remembered."""
 
@@ -20,11 +23,30 @@ PREVIOUS_WORKERS = 8
 class Assignment:
     """The confirmed table, and the moves of partitions and shards that were requested and not confirmed yet."""
 
-    table: Table
+    _table: Table
     moving: dict[int, Move] = field(default_factory=dict)
     giving: dict[int, str] = field(default_factory=dict)
     previous: dict[int, list[str]] = field(default_factory=dict)
     routes_changed: bool = False
+    _arrived: dict[int, str] = field(default_factory=dict)
+    """Shards that have moved since the table was last asked for: copying it for each of many would take long."""
+    _since_planned: int = 0
+
+    @property
+    def table(self) -> Table:
+        """Servers, backups and workers, as confirmed."""
+        if self._arrived:
+            workers = list(self._table.workers)
+            for shard, worker in self._arrived.items():
+                workers[shard] = worker
+            self._arrived.clear()
+            self._table = replace(self._table, workers=tuple(workers))
+        return self._table
+
+    @table.setter
+    def table(self, table: Table) -> None:
+        self._arrived.clear()
+        self._table = table
 
     def reset(self, table: Table, epoch: int) -> None:
         """Starts an epoch with a table. Its version is higher than that of any table of an earlier epoch."""
@@ -55,8 +77,9 @@ class Assignment:
 
     def expedite(self, node: str, epoch: int) -> Iterator[Send]:
         """Asks a node to give away at once the shards that it was to give away at the end of a clock."""
+        workers = self.table.workers
         for shard, to in self.giving.items():
-            if self.table.workers[shard] == node:
+            if workers[shard] == node:
                 yield Send(node, GiveShard(epoch, shard, to, now=True))
 
     def partition_arrived(self, partition: int, node: str) -> Move:
@@ -72,10 +95,19 @@ class Assignment:
         """Confirms a move; InvalidTransition if the shard was not moving to this node."""
         if self.giving.get(shard) != node:
             raise InvalidTransition(f"{node} received shard {shard}, which was not moving there: {self.giving}")
-        workers = list(self.table.workers)
-        self._remember_worker(shard, workers[shard])
-        workers[shard] = self.giving.pop(shard)
-        self.table = replace(self.table, workers=tuple(workers))
+        self._remember_worker(shard, self._arrived.get(shard) or self._table.workers[shard])
+        self._arrived[shard] = self.giving.pop(shard)
+        self._since_planned += 1
+
+    def worth_planning(self) -> bool:
+        """Whether enough shards have arrived to look for a new target: each of a few, or a part of many.
+
+        A plan looks at all shards, so that planning after each of many would take quadratic time.
+        """
+        if self._since_planned * PLANS_PER_MOVE < len(self.giving):
+            return False
+        self._since_planned = 0
+        return True
 
     def take_new_routes(self) -> Table | None:
         """The table if nodes must be sent it, once; of several moves only the last leads to new routes."""

@@ -257,6 +257,8 @@ class Controller(ControllerState):
                 self._ledger.add_move(event.partition, left, move, self.stable)
             case Adopted():
                 self.assignment.shard_arrived(event.shard, event.node)
+                if not self.assignment.worth_planning():
+                    return
         # Not recorded: a restarted controller asks the nodes what they hold.
         self._replan()
 

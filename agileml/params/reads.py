@@ -20,6 +20,14 @@ Wanted = list[Rows | None]
 
 Mask = NDArray[np.bool_]
 Bits = NDArray[np.uint8]
+Learned = Rows | Bits | None
+"""The rows of an array that a shard reads: their numbers or a bit for each row, whichever is smaller; None: every row.
+
+A job may have more shards than rows, so that a flag for each row of each shard would fill the memory.
+"""
+
+_ARRAY_BYTES = 128
+"""What an array takes besides its numbers."""
 
 MOST_PICKED = 0.5
 """Single rows are sent if they and their numbers are at most this fraction of a segment's bytes: selecting costs."""
@@ -34,6 +42,9 @@ class ShardReads:
 
     def __init__(self, specs: Sequence[ArraySpec], items: int) -> None:
         self._counts = {spec.name: spec.rows for spec in specs}
+        self._few: dict[str, list[RowNumbers]] = {}
+        """By array, as long as they take less memory than a flag for each row."""
+        self._few_bytes: dict[str, int] = {}
         self._masks: dict[str, Mask | None] = {}
         """By array; None: every row."""
         self._lows: set[int] = set()
@@ -45,11 +56,23 @@ class ShardReads:
         if isinstance(selected, slice) and selected == slice(0, count):
             self._masks[name] = None
             return
+        if name not in self._masks and self._kept_as_numbers(name, selected):
+            return
         if name not in self._masks:
-            self._masks[name] = np.zeros(count, np.bool_)
+            self._masks[name] = _flags(self._few.pop(name, ()), count)
         mask = self._masks[name]
         if mask is not None:
             mask[selected] = True
+
+    def _kept_as_numbers(self, name: str, selected: slice | RowNumbers) -> bool:
+        size = selected.stop - selected.start if isinstance(selected, slice) else selected.size
+        self._few_bytes[name] = taken = self._few_bytes.get(name, _ARRAY_BYTES) + _ARRAY_BYTES + 8 * size
+        if taken > self._counts[name]:
+            return False
+        # Copied, as the caller may reuse its array.
+        rows = np.arange(selected.start, selected.stop) if isinstance(selected, slice) else np.array(selected)
+        self._few.setdefault(name, []).append(rows)
+        return True
 
     def passed(self, low: int, high: int) -> bool:
         """Records that a chunk is done; returns whether the pass over the shard is complete."""
@@ -58,9 +81,22 @@ class ShardReads:
             self._left -= high - low
         return self._left <= 0
 
-    def rows(self) -> dict[str, Bits | None]:
-        """The rows that were read of each array, one bit per row; None: every row."""
-        return {name: None if mask is None else np.packbits(mask) for name, mask in self._masks.items()}
+    def rows(self) -> dict[str, Learned]:
+        """The rows that were read of each array."""
+        masks = {**{name: _flags(few, self._counts[name]) for name, few in self._few.items()}, **self._masks}
+        return {name: None if mask is None else _compact(mask) for name, mask in masks.items()}
+
+
+def _flags(numbers: Sequence[RowNumbers], count: int) -> Mask:
+    mask = np.zeros(count, np.bool_)
+    for rows in numbers:
+        mask[rows] = True
+    return mask
+
+
+def _compact(mask: Mask) -> Rows | Bits:
+    rows = np.flatnonzero(mask).astype(np.int32)
+    return rows if rows.nbytes * 8 < len(mask) else np.packbits(mask)
 
 
 class RowsRead:
@@ -70,7 +106,7 @@ class RowsRead:
         self._layout = layout
         self._lengths = lengths
         self._learning: dict[int, ShardReads] = {}
-        self._learned: dict[int, dict[str, Bits | None]] = {}
+        self._learned: dict[int, dict[str, Learned]] = {}
         self._whole: list[Wanted | None] = [None] * len(layout)
         self._shards: frozenset[int] = frozenset()
         self._wanted = self._whole
@@ -108,7 +144,12 @@ class RowsRead:
         for shard in shards:
             for name, rows in self._learned[shard].items():
                 mask = masks[name]
-                mask |= True if rows is None else np.unpackbits(rows, count=len(mask)).view(np.bool_)
+                if rows is None:
+                    mask[:] = True
+                elif rows.dtype == np.int32:
+                    mask[rows] = True
+                else:
+                    mask |= np.unpackbits(rows, count=len(mask)).view(np.bool_)
         return [self._of_partition(partition, masks) for partition in self._layout.partitions]
 
     def _of_partition(self, partition: Sequence[Segment], masks: dict[str, Mask]) -> Wanted | None:

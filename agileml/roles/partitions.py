@@ -14,7 +14,7 @@ from agileml.params.deltas import ADD, Aggregation, Delta, accumulate, aggregate
 from agileml.params.layout import State
 from agileml.params.reads import Wanted
 from agileml.protocol.messages import Patch, PendingPush, Tally, UpdateEntry, Version, Waiting
-from agileml.work.covers import FINGERPRINT_MASK, Accepted, Cover, Coverage, cover_fingerprint
+from agileml.work.covers import FINGERPRINT_MASK, Accepted, Cover, Coverage, covers_fingerprint
 
 
 @dataclass(slots=True)
@@ -31,8 +31,7 @@ class PendingClock:
     def add(self, covers: Sequence[Cover], entries: Sequence[UpdateEntry], clock: int) -> None:
         """Adds a contribution whose covers do not clash."""
         self.coverage.add(covers)
-        for cover in covers:
-            self.fingerprint += cover_fingerprint(clock, cover)
+        self.fingerprint += covers_fingerprint(clock, tuple(covers))
         if self.ordered:
             self.entries.extend(entries)
             return

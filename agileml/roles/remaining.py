@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import UserDict, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from agileml.protocol.messages import UpdateEntry
 from agileml.work.covers import Cover
@@ -50,6 +52,29 @@ class Remaining:
         return self.chunks == plan.ranges(shard, self.clock)
 
 
+class HeldShards(UserDict[int, Remaining]):
+    """The shards of a worker with what is left of each. Finding the one that is furthest behind takes no search."""
+
+    def __init__(self) -> None:
+        self._queue: list[tuple[int, int, int]] = []
+        """A heap of clock, chunk and shard; entries that no longer hold are dropped when they come first."""
+        super().__init__()
+
+    def __setitem__(self, shard: int, left: Remaining) -> None:
+        super().__setitem__(shard, left)
+        heappush(self._queue, (left.clock, left.chunks.first, shard))
+
+    def first(self) -> tuple[Position, int] | None:
+        """The chunk to compute next and its shard: of the earliest clock, of equals the lowest chunk and shard."""
+        while self._queue:
+            clock, chunk, shard = self._queue[0]
+            left = self.get(shard)
+            if left is not None and (left.clock, left.chunks.first) == (clock, chunk):
+                return Position(clock, chunk), shard
+            heappop(self._queue)
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class Contribution:
     """What a worker did for a clock, kept until the clock is stable."""
@@ -75,16 +100,25 @@ def reusable(
     """
     kept = sorted((one for one in kept if one.clock > clock), key=lambda one: one.clock)
     while True:
-        positions = {shard: walk(plan, kept, shard, clock) for shard in mine}
+        done = _spans(kept)
+        positions = {shard: _walk(plan, done.get(shard, {}), shard, clock) for shard in mine}
         counting = [one for one in kept if one.before(positions)]
         if len(counting) == len(kept):
             return kept, positions
         kept = counting
 
 
-def walk(plan: WorkPlan, kept: list[Contribution], shard: int, clock: int) -> Position:
-    """The first chunk of a shard after a version that the contributions do not contain."""
-    spans = {Position(one.clock, first): last for one in kept for number, first, last in one.covers if number == shard}
+def _spans(kept: list[Contribution]) -> Mapping[int, Mapping[Position, int]]:
+    """The chunks that contributions contain: by shard and first chunk, one past the last."""
+    spans: dict[int, dict[Position, int]] = defaultdict(dict)
+    for one in kept:
+        for shard, first, last in one.covers:
+            spans[shard][Position(one.clock, first)] = last
+    return spans
+
+
+def _walk(plan: WorkPlan, spans: Mapping[Position, int], shard: int, clock: int) -> Position:
+    """The first chunk of a shard after a version that is not among these."""
     at = Position(clock + 1, 0)
     while at in spans:
         last = spans[at]

@@ -33,7 +33,7 @@ from agileml.protocol.messages import (
     WorkDone,
 )
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
-from agileml.roles.remaining import Contribution, Remaining, reusable
+from agileml.roles.remaining import Contribution, HeldShards, Remaining, reusable
 from agileml.work.covers import covers_of
 from agileml.work.plan import WorkPlan
 from agileml.work.ranges import Ranges
@@ -67,7 +67,7 @@ class Worker:
     epoch: int = 0
     limit: int = 0
     table: Table = field(default_factory=lambda: Table(0, (), (), ()))
-    shards: dict[int, Remaining] = field(default_factory=dict)
+    shards: HeldShards = field(default_factory=HeldShards)
     kept: list[Contribution] = field(default_factory=list)
     _busy: bool = False
     _inbox: deque[Order] = field(default_factory=deque)
@@ -108,7 +108,7 @@ class Worker:
         tally.loss_sum += result.loss_sum
         tally.loss_count += result.loss_count
         self.shards[chunk.shard] = self.shards[chunk.shard].after(chunk.chunk, chunk.shard, self.plan)
-        self._continue()
+        self._continue(chunk.shard)
 
     def _request_missed(self, partitions: Iterable[int]) -> None:
         """Treats these partitions as if nothing of them were cached, so that they are requested whole."""
@@ -118,11 +118,12 @@ class Worker:
             self._reads_sent[partition] = (NO_OWNER, None)
         self._continue()
 
-    def _continue(self) -> None:
+    def _continue(self, advanced: int = -1) -> None:
+        """Obeys the orders that waited, and goes on; `advanced` is the shard of the chunk that has just been done."""
         while self._inbox:
             self._obey(self._inbox.popleft())
-        for shard in [shard for shard in self._promised if self.shards[shard].whole(shard, self.plan)]:
-            self._release(shard, self._promised[shard])
+        if advanced in self._promised and self.shards[advanced].whole(advanced, self.plan):
+            self._release(advanced, self._promised[advanced])
         self._flush()
         self._begin()
 
@@ -156,7 +157,7 @@ class Worker:
 
     def _begin(self) -> None:
         """Starts the chunk that is furthest behind if the versions it needs are cached; else requests those."""
-        position, shard = min(((left.position, shard) for shard, left in self.shards.items()), default=(None, -1))
+        position, shard = self.shards.first() or (None, -1)
         if position is None or position.clock > self.limit:
             return
         needed = self._needed(position.clock)
@@ -184,9 +185,9 @@ class Worker:
 
     def _flush(self) -> None:
         """Sends the contributions to all clocks that every shard of this worker has passed."""
-        lowest = min((left.clock for left in self.shards.values()), default=None)
+        behind = self.shards.first()
         for clock in sorted(self._open):
-            if lowest is not None and lowest <= clock:
+            if behind is not None and behind[0].clock <= clock:
                 return
             contribution = self._close(clock)
             want = self._want(clock)
@@ -275,7 +276,8 @@ class Worker:
         self.chunk_runner.cache.clocks = [NEVER] * len(self.chunk_runner.cache.clocks)
         mine = {shard for shard, worker in enumerate(order.table.workers) if worker == self.node}
         self.kept, positions = reusable(self.plan, self.kept, mine, order.clock)
-        self.shards = {shard: Remaining.at(at, shard, self.plan) for shard, at in positions.items()}
+        self.shards = HeldShards()
+        self.shards.update({shard: Remaining.at(at, shard, self.plan) for shard, at in positions.items()})
         for contribution in self.kept:
             self._send(contribution, NEVER)
 

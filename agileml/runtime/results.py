@@ -64,9 +64,12 @@ def counted(plan: WorkPlan, clocks: int, versions: Sequence[Version]) -> Counter
 
     If a tally has the right number of chunks but a wrong fingerprint, one chunk is missing and another is doubled.
     """
-    accepted = [plan.accept_all(clock) for clock in range(1, clocks + 1)]
-    expected = sum(one.chunks for one in accepted)
-    fingerprint = sum(one.fingerprint for one in accepted) & FINGERPRINT_MASK
+    expected = fingerprint = 0
+    for clock in range(1, clocks + 1):
+        accepted = plan.accept_all(clock)
+        expected += accepted.chunks
+        fingerprint += accepted.fingerprint
+    fingerprint &= FINGERPRINT_MASK
     lost = doubled = 0
     for version in versions:
         surplus = version.tally.chunks - expected

@@ -35,6 +35,12 @@ def _mix(clock: int, shard: int, chunk: int) -> int:
     return (word ^ word >> 30) & FINGERPRINT_MASK
 
 
+@lru_cache(maxsize=8)
+def covers_fingerprint(clock: int, covers: tuple[Cover, ...]) -> int:
+    """The sum of the fingerprints, modulo 2^61. Kept for the partitions of one push, which all ask for the same."""
+    return sum([cover_fingerprint(clock, cover) for cover in covers]) & FINGERPRINT_MASK
+
+
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """The chunks whose updates make up a clock: the next version of every partition sums these and no others.
@@ -53,37 +59,47 @@ class Accepted:
     @property
     def fingerprint(self) -> int:
         """The sum of the fingerprints of the accepted chunks, modulo 2^61."""
-        return sum(cover_fingerprint(self.clock, cover) for cover in self.covers) & FINGERPRINT_MASK
+        return covers_fingerprint(self.clock, self.covers)
 
 
 class Coverage:
-    """The chunks of one clock that have arrived."""
+    """The chunks of one clock that have arrived. Most shards arrive as one cover, which is kept as it came."""
 
     def __init__(self) -> None:
-        self._arrived: dict[int, Ranges] = {}
+        self._arrived: dict[int, Cover | Ranges] = {}
         self.chunks = 0
 
     def clash(self, covers: Iterable[Cover]) -> Cover | None:
         """The first of these covers with a chunk that has arrived before; None if there is no such cover."""
         for shard, first, last in covers:
             arrived = self._arrived.get(shard)
-            if arrived is not None and arrived.overlaps(first, last):
+            if arrived is not None and _ranges(arrived).overlaps(first, last):
                 return shard, first, last
         return None
 
     def add(self, covers: Iterable[Cover]) -> None:
         """Adds covers that do not clash."""
-        for shard, first, last in covers:
-            arrived, new = self._arrived.get(shard), Ranges(((first, last),))
-            self._arrived[shard] = new if arrived is None else arrived | new
+        for cover in covers:
+            shard, first, last = cover
+            arrived = self._arrived.get(shard)
+            self._arrived[shard] = cover if arrived is None else _ranges(arrived) | Ranges(((first, last),))
             self.chunks += last - first
 
     def complete(self, accepted: Accepted) -> bool:
         """Whether every accepted chunk has arrived."""
-        return self.chunks >= accepted.chunks and all(
-            self._arrived.get(shard, _NONE).covers(first, last) for shard, first, last in accepted.covers
-        )
+        return self.chunks >= accepted.chunks and all(map(self._holds, accepted.covers))
+
+    def _holds(self, cover: Cover) -> bool:
+        shard, first, last = cover
+        arrived = self._arrived.get(shard)
+        return arrived == cover or _ranges(arrived).covers(first, last)
 
     def covers(self) -> tuple[Cover, ...]:
         """All chunks that have arrived."""
-        return covers_of(self._arrived)
+        return covers_of({shard: _ranges(arrived) for shard, arrived in self._arrived.items()})
+
+
+def _ranges(arrived: Cover | Ranges | None) -> Ranges:
+    if isinstance(arrived, tuple):
+        return Ranges((arrived[1:],))
+    return arrived or _NONE
