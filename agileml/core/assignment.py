@@ -13,7 +13,7 @@ from agileml.protocol.messages import GiveShard, Move, Table
 VERSIONS_PER_EPOCH = 1 << 32
 
 PLANS_PER_MOVE = 16
-"""A new target is looked for after each arrival of the last so many shards that move, and less often before."""
+"""While more shards than this are moving, a new target is not looked for after every single arrival."""
 
 PREVIOUS_WORKERS = 8
 """Earlier workers of a shard that are remembered."""

@@ -149,7 +149,7 @@ class RowsRead:
                 elif rows.dtype == np.int32:
                     mask[rows] = True
                 else:
-                    mask |= np.unpackbits(rows, count=len(mask)).view(np.bool_)
+                    mask |= np.unpackbits(rows.view(np.uint8), count=len(mask)).view(np.bool_)
         return [self._of_partition(partition, masks) for partition in self._layout.partitions]
 
     def _of_partition(self, partition: Sequence[Segment], masks: dict[str, Mask]) -> Wanted | None:

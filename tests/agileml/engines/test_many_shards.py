@@ -38,6 +38,7 @@ class OneItemEach:
         return [range(number, number + 1) for number in range(self.count)]
 
     def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+        del hi, rng
         rows = np.array([shard[lo] % ROWS])
         params.update("w", rows, np.float32(1e-3) * np.cos(params.read("w", rows) + np.float32(clock)))
 
