@@ -2,7 +2,8 @@
 
 Each glob is one set of availability traces; after `any:` one of traces of several machines, read as one machine that is
 up while any of them is. `prior` pools them and prints the endings per hour that the strategy uses as its prior. `split`
-takes the prior from all sets but one and reports on that one. `variants` does the same for alternatives that were tried
+takes the prior from all sets but one and reports on that one, with
+the object that decides for live runs. `variants` does the same for alternatives that were tried
 and dropped, `margins` for several margins. Brackets hold 90% intervals over resampled traces; a difference is paired by
 trace. `readings` replays the published strategies under each reading of the rules, set by set.
 """
@@ -24,6 +25,7 @@ from bidbrain.backtest.deadline import (
     optimal,
     replay,
 )
+from bidbrain.backtest.deadline_decided import decided
 from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
 from bidbrain.strategies.deadline import HOPE_MARGIN
 from bidbrain.strategies.deadline_job import DeadlineTerms, SafetyNet, net_when_idle, within_two_delays
@@ -79,7 +81,7 @@ def split(sets: Sets) -> None:
     for name, histories in sets.items():
         jobs = lay_out(histories, TERMS, SLACKS, STARTS)
         plain, best = replay(jobs, UniformProgress()), optimal(jobs)
-        own = replay(jobs, Deadline(TERMS, histories, pooled(sets, without=name)))
+        own = decided(jobs, histories, pooled(sets, without=name))
         _say(f"{name} ({len(jobs)} jobs per strategy)")
         for strategy, outcome in (
             ("greedy", replay(jobs, Greedy())),

@@ -1,44 +1,40 @@
 """`Decider`: the one decision object of a job, for its plan, its run, a resumed run, and replays of the past.
 
 It keeps a strategy within the job's limits. The limits are the number of machines in total and per type, a budget, and
-a deadline, before which on-demand machines take over. A gang (a command's nodes) is in one market, on spot or on demand
-as a whole: it falls back to on-demand machines while spot keeps failing (`on_demand_fallback`), returns to spot, and
-replaces machines that it lost.
+a deadline: on-demand machines are rented when the remaining slack is worth more than they cost, or would not last
+(`deadline`). A gang (a command's nodes) is in one market, on spot or on demand as a whole: it falls back to on-demand
+machines while spot keeps failing (`on_demand_fallback`), returns to spot, and replaces machines that it lost.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, floor, inf
+from math import ceil, floor, inf, isfinite
 
 from bidbrain.billing import BillingRule, End, Life, usd
-from bidbrain.decision.on_demand_fallback import fallback_end, reason_to_leave_spot
+from bidbrain.decision.deadline import TimeLeft, time_left
+from bidbrain.decision.limits import MachineLimits, Room
+from bidbrain.decision.on_demand_fallback import fallback_end, left_failing_spot, reason_to_leave_spot
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy
+from bidbrain.strategies.deadline import DeadlineStrategy
+from bidbrain.strategies.deadline_spells import Spell
 from bidbrain.values import Overheads
-from pricing_data.units import MINUTE
+from pricing_data.units import HOUR, MINUTE
 
 LOOK_AGAIN = 2 * MINUTE
 LEASE = 16 * MINUTE
 """Shortest time that a purchase is paid for: until its lease runs out and the machine is gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class MachineLimits:
-    """Fewest and most machines, the most of each type, and whether all must be in one market."""
-
-    least: int
-    most: int
-    by_type: Mapping[str, int]
-    together: bool = False
+_ROUNDING = 1e-9
+PRESSED = "close to the deadline: on-demand machines, which are never evicted"
 
 
 @dataclass(frozen=True, slots=True)
 class Decider:
     """A strategy within a job's limits; itself a strategy: all that a decision depends on is in the situation.
 
-    `deadline` is None if the job has none, or if its length is unknown.
+    `deadline` is None if the job has none, or if its length is unknown. `worth` says what slack is worth; without it a
+    deadline only has its safety net. `look` is the longest time to the next decision while slack runs out.
     """
 
     offers: tuple[Offer, ...]
@@ -51,6 +47,8 @@ class Decider:
     strategy: Strategy
     billing: BillingRule
     lease: int = LEASE
+    worth: DeadlineStrategy | None = None
+    look: int = LOOK_AGAIN
 
     @property
     def name(self) -> str:
@@ -64,11 +62,17 @@ class Decider:
             soon = situation.now + 2 * self.overheads.startup
             staying = tuple(one for one in situation.holdings if one.leaves_at is None or one.leaves_at > soon)
             situation = replace(situation, holdings=staying)
-        return self._within(self._wanted(situation), situation)
+        if self.deadline is None or not isfinite(situation.work_left):
+            return self._within(self._unhurried(situation), situation)
+        return self._within(self._in_time(situation, self.deadline), situation)
 
-    def _wanted(self, situation: Situation) -> Decision:
-        if self._is_pressed(situation):
-            return self._on_demand(situation, "close to the deadline: on-demand machines, which are never evicted")
+    def committed_usd(self, rent: Rent) -> float:
+        """The most that one machine of a purchase can cost until the end of its first lease."""
+        ceiling = rent.offer.on_demand if rent.bid is None else rent.bid
+        return usd(self.billing.bill(Life(0, self.lease, End.LEFT), ceiling).amount)
+
+    def _unhurried(self, situation: Situation) -> Decision:
+        """The decision of a job without a deadline."""
         if self.limits.together and (decided := self._gang_fallback(situation)) is not None:
             return decided
         wanted = self.strategy.decide(situation)
@@ -78,23 +82,119 @@ class Decider:
             return short
         return wanted
 
-    def committed_usd(self, rent: Rent) -> float:
-        """The most that one machine of a purchase can cost until the end of its first lease."""
-        ceiling = rent.offer.on_demand if rent.bid is None else rent.bid
-        return usd(self.billing.bill(Life(0, self.lease, End.LEFT), ceiling).amount)
+    # -- deadlines ----------------------------------------------------------------------------------------------------
 
-    def _is_pressed(self, situation: Situation) -> bool:
-        """Whether the time left is just enough for the work on demand and two changes of machines.
+    def _in_time(self, situation: Situation, deadline: int) -> Decision:
+        """The decision of a job with a deadline: fill up on demand, or leave it to the strategy, or wait."""
+        left = time_left(situation, deadline, self.baseline, self.overheads, self._running(situation))
+        if left.must_leave_spot and (moved := self._leave_spot(situation, left)) is not None:
+            return moved
+        if left.pressed(self.look):
+            return self._filled(situation, left, PRESSED)
+        if self.limits.together and (why := self._stays_on_demand(situation)):
+            return self._filled(situation, left, why)
+        if why := self._slack_is_scarce(situation, left):
+            return self._filled(situation, left, why)
+        return self._patient(situation, left)
 
-        This is the safety net of the deadline strategies. While most spot machines run, slack does not shrink, so it
-        waits until they are lost.
-        """
-        on_spot = any(holding.rent.bid is not None for holding in situation.holdings)
-        if self.deadline is None or (on_spot and sum(holding.nu for holding in situation.holdings) >= self.most_nu / 2):
-            return False
-        rate = self.baseline.machines * self.baseline.offer.nu
-        change = self.overheads.startup + self.overheads.eviction
-        return self.deadline - situation.now <= situation.work_left / rate + 2 * change
+    def _running(self, situation: Situation) -> list[Holding]:
+        """What does the work and stays: a gang runs only as a whole."""
+        soon = situation.now + self.overheads.startup + self.look
+        staying = [one for one in situation.holdings if one.leaves_at is None or one.leaves_at > soon]
+        if self.limits.together and sum(one.rent.machines for one in staying) < self.limits.least:
+            return []
+        return staying
+
+    def _slack_is_scarce(self, situation: Situation, left: TimeLeft) -> str:
+        """Why on-demand machines are worth their price; empty if spot machines, or waiting, cost less."""
+        on_demand = any(one.rent.bid is None for one in situation.holdings)
+        if self.worth is None or (left.missing <= _ROUNDING and not on_demand):
+            return ""
+        up = bool(situation.offers)
+        spell = situation.spell() or Spell.begun(up=up)
+        if spell.up is not up:
+            spell = replace(Spell.begun(up=up), steps=spell.steps)
+        # The plan thinks in time on the baseline, as `worth` was told the length of the job.
+        time = situation.work_left / (self.baseline.machines * self.baseline.offer.nu)
+        least = self.worth.least_slack(time, spell, on_demand=on_demand)
+        if left.slack >= least:
+            return ""
+        return f"slack of {left.slack / HOUR:.2f} h is below {least / HOUR:.2f} h, from which on-demand costs more"
+
+    def _patient(self, situation: Situation, left: TimeLeft) -> Decision:
+        """Spot machines as the strategy wants them; on-demand machines only until they are there."""
+        on_demand = [one for one in situation.holdings if one.rent.bid is None]
+        spot = tuple(one for one in situation.holdings if one.rent.bid is not None)
+        wanted = self._unhurried(replace(situation, holdings=spot) if on_demand else situation)
+        actions = tuple(one for one in wanted.actions if not (isinstance(one, Rent) and one.bid is None))
+        soon = situation.now + self.look
+        wake_at = min(soon, wanted.wake_at or soon) if left.missing > _ROUNDING or on_demand else wanted.wake_at
+        rents = any(isinstance(one, Rent) for one in actions)
+        if not on_demand:
+            waits = not rents and not spot
+            return Decision(actions, wake_at, f"waits for spot, with {_hours(left)}" if waits else wanted.reason)
+        if situation.offers and not rents and left.missing <= _ROUNDING:
+            return Decision((), wake_at, f"stays on demand: {wanted.reason}")
+        # A gang's current machines run until the new ones have started.
+        at = situation.now + self.overheads.startup if rents and self.limits.together else None
+        back = tuple(Return(one.allocation, at) for one in on_demand)
+        why = f"back to spot: {wanted.reason}" if rents else f"waits for spot, with {_hours(left)}"
+        return Decision((*back, *actions), wake_at, why)
+
+    def _leave_spot(self, situation: Situation, left: TimeLeft) -> Decision | None:
+        """Everything on demand; None if that is impossible, or would itself cost the deadline."""
+        spot = [one for one in situation.holdings if one.rent.bid is not None]
+        kept = [one for one in situation.holdings if one.rent.bid is None]
+        offer, rate = self.baseline.offer, self.baseline.machines * self.baseline.offer.nu
+        wanted = Rent(offer, ceil((rate - sum(one.nu for one in kept)) / offer.nu - _ROUNDING), None)
+        if wanted.machines <= 0:
+            return None
+        if self.limits.together or self._room(situation, situation.holdings).free(wanted) >= wanted.machines:
+            at: int | None = situation.now + self.overheads.startup
+            room = self._room(situation, kept)
+        elif left.slack >= left.leave - self.overheads.eviction:
+            at, room = None, self._room(situation, kept)
+        else:
+            return None
+        if room.free(wanted) < wanted.machines:
+            return None
+        back = (Return(one.allocation, at) for one in spot if one.leaves_at is None)
+        return Decision((*back, wanted), situation.now + self.look, PRESSED)
+
+    def _filled(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
+        """On-demand machines for what is missing; a gang that is incomplete starts again on demand as a whole."""
+        soon = situation.now + self.look
+        if left.missing <= _ROUNDING:
+            return Decision((), soon, why)
+        offer, running = self.baseline.offer, self._running(situation)
+        missing = left.missing * self.baseline.machines * offer.nu
+        wanted = Rent(offer, ceil(missing / offer.nu - _ROUNDING), None)
+        if self.limits.together:
+            back = tuple(Return(one.allocation) for one in situation.holdings if one not in running)
+            return Decision((*back, wanted), soon, why)
+        free = self._room(situation, situation.holdings).free(wanted)
+        slower = [one for one in running if one.rent.bid is not None and one.rent.offer.nu < offer.nu]
+        if free < wanted.machines and slower and left.pressed(self.look):
+            replaced = replace(left, on_spot=max(left.on_spot, _ROUNDING))
+            if (moved := self._leave_spot(situation, replaced)) is not None:
+                return moved
+        return Decision((wanted,), soon, why)
+
+    def _room(self, situation: Situation, holdings: Sequence[Holding]) -> Room:
+        return Room(self.limits, situation.usd_left, self.committed_usd).without(holdings)
+
+    # -- gangs --------------------------------------------------------------------------------------------------------
+
+    def _stays_on_demand(self, situation: Situation) -> str:
+        """Why a gang with a deadline does not use spot now; empty if nothing speaks against it."""
+        record = situation.record
+        if not any(one.rent.bid is None for one in situation.holdings):
+            why = reason_to_leave_spot(record, self._price_share(situation), situation.now)
+            return f"{why}: on demand" if why and not situation.holdings else ""
+        until = fallback_end(record) if left_failing_spot(record) else None
+        if not record.resumes:
+            return "stays on demand: without a checkpoint, moving would lose all work"
+        return "stays on demand until spot markets are calmer" if until is not None and situation.now < until else ""
 
     def _gang_fallback(self, situation: Situation) -> Decision | None:
         """The move to on-demand machines, or back; None if the strategy decides."""
@@ -104,7 +204,7 @@ class Decider:
         if not fallback:
             why = reason_to_leave_spot(record, self._price_share(situation), situation.now)
             return self._on_demand(situation, f"{why}: on demand") if why and not situation.holdings else None
-        if stay_until is not None and not record.resumes:
+        if not record.resumes:
             return self._on_demand(situation, "stays on demand: without a checkpoint, moving would lose all work")
         if stay_until is not None and situation.now < stay_until:
             return self._on_demand(situation, "stays on demand until spot markets are calmer")
@@ -137,11 +237,13 @@ class Decider:
         why = f"{held} of {self.limits.least} nodes are running"
         return Decision((replace(like, machines=short),), situation.now + LOOK_AGAIN, why)
 
+    # -- limits -------------------------------------------------------------------------------------------------------
+
     def _on_demand(self, situation: Situation, why: str) -> Decision:
         """As many of the baseline's machines as still fit."""
         offer = self.baseline.offer
         room = self.most_nu - sum(holding.nu for holding in situation.holdings)
-        machines = min(floor(room / offer.nu + 1e-9), self.baseline.machines)
+        machines = min(floor(room / offer.nu + _ROUNDING), self.baseline.machines)
         rents = (Rent(offer, machines, None),) if machines > 0 else ()
         return Decision(rents, situation.now + LOOK_AGAIN, why)
 
@@ -155,7 +257,7 @@ class Decider:
         staying = [holding for holding in situation.holdings if holding.allocation not in leaving]
         if together:
             rents = [replace(asked[0], machines=self.limits.most)]
-        room = _Room(self, Counter(), situation.usd_left).without(staying)
+        room = self._room(situation, staying)
         bought = room.fill(rents)
         held = sum(room.held.values())
         soon = min(situation.now + LOOK_AGAIN, wanted.wake_at or situation.now + LOOK_AGAIN)
@@ -168,43 +270,5 @@ class Decider:
         return Decision((*others, *bought), wanted.wake_at, f"{wanted.reason}; {cut}")
 
 
-@dataclass(slots=True)
-class _Room:
-    """How many machines and dollars are still free while purchases are cut to fit."""
-
-    decider: Decider
-    held: Counter[str]
-    usd_left: float
-
-    def without(self, holdings: list[Holding]) -> _Room:
-        """The room that is left next to holdings."""
-        for holding in holdings:
-            self.held[holding.rent.offer.market.instance_type] += holding.rent.machines
-        return self
-
-    def fill(self, rents: list[Rent]) -> list[Rent]:
-        """The purchases, cut to the room there is, or raised to the job's minimum."""
-        bought = [self._buy(rent, rent.machines) for rent in rents]
-        for i, rent in enumerate(rents):
-            short = self.decider.limits.least - sum(self.held.values())
-            if short > 0:
-                bought[i] = replace(rent, machines=bought[i].machines + self._buy(rent, short).machines)
-        return [rent for rent in bought if rent.machines]
-
-    def _buy(self, rent: Rent, wanted: int) -> Rent:
-        kind, limits = rent.offer.market.instance_type, self.decider.limits
-        each = self.decider.committed_usd(rent)
-        free = min(
-            limits.most - sum(self.held.values()),
-            limits.by_type.get(kind, limits.most) - self.held[kind],
-            wanted if self.usd_left == inf else floor(self.usd_left / each),
-        )
-        machines = max(min(wanted, free), 0)
-        self.held[kind] += machines
-        self.usd_left -= machines * each
-        return replace(rent, machines=machines)
-
-
-def baseline_machines(most_nu: float, nu: float, limits: MachineLimits) -> int:
-    """How many machines of a type do `most_nu` work per hour, within a job's limits."""
-    return min(max(ceil(most_nu / nu - 1e-9), limits.least), limits.most)
+def _hours(left: TimeLeft) -> str:
+    return f"{left.slack / HOUR:.2f} h of slack"

@@ -27,6 +27,14 @@ def reason_to_leave_spot(record: SpotRecord, price_share: float, now: int) -> st
     )
 
 
+def left_failing_spot(record: SpotRecord) -> bool:
+    """Whether the last move to on-demand machines followed several evictions, and had no other reason."""
+    if not record.fallbacks:
+        return False
+    moved = record.fallbacks[-1]
+    return sum(moved - RECORD_WINDOW < at <= moved for at in record.taken) >= TIMES
+
+
 def fallback_end(record: SpotRecord) -> int | None:
     """Until when the job stays on demand, twice as long each time; None for a job that has not moved there."""
     if not record.fallbacks or not record.taken:

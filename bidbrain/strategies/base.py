@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
+from bidbrain.strategies.deadline_spells import Spell
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
@@ -91,12 +92,18 @@ UNTRIED = SpotRecord()
 """The record of a job that has not run yet."""
 
 
+def _unknown() -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What a strategy knows when it decides. `price` answers for this moment only.
 
     `most_nu` is the most work per hour that may be rented in total; `baseline` is what the job would rent on demand.
     `usd_left` is what the budget still allows to commit, and `record` what the job's spot machines were worth so far.
+    `unsaved` is the work that an eviction now would undo, and `spell` how long spot capacity has been there, or gone;
+    None if that is unknown.
     """
 
     now: int
@@ -108,6 +115,8 @@ class Situation:
     work_left: float
     usd_left: float = inf
     record: SpotRecord = UNTRIED
+    unsaved: float = 0.0
+    spell: Callable[[], Spell | None] = _unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bidbrain.strategies.deadline_job import CHOICES, ON_DEMAND, SPOT, WAIT, DeadlineState, DeadlineTerms, net_when_idle
 from bidbrain.strategies.deadline_plan import Grid, spell_chain, thresholds
-from bidbrain.strategies.deadline_spells import CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Floats, Prior, SpellOutlook
+from bidbrain.strategies.deadline_spells import CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Floats, Prior, Spell, SpellOutlook
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, MINUTE
 
@@ -26,6 +26,8 @@ _FEWEST_STEPS, _MOST_STEPS = 48, 288
 # In steps of the spot price. A plan treats estimated rates as true, which makes waiting and spot look better than they
 # are; decision 4 has the figures for other margins, per trace set.
 HOPE_MARGIN: Final = 0.125
+# The threshold lies somewhere between two steps of slack; half a step is the unbiased guess.
+_ROUNDED: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +74,30 @@ class DeadlineStrategy:
     def plans_for(self, seen: SpellOutlook) -> Ints:
         """The number of the plan that fits each outlook; computes missing plans."""
         wanted, which = np.unique(seen.steps, axis=0, return_inverse=True)
-        made = []
-        for steps in map(tuple, wanted.tolist()):
+        numbers = self._computed([tuple(steps) for steps in wanted.tolist()])
+        return np.array(numbers)[which.ravel()]
+
+    def least_slack(self, work_left: float, spell: Spell, *, on_demand: bool) -> float:
+        """The slack, in microseconds, from which waiting or a spot machine costs less than an on-demand machine.
+
+        `on_demand` says that an on-demand machine is held already, which saves its delay.
+        """
+        (number,) = self._computed([spell.steps])
+        work = min(max(work_left / self.step, 0.0), self._grid.work)
+        low = min(int(work), self._grid.work - 1)
+        below, above = self._plans[number, int(on_demand), spell.state, low : low + 2].tolist()
+        return float(below + (work - low) * (above - below) - _ROUNDED) * self.step
+
+    def _computed(self, wanted: Iterable[tuple[int, ...]]) -> list[int]:
+        """The numbers of plans; computes those that are missing."""
+        made, wanted = [], list(wanted)
+        for steps in wanted:
             if steps not in self._numbers:
                 self._numbers[steps] = len(self._numbers)
                 made.append(thresholds(spell_chain(self.prior.rates(_factors(steps)), self.step), self._grid))
         if made:
             self._plans = np.concatenate((self._plans, np.stack(made)))
-        return np.array([self._numbers[tuple(steps)] for steps in wanted.tolist()])[which.ravel()]
+        return [self._numbers[steps] for steps in wanted]
 
     def choose(self, job: DeadlineState, state: Ints, plan: Ints) -> Ints:
         """The choice for each job, from the state of its market and its plan number."""
@@ -107,8 +125,7 @@ class DeadlineStrategy:
         low = np.minimum(work.astype(np.int64), self._grid.work - 1)
         held = (job.machine == ON_DEMAND).astype(np.int64)
         below, above = (self._plans[plan, held, state, low + more] for more in (0, 1))
-        # The threshold lies somewhere between two steps of slack; half a step is the unbiased guess.
-        worth: Floats = below + (work - low) * (above.astype(np.float64) - below) - 0.5
+        worth: Floats = below + (work - low) * (above.astype(np.float64) - below) - _ROUNDED
         return worth
 
 

@@ -73,6 +73,28 @@ class SpellOutlook:
         """The latest tick only: what a live decision needs."""
         return SpellOutlook(self.state[-1:], self.steps[-1:])
 
+    def spell(self, tick: int = -1) -> Spell:
+        """The spell of one tick."""
+        return Spell(int(self.state[tick]), tuple(self.steps[tick].tolist()))
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """The present spell of a market at one moment, as `SpellOutlook` has it for many."""
+
+    state: int
+    steps: tuple[int, ...] = (0, 0, 0, 0)
+
+    @property
+    def up(self) -> bool:
+        """Whether spot capacity is there."""
+        return self.state >= CLASSES
+
+    @classmethod
+    def begun(cls, *, up: bool) -> Spell:
+        """A spell that has just begun, in a market of which nothing else is known."""
+        return cls(CLASSES * up)
+
 
 def outlook(up: Flags, gap: int, prior: Prior) -> SpellOutlook:
     """Spells and factors at each tick of a history whose ticks are `gap` microseconds apart.

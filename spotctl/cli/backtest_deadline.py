@@ -58,11 +58,13 @@ def deadline(
 
 def _replay(session: Session, asked: ReplayRequest, jobs: DeadlineJobs) -> dict[str, DeadlineOutcome]:
     from bidbrain.backtest.deadline import optimal, replay
-    from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
+    from bidbrain.backtest.deadline_decided import decided
+    from bidbrain.backtest.deadline_strategies import Greedy, UniformProgress
     from spotctl.cli.progress import counting
 
-    own = Deadline(asked.terms, asked.histories)
-    found = {scheme.name: replay(jobs, scheme) for scheme in (Greedy(), UniformProgress(), own)}
+    found = {scheme.name: replay(jobs, scheme) for scheme in (Greedy(), UniformProgress())}
+    with counting(session, "deadline", len(jobs)) as step:
+        found["deadline"] = decided(jobs, asked.histories, on_job=step)
     with counting(session, "optimal", len(jobs)) as step:
         found["optimal"] = optimal(jobs, step)
     return found

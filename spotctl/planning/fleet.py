@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidbrain.decision.decider import MachineLimits, baseline_machines
+from bidbrain.decision.limits import MachineLimits, baseline_machines
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.errors import UnknownInstanceType, UnknownPrice
 from pricing_data.market import Market

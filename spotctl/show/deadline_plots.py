@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from bidbrain.backtest.deadline import DeadlineJobs, DeadlineOutcome, DeadlineSummary, cost_ratios, replay
-from bidbrain.backtest.deadline_strategies import Deadline, Greedy, UniformProgress
-from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, BatchStrategy, Bools
+from bidbrain.backtest.deadline_decided import decided
+from bidbrain.backtest.deadline_strategies import Greedy, UniformProgress
+from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, Bools
 from pricing_data.units import HOUR
 from spotctl.analyses.deadline import ReplayRequest
 from spotctl.errors import BadRequest
@@ -72,13 +73,15 @@ def _timeline(question: ReplayRequest, jobs: DeadlineJobs, job: int) -> Figure:
     hours = float(one.tick[0]) / HOUR
     _band(axes, 0, one.window(0), hours, _UP)
     names = ["spot available"]
-    schemes: tuple[BatchStrategy, ...] = (Greedy(), UniformProgress(), Deadline(question.terms, question.histories))
-    for row, scheme in enumerate(schemes, start=1):
-        course = replay(one, scheme, keep_course=True).course
-        assert course is not None
-        _band(axes, row, course[0] == SPOT, hours, _SPOT)
-        _band(axes, row, course[0] == ON_DEMAND, hours, _ON_DEMAND)
-        names.append(scheme.name)
+    outcomes = {
+        **{scheme.name: replay(one, scheme, keep_course=True) for scheme in (Greedy(), UniformProgress())},
+        "deadline": decided(one, question.histories, keep_course=True),
+    }
+    for row, (name, outcome) in enumerate(outcomes.items(), start=1):
+        assert outcome.course is not None
+        _band(axes, row, outcome.course[0] == SPOT, hours, _SPOT)
+        _band(axes, row, outcome.course[0] == ON_DEMAND, hours, _ON_DEMAND)
+        names.append(name)
     axes.axvline(float(one.ticks[0]) * hours, color="#cf222e", linewidth=1.5)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()

@@ -11,9 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bidbrain.billing import billing_rule
-from bidbrain.decision.decider import LOOK_AGAIN, Decider, MachineLimits
+from bidbrain.decision.decider import LOOK_AGAIN, Decider
+from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, SpotRecord
-from pricing_data.units import HOUR, MINUTE
+from bidbrain.strategies.deadline import DeadlineStrategy
+from bidbrain.strategies.deadline_job import DeadlineTerms
+from bidbrain.strategies.deadline_spells import Spell
+from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.planning.regimes import OVERHEADS
 from tests.spotctl.planning.worlds import CENT, NOW, offer
 
@@ -181,7 +185,7 @@ def test_a_gang_keeps_its_refuge_longer_each_time_and_comes_back_when_it_is_calm
 
 
 def test_a_gang_stays_on_demand_close_to_the_deadline() -> None:
-    pressed = replace(gang(Rent(B, 8, 3 * CENT)), deadline=LAST)
+    pressed = replace(gang(Rent(B, 8, 3 * CENT)), deadline=LAST - 2 * MINUTE - 1)
     assert pressed.decide(situation(held(7, A, 8, None), work=WORK)).actions == ()
     assert len(pressed.decide(situation(held(7, A, 8, None), work=WORK / 2)).actions) == 2
 
@@ -196,22 +200,72 @@ def test_a_budget_buys_what_it_can_pay_to_the_end_of_a_lease_at_the_bid() -> Non
     assert rents(deciding(Rent(A, 8, None)).decide(replace(situation(), usd_left=0.33))) == [Rent(A, 6, None)]
 
 
-# What is left to do on demand takes an hour, and each of two changes of machines 6 minutes.
+# What is left to do on demand takes an hour. Entering machines loses up to 5.5 minutes, an eviction of all up to 7, and
+# the next decision is 2 minutes away.
 WORK = 32.0 * HOUR
-LAST = NOW + HOUR + 12 * MINUTE
+LAST = NOW + HOUR + 14 * MINUTE + 30 * SECOND
 
 
-@pytest.mark.parametrize(("deadline", "pressed"), [(LAST, True), (LAST + 1, False), (NOW, True), (None, False)])
+@pytest.mark.parametrize(("deadline", "pressed"), [(LAST - 1, True), (LAST, False), (NOW, True), (None, False)])
 def test_on_demand_machines_take_over_close_to_the_deadline(deadline: int | None, pressed: bool) -> None:
     made = deciding(Rent(B, 8, CENT), deadline=deadline)
     expected = [Rent(A, 8, None)] if pressed else [Rent(B, 8, CENT)]
     assert rents(made.decide(situation(work=WORK))) == expected
 
 
-def test_the_net_waits_while_machines_run_and_fills_up_what_was_lost() -> None:
-    made = deciding(deadline=LAST)
-    assert made.decide(situation(held(1, B, 4), work=WORK)).reason == "as told"
+def test_the_net_keeps_what_runs_and_fills_up_what_is_missing() -> None:
+    made = deciding(Return(1), Rent(B, 8, CENT), deadline=LAST - 2 * MINUTE - 1)
+    assert made.decide(situation(held(1, B, 8), work=WORK)).actions == ()
+    assert rents(made.decide(situation(held(1, B, 4), work=WORK))) == [Rent(A, 4, None)]
     assert rents(made.decide(situation(held(1, B, 3), work=WORK))) == [Rent(A, 5, None)]
+
+
+def test_half_of_the_machines_on_spot_are_not_enough_close_to_the_deadline() -> None:
+    """4 of 8 machines, 4.0 hours left at that rate, 2.17 hours to the deadline."""
+    made = deciding(deadline=NOW + round(2.17 * HOUR))
+    assert rents(made.decide(situation(held(1, B, 4), work=4 * B.nu * 4.0 * HOUR))) == [Rent(A, 4, None)]
+
+
+def test_spot_machines_are_replaced_while_they_run_once_another_eviction_would_cost_the_deadline() -> None:
+    """An eviction of all loses up to 7 minutes. Eight more machines are not allowed, four are."""
+    late = NOW + HOUR + 6 * MINUTE + 59 * SECOND
+    full = deciding(limits=MachineLimits(1, 16, {}), deadline=late)
+    assert full.decide(situation(held(1, B, 8), work=WORK)).actions == (Return(1, NOW + 5 * MINUTE), BASELINE)
+    swapped = deciding(deadline=late).decide(situation(held(1, B, 8), work=WORK))
+    assert swapped.actions == (Return(1), BASELINE)
+    half = deciding(limits=MachineLimits(1, 16, {}), deadline=late - 3 * MINUTE)
+    decided = half.decide(situation(held(1, A, 4, None), held(2, B, 4), work=WORK))
+    assert decided.actions == (Return(2, NOW + 5 * MINUTE), replace(BASELINE, machines=4))
+    # Replacing them now would itself cost the deadline.
+    assert deciding(deadline=NOW + HOUR + MINUTE).decide(situation(held(1, B, 8), work=WORK)).actions == ()
+
+
+def test_slower_spot_machines_make_room_for_the_deadline() -> None:
+    slow = Offer(C.market, 2.0, 10 * CENT)
+    made = deciding(deadline=NOW + 80 * MINUTE)
+    kept = Holding(1, Rent(slow, 8, CENT), NOW - HOUR, NOW - HOUR)
+    assert made.decide(situation(kept, work=WORK)).actions == ()
+    assert replace(made, deadline=NOW + 73 * MINUTE).decide(situation(kept, work=WORK)).actions == (Return(1), BASELINE)
+
+
+def test_a_job_with_slack_waits_for_spot_and_buys_on_demand_once_slack_is_worth_more() -> None:
+    """Hours of slack: waiting costs nothing, until slack that could still bring spot is worth less than the price."""
+    worth = DeadlineStrategy(DeadlineTerms(4 * HOUR, 6 * MINUTE, 20.0))
+    made = replace(deciding(deadline=NOW + 6 * HOUR), worth=worth)
+    down = replace(situation(work=4 * WORK, offers=()), spell=lambda: Spell.begun(up=False))
+    assert made.decide(down).actions == ()
+    assert made.decide(down).reason == "waits for spot, with 2.00 h of slack"
+    assert rents(replace(made, deadline=NOW + round(4.3 * HOUR)).decide(down)) == [BASELINE]
+
+
+def test_on_demand_machines_give_way_to_spot_when_slack_allows_it() -> None:
+    worth = DeadlineStrategy(DeadlineTerms(4 * HOUR, 6 * MINUTE, 20.0))
+    made = replace(deciding(Rent(B, 8, CENT), deadline=NOW + 6 * HOUR), worth=worth)
+    on_demand = situation(held(1, A, 8, None), work=4 * WORK)
+    assert made.decide(on_demand).actions == (Return(1), Rent(B, 8, CENT))
+    assert replace(made, deadline=NOW + 4 * HOUR + 20 * MINUTE).decide(on_demand).actions == ()
+    closed = replace(on_demand, offers=())
+    assert replace(made, strategy=Wants(())).decide(closed).actions == (Return(1),)
 
 
 def test_without_an_open_market_machines_on_demand_are_rented_until_one_opens() -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from bidbrain.decision.decider import Decider, MachineLimits
+from bidbrain.decision.decider import Decider
+from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.standard import Standard
 from spotctl.files.job.spec import Command, JobSpec, LocalMarket, Range, Reliable, Resources

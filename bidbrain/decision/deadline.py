@@ -1,0 +1,63 @@
+"""How much time a job with a deadline can still lose, and what that time must be kept for. Pure.
+
+Times are in microseconds. Work is measured as time on the job's on-demand machines (the baseline), all of them running.
+
+Why no job misses a deadline that on-demand machines could meet: entering machines loses at most `enter`, and an
+eviction of everything on spot, replaced on demand, at most `evict`. A job enters or moves machines only with slack for
+both. Once less is left, it does nothing but fill what is missing on demand. While the whole job runs, no slack is lost;
+every eviction is followed by a decision. Several evictions could use up more than `evict`: as soon as less than that is
+left, spot machines are replaced while they still run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bidbrain.strategies.base import Holding, Rent, Situation
+from bidbrain.values import Overheads
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLeft:
+    """`slack` is the time that can still be lost. `missing` and `on_spot` are the shares of the job's full rate that
+    nothing provides, and that spot machines provide. `enter` and `evict`: see the module."""
+
+    slack: float
+    missing: float
+    on_spot: float
+    enter: float
+    evict: float
+    leave: float
+
+    def pressed(self, look: int) -> bool:
+        """Whether waiting for another `look` could cost the deadline."""
+        return self.slack - self.missing * look < self.enter + self.evict
+
+    @property
+    def must_leave_spot(self) -> bool:
+        """Whether one more eviction could cost the deadline."""
+        return self.on_spot > 0 and self.slack < self.leave
+
+
+def time_left(
+    situation: Situation, deadline: int, full: Rent, overheads: Overheads, running: Sequence[Holding]
+) -> TimeLeft:
+    """The time left to a deadline; `running` are the holdings that do the work, and stay."""
+    rate, now = full.machines * full.offer.nu, situation.now
+    share = {one.allocation: one.nu / rate for one in running}
+    on_spot = min(sum(share[one.allocation] for one in running if one.rent.bid is not None), 1.0)
+    starting = [one for one in running if one.ready > now]
+    pending = sum(min(share[one.allocation], 1.0) * (one.ready - now) for one in starting)
+    if len(running) > len(starting):
+        pending += overheads.resize * len({one.ready for one in starting})
+    unsaved = situation.unsaved / rate
+    change = overheads.startup + overheads.resize
+    return TimeLeft(
+        slack=deadline - now - situation.work_left / rate - pending,
+        missing=max(1.0 - sum(share.values()), 0.0),
+        on_spot=on_spot,
+        enter=change,
+        evict=change + overheads.eviction + overheads.resize + unsaved,
+        leave=on_spot * overheads.startup + overheads.eviction + 2 * overheads.resize + unsaved,
+    )

@@ -1,0 +1,67 @@
+"""How many machines a job may hold, and purchases cut to fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil, floor, inf
+
+from bidbrain.strategies.base import Holding, Rent
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLimits:
+    """Fewest and most machines, the most of each type, and whether all must be in one market."""
+
+    least: int
+    most: int
+    by_type: Mapping[str, int]
+    together: bool = False
+
+
+def baseline_machines(most_nu: float, nu: float, limits: MachineLimits) -> int:
+    """How many machines of a type do `most_nu` work per hour, within a job's limits."""
+    return min(max(ceil(most_nu / nu - 1e-9), limits.least), limits.most)
+
+
+@dataclass(slots=True)
+class Room:
+    """How many machines and dollars are still free while purchases are cut to fit.
+
+    `committed_usd` is what one machine of a purchase can cost until it may be returned.
+    """
+
+    limits: MachineLimits
+    usd_left: float
+    committed_usd: Callable[[Rent], float]
+    held: Counter[str] = field(default_factory=Counter)
+
+    def without(self, holdings: Iterable[Holding]) -> Room:
+        """The room that is left next to holdings."""
+        for holding in holdings:
+            self.held[holding.rent.offer.market.instance_type] += holding.rent.machines
+        return self
+
+    def free(self, rent: Rent) -> int:
+        """How many machines of a purchase fit."""
+        kind, limits = rent.offer.market.instance_type, self.limits
+        in_number = min(limits.most - sum(self.held.values()), limits.by_type.get(kind, limits.most) - self.held[kind])
+        if self.usd_left == inf:
+            return max(in_number, 0)
+        return max(min(in_number, floor(self.usd_left / self.committed_usd(rent))), 0)
+
+    def fill(self, rents: list[Rent]) -> list[Rent]:
+        """The purchases, cut to the room there is, or raised to the job's minimum."""
+        bought = [self._buy(rent, rent.machines) for rent in rents]
+        for i, rent in enumerate(rents):
+            short = self.limits.least - sum(self.held.values())
+            if short > 0:
+                bought[i] = replace(rent, machines=bought[i].machines + self._buy(rent, short).machines)
+        return [rent for rent in bought if rent.machines]
+
+    def _buy(self, rent: Rent, wanted: int) -> Rent:
+        machines = min(wanted, self.free(rent))
+        self.held[rent.offer.market.instance_type] += machines
+        self.usd_left -= machines * self.committed_usd(rent) if machines else 0.0
+        return replace(rent, machines=machines)
