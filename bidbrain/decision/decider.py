@@ -18,7 +18,7 @@ from bidbrain.decision.limits import MachineLimits, Room
 from bidbrain.decision.on_demand_fallback import fallback_end, left_failing_spot, reason_to_leave_spot
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy
-from bidbrain.strategies.deadline_spells import Spell
+from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.values import Overheads
 from pricing_data.units import HOUR, MINUTE
 
@@ -111,9 +111,9 @@ class Decider:
         if self.worth is None or (left.missing <= _ROUNDING and not on_demand):
             return ""
         up = bool(situation.offers)
-        spell = situation.spell() or Spell.begun(up=up)
+        spell = situation.spell() or SpotSpell.begun(up=up)
         if spell.up is not up:
-            spell = replace(Spell.begun(up=up), steps=spell.steps)
+            spell = replace(SpotSpell.begun(up=up), steps=spell.steps)
         # The plan thinks in time on the baseline, as `worth` was told the length of the job.
         time = situation.work_left / (self.baseline.machines * self.baseline.offer.nu)
         least = self.worth.least_slack(time, spell, on_demand=on_demand)

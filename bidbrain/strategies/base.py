@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
-from bidbrain.strategies.deadline_spells import Spell
+from bidbrain.strategies.deadline_spells import SpotSpell
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
@@ -116,7 +116,7 @@ class Situation:
     usd_left: float = inf
     record: SpotRecord = UNTRIED
     unsaved: float = 0.0
-    spell: Callable[[], Spell | None] = _unknown
+    spell: Callable[[], SpotSpell | None] = _unknown
 
 
 @dataclass(frozen=True, slots=True)

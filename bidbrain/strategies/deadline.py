@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 
 from bidbrain.strategies.deadline_job import CHOICES, ON_DEMAND, SPOT, WAIT, DeadlineState, DeadlineTerms, net_when_idle
 from bidbrain.strategies.deadline_plan import Grid, spell_chain, thresholds
-from bidbrain.strategies.deadline_spells import CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Floats, Prior, Spell, SpellOutlook
+from bidbrain.strategies.deadline_spells import (
+    CLASSES,
+    FACTOR_STEP,
+    PUBLIC_PRIOR,
+    Floats,
+    Prior,
+    SpellOutlook,
+    SpotSpell,
+)
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, MINUTE
 
@@ -77,7 +85,7 @@ class DeadlineStrategy:
         numbers = self._computed([tuple(steps) for steps in wanted.tolist()])
         return np.array(numbers)[which.ravel()]
 
-    def least_slack(self, work_left: float, spell: Spell, *, on_demand: bool) -> float:
+    def least_slack(self, work_left: float, spell: SpotSpell, *, on_demand: bool) -> float:
         """The slack, in microseconds, from which waiting or a spot machine costs less than an on-demand machine.
 
         `on_demand` says that an on-demand machine is held already, which saves its delay.

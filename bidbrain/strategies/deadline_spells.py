@@ -73,13 +73,13 @@ class SpellOutlook:
         """The latest tick only: what a live decision needs."""
         return SpellOutlook(self.state[-1:], self.steps[-1:])
 
-    def spell(self, tick: int = -1) -> Spell:
+    def spell(self, tick: int = -1) -> SpotSpell:
         """The spell of one tick."""
-        return Spell(int(self.state[tick]), tuple(self.steps[tick].tolist()))
+        return SpotSpell(int(self.state[tick]), tuple(self.steps[tick].tolist()))
 
 
 @dataclass(frozen=True, slots=True)
-class Spell:
+class SpotSpell:
     """The present spell of a market at one moment, as `SpellOutlook` has it for many."""
 
     state: int
@@ -91,7 +91,7 @@ class Spell:
         return self.state >= CLASSES
 
     @classmethod
-    def begun(cls, *, up: bool) -> Spell:
+    def begun(cls, *, up: bool) -> SpotSpell:
         """A spell that has just begun, in a market of which nothing else is known."""
         return cls(CLASSES * up)
 

@@ -16,7 +16,7 @@ from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, SpotRecord
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms
-from bidbrain.strategies.deadline_spells import Spell
+from bidbrain.strategies.deadline_spells import SpotSpell
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.planning.regimes import OVERHEADS
 from tests.spotctl.planning.worlds import CENT, NOW, offer
@@ -252,7 +252,7 @@ def test_a_job_with_slack_waits_for_spot_and_buys_on_demand_once_slack_is_worth_
     """Hours of slack: waiting costs nothing, until slack that could still bring spot is worth less than the price."""
     worth = DeadlineStrategy(DeadlineTerms(4 * HOUR, 6 * MINUTE, 20.0))
     made = replace(deciding(deadline=NOW + 6 * HOUR), worth=worth)
-    down = replace(situation(work=4 * WORK, offers=()), spell=lambda: Spell.begun(up=False))
+    down = replace(situation(work=4 * WORK, offers=()), spell=lambda: SpotSpell.begun(up=False))
     assert made.decide(down).actions == ()
     assert made.decide(down).reason == "waits for spot, with 2.00 h of slack"
     assert rents(replace(made, deadline=NOW + round(4.3 * HOUR)).decide(down)) == [BASELINE]
