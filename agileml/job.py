@@ -28,7 +28,7 @@ class TrainingJob:
     settings: JobSettings = field(default_factory=JobSettings)
     thresholds: Thresholds = field(default_factory=Thresholds)
     heartbeat_timeout: float = 1.0
-    checkpoint_every: int = 0
+    checkpoint_every: int = 1
     stage: TrainingPolicy | None = None
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from agileml.core.events import Iteration
+from agileml.core.events import ClockRepeated, Iteration
 from agileml.core.progress import VersionLedger
 from agileml.work.covers import Accepted
 from agileml.work.plan import WorkPlan
@@ -18,6 +18,7 @@ class ClockLog:
     ledger: VersionLedger
     logged: int = 0
     logged_at: float | None = None
+    _reached: int = 0
     _events: list[str] = field(default_factory=list)
     _recent: list[str] = field(default_factory=list)
 
@@ -30,6 +31,16 @@ class ClockLog:
         """Adds an event to the next clock."""
         self._events.append(event)
         self._recent = [*self._recent[-19:], event]
+
+    def roll_back(self, clock: int) -> None:
+        """All nodes return to a version."""
+        self.ledger.reset(clock)
+        self._reached = clock
+
+    def repeated(self) -> ClockRepeated | None:
+        """The last clock that all partitions have committed, if that is new and the clock was logged before."""
+        before, self._reached = self._reached, self.ledger.reached
+        return ClockRepeated(self._reached) if before < self._reached <= self.logged else None
 
     def finished(self, now: float, limit: int, stage: int, nodes: tuple[int, int]) -> Iteration | None:
         """The next clock, if it is complete; `limit` is the last clock of the job."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agileml.core.controller_state import ControllerState, Mode
-from agileml.core.events import Failed, Finished, Instruction, Iteration, NodeLost, Tick
+from agileml.core.events import Failed, Finished, Instruction, Iteration, NodeLost, RememberCheckpoint, Tick
 from agileml.core.members import IN_EPOCH, OUT, NodePhase
 from agileml.core.placement import Footprint, target_table
 from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
@@ -215,6 +215,7 @@ class Controller(ControllerState):
         for member in dead:
             self.members.set_phase(member.name, NodePhase.DEAD)
             self.failures += 1
+            self._ledger.lose(member.name)
             self._note(f"{member.name} lost: {why}")
         self._changed = bool(dead)
         self._answers.awaited.difference_update(member.name for member in dead)
@@ -296,7 +297,7 @@ class Controller(ControllerState):
         self._collected.clear()
         self.checkpoints.roll_back(clock)
         self._collecting = False
-        self._ledger.reset(clock)
+        self._clock_log.roll_back(clock)
         self.mode = Mode.RECOVERING
         self._note(f"epoch {self.epoch} from version {clock}")
         self._restoring = set(self.members.names(NodePhase.ACTIVE, NodePhase.LEAVING))
@@ -325,7 +326,8 @@ class Controller(ControllerState):
             case Collected():
                 self._collected[event.partition] = event.version
             case Saved():
-                self._changed |= self.checkpoints.add(event.clock, event.partition)
+                if self.checkpoints.add(event.clock, event.partition):
+                    self._out.append(RememberCheckpoint(event.clock))
 
     def _advance_stable(self) -> None:
         # At most the last clock: its versions are the result of the job.
@@ -346,6 +348,8 @@ class Controller(ControllerState):
             if self.epoch:
                 self._clock_log.logged_at = now
             return
+        if (repeated := self._clock_log.repeated()) is not None:
+            self._out.append(repeated)
         while (iteration := self._next_iteration(now)) is not None:
             self._out.append(iteration)
             self._learn(iteration)

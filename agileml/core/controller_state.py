@@ -175,6 +175,11 @@ class ControllerState:
             controller._note("controller restarted")
         return controller
 
+    def note_underway(self, node: str, chunks: int) -> None:
+        """A node has done chunks that it has not reported as a part of a clock."""
+        if chunks or node in self._ledger.underway:
+            self._ledger.underway[node] = chunks
+
     # -- output --------------------------------------------------------------------------------------------------------
 
     def _send(self, to: str, message: object) -> None:

@@ -30,6 +30,8 @@ class Tick:
 class Iteration:
     """A finished clock. `events`: what happened since the clock before; `accepted`: the chunks that make up the clock.
 
+    `redone`: chunks that were computed in vain since the clock before, because of a loss. Of a node that died it counts
+    what the node had reported with its last heartbeat.
     Logs of earlier versions do not say what was accepted: every chunk was.
     """
 
@@ -47,6 +49,13 @@ class Iteration:
     def loss(self) -> float | None:
         """Mean loss of the model before the clock, over the sample; None if no complete sample was reported."""
         return self.sums.loss_sum / self.sums.loss_count if self.sums.loss_count else None
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRepeated:
+    """A clock that had been finished before a rollback is finished again."""
+
+    clock: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +80,14 @@ class Remember:
     record: dict[str, Any]
 
 
-Instruction = Remember | Send | Iteration | Finished | Failed
+@dataclass(frozen=True, slots=True)
+class RememberCheckpoint:
+    """Add to the record that this checkpoint is complete. Until that is on disk, no older checkpoint may be deleted."""
+
+    clock: int
+
+
+Instruction = Remember | RememberCheckpoint | Send | Iteration | ClockRepeated | Finished | Failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,5 +100,5 @@ class ControllerSettings:
     policy: TrainingPolicy = field(default_factory=StageByRatio)
     code: str = ""
     heartbeat_timeout: float = 1.0
-    checkpoint_every: int = 0
+    checkpoint_every: int = 1
     stop: Callable[[Iteration], bool] = lambda _: False

@@ -18,6 +18,10 @@ class VersionLedger:
     copied: list[dict[str, set[int]]] = field(default_factory=list)
     served: list[set[str]] = field(default_factory=list)
     clocks: dict[int, ClockSums] = field(default_factory=dict)
+    underway: dict[str, int] = field(default_factory=dict)
+    """By node, the chunks that it has done and not reported as a part of a clock."""
+    lost: int = 0
+    """Chunks that were lost with nodes since the last closed clock."""
 
     def __post_init__(self) -> None:
         self.reset(0)
@@ -56,6 +60,12 @@ class VersionLedger:
         sums.pushed += done.pushed_bytes
         sums.loss_sum += done.loss_sum
         sums.loss_count += done.loss_count
+        if done.node in self.underway:
+            self.underway[done.node] = max(0, self.underway[done.node] - done.chunks)
+
+    def lose(self, node: str) -> None:
+        """What a node had done and not sent yet has to be done again by others."""
+        self.lost += self.underway.pop(node, 0)
 
     @property
     def reached(self) -> int:
@@ -76,11 +86,12 @@ class VersionLedger:
                 versions.difference_update([version for version in versions if version < clock])
 
     def close_clock(self, accepted: Accepted) -> tuple[ClockSums, int]:
-        """The sums of a finished clock, and the number of chunks of it or of earlier clocks that were recomputed."""
+        """The sums of a finished clock, and the number of chunks that were computed in vain since the clock before."""
         sums = self.clocks.pop(accepted.clock, None) or ClockSums()
         expected = accepted.chunks
         if sums.chunks < expected:
             # Some reports were lost with a controller: the mean of the others would be the loss of another sample.
             sums.loss_sum, sums.loss_count = 0.0, 0
         again = [self.clocks.pop(earlier).chunks for earlier in list(self.clocks) if earlier < accepted.clock]
-        return sums, max(0, sums.chunks - expected) + sum(again)
+        lost, self.lost = self.lost, 0
+        return sums, max(0, sums.chunks - expected) + sum(again) + lost

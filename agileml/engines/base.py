@@ -108,6 +108,11 @@ class ControllerLink(Protocol):
         ...
 
     @property
+    def progress(self) -> int:
+        """Number of finished clocks, counting those again that were finished again after a rollback."""
+        ...
+
+    @property
     def result(self) -> Result | None:
         """The model and the counts, once the job is done."""
         ...

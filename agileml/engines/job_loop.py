@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import count
 
 from agileml.engines.base import ControllerLink, EvictionWarning, Fleet, FleetEvent, Gone, Joined
+from agileml.engines.crash_guard import CrashGuard
 from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
 from agileml.errors import Unrecoverable
 from agileml.protocol.actions import CONTROLLER
@@ -18,9 +19,6 @@ TURN_SECONDS = 0.02
 
 LEAVE_SECONDS = 2.0
 """Time for nodes to leave by themselves when the job is done."""
-
-MAX_RESTARTS = 5
-"""How often processes may be started in place of failed ones without a clock finished in between."""
 
 
 class JobLoop:
@@ -40,7 +38,7 @@ class JobLoop:
         self._present: tuple[RunningMachine, ...] = ()
         """Machines that the script can choose from; kept, since a simulation asks after every message."""
         self._numbers = count()
-        self._restarts = 0
+        self._crashes = CrashGuard()
         self._last_failure = ""
 
     def run(self, reliable: int, transient: int) -> Result:
@@ -60,11 +58,11 @@ class JobLoop:
     def turn(self, longest: float) -> Result | None:
         """One turn of the loop, of about `longest` seconds at most; the result once the job is done."""
         for _ in self._link.listen(longest):
-            self._restarts = 0
             self._apply_script()
             if self._link.result is None:
                 # Several clocks may arrive at once: what a fault does to the fleet must not wait for the last of them.
                 self.handle_events()
+        self._crashes.advance(self._link.last_clock, self._link.progress)
         if self._link.result is None:
             self.handle_events()
             self._apply_script()
@@ -150,12 +148,8 @@ class JobLoop:
         """A process that failed will be started again, but not for ever. One that was taken away does not count."""
         if gone.status is None:
             return
-        self._restarts += 1
-        if self._restarts > MAX_RESTARTS:
-            raise Unrecoverable(
-                f"{gone.name} is the last of {self._restarts} processes that ended without a clock finished in between,"
-                f" with status {gone.status}: {gone.output}"
-            )
+        if why := self._crashes.add():
+            raise Unrecoverable(f"{gone.name} is {why}, with status {gone.status}: {gone.output}")
 
     def _let_nodes_leave(self) -> None:
         until = self._fleet.seconds + LEAVE_SECONDS

@@ -84,6 +84,11 @@ class Worker:
         """Whether it has no work and nothing to send."""
         return not (self.shards or self._open or self._busy or self._inbox)
 
+    @property
+    def unreported(self) -> int:
+        """Chunks that are done and not reported as a part of a clock; they are lost with the node."""
+        return sum(len(done) for tally in self._open.values() for done in tally.chunks.values())
+
     def receive(self, order: Order) -> None:
         """Processes an order: at once, or after the current work."""
         if isinstance(order, Snapshot) and not self._busy:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from math import prod
 from typing import Any
 
@@ -17,8 +19,14 @@ from agileml.protocol.actions import Save
 from agileml.protocol.messages import Tally, Version
 from agileml.runtime.blob_store import BlobStore, Piece
 
+WRITERS = 4
+"""Partitions that a node writes at the same time: each of them waits for the disk most of the time."""
+
 _PREFIX = "checkpoints/"
 _NAME = re.compile(rf"{_PREFIX}p(\d+)-c(\d+)\.checkpoint")
+
+
+log = logging.getLogger(__name__)
 
 
 class DamagedCheckpoint(Unrecoverable):
@@ -72,15 +80,19 @@ class ModelCheckpoints:
 
 
 class CheckpointQueue:
-    """Checkpoints waiting to be written one at a time, when the disk is slower than the job.
+    """Checkpoints waiting to be written, a few at a time, when the disk is slower than the job.
 
     All partitions of a clock that has been started are written, so that one complete checkpoint comes about; of the
     clocks waiting behind it only the latest is kept.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, writers: int = WRITERS) -> None:
+        self._writers = writers
         self._waiting: deque[Save] = deque()
-        self._clock: int | None = None
+        self._writing: list[int] = []
+        """The clocks of the versions that are being written."""
+        self._clock = -1
+        """The clock that was started last."""
 
     def add(self, save: Save) -> None:
         """Queues a version; drops waiting ones that it makes obsolete."""
@@ -89,10 +101,46 @@ class CheckpointQueue:
         self._waiting.append(save)
 
     def next(self) -> Save | None:
-        """The version to write now; None if the queue is empty."""
-        save = self._waiting.popleft() if self._waiting else None
-        self._clock = save.version.clock if save else None
+        """The version to write now; None if the queue is empty or enough are being written."""
+        if not self._waiting or len(self._writing) >= self._writers:
+            return None
+        save = self._waiting.popleft()
+        self._clock = save.version.clock
+        self._writing.append(self._clock)
         return save
+
+    def written(self, save: Save) -> None:
+        """A version has been written, or could not be."""
+        self._writing.remove(save.version.clock)
+        if not self._writing and not any(one.version.clock == self._clock for one in self._waiting):
+            self._clock = -1
+
+
+class CheckpointCleaner:
+    """Deletes checkpoints that are no longer needed, on a thread of its own: a store may be slow."""
+
+    def __init__(self, checkpoints: ModelCheckpoints, sync: Callable[[], None]) -> None:
+        self._checkpoints = checkpoints
+        self._sync = sync
+        """Makes durable which checkpoint is the latest: a restarted controller must not look for a deleted one."""
+        self._thread = ThreadPoolExecutor(1, "checkpoints")
+        self.finished: Future[None] | None = None
+        """The last deletion."""
+        self._latest = -1
+
+    def keep_from(self, latest: int) -> None:
+        """A checkpoint is complete. The one before it stays as well: another process may be reading it."""
+        before, self._latest = self._latest, latest
+        # While earlier ones are being deleted, the next time is early enough.
+        if self.finished is None or self.finished.done():
+            self.finished = self._thread.submit(self._delete_before, before)
+
+    def _delete_before(self, clock: int) -> None:
+        try:
+            self._sync()
+            self._checkpoints.delete_before(clock)
+        except OSError as error:
+            log.error("cannot delete old checkpoints", exc_info=error)
 
 
 def _blob_name(partition: int, clock: int) -> str:

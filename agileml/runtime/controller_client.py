@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from agileml.core.events import Failed, Iteration, NodeLost
+from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost
 from agileml.errors import AgileMLError
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Version, Warned
@@ -44,11 +44,17 @@ class ControllerClient:
         self._linked = False
         self._parts: dict[int, Version] = {}
         self._ended: JobEnded | None = None
+        self._progress = 0
 
     @property
     def last_clock(self) -> int:
         """The last finished clock that was passed on."""
         return self._clocks.last
+
+    @property
+    def progress(self) -> int:
+        """Number of finished clocks, counting those again that were finished again after a rollback."""
+        return self._progress
 
     @property
     def result(self) -> Result | None:
@@ -95,7 +101,10 @@ class ControllerClient:
         match message:
             case RepeatedIteration() if message.iteration.clock > self._clocks.last:
                 return self._handle(message.iteration)
+            case ClockRepeated():
+                self._progress += 1
             case Iteration() if self._clocks.accept(message):
+                self._progress += 1
                 if message.clock % ACKNOWLEDGE_EVERY == 0:
                     self._mailbox.send(CONTROLLER, Acknowledged(message.clock))
                 return message

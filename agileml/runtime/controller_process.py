@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, BinaryIO
 
 from agileml.core.controller import Controller
 from agileml.core.events import (
+    ClockRepeated,
     ControllerSettings,
     Failed,
     Finished,
@@ -18,13 +20,14 @@ from agileml.core.events import (
     Iteration,
     NodeLost,
     Remember,
+    RememberCheckpoint,
     Tick,
 )
 from agileml.errors import AgileMLError
 from agileml.policies.policy import ClockSums
 from agileml.protocol.actions import CONTROLLER, Send
 from agileml.protocol.messages import Warned
-from agileml.runtime.checkpoints import ModelCheckpoints
+from agileml.runtime.checkpoints import CheckpointCleaner, ModelCheckpoints
 from agileml.runtime.mailbox import JOB_LOOP, Acknowledged, Envelope, JobEnded, Mailbox, ModelPart, RepeatedIteration
 from agileml.runtime.results import observation_of
 from agileml.runtime.role_specs import ControllerRole, controller_settings
@@ -53,11 +56,15 @@ class Memory:
                     self._recall(json.loads(line))
         self._path = path
         self._written = 0
+        self._rewriting = threading.Lock()
         self._file = self._rewritten()
 
     def _recall(self, entry: dict[str, Any]) -> None:
         if "record" in entry:
             self.record = entry["record"]
+        elif "checkpoint" in entry:
+            assert self.record is not None
+            self.record["checkpoint"] = entry["checkpoint"]
         elif "observed" in entry:
             self.history.append(Observation(**entry["observed"]))
         elif "heard" in entry:
@@ -91,6 +98,21 @@ class Memory:
         self._write({"record": record})
         os.fsync(self._file.fileno())
 
+    def remember_checkpoint(self, clock: int) -> None:
+        """Adds a complete checkpoint to the record; `sync` makes it durable."""
+        assert self.record is not None
+        self.record["checkpoint"] = clock
+        self._write({"checkpoint": clock})
+
+    def sync(self) -> None:
+        """Returns once everything that was written is on disk. May be called from another thread."""
+        with self._rewriting:
+            descriptor = os.dup(self._file.fileno())
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
     def log(self, iteration: Iteration) -> None:
         """Keeps a finished clock until it is acknowledged: a restarted controller could not reconstruct it."""
         self.iterations.append(iteration)
@@ -117,8 +139,9 @@ class Memory:
         self._written += self._file.write(_line(entry))
         self._file.flush()
         if self._written > REWRITE_BYTES:
-            self._file.close()
-            self._file = self._rewritten()
+            with self._rewriting:
+                self._file.close()
+                self._file = self._rewritten()
 
 
 def _line(entry: dict[str, Any]) -> bytes:
@@ -135,7 +158,7 @@ class ControllerProcess:
         self._memory = Memory(role.memory)
         self._tick_every = role.job.heartbeat_timeout / TICKS
         self._next_tick = time.monotonic()
-        self._checkpoint = -1
+        self._cleaning = CheckpointCleaner(self._checkpoints, self._memory.sync)
         settings = controller_settings(role.job, role.code, self._stops)
         self._controller = self._create_controller(settings)
 
@@ -199,25 +222,20 @@ class ControllerProcess:
                 self._memory.log(instruction)
         for instruction in instructions:
             self._carry_out(instruction)
-        self._delete_old_checkpoints()
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
             case Remember():
                 self._memory.remember(instruction.record)
+            case RememberCheckpoint():
+                self._memory.remember_checkpoint(instruction.clock)
+                self._cleaning.keep_from(instruction.clock)
             case Send():
                 self._mailbox.send(instruction.to, instruction.message)
-            case Iteration() | Failed():
+            case Iteration() | ClockRepeated() | Failed():
                 self._mailbox.send(JOB_LOOP, instruction)
             case Finished():
                 for partition, version in enumerate(instruction.versions):
                     self._mailbox.send(JOB_LOOP, ModelPart(partition, version))
                 ended = JobEnded(instruction.clock, self._controller.evictions, self._controller.failures)
                 self._mailbox.send(JOB_LOOP, ended)
-
-    def _delete_old_checkpoints(self) -> None:
-        """The one before the latest stays: a restarted controller may not know of the latest."""
-        before, latest = self._checkpoint, self._controller.checkpoints.latest
-        if latest > before:
-            self._checkpoint = latest
-            self._checkpoints.delete_before(before)

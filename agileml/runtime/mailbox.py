@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass
 
-from agileml.core.events import Failed, Iteration, NodeLost
+from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost
 from agileml.protocol import messages
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Version
@@ -88,7 +88,17 @@ class Mailbox:
         self._rendezvous = rendezvous
         self._endpoint = Endpoint(Identity(name), rendezvous.secret, settings or TransportSettings())
         self._codec = Codec(
-            [*_messages(), Iteration, RepeatedIteration, Acknowledged, Failed, NodeLost, ModelPart, JobEnded]
+            [
+                *_messages(),
+                Iteration,
+                ClockRepeated,
+                RepeatedIteration,
+                Acknowledged,
+                Failed,
+                NodeLost,
+                ModelPart,
+                JobEnded,
+            ]
         )
         self._waiting: dict[str, list[object]] = {}
         self._own: deque[object] = deque()

@@ -1,4 +1,4 @@
-"""The process of a node: one thread for messages and decisions, one that computes, one that writes checkpoints."""
+"""The process of a node: one thread for messages and decisions, one that computes, a few that write checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agileml.errors import AgileMLError, PeerRefused
 from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send
 from agileml.protocol.messages import Broken, Heartbeat, Hello, Leave, Ready
 from agileml.roles.node import Node
-from agileml.runtime.checkpoints import CheckpointQueue, ModelCheckpoints
+from agileml.runtime.checkpoints import WRITERS, CheckpointQueue, ModelCheckpoints
 from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.role_specs import NodeRole
 from agileml.transport import Connected, Lost, Rejected
@@ -47,8 +47,8 @@ class NodeProcess:
         self._connection = ControllerConnection(self._mailbox)
         self._checkpoints = ModelCheckpoints(role.rendezvous.blobs)
         self._compute = ThreadPoolExecutor(1, "compute")
-        self._disk = ThreadPoolExecutor(1, "disk")
-        self._checkpoint_queue, self._writes = CheckpointQueue(), False
+        self._disk = ThreadPoolExecutor(WRITERS, "disk")
+        self._checkpoint_queue = CheckpointQueue()
         self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._node: Node | None = None
         self._beat_every = role.job.heartbeat_timeout / HEARTBEATS
@@ -148,16 +148,13 @@ class NodeProcess:
                 self._later(self._compute, partial(node.chunk_runner.run, action.work), node.computed)
             case Save():
                 self._checkpoint_queue.add(action)
-                if not self._writes:
-                    self._write_next(node)
+                self._write_next(node)
             case Fetch():
                 fetch = partial(self._checkpoints.load, action.partition, action.clock)
                 self._later(self._disk, fetch, lambda version: node.fetched(action.epoch, action.partition, version))
 
     def _write_next(self, node: Node) -> None:
-        save = self._checkpoint_queue.next()
-        self._writes = save is not None
-        if save is not None:
+        while (save := self._checkpoint_queue.next()) is not None:
             self._later(self._disk, partial(self._write, save), partial(self._written, node, save))
 
     def _write(self, save: Save) -> bool:
@@ -169,6 +166,7 @@ class NodeProcess:
         return True
 
     def _written(self, node: Node, save: Save, done: bool) -> list[Action]:
+        self._checkpoint_queue.written(save)
         self._write_next(node)
         return node.saved(save.epoch, save.partition, save.version.clock) if done else []
 

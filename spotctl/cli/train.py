@@ -42,8 +42,8 @@ def train(
     arg: Annotated[list[str] | None, typer.Option(help="Trainer argument as name=value. Repeatable.")] = None,
     partitions: Annotated[int, typer.Option(help="Number of partitions of the parameters.", min=1)] = 8,
     checkpoint_every: Annotated[
-        int, typer.Option(help="Clocks between checkpoints on reliable nodes; 0 for none.", min=0)
-    ] = 0,
+        int, typer.Option(help="Clocks between checkpoints, which bring back a lost reliable node; 0 for none.", min=0)
+    ] = 1,
     heartbeat_timeout: Annotated[
         float, typer.Option(help="Seconds without a heartbeat after which a node counts as failed.", min=0.1)
     ] = 1.0,

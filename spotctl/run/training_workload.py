@@ -45,7 +45,6 @@ LISTEN_SECONDS = 0.1
 MOST_EXITS = 5
 """Nodes that may exit unexpectedly without a finished clock in between; one more, and the job has failed."""
 
-CHECKPOINT_CLOCKS = 10
 HEARTBEAT_SECONDS = 5.0
 """Long, because machines share this computer's processors and start while others work."""
 
@@ -287,7 +286,6 @@ def training_job(spec: JobSpec) -> TrainingJob:
         ),
         JobSettings(deterministic=True),
         heartbeat_timeout=HEARTBEAT_SECONDS,
-        checkpoint_every=CHECKPOINT_CLOCKS,
     )
 
 

@@ -127,6 +127,11 @@ class SimulatedLink:
         return self._clocks.last
 
     @property
+    def progress(self) -> int:
+        """Number of finished clocks, counting those again that were finished again after a rollback."""
+        return len(self._simulation.log) + self._simulation.repeated
+
+    @property
     def result(self) -> Result | None:
         """The model and the counts, once the job is done."""
         return self._simulation.result

@@ -17,7 +17,18 @@ from itertools import count
 import numpy as np
 
 from agileml.core.controller import Controller
-from agileml.core.events import ControllerSettings, Failed, Finished, Instruction, Iteration, NodeLost, Remember, Tick
+from agileml.core.events import (
+    ClockRepeated,
+    ControllerSettings,
+    Failed,
+    Finished,
+    Instruction,
+    Iteration,
+    NodeLost,
+    Remember,
+    RememberCheckpoint,
+    Tick,
+)
 from agileml.engines.sim.network import Network, Wire
 from agileml.errors import AgileMLError, Unrecoverable
 from agileml.params.layout import Layout
@@ -35,12 +46,13 @@ NOTHING_FOR = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """A model of machines: seconds for work, for loading, and until a broken connection is noticed."""
+    """A model of machines: seconds for work, for loading, until a broken connection is noticed, to save a partition."""
 
     seconds_per_item: float = 1e-5
     seconds_per_chunk: float = 0.0
     loading: float = 0.5
     detection: float = 0.05
+    saving: float = 0.0
     network: Network = field(default_factory=Network)
 
 
@@ -81,6 +93,8 @@ class Simulation:
         self.nodes: dict[str, Node] = {}
         self.now = 0.0
         self.log: list[Iteration] = []
+        self.repeated = 0
+        """Clocks that were finished again after a rollback."""
         self.delivered = 0
         self.last_message: tuple[str, str, object] | None = None
         self._observe = observe
@@ -92,6 +106,7 @@ class Simulation:
         self._launched: list[str] = []
         self._loaded: set[str] = set()
         self._remembered: str | None = None
+        self._remembered_checkpoint: int | None = None
         self.away = False
         """Whether the controller is gone and no new one has taken over yet."""
         self.warned: set[str] = set()
@@ -171,6 +186,8 @@ class Simulation:
             self.controller = Controller(self.plan, self.layout.partition_bytes(), settings)
         else:
             record = json.loads(self._remembered)
+            if self._remembered_checkpoint is not None:
+                record["checkpoint"] = self._remembered_checkpoint
             self.controller = Controller.resume(self.plan, self.layout.partition_bytes(), settings, record, self.now)
         self.away = False
         for name in self._launched:
@@ -246,6 +263,7 @@ class Simulation:
             if member is not None:
                 # Heartbeats are not simulated as messages.
                 member.last_heard = self.now
+                self.controller.note_underway(name, self.nodes[name].worker.unreported)
         self._control(Tick())
         self._later(TICK, self._tick)
 
@@ -278,11 +296,17 @@ class Simulation:
         match instruction:
             case Remember():
                 self._remembered = json.dumps(instruction.record)
+                self._remembered_checkpoint = None
             case Send():
                 self._mailbox(CONTROLLER, instruction.to, instruction.message)
+            case RememberCheckpoint():
+                self._remembered_checkpoint = instruction.clock
             case Iteration():
                 self._progress_at = self.now
                 self.log.append(instruction)
+            case ClockRepeated():
+                self._progress_at = self.now
+                self.repeated += 1
             case Finished():
                 self._finished = instruction
             case Failed():
@@ -296,9 +320,7 @@ class Simulation:
                 case Compute():
                     self._compute(name, action.work)
                 case Save():
-                    version = action.version
-                    self._checkpoints[action.partition, version.clock] = version
-                    self._saved(name, action)
+                    self._save(name, action)
                 case Fetch():
                     self._fetch(name, action)
                 case Exit():
@@ -315,9 +337,18 @@ class Simulation:
 
         self._later(seconds, computed)
 
-    def _saved(self, name: str, save: Save) -> None:
+    def _save(self, name: str, save: Save) -> None:
         node = self.nodes[name]
-        self._act(name, node.saved(save.epoch, save.partition, save.version.clock))
+
+        def saved() -> None:
+            if self.nodes.get(name) is node:
+                self._checkpoints[save.partition, save.version.clock] = save.version
+                self._act(name, node.saved(save.epoch, save.partition, save.version.clock))
+
+        if self.machines.saving:
+            self._later(self.machines.saving, saved)
+        else:
+            saved()
 
     def _fetch(self, name: str, fetch: Fetch) -> None:
         node = self.nodes[name]

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from agileml.core.controller_state import Mode
-from agileml.core.events import (
-    NodeLost,
-)
+from agileml.core.events import ClockRepeated, Iteration, NodeLost, RememberCheckpoint
+from agileml.core.recovery import CHECKPOINT
 from agileml.protocol.actions import Send
-from agileml.protocol.messages import (
-    Restored,
-    Saved,
-    Stable,
-)
+from agileml.protocol.messages import PartitionProgress, Recover, Restored, Saved, Stable, WorkDone
 from tests.agileml.core.control import committed, handle, join, mode_of, running
 
 
@@ -49,3 +44,50 @@ def test_a_checkpoint_never_mixes_versions_from_before_and_after_a_rollback() ->
     assert control.checkpoints.latest == -1
     handle(control, Saved("r2", 2, 0, 2))
     assert control.checkpoints.latest == 2
+
+
+def test_by_default_every_clock_is_saved_and_the_loss_of_the_reliable_node_costs_one() -> None:
+    control = running("r", "t", clocks=50)
+    for clock in range(1, 31):
+        assert Send("r", Stable(1, clock, checkpoint=True)) in committed(control, clock)
+        written = [one for part in (0, 1) for one in handle(control, Saved("r", 1, part, clock))]
+        assert written == [RememberCheckpoint(clock)]
+    committed(control, 31)
+    handle(control, Saved("r", 1, 0, 31))
+    handle(control, NodeLost("r", "killed"))
+    sent = join(control, "r2")
+    (recover, _) = (one.message for one in sent if isinstance(one, Send))
+    assert isinstance(recover, Recover)
+    assert (recover.clock, recover.sources) == (30, (CHECKPOINT, CHECKPOINT))
+
+
+def test_a_clock_that_is_done_again_is_reported_once() -> None:
+    control = running("r", "t")
+    for clock in (1, 2, 3):
+        assert not [one for one in committed(control, clock) if isinstance(one, ClockRepeated)]
+    handle(control, NodeLost("r", "killed"))
+    join(control, "r2")
+    handle(control, *(Restored(name, 2) for name in ("r2", "t")))
+    assert control.stable == 0
+    repeated = []
+    for clock in (1, 2, 3, 4):
+        for partition in range(2):
+            for _ in range(2):
+                sent = handle(control, PartitionProgress("r2", 2, partition, clock, backup=False))
+                repeated += [one.clock for one in sent if isinstance(one, ClockRepeated)]
+    assert repeated == [1, 2, 3]
+
+
+def test_chunks_that_died_with_a_node_count_as_redone() -> None:
+    control = running("r", "t", "u")
+    committed(control, 1)
+    control.note_underway("t", 3)
+    control.note_underway("u", 2)
+    # What it has reported is not underway any more.
+    handle(control, WorkDone("u", 1, 2, 2, 0.1, 0, 0.0, 0))
+    handle(control, NodeLost("t", "killed"), NodeLost("u", "killed"))
+    handle(control, Restored("r", control.epoch))
+    lines = [one for one in committed(control, 2, control.epoch) if isinstance(one, Iteration)]
+    # The two reported chunks were computed again by the last node.
+    assert [(line.clock, line.redone) for line in lines] == [(2, 3 + 2)]
+    assert [one.redone for one in committed(control, 3, control.epoch) if isinstance(one, Iteration)] == [0]

@@ -97,7 +97,7 @@ def test_a_version_is_stable_once_all_backups_have_it() -> None:
     )
     assert handle(control, PartitionProgress("r", 1, 0, 1, backup=True)) == []
     sent = handle(control, PartitionProgress("r", 1, 1, 1, backup=True))
-    assert sent == [Send(name, Stable(1, 1, checkpoint=False)) for name in "rt"]
+    assert sent == [Send(name, Stable(1, 1, checkpoint=True)) for name in "rt"]
     assert control.stable == 1
 
 

@@ -12,7 +12,7 @@ from agileml.params.layout import State
 from agileml.protocol.actions import Save
 from agileml.protocol.messages import Tally, Version
 from agileml.runtime.blob_store import FileBlobStore, UnreadableBlob
-from agileml.runtime.checkpoints import CheckpointQueue, DamagedCheckpoint, ModelCheckpoints
+from agileml.runtime.checkpoints import CheckpointCleaner, CheckpointQueue, DamagedCheckpoint, ModelCheckpoints
 
 STATE: State = [np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((0, 4)), np.array([7, 8], np.int64)]
 
@@ -74,7 +74,7 @@ def save(partition: int, clock: int) -> Save:
 
 
 def test_a_slow_disk_finishes_the_clock_it_began_and_skips_to_the_latest() -> None:
-    queue = CheckpointQueue()
+    queue = CheckpointQueue(writers=1)
     assert queue.next() is None
     written = list[tuple[int, int]]()
     for clock in range(1, 31):
@@ -84,6 +84,7 @@ def test_a_slow_disk_finishes_the_clock_it_began_and_skips_to_the_latest() -> No
         if clock % 2 == 0:
             one = queue.next()
             assert one is not None
+            queue.written(one)
             written.append((one.version.clock, one.partition))
     assert [partition for _, partition in written] == [0, 1, 2] * 5
     assert [clock for clock, partition in written if partition == 0] == [clock for clock, p in written if p == 2]
@@ -99,4 +100,49 @@ def test_a_fast_disk_writes_every_version(seed: int) -> None:
             queue.add(added[-1])
         while (one := queue.next()) is not None:
             written.append(one)
+            queue.written(one)
     assert written == added
+
+
+def test_a_few_partitions_are_written_at_the_same_time() -> None:
+    queue = CheckpointQueue(writers=2)
+    for clock in (1, 2, 3):
+        for partition in range(3):
+            queue.add(save(partition, clock))
+        if clock == 1:
+            first, second = queue.next(), queue.next()
+    assert first is not None
+    assert second is not None
+    assert [(one.version.clock, one.partition) for one in (first, second)] == [(1, 0), (1, 1)]
+    assert queue.next() is None
+    left = []
+    queue.written(first)
+    queue.written(second)
+    while (one := queue.next()) is not None:
+        left.append((one.version.clock, one.partition))
+        queue.written(one)
+    # The clock that was started is completed, and only the latest of the others is written.
+    assert left == [(1, 2), (3, 0), (3, 1), (3, 2)]
+
+
+def test_old_checkpoints_are_deleted_once_the_latest_is_on_record(checkpoints: ModelCheckpoints) -> None:
+    synced: list[list[int]] = []
+    cleaner = CheckpointCleaner(checkpoints, lambda: synced.append(checkpoints.complete(1)))
+    for clock in range(1, 7):
+        checkpoints.save(0, version(clock))
+        cleaner.keep_from(clock)
+        assert cleaner.finished is not None
+        cleaner.finished.result()
+    assert checkpoints.complete(1) == [6, 5]
+    # The record was made durable before the deletion.
+    assert synced[-1] == [6, 5, 4]
+
+
+def test_a_store_that_cannot_delete_does_not_end_the_controller(checkpoints: ModelCheckpoints) -> None:
+    def fails() -> None:
+        raise OSError("the disk is gone")
+
+    cleaner = CheckpointCleaner(checkpoints, fails)
+    cleaner.keep_from(3)
+    assert cleaner.finished is not None
+    assert cleaner.finished.exception() is None

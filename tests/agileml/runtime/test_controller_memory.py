@@ -28,6 +28,20 @@ def test_a_restarted_controller_reads_the_latest_record(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_complete_checkpoint_is_added_to_the_record(tmp_path: Path) -> None:
+    path = tmp_path / "memory"
+    memory = Memory(path)
+    memory.remember({"epoch": 1, "checkpoint": -1})
+    memory.remember_checkpoint(3)
+    memory.remember_checkpoint(4)
+    memory.sync()
+    memory.close()
+    for _ in range(2):
+        again = Memory(path)
+        assert again.record == {"epoch": 1, "checkpoint": 4}
+        again.close()
+
+
 @pytest.mark.parametrize("torn", [b"{", b'{"record": {"epoch": 9}}', b"\xff"])
 def test_a_torn_last_line_is_ignored(tmp_path: Path, torn: bytes) -> None:
     path = tmp_path / "memory"
