@@ -35,6 +35,10 @@ class PeerRefused(AgileMLError):
     """A peer was rejected: it has another version of the code, belongs to another job, or lacks the job's secret."""
 
 
+class DeclaredLost(AgileMLError):
+    """The controller has given this node up and goes on without it."""
+
+
 class BrokenConnection(AgileMLError):
     """A peer disconnected or sent an invalid message; the job treats it as failed."""
 

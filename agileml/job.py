@@ -6,12 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agileml.apps.registry import TrainerSource
+from agileml.checks import check_number, check_whole
 from agileml.core.events import Iteration
+from agileml.errors import BadArgument
 from agileml.params.layout import Params
 from agileml.policies.policy import TrainingPolicy
 from agileml.policies.stage import StageByRatio, Thresholds
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
+
+MOST_NODES = 10_000
+"""More would be a typing error."""
+
+LONGEST_TIMEOUT = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +26,10 @@ class TrainingJob:
     """The trainer, the initial number of nodes, when to stop, and settings.
 
     Without a `stage` policy, the ratio of nodes determines the stage by the thresholds.
+
+    A node counts as lost after `heartbeat_timeout` seconds without a heartbeat, and as hung if a step takes more than
+    `hang_timeout` seconds and more than five times as long as usual. Loading the trainer, and the first step on each
+    shard, may take `startup_timeout` seconds.
     """
 
     source: TrainerSource
@@ -28,8 +39,25 @@ class TrainingJob:
     settings: JobSettings = field(default_factory=JobSettings)
     thresholds: Thresholds = field(default_factory=Thresholds)
     heartbeat_timeout: float = 1.0
+    hang_timeout: float = 30.0
+    startup_timeout: float = 300.0
     checkpoint_every: int = 1
     stage: TrainingPolicy | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("the number of reliable nodes", self.reliable, 0, MOST_NODES)
+        check_whole("the number of transient nodes", self.transient, 0, MOST_NODES)
+        check_number("heartbeat_timeout", self.heartbeat_timeout, 0.1, LONGEST_TIMEOUT)
+        check_number("hang_timeout", self.hang_timeout, 0.1, LONGEST_TIMEOUT)
+        check_number("startup_timeout", self.startup_timeout, 0.1, LONGEST_TIMEOUT)
+        check_whole("checkpoint_every", self.checkpoint_every, 0)
+        if self.settings.deterministic and self.settings.slack != 0:
+            raise BadArgument(
+                f"deterministic with slack {self.settings.slack}: workers that run ahead see updates in varying"
+                " order, so results differ between runs; remove one of the two"
+            )
+        if not isinstance(self.thresholds, Thresholds):
+            raise BadArgument(f"thresholds is {self.thresholds!r}; it must be Thresholds(second, third)")
 
     @property
     def policy(self) -> TrainingPolicy:

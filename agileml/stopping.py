@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import inf
 
+from agileml.checks import check_number, check_whole
 from agileml.errors import BadArgument
+
+MOST_CLOCKS = 10**9
+"""More would be a typing error."""
+
+MOST_TOLERANCE = 0.999_999
+"""Below 1: no loss improves by its whole value for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +31,10 @@ class Convergence:
 
     tolerance: float = 1e-3
     window: int = 5
+
+    def __post_init__(self) -> None:
+        check_number("converged", self.tolerance, 0.0, MOST_TOLERANCE)
+        check_whole("the window of converged", self.window, 1)
 
     def reached(self, losses: Sequence[float]) -> bool:
         """Whether the losses, in order, no longer fall. False for fewer than `window` + 1 losses."""
@@ -45,17 +56,14 @@ class Stopping:
     def __post_init__(self) -> None:
         if all(criterion is None for criterion in (self.clocks, self.seconds, self.loss, self.converged)):
             raise BadArgument("no stopping criterion; set clocks, seconds, loss or converged")
-        if self.clocks is not None and self.clocks < 1:
-            raise BadArgument(f"clocks is {self.clocks}; it must be at least 1")
-        if self.seconds is not None and not self.seconds > 0:
-            raise BadArgument(f"seconds is {self.seconds}; it must be above 0")
-        if self.loss is not None and not isfinite(self.loss):
-            raise BadArgument(f"loss is {self.loss}; it must be a finite number")
-        if self.converged is not None and not (0 <= self.converged.tolerance < 1 and self.converged.window >= 1):
-            raise BadArgument(
-                f"converged is {self.converged.tolerance:g} over {self.converged.window} clocks;"
-                " the tolerance must be from 0 to below 1, and the clocks at least 1"
-            )
+        if self.clocks is not None:
+            check_whole("clocks", self.clocks, 1, MOST_CLOCKS)
+        if self.seconds is not None:
+            check_number("seconds", self.seconds, 0.0, above=True)
+        if self.loss is not None:
+            check_number("loss", self.loss, -inf)
+        if self.converged is not None and not isinstance(self.converged, Convergence):
+            raise BadArgument(f"converged is {self.converged!r}; it must be a Convergence(tolerance, window)")
 
     @property
     def last_clock(self) -> int | None:

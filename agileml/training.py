@@ -7,7 +7,10 @@ import pickle
 import re
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, TypedDict, TypeVar, Unpack, cast
+from numbers import Real
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
+
+import numpy as np
 
 from agileml.apps.registry import TrainerSource, check
 from agileml.engines.base import Engine
@@ -15,7 +18,7 @@ from agileml.engines.chaos import Chaos
 from agileml.errors import BadArgument, BadTrainer
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.policies.policy import TrainingPolicy
-from agileml.policies.stage import Thresholds
+from agileml.policies.stage import Thresholds, stage_policy
 from agileml.roles.node import JobSettings
 from agileml.stopping import Convergence, Stopping
 from agileml.trainer import Trainer
@@ -23,7 +26,7 @@ from agileml.trainer import Trainer
 ENGINES = {"local": "agileml.engines.local:LocalEngine", "sim": "agileml.engines.sim:SimulatedEngine"}
 """Engines by name, imported on use."""
 
-_JOB_OPTIONS = ("thresholds", "heartbeat_timeout", "checkpoint_every", "stage")
+_JOB_OPTIONS = ("thresholds", "heartbeat_timeout", "hang_timeout", "startup_timeout", "checkpoint_every", "stage")
 """Options that are fields of `TrainingJob`."""
 
 T = TypeVar("T")
@@ -34,7 +37,7 @@ class TrainOptions(TypedDict, total=False):
 
     seconds: float
     loss: float
-    converged: Convergence
+    converged: Convergence | float
     seed: int
     partitions: int
     deterministic: bool
@@ -43,8 +46,10 @@ class TrainOptions(TypedDict, total=False):
     keeps: int
     thresholds: Thresholds
     heartbeat_timeout: float
+    hang_timeout: float
+    startup_timeout: float
     checkpoint_every: int
-    stage: TrainingPolicy
+    stage: TrainingPolicy | Literal["auto", 1, 2, 3]
 
 
 def train(
@@ -53,34 +58,37 @@ def train(
     engine: str | Engine = "local",
     *,
     clocks: int | None = None,
-    chaos: Chaos | None = None,
-    listener: Listener = lambda _: None,
+    chaos: Chaos | str | None = None,
+    listener: Listener | None = None,
     **options: Unpack[TrainOptions],
 ) -> Trained:
     """Trains until the first stopping criterion is met. `nodes` is reliable+transient, such as `1+3`.
 
     A trainer is an object, the name of an app, `module:Class`, a file, or one of these with arguments
     (`TrainerSource`). Nodes receive a copy of an object, with the classes that the script or notebook defines.
-    `listener` is called with each finished clock.
+    `listener` is called with each finished clock. `chaos` is faults to inject, such as `at clock 20 evict half`.
+    `stage` is `auto`, the number of a stage, or a policy. Invalid arguments raise BadArgument before anything starts.
     """
     reliable, transient = parse_nodes(nodes)
-    given = cast("Mapping[str, Any]", options)
+    given = _plain(cast("Mapping[str, Any]", options))
     _check_names(given)
+    if listener is not None and not callable(listener):
+        raise BadArgument(f"listener is {listener!r}; it must be a function that is called with each finished clock")
     job = TrainingJob(
         source_of(trainer),
         reliable,
         transient,
-        _made(Stopping, {**given, "clocks": clocks}),
+        _made(Stopping, _plain({**given, "clocks": clocks})),
         _made(JobSettings, given),
         **{name: given[name] for name in _JOB_OPTIONS if name in given},
     )
-    runner = engine_named(engine) if isinstance(engine, str) else engine
-    return runner.run(job, chaos or Chaos(), listener)
+    faults = _chaos(chaos, job.settings.seed)
+    return engine_of(engine).run(job, faults, listener or (lambda _: None))
 
 
 def parse_nodes(text: str) -> tuple[int, int]:
     """Parses `1+3` as one reliable and three transient nodes."""
-    match = re.fullmatch(r"\s*(\d+)\s*\+\s*(\d+)\s*", text, re.ASCII)
+    match = re.fullmatch(r"\s*(\d+)\s*\+\s*(\d+)\s*", text, re.ASCII) if isinstance(text, str) else None
     if match is None or not int(match[1]):
         raise BadArgument(
             f"nodes is {text!r}; write reliable+transient, such as 1+3, with at least one reliable node:"
@@ -89,11 +97,13 @@ def parse_nodes(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def engine_named(name: str) -> Engine:
-    """Creates the engine of this name."""
-    if name not in ENGINES:
-        raise BadArgument(f"unknown engine {name!r}; choose one of {', '.join(ENGINES)}")
-    module, _, attribute = ENGINES[name].partition(":")
+def engine_of(engine: str | Engine) -> Engine:
+    """The engine, or a new one of this name."""
+    if callable(getattr(engine, "run", None)):
+        return cast("Engine", engine)
+    if not isinstance(engine, str) or engine not in ENGINES:
+        raise BadArgument(f"unknown engine {engine!r}; choose one of {', '.join(ENGINES)}")
+    module, _, attribute = ENGINES[engine].partition(":")
     return cast("Engine", getattr(importlib.import_module(module), attribute)())
 
 
@@ -128,6 +138,24 @@ def _check_names(options: Mapping[str, Any]) -> None:
     unknown = sorted(set(options) - set(TrainOptions.__annotations__))
     if unknown:
         raise BadArgument(f"unknown option {unknown[0]!r}; choose from {', '.join(TrainOptions.__annotations__)}")
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with Python's own numbers instead of numpy's, and with policies instead of their short forms."""
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
+    if isinstance(plain.get("converged"), Real) and not isinstance(plain["converged"], bool):
+        plain["converged"] = Convergence(plain["converged"])
+    if plain.get("stage") is not None:
+        plain["stage"] = stage_policy(plain["stage"])
+    return plain
+
+
+def _chaos(chaos: object, seed: int) -> Chaos:
+    if isinstance(chaos, str):
+        return Chaos.parse(chaos, seed)
+    if chaos is None or isinstance(chaos, Chaos):
+        return chaos or Chaos()
+    raise BadArgument(f"chaos is {chaos!r}; it must be a text such as 'at clock 20 evict half', or a Chaos")
 
 
 def _made(cls: type[T], options: Mapping[str, Any]) -> T:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from agileml.core.controller_state import ControllerState, Mode
 from agileml.core.events import Failed, Finished, Instruction, Iteration, NodeLost, RememberCheckpoint, Tick
+from agileml.core.liveness import hung, silent
 from agileml.core.members import IN_EPOCH, OUT, NodePhase
 from agileml.core.placement import Footprint, target_table
 from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
@@ -80,12 +81,13 @@ class Controller(ControllerState):
             return False
         if member is None and isinstance(event, Warned):
             return False
-        if member is None and isinstance(event, Ready):
-            # Its hello was lost with an earlier controller; it will send another.
+        if member is None and isinstance(event, Ready | Heartbeat):
+            # Its hello is on the way, or was lost with an earlier controller; then it will send another.
             return True
         if member is None or member.phase in OUT:
             # It was taken for dead, but is alive: it must not continue in its old epoch.
-            self._send(node, Leave(DECLARED_LOST))
+            lost = member is None or member.phase is NodePhase.DEAD
+            self._send(node, Leave(DECLARED_LOST if lost else LEFT_BEHIND, lost))
             return True
         member.last_heard = now
         if isinstance(event, WorkDone) or not hasattr(event, "epoch"):
@@ -103,15 +105,15 @@ class Controller(ControllerState):
                 self._warned(event)
             case NodeLost():
                 self._lost([event.node], event.why)
-            case Tick():
-                self._find_silent(now)
+            case Tick() | Heartbeat():
+                self._watch(event, now)
             case PartitionProgress() | WorkDone() | Saved() | Collected():
                 self._progress(event)
             case Taken() | Adopted():
                 self._moved(event)
             case Broken():
                 self._fail(event.message)
-            case _ if not isinstance(event, Heartbeat):
+            case _:
                 raise InvalidTransition(f"the controller has no rule for {event!r}")
 
     # -- nodes join and leave ----------------------------------------------------------------------------------------
@@ -128,7 +130,8 @@ class Controller(ControllerState):
             self._changed = True
         elif member.phase in OUT:
             # It was warned or lost before its hello arrived, or while the controller was away.
-            self._send(event.node, Leave(EVICTED_EARLY if member.phase is NodePhase.GONE else DECLARED_LOST))
+            lost = member.phase is NodePhase.DEAD
+            self._send(event.node, Leave(DECLARED_LOST if lost else EVICTED_EARLY, lost))
         else:
             member.last_heard = now
             if self.mode is Mode.RESUMING:
@@ -197,15 +200,14 @@ class Controller(ControllerState):
         # The first clock may have waited for this node alone.
         self._gather()
 
-    def _find_silent(self, now: float) -> None:
-        silent = [
-            member.name
-            for member in self.members
-            if member.phase not in (NodePhase.GONE, NodePhase.DEAD)
-            and now - member.last_heard > self.settings.heartbeat_timeout
-        ]
-        if silent:
-            self._lost(silent, f"no heartbeat for {self.settings.heartbeat_timeout:g} s")
+    def _watch(self, event: Tick | Heartbeat, now: float) -> None:
+        """Gives up nodes that are silent, and a node whose heartbeat says that it hangs."""
+        if isinstance(event, Heartbeat):
+            self.members[event.node].beating = True
+            if why := hung(event, self.settings):
+                self._lost([event.node], why)
+        elif lost := silent(self.members, now, self.settings.heartbeat_timeout):
+            self._lost(lost, f"no heartbeat for {self.settings.heartbeat_timeout:g} s")
 
     def _lost(self, nodes: list[str], why: str) -> None:
         # A node may be lost before its hello arrives; it counts as joined.

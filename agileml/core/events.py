@@ -102,3 +102,5 @@ class ControllerSettings:
     heartbeat_timeout: float = 1.0
     checkpoint_every: int = 1
     stop: Callable[[Iteration], bool] = lambda _: False
+    hang_timeout: float = 30.0
+    startup_timeout: float = 300.0

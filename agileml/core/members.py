@@ -43,7 +43,10 @@ IN_EPOCH = (NodePhase.ACTIVE, NodePhase.LEAVING, NodePhase.DRAINING)
 
 @dataclass(slots=True)
 class Member:
-    """A node; `rank` is its place in the order of joining, `last_heard` the time of its latest message."""
+    """A node; `rank` is its place in the order of joining, `last_heard` the time of its latest message.
+
+    `beating`: this controller has received a heartbeat of it.
+    """
 
     name: str
     reliable: bool
@@ -51,6 +54,7 @@ class Member:
     last_heard: float
     phase: NodePhase = NodePhase.LOADING
     routed: int = -1
+    beating: bool = False
 
 
 @dataclass(slots=True)

@@ -6,7 +6,8 @@ One loop (`JobLoop`) serves every engine. A new kind of machines is one more `Fl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +23,14 @@ class Engine(Protocol):
     def run(self, job: TrainingJob, chaos: Chaos, listener: Listener) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
         ...
+
+
+_CAUSES: Mapping[int, str] = {
+    signal.SIGKILL: " (SIGKILL: Linux sends it when memory runs out)",
+    signal.SIGSEGV: " (SIGSEGV: code in C crashed)",
+    signal.SIGABRT: " (SIGABRT: the node hung, or code in C gave up)",
+}
+"""What a signal that this computer does not explain probably means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,17 @@ class Gone:
     name: str
     status: int | None = None
     output: str = ""
+
+    @property
+    def how(self) -> str:
+        """How its process ended, for people."""
+        if self.status is None:
+            return "was taken away"
+        if self.status < 0:
+            ended = f"was ended by signal {-self.status}{_CAUSES.get(-self.status, '')}"
+        else:
+            ended = f"ended with status {self.status}"
+        return f"{ended}: {self.output}" if self.output else ended
 
 
 FleetEvent = Joined | EvictionWarning | Gone

@@ -15,6 +15,8 @@ MOST_IN_ONE_CLOCK = 25
 class CrashGuard:
     """Counts processes that failed. Clocks that are redone after a loss count as progress, but not without end."""
 
+    nodes: int = 0
+    """Each of them may fail once, also in a job of more nodes than the limits say."""
     in_a_row: int = 0
     in_one_clock: int = 0
     _clock: int = 0
@@ -32,8 +34,8 @@ class CrashGuard:
         """Counts one more process; why none should be started any more, or nothing."""
         self.in_a_row += 1
         self.in_one_clock += 1
-        if self.in_a_row > MOST_IN_A_ROW:
+        if self.in_a_row > max(MOST_IN_A_ROW, self.nodes):
             return f"the last of {self.in_a_row} processes that ended without a clock finished in between"
-        if self.in_one_clock > MOST_IN_ONE_CLOCK:
+        if self.in_one_clock > max(MOST_IN_ONE_CLOCK, self.nodes):
             return f"the last of {self.in_one_clock} processes that ended before clock {self._clock + 1} was finished"
         return ""

@@ -43,6 +43,7 @@ class JobLoop:
 
     def run(self, reliable: int, transient: int) -> Result:
         """Runs the job from its start to its end; raises an AgileMLError if it cannot go on."""
+        self._crashes.nodes = reliable + transient
         self.start()
         self._add(Join(reliable, reliable=True))
         self._add(Join(transient))
@@ -131,25 +132,26 @@ class JobLoop:
         reliable = machine is not None and machine.reliable
         warned = machine is not None and machine.warned
         if gone.status is not None:
-            self._last_failure = f"{gone.name} ended with status {gone.status}: {gone.output}"
+            self._last_failure = f"{gone.name} {gone.how}"
         if gone.status is not None and (warned or gone.status == REFUSED):
             # It left as it was told to. A refused node is not replaced: the next one would be refused as well.
             self._link.forget(gone.name)
             replace_it = warned and reliable
         else:
-            if reliable:
+            # A transient machine that was taken away stays away; one that failed is started again.
+            replace_it = reliable or bool(gone.status)
+            if replace_it:
                 self._count_restart(gone)
             self._link.lose(gone.name)
-            replace_it = reliable
         if replace_it and self._replaces:
-            self._add(Join(1, reliable=True))
+            self._add(Join(1, reliable=reliable))
 
     def _count_restart(self, gone: Gone) -> None:
         """A process that failed will be started again, but not for ever. One that was taken away does not count."""
         if gone.status is None:
             return
         if why := self._crashes.add():
-            raise Unrecoverable(f"{gone.name} is {why}, with status {gone.status}: {gone.output}")
+            raise Unrecoverable(f"{gone.name} is {why}: it {gone.how}")
 
     def _let_nodes_leave(self) -> None:
         until = self._fleet.seconds + LEAVE_SECONDS

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import log
 from statistics import median
-from typing import Self
+from typing import Self, cast
 
-from agileml.policies.policy import ClockFinished, Report, UseStage
+from agileml.checks import check_number
+from agileml.errors import BadArgument
+from agileml.policies.policy import ClockFinished, Report, TrainingPolicy, UseStage
 
 Nodes = tuple[int, int]
 """Reliable nodes, transient nodes."""
@@ -26,6 +28,10 @@ class Thresholds:
 
     second: float = 1.0
     third: float = 15.0
+
+    def __post_init__(self) -> None:
+        check_number("threshold of stage 2", self.second, 0.0, finite=False)
+        check_number("threshold of stage 3", self.third, self.second, finite=False)
 
 
 def stage_of(nodes: Nodes, thresholds: Thresholds) -> int:
@@ -58,6 +64,9 @@ class _Memoryless:
     def restored(self, record: LearnedTimes) -> Self:  # noqa: ARG002 - the contract of every policy
         """The same policy: nothing was learned."""
         return self
+
+
+STAGES = (1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +200,14 @@ class LearnedStage:
             if times[stage] < times[best] * (1 - self.gain):
                 best = stage
         return best
+
+
+def stage_policy(choice: object) -> TrainingPolicy:
+    """The policy for `auto`, which learns the stage, or for the number of a stage; a policy stays as it is."""
+    if choice == "auto":
+        return LearnedStage()
+    if str(choice) in map(str, STAGES) and not isinstance(choice, float):
+        return FixedStage(int(str(choice)))
+    if all(callable(getattr(choice, method, None)) for method in ("observe", "record", "restored")):
+        return cast("TrainingPolicy", choice)
+    raise BadArgument(f"stage is {choice!r}; it must be auto, 1, 2 or 3, or a policy")

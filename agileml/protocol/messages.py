@@ -34,6 +34,7 @@ from agileml.protocol.partitions import (
     Waiting,
 )
 from agileml.protocol.reports import (
+    UNKNOWN_STEP,
     Adopted,
     Broken,
     Collected,
@@ -60,6 +61,7 @@ from agileml.protocol.updates import (
 )
 
 __all__ = [
+    "UNKNOWN_STEP",
     "Adopted",
     "Broken",
     "Collect",

@@ -94,9 +94,10 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """End the node."""
+    """End the node; `lost`: the controller has given it up, and it may no longer know what it does."""
 
     reason: str
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,20 @@ class Ready:
     node: str
 
 
+UNKNOWN_STEP = -1.0
+"""The usual step of a node that has not finished one, or that is loading data."""
+
+
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The node is alive."""
+    """The node is alive; its last progress was `stalled` seconds ago, and a step usually takes `usual_step` seconds.
+
+    Sent by the node's heartbeat process, whatever the node itself is doing.
+    """
 
     node: str
+    stalled: float = 0.0
+    usual_step: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agileml.checks import check_flag, check_whole
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.layout import Layout, Params
@@ -48,6 +49,9 @@ from agileml.roles.worker import Worker
 from agileml.trainer import Shard, Trainer, initial_model
 from agileml.work.plan import WorkPlan
 
+MOST_PARTITIONS = 100_000
+"""More would be a typing error."""
+
 Handler = Callable[[Any], None]
 """Handles messages of one kind."""
 
@@ -62,6 +66,15 @@ class JobSettings:
     slack: int | None = 0
     loss_sample: int = 256
     keeps: int = 8
+
+    def __post_init__(self) -> None:
+        check_whole("seed", self.seed, 0)
+        check_whole("partitions", self.partitions, 1, MOST_PARTITIONS)
+        check_flag("deterministic", self.deterministic)
+        if self.slack is not None:
+            check_whole("slack", self.slack, 0)
+        check_whole("loss_sample", self.loss_sample, 0)
+        check_whole("keeps", self.keeps, 1)
 
 
 class Node:

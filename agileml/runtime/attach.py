@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from agileml.errors import PeerRefused
 from agileml.runtime.blob_store import BlobStore, UnreadableBlob
+from agileml.runtime.heartbeat import beating
 from agileml.runtime.node_process import NodeProcess
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.role_specs import NodeRole
@@ -37,4 +38,6 @@ def join(rendezvous: Rendezvous, name: str, *, reliable: bool) -> bool:
     role = published(rendezvous.blobs)
     if role is None:
         raise PeerRefused("no job to join: it has not published the role of its nodes, or its folder is gone")
-    return NodeProcess(replace(role, name=name, reliable=reliable, rendezvous=rendezvous)).run()
+    role = replace(role, name=name, reliable=reliable, rendezvous=rendezvous)
+    with beating(role) as vitals:
+        return NodeProcess(role, vitals).run()

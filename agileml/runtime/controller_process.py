@@ -26,8 +26,9 @@ from agileml.core.events import (
 from agileml.errors import AgileMLError
 from agileml.policies.policy import ClockSums
 from agileml.protocol.actions import CONTROLLER, Send
-from agileml.protocol.messages import Warned
+from agileml.protocol.messages import Heartbeat, Leave, Warned
 from agileml.runtime.checkpoints import CheckpointCleaner, ModelCheckpoints
+from agileml.runtime.heartbeat import heartbeat_name, is_heartbeat_process, node_of
 from agileml.runtime.mailbox import JOB_LOOP, Acknowledged, Envelope, JobEnded, Mailbox, ModelPart, RepeatedIteration
 from agileml.runtime.results import observation_of
 from agileml.runtime.role_specs import ControllerRole, controller_settings
@@ -148,6 +149,16 @@ def _line(entry: dict[str, Any]) -> bytes:
     return json.dumps(entry).encode() + b"\n"
 
 
+def _may_say(sender: str, message: object) -> bool:
+    """A node and its heartbeat process speak only for that node; only the job loop reports warned machines."""
+    if sender == JOB_LOOP:
+        return isinstance(message, Acknowledged | Warned | NodeLost)
+    about = getattr(message, "node", "")
+    if is_heartbeat_process(sender):
+        return isinstance(message, Heartbeat | NodeLost) and about == node_of(sender)
+    return not isinstance(message, Acknowledged | Heartbeat | NodeLost | Warned) and about == sender
+
+
 class ControllerProcess:
     """Runs the controller: passes it messages and ticks, and carries out its instructions."""
 
@@ -190,6 +201,9 @@ class ControllerProcess:
             match event:
                 case Envelope():
                     self._receive(event)
+                case Lost() if is_heartbeat_process(event.peer):
+                    # If it does not connect again, the node is silent.
+                    pass
                 case Lost() if event.peer != JOB_LOOP:
                     self._control(NodeLost(event.peer, event.reason))
                 case Lost():
@@ -202,13 +216,12 @@ class ControllerProcess:
             self._mailbox.send(JOB_LOOP, RepeatedIteration(iteration))
 
     def _receive(self, envelope: Envelope) -> None:
-        """A node speaks only for itself; only the job loop reports warned and lost machines."""
-        message, from_job_loop = envelope.message, envelope.sender == JOB_LOOP
-        if from_job_loop and isinstance(message, Acknowledged):
+        message = envelope.message
+        if not _may_say(envelope.sender, message):
+            return
+        if isinstance(message, Acknowledged):
             self._memory.acknowledge(message.clock)
-        elif (
-            from_job_loop if isinstance(message, Warned | NodeLost) else getattr(message, "node", "") == envelope.sender
-        ):
+        else:
             self._control(message)
 
     def _control(self, event: object) -> None:
@@ -232,6 +245,9 @@ class ControllerProcess:
                 self._cleaning.keep_from(instruction.clock)
             case Send():
                 self._mailbox.send(instruction.to, instruction.message)
+                if isinstance(instruction.message, Leave):
+                    # A node that hangs does not read its messages.
+                    self._mailbox.send(heartbeat_name(instruction.to), instruction.message)
             case Iteration() | ClockRepeated() | Failed():
                 self._mailbox.send(JOB_LOOP, instruction)
             case Finished():

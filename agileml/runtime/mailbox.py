@@ -37,6 +37,10 @@ FULL_PAUSE = 0.01
 """Seconds between attempts to send messages that a full queue holds back."""
 
 
+_PATIENT = TransportSettings(stall_seconds=3600.0)
+"""User code may stop a node in the middle of a message; whether the node hangs is for its heartbeats to say."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelPart:
     """A partition of the finished model, for the job loop."""
@@ -86,7 +90,7 @@ class Mailbox:
     def __init__(self, rendezvous: Rendezvous, name: str, settings: TransportSettings | None = None) -> None:
         self.name = name
         self._rendezvous = rendezvous
-        self._endpoint = Endpoint(Identity(name), rendezvous.secret, settings or TransportSettings())
+        self._endpoint = Endpoint(Identity(name), rendezvous.secret, settings or _PATIENT)
         self._codec = Codec(
             [
                 *_messages(),
@@ -177,13 +181,16 @@ class Mailbox:
                     return None
             case Connected():
                 self._send_all(event.peer, self._waiting.pop(event.peer, []))
+            case Rejected(peer=str(peer), no_answer=True) if peer in self._waiting and peer != CONTROLLER:
+                # User code may hold the peer's interpreter lock for long. If it is gone, `discard_waiting` ends this.
+                self.reach(peer)
             case Lost() | Rejected():
                 self._waiting.pop(event.peer or "", None)
         return event
 
-    def flush(self, to: str) -> None:
-        """Sends what can be sent to one peer at once, without waiting for the next `receive`."""
-        self._endpoint.flush(0.0, to)
+    def discard_waiting(self) -> None:
+        """Drops the messages for peers to which there is no link yet."""
+        self._waiting = {to: pending for to, pending in self._waiting.items() if to in self._endpoint.peers}
 
     def wake(self) -> None:
         """Interrupts a waiting `receive`; may be called from any thread."""

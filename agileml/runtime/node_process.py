@@ -11,13 +11,15 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from agileml.errors import AgileMLError, PeerRefused
-from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send
-from agileml.protocol.messages import Broken, Heartbeat, Hello, Leave, Ready
+from agileml.errors import AgileMLError, DeclaredLost, PeerRefused
+from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send, Work
+from agileml.protocol.messages import Broken, Hello, Leave, Ready, Recover
+from agileml.roles.chunk_runner import WorkResult
 from agileml.roles.node import Node
 from agileml.runtime.checkpoints import WRITERS, CheckpointQueue, ModelCheckpoints
 from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.role_specs import NodeRole
+from agileml.runtime.vitals import Vitals
 from agileml.transport import Connected, Lost, Rejected
 
 T = TypeVar("T")
@@ -25,8 +27,8 @@ T = TypeVar("T")
 REFUSED = 3
 """Exit status of a node that the job did not admit."""
 
-HEARTBEATS = 4
-"""Heartbeats within the time after which a silent node counts as lost."""
+LONGEST_TURN = 1.0
+"""Seconds within which a node that has nothing to do shows that its message loop runs."""
 
 CLOSE_SECONDS = 2.0
 """Time for the last messages to be sent."""
@@ -40,8 +42,9 @@ log = logging.getLogger(__name__)
 class NodeProcess:
     """A node and its threads: the one in `run` owns the node's state, the compute thread owns its chunk runner."""
 
-    def __init__(self, role: NodeRole) -> None:
+    def __init__(self, role: NodeRole, vitals: Vitals) -> None:
         self._role = role
+        self._vitals = vitals
         self._code = role.job.source.code()
         self._mailbox = Mailbox(role.rendezvous, role.name)
         self._connection = ControllerConnection(self._mailbox)
@@ -51,16 +54,18 @@ class NodeProcess:
         self._checkpoint_queue = CheckpointQueue()
         self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._node: Node | None = None
-        self._beat_every = role.job.heartbeat_timeout / HEARTBEATS
-        self._next_beat = time.monotonic()
+        self._longest_turn = min(LONGEST_TURN, role.job.hang_timeout / 4)
+        self._begun_shards: set[int] = set()
         self._leaving = False
+        self._given_up = ""
+        """Why the controller has declared this node lost."""
         self._rejection = ""
         """Why the controller could not be reached, as it was last logged."""
 
     def run(self) -> bool:
         """Runs until the node is told to leave; False if the job did not admit it.
 
-        Raises PeerRefused if the controller will never accept this process.
+        Raises PeerRefused if the controller will never accept this process, DeclaredLost if it has given it up.
         """
         sys.setswitchinterval(SWITCH_SECONDS)
         self._mailbox.open()
@@ -68,16 +73,18 @@ class NodeProcess:
         while not self._leaving:
             now = time.monotonic()
             self._connection.maintain(now)
-            self._beat()
-            for event in self._mailbox.receive(self._connection.timeout(now, self._next_beat - now)):
+            self._vitals.looped(now)
+            for event in self._mailbox.receive(self._connection.timeout(now, self._longest_turn)):
                 if isinstance(event, Envelope):
                     self._handle(event.message)
                 else:
                     self._handle_link(event)
-                # Large messages take time: a node that handles many of them must not look lost.
-                self._beat()
+                # Large messages take time: a node that handles many of them must not look as if it hung.
+                self._vitals.looped(time.monotonic())
             self._take_results()
         self._mailbox.close(CLOSE_SECONDS)
+        if self._given_up:
+            raise DeclaredLost(self._given_up)
         return self._node is not None and self._node.epoch > 0
 
     def _handle_link(self, event: Connected | Lost | Rejected) -> None:
@@ -93,13 +100,6 @@ class NodeProcess:
             self._rejection = ""
             self._greet()
 
-    def _beat(self) -> None:
-        now = time.monotonic()
-        if now >= self._next_beat:
-            self._next_beat = now + self._beat_every
-            self._mailbox.send(CONTROLLER, Heartbeat(self._role.name))
-            self._mailbox.flush(CONTROLLER)
-
     def _greet(self) -> None:
         """Introduces the node to the controller: at the start, and to a restarted controller."""
         name, reliable = self._role.name, self._role.reliable
@@ -110,6 +110,11 @@ class NodeProcess:
             self._mailbox.send(CONTROLLER, Ready(name))
 
     def _handle(self, message: object) -> None:
+        if isinstance(message, Leave) and message.lost and not self._leaving:
+            self._given_up = message.reason
+        if isinstance(message, Recover):
+            # What was sent in earlier epochs is not wanted any more, and some peers may be gone.
+            self._mailbox.discard_waiting()
         if self._node is not None:
             self._act(self._decisions(self._node.handle, message))
         elif isinstance(message, Leave):
@@ -145,7 +150,7 @@ class NodeProcess:
         assert node is not None
         match action:
             case Compute():
-                self._later(self._compute, partial(node.chunk_runner.run, action.work), node.computed)
+                self._later(self._compute, partial(self._run, node, action.work), node.computed)
             case Save():
                 self._checkpoint_queue.add(action)
                 self._write_next(node)
@@ -194,12 +199,21 @@ class NodeProcess:
         else:
             self._act(self._broken(error))
 
+    def _run(self, node: Node, work: Work) -> WorkResult:
+        """Runs user code; the first work on a shard may also load its data."""
+        first = work.shard not in self._begun_shards
+        with self._vitals.step(first=first):
+            result = node.chunk_runner.run(work)
+        self._begun_shards.add(work.shard)
+        return result
+
     def _load(self) -> Node:
         role = self._role
-        trainer = role.job.source.load()
-        node = Node(role.name, trainer, trainer.shards(), role.plan, role.job.settings, role.layout)
-        # On this thread, because the other one must go on sending heartbeats.
-        node.load()
+        with self._vitals.step(first=True):
+            trainer = role.job.source.load()
+            node = Node(role.name, trainer, trainer.shards(), role.plan, role.job.settings, role.layout)
+            # On this thread, because the other one must go on handling messages.
+            node.load()
         return node
 
     def _loaded(self, node: Node) -> list[Action]:

@@ -57,4 +57,6 @@ def controller_settings(job: TrainingJob, code: str, stop: Callable[[Iteration],
         job.heartbeat_timeout,
         job.checkpoint_every,
         stop,
+        job.hang_timeout,
+        job.startup_timeout,
     )

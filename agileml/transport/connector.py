@@ -98,11 +98,12 @@ class Connector:
         late = now - self._settings.handshake_seconds
         for link in [*self._attempts.values(), *self._unauthenticated]:
             if link.began <= late:
-                self._end(link, f"no handshake within {self._settings.handshake_seconds:g} s")
+                self._end(link, f"no handshake within {self._settings.handshake_seconds:g} s", no_answer=True)
         for peer, (address, until) in list(self._awaited.items()):
             if now >= until:
                 del self._awaited[peer]
-                self._report(Rejected(peer, address, "it announced that it was connecting to us, and did not"))
+                reason = "it announced that it was connecting to us, and did not"
+                self._report(Rejected(peer, address, reason, no_answer=True))
         for sock in self._resting:
             self._loop.watch(sock.fileno(), READ, partial(self._on_listener, sock))
         self._resting.clear()
@@ -222,8 +223,10 @@ class Connector:
         if link.initiated and link.peer is not None and self._attempts.get(link.peer) is link:
             del self._attempts[link.peer]
 
-    def _end(self, link: Link, reason: str, *, report: bool = True, permanent: bool = False) -> None:
+    def _end(
+        self, link: Link, reason: str, *, report: bool = True, permanent: bool = False, no_answer: bool = False
+    ) -> None:
         self._take_out(link)
         link.close(self._loop)
         if report:
-            self._report(Rejected(link.peer, str(link.address), reason, permanent))
+            self._report(Rejected(link.peer, str(link.address), reason, permanent, no_answer))

@@ -39,12 +39,14 @@ class Rejected:
     """A connection attempt failed. `peer` is the one we tried to reach; None if an unknown process tried to reach us.
 
     `permanent` means that trying again cannot help: the two have different secrets or different versions of the code.
+    `no_answer`: something accepted the connection, or may have, but did not answer in time.
     """
 
     peer: str | None
     address: str
     reason: str
     permanent: bool = False
+    no_answer: bool = False
 
 
 Event = Received | Connected | Lost | Rejected

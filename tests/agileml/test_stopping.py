@@ -54,13 +54,21 @@ def test_convergence_compares_the_last_losses_with_the_best_before(losses: tuple
     ("criteria", "problem"),
     [
         ({}, "no stopping criterion; set clocks, seconds, loss or converged"),
-        ({"clocks": 0}, "clocks is 0; it must be at least 1"),
-        ({"seconds": float("nan")}, "seconds is nan; it must be above 0"),
+        ({"clocks": 0}, "clocks is 0; it must be a whole number from 1"),
+        ({"seconds": float("nan")}, "seconds is nan; it must be a finite number"),
         ({"loss": float("nan")}, "loss is nan; it must be a finite number"),
-        ({"converged": Convergence(1.0)}, "the tolerance must be from 0 to below 1"),
-        ({"converged": Convergence(window=0)}, "over 0 clocks"),
+        ({"converged": 0.1}, "converged is 0.1; it must be a Convergence"),
     ],
 )
 def test_criteria_are_checked(criteria: dict[str, object], problem: str) -> None:
     with pytest.raises(BadArgument, match=problem):
         Stopping(**criteria)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [((1.0,), "converged is 1.0; it must be a finite number from 0 to"), ((0.1, 0), "the window of converged is 0")],
+)
+def test_convergence_is_checked(arguments: tuple[float, int], problem: str) -> None:
+    with pytest.raises(BadArgument, match=problem):
+        Convergence(*arguments)

@@ -7,17 +7,22 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import agileml
 from agileml import reference
 from agileml.apps.registry import TrainerSource
+from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos
 from agileml.errors import AgileMLError, BadArgument, BadTrainer
 from agileml.job import Listener, Trained, TrainingJob
+from agileml.policies.stage import FixedStage, LearnedStage
+from agileml.stopping import Convergence
 from agileml.training import parse_nodes, source_of
 from tests.agileml.toys import Decades, Scripted
 
@@ -144,3 +149,87 @@ def test_the_package_loads_train_lazily() -> None:
     )
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         agileml.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"slack": -1}, "slack is -1; it must be a whole number of at least 0"),
+        ({"slack": 1.5}, "slack is 1.5"),
+        ({"slack": "asp"}, "slack is 'asp'"),
+        ({"slack": True}, "slack is True"),
+        ({"slack": 1, "deterministic": True}, "deterministic with slack 1"),
+        ({"slack": None, "deterministic": True}, "deterministic with slack None"),
+        ({"heartbeat_timeout": 0}, r"heartbeat_timeout is 0; it must be a finite number from 0.1 to"),
+        ({"heartbeat_timeout": nan}, "heartbeat_timeout is nan"),
+        ({"heartbeat_timeout": inf}, "heartbeat_timeout is inf"),
+        ({"heartbeat_timeout": "1"}, "heartbeat_timeout is '1'"),
+        ({"heartbeat_timeout": None}, "heartbeat_timeout is None"),
+        ({"hang_timeout": 0.0}, "hang_timeout is 0.0"),
+        ({"startup_timeout": -1}, "startup_timeout is -1"),
+        ({"checkpoint_every": -1}, "checkpoint_every is -1; it must be a whole number of at least 0"),
+        ({"checkpoint_every": 2.5}, "checkpoint_every is 2.5"),
+        ({"chaos": "at clock 20 explode"}, "chaos, character 13"),
+        ({"chaos": 7}, "chaos is 7; it must be a text such as"),
+        ({"stage": "fast"}, "stage is 'fast'; it must be auto, 1, 2 or 3, or a policy"),
+        ({"stage": 4}, "stage is 4"),
+        ({"stage": 1.0}, "stage is 1.0"),
+        ({"stage": True}, "stage is True"),
+        ({"thresholds": (1, 15)}, r"thresholds is \(1, 15\)"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 0.5}, "seed is 0.5"),
+        ({"partitions": 0}, "partitions is 0"),
+        ({"partitions": 10**7}, "partitions is 10000000; it must be a whole number from 1 to 100,000"),
+        ({"deterministic": "yes"}, "deterministic is 'yes'; it must be True or False"),
+        ({"loss_sample": -1}, "loss_sample is -1"),
+        ({"keeps": 0}, "keeps is 0"),
+        ({"clocks": 0}, "clocks is 0"),
+        ({"clocks": -3}, "clocks is -3"),
+        ({"clocks": 2.5}, "clocks is 2.5"),
+        ({"clocks": "5"}, "clocks is '5'"),
+        ({"clocks": True}, "clocks is True"),
+        ({"seconds": 0}, "seconds is 0"),
+        ({"seconds": inf}, "seconds is inf"),
+        ({"seconds": "10"}, "seconds is '10'"),
+        ({"loss": nan}, "loss is nan"),
+        ({"converged": 2.0}, "converged is 2.0"),
+        ({"converged": "soon"}, "converged is 'soon'"),
+        ({"nodes": 3}, "nodes is 3; write reliable"),
+        ({"nodes": None}, "nodes is None"),
+        ({"nodes": "1+99999"}, "the number of transient nodes is 99999"),
+        ({"engine": "cloud"}, "unknown engine 'cloud'; choose one of local, sim"),
+        ({"engine": None}, "unknown engine None"),
+        ({"listener": 5}, "listener is 5"),
+    ],
+)
+def test_an_argument_that_cannot_work_is_refused_with_its_value(options: Any, problem: str) -> None:  # noqa: ANN401
+    with pytest.raises(BadArgument, match=problem):
+        agileml.train("mf", **{"clocks": 3, "engine": Told(), **options})
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "made"),
+    [
+        ("stage", "auto", LearnedStage()),
+        ("stage", 2, FixedStage(2)),
+        ("stage", "3", FixedStage(3)),
+        ("stage", FixedStage(1), FixedStage(1)),
+        ("heartbeat_timeout", np.float64(2.0), 2.0),
+        ("checkpoint_every", np.int64(4), 4),
+    ],
+)
+def test_short_forms_and_numpy_numbers_are_accepted(option: str, given: object, made: object) -> None:
+    job = job_of("mf", clocks=3, **{option: given})
+    assert getattr(job, option) == made
+    assert type(getattr(job, option)) is type(made)
+
+
+def test_convergence_may_be_given_as_a_number() -> None:
+    assert job_of("mf", converged=0.01).stopping.converged == Convergence(0.01)
+
+
+def test_faults_may_be_given_as_text() -> None:
+    log: list[Iteration] = []
+    trained = agileml.train("mf", engine="sim", clocks=4, chaos="at clock 2 kill 1", seed=3, listener=log.append)
+    assert trained.failures == 1
+    assert log[-1].transient == 2

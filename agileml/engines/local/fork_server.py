@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from agileml.runtime.controller_process import ControllerProcess
+from agileml.runtime.heartbeat import beating
 from agileml.runtime.node_process import REFUSED, NodeProcess
 from agileml.runtime.role_specs import NodeRole, Role
 from agileml.transport import sockets
@@ -139,8 +140,9 @@ def _run_child(start: Start, folder: Path, keep: bool, lifetime: int, inherited:
         for descriptor in inherited:
             os.close(descriptor)
         _redirect_output(folder / f"{start.name}.log")
-        threading.Thread(target=_exit_with_server, args=(lifetime, folder, keep), daemon=True).start()
-        status = _run_role(start.role)
+        status = _run_role(
+            start.role, threading.Thread(target=_exit_with_server, args=(lifetime, folder, keep), daemon=True)
+        )
     except BaseException:  # noqa: BLE001 - a fork must not go on in its parent's code, whatever happened
         traceback.print_exc()
     finally:
@@ -149,9 +151,14 @@ def _run_child(start: Start, folder: Path, keep: bool, lifetime: int, inherited:
         os._exit(status)
 
 
-def _run_role(role: Role) -> int:
+def _run_role(role: Role, watch: threading.Thread) -> int:
+    """Runs a role; `watch` is a thread that ends the process with the fork server."""
     if isinstance(role, NodeRole):
-        return 0 if NodeProcess(role).run() else REFUSED
+        # It forks, so it comes before the first thread.
+        with beating(role) as vitals:
+            watch.start()
+            return 0 if NodeProcess(role, vitals).run() else REFUSED
+    watch.start()
     ControllerProcess(role).run()
     return 0
 

@@ -15,6 +15,7 @@ from agileml.engines.base import Gone
 from agileml.engines.local.fork_server import Kill, ProcessEnded, Start
 from agileml.errors import AgileMLError
 from agileml.runtime.role_specs import Role
+from agileml.runtime.user_frames import crash_site
 from agileml.transport.addresses import LONGEST_UNIX_PATH
 
 _BOOT = """\
@@ -142,7 +143,7 @@ def _last_lines(log: Path) -> str:
         text = log.read_text(errors="replace")
     except OSError:
         return ""
-    return " | ".join(text.strip().splitlines()[-OUTPUT_LINES:])
+    return crash_site(text) or " | ".join(text.strip().splitlines()[-OUTPUT_LINES:])
 
 
 def short_folder(prefix: str = "agileml-") -> Path:

@@ -150,12 +150,26 @@ def test_a_node_declared_lost_is_told_to_leave() -> None:
     control = running("r", "t", "u")
     handle(control, NodeLost("u", "gone"))
     why = "this node was declared lost and is no longer part of the job"
-    assert handle(control, Heartbeat("u")) == [Send("u", Leave(why))]
-    assert handle(control, Heartbeat("unknown")) == [Send("unknown", Leave(why))]
+    assert handle(control, Heartbeat("u")) == [Send("u", Leave(why, lost=True))]
+    assert handle(control, Routed("unknown", 1, 1)) == [Send("unknown", Leave(why, lost=True))]
+
+
+def test_a_heartbeat_may_arrive_before_the_hello_of_its_node() -> None:
+    control = running("r", "t")
+    assert handle(control, Heartbeat("u")) == []
+
+
+def test_a_node_that_hangs_is_lost_although_it_sends_heartbeats() -> None:
+    control = running("r", "t", "u", hang_timeout=30.0)
+    handle(control, Heartbeat("u", 29.0, 1.0), Heartbeat("t", 140.0, 30.0))
+    assert control.failures == 0
+    handle(control, Heartbeat("u", 31.0, 1.0))
+    assert [name for name in "rtu" if control.members[name].phase is NodePhase.DEAD] == ["u"]
 
 
 def test_missing_heartbeats_are_a_loss() -> None:
     control = running("r", "t", "u", heartbeat_timeout=1.0)
+    handle(control, Heartbeat("r"), Heartbeat("t"), Heartbeat("u"))
     handle(control, Heartbeat("r"), Heartbeat("t"), now=0.9)
     handle(control, Tick(), now=1.1)
     assert [name for name in "rtu" if control.members[name].phase is NodePhase.DEAD] == ["u"]

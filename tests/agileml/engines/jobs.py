@@ -56,3 +56,14 @@ def processes(folder: str) -> list[str]:
         except (FileNotFoundError, ProcessLookupError):
             continue
     return found
+
+
+def node_pid(folder: Path, name: str) -> int:
+    """The process of a node, whose children are its heartbeat process and what user code starts."""
+    mine = [pid for pid in processes(str(folder)) if Path(f"/proc/{pid}/fd/1").resolve() == folder / f"{name}.log"]
+    (found,) = [pid for pid in mine if parent_of(pid) not in mine]
+    return int(found)
+
+
+def parent_of(pid: str) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]

@@ -42,3 +42,8 @@ def test_nothing_new_is_no_progress() -> None:
         assert not guard.add()
     guard.advance(3, 5)
     assert guard.add()
+
+
+def test_each_node_of_a_large_job_may_fail_once() -> None:
+    assert failures(CrashGuard(nodes=4)) == MOST_IN_A_ROW
+    assert failures(CrashGuard(nodes=64)) == 64

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,8 +107,7 @@ class Caller:
     def close(self) -> None:
         self._job.close()
         for node in self._nodes.values():
-            node.kill()
-            node.wait()
+            self._kill(node)
 
     def _apply(self, act: Act) -> None:
         match act:
@@ -133,14 +133,22 @@ class Caller:
         words = [sys.executable, "-m", "agileml.join", str(self._folder), "--name-in", "NODE_NAME"]
         environment = {**os.environ, "NODE_NAME": name, SECRET_VARIABLE: SECRET.hex()}
         self._nodes[name] = subprocess.Popen(
-            [*words, *(["--reliable"] if reliable else [])], env=environment, stderr=subprocess.DEVNULL
+            [*words, *(["--reliable"] if reliable else [])],
+            env=environment,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         self._machines[name] = RunningMachine(name, reliable, warned=False)
 
-    def _remove(self, name: str) -> None:
-        node = self._nodes.pop(name)
-        node.kill()
+    @staticmethod
+    def _kill(node: subprocess.Popen[bytes]) -> None:
+        """A machine that is taken away takes everything with it that runs there."""
+        with suppress(ProcessLookupError):
+            os.killpg(node.pid, signal.SIGKILL)
         node.wait()
+
+    def _remove(self, name: str) -> None:
+        self._kill(self._nodes.pop(name))
         del self._machines[name]
         self._deadlines.pop(name, None)
         self._job.lose(name)

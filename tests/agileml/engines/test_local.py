@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from agileml import reference
@@ -19,8 +21,19 @@ from agileml.engines.script import Act, KillNodes, RunningMachine, Script
 from agileml.job import Trained, TrainingJob
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
-from tests.agileml.engines.jobs import Choice, Timetable, evict, join, kill, kill_controller, processes, reliable
-from tests.agileml.toys import Decades
+from agileml.trainer import ParamView
+from tests.agileml.engines.jobs import (
+    Choice,
+    Timetable,
+    evict,
+    join,
+    kill,
+    kill_controller,
+    node_pid,
+    processes,
+    reliable,
+)
+from tests.agileml.toys import Decades, Paced
 
 pytestmark = pytest.mark.usefixtures("left_behind")
 
@@ -154,3 +167,59 @@ def test_a_suspended_controller_does_not_declare_nodes_lost(left_behind: Path) -
 
 def test_the_controller_and_nodes_are_killed_at_once() -> None:
     played({3: [kill_controller, kill(slice(2))], 7: [kill_controller, evict(slice(1), 30.0)]})
+
+
+@dataclass
+class Struck:
+    """Sends a signal to a transient node's process after the second clock, as nothing of the job does."""
+
+    folder: Path
+    number: signal.Signals
+    done: bool = False
+    replaced: bool = False
+
+    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
+        if clock >= 2 and not self.done:
+            self.done = True
+            (folder,) = self.folder.iterdir()
+            os.kill(node_pid(folder, machines[-1].name), self.number)
+        self.replaced |= machines[-1].name == "t5"
+        return ()
+
+
+def test_a_transient_node_that_dies_is_replaced(left_behind: Path) -> None:
+    struck = Struck(left_behind, signal.SIGKILL)
+    trained, _ = played(struck, replace(JOB, stopping=Stopping(clocks=20)))
+    assert trained.failures == 1
+    assert struck.replaced
+
+
+@pytest.mark.slow
+def test_a_stopped_node_is_given_up(left_behind: Path) -> None:
+    struck = Struck(left_behind, signal.SIGSTOP)
+    trained, log = played(struck, replace(JOB, stopping=Stopping(clocks=20), hang_timeout=2.0))
+    assert any("it hangs: no progress for" in event for iteration in log for event in iteration.events)
+    assert trained.failures >= 1
+
+
+class Deadlocked(Paced):
+    """One step waits for a lock that it holds itself, until a file says that this has happened before."""
+
+    def __init__(self, lengths: Sequence[int], once: str) -> None:
+        super().__init__(lengths)
+        self.once = Path(once)
+
+    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+        if clock == 3 and shard[lo] == 500 and not self.once.exists():
+            self.once.touch()
+            lock = threading.Lock()
+            lock.acquire()
+            lock.acquire()
+        super().step(shard, lo, hi, params, clock, rng)
+
+
+@pytest.mark.slow
+def test_a_deadlocked_node_is_killed_and_replaced(tmp_path: Path) -> None:
+    source = TrainerSource(f"{__name__}:Deadlocked", {"lengths": LENGTHS, "once": str(tmp_path / "once")})
+    _, log = played({}, replace(JOB, source=source, hang_timeout=2.0))
+    assert any("it hangs: no progress for" in event for iteration in log for event in iteration.events)

@@ -205,10 +205,10 @@ def test_a_peer_that_is_lost_as_soon_as_it_is_linked_costs_only_its_messages(
         here.send("t2", Heartbeat("t1"))
         while "t2" not in here._endpoint.peers:
             list(there.receive(0.002))
-            # Turns the endpoint and leaves the events for `receive`, as a heartbeat between two messages does.
-            here.flush("t2")
+            # Turns the endpoint and leaves the events for `receive`.
+            here._endpoint.flush(0.0, "t2")
     while "t2" in here._endpoint.peers:
-        here.flush("t2")
+        here._endpoint.flush(0.0, "t2")
     assert [type(event) for event in here.receive(0.0)] == [Connected, Lost]
     again = mailbox("t2")
     here.send("t2", Heartbeat("again"))

@@ -1,4 +1,4 @@
-"""A node's process, with a controller played by the test: heartbeats continue whatever the user's code does."""
+"""A node's process, with a controller played by the test: its messages, its work and its end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,16 +14,18 @@ import numpy as np
 import pytest
 
 from agileml.apps.registry import TrainerSource
+from agileml.errors import AgileMLError
 from agileml.job import TrainingJob
 from agileml.params.layout import Layout, Params
 from agileml.protocol.actions import CONTROLLER, Action
-from agileml.protocol.messages import Heartbeat, Hello, Leave, Limit, Ready, Recover, Saved, Stable, Table, WorkDone
+from agileml.protocol.messages import Hello, Leave, Limit, Ready, Recover, Saved, Stable, Table, WorkDone
 from agileml.roles.node import JobSettings, Node
 from agileml.runtime.job_shape import JobShape
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.node_process import NodeProcess
 from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
+from agileml.runtime.vitals import Vitals
 from agileml.stopping import Stopping
 from agileml.trainer import plan_of
 from tests.agileml.toys import Scripted
@@ -65,6 +67,16 @@ class Gated(Scripted):
         )
 
 
+class Looping(Vitals):
+    """Counts the signs of life of the message loop."""
+
+    turns = 0
+
+    def looped(self, now: float) -> None:
+        self.turns += 1
+        super().looped(now)
+
+
 class Played:
     """A node in a thread, and the controller's mailbox."""
 
@@ -76,9 +88,17 @@ class Played:
         settings = JobSettings(partitions=2, loss_sample=0)
         job = TrainingJob(source, 1, 0, Stopping(clocks=3), settings, heartbeat_timeout=0.1)
         shape = JobShape(plan_of(trainer, trainer.shards()), Layout.cut(PARAMS, 2), source.code())
-        self.node = NodeProcess(PreparedJob(job, shape).node_role(rendezvous, "r0", reliable=True))
-        self.thread = threading.Thread(target=self.node.run)
+        self.vitals = Looping()
+        self.node = NodeProcess(PreparedJob(job, shape).node_role(rendezvous, "r0", reliable=True), self.vitals)
+        self.error: AgileMLError | None = None
+        self.thread = threading.Thread(target=self._run)
         self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.node.run()
+        except AgileMLError as error:
+            self.error = error
 
     def until(self, enough: Callable[[list[object]], bool]) -> list[object]:
         """The node's messages from here on, until `enough` holds."""
@@ -108,51 +128,51 @@ def played(tmp_path: Path) -> Iterator[Played]:
     sys.setswitchinterval(interval)
 
 
-def count_of(kind: type, events: Iterable[object]) -> int:
-    return sum(isinstance(event, Envelope) and isinstance(event.message, kind) for event in events)
-
-
 def count(kind: type, at_least: int = 1) -> Callable[[list[object]], bool]:
     return lambda messages: sum(isinstance(message, kind) for message in messages) >= at_least
 
 
-def test_heartbeats_continue_while_a_node_handles_many_messages(
+def test_a_node_that_handles_many_messages_shows_that_it_goes_on(
     played: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "init").touch()
     played.until(count(Ready))
-    left = 20
+    begun, handled, gate = played.vitals.turns, 0, threading.Event()
 
-    def slow(*_: object) -> list[Action]:
-        nonlocal left
-        # Longer than from one heartbeat to the next.
-        time.sleep(0.03)
-        left -= 1
+    def handle(*_: object) -> list[Action]:
+        nonlocal handled
+        # So that all messages have arrived when the second is handled.
+        gate.wait()
+        handled += 1
         return []
 
-    monkeypatch.setattr(Node, "handle", slow)
-    for _ in range(left):
+    monkeypatch.setattr(Node, "handle", handle)
+    for _ in range(20):
         played.send(Limit(0, 1))
     list(played.mailbox.receive(0.0))
-    beats = 0
-    while left > 2:
-        beats += count_of(Heartbeat, played.mailbox.receive(0.002))
+    gate.set()
+    while handled < 20:
+        list(played.mailbox.receive(0.002))
     monkeypatch.undo()
-    assert beats > 5
+    assert played.vitals.turns >= begun + 19
 
 
-def test_heartbeats_continue_while_the_users_code_runs(played: Played, tmp_path: Path) -> None:
-    messages = played.until(count(Heartbeat, 5))
-    assert any(isinstance(message, Hello) for message in messages)
+def test_a_node_works_and_writes_what_it_is_asked_to(played: Played, tmp_path: Path) -> None:
+    messages = played.until(count(Hello))
     assert not any(isinstance(message, Ready) for message in messages)
     (tmp_path / "init").touch()
     played.until(count(Ready))
     played.send(Recover(1, 0, Table(1, ("r0", "r0"), ("", ""), ("r0", "r0")), ("init", "init"), 3))
-    messages = played.until(count(Heartbeat, 5))
-    assert not any(isinstance(message, WorkDone) for message in messages)
     (tmp_path / "load").touch()
     played.until(count(WorkDone, 3))
-    # And it writes what it is asked to.
     played.send(Stable(1, 3, checkpoint=True))
     saved = [message for message in played.until(count(Saved, 2)) if isinstance(message, Saved)]
     assert [(one.partition, one.clock) for one in saved] == [(0, 3), (1, 3)]
+
+
+def test_a_node_that_was_declared_lost_ends_with_an_error(played: Played) -> None:
+    played.until(count(Hello))
+    played.send(Leave("it was silent", lost=True))
+    while played.thread.is_alive():
+        list(played.mailbox.receive(0.005))
+    assert str(played.error) == "it was silent"

@@ -1,0 +1,39 @@
+"""Checks of settings, with one clear line for a value that cannot work."""
+
+from __future__ import annotations
+
+from math import inf, isfinite
+from numbers import Integral, Real
+
+from agileml.errors import BadArgument
+
+
+def check_whole(name: str, value: object, least: int, most: float = inf) -> None:
+    """Raises BadArgument unless the value is a whole number from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
+        raise BadArgument(f"{name} is {value!r}; it must be a whole number {_range(least, most)}")
+
+
+def check_number(
+    name: str, value: object, least: float, most: float = inf, *, above: bool = False, finite: bool = True
+) -> None:
+    """Raises BadArgument unless the value is a number from `least` (`above`: more than that) to `most`."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not _fits(float(value), least, most, above, finite):
+        bounds = f"above {least:,g}" if above else _range(least, most)
+        raise BadArgument(f"{name} is {value!r}; it must be a{' finite' * finite} number {bounds}".rstrip())
+
+
+def _fits(value: float, least: float, most: float, above: bool, finite: bool) -> bool:
+    return least <= value <= most and not (above and value == least) and (isfinite(value) or not finite)
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raises BadArgument unless the value is True or False."""
+    if not isinstance(value, bool):
+        raise BadArgument(f"{name} is {value!r}; it must be True or False")
+
+
+def _range(least: float, most: float) -> str:
+    if most < inf:
+        return f"from {least:,g} to {most:,g}"
+    return "" if least == -inf else f"of at least {least:,g}"

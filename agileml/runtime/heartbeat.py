@@ -1,0 +1,152 @@
+"""The heartbeat process of a node: it tells the controller that the node is alive, whatever the node's user code does.
+
+User code may hold the interpreter lock for minutes (an import, a call into C), and then no thread of the node runs. So
+the heartbeats come from a process that is forked from the node before it starts. It costs a few pages of memory and
+some wake-ups a second. The two are one to the controller: without heartbeats the node counts as lost, and when the
+controller has given a node up, its heartbeat process kills it if it does not end by itself.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from agileml.core.events import NodeLost
+from agileml.protocol.actions import CONTROLLER
+from agileml.protocol.messages import Heartbeat, Leave
+from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
+from agileml.runtime.role_specs import NodeRole
+from agileml.runtime.vitals import Vitals
+
+HEARTBEATS = 4
+"""Heartbeats within the time after which a silent node counts as lost."""
+
+LONGEST_WAIT = 0.25
+"""Seconds between two looks at the node: whether it still runs."""
+
+LEAVE_SECONDS = 3.0
+"""Time for a node to end by itself once the controller has given it up."""
+
+STACK_SECONDS = 1.0
+"""Time for a node to print its stacks before it is killed."""
+
+FLUSH_SECONDS = 1.0
+"""Time for the last messages to be sent."""
+
+_SUFFIX = "@heartbeat"
+
+log = logging.getLogger(__name__)
+
+
+def heartbeat_name(node: str) -> str:
+    """The name of a node's heartbeat process."""
+    return node + _SUFFIX
+
+
+def node_of(process: str) -> str:
+    """The node for which a process speaks: itself, or the one whose heartbeat process it is."""
+    return process.removesuffix(_SUFFIX)
+
+
+def is_heartbeat_process(process: str) -> bool:
+    """Whether a name is that of a heartbeat process."""
+    return process.endswith(_SUFFIX)
+
+
+@contextmanager
+def beating(role: NodeRole) -> Iterator[Vitals]:
+    """Runs a heartbeat process for this process, which is about to become a node; call it before starting threads."""
+    # A crash in C code, and the signal that ends a hung node, print the Python stacks of all threads.
+    faulthandler.enable()
+    vitals, node = Vitals(), os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _run_child(role, vitals, node)
+    try:
+        yield vitals
+    finally:
+        _end(pid)
+
+
+def _end(pid: int) -> None:
+    """Lets the heartbeat process send its last messages, and waits for its end."""
+    deadline = time.monotonic() + 2 * FLUSH_SECONDS
+    with suppress(ProcessLookupError, ChildProcessError):
+        os.kill(pid, signal.SIGTERM)
+        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.001)
+
+
+def _run_child(role: NodeRole, vitals: Vitals, node: int) -> None:
+    """Runs the heartbeat process and exits; never returns into the node's code."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _HeartbeatProcess(role, vitals, node).run()
+    except BaseException:
+        # Without heartbeats the controller replaces the node.
+        log.exception("the heartbeat process failed")
+    finally:
+        os._exit(0)
+
+
+class _HeartbeatProcess:
+    """Sends heartbeats until the node ends. `node` is the process id of the node, the parent of this process."""
+
+    def __init__(self, role: NodeRole, vitals: Vitals, node: int) -> None:
+        self._name, self._vitals, self._node = role.name, vitals, node
+        self._beat_every = role.job.heartbeat_timeout / HEARTBEATS
+        self._mailbox = Mailbox(role.rendezvous, heartbeat_name(role.name))
+        self._connection = ControllerConnection(self._mailbox)
+        self._next_beat = time.monotonic()
+        self._ending = False
+        self._kill_at: float | None = None
+        self._stacks_shown = False
+
+    def run(self) -> None:
+        signal.signal(signal.SIGTERM, self._on_end)
+        while not self._ending and os.getppid() == self._node:
+            now = time.monotonic()
+            self._connection.maintain(now)
+            self._beat(now)
+            self._enforce(now)
+            longest = min(self._next_beat - now, LONGEST_WAIT)
+            for event in self._mailbox.receive(self._connection.timeout(now, longest)):
+                if not isinstance(event, Envelope):
+                    self._connection.handle(event, time.monotonic())
+                elif isinstance(event.message, Leave):
+                    self._leave(event.message)
+        if not self._ending:
+            self._mailbox.send(CONTROLLER, NodeLost(self._name, "its process ended"))
+        self._mailbox.close(FLUSH_SECONDS)
+
+    def _on_end(self, *_: object) -> None:
+        self._ending = True
+        self._mailbox.wake()
+
+    def _beat(self, now: float) -> None:
+        if now >= self._next_beat:
+            self._next_beat = now + self._beat_every
+            beat = Heartbeat(self._name, self._vitals.stalled(now), self._vitals.usual_step)
+            self._mailbox.send(CONTROLLER, beat)
+
+    def _leave(self, message: Leave) -> None:
+        """The node has been told as well, on its own link."""
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + LEAVE_SECONDS
+            log.info("the node is to leave: %s", message.reason)
+
+    def _enforce(self, now: float) -> None:
+        """Ends a node that does not leave: first with a signal at which it prints its stacks."""
+        if self._kill_at is None or now < self._kill_at:
+            return
+        self._kill_at = now + STACK_SECONDS
+        with suppress(ProcessLookupError):
+            os.kill(self._node, signal.SIGKILL if self._stacks_shown else signal.SIGABRT)
+        self._stacks_shown = True

@@ -1,0 +1,57 @@
+"""Signs of progress of a node, in memory that it shares with its heartbeat process."""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from agileml.protocol.messages import UNKNOWN_STEP
+
+_LOOP_AT, _BUSY_SINCE, _USUAL_STEP = range(3)
+_CELL_BYTES = 8
+_IDLE = 0.0
+
+RECENT_STEPS = 32
+"""Number of recent steps whose longest is the usual step: steps differ, and a healthy node must not be given up."""
+
+
+class Vitals:
+    """Written by the node, read by its heartbeat process, which is forked from it. Times are monotonic.
+
+    Reading needs nothing of the node: its user code may hold the interpreter lock, or the node may be stopped.
+    """
+
+    def __init__(self) -> None:
+        self._cells = memoryview(mmap.mmap(-1, 3 * _CELL_BYTES)).cast("d")
+        self._cells[_LOOP_AT] = time.monotonic()
+        self._steps: deque[float] = deque(maxlen=RECENT_STEPS)
+
+    def looped(self, now: float) -> None:
+        """The node's message loop has made another turn."""
+        self._cells[_LOOP_AT] = now
+
+    @contextmanager
+    def step(self, *, first: bool, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
+        """Runs user code. `first`: it may also import modules and load data."""
+        began = clock()
+        self._cells[_USUAL_STEP] = UNKNOWN_STEP if first or not self._steps else max(self._steps)
+        self._cells[_BUSY_SINCE] = began
+        try:
+            yield
+        finally:
+            self._cells[_BUSY_SINCE] = _IDLE
+        if not first:
+            self._steps.append(clock() - began)
+
+    def stalled(self, now: float) -> float:
+        """Seconds since the node last made progress; a node that waits for messages makes progress."""
+        loop, busy = self._cells[_LOOP_AT], self._cells[_BUSY_SINCE]
+        return max(0.0, now - (min(loop, busy) if busy != _IDLE else loop))
+
+    @property
+    def usual_step(self) -> float:
+        """Seconds that the present step would usually take; UNKNOWN_STEP if that is not known."""
+        return self._cells[_USUAL_STEP]

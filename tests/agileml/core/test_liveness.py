@@ -1,0 +1,49 @@
+"""Silent nodes and hung nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from agileml.core.events import ControllerSettings
+from agileml.core.liveness import FIRST_BEAT_SECONDS, hung, silent
+from agileml.core.members import Members, NodePhase
+from agileml.protocol.messages import UNKNOWN_STEP, Heartbeat
+
+SETTINGS = ControllerSettings(1, 1, 5, hang_timeout=30.0, startup_timeout=300.0)
+
+
+def members() -> Members:
+    """`early` has not sent a heartbeat yet, `beats` has, `gone` has left."""
+    known = Members()
+    for name in ("early", "beats", "gone"):
+        known.join(name, True, 0.0)
+    known["beats"].beating = known["gone"].beating = True
+    known.set_phase("gone", NodePhase.GONE)
+    return known
+
+
+@pytest.mark.parametrize(
+    ("now", "names"),
+    [(1.0, []), (1.1, ["beats"]), (FIRST_BEAT_SECONDS, ["beats"]), (FIRST_BEAT_SECONDS + 0.1, ["early", "beats"])],
+)
+def test_a_node_may_take_longer_to_send_its_first_heartbeat(now: float, names: list[str]) -> None:
+    assert silent(members(), now, 1.0) == names
+
+
+def test_a_long_timeout_also_holds_for_the_first_heartbeat() -> None:
+    assert silent(members(), 19.0, 20.0) == []
+
+
+@pytest.mark.parametrize(
+    ("stalled", "usual", "expected"),
+    [
+        (30.0, 0.1, False),
+        (30.1, 0.1, True),
+        (99.9, 20.0, False),
+        (100.1, 20.0, True),
+        (300.0, UNKNOWN_STEP, False),
+        (300.1, UNKNOWN_STEP, True),
+    ],
+)
+def test_a_step_may_take_five_times_as_long_as_usual(stalled: float, usual: float, expected: bool) -> None:
+    assert bool(hung(Heartbeat("t", stalled, usual), SETTINGS)) is expected
