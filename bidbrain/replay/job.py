@@ -15,7 +15,20 @@ from math import ceil, inf
 
 from bidbrain.billing import End, Life
 from bidbrain.replay.market import MarketReplay
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Situation, Strategy
+from bidbrain.replay.spells import RecordedSpells
+from bidbrain.replay.spending import ReplayedBudget
+from bidbrain.strategies.base import (
+    RECORD_WINDOW,
+    UNTRIED,
+    Decision,
+    Holding,
+    Offer,
+    Rent,
+    Situation,
+    SpotRecord,
+    Strategy,
+)
+from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.recovery import AGILE, Recovery
 from bidbrain.values import Overheads
 from pricing_data.market import Market
@@ -39,7 +52,10 @@ class Tenure:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedJob:
-    """A job to replay: work (nu x microseconds) from a start until it is done or the limit is reached."""
+    """A job to replay: work (nu x microseconds) from a start until it is done or the limit is reached.
+
+    Without a budget, spending is not counted.
+    """
 
     start: int
     work: float
@@ -47,6 +63,7 @@ class ReplayedJob:
     offers: tuple[Offer, ...]
     baseline: Rent
     most_nu: float
+    budget: ReplayedBudget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +125,10 @@ class _State:
     held: dict[int, _Held] = field(default_factory=dict)
     tenures: list[Tenure] = field(default_factory=list)
     bought: int = 0
+    spent: float = 0.0
+    evicted: list[int] = field(default_factory=list)
+    fallbacks: list[int] = field(default_factory=list)
+    lost: list[tuple[int, float]] = field(default_factory=list)
 
     def situation(self) -> Situation:
         now = self.now
@@ -119,7 +140,42 @@ class _State:
             baseline=self.job.baseline,
             most_nu=self.job.most_nu,
             work_left=self.work_left,
+            usd_left=self._usd_left(),
+            record=self._record() if self.evicted else UNTRIED,
+            unsaved=self._unsaved(),
+            spell=self._spell,
         )
+
+    def _usd_left(self) -> float:
+        budget = self.job.budget
+        if budget is None:
+            return inf
+        return budget.left(self.job.start, self.now, self.spent, (held.holding for held in self.held.values()))
+
+    def _record(self) -> SpotRecord:
+        """What spot machines were worth within the last hours; a run reads the same from its log."""
+        since = self.now - RECORD_WINDOW
+        lives = [(one.rent, one.start, one.end) for one in self.tenures]
+        lives += [(held.holding.rent, held.holding.start, self.now) for held in self.held.values()]
+        paid = sum(max(end - max(start, since), 0) for rent, start, end in lives if rent.bid is not None)
+        lost = sum(span for at, span in self.lost if at > since)
+        lasting = max(paid - round(lost), 0)
+        return SpotRecord(tuple(self.evicted), tuple(self.fallbacks), paid, lasting, self.recovery.resumes)
+
+    def _unsaved(self) -> float:
+        """The work that an eviction of all spot machines would undo."""
+        if not self.recovery.resumes:
+            return self.job.work - self.work_left
+        return sum(self._undone(held) for held in self.held.values() if held.holding.rent.bid is not None)
+
+    def _undone(self, held: _Held) -> float:
+        lost = self.recovery.lost_time(held.holding.rent, held.running_since, self.now)
+        return lost * held.holding.nu * self.recovery.speed
+
+    def _spell(self) -> SpotSpell:
+        if not self.job.offers:
+            return SpotSpell.begun(up=False)
+        return RecordedSpells.of(self.market, self.job.offers).at(self.now)
 
     def carry_out(self, decision: Decision) -> None:
         for action in decision.actions:
@@ -179,6 +235,8 @@ class _State:
             return
         evicted_at = None if rent.bid is None else self.market.evicted_at(rent.offer.market, rent.bid, self.now)
         holding = Holding(self.bought, rent, self.now, self.now + self.overheads.startup)
+        if rent.bid is None and self.evicted:
+            self.fallbacks.append(self.now)
         self.held[self.bought] = _Held(holding, inf if evicted_at is None else evicted_at, holding.ready)
         self.bought += 1
 
@@ -219,8 +277,12 @@ class _State:
     def _evict(self, held: _Held, machines: int) -> None:
         """Evicts machines of an allocation; its remaining machines go back to the last checkpoint."""
         holding = held.holding
-        lost = self.recovery.lost_time(holding.rent, held.running_since, self.now)
-        self.work_left += lost * holding.nu * self.recovery.speed
+        self.evicted.append(self.now)
+        self.lost.append((self.now, self.recovery.lost_time(holding.rent, held.running_since, self.now)))
+        if self.recovery.resumes:
+            self.work_left += self._undone(held)
+        else:
+            self.work_left = self.job.work
         left = holding.rent.machines - machines
         self._end(replace(holding, rent=replace(holding.rent, machines=machines)), End.EVICTED)
         if left:
@@ -245,4 +307,7 @@ class _State:
         self.standstill_until = max(self.standstill_until, self.now + span)
 
     def _end(self, holding: Holding, ended: End) -> None:
-        self.tenures.append(Tenure(holding.rent, holding.start, holding.ready, self.now, ended))
+        tenure = Tenure(holding.rent, holding.start, holding.ready, self.now, ended)
+        self.tenures.append(tenure)
+        if self.job.budget is not None:
+            self.spent += self.job.budget.paid(tenure.rent, tenure.life)

@@ -17,11 +17,13 @@ class Recovery:
     """What protecting the work costs, and what an eviction loses.
 
     `speed` is the fraction of the job's speed that remains while it protects its work. With an `interval` (time between
-    checkpoints in a market, in microseconds) an eviction loses the work since the last checkpoint.
+    checkpoints in a market, in microseconds) an eviction loses the work since the last checkpoint. A job that does not
+    `resume` starts from scratch on other machines.
     """
 
     speed: float = 1.0
     interval: Callable[[Offer], float] | None = None
+    resumes: bool = True
 
     def lost_time(self, rent: Rent, since: int, evicted: int) -> float:
         """Run time in microseconds that an eviction loses, for machines that have worked since `since`."""

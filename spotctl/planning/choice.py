@@ -10,7 +10,10 @@ from bidbrain.billing import BillingRule, rule_of_cloud
 from bidbrain.cost import Application
 from bidbrain.decision.decider import Decider
 from bidbrain.strategies.base import Decision, Rent, Situation, Strategy
+from bidbrain.strategies.deadline import DeadlineStrategy
+from bidbrain.strategies.deadline_job import DeadlineTerms
 from bidbrain.strategies.registry import set_up
+from bidbrain.strategies.spot_spells import spell_of_prices
 from pricing_data.units import HOUR
 from spotctl.files.job.spec import Command
 from spotctl.planning.checkpoint_interval import CheckpointInterval, checkpoints_of
@@ -93,6 +96,7 @@ def violation(plan: JobPlan) -> OverBudget | NotInTime | None:
 
 def _decider(allocated: AllocatedJob, fleet_plan: FleetPlan, strategy: Strategy, billing: BillingRule) -> Decider:
     fleet = fleet_plan.fleet
+    deadline = None if allocated.demand.work.assumed else allocated.job.deadline
     return Decider(
         offers=fleet.offers,
         baseline=fleet.baseline,
@@ -100,10 +104,20 @@ def _decider(allocated: AllocatedJob, fleet_plan: FleetPlan, strategy: Strategy,
         most_nu=fleet.most_nu,
         limits=fleet_plan.limits,
         overheads=fleet.overheads,
-        deadline=None if allocated.demand.work.assumed else allocated.job.deadline,
+        deadline=deadline,
         strategy=strategy,
         billing=billing,
+        worth=None if deadline is None else _worth(allocated, fleet_plan),
     )
+
+
+def _worth(allocated: AllocatedJob, fleet_plan: FleetPlan) -> DeadlineStrategy:
+    """What slack is worth: from the length on demand, the cost of changing machines, and how cheap spot is now."""
+    fleet, baseline = fleet_plan.fleet, fleet_plan.fleet.baseline
+    work = max(round(_work(allocated, fleet.most_nu) / (baseline.machines * baseline.offer.nu)), 1)
+    spot = min(fleet_plan.prices[offer.market] / offer.nu for offer in fleet.offers)
+    ratio = baseline.offer.on_demand / baseline.offer.nu / spot
+    return DeadlineStrategy(DeadlineTerms(work, fleet.overheads.startup + fleet.overheads.eviction, ratio))
 
 
 def _decision(allocated: AllocatedJob, decider: Decider, fleet_plan: FleetPlan, now: int) -> Decision:
@@ -122,6 +136,9 @@ def _decision(allocated: AllocatedJob, decider: Decider, fleet_plan: FleetPlan, 
         decider.baseline,
         decider.most_nu,
         work * HOUR,
+        spell=lambda: spell_of_prices(
+            decider.offers, lambda offer: fleet_plan.market_history.histories[offer.market], now
+        ),
     )
     reliable = decider.reliable
     reserved = 0.0 if reliable is None else reliable.machines * decider.committed_usd(reliable)
@@ -129,10 +146,13 @@ def _decision(allocated: AllocatedJob, decider: Decider, fleet_plan: FleetPlan, 
     decision = decider.decide(situation if budget is None else replace(situation, usd_left=budget - reserved))
     if any(isinstance(action, Rent) for action in decision.actions):
         return decision
-    if budget is None:
-        raise NotInTime(f"{demand.name}: nothing would be rented: {decision.reason}")
     unbound = decider.decide(situation)
     each = max((decider.committed_usd(action) for action in unbound.actions if isinstance(action, Rent)), default=0.0)
+    if not each and decider.deadline is not None:
+        # What it waits for is not certain; this is.
+        return replace(decision, actions=(decider.baseline,), reason=f"{decision.reason}; at the latest on demand")
+    if budget is None:
+        raise NotInTime(f"{demand.name}: nothing would be rented: {decision.reason}")
     raise OverBudget(
         f"{demand.name}: a budget of ${budget:.2f} does not cover {demand.least} machines at their bids until the end"
         f" of their first leases; raise it to ${reserved + demand.least * each:.2f}, or let the job use fewer machines"
@@ -141,10 +161,12 @@ def _decision(allocated: AllocatedJob, decider: Decider, fleet_plan: FleetPlan, 
 
 def _work_left(allocated: AllocatedJob, decider: Decider) -> float:
     """In microseconds times nu; infinite if the job's length is unknown."""
+    return inf if allocated.demand.work.assumed else _work(allocated, decider.most_nu)
+
+
+def _work(allocated: AllocatedJob, most_nu: float) -> float:
     work = allocated.demand.work
-    if work.assumed:
-        return inf
-    return HOUR * (work.amount(decider.most_nu) if work.timed else allocated.demand.amount)
+    return HOUR * (work.amount(most_nu) if work.timed else allocated.demand.amount)
 
 
 def _todo(allocated: AllocatedJob) -> Todo:

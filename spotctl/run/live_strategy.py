@@ -7,7 +7,11 @@ from dataclasses import replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from bidbrain.strategies.base import RECORD_WINDOW, SpotRecord
+from bidbrain.strategies.spot_spells import spell_of_prices
+from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, SECOND
 from spotctl.files.job.spec import JobSpec, Training
 from spotctl.run.reconcile import StrategyTerms
@@ -23,13 +27,16 @@ if TYPE_CHECKING:
     from spotctl.planning.values import JobPlan
     from spotctl.run.environment import RunEnvironment
     from spotctl.run.execute import Journal
+    from spotctl.runlog.budget import Tariff
 
 
 class LiveStrategy:
-    """Decides for a run, from its present `state` and the dollars of its budget that are not committed."""
+    """Decides for a run, from its present `state`, the dollars of its budget that are not committed, and prices."""
 
-    def __init__(self, plan: JobPlan, state: Callable[[], RunState], usd_left: Callable[[], float]) -> None:
-        self._plan, self._state, self._usd_left = plan, state, usd_left
+    def __init__(
+        self, plan: JobPlan, state: Callable[[], RunState], usd_left: Callable[[], float], tariff: Tariff
+    ) -> None:
+        self._plan, self._state, self._usd_left, self._tariff = plan, state, usd_left, tariff
 
     @property
     def name(self) -> str:
@@ -41,9 +48,38 @@ class LiveStrategy:
         state, now = self._state(), situation.now
         # A run without machines that can pay for none is at its end; the budget check reports that.
         usd_left = self._usd_left() if situation.holdings else inf
-        record = replace(record_of(state, now), resumes=self._plan.checkpoints is not None)
-        left = work_left(self._plan, state, now)
-        return self._plan.decider.decide(replace(situation, work_left=left, usd_left=usd_left, record=record))
+        current = replace(
+            situation,
+            work_left=work_left(self._plan, state, now),
+            usd_left=usd_left,
+            record=replace(record_of(state, now), resumes=self._resumes(state)),
+            unsaved=self._unsaved(state, now),
+            spell=lambda: spell_of_prices(
+                self._plan.decider.offers, lambda offer: self._history(offer.market, now), now
+            ),
+        )
+        return self._plan.decider.decide(current)
+
+    def _resumes(self, state: RunState) -> bool:
+        """Whether a move would not start the work from scratch: a declared checkpoint counts once it was written."""
+        return self._trains or state.work.checkpoint is not None
+
+    def _unsaved(self, state: RunState, now: int) -> float:
+        if self._trains or not isfinite(self._plan.work_left):
+            return 0.0
+        return max(state.work.done(now) - state.work.safe, 0) * self._plan.decider.most_nu
+
+    @property
+    def _trains(self) -> bool:
+        return isinstance(self._plan.job.spec.program, Training)
+
+    def _history(self, market: Market, now: int) -> PriceSeries:
+        """What the plan knew of a market's prices, and those since then."""
+        before, since = self._plan.market_history.histories[market], self._tariff.prices(market, now)
+        later = since.times > before.last
+        return PriceSeries(
+            market, np.append(before.times, since.times[later]), np.append(before.prices, since.prices[later])
+        )
 
 
 def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan: Callable[[], JobPlan]) -> RunRules:
@@ -64,7 +100,7 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
             journal.write(expectation(planned))
         # A machine is paid for at least one lease.
         decider = replace(planned.decider, lease=times.lease + times.teardown)
-        live = LiveStrategy(replace(planned, decider=decider), lambda: journal.state, usd_left)
+        live = LiveStrategy(replace(planned, decider=decider), lambda: journal.state, usd_left, tariff)
         return live, terms_of(planned, provider.offers())
 
     return RunRules(strategy, tariff, RunLimits(limit, max(HOUR, round(30 * SECOND * provider.speed))))

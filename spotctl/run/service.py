@@ -50,10 +50,14 @@ class RunRules:
 
 @dataclass(slots=True)
 class _NextDecision:
-    """When the strategy decides next at the latest, and the facts of its last decision: new facts need a new one."""
+    """When the strategy decides next at the latest, and the facts of its last decision: new facts need a new one.
+
+    It `waits` if it wanted no machines although it had none, for example for spot before a distant deadline.
+    """
 
     due_at: int = 0
     facts: object = field(default=None)
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +201,8 @@ class Runner:
             return reliable
         decision = strategy.decide(situation)
         latest = now + DECIDE_EVERY
-        self._next = _NextDecision(latest if decision.wake_at is None else min(latest, decision.wake_at), facts)
+        due_at = latest if decision.wake_at is None else min(latest, decision.wake_at)
+        self._next = _NextDecision(due_at, facts, waits=not decision.actions)
         actions = reconcile.actions_of(self.state, decision, now, self._times)
         if actions:
             self._journal.write(ev.Decided(tuple(map(described, actions)), decision.reason))
@@ -218,8 +223,8 @@ class Runner:
         return lambda offer: self._rules.tariff.prices(offer.market, now).price_at(now)
 
     def _check_capacity(self, now: int) -> None:
-        """Stops a run that had no machine at all for too long."""
-        if self.state.alive:
+        """Stops a run that wanted machines for too long, and got none."""
+        if self.state.alive or self._next.waits:
             self._without_machines_since = None
         elif self._without_machines_since is None:
             self._without_machines_since = now
