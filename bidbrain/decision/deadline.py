@@ -21,7 +21,8 @@ from bidbrain.values import Overheads
 @dataclass(frozen=True, slots=True)
 class TimeLeft:
     """`slack` is the time that can still be lost. `missing` and `on_spot` are the shares of the job's full rate that
-    nothing provides, and that spot machines provide. `enter` and `evict`: see the module."""
+    nothing provides, and that spot machines provide. `enter` and `evict`: see the module; `leave` is the slack below
+    which spot machines are replaced, and `move` what replacing them loses."""
 
     slack: float
     missing: float
@@ -29,10 +30,11 @@ class TimeLeft:
     enter: float
     evict: float
     leave: float
+    move: float
 
     def pressed(self, look: int) -> bool:
-        """Whether waiting for another `look` could cost the deadline."""
-        return self.slack - self.missing * look < self.enter + self.evict
+        """Whether another `look` without on-demand machines could cost the deadline."""
+        return self.slack - (1.0 - self.on_spot) * look < self.enter + self.evict
 
     @property
     def must_leave_spot(self) -> bool:
@@ -41,9 +43,12 @@ class TimeLeft:
 
 
 def time_left(
-    situation: Situation, deadline: int, full: Rent, overheads: Overheads, running: Sequence[Holding]
+    situation: Situation, deadline: int, full: Rent, overheads: Overheads, running: Sequence[Holding], look: int
 ) -> TimeLeft:
-    """The time left to a deadline; `running` are the holdings that do the work, and stay."""
+    """The time left to a deadline; `running` are the holdings that do the work, and stay.
+
+    `look` is the time to the next decision, in which more work may come to be at risk.
+    """
     rate, now = full.machines * full.offer.nu, situation.now
     share = {one.allocation: one.nu / rate for one in running}
     on_spot = min(sum(share[one.allocation] for one in running if one.rent.bid is not None), 1.0)
@@ -52,12 +57,13 @@ def time_left(
     if len(running) > len(starting):
         pending += overheads.resize * len({one.ready for one in starting})
     unsaved = situation.unsaved / rate
-    change = overheads.startup + overheads.resize
+    change, starts = overheads.startup + overheads.resize, on_spot * overheads.startup
     return TimeLeft(
         slack=deadline - now - situation.work_left / rate - pending,
         missing=max(1.0 - sum(share.values()), 0.0),
         on_spot=on_spot,
         enter=change,
         evict=change + overheads.eviction + overheads.resize + unsaved,
-        leave=on_spot * overheads.startup + overheads.eviction + 2 * overheads.resize + unsaved,
+        leave=starts + overheads.eviction + 2 * overheads.resize + (unsaved + look if unsaved else 0.0),
+        move=starts + 2 * overheads.resize + (0.0 if situation.record.resumes else unsaved),
     )

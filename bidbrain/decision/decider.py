@@ -26,6 +26,7 @@ LOOK_AGAIN = 2 * MINUTE
 LEASE = 16 * MINUTE
 """Shortest time that a purchase is paid for: until its lease runs out and the machine is gone."""
 _ROUNDING = 1e-9
+_NO_CHECKPOINT = "stays where it is: without a checkpoint, moving would lose all work"
 PRESSED = "close to the deadline: on-demand machines, which are never evicted"
 
 
@@ -62,9 +63,9 @@ class Decider:
             soon = situation.now + 2 * self.overheads.startup
             staying = tuple(one for one in situation.holdings if one.leaves_at is None or one.leaves_at > soon)
             situation = replace(situation, holdings=staying)
-        if self.deadline is None or not isfinite(situation.work_left):
-            return self._within(self._unhurried(situation), situation)
-        return self._within(self._in_time(situation, self.deadline), situation)
+        if self.deadline is not None and isfinite(situation.work_left):
+            return self._within(self._in_time(situation, self.deadline), situation)
+        return self._within(self._unhurried(situation), situation)
 
     def committed_usd(self, rent: Rent) -> float:
         """The most that one machine of a purchase can cost until the end of its first lease."""
@@ -75,6 +76,8 @@ class Decider:
         """The decision of a job without a deadline."""
         if self.limits.together and (decided := self._gang_fallback(situation)) is not None:
             return decided
+        if self._would_start_again(situation):
+            return Decision((), situation.now + self.look, _NO_CHECKPOINT)
         wanted = self.strategy.decide(situation)
         if not situation.offers and not situation.holdings and not wanted.actions:
             return self._on_demand(situation, "no spot market is available: on demand until one is")
@@ -86,7 +89,7 @@ class Decider:
 
     def _in_time(self, situation: Situation, deadline: int) -> Decision:
         """The decision of a job with a deadline: fill up on demand, or leave it to the strategy, or wait."""
-        left = time_left(situation, deadline, self.baseline, self.overheads, self._running(situation))
+        left = time_left(situation, deadline, self.baseline, self.overheads, self._running(situation), self.look)
         if left.must_leave_spot and (moved := self._leave_spot(situation, left)) is not None:
             return moved
         if left.pressed(self.look):
@@ -128,7 +131,8 @@ class Decider:
         wanted = self._unhurried(replace(situation, holdings=spot) if on_demand else situation)
         actions = tuple(one for one in wanted.actions if not (isinstance(one, Rent) and one.bid is None))
         soon = situation.now + self.look
-        wake_at = min(soon, wanted.wake_at or soon) if left.missing > _ROUNDING or on_demand else wanted.wake_at
+        calm = left.missing <= _ROUNDING and not on_demand and not situation.unsaved
+        wake_at = wanted.wake_at if calm else min(soon, wanted.wake_at or soon)
         rents = any(isinstance(one, Rent) for one in actions)
         if not on_demand:
             waits = not rents and not spot
@@ -149,14 +153,11 @@ class Decider:
         wanted = Rent(offer, ceil((rate - sum(one.nu for one in kept)) / offer.nu - _ROUNDING), None)
         if wanted.machines <= 0:
             return None
-        if self.limits.together or self._room(situation, situation.holdings).free(wanted) >= wanted.machines:
-            at: int | None = situation.now + self.overheads.startup
-            room = self._room(situation, kept)
-        elif left.slack >= left.leave - self.overheads.eviction:
-            at, room = None, self._room(situation, kept)
-        else:
-            return None
-        if room.free(wanted) < wanted.machines:
+        # Where more machines are allowed, the current ones run until the new ones have started.
+        both = self.limits.together or self._room(situation, situation.holdings).free(wanted) >= wanted.machines
+        at = situation.now + self.overheads.startup if both else None
+        loses = left.slack < left.move and not (both and situation.record.resumes)
+        if loses or self._room(situation, kept).free(wanted) < wanted.machines:
             return None
         back = (Return(one.allocation, at) for one in spot if one.leaves_at is None)
         return Decision((*back, wanted), situation.now + self.look, PRESSED)
@@ -169,19 +170,20 @@ class Decider:
         offer, running = self.baseline.offer, self._running(situation)
         missing = left.missing * self.baseline.machines * offer.nu
         wanted = Rent(offer, ceil(missing / offer.nu - _ROUNDING), None)
-        if self.limits.together:
-            back = tuple(Return(one.allocation) for one in situation.holdings if one not in running)
+        if self.limits.together and not running:
+            back = tuple(Return(one.allocation) for one in situation.holdings)
             return Decision((*back, wanted), soon, why)
-        free = self._room(situation, situation.holdings).free(wanted)
-        slower = [one for one in running if one.rent.bid is not None and one.rent.offer.nu < offer.nu]
-        if free < wanted.machines and slower and left.pressed(self.look):
-            replaced = replace(left, on_spot=max(left.on_spot, _ROUNDING))
-            if (moved := self._leave_spot(situation, replaced)) is not None:
-                return moved
-        return Decision((wanted,), soon, why)
+        slower = any(one.rent.bid is not None and one.rent.offer.nu < offer.nu for one in running)
+        full = self._room(situation, situation.holdings).free(wanted) < wanted.machines
+        moved = self._leave_spot(situation, left) if full and slower and left.pressed(self.look) else None
+        return moved or Decision((wanted,), soon, why)
 
     def _room(self, situation: Situation, holdings: Sequence[Holding]) -> Room:
         return Room(self.limits, situation.usd_left, self.committed_usd).without(holdings)
+
+    def _would_start_again(self, situation: Situation) -> bool:
+        """Whether moving a running gang would lose everything it has done."""
+        return self.limits.together and not situation.record.resumes and bool(self._running(situation))
 
     # -- gangs --------------------------------------------------------------------------------------------------------
 
@@ -193,7 +195,7 @@ class Decider:
             return f"{why}: on demand" if why and not situation.holdings else ""
         until = fallback_end(record) if left_failing_spot(record) else None
         if not record.resumes:
-            return "stays on demand: without a checkpoint, moving would lose all work"
+            return _NO_CHECKPOINT
         return "stays on demand until spot markets are calmer" if until is not None and situation.now < until else ""
 
     def _gang_fallback(self, situation: Situation) -> Decision | None:
@@ -205,7 +207,7 @@ class Decider:
             why = reason_to_leave_spot(record, self._price_share(situation), situation.now)
             return self._on_demand(situation, f"{why}: on demand") if why and not situation.holdings else None
         if not record.resumes:
-            return self._on_demand(situation, "stays on demand: without a checkpoint, moving would lose all work")
+            return self._on_demand(situation, _NO_CHECKPOINT)
         if stay_until is not None and situation.now < stay_until:
             return self._on_demand(situation, "stays on demand until spot markets are calmer")
         wanted = self.strategy.decide(replace(situation, holdings=()))

@@ -141,7 +141,7 @@ class _State:
             most_nu=self.job.most_nu,
             work_left=self.work_left,
             usd_left=self._usd_left(),
-            record=self._record() if self.evicted else UNTRIED,
+            record=UNTRIED if self.recovery.resumes and not self.evicted else self._record(),
             unsaved=self._unsaved(),
             spell=self._spell,
         )
@@ -160,12 +160,17 @@ class _State:
         paid = sum(max(end - max(start, since), 0) for rent, start, end in lives if rent.bid is not None)
         lost = sum(span for at, span in self.lost if at > since)
         lasting = max(paid - round(lost), 0)
-        return SpotRecord(tuple(self.evicted), tuple(self.fallbacks), paid, lasting, self.recovery.resumes)
+        return SpotRecord(tuple(self.evicted), tuple(self.fallbacks), paid, lasting, self._resumes)
+
+    @property
+    def _resumes(self) -> bool:
+        return self.recovery.resumes or self.work_left >= self.job.work
 
     def _unsaved(self) -> float:
         """The work that an eviction of all spot machines would undo."""
         if not self.recovery.resumes:
-            return self.job.work - self.work_left
+            on_spot = any(held.holding.rent.bid is not None for held in self.held.values())
+            return self.job.work - self.work_left if on_spot else 0.0
         return sum(self._undone(held) for held in self.held.values() if held.holding.rent.bid is not None)
 
     def _undone(self, held: _Held) -> float:

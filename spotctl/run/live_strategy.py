@@ -52,7 +52,7 @@ class LiveStrategy:
             situation,
             work_left=work_left(self._plan, state, now),
             usd_left=usd_left,
-            record=replace(record_of(state, now), resumes=self._resumes(state)),
+            record=replace(record_of(state, now), resumes=self._resumes(state, now)),
             unsaved=self._unsaved(state, now),
             spell=lambda: spell_of_prices(
                 self._plan.decider.offers, lambda offer: self._history(offer.market, now), now
@@ -60,9 +60,9 @@ class LiveStrategy:
         )
         return self._plan.decider.decide(current)
 
-    def _resumes(self, state: RunState) -> bool:
-        """Whether a move would not start the work from scratch: a declared checkpoint counts once it was written."""
-        return self._trains or state.work.checkpoint is not None
+    def _resumes(self, state: RunState, now: int) -> bool:
+        """Whether a move would lose no work: a checkpoint counts once it was written, not when it was declared."""
+        return self._trains or state.work.checkpoint is not None or not state.work.done(now)
 
     def _unsaved(self, state: RunState, now: int) -> float:
         if self._trains or not isfinite(self._plan.work_left):

@@ -185,7 +185,7 @@ def test_a_gang_keeps_its_refuge_longer_each_time_and_comes_back_when_it_is_calm
 
 
 def test_a_gang_stays_on_demand_close_to_the_deadline() -> None:
-    pressed = replace(gang(Rent(B, 8, 3 * CENT)), deadline=LAST - 2 * MINUTE - 1)
+    pressed = replace(gang(Rent(B, 8, 3 * CENT)), deadline=LAST - 1)
     assert pressed.decide(situation(held(7, A, 8, None), work=WORK)).actions == ()
     assert len(pressed.decide(situation(held(7, A, 8, None), work=WORK / 2)).actions) == 2
 
