@@ -14,6 +14,7 @@ from agileml.core.liveness import hung, silent
 from agileml.core.members import IN_EPOCH, OUT, NodePhase
 from agileml.core.placement import Footprint, target_table
 from agileml.core.recovery import CHECKPOINT, INIT, KnownCopies, common_version, rollback_point
+from agileml.core.senders import may_send
 from agileml.errors import InvalidTransition
 from agileml.policies.policy import ClockFinished
 from agileml.protocol.messages import (
@@ -51,12 +52,14 @@ DECLARED_LOST = "this node was declared lost and is no longer part of the job"
 class Controller(ControllerState):
     """The state machine. All input arrives through `handle`."""
 
-    def handle(self, event: object, now: float) -> list[Instruction]:
+    def handle(self, event: object, now: float, sender: str | None = None) -> list[Instruction]:
         """Processes an event and returns the instructions that follow from it, in order.
 
+        `sender` is the process that sent it; None for what the controller's own process has noticed. What a process
+        may not say is ignored.
         InvalidTransition if the event contradicts the state; the message names the event and the recent ones.
         """
-        if self.mode is Mode.OVER:
+        if self.mode is Mode.OVER or (sender is not None and not may_send(sender, event)):
             return []
         try:
             if not self._stale(event, now):

@@ -8,6 +8,9 @@ from agileml.protocol.messages import Version
 
 CONTROLLER = "controller"
 
+JOB_LOOP = "job-loop"
+"""The name of the process that runs the job loop: it speaks for the machines."""
+
 
 @dataclass(frozen=True, slots=True)
 class Send:

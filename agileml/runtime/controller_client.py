@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost
 from agileml.errors import AgileMLError
-from agileml.protocol.actions import CONTROLLER
+from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Version, Warned
 from agileml.runtime.mailbox import (
-    JOB_LOOP,
     Acknowledged,
     ControllerConnection,
     Envelope,

@@ -23,13 +23,13 @@ from agileml.core.events import (
     RememberCheckpoint,
     Tick,
 )
+from agileml.core.senders import heartbeat_name, is_heartbeat_process
 from agileml.errors import AgileMLError
 from agileml.policies.policy import ClockSums
-from agileml.protocol.actions import CONTROLLER, Send
-from agileml.protocol.messages import Heartbeat, Leave, Warned
+from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Send
+from agileml.protocol.messages import Leave
 from agileml.runtime.checkpoints import CheckpointCleaner, ModelCheckpoints
-from agileml.runtime.heartbeat import heartbeat_name, is_heartbeat_process, node_of
-from agileml.runtime.mailbox import JOB_LOOP, Acknowledged, Envelope, JobEnded, Mailbox, ModelPart, RepeatedIteration
+from agileml.runtime.mailbox import Acknowledged, Envelope, JobEnded, Mailbox, ModelPart, RepeatedIteration
 from agileml.runtime.results import observation_of
 from agileml.runtime.role_specs import ControllerRole, controller_settings
 from agileml.stopping import Observation
@@ -149,16 +149,6 @@ def _line(entry: dict[str, Any]) -> bytes:
     return json.dumps(entry).encode() + b"\n"
 
 
-def _may_say(sender: str, message: object) -> bool:
-    """A node and its heartbeat process speak only for that node; only the job loop reports warned machines."""
-    if sender == JOB_LOOP:
-        return isinstance(message, Acknowledged | Warned | NodeLost)
-    about = getattr(message, "node", "")
-    if is_heartbeat_process(sender):
-        return isinstance(message, Heartbeat | NodeLost) and about == node_of(sender)
-    return not isinstance(message, Acknowledged | Heartbeat | NodeLost | Warned) and about == sender
-
-
 class ControllerProcess:
     """Runs the controller: passes it messages and ticks, and carries out its instructions."""
 
@@ -216,17 +206,14 @@ class ControllerProcess:
             self._mailbox.send(JOB_LOOP, RepeatedIteration(iteration))
 
     def _receive(self, envelope: Envelope) -> None:
-        message = envelope.message
-        if not _may_say(envelope.sender, message):
-            return
-        if isinstance(message, Acknowledged):
-            self._memory.acknowledge(message.clock)
+        if envelope.sender == JOB_LOOP and isinstance(envelope.message, Acknowledged):
+            self._memory.acknowledge(envelope.message.clock)
         else:
-            self._control(message)
+            self._control(envelope.message, envelope.sender)
 
-    def _control(self, event: object) -> None:
+    def _control(self, event: object, sender: str | None = None) -> None:
         try:
-            instructions = self._controller.handle(event, time.monotonic())
+            instructions = self._controller.handle(event, time.monotonic(), sender)
         except AgileMLError as error:
             instructions = [Failed(str(error))]
         for instruction in instructions:

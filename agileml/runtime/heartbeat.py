@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from agileml.core.events import NodeLost
+from agileml.core.senders import heartbeat_name
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Heartbeat, Leave
 from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
@@ -38,24 +39,7 @@ STACK_SECONDS = 1.0
 FLUSH_SECONDS = 1.0
 """Time for the last messages to be sent."""
 
-_SUFFIX = "@heartbeat"
-
 log = logging.getLogger(__name__)
-
-
-def heartbeat_name(node: str) -> str:
-    """The name of a node's heartbeat process."""
-    return node + _SUFFIX
-
-
-def node_of(process: str) -> str:
-    """The node for which a process speaks: itself, or the one whose heartbeat process it is."""
-    return process.removesuffix(_SUFFIX)
-
-
-def is_heartbeat_process(process: str) -> bool:
-    """Whether a name is that of a heartbeat process."""
-    return process.endswith(_SUFFIX)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass, is_dataclass
 
 from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost
 from agileml.protocol import messages
-from agileml.protocol.actions import CONTROLLER
+from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Version
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.transport import (
@@ -26,9 +26,6 @@ from agileml.transport import (
     TransportSettings,
 )
 from agileml.transport.codec import Codec
-
-JOB_LOOP = "job-loop"
-"""The name of the process that runs the job loop: it speaks for the machines."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
 """Seconds between attempts to reach the controller; each pause is twice as long as the one before."""

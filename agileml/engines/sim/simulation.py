@@ -32,7 +32,7 @@ from agileml.core.events import (
 from agileml.engines.sim.network import Network, Wire
 from agileml.errors import AgileMLError, Unrecoverable
 from agileml.params.layout import Layout
-from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send, Work
+from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Action, Compute, Exit, Fetch, Save, Send, Work
 from agileml.protocol.messages import Ready, Version, Warned
 from agileml.roles.node import JobSettings, Node
 from agileml.runtime.results import Result
@@ -110,6 +110,8 @@ class Simulation:
         self.away = False
         """Whether the controller is gone and no new one has taken over yet."""
         self.warned: set[str] = set()
+        self._deadlines: dict[str, float] = {}
+        """When warned machines are taken away."""
         self.killed: set[str] = set()
         self._finished: Finished | None = None
         self._failed: str | None = None
@@ -142,7 +144,8 @@ class Simulation:
         """Warns a node and takes its machine away after `seconds`."""
         if name in self.nodes:
             self.warned.add(name)
-            self._mailbox(name, CONTROLLER, Warned(name, seconds))
+            self._deadlines[name] = self.now + seconds
+            self._mailbox(JOB_LOOP, CONTROLLER, Warned(name, seconds))
             self._later(seconds, lambda: self.kill(name))
 
     def kill(self, name: str, lose: Callable[[object], bool] = lambda _: False) -> None:
@@ -197,6 +200,9 @@ class Simulation:
             self._mailbox(name, CONTROLLER, node.hello(name.startswith("r"), self.code))
             if name in self._loaded:
                 self._mailbox(name, CONTROLLER, Ready(name))
+            if name in self.warned:
+                # The warning may have been lost with the earlier controller.
+                self._mailbox(JOB_LOOP, CONTROLLER, Warned(name, max(0.0, self._deadlines[name] - self.now)))
 
     def _cut(self, name: str, lose: Callable[[object], bool]) -> None:
         broken: set[str] = set()
@@ -282,14 +288,14 @@ class Simulation:
         self.delivered += 1
         self.last_message = (sender, receiver, message)
         if receiver == CONTROLLER:
-            self._control(message)
+            self._control(message, sender)
         elif receiver in self.nodes:
             self._act(receiver, self.nodes[receiver].handle(message))
 
-    def _control(self, event: object) -> None:
+    def _control(self, event: object, sender: str | None = None) -> None:
         if self.away:
             return
-        for instruction in self.controller.handle(event, self.now):
+        for instruction in self.controller.handle(event, self.now, sender):
             self._instructed(instruction)
 
     def _instructed(self, instruction: Instruction) -> None:

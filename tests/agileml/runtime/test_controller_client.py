@@ -10,11 +10,11 @@ import pytest
 
 from agileml.core.events import Iteration, NodeLost
 from agileml.policies.policy import ClockSums
-from agileml.protocol.actions import CONTROLLER
+from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Warned
 from agileml.runtime import controller_client
 from agileml.runtime.controller_client import ControllerClient
-from agileml.runtime.mailbox import JOB_LOOP, Acknowledged, Envelope, Mailbox, RepeatedIteration
+from agileml.runtime.mailbox import Acknowledged, Envelope, Mailbox, RepeatedIteration
 from agileml.runtime.rendezvous import FolderRendezvous, Rendezvous
 from agileml.runtime.results import Clocks
 

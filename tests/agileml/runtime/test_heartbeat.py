@@ -15,6 +15,7 @@ import pytest
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import NodeLost
+from agileml.core.senders import heartbeat_name, node_of
 from agileml.engines.base import Gone
 from agileml.engines.local.processes import Processes
 from agileml.job import TrainingJob
@@ -22,7 +23,6 @@ from agileml.params.layout import Params
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Heartbeat, Hello, Leave, Ready, Recover, Table, WorkDone
 from agileml.roles.node import JobSettings
-from agileml.runtime.heartbeat import heartbeat_name, node_of
 from agileml.runtime.job_shape import shape_of
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.prepared_job import PreparedJob

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from agileml.params.deltas import RowDelta
-from agileml.protocol.actions import CONTROLLER
+from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Heartbeat, Leave, PartitionUpdate, Push, UpdateEntry
-from agileml.runtime.mailbox import JOB_LOOP, ControllerConnection, Envelope, Mailbox
+from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.rendezvous import FolderRendezvous, Rendezvous
 from agileml.transport import Connected, Endpoint, Identity, Lost, Rejected, TransportSettings
 from agileml.transport.codec import Codec
