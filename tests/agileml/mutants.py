@@ -28,7 +28,7 @@ from agileml.roles.server import Server
 from agileml.roles.worker import Worker
 from agileml.work.plan import WorkPlan
 from agileml.work.ranges import Ranges
-from tests.agileml.faults import Schedule
+from tests.agileml.schedules import Schedule
 from tests.agileml.targets import Target
 
 

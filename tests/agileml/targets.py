@@ -5,9 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 
+from agileml.core.controller import Controller
+from agileml.core.controller_state import Mode
 from agileml.protocol import messages
 
+START_UP, RESUMING, GATHERING = 0, 4, 5
 STAGES = (1, 2, 3)
+PHASES = {
+    START_UP: "start-up",
+    **{stage: f"stage {stage}" for stage in STAGES},
+    RESUMING: "resuming",
+    GATHERING: "gathering",
+}
+"""Start-up ends with the first epoch. A restarted controller resumes; one without a reliable node gathers."""
+
+
+def phase_of(controller: Controller) -> int:
+    """The phase of a job: its stage, if it is training."""
+    if not controller.epoch:
+        return START_UP
+    return {Mode.RESUMING: RESUMING, Mode.GATHERING: GATHERING}.get(controller.mode, controller.stage)
+
 
 EVENTS = (
     "join",
@@ -22,11 +40,14 @@ EVENTS = (
     "kill reliable",
     "kill everything",
     "suspect one",
+    "warn joining",
+    "kill joining",
     "kill controller",
     "two at once",
 )
 """`one`, `half` and `all` are of the transient nodes; `everything` is all nodes, but not the controller.
 
+`joining`: a machine that has just been started, so that its first message may be lost or come later than the event.
 A suspected node is declared lost, but is alive and continues.
 """
 
@@ -47,9 +68,17 @@ KINDS = tuple(
 )
 
 
+OUTSIDE = {
+    START_UP: ("Hello", "Ready", "Warned"),
+    RESUMING: ("Hello", "Ready", "Warned", "Push", "Pull", "Snapshot"),
+    GATHERING: ("Hello", "Ready", "Warned", "Leave", "Pull", "Snapshot", "Recover", "PartitionProgress"),
+}
+"""The kinds of messages that are delivered often while a job is not training."""
+
+
 @dataclass(frozen=True, order=True)
 class Target:
-    """An event right after a message of a kind has been delivered in a stage."""
+    """An event right after a message of a kind has been delivered in a phase."""
 
     stage: int
     event: str
@@ -59,7 +88,9 @@ class Target:
 @cache
 def targets() -> tuple[Target, ...]:
     """All targets."""
-    return tuple(Target(stage, event, kind) for kind in KINDS for stage in STAGES for event in EVENTS)
+    training = [Target(stage, event, kind) for kind in KINDS for stage in STAGES for event in EVENTS]
+    outside = [Target(phase, event, kind) for phase, kinds in OUTSIDE.items() for kind in kinds for event in EVENTS]
+    return (*training, *outside)
 
 
 Footprints = tuple[tuple[int, int], ...]
@@ -98,7 +129,19 @@ class Way:
     at: str | None = None
 
 
+ANY_START = (*AT_START[1], *AT_START[2], *AT_START[3])
+FEW_RELIABLE: Footprints = ((1, 1), (1, 2), (1, 3), (1, 5))
+
 WAYS = (
+    Way("Hello Ready", {START_UP: ANY_START}, ()),
+    Way("Warned", {START_UP: ANY_START}, ("warn one", "warn joining", "warn reliable"), 1),
+    Way("Warned", {RESUMING: ANY_START}, ("warn one", "kill controller", "kill controller"), 1),
+    Way("Hello Ready Push Pull Snapshot", {RESUMING: ANY_START}, ("kill controller",)),
+    Way("Warned", {GATHERING: FEW_RELIABLE}, ("kill reliable", "kill reliable", "warn joining", "warn one"), 1),
+    Way("Hello Ready", {GATHERING: FEW_RELIABLE}, ("kill reliable", "kill reliable", "join"), 1),
+    Way(
+        "Leave Pull Snapshot Recover PartitionProgress", {GATHERING: FEW_RELIABLE}, ("kill reliable", "kill everything")
+    ),
     Way("Drain Drained EndOfLife EndOfLifeSeen Leave Warned", ROOMY, ("warn one",)),
     Way("Adopted TakeShard GiveShard", ROOMY, ("join", "warn one")),
     Way("Hello Ready Enter Reads", AT_START, ("join", "join reliable")),
@@ -119,7 +162,7 @@ WAYS = (
 
 def way_to(target: Target) -> Way:
     """How to reach a target."""
-    return next(way for way in WAYS if target.kind in way.kinds.split() and target.stage in way.start)
+    return next(way for way in WAYS if target.stage in way.start and target.kind in way.kinds.split())
 
 
 ONCE = ("Limit", "Collect", "Collected")
@@ -138,7 +181,7 @@ def aims() -> tuple[Target, ...]:
     sought = [target for target in targets() if way_to(target).causes]
     rare = [target for target in sought if target.kind in RARE]
     plain = [target for target in targets() if not way_to(target).causes]
-    return (*plain * 2, *sought * 3, *rare * 6)
+    return (*plain * 2, *sought * 3, *rare * 4)
 
 
 def target_of(seed: int) -> Target | None:

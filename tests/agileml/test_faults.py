@@ -12,8 +12,8 @@ from agileml.protocol.actions import Work
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.partitions import PendingClock
 from tests.agileml import faults
-from tests.agileml.faults import Schedule
-from tests.agileml.targets import EVENTS, KINDS, STAGES, Target, target_of, targets
+from tests.agileml.schedules import Schedule
+from tests.agileml.targets import EVENTS, KINDS, OUTSIDE, STAGES, Target, target_of, targets
 from tests.agileml.toys import Decades, Largest, Momentum, Steady
 
 SPREAD = 61
@@ -102,7 +102,7 @@ def test_failures_and_missed_targets_are_printed(
 
 def test_every_target_is_aimed_at() -> None:
     assert {target_of(seed) for seed in range(5000)} == {None, *targets()}
-    assert len(targets()) == len(EVENTS) * len(KINDS) * len(STAGES)
+    assert len(targets()) == len(EVENTS) * (len(KINDS) * len(STAGES) + sum(map(len, OUTSIDE.values())))
 
 
 def test_learning_the_stage_does_not_change_the_model() -> None:

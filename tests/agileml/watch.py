@@ -13,11 +13,12 @@ from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Drain, EndOfLife, EndOfLifeSeen, Leave, Patch, Route, Snapshot, Version
 from agileml.roles.node import Node
 from agileml.roles.partitions import BackupPartition, ServedPartition
+from tests.agileml.targets import phase_of
 
 
 @dataclass
 class Trigger:
-    """An action right after a delivery, of any message or of one kind in one stage, after `after` deliveries at least.
+    """An action right after a delivery, of any message or of one kind in one phase, after `after` deliveries at least.
 
     `act` returns whether it was possible; if not, the trigger stays.
     """
@@ -58,7 +59,7 @@ class Watch:
             return
         self._seen = simulation.delivered
         sender, receiver, message = simulation.last_message
-        kind, stage = type(message).__name__, simulation.controller.stage
+        kind, stage = type(message).__name__, phase_of(simulation.controller)
         said = f"{self.digest} {simulation.now!r} {sender} {receiver} {kind}"
         self.digest = sha256(said.encode()).hexdigest()
         self._check(simulation, receiver)

@@ -22,8 +22,8 @@ from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.node import JobSettings
 from agileml.roles.server import Server
 from agileml.trainer import ParamView
-from tests.agileml.faults import Schedule, small
 from tests.agileml.models import params_of, same_bits, seeds, specs
+from tests.agileml.schedules import Schedule, small
 from tests.agileml.toys import Decades, Scripted, Settled
 
 # -- what is learned ---------------------------------------------------------------------------------------------------
