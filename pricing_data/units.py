@@ -92,6 +92,15 @@ def age(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "machine"), counted(3000, "machine")
+    ('1 machine', '3,000 machines')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def parse_usd(text: str, what: str = "price") -> int:
     """Nano-dollars of a decimal price; finer digits are rounded half to even. `what` names it in an error.
 

@@ -26,7 +26,7 @@ from bidbrain.eviction.survival import AGELESS, NOTHING, AgeProfile, Exposure, e
 from pricing_data.interruptions import Interruption
 from pricing_data.lifetimes import Lifetime
 from pricing_data.market import Market
-from pricing_data.units import DAY
+from pricing_data.units import DAY, counted
 
 PUBLISHED = 4.0
 SIBLINGS = (4.0, 2.0, 1.0)
@@ -209,7 +209,7 @@ def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[RateEvi
         left = [one for one in left if not belongs(one.market)]
         if near:
             pieces.append(
-                RateEvidence(name.format(_counted(len({one.market for one in near}), "market")), _pooled(near, weight))
+                RateEvidence(name.format(counted(len({one.market for one in near}), "market")), _pooled(near, weight))
             )
     return pieces
 
@@ -276,7 +276,7 @@ def _preemption_rate(figures: Sequence[Interruption]) -> RateEvidence:
     newest = max(figure.as_of for figure in figures)
     recent = [figure for figure in figures if figure.as_of > newest - _RECENT_DAYS]
     hourly = sum(_hourly(figure.high, 24) for figure in recent) / len(recent)
-    source = f"GCP's preemption rate of {_counted(len(recent), 'day')}"
+    source = f"GCP's preemption rate of {counted(len(recent), 'day')}"
     if hourly == 0:
         return RateEvidence(source, Exposure(_JEFFREYS, 24.0 * len(recent)))
     return RateEvidence(source, Exposure(PUBLISHED, PUBLISHED / hourly))
@@ -310,7 +310,7 @@ def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Se
     scale = (sum(exposure.evictions for exposure, _ in known) + _JEFFREYS) / weighted
     rate = scale * _middle(figure)
     return RateEvidence(
-        f"{label}, scaled by evidence from {_counted(len(known), 'market')}", Exposure(PUBLISHED, PUBLISHED / rate)
+        f"{label}, scaled by evidence from {counted(len(known), 'market')}", Exposure(PUBLISHED, PUBLISHED / rate)
     )
 
 
@@ -326,7 +326,3 @@ def _middle(bucket: Interruption) -> float:
 def _hourly(share: float, hours: float) -> float:
     """The hourly rate that evicts this share of machines within `hours`."""
     return -log(1 - min(share, 0.999)) / hours
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

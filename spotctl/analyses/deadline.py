@@ -1,16 +1,13 @@
-"""The deadline replay of `spotctl backtest deadline`: from traces and options to a table and JSON."""
+"""The deadline replay of `spotctl backtest deadline`: from traces and options to the outcome of every job."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from glob import glob
-from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from bidbrain.backtest.deadline import (
     AvailabilityHistory,
@@ -89,46 +86,6 @@ def left_out(asked: ReplayRequest, jobs: DeadlineJobs) -> list[str]:
 def summaries(jobs: DeadlineJobs, outcomes: Mapping[str, DeadlineOutcome]) -> list[DeadlineSummary]:
     """The summaries of all strategies by slack."""
     return [one for scheme, outcome in outcomes.items() for one in summarize(jobs, scheme, outcome)]
-
-
-def gap_closed(found: Sequence[DeadlineSummary]) -> dict[float, float]:
-    """By slack, the share of the cost gap from uniform-progress to the optimum that the deadline strategy closes."""
-    cost = {(one.scheme, one.slack): one.cost_ratio for one in found}
-    shares = {}
-    for slack in dict.fromkeys(one.slack for one in found):
-        plain, own, best = (cost[scheme, slack] for scheme in ("uniform-progress", "deadline", "optimal"))
-        shares[slack] = (plain - own) / (plain - best) if plain > best else float("nan")
-    return shares
-
-
-def answer(found: Sequence[DeadlineSummary], wall_seconds: float) -> dict[str, Any]:
-    """What `--json` prints."""
-    closed = [
-        {"slack": slack, "share": share if isfinite(share) else None} for slack, share in gap_closed(found).items()
-    ]
-    return {"results": [asdict(one) for one in found], "gap_closed": closed, "wall_seconds": wall_seconds}
-
-
-def table(found: Sequence[DeadlineSummary]) -> Table:
-    """A row for each strategy with its cost by slack, then the share of the gap that is closed."""
-    slacks = list(dict.fromkeys(one.slack for one in found))
-    shown = Table(box=None, header_style="bold", pad_edge=False)
-    shown.add_column("strategy", no_wrap=True)
-    for name in (*(f"slack {slack:g}" for slack in slacks), "spot h", "on-demand h", "misses"):
-        shown.add_column(name, justify="right", no_wrap=True)
-    for scheme in dict.fromkeys(one.scheme for one in found):
-        rows = [one for one in found if one.scheme == scheme]
-        jobs = sum(row.jobs for row in rows)
-        shown.add_row(
-            scheme,
-            *(f"{row.cost_ratio:.3f}" for row in rows),
-            f"{sum(row.spot_hours * row.jobs for row in rows) / jobs:.1f}",
-            f"{sum(row.on_demand_hours * row.jobs for row in rows) / jobs:.1f}",
-            str(sum(row.misses for row in rows)),
-        )
-    closed = ("-" if not isfinite(share) else f"{share:.0%}" for share in gap_closed(found).values())
-    shown.add_row("gap closed", *closed, "", "", "", style="dim")
-    return shown
 
 
 def _slacks(text: str) -> tuple[float, ...]:

@@ -118,7 +118,7 @@ def _global_options(
         logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     else:
         logging.getLogger().addHandler(logging.NullHandler())
-    context.obj = Session(home, debug)
+    context.obj = Session(home)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -35,28 +35,29 @@ def deadline(
 
     Example: spotctl backtest deadline --traces 'traces/*.json.gz' --hours 48 --slack 1.1,1.5 --delay 0.2h
     """
-    from spotctl.analyses import deadline as views
+    from spotctl.analyses import deadline as analysis
+    from spotctl.show import deadline_tables
 
     session: Session = context.obj
     started = time.monotonic()
-    asked = views.request_of(traces, hours, slack, on_demand_ratio, delay)
-    jobs = views.jobs_of(asked, starts)
-    outcomes = _replay(session, asked, jobs)
-    summaries = views.summaries(jobs, outcomes)
+    request = analysis.request_of(traces, hours, slack, on_demand_ratio, delay)
+    jobs = analysis.jobs_of(request, starts)
+    outcomes = _replay(session, request, jobs)
+    summaries = analysis.summaries(jobs, outcomes)
     seconds = time.monotonic() - started
     if out is not None:
         from spotctl.show import deadline_plots
 
-        deadline_plots.write(out, asked, jobs, outcomes, summaries)
-    session.remark(*views.left_out(asked, jobs))
+        deadline_plots.write(out, request, jobs, outcomes, summaries)
+    session.remark(*analysis.left_out(request, jobs))
     if json_:
-        session.answer_json(views.answer(summaries, seconds))
+        session.answer_json(deadline_tables.answer(summaries, seconds))
     else:
-        session.out.print(views.table(summaries))
+        session.out.print(deadline_tables.table(summaries))
         session.remark(f"{len(jobs):,} jobs per strategy in {seconds:.1f} s" + (f", plots in {out}" if out else ""))
 
 
-def _replay(session: Session, asked: ReplayRequest, jobs: DeadlineJobs) -> dict[str, DeadlineOutcome]:
+def _replay(session: Session, request: ReplayRequest, jobs: DeadlineJobs) -> dict[str, DeadlineOutcome]:
     from bidbrain.backtest.deadline import optimal, replay
     from bidbrain.backtest.deadline_decided import decided
     from bidbrain.backtest.deadline_strategies import Greedy, UniformProgress
@@ -64,7 +65,7 @@ def _replay(session: Session, asked: ReplayRequest, jobs: DeadlineJobs) -> dict[
 
     found = {scheme.name: replay(jobs, scheme) for scheme in (Greedy(), UniformProgress())}
     with counting(session, "deadline", len(jobs)) as step:
-        found["deadline"] = decided(jobs, asked.histories, on_job=step)
+        found["deadline"] = decided(jobs, request.histories, on_job=step)
     with counting(session, "optimal", len(jobs)) as step:
         found["optimal"] = optimal(jobs, step)
     return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -284,20 +284,16 @@ def _live_view(session: Session, *, from_here: bool = False) -> Iterator[RunObse
     from rich.live import Live
 
     from spotctl.run import runs
+    from spotctl.run.stop_signals import stop_signals
     from spotctl.runlog.state import RunState
     from spotctl.show import run_tables
 
-    began, interrupts, seen = time.monotonic(), list[int](), dict[str, RunState]()
-    before = {
-        number: signal.signal(number, lambda *_: _count_interrupt(interrupts))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    remarked = set[str]()
-    with Live(console=session.err, transient=True, refresh_per_second=4) as live:
+    began, stopped, seen, remarked = time.monotonic(), Event(), dict[str, RunState](), set[str]()
+    with stop_signals(stopped), Live(console=session.err, transient=True, refresh_per_second=4) as live:
 
         def turned(state: RunState) -> None:
             assert state.began is not None
-            if interrupts and state.stopping is None:
+            if stopped.is_set() and state.stopping is None:
                 runs.request_stop(state.began.job, session.settings)
             seconds = time.monotonic() - began
             for action in state.over_budget.keys() - remarked:
@@ -310,11 +306,7 @@ def _live_view(session: Session, *, from_here: bool = False) -> Iterator[RunObse
                 seen[state.run] = state
                 live.update(Group(*(run_tables.live(one, seconds) for one in list(seen.values()))))
 
-        try:
-            yield runs.RunObserver(on_turn=turned, on_end=partial(_notify, session))
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        yield runs.RunObserver(on_turn=turned, on_end=partial(_notify, session))
 
 
 def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -> None:
@@ -323,9 +315,3 @@ def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -
     delivery = notify_of_end(spec, state, ended)
     if delivery is not None and delivery.failure:
         session.remark(delivery.text)
-
-
-def _count_interrupt(interrupts: list[int]) -> None:
-    interrupts.append(1)
-    if len(interrupts) > 1:
-        raise KeyboardInterrupt

@@ -67,11 +67,11 @@ def list_(context: typer.Context, json_: JsonOption = False) -> None:
 
     Example: spotctl nightly ls
     """
-    from rich.table import Table
     from rich.text import Text
 
     from spotctl.nightly.install import Timers
     from spotctl.nightly.state_dir import state_dirs
+    from spotctl.show.layout import plain_table
 
     session: Session = context.obj
     timers = Timers.of_this_user()
@@ -86,9 +86,7 @@ def list_(context: typer.Context, json_: JsonOption = False) -> None:
     if not jobs:
         session.remark("no nightly jobs (add one with: spotctl nightly install FILE --at 02:00)")
         return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("name", "hours", "by", "next", "last night", "cost", "trouble"):
-        table.add_column(column, overflow="fold")
+    table = plain_table("name", "hours", "by", "next", "last night", "cost", "trouble", names=7)
     for job in jobs:
         hours = job["at"] if job["deadline"] is None else f"{job['at']}-{job['deadline']}"
         last = job["last_night"] or {}

@@ -131,6 +131,7 @@ def reconcile(
 
     Example: spotctl report reconcile --bill cur.csv.gz --tolerance 1%
     """
+    from pricing_data.units import counted
     from spotctl.ledger.read import correct, read
     from spotctl.reports.bills import views
     from spotctl.reports.bills.accepted import corrections
@@ -149,7 +150,7 @@ def reconcile(
     if accept:
         taken = corrections(agreement, rows, bill.name)
         correct(session.settings, taken)
-        session.remark(f"corrected {len(taken)} {'machine' if len(taken) == 1 else 'machines'} by the bill's amounts")
+        session.remark(f"corrected {counted(len(taken), 'machine')} by the bill's amounts")
     raise typer.Exit(0 if agreement.agrees else 1)
 
 

@@ -27,7 +27,6 @@ class Session:
     """One invocation. Results go to stdout, everything else to stderr."""
 
     home_flag: Path | None
-    debug: bool
 
     @cached_property
     def settings(self) -> Settings:

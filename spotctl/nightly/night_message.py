@@ -9,6 +9,7 @@ from typing import Any
 
 from bidbrain.billing import usd
 from pricing_data.errors import AccessDenied, MissingCredentials
+from pricing_data.units import counted
 from spotctl.errors import MissingSecret
 from spotctl.machines.base import NotPermitted
 from spotctl.notify.message import Message
@@ -159,8 +160,7 @@ def _cost(totals: NightTotals, spent: float | None, on_demand: float | None) -> 
 def _still_running(alive: int, name: str) -> str:
     if not alive:
         return "nothing"
-    machines = f"{alive} machine{'s' if alive > 1 else ''}"
-    return f"{machines}, until the leases end; to return them now: spotctl down {name}"
+    return f"{counted(alive, 'machine')}, until the leases end; to return them now: spotctl down {name}"
 
 
 def _advice(result: NightResult, totals: NightTotals, paths: NightPaths) -> str:

@@ -7,10 +7,8 @@ the next one finds in the event log how far it got, and continues.
 from __future__ import annotations
 
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from pathlib import Path
@@ -35,14 +33,13 @@ from spotctl.notify.webhook import post
 from spotctl.paths import Paths
 from spotctl.run import runs
 from spotctl.run.runs import Ending, RunObserver
+from spotctl.run.stop_signals import stop_signals
 from spotctl.runlog.errors import AlreadyRunning
 from spotctl.runlog.events import RunBegan, RunEnded, StopRequested
 from spotctl.runlog.outcomes import DONE, NO_CAPACITY
 from spotctl.runlog.state import RunState, fold
 from spotctl.runlog.store import EventLog, JobLock
 from spotctl.show import run_tables
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +76,7 @@ class NightRunner:
             night = hours.night(now, self.zone) if self.scheduled else hours.from_now(now, self.zone)
         self.log = NightLog(self.state_dir.logs, night.day, self.zone, self.clock)
         try:
-            with JobLock(self.state_dir.folder, self.name), _signals_set(self.stopped):
+            with JobLock(self.state_dir.folder, self.name), stop_signals(self.stopped):
                 return self._run(night)
         except AlreadyRunning as error:
             self.log.write([f"another start is refused: {error}"])
@@ -299,20 +296,3 @@ def apply_environment(nightly: Installed, state_dir: StateDir, variables: Mappin
     """Sets the environment of this process to that of the night, and reads the settings from it."""
     os.environ.update({"PATH": nightly.path, **variables, "SPOTCTL_HOME": str(state_dir.home)})
     return config.load(os.environ, state_dir.home)
-
-
-@contextmanager
-def _signals_set(stopped: Event) -> Iterator[None]:
-    """The first signal asks the night to end, the second one ends this process."""
-
-    def received(*_: object) -> None:
-        if stopped.is_set():
-            raise KeyboardInterrupt
-        stopped.set()
-
-    before = {number: signal.signal(number, received) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from pricing_data.units import counted
 from spotctl.files.job.spec import JobSpec
 from spotctl.notify.message import Message
 from spotctl.notify.webhook import Delivery, post
@@ -55,7 +56,7 @@ def cost_text(spent: float | None, on_demand: float | None) -> str:
 
 def _still_running(state: RunState) -> str:
     alive = len(state.alive)
-    return "nothing" if not alive else f"{alive} machine{'s' if alive > 1 else ''}"
+    return counted(alive, "machine") if alive else "nothing"
 
 
 def secret_values(spec: JobSpec, environ: Mapping[str, str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pricing_data.units import DAY, HOUR, MINUTE, to_datetime
+from pricing_data.units import DAY, HOUR, MINUTE, counted, to_datetime
 from spotctl.ledger.rows import NANO_SECONDS_PER_DOLLAR
 from spotctl.reports.cost import Report, usd
 from spotctl.reports.run_timeline import RunTimeline
@@ -77,11 +77,6 @@ def minute(at: int) -> str:
     return f"{day(at)}, {to_datetime(at):%H:%M} UTC"
 
 
-def runs_text(count: int) -> str:
-    """`1 run`, `3 runs`."""
-    return f"{count:,} run{'' if count == 1 else 's'}"
-
-
 def outcome(run: RunTimeline) -> str:
     """How a run ended, or `running`."""
     return "running" if run.outcome is None else run.outcome
@@ -97,7 +92,7 @@ def headline(report: Report) -> str:
     """The report in a sentence."""
     whole, digits = report.whole, digits_of(report)
     so_far = " so far" if whole.running else ""
-    text = f"{subject(report)}: {money(whole.total, digits)} paid{so_far} for {runs_text(whole.runs)}"
+    text = f"{subject(report)}: {money(whole.total, digits)} paid{so_far} for {counted(whole.runs, 'run')}"
     if whole.saved_pct is None:
         return text
     listed = money(whole.on_demand, digits)

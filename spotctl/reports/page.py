@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from pricing_data.units import HOUR
+from pricing_data.units import HOUR, counted
 from spotctl.reports import formatting as fmt
 from spotctl.reports.charts.bars import BarPart, share_bar, stacked_bars
 from spotctl.reports.charts.steps import cumulative
@@ -89,7 +89,7 @@ def _head(report: Report) -> Html:
     jobs = sorted({run.job for run in report.runs})
     title = jobs[0] if len(jobs) == 1 else f"{', '.join(jobs[:3])}{' and others' if len(jobs) > 3 else ''}"
     parts = [
-        paragraph(f"Cost report · {_period(report)} · {fmt.runs_text(whole.runs)}", "eyebrow"),
+        paragraph(f"Cost report · {_period(report)} · {counted(whole.runs, 'run')}", "eyebrow"),
         el("h1", title),
         _verdict(report, digits),
     ]

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import groupby
 from statistics import median
 
-from pricing_data.units import HOUR, format_time, to_datetime
+from pricing_data.units import HOUR, counted, format_time, to_datetime
 from spotctl.reports import formatting as fmt
 from spotctl.reports.charts.dots import Dot, dot_chart
 from spotctl.reports.charts.steps import EvictionMark, Layer, StageBand, footprint, prices, unbroken
@@ -103,8 +103,7 @@ def _marks(evictions: Sequence[Eviction]) -> list[EvictionMark]:
         evicted = list(group)
         markets = ", ".join(sorted({str(one.market) for one in evicted}))
         how = "with a warning" if warned else "without warning"
-        noun = "machine" if len(evicted) == 1 else "machines"
-        tooltip = f"{to_datetime(at):%H:%M} {len(evicted)} {noun} of {markets} evicted {how}"
+        tooltip = f"{to_datetime(at):%H:%M} {counted(len(evicted), 'machine')} of {markets} evicted {how}"
         marks.append(EvictionMark(at, warned, tooltip))
     return marks
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from spotctl.show.layout import plain_table
+
 if TYPE_CHECKING:
     from bidbrain.backtest.robustness import Interval, PairedDifference
 
 
 def table(differences: Sequence[PairedDifference]) -> Table:
     """One row per variant, strategy and job length."""
-    rows = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("variant", "strategy", "hours", "jobs", "cost, points", "95%", "run time", "95%"):
-        rows.add_column(name, justify="left" if name in ("variant", "strategy") else "right", no_wrap=True)
+    rows = plain_table("variant", "strategy", "hours", "jobs", "cost, points", "95%", "run time", "95%", names=2)
     for one in differences:
         jobs = f"{one.jobs} (+{one.unpaired} unpaired)" if one.unpaired else f"{one.jobs}"
         rows.add_row(

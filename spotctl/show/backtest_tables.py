@@ -14,15 +14,12 @@ from rich.table import Table
 from bidbrain.backtest.results import BacktestSummary, JobResult, cheapest
 from bidbrain.strategies.default import default_for
 from pricing_data.units import format_time
+from spotctl.show.layout import plain_table
 
 
 def table(summaries: Sequence[BacktestSummary]) -> Table:
     """One row per strategy and job length."""
-    rows = Table(box=None, header_style="bold", pad_edge=False)
-    for i, name in enumerate(
-        ("strategy", "hours", "cost %", "p50", "p95", "run time", "evictions", "free %", "unfinished")
-    ):
-        rows.add_column(name, justify="right" if i else "left", no_wrap=True)
+    rows = plain_table("strategy", "hours", "cost %", "p50", "p95", "run time", "evictions", "free %", "unfinished")
     for one in summaries:
         rows.add_row(
             one.scheme,

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from pricing_data.units import age, format_time
+from spotctl.show.layout import pairs_table, plain_table
 from spotctl.show.terminal import market_name
 
 if TYPE_CHECKING:
@@ -35,27 +35,14 @@ def estimate(one: Answer) -> Group:
         ("sample size", f"{estimated.observations:,.0f} independent windows"),
         ("basis", estimated.basis),
     ]
-    table = Table.grid(padding=(0, 2))
-    for name, value in rows:
-        table.add_row(Text(name, style="bold"), value)
-    return Group(market_name(one.market), table)
+    return Group(market_name(one.market), pairs_table(rows))
 
 
 def calibrations(scored: Mapping[str, Calibration]) -> Group:
     """The scores of several bids as a table, and a verdict on each."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    columns = (
-        "bid above price",
-        "starts",
-        "crossed",
-        "Brier",
-        "own share",
-        "pooled share",
-        "vs own",
-        "vs pooled",
+    table = plain_table(
+        "bid above price", "starts", "crossed", "Brier", "own share", "pooled share", "vs own", "vs pooled"
     )
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="right" if i else "left", no_wrap=True)
     for bid, one in scored.items():
         scores = (f"{score:.5f}" for score in (one.brier, one.brier_own, one.brier_pooled))
         skills = (_skill(one.against_own), _skill(one.against_pooled))

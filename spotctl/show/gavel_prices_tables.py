@@ -18,6 +18,7 @@ from bidbrain.gavel.pricing.tables import Effective, Figure, effective_prices
 from pricing_data.units import format_time
 from spotctl.analyses.gavel_prices import Analysis
 from spotctl.errors import BadRequest
+from spotctl.show.layout import plain_table
 
 
 def answer(analysis: Analysis, wall_seconds: float) -> dict[str, Any]:
@@ -70,19 +71,11 @@ def _kinds(one: PricedJob) -> str:
     return ", ".join(f"{kind} {count}" for kind, count in sorted(one.offers.items(), key=lambda item: -item[1]))
 
 
-def _titled(title: str, first: str, *others: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="bold", pad_edge=False)
-    table.add_column(first, no_wrap=True)
-    for name in others:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
 def _by_job(analysis: Analysis) -> Table:
     days, names = shown_length(analysis), [strategy.name for strategy in analysis.plan.strategies]
     baseline = analysis.plan.strategies[0]
     title = f"Dollars for a job of {days:g} {baseline.accelerator}-days on one accelerator (and reduction)"
-    table = _titled(title, "job type", *names, "moves", "starts")
+    table = plain_table("job type", *names, "moves", "starts", title=title)
     by_case = {(one.job, one.strategy): one for one in analysis.results if one.days == days}
     for job in analysis.jobs:
         rows = [by_case[job.name, name] for name in names if (job.name, name) in by_case]
@@ -95,17 +88,9 @@ def _by_job(analysis: Analysis) -> Table:
 
 def _by_length(analysis: Analysis) -> Table:
     """The gain from moving while training, by length: multi-cloud over dynamic, as in Figure 6.6."""
-    table = _titled(
-        "Cost reduction from moving while training, by length (multi-cloud / dynamic, Figure 6.6)",
-        "days",
-        "mean",
-        "best",
-        "moves",
-        "most moves",
-        "data moved, $",
-        "with dataset, mean",
-        "job types",
-    )
+    title = "Cost reduction from moving while training, by length (multi-cloud / dynamic, Figure 6.6)"
+    columns = ("days", "mean", "best", "moves", "most moves", "data moved, $", "with dataset, mean", "job types")
+    table = plain_table(*columns, title=title)
     for days in dict.fromkeys(one.days for one in analysis.results):
         rows = {
             name: [one for one in analysis.results if one.days == days and one.strategy == name]
@@ -133,7 +118,8 @@ def _prices(analysis: Analysis) -> list[Effective]:
 def _effective(analysis: Analysis) -> Table:
     prices = _prices(analysis)
     title = "Dollars per accelerator-hour at the cheapest place; effective: per hour of work that was kept"
-    table = _titled(title, "cloud", "accelerator", "price", "useful", "effective", f"with data, {prices[0].hours:g} h")
+    columns = ("cloud", "accelerator", "price", "useful", "effective", f"with data, {prices[0].hours:g} h")
+    table = plain_table(*columns, title=title)
     for one in prices:
         table.add_row(
             one.cloud,
@@ -148,7 +134,7 @@ def _effective(analysis: Analysis) -> Table:
 
 def _against_paper(figures: Sequence[Figure]) -> Table:
     """Only figures that the paper prints; the rest is in the JSON and in figures.csv."""
-    table = _titled("Comparison with the paper", "table or figure", "here", "paper")
+    table = plain_table("table or figure", "here", "paper", title="Comparison with the paper")
     printed = [one for one in figures if one.paper is not None]
     for source, what in dict.fromkeys((one.table, one.what) for one in printed):
         alike = sorted((one for one in printed if (one.table, one.what) == (source, what)), key=lambda one: one.found)

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from bidbrain.gavel.policies.base import usd_per_hour
 from bidbrain.gavel.shares import best_throughput
+from spotctl.show.layout import plain_table
 
 if TYPE_CHECKING:
     from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, FloatArray
@@ -56,12 +57,8 @@ def _by_row(problem: AllocationProblem, matrix: FloatArray) -> dict[str, dict[st
 
 def table(problem: AllocationProblem, allocation: ClusterAllocation) -> Table:
     """A row for each job, and each pair that gets time: its share of each type and the resulting throughput."""
-    rows = Table(box=None, header_style="bold", pad_edge=False)
-    rows.add_column("job", no_wrap=True)
-    for name in (*problem.cluster.types, "steps/s", "of best"):
-        rows.add_column(Text(name), justify="right", no_wrap=True)
-    if allocation.hours is not None:
-        rows.add_column("hours", justify="right", no_wrap=True)
+    hours = () if allocation.hours is None else ("hours",)
+    rows = plain_table("job", *problem.cluster.types, "steps/s", "of best", *hours)
     best = best_throughput(problem)
     for i, (name, row) in enumerate(zip(row_names(problem), allocation.shares.tolist(), strict=True)):
         job = i < len(problem.jobs.ids)

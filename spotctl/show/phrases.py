@@ -16,6 +16,6 @@ def bid_text(bid: int | None) -> str:
     return " on demand" if bid is None else f", bid ${-(-bid // 100_000) / 10_000:.4f}/h"
 
 
-def count_text(count: int, noun: str) -> str:
-    """`1 machine`, `3 machines`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def hours_text(hours: float) -> str:
+    """`12 minutes`, `3.5 hours`."""
+    return f"{hours * 60:.0f} minutes" if hours < 1 else f"{hours:.1f} hours"

@@ -12,6 +12,8 @@ from rich.text import Text
 
 from pricing_data.units import HOUR, MINUTE, SECOND, format_time, format_usd, to_datetime, to_usd
 from spotctl.show.beta_tables import chance
+from spotctl.show.layout import pairs_table
+from spotctl.show.phrases import hours_text
 from spotctl.show.terminal import dollars, market_name
 
 if TYPE_CHECKING:
@@ -131,21 +133,18 @@ def _interval(beta: Estimate) -> str:
 
 
 def _figures(plan: JobPlan) -> Table:
-    table = Table.grid(padding=(0, 2))
-    for name, value in _lines(plan):
-        table.add_row(Text(name, style="bold"), Text(value))
-    return table
+    return pairs_table(_lines(plan))
 
 
 def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     low, high = plan.usd_range
     whole, other = plan.estimate, plan.on_demand
     done = "" if plan.work.assumed else f", finished by {_moment(plan.finish_by)}"
-    yield "expected", f"${whole.usd:.2f} (${low:.2f} to ${high:.2f}) in {_hours(whole.hours)}{done}"
+    yield "expected", f"${whole.usd:.2f} (${low:.2f} to ${high:.2f}) in {hours_text(whole.hours)}{done}"
     machines = f"{other.rent.machines:,} x {other.rent.offer.market.instance_type}"
     ratio = whole.usd / other.usd
     comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
-    yield "on demand", f"${other.usd:.2f} in {_hours(other.hours)} on {machines}: {comparison}"
+    yield "on demand", f"${other.usd:.2f} in {hours_text(other.hours)} on {machines}: {comparison}"
     yield "work", plan.work.source
     yield "speed", _sources(plan)
     if plan.job.budget_usd is not None:
@@ -165,7 +164,7 @@ def _sources(plan: JobPlan) -> str:
 
 def _checkpoints(interval: CheckpointInterval) -> str:
     every, cost = (f"{micros / MINUTE:.3g} minutes" for micros in (interval.every, interval.cost))
-    life = f"an eviction every {_hours(interval.life / HOUR)}" if isfinite(interval.life) else "no evictions"
+    life = f"an eviction every {hours_text(interval.life / HOUR)}" if isfinite(interval.life) else "no evictions"
     if interval.is_fixed:
         return f"every {every}, set in the job file ({life})"
     return f"every {every}, assuming {life} and {cost} per checkpoint; adjusted once that is measured"
@@ -174,7 +173,7 @@ def _checkpoints(interval: CheckpointInterval) -> str:
 def _budget(plan: JobPlan, budget: float) -> str:
     if plan.work.assumed:
         rate = plan.estimate.usd / plan.estimate.hours
-        return f"${budget:.2f}, enough for {_hours(budget / rate)} on these machines"
+        return f"${budget:.2f}, enough for {hours_text(budget / rate)} on these machines"
     high = plan.usd_range[1]
     verdict = "sufficient" if high <= budget else f"probably sufficient; the job may cost up to ${high:.2f}"
     return f"${budget:.2f}: {verdict}"
@@ -185,7 +184,7 @@ def _deadline(plan: JobPlan, deadline: int) -> str:
         return f"{_moment(deadline)}; cannot be checked, because the job length is unknown (set `hours:`)"
     slack = (deadline - plan.finish_by) / HOUR
     if slack >= 0:
-        return f"{_moment(deadline)}: met with {_hours(slack)} to spare"
+        return f"{_moment(deadline)}: met with {hours_text(slack)} to spare"
     return f"{_moment(deadline)}: tight; on-demand machines take over if time runs short"
 
 
@@ -231,10 +230,6 @@ def _rejected_line(one: RejectedMarket) -> Text:
 
 def _more(count: int) -> list[Text]:
     return [Text(f"and {count:,} more markets (--explain and --json list more)")] if count else []
-
-
-def _hours(hours: float) -> str:
-    return f"{hours * 60:.0f} minutes" if hours < 1 else f"{hours:.1f} hours"
 
 
 def _moment(micros: int) -> str:

@@ -12,13 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.billing import usd
-from pricing_data.units import HOUR, format_time
+from pricing_data.units import HOUR, counted, format_time
 from spotctl.ledger.rows import Use
 from spotctl.ledger.uses import parts
 from spotctl.runlog.events import FINISH, BudgetExceeded, RunEnded
 from spotctl.runlog.outcomes import DONE
 from spotctl.runlog.state import EVICTED, Allocation, Held, RunState
-from spotctl.show.phrases import bid_text, count_text, machines_text
+from spotctl.show.layout import plain_table
+from spotctl.show.phrases import bid_text, hours_text, machines_text
 
 if TYPE_CHECKING:
     from spotctl.runlog.statuses import RunStatus
@@ -75,11 +76,7 @@ def _machine(state: RunState, name: str) -> dict[str, Any]:
 def status_table(statuses: Sequence[RunStatus], width: int) -> Table:
     """One row per job; a narrow terminal omits the names of the runs."""
     texts = ("job", "run", "state") if width >= _WIDE else ("job", "state")
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in texts:
-        table.add_column(name, overflow="fold")
-    for name in ("stage", "machines", "clock", "loss", "spent", "evictions"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = plain_table(*texts, "stage", "machines", "clock", "loss", "spent", "evictions", names=len(texts))
     for job in status_answer(statuses)["jobs"]:
         named = {"job": job["name"], "run": job["run"], "state": job["state"]}
         numbers = (job["stage"], len(job["machines"]), job["clock"], _loss(job["loss"]), _money(job["spent_usd"]))
@@ -108,7 +105,7 @@ def live(state: RunState, seconds: float) -> Group:
 def command_progress(state: RunState) -> str:
     """The current attempt of a command job, and its newest checkpoint."""
     work = state.work
-    nodes = "" if work.attempt is None else f" on {count_text(len(work.attempt.machines), 'node')}"
+    nodes = "" if work.attempt is None else f" on {counted(len(work.attempt.machines), 'node')}"
     first = f"attempt {work.number}{nodes}" if work.runs else f"stopped after attempt {work.number}"
     newest = work.checkpoint
     if newest is None:
@@ -121,7 +118,7 @@ def happened(before: RunState, after: RunState) -> list[str]:
     """The lines that report what changed from one state of a run to a later one."""
     lines = _milestone(before, after)
     if after.stopping is not None and before.stopping is None and after.alive:
-        lines.append(f"{after.stopping.outcome}: returning {count_text(len(after.alive), 'machine')}")
+        lines.append(f"{after.stopping.outcome}: returning {counted(len(after.alive), 'machine')}")
     for allocation in after.allocations.values():
         lines += _changes(before, after, allocation)
     if after.ended is not None and before.ended is None:
@@ -161,7 +158,7 @@ def _end_text(state: RunState, ended: RunEnded) -> str:
     """`Finished. All machines returned.`: said only once no machine of the run is left."""
     outcome = "Finished" if ended.outcome == DONE else ended.outcome.capitalize()
     if state.alive:
-        return f"{outcome}. {count_text(len(state.alive), 'machine')} still running."
+        return f"{outcome}. {counted(len(state.alive), 'machine')} still running."
     return f"{outcome}. {'All machines returned' if state.machines else 'No machines were rented'}."
 
 
@@ -220,7 +217,7 @@ def summary(state: RunState, ended: RunEnded) -> Group:
     answer = ending(state, ended)
     lines = [f"{state.run}: {answer['outcome']}{f' ({ended.message})' if ended.message else ''}"]
     if answer["cost_usd"] is not None:
-        lines.append(f"  cost       {_money(answer['cost_usd'])} for {_span(answer['hours'])} of market time")
+        lines.append(f"  cost       {_money(answer['cost_usd'])} for {hours_text(answer['hours'])} of market time")
         lines.append(f"  on demand  {_money(answer['on_demand_usd'])} for the same work{_comparison(answer)}")
     utilized = "" if answer["busy"] is None else f", {answer['busy']:.0%} utilized"
     lines.append(f"  machines   {len(state.machines)} rented{utilized}, {len(state.alive)} still running")
@@ -243,11 +240,7 @@ def _evictions(answer: Mapping[str, Any]) -> str:
     count: int = answer["evictions"]
     if not count:
         return "none"
-    return f"survived {count_text(count, 'eviction')}" if answer["outcome"] == DONE else str(count)
-
-
-def _span(hours: float) -> str:
-    return f"{hours * 60:.0f} minutes" if hours < 1 else f"{hours:.1f} hours"
+    return f"survived {counted(count, 'eviction')}" if answer["outcome"] == DONE else str(count)
 
 
 def _loss(loss: float | None) -> str | None:

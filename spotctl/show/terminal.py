@@ -11,6 +11,7 @@ from rich.text import Text
 
 from pricing_data.units import SECOND, age, format_time, format_usd, to_usd
 from spotctl.show.bars import sparkline
+from spotctl.show.layout import pairs_table, plain_table
 
 if TYPE_CHECKING:
     from pricing_data.fetch import TaskReport
@@ -54,7 +55,7 @@ def markets(names: Sequence[Market]) -> Text:
 def stats(summaries: Sequence[MarketStats], now: int, width: int) -> Table:
     """A row of statistics per market; a narrow terminal gets the most important columns."""
     columns = [column for column in _STATS_COLUMNS if width >= column[2]]
-    table = _table(*(name for name, _, _ in columns))
+    table = plain_table(*(name for name, _, _ in columns))
     for one in summaries:
         table.add_row(*(cell(one, now) for _, cell, _ in columns))
     return table
@@ -87,7 +88,6 @@ _STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], RenderableType], i
 
 def one_market(one: MarketStats, series: PriceSeries, now: int, width: int) -> Group:
     """One market in detail, with its price history as a sparkline."""
-    table = Table.grid(padding=(0, 2))
     rows = [
         (
             "price now",
@@ -103,10 +103,8 @@ def one_market(one: MarketStats, series: PriceSeries, now: int, width: int) -> G
     ]
     if one.outliers:
         rows.append(("suspicious", f"{one.outliers} prices above 20 x the median or 10 x on-demand"))
-    for name, value in rows:
-        table.add_row(Text(name, style="bold"), value)
     chart = Text(sparkline(series, max(10, width)), style="cyan")
-    return Group(market_name(one.market), table, chart)
+    return Group(market_name(one.market), pairs_table(rows), chart)
 
 
 def _on_demand(one: MarketStats) -> str:
@@ -129,7 +127,7 @@ def imported(reports: Sequence[FileReport]) -> Table:
         "skipped": [report.skipped for report in reports],
     }
     shown = {name: counts for name, counts in columns.items() if name in {"rows", "new", "known"} or any(counts)}
-    table = _table("file", *shown)
+    table = plain_table("file", *shown)
     for report, *counts in zip(reports, *shown.values(), strict=True):
         table.add_row(Text(report.path.name), *(f"{count:,}" for count in counts))
     return table
@@ -146,7 +144,7 @@ def complaints(report: FileReport) -> list[str]:
 
 def fetched(reports: Sequence[TaskReport]) -> Table:
     """The result of each task of a fetch."""
-    table = _table("cloud", "region", "what", "new prices", "known", "facts", "")
+    table = plain_table("cloud", "region", "what", "new prices", "known", "facts", "")
     for report in reports:
         table.add_row(
             report.cloud,
@@ -187,16 +185,7 @@ def gaps(report: GapReport) -> Group:
 
 def rows(answer: QueryResult) -> Table:
     """The rows of a query."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in answer.columns:
-        table.add_column(Text(name), overflow="fold")
+    table = plain_table(*answer.columns, names=len(answer.columns))
     for row in answer.rows:
         table.add_row(*(Text("" if value is None else str(value)) for value in row))
-    return table
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i else "left", no_wrap=bool(i), overflow="fold")
     return table

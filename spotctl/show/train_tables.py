@@ -7,7 +7,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
-from rich.text import Text
+
+from spotctl.show.layout import pairs_table
 
 if TYPE_CHECKING:
     from agileml.core.events import Iteration
@@ -30,10 +31,7 @@ def events(iteration: Iteration) -> list[str]:
 
 def summary(history: Sequence[Iteration], ending: Mapping[str, Any], *, virtual: bool) -> Table:
     """The summary of a run, from its clocks and the last line of its log. `virtual`: its time was simulated."""
-    table = Table.grid(padding=(0, 2))
-    for name, value in _rows(history, ending, virtual):
-        table.add_row(Text(name, style="bold"), Text(value))
-    return table
+    return pairs_table(_rows(history, ending, virtual))
 
 
 def _rows(history: Sequence[Iteration], ending: Mapping[str, Any], virtual: bool) -> list[tuple[str, str]]:

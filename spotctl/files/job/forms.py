@@ -89,11 +89,11 @@ def _read_text(written: object) -> str:
     return written
 
 
-def _matching(pattern: str, lacking: str = "") -> Callable[[object], str]:
+def _matching(pattern: str) -> Callable[[object], str]:
     def read(written: object) -> str:
         given = _read_text(written)
         if not re.fullmatch(pattern, given):
-            raise ValueError(lacking or "does not fit")
+            raise ValueError("does not fit")
         return given
 
     return read

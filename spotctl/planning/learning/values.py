@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bidbrain.eviction.hazard import Evidence
-from pricing_data.units import MINUTE, to_datetime
+from pricing_data.units import MINUTE, counted, to_datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,7 @@ class Learned:
 
 
 def _runs(runs: int, last: int) -> str:
-    counted = "1 run" if runs == 1 else f"{runs} runs"
-    return f"{counted}, last {to_datetime(last).date().isoformat()}"
+    return f"{counted(runs, 'run')}, last {to_datetime(last).date().isoformat()}"
 
 
 def _times(seen: int) -> str:

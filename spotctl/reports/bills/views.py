@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pricing_data.units import format_time
+from pricing_data.units import counted, format_time
 from spotctl.ledger import micro_dollars
 from spotctl.reports.bills.lines import DOLLARS
 from spotctl.reports.bills.reconcile import Agreement, BillDifference, DifferenceKind
@@ -96,5 +96,4 @@ def _dollars(amount: int) -> str:
 def _verdict(agreement: Agreement) -> str:
     if agreement.agrees:
         return "no differences"
-    count = len(agreement.differences)
-    return f"{count:,} difference{'' if count == 1 else 's'}"
+    return counted(len(agreement.differences), "difference")

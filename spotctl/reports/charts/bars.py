@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from spotctl.reports.charts import svg
 from spotctl.reports.html import Html, el, fragment
 
+_SHARE_HEIGHT = 34
+
 
 @dataclass(frozen=True, slots=True)
 class BarPart:
@@ -60,15 +62,15 @@ def _bar(y: svg.Scale, bar: Bar, x: float, width: float) -> Html:
     return fragment(*pieces)
 
 
-def share_bar(title: str, parts: Sequence[BarPart], height: int = 34) -> Html:
+def share_bar(title: str, parts: Sequence[BarPart]) -> Html:
     """A horizontal bar that is divided into the parts of a sum."""
     known = [part for part in parts if part.value > 0]
     total = sum(part.value for part in known) or 1.0
-    canvas = svg.Canvas(1000, height, 0, 0, 0, 0)
+    canvas = svg.Canvas(1000, _SHARE_HEIGHT, 0, 0, 0, 0)
     x, pieces = 0.0, []
     for part in known:
         width = 1000 * part.value / total
-        rect = el("rect", x=x, y=0, width=max(width - 2, 0.5), height=height, class_=part.class_)
+        rect = el("rect", x=x, y=0, width=max(width - 2, 0.5), height=_SHARE_HEIGHT, class_=part.class_)
         pieces.append(svg.titled(rect, f"{part.name}: ${part.value:,.4f}, {part.value / total:.1%}"))
         x += width
     return canvas.stretched(title, *pieces)
