@@ -56,12 +56,12 @@ def ingest(
     the rest. A strict import is committed whole or not at all. `layout` is the kind of table the file must contain.
     """
     report = FileReport(path)
-    held: list[FetchedRows] = []
+    waiting: list[FetchedRows] = []
     try:
         for batch in _of_layout(read(path), layout):
             report.count(batch)
             if strict:
-                held.append(batch.fetched)
+                waiting.append(batch.fetched)
             else:
                 _commit(store, batch.fetched, report)
             on_progress(batch.position)
@@ -74,7 +74,7 @@ def ingest(
         report.failure = f"was rejected: {rows}, the first in {report.bad[0]}"
     if strict and report.failure is None and report.broken is None:
         try:
-            _commit(store, FetchedRows.joined(held), report)
+            _commit(store, FetchedRows.joined(waiting), report)
         except StoreError as error:
             report.broken = error
     return report

@@ -95,15 +95,17 @@ class Library:
         """The markets that match; raises `UnknownMarket` if none does."""
         markets = self.select(selection)
         if not markets:
-            wanted = selection.pattern or "these filters"
-            raise UnknownMarket(f"no stored market matches {wanted!r} (spotctl prices ls lists the stored markets)")
+            description = selection.pattern or "these filters"
+            raise UnknownMarket(
+                f"no stored market matches {description!r} (spotctl prices ls lists the stored markets)"
+            )
         return markets
 
     def table(self, markets: Iterable[Market]) -> PriceTable:
         """The histories of markets."""
-        wanted = list(markets)
-        stored = self.store.table(wanted)
-        missing = {str(market) for market in wanted if market.is_synthetic} - {str(m) for m in stored.markets}
+        selected = list(markets)
+        stored = self.store.table(selected)
+        missing = {str(market) for market in selected if market.is_synthetic} - {str(m) for m in stored.markets}
         if not missing:
             return stored
         with SegmentFile(bundled_prices()) as sample:

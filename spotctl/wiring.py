@@ -33,11 +33,11 @@ def library(settings: Settings) -> Library:
 
 def sources(settings: Settings, clouds: Iterable[str] = ()) -> list[Source]:
     """The price sources of these clouds, or of all."""
-    wanted = tuple(dict.fromkeys(clouds)) or tuple(_SOURCES)
-    unknown = [cloud for cloud in wanted if cloud not in _SOURCES]
+    names = tuple(dict.fromkeys(clouds)) or tuple(_SOURCES)
+    unknown = [cloud for cloud in names if cloud not in _SOURCES]
     if unknown:
         raise BadRequest(f"unknown cloud {unknown[0]!r}; prices can be fetched from {', '.join(_SOURCES)}")
-    return [_SOURCES[cloud](settings) for cloud in wanted]
+    return [_SOURCES[cloud](settings) for cloud in names]
 
 
 def local_provider(settings: Settings, spec: JobSpec) -> LocalProvider:

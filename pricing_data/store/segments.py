@@ -86,8 +86,8 @@ class SegmentFile:
         if len(names) * _SCAN_SHARE > len(self.names):
             chosen = frozenset(names)
             return self._table([i for i, name in enumerate(self.names) if name in chosen])
-        wanted = sorted(i for i in map(self._position, names) if i is not None)
-        return self._table(wanted)
+        positions = sorted(i for i in map(self._position, names) if i is not None)
+        return self._table(positions)
 
     def _position(self, name: str) -> int | None:
         at = bisect_left(self.names, name)

@@ -67,17 +67,17 @@ class Checkpoints:
     def newest(self) -> tuple[TrainingPosition, Path] | None:
         """The newest complete checkpoint, or None without any. BadCheckpoint: all are damaged."""
         steps = self._steps()
-        found = _first_whole(steps)
-        if found is None and steps:
+        newest = _first_whole(steps)
+        if newest is None and steps:
             raise BadCheckpoint(f"{self.folder}: none of {len(steps)} checkpoints is complete; restore one or empty it")
-        return found
+        return newest
 
     def at(self, step: int) -> tuple[TrainingPosition, Path]:
         """The checkpoint of a step. BadCheckpoint: no complete one exists."""
-        found = _first_whole(self._steps(step))
-        if found is None:
+        checkpoint = _first_whole(self._steps(step))
+        if checkpoint is None:
             raise BadCheckpoint(f"{self.folder}: no complete checkpoint of step {step}, where other ranks resume")
-        return found
+        return checkpoint
 
     def _steps(self, step: int | None = None) -> list[Path]:
         """The folders of all checkpoints, or of one step's, oldest first."""
@@ -97,15 +97,15 @@ def _first_whole(newest_last: list[Path]) -> tuple[TrainingPosition, Path] | Non
 
 def _digests(folder: Path) -> dict[str, str]:
     """The digest of every file below a folder, after flushing each to disk."""
-    found = {}
+    digests = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-            found[path.relative_to(folder).as_posix()] = _digest(path)
+            digests[path.relative_to(folder).as_posix()] = _digest(path)
         elif path.is_dir():
             sync_folder(path)
-    return found
+    return digests
 
 
 def _digest(path: Path) -> str:

@@ -80,10 +80,10 @@ class RunningCommand:
 
 def exit_code_of(process: subprocess.Popen[bytes]) -> int | None:
     """The exit code of a process that stays unreaped, so that its number and its group's cannot be reused."""
-    found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if found is None:
+    status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if status is None:
         return None
-    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+    return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
 
 
 def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

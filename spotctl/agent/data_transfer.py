@@ -18,7 +18,7 @@ Signature = tuple[tuple[str, int, int, int], ...]
 
 def signature(folder: Path) -> Signature:
     """The files in a folder. A name that begins with a dot is still being written, and left out."""
-    found = []
+    entries = []
     for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
@@ -28,8 +28,8 @@ def signature(folder: Path) -> Signature:
                     status = path.stat()
                 except FileNotFoundError:
                     continue
-                found.append((path.relative_to(folder).as_posix(), status.st_size, status.st_mtime_ns, status.st_ino))
-    return tuple(sorted(found))
+                entries.append((path.relative_to(folder).as_posix(), status.st_size, status.st_mtime_ns, status.st_ino))
+    return tuple(sorted(entries))
 
 
 def copy(files: Signature, source: Path, target: Path) -> None:

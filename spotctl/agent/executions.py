@@ -81,11 +81,11 @@ class Executions:
         if one is None or one.connection != connection:
             raise BrokenProtocol(f"exec {number}: there is no such command")
         self.advance()
-        found = {name: read_chunk(one.folder / name, at, CHUNK) for name, at in (("out", out), ("err", err))}
-        done = one.code is not None and not any(found.values())
+        chunks = {name: read_chunk(one.folder / name, at, CHUNK) for name, at in (("out", out), ("err", err))}
+        done = one.code is not None and not any(chunks.values())
         if done:
             self._forget(number)
-        return {**found, "code": one.code if done else None}
+        return {**chunks, "code": one.code if done else None}
 
     def advance(self) -> None:
         """Notes which commands have ended, and kills what they left in their groups."""

@@ -189,11 +189,11 @@ class LeaseIterator(Generic[Batch]):
         if self._resumed:
             return
         self._resumed = True
-        found = self._checkpoints.newest()
+        checkpoint = self._checkpoints.newest()
         # Each rank passes its step plus one, so 0 means that some rank has no checkpoint.
-        step = self._options.agree(found[0].step + 1 if found else 0) - 1
+        step = self._options.agree(checkpoint[0].step + 1 if checkpoint else 0) - 1
         if step >= 0:
-            position, path = found if found and found[0].step == step else self._checkpoints.at(step)
+            position, path = checkpoint if checkpoint and checkpoint[0].step == step else self._checkpoints.at(step)
             self._load(path)
             self._position = self._saved = position
         self._report("running", force=True)

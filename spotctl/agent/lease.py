@@ -151,12 +151,12 @@ class LeaseHolder:
 
     def lease(self) -> Lease:
         """The current lease, or the last known one if the file vanishes. BrokenProtocol: there never was one."""
-        found = self._lease.value() or self._known
-        if found is None:
+        lease = self._lease.value() or self._known
+        if lease is None:
             raise BrokenProtocol(f"{self._folder}: no lease.json of this boot; an agent writes one before the job")
-        if found != self._known:
-            self._known, self._length = found, max(0.0, found.ends - self.clock())
-        return found
+        if lease != self._known:
+            self._known, self._length = lease, max(0.0, lease.ends - self.clock())
+        return lease
 
     @property
     def length(self) -> float:
@@ -165,8 +165,8 @@ class LeaseHolder:
 
     def notice(self) -> LeaseNotice | None:
         """A notice that was not acted on yet."""
-        found = self._notice.value()
-        return found if found is not None and found.number > self._seen else None
+        notice = self._notice.value()
+        return notice if notice is not None and notice.number > self._seen else None
 
     def heeded(self, notice: LeaseNotice) -> None:
         """Marks a notice as acted on; it is not returned again."""

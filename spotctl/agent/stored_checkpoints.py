@@ -148,5 +148,5 @@ def _store_at(path: str) -> BlobStore:
 
 def _parts(store: BlobStore, prefix: str) -> list[tuple[str, str]]:
     """The blobs of checkpoints, as the checkpoint's name and the part that a blob holds."""
-    found = (_BLOB.fullmatch(name) for name in store.list(prefix))
-    return [(match["stem"], match["part"]) for match in found if match]
+    matches = (_BLOB.fullmatch(name) for name in store.list(prefix))
+    return [(match["stem"], match["part"]) for match in matches if match]

@@ -82,7 +82,7 @@ def query(library: Library, market: str, window: str, at: str) -> BetaQuery:
     return BetaQuery(library, series, tuple(_siblings(library, series)), parse_duration(window), moment)
 
 
-def bid_of(asked: BetaQuery, delta: str, bid: str) -> Bid:
+def bid_of(query: BetaQuery, delta: str, bid: str) -> Bid:
     """The bid that the options give; the on-demand price by default."""
     if delta and bid:
         raise BadRequest("beta: --bid-delta and --bid exclude each other; give one")
@@ -91,47 +91,47 @@ def bid_of(asked: BetaQuery, delta: str, bid: str) -> Bid:
     if bid and bid != ON_DEMAND:
         return FixedBid(parse_usd(bid, "bid"))
     try:
-        return FixedBid(asked.library.catalog.on_demand(asked.market, asked.at).price)
+        return FixedBid(query.library.catalog.on_demand(query.market, query.at).price)
     except UnknownPrice as error:
         raise BadRequest(f"{error}; or give --bid-delta or --bid in dollars") from error
 
 
-def answer(asked: BetaQuery, bid: Bid, hazard: Hazard | None, age: int = 0) -> Answer:
+def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None, age: int = 0) -> Answer:
     """The estimate for one bid, and for a machine that is `age` microseconds old."""
     with _as_bad_request():
-        outlook = price_outlook(asked.markets_at(bid), asked.window, asked.at)
-        estimate = together(outlook.estimate, hazard, asked.window, age / HOUR)
-    return Answer(asked.market, bid, asked.window, asked.at, estimate, outlook.historical.share)
+        outlook = price_outlook(query.markets_at(bid), query.window, query.at)
+        estimate = together(outlook.estimate, hazard, query.window, age / HOUR)
+    return Answer(query.market, bid, query.window, query.at, estimate, outlook.historical.share)
 
 
-def hazard_for(asked: BetaQuery, lifetimes: Sequence[Path], availability: Sequence[Path]) -> Hazard | None:
+def hazard_for(query: BetaQuery, lifetimes: Sequence[Path], availability: Sequence[Path]) -> Hazard | None:
     """The market's hazard from stored figures and from files; traces count as observations of that market."""
-    lives = [_named(life, asked) for path in lifetimes for life in read_lifetimes(path)]
-    traces = [Evidence(asked.market, exposure_of_trace(read_availability(path))) for path in availability]
+    lives = [_named(life, query) for path in lifetimes for life in read_lifetimes(path)]
+    traces = [Evidence(query.market, exposure_of_trace(read_availability(path))) for path in availability]
     # An earlier moment may only use figures published before it.
     published = [
         one
-        for one in asked.library.store.interruptions(asked.market.cloud)
-        if one.as_of <= asked.at or asked.at == asked.series.last
+        for one in query.library.store.interruptions(query.market.cloud)
+        if one.as_of <= query.at or query.at == query.series.last
     ]
     ages = AgeProfile()
     if sum(life.preempted for life in lives) >= _LEAST_LIVES_FOR_AGES:
         ages = AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT)
-    return hazard_of(asked.market, [*evidence_of_lives(lives), *traces], published, ages)
+    return hazard_of(query.market, [*evidence_of_lives(lives), *traces], published, ages)
 
 
-def curve(asked: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> list[Answer]:
+def curve(query: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> list[Answer]:
     """Estimates over bids from 0.1% to 100% above the price.
 
     Each bid is learned separately, so by chance a higher bid may look worse. A price above a bid is above every lower
     bid, too, so each estimate is capped by those of lower bids.
     """
-    price = asked.series.price_at(asked.at)
+    price = query.series.price_at(query.at)
     deltas = dict.fromkeys(round(price * share) for share in np.geomspace(*_CURVE, CURVE_BIDS))
     answers: list[Answer] = []
     for delta in deltas:
-        found = answer(asked, BidAbove(delta), hazard)
-        answers.append(_held_below(found, answers[-1]) if answers else found)
+        estimate = answer(query, BidAbove(delta), hazard)
+        answers.append(_held_below(estimate, answers[-1]) if answers else estimate)
         step()
     return answers
 
@@ -259,11 +259,11 @@ def _on_demand(catalog: Catalog, market: Market, at: int) -> int | None:
         return None
 
 
-def _named(life: Lifetime, asked: BetaQuery) -> Lifetime:
+def _named(life: Lifetime, query: BetaQuery) -> Lifetime:
     """Lifetimes name machines by accelerators (`v100x8`); those of the market get its type."""
-    market = asked.market
+    market = query.market
     try:
-        machine = asked.library.catalog.instance_type(market.cloud, market.instance_type)
+        machine = query.library.catalog.instance_type(market.cloud, market.instance_type)
     except UnknownInstanceType:
         return life
     name = f"{(machine.accelerator or '').lower()}x{machine.accelerators}"

@@ -57,29 +57,29 @@ def recorded(traces: str) -> tuple[AvailabilityTrace, ...]:
     return tuple(map(read_availability, paths))
 
 
-def jobs_of(asked: ReplayRequest, starts: int) -> DeadlineJobs:
+def jobs_of(request: ReplayRequest, starts: int) -> DeadlineJobs:
     """The jobs to replay; raises BadRequest if every trace is too short for a slack."""
-    jobs = lay_out(asked.histories, asked.terms, asked.slacks, starts)
-    for slack in asked.slacks:
+    jobs = lay_out(request.histories, request.terms, request.slacks, starts)
+    for slack in request.slacks:
         if slack not in jobs.slack:
-            longest = max(asked.histories, key=lambda history: history.up.size * history.gap)
+            longest = max(request.histories, key=lambda history: history.up.size * history.gap)
             raise BadRequest(
-                f"slack {slack:g}: a job of {asked.terms.work / HOUR:g} hours has"
-                f" {slack * asked.terms.work / HOUR:g} hours until its deadline, and the longest trace, {longest.name},"
-                f" has {longest.up.size * longest.gap / HOUR:.1f}; use longer traces or shorter jobs"
+                f"slack {slack:g}: a job of {request.terms.work / HOUR:g} hours has"
+                f" {slack * request.terms.work / HOUR:g} hours until its deadline, and the longest trace,"
+                f" {longest.name}, has {longest.up.size * longest.gap / HOUR:.1f}; use longer traces or shorter jobs"
             )
     return jobs
 
 
-def left_out(asked: ReplayRequest, jobs: DeadlineJobs) -> list[str]:
+def left_out(request: ReplayRequest, jobs: DeadlineJobs) -> list[str]:
     """A remark for each slack for which some traces are too short."""
     lines = []
-    for slack in asked.slacks:
-        held = np.unique(jobs.history[jobs.slack == slack]).size
-        if held < len(asked.histories):
-            span = slack * asked.terms.work / HOUR
-            short = len(asked.histories) - held
-            lines.append(f"slack {slack:g}: {short} of {len(asked.histories)} traces are shorter than {span:g} hours")
+    for slack in request.slacks:
+        replayed = np.unique(jobs.history[jobs.slack == slack]).size
+        if replayed < len(request.histories):
+            span = slack * request.terms.work / HOUR
+            short = len(request.histories) - replayed
+            lines.append(f"slack {slack:g}: {short} of {len(request.histories)} traces are shorter than {span:g} hours")
     return lines
 
 

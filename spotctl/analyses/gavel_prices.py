@@ -92,24 +92,24 @@ def analyze(sources: Sources, terms: Terms, library: Library) -> Analysis:
 def job_types(path: Path) -> tuple[JobType, ...]:
     """The single-worker job types in a table of throughputs."""
     table = read_throughputs(path)
-    found = tuple(
+    types = tuple(
         JobType(kind.name, {name.lower(): float(rate) for name, rate in zip(table.types, rates, strict=True)})
         for kind, rates in zip(table.kinds, table.alone, strict=True)
         if kind.scale == 1
     )
-    if not found:
+    if not types:
         raise BadRequest(f"{path}: has no job type of one worker")
-    return found
+    return types
 
 
 def _wanted(jobs: Sequence[JobType], globs: str) -> tuple[JobType, ...]:
     patterns = [glob.strip() for glob in globs.split(",") if glob.strip()]
-    wanted = tuple(job for job in jobs if any(fnmatchcase(job.name, glob) for glob in patterns))
-    if not wanted:
+    matching = tuple(job for job in jobs if any(fnmatchcase(job.name, glob) for glob in patterns))
+    if not matching:
         raise BadRequest(
             f"--jobs {globs!r}: no job type matches (known: {', '.join(job.name for job in jobs[:4])}, ...)"
         )
-    return wanted
+    return matching
 
 
 def _histories(sources: Sources, library: Library) -> list[PriceSeries]:
@@ -226,8 +226,8 @@ def _too_long(jobs: Sequence[JobType], plan: PriceComparison, results: Sequence[
         raise BadRequest(
             f"--days: jobs of {min(plan.days):g} days do not end within the price history; use shorter ones"
         )
-    told = {(one.job, one.days) for one in results}
-    missing = {days: [job.name for job in jobs if (job.name, days) not in told] for days in plan.days}
+    ended = {(one.job, one.days) for one in results}
+    missing = {days: [job.name for job in jobs if (job.name, days) not in ended] for days in plan.days}
     return [
         f"{days:g} days: {len(names)} job types do not end within the price history, such as {names[0]}"
         for days, names in missing.items()

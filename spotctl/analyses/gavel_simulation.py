@@ -86,50 +86,50 @@ def _sharing(options: Options, throughputs: Throughputs) -> Sharing | None:
         raise BadRequest(f"--measured-pairs: {error}") from error
 
 
-def dispatcher(options: Options, asked: ClusterSimulation) -> Dispatcher:
+def dispatcher(options: Options, simulation: ClusterSimulation) -> Dispatcher:
     """The dispatcher of the policy."""
     if options.budget is not None and options.policy != _ON_BUDGET:
         raise BadRequest(f"--budget {options.budget:g}: only --policy {_ON_BUDGET} has a budget")
-    return _WAYS.get(options.policy, _conserving)(options, asked)
+    return _WAYS.get(options.policy, _conserving)(options, simulation)
 
 
-def _conserving(options: Options, asked: ClusterSimulation) -> Dispatcher:
-    return ByShares(asked, policy_named(options.policy, agnostic=options.agnostic))
+def _conserving(options: Options, simulation: ClusterSimulation) -> Dispatcher:
+    return ByShares(simulation, policy_named(options.policy, agnostic=options.agnostic))
 
 
-def _thrifty(options: Options, asked: ClusterSimulation) -> Dispatcher:
+def _thrifty(options: Options, simulation: ClusterSimulation) -> Dispatcher:
     """For policies that leave workers idle on purpose."""
-    return _prompt(options, asked, DispatchRules(beyond_shares=False))
+    return _prompt(options, simulation, DispatchRules(beyond_shares=False))
 
 
-def _planning(options: Options, asked: ClusterSimulation) -> Dispatcher:
+def _planning(options: Options, simulation: ClusterSimulation) -> Dispatcher:
     """For policies that also plan for deadlines: they plan again every round."""
-    return _prompt(options, asked, DispatchRules(beyond_shares=False, periodic=True))
+    return _prompt(options, simulation, DispatchRules(beyond_shares=False, periodic=True))
 
 
-def _prompt(options: Options, asked: ClusterSimulation, rules: DispatchRules) -> Dispatcher:
-    return ByShares(_at_once(asked), policy_named(options.policy, agnostic=options.agnostic), rules)
+def _prompt(options: Options, simulation: ClusterSimulation, rules: DispatchRules) -> Dispatcher:
+    return ByShares(_at_once(simulation), policy_named(options.policy, agnostic=options.agnostic), rules)
 
 
-def _at_once(asked: ClusterSimulation) -> ClusterSimulation:
+def _at_once(simulation: ClusterSimulation) -> ClusterSimulation:
     """Allocates as soon as a job arrives: rented machines are available at once."""
-    return replace(asked, settings=replace(asked.settings, allocation_seconds=0.0))
+    return replace(simulation, settings=replace(simulation.settings, allocation_seconds=0.0))
 
 
-def _budgeted(options: Options, asked: ClusterSimulation) -> Dispatcher:
+def _budgeted(options: Options, simulation: ClusterSimulation) -> Dispatcher:
     if options.budget is None:
         raise BadRequest(f"--budget: is missing: --policy {_ON_BUDGET} needs a budget in dollars")
-    return WithinBudget(_at_once(asked), policy_named(_ON_BUDGET, agnostic=options.agnostic), options.budget)
+    return WithinBudget(_at_once(simulation), policy_named(_ON_BUDGET, agnostic=options.agnostic), options.budget)
 
 
-def _queue(options: Options, asked: ClusterSimulation) -> Dispatcher:
+def _queue(options: Options, simulation: ClusterSimulation) -> Dispatcher:
     if options.space_sharing:
         raise BadRequest("--space-sharing: --policy fifo cannot share workers; use --policy fifo-preemptive")
-    return InOrder(asked, np.random.default_rng([options.seed, _BLIND_STREAM]) if options.agnostic else None)
+    return InOrder(simulation, np.random.default_rng([options.seed, _BLIND_STREAM]) if options.agnostic else None)
 
 
-def _fifo_preemptive(options: Options, asked: ClusterSimulation) -> Dispatcher:
-    return ByShares(asked, policy_named("fifo", agnostic=options.agnostic))
+def _fifo_preemptive(options: Options, simulation: ClusterSimulation) -> Dispatcher:
+    return ByShares(simulation, policy_named("fifo", agnostic=options.agnostic))
 
 
 _WAYS: Mapping[str, Callable[[Options, ClusterSimulation], Dispatcher]] = {
@@ -209,19 +209,19 @@ def _prices(text: str, workers: Mapping[str, float]) -> np.ndarray[tuple[int], n
 
 def _amounts(option: str, text: str, example: str) -> dict[str, float]:
     """Reads `name=amount,name=amount`."""
-    found: dict[str, float] = {}
+    amounts: dict[str, float] = {}
     for part in text.split(","):
         name, equals, amount = part.strip().partition("=")
         try:
             value = float(amount)
         except ValueError:
             value = float("nan")
-        if not (name and equals and isfinite(value) and value >= 0) or name in found:
+        if not (name and equals and isfinite(value) and value >= 0) or name in amounts:
             raise BadRequest(
                 f"{option} {text!r}: {part.strip()!r} is not TYPE=NUMBER (write {example}, each type once)"
             )
-        found[name] = value
-    return found
+        amounts[name] = value
+    return amounts
 
 
 def _factors(text: str) -> list[float]:

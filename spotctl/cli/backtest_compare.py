@@ -45,12 +45,12 @@ def compare(
     session.remark(*loaded.remarks)
     chosen = replace(loaded.scenario, starts=starts or loaded.scenario.starts)
     named = _names(schemes) or loaded.schemes
-    found = _differences(session, variants(chosen, cuts, _names(vary)), named, against, workers)
+    compared = _differences(session, variants(chosen, cuts, _names(vary)), named, against, workers)
     seconds = time.monotonic() - started
     if json_:
-        session.answer_json(backtest_compare_tables.answer(found, seconds))
+        session.answer_json(backtest_compare_tables.answer(compared, seconds))
     else:
-        session.out.print(backtest_compare_tables.table(found))
+        session.out.print(backtest_compare_tables.table(compared))
         session.remark(f"differences from {against}; {seconds:.1f} s")
 
 
@@ -70,9 +70,9 @@ def _differences(
     named = tuple(dict.fromkeys((against, *schemes)))
     by_variant = [portions(variant.scenario, named) for variant in chosen]
     results = iter(replayed(session, [part for parts in by_variant for part in parts], workers))
-    found = []
+    compared = []
     for variant, parts in zip(chosen, by_variant, strict=True):
         of_variant = [one for _ in parts for one in next(results)]
         rng = np.random.default_rng(variant.scenario.seed)
-        found += differences(variant.name, of_variant, against, rng)
-    return found
+        compared += differences(variant.name, of_variant, against, rng)
+    return compared

@@ -63,9 +63,9 @@ def _replay(session: Session, request: ReplayRequest, jobs: DeadlineJobs) -> dic
     from bidbrain.backtest.deadline_strategies import Greedy, UniformProgress
     from spotctl.cli.progress import counting
 
-    found = {scheme.name: replay(jobs, scheme) for scheme in (Greedy(), UniformProgress())}
+    outcomes = {scheme.name: replay(jobs, scheme) for scheme in (Greedy(), UniformProgress())}
     with counting(session, "deadline", len(jobs)) as step:
-        found["deadline"] = decided(jobs, request.histories, on_job=step)
+        outcomes["deadline"] = decided(jobs, request.histories, on_job=step)
     with counting(session, "optimal", len(jobs)) as step:
-        found["optimal"] = optimal(jobs, step)
-    return found
+        outcomes["optimal"] = optimal(jobs, step)
+    return outcomes

@@ -28,7 +28,7 @@ def replayed(session: Session, parts: Sequence[BacktestPortion], workers: int) -
             # Spawned, not forked: a fork would copy the locks of the progress bar's thread in any state.
             pool = ProcessPoolExecutor(workers or None, mp_context=get_context("spawn"))
             map_ = stack.enter_context(pool).map
-        for found in map_(run_portion, parts):
-            results.append(found)
+        for portion in map_(run_portion, parts):
+            results.append(portion)
             step()
     return results

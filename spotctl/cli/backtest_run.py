@@ -35,8 +35,8 @@ def run(
     started = time.monotonic()
     loaded = load(scenario, wiring.library(session.settings))
     session.remark(*loaded.remarks)
-    found = replayed(session, portions(loaded.scenario, loaded.schemes), workers)
-    results = [one for of_portion in found for one in of_portion]
+    portion_results = replayed(session, portions(loaded.scenario, loaded.schemes), workers)
+    results = [one for of_portion in portion_results for one in of_portion]
     summaries, billing = summarize(results), loaded.scenario.billing.name
     seconds = time.monotonic() - started
     if out is not None:

@@ -51,13 +51,13 @@ def show(
     from spotctl.show import beta_tables
 
     session: Session = context.obj
-    asked = beta.query(_library(session), market, window, at)
-    hazard = beta.hazard_for(asked, lifetimes or (), availability or ())
-    found = beta.answer(asked, beta.bid_of(asked, bid_delta, bid), hazard, beta.age_of(age))
+    query = beta.query(_library(session), market, window, at)
+    hazard = beta.hazard_for(query, lifetimes or (), availability or ())
+    estimate = beta.answer(query, beta.bid_of(query, bid_delta, bid), hazard, beta.age_of(age))
     if json_:
-        session.answer_json(beta.to_json(found))
+        session.answer_json(beta.to_json(estimate))
     else:
-        session.out.print(beta_tables.estimate(found))
+        session.out.print(beta_tables.estimate(estimate))
 
 
 @app.command()
@@ -81,10 +81,10 @@ def plot(
 
     session: Session = context.obj
     beta_plots.check(out)
-    asked = beta.query(_library(session), market, window, at)
-    hazard = beta.hazard_for(asked, lifetimes or (), availability or ())
+    query = beta.query(_library(session), market, window, at)
+    hazard = beta.hazard_for(query, lifetimes or (), availability or ())
     with counting(session, "learning", beta.CURVE_BIDS) as step:
-        curve = beta.curve(asked, hazard, step)
+        curve = beta.curve(query, hazard, step)
     beta_plots.draw_curve(curve, out)
     if json_:
         session.answer_json({"file": str(out), "curve": [beta.to_json(one) for one in curve]})

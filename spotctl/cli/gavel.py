@@ -48,15 +48,15 @@ def solve(
 
     session: Session = context.obj
     chosen = policy_named(policy, agnostic=agnostic)
-    asked = gavel_problem.load(problem)
+    allocation_problem = gavel_problem.load(problem)
     started = time.perf_counter()
-    found = chosen.allocate(asked)
+    allocation = chosen.allocate(allocation_problem)
     seconds = time.perf_counter() - started
     if json_:
-        session.answer_json(gavel_solution_tables.answer(asked, found, seconds))
+        session.answer_json(gavel_solution_tables.answer(allocation_problem, allocation, seconds))
     else:
-        session.out.print(gavel_solution_tables.table(asked, found))
-        session.remark(*gavel_solution_tables.remarks(asked, found, seconds))
+        session.out.print(gavel_solution_tables.table(allocation_problem, allocation))
+        session.remark(*gavel_solution_tables.remarks(allocation_problem, allocation, seconds))
 
 
 app.command()(simulate)

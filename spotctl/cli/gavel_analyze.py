@@ -55,16 +55,17 @@ def analyze(
         tuple(prices or ()), markets, tuple(on_demand or ()), throughputs, jobs, tuple(machine or ())
     )
     terms = gavel_prices.Terms(home, baseline, days, starts, dataset_gb, checkpoint_gb, dataset_on, move, evictions)
-    found = gavel_prices.analyze(sources, terms, wiring.library(session.settings))
+    analysis = gavel_prices.analyze(sources, terms, wiring.library(session.settings))
     seconds = time.monotonic() - started
     if out is not None:
         from spotctl.show import gavel_prices_plots
 
-        gavel_prices_tables.write_csv(out, found)
-        gavel_prices_plots.write(out, found)
-    session.remark(*found.remarks)
+        gavel_prices_tables.write_csv(out, analysis)
+        gavel_prices_plots.write(out, analysis)
+    session.remark(*analysis.remarks)
     if json_:
-        session.answer_json(gavel_prices_tables.answer(found, seconds))
+        session.answer_json(gavel_prices_tables.answer(analysis, seconds))
     else:
-        session.out.print(gavel_prices_tables.tables(found))
-        session.remark(f"{len(found.results):,} results in {seconds:.1f} s" + (f", all files in {out}" if out else ""))
+        session.out.print(gavel_prices_tables.tables(analysis))
+        files = f", all files in {out}" if out else ""
+        session.remark(f"{len(analysis.results):,} results in {seconds:.1f} s{files}")

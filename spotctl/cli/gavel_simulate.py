@@ -72,12 +72,12 @@ def simulate(
         measured_pairs,
         round_, checkpoint_seconds, budget,
     )  # fmt: skip
-    asked, remarks = gavel_simulation.scenario(options)
-    dispatcher = gavel_simulation.dispatcher(options, asked)
+    simulation, remarks = gavel_simulation.scenario(options)
+    dispatcher = gavel_simulation.dispatcher(options, simulation)
     session.remark(*remarks)
-    with _progress(session, asked.measured.stop) as progress:
+    with _progress(session, simulation.measured.stop) as progress:
         started = time.perf_counter()
-        outcome = play(asked, dispatcher, progress)
+        outcome = play(simulation, dispatcher, progress)
         seconds = time.perf_counter() - started
     summary = summarize(outcome)
     if budget is not None and (summary.cost_usd or 0.0) > budget:

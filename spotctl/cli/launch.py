@@ -73,12 +73,12 @@ def launch(
     when = When(time.time_ns() // 1000, local_market.market_now(specs, session.settings))
     plans = plan_jobs(specs, session.settings, wiring.library(session.settings), when).plans
     if dry_run and json_:
-        answers = [plan_tables.answer(found) for found in plans]
+        answers = [plan_tables.answer(job_plan) for job_plan in plans]
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
     if not json_:
-        for found in plans:
-            session.out.print(plan_tables.plan_view(found, session.out.width, explain=False))
+        for job_plan in plans:
+            session.out.print(plan_tables.plan_view(job_plan, session.out.width, explain=False))
     if dry_run or not (yes or _confirmed(session)):
         return
     if len(specs) > 1:
@@ -166,14 +166,14 @@ def gc(
     from spotctl.run import runs
 
     session: Session = context.obj
-    provider, found = runs.orphaned_resources(session.settings)
+    provider, orphaned = runs.orphaned_resources(session.settings)
     if json_:
-        session.answer_json({"removed": yes, "resources": [{"kind": one.kind, "id": one.id} for one in found]})
+        session.answer_json({"removed": yes, "resources": [{"kind": one.kind, "id": one.id} for one in orphaned]})
     else:
-        session.remark(*(f"{one.kind} {one.id} {one.detail}" for one in found))
-        session.remark(f"{len(found)} orphaned resources")
-    if found and (yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))):
-        provider.remove(found)
+        session.remark(*(f"{one.kind} {one.id} {one.detail}" for one in orphaned))
+        session.remark(f"{len(orphaned)} orphaned resources")
+    if orphaned and (yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))):
+        provider.remove(orphaned)
 
 
 def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOption = False) -> None:

@@ -76,9 +76,9 @@ def list_(context: typer.Context, json_: JsonOption = False) -> None:
     session: Session = context.obj
     timers = Timers.of_this_user()
     jobs = [
-        _job(state_dir, found, timers)
+        _job(state_dir, nightly, timers)
         for state_dir in state_dirs(session.settings.home.resolve())
-        if (found := state_dir.installed)
+        if (nightly := state_dir.installed)
     ]
     if json_:
         session.answer_json({"nightly": jobs})
@@ -91,9 +91,9 @@ def list_(context: typer.Context, json_: JsonOption = False) -> None:
         hours = job["at"] if job["deadline"] is None else f"{job['at']}-{job['deadline']}"
         last = job["last_night"] or {}
         cost = last.get("cost_usd")
-        told = f"{last['night']} {last['outcome']}" if last else ""
+        outcome = f"{last['night']} {last['outcome']}" if last else ""
         shown = "" if cost is None else f"${cost:,.2f}"
-        cells = (job["name"], hours, job["scheduler"], job["next"], told, shown, job["trouble"])
+        cells = (job["name"], hours, job["scheduler"], job["next"], outcome, shown, job["trouble"])
         table.add_row(*map(Text, cells))
     session.out.print(table)
 

@@ -56,13 +56,13 @@ def import_(
     from spotctl.show import prices_json, terminal
 
     session: Session = context.obj
-    wanted = [(path, None) for path in files or []] + [(path, ON_DEMAND.name) for path in on_demand or []]
-    if not wanted:
+    inputs = [(path, None) for path in files or []] + [(path, ON_DEMAND.name) for path in on_demand or []]
+    if not inputs:
         raise BadRequest("import: no file given (usage: spotctl prices import FILE...)")
     store = wiring.price_store(session.settings, _remark_once(session, "waiting for another writer to finish"))
     reports = []
-    with reading(session, [path for path, _ in wanted]) as bar:
-        for path, layout in wanted:
+    with reading(session, [path for path, _ in inputs]) as bar:
+        for path, layout in inputs:
             reports.append(ingest(store, path, strict=strict, layout=layout, on_progress=bar(path)))
             if reports[-1].broken:
                 break
@@ -138,11 +138,11 @@ def ls(
     from spotctl.show import terminal
 
     session: Session = context.obj
-    found = _library(session).select(selection(glob, cloud, region, type_, accelerator, vcpus))
+    markets = _library(session).select(selection(glob, cloud, region, type_, accelerator, vcpus))
     if json_:
-        session.answer_json({"markets": [str(market) for market in found]})
-    elif found:
-        session.out.print(terminal.markets(found), soft_wrap=True)
+        session.answer_json({"markets": [str(market) for market in markets]})
+    elif markets:
+        session.out.print(terminal.markets(markets), soft_wrap=True)
     else:
         session.remark("no matching market (get price history with: spotctl prices import, or spotctl prices fetch)")
 
@@ -193,8 +193,8 @@ def stats(
 
     session: Session = context.obj
     library = _library(session)
-    found = library.require(selection(glob, cloud, region, type_, accelerator, vcpus))
-    histories = [recent(series, last) for series in library.table(found)]
+    markets = library.require(selection(glob, cloud, region, type_, accelerator, vcpus))
+    histories = [recent(series, last) for series in library.table(markets)]
     all_stats, now = [describe(series, library.catalog) for series in histories], _now()
     if json_:
         session.answer_json({"markets": [prices_json.stats(one, now) for one in all_stats]})
@@ -220,14 +220,14 @@ def plot(
 
     session: Session = context.obj
     library = _library(session)
-    found = list(dict.fromkeys(market for glob in markets for market in library.require(Selection(glob))))
-    histories = [recent(series, last) for series in library.table(found)]
-    histories.sort(key=lambda series: found.index(series.market))
+    selected = list(dict.fromkeys(market for glob in markets for market in library.require(Selection(glob))))
+    histories = [recent(series, last) for series in library.table(selected)]
+    histories.sort(key=lambda series: selected.index(series.market))
     price_plots.draw([(series, describe(series, library.catalog)) for series in histories], out)
     if json_:
-        session.answer_json({"file": str(out), "markets": [str(market) for market in found]})
+        session.answer_json({"file": str(out), "markets": [str(market) for market in selected]})
     else:
-        session.remark(f"plotted {len(found)} markets to {out}")
+        session.remark(f"plotted {len(selected)} markets to {out}")
 
 
 @app.command()

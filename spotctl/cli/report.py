@@ -62,16 +62,16 @@ def cost(
 
     session: Session = context.obj
     now = time.time_ns() // 1000
-    wanted = Format.JSON if json_ else format_
+    chosen_format = Format.JSON if json_ else format_
     groups = parse_by(by)
-    if wanted is Format.HTML and out is None and sys.stdout.isatty():
+    if chosen_format is Format.HTML and out is None and sys.stdout.isatty():
         raise BadRequest("--format html writes a page: pass --out costs.html")
     start = start_of(since, now) if since else None
     report = gather(session.settings, job or (), start, groups, now)
-    if wanted is Format.TABLE and out is None:
+    if chosen_format is Format.TABLE and out is None:
         session.out.print(tables.terminal_report(report, session.out.width))
         return
-    text = _formatted(report, wanted)
+    text = _formatted(report, chosen_format)
     if out is None:
         sys.stdout.write(text)
     else:
@@ -79,12 +79,12 @@ def cost(
         session.remark(f"wrote {out}")
 
 
-def _formatted(report: Report, wanted: Format) -> str:
+def _formatted(report: Report, format_: Format) -> str:
     import json
 
     from spotctl.reports import answers, focus, page, tables
 
-    match wanted:
+    match format_:
         case Format.TABLE:
             return tables.plain_text(report)
         case Format.JSON:
@@ -140,9 +140,9 @@ def reconcile(
 
     session: Session = context.obj
     share = _share(tolerance)
-    found = read_bill(bill, provider or "")
+    bill_lines = read_bill(bill, provider or "")
     rows = [row for one in read(session.settings) for row in one.ledger.rows]
-    agreement = compare(rows, found, share)
+    agreement = compare(rows, bill_lines, share)
     if json_:
         session.answer_json(views.as_json(agreement))
     else:

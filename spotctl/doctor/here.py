@@ -42,8 +42,8 @@ def findings(settings: Settings, now: int) -> Iterator[Finding]:
 def _python() -> Finding:
     detail = f"Python {platform.python_version()} on {platform.system()}"
     if sys.version_info < OLDEST_PYTHON:
-        wanted = ".".join(map(str, OLDEST_PYTHON))
-        return Finding("here", "python", Level.FAILS, detail, f"install Python {wanted} or newer")
+        oldest = ".".join(map(str, OLDEST_PYTHON))
+        return Finding("here", "python", Level.FAILS, detail, f"install Python {oldest} or newer")
     if sys.platform != "linux":
         return Finding("here", "python", Level.NOTE, f"{detail}: the local market is tested on Linux only")
     return Finding("here", "python", Level.GOOD, detail)

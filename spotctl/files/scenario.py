@@ -195,17 +195,17 @@ def _histories(path: Path, file: ScenarioFile, library: Library) -> tuple[PriceS
         table = library.table(library.require(Selection(file.store.markets)))
     else:
         table = PriceTable.of(FetchedRows.joined(_fetched_rows(path, file.prices)).prices)
-    wanted = [
+    matching = [
         series
         for series in table
         if series.market.os == LINUX
         and file.markets.region in (None, series.market.region)
         and any(fnmatchcase(series.market.instance_type, glob) for glob in file.markets.types)
     ]
-    if not wanted:
+    if not matching:
         place = f" in {file.markets.region}" if file.markets.region else ""
         raise BadRequest(f"{path}: markets.types: no history of a type like {', '.join(file.markets.types)}{place}")
-    return tuple(wanted)
+    return tuple(matching)
 
 
 def _place(histories: tuple[PriceSeries, ...]) -> tuple[str, str]:

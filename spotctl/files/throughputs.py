@@ -106,10 +106,10 @@ def _of_seed(path: Path, rows: list[_Row], seed: int) -> list[_Row]:
     seeds = {row.seed for row in rows}
     if len(seeds) < 2:
         return rows
-    found = [row for row in rows if row.seed == str(seed)]
-    if not found:
+    matching = [row for row in rows if row.seed == str(seed)]
+    if not matching:
         raise BadRequest(f"{path}: has jobs of seeds {', '.join(sorted(seeds))}, not of --seed {seed}")
-    return found
+    return matching
 
 
 def _workload(throughputs: Throughputs, rows: list[_Row], kind: list[int]) -> ClusterWorkload:
@@ -129,12 +129,12 @@ def _number(where: str, row: Mapping[str, str | None], name: str, least: float, 
     if not text and default is not None:
         return default
     try:
-        found = float(text or "")
+        number = float(text or "")
     except ValueError:
-        found = float("nan")
-    if not least <= found <= _MOST:
+        number = float("nan")
+    if not least <= number <= _MOST:
         raise BadRequest(f"{where}: {name} {text!r} is not a number from {least:g} to {_MOST:g}")
-    return found
+    return number
 
 
 def _kind(path: Path, text: str) -> JobKind:

@@ -36,16 +36,16 @@ class YamlFile:
         """The line on which a part begins; for a part that is missing, the line of what should contain it."""
         line, node = 1, self.root
         for step in loc:
-            found = _part(node, step)
-            if found is None:
+            child = _part(node, step)
+            if child is None:
                 break
-            line, node = found
+            line, node = child
         return line
 
     def texts(self, key: str) -> dict[str, str]:
         """The scalar values of a top-level mapping as they are written, before YAML gives them a type."""
-        found = _part(self.root, key)
-        pairs = found[1].value if found and isinstance(found[1], yaml.MappingNode) else []
+        child = _part(self.root, key)
+        pairs = child[1].value if child and isinstance(child[1], yaml.MappingNode) else []
         null = "tag:yaml.org,2002:null"
         return {
             name.value: value.value for name, value in pairs if isinstance(value, yaml.ScalarNode) and value.tag != null

@@ -304,13 +304,13 @@ class FakeProvider:
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         """See `CloudProvider`."""
         fault = self.meet("resources", dict(tags))
-        found = tuple(
+        orphaned = tuple(
             Resource("machine", one.id, one.tags, str(one.market))
             for one in self._look(tags)
             if one.state is not MachineState.GONE
         )
         self.answer(fault)
-        return found
+        return orphaned
 
     def remove(self, resources: Sequence[Resource]) -> None:
         """See `CloudProvider`."""
@@ -355,14 +355,14 @@ class FakeProvider:
         room = self.most_machines - len(alive)
         if room < 1:
             raise QuotaReached(f"{len(alive)} machines run, and no more are allowed; raise the quota or end some")
-        wanted = min(request.count, room, fault.machines if isinstance(fault, PartialGrant) else request.count)
-        held = [
+        most = min(request.count, room, fault.machines if isinstance(fault, PartialGrant) else request.count)
+        granted = [
             HeldSpot(one.plan.started, one.plan.taken_at)
             for one in alive
             if one.request.market == request.market and one.request.bid is not None
         ]
         number = len(self._requests)
-        plans = self.market.planned_endings(replace(request, count=wanted), held, self.time, number, self.warnings)
+        plans = self.market.planned_endings(replace(request, count=most), granted, self.time, number, self.warnings)
         self._requests[request.token] = request
         lease = min(request.lease_until, self.market.closes_at(request.market))
         hidden = fault.looks if isinstance(fault, SlowDescribe) else 0

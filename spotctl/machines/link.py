@@ -107,8 +107,8 @@ class AgentLink:
 
     def notices(self) -> tuple[MachineNotice, ...]:
         """See `MachineLink`."""
-        told = self._call("notices")["notices"]
-        return tuple(MachineNotice(one["kind"], one["until"], one["source"]) for one in told)
+        notices = self._call("notices")["notices"]
+        return tuple(MachineNotice(one["kind"], one["until"], one["source"]) for one in notices)
 
     def output(self, after: int = 0) -> bytes:
         """See `MachineLink`."""

@@ -57,13 +57,13 @@ def _marks(name: str) -> tuple[bytes, bytes]:
 
 def _span(table: bytes, name: str) -> tuple[int, int] | None:
     begin, end = _marks(name)
-    found = re.search(rb"^" + re.escape(begin), table, re.MULTILINE)
-    if found is None:
+    begins = re.search(rb"^" + re.escape(begin), table, re.MULTILINE)
+    if begins is None:
         return None
-    last = re.compile(rb"^" + re.escape(end), re.MULTILINE).search(table, found.end())
+    last = re.compile(rb"^" + re.escape(end), re.MULTILINE).search(table, begins.end())
     if last is None:
         raise BadRequest(f"crontab: the block of {name} has no end line {end.decode().strip()!r}; fix it: crontab -e")
-    return found.start(), last.end()
+    return begins.start(), last.end()
 
 
 @dataclass(frozen=True, slots=True)

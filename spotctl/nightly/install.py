@@ -46,10 +46,10 @@ class Timers:
         """The timers of the current user."""
         return Timers(Crontab(), UserManager.of_this_user())
 
-    def chosen(self, wanted: Scheduler) -> Scheduler:
+    def chosen(self, preferred: Scheduler) -> Scheduler:
         """The scheduler to use; `AUTO` is resolved here."""
-        if wanted is not Scheduler.AUTO:
-            return wanted
+        if preferred is not Scheduler.AUTO:
+            return preferred
         if self.manager.is_running():
             return Scheduler.SYSTEMD
         if self.crontab.is_there():
@@ -99,7 +99,7 @@ def command(home: Path, name: str) -> list[str]:
     return [*start, "--home", str(home), "nightly", "run", name, "--scheduled"]
 
 
-def install(file: Path, hours: Hours, wanted: Scheduler, home: Path, timers: Timers, now: int) -> InstallResult:
+def install(file: Path, hours: Hours, preferred: Scheduler, home: Path, timers: Timers, now: int) -> InstallResult:
     """Installs a job, or updates an installed one."""
     spec = load(file)
     # The values of secrets matter at night, not now.
@@ -111,7 +111,7 @@ def install(file: Path, hours: Hours, wanted: Scheduler, home: Path, timers: Tim
             f"{file}: a nightly job {spec.name!r} is already installed from {before.file}; use another name, or"
             f" remove it first: spotctl nightly rm {spec.name}"
         )
-    scheduler = timers.chosen(wanted).value
+    scheduler = timers.chosen(preferred).value
     nightly = Installed(spec.name, file.resolve(), hours, scheduler, os.environ.get("PATH", os.defpath), spec.webhook)
     _check_startup(state_dir.home)
     was_there = before is not None and timers.has(before)

@@ -118,8 +118,9 @@ class NightRunner:
                 if isinstance(row.event, RunBegan) and row.event.job == self.name
             }
             latest = next(reversed(begun), None)
-            wanted = [run for run, at in begun.items() if run == latest or (record is not None and at >= record.since)]
-            return [fold(log.of_run(run)) for run in wanted]
+            since = None if record is None else record.since
+            relevant = [run for run, at in begun.items() if run == latest or (since is not None and at >= since)]
+            return [fold(log.of_run(run)) for run in relevant]
 
     def _state(self) -> NightState:
         runs = self._runs()

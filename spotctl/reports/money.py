@@ -172,7 +172,7 @@ def parts_of(figures: Figures) -> list[BarPart]:
 
 
 def _by_market(rows: Iterable[LedgerRow]) -> dict[Market, list[LedgerRow]]:
-    found: dict[Market, list[LedgerRow]] = {}
+    by_market: dict[Market, list[LedgerRow]] = {}
     for row in rows:
-        found.setdefault(row.market, []).append(row)
-    return found
+        by_market.setdefault(row.market, []).append(row)
+    return by_market

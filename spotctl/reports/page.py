@@ -265,8 +265,8 @@ def _groups(report: Report) -> Html:
 def _foot(report: Report) -> Html:
     terms = [part for name, meaning in _TERMS for part in (el("dt", name), el("dd", meaning))]
     settled = sum(row.settled for row in report.rows)
-    made = (
+    generated = (
         f"Generated on {fmt.minute(report.made_at)} from {len(report.rows):,} ledger rows, {settled:,} of them settled."
         " Amounts are summed exactly and rounded only for display."
     )
-    return fragment(section("Terms", el("dl", *terms, class_="terms")), el("footer", paragraph(made)))
+    return fragment(section("Terms", el("dl", *terms, class_="terms")), el("footer", paragraph(generated)))

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from bidbrain.backtest.deadline import DeadlineSummary
 
 
-def table(found: Sequence[DeadlineSummary]) -> Table:
+def table(summaries: Sequence[DeadlineSummary]) -> Table:
     """A row for each strategy with its cost by slack, then the share of the gap that is closed."""
-    slacks = list(dict.fromkeys(one.slack for one in found))
+    slacks = list(dict.fromkeys(one.slack for one in summaries))
     shown = plain_table("strategy", *(f"slack {slack:g}" for slack in slacks), "spot h", "on-demand h", "misses")
-    for scheme in dict.fromkeys(one.scheme for one in found):
-        rows = [one for one in found if one.scheme == scheme]
+    for scheme in dict.fromkeys(one.scheme for one in summaries):
+        rows = [one for one in summaries if one.scheme == scheme]
         jobs = sum(row.jobs for row in rows)
         shown.add_row(
             scheme,
@@ -28,22 +28,22 @@ def table(found: Sequence[DeadlineSummary]) -> Table:
             f"{sum(row.on_demand_hours * row.jobs for row in rows) / jobs:.1f}",
             str(sum(row.misses for row in rows)),
         )
-    closed = ("-" if share is None else f"{share:.0%}" for share in _gap_closed(found).values())
+    closed = ("-" if share is None else f"{share:.0%}" for share in _gap_closed(summaries).values())
     shown.add_row("gap closed", *closed, "", "", "", style="dim")
     return shown
 
 
-def answer(found: Sequence[DeadlineSummary], wall_seconds: float) -> dict[str, Any]:
+def answer(summaries: Sequence[DeadlineSummary], wall_seconds: float) -> dict[str, Any]:
     """What `--json` prints."""
-    closed = [{"slack": slack, "share": share} for slack, share in _gap_closed(found).items()]
-    return {"results": [asdict(one) for one in found], "gap_closed": closed, "wall_seconds": wall_seconds}
+    closed = [{"slack": slack, "share": share} for slack, share in _gap_closed(summaries).items()]
+    return {"results": [asdict(one) for one in summaries], "gap_closed": closed, "wall_seconds": wall_seconds}
 
 
-def _gap_closed(found: Sequence[DeadlineSummary]) -> dict[float, float | None]:
+def _gap_closed(summaries: Sequence[DeadlineSummary]) -> dict[float, float | None]:
     """By slack, the share of the gap from uniform-progress to the optimum that the deadline strategy closes."""
-    cost = {(one.scheme, one.slack): one.cost_ratio for one in found}
+    cost = {(one.scheme, one.slack): one.cost_ratio for one in summaries}
     shares = dict[float, float | None]()
-    for slack in dict.fromkeys(one.slack for one in found):
+    for slack in dict.fromkeys(one.slack for one in summaries):
         plain, own, best = (cost[scheme, slack] for scheme in ("uniform-progress", "deadline", "optimal"))
         shares[slack] = (plain - own) / (plain - best) if plain > best else None
     return shares

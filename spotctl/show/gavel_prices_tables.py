@@ -139,8 +139,8 @@ def _against_paper(figures: Sequence[Figure]) -> Table:
     for source, what in dict.fromkeys((one.table, one.what) for one in printed):
         alike = sorted((one for one in printed if (one.table, one.what) == (source, what)), key=lambda one: one.found)
         low, high = alike[0], alike[-1]
-        found = _text(low) if low is high else f"{_text(low)} to {_text(high)}"
-        table.add_row(f"{source}  {what}", found, _text(replace(low, found=low.paper or 0.0)))
+        here = _text(low) if low is high else f"{_text(low)} to {_text(high)}"
+        table.add_row(f"{source}  {what}", here, _text(replace(low, found=low.paper or 0.0)))
     return table
 
 

@@ -66,8 +66,8 @@ def write_csv(folder: Path, outcome: SimulationOutcome) -> None:
 
 def _row(result: dict[str, Any]) -> dict[str, Any]:
     """Splits the seconds on each worker type into columns."""
-    held = {f"{type_}_seconds": seconds for type_, seconds in result.pop("held_seconds").items()}
-    return {**result, **held}
+    seconds_by_type = {f"{type_}_seconds": seconds for type_, seconds in result.pop("held_seconds").items()}
+    return {**result, **seconds_by_type}
 
 
 def _hours(seconds: float) -> str:

@@ -61,7 +61,7 @@ def _cells(block: bytes, columns: tuple[str, ...]) -> pa.Table | None:
         odd_rows = True
         return "skip"
 
-    wanted = [column for column in columns if column in {*_NAMES, "timestamp", "spot_price"}]
+    known = [column for column in columns if column in {*_NAMES, "timestamp", "spot_price"}]
     coded = pa.dictionary(pa.int32(), pa.string())
     try:
         table = arrow_csv.read_csv(
@@ -69,8 +69,8 @@ def _cells(block: bytes, columns: tuple[str, ...]) -> pa.Table | None:
             arrow_csv.ReadOptions(column_names=list(columns)),
             arrow_csv.ParseOptions(invalid_row_handler=on_odd_row, ignore_empty_lines=False),
             arrow_csv.ConvertOptions(
-                column_types={name: coded if name in _NAMES else pa.string() for name in wanted},
-                include_columns=wanted,
+                column_types={name: coded if name in _NAMES else pa.string() for name in known},
+                include_columns=known,
                 strings_can_be_null=False,
             ),
         )

@@ -152,10 +152,10 @@ def _requested_machines(
     """The requested machine types, page by page, each of them once."""
     from pricing_data.sources.gcp import queries
 
-    seen: set[str] = set()
+    names: set[str] = set()
     for page in queries.machine_types(session, region):
-        fresh = {record.name: record for record in page if record.name not in seen and request.wants_type(record.name)}
-        seen.update(fresh)
+        fresh = {record.name: record for record in page if record.name not in names and request.wants_type(record.name)}
+        names.update(fresh)
         yield list(rejects.good(machine_of, fresh.values(), lambda record: record.name))
 
 

@@ -25,8 +25,8 @@ def refusal(file: YamlFile, problems: Iterable[Problem]) -> BadRequest:
 
     A missing key comes last: most often it is there, misspelled.
     """
-    found = sorted(problems, key=lambda problem: (problem.is_missing, file.line(problem.loc)))
-    first, more = found[0], len(found) - 1
+    ordered = sorted(problems, key=lambda problem: (problem.is_missing, file.line(problem.loc)))
+    first, more = ordered[0], len(ordered) - 1
     where = f"{file.path}:{file.line(first.loc)}: {'.'.join(map(str, first.loc)) or 'the file'}"
     return BadRequest(f"{where}: {first.message}{f' (and {more} more)' if more else ''}")
 

@@ -40,10 +40,10 @@ def restored(content: Mapping[str, Any], origin: Path) -> JobSpec:
 
 def written(spec: JobSpec) -> dict[str, Any]:
     """A job as a file would say it, in values that JSON can hold: what the event log keeps."""
-    found = sections.written(spec)
+    content = sections.written(spec)
     if not spec.is_local:
-        del found["local"]
-    return found
+        del content["local"]
+    return content
 
 
 def _checked(file: YamlFile) -> JobSpec:
@@ -51,11 +51,11 @@ def _checked(file: YamlFile) -> JobSpec:
         raise BadRequest(f"{file.path}:1: the file is empty; write a job (spotctl init writes a starter file)")
     given, folder = _given(file), file.path.parent.resolve()
     spec = sections.build(JobSpec, _with_counts(given))
-    if found := problems(spec, given):
-        raise refusal(file, found)
+    if mistakes := problems(spec, given):
+        raise refusal(file, mistakes)
     spec = _resolved(spec, folder)
-    if found := code_problems(spec):
-        raise refusal(file, found)
+    if mistakes := code_problems(spec):
+        raise refusal(file, mistakes)
     return spec
 
 

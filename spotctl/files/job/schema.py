@@ -31,7 +31,7 @@ def schema() -> Schema:
 
 def _section(section: type, definitions: dict[str, Schema]) -> Schema:
     entries = entries_of(section)
-    found: Schema = {
+    schema: Schema = {
         "type": "object",
         "description": (getdoc(section) or "").partition("\n\n")[0],
         "properties": {name: _key(options, definitions) for name, options in entries.items()},
@@ -39,8 +39,8 @@ def _section(section: type, definitions: dict[str, Schema]) -> Schema:
     }
     required = [name for name, (one, *_) in entries.items() if one.key.is_needed and one.only_for is None]
     if required:
-        found["required"] = required
-    return found | ({"minProperties": 1} if section is Stop else {})
+        schema["required"] = required
+    return schema | ({"minProperties": 1} if section is Stop else {})
 
 
 def _key(options: tuple[Entry, ...], definitions: dict[str, Schema]) -> Schema:
@@ -48,9 +48,9 @@ def _key(options: tuple[Entry, ...], definitions: dict[str, Schema]) -> Schema:
     shapes = [_shape(one.key, definitions) for one in options]
     if not first.key.is_needed or first.only_for is not None:
         shapes.append({"type": "null"})
-    found = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
+    schema = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
     return {
-        **found,
+        **schema,
         "description": " ".join(one.key.description for one in options),
         "examples": [example for one in options for example in one.key.examples],
     }

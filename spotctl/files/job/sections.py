@@ -100,10 +100,10 @@ def fields_of(section: type) -> Mapping[str, Key]:
 @cache
 def entries_of(section: type) -> Mapping[str, tuple[Entry, ...]]:
     """By their names, the keys that may stand in a section. One name may have two shapes: a list or a section."""
-    found: dict[str, tuple[Entry, ...]] = {}
+    entries: dict[str, tuple[Entry, ...]] = {}
     for entry in _entries(section):
-        found[entry.key.name] = (*found.get(entry.key.name, ()), entry)
-    return found
+        entries[entry.key.name] = (*entries.get(entry.key.name, ()), entry)
+    return entries
 
 
 def _entries(section: type) -> Iterator[Entry]:
@@ -166,19 +166,19 @@ class Reader:
 
     def _read(self, entry: Entry, value: object, loc: Loc, given: Given) -> None:
         shape, before = entry.key.shape, len(self.problems)
-        found: object
+        content: object
         if isinstance(shape, Form):
-            found = self._form(shape, value, loc)
+            content = self._form(shape, value, loc)
         elif isinstance(shape, ListOf):
-            found = self._list(shape, entry.key, value, loc)
+            content = self._list(shape, entry.key, value, loc)
         elif isinstance(shape, MapOf):
-            found = self._mapping(shape, entry.key, value, loc)
+            content = self._mapping(shape, entry.key, value, loc)
         elif isinstance(value, dict):
-            found = self.section(cast("type", shape), value, loc)
+            content = self.section(cast("type", shape), value, loc)
         else:
             self._refuse_shape(loc, value, "a mapping", entry.key)
         if len(self.problems) == before:
-            given[entry.field] = found
+            given[entry.field] = content
 
     def _form(self, form: Form, value: object, loc: Loc, *, is_secret: bool = False) -> object:
         try:
@@ -269,15 +269,15 @@ def build(section: type[T], given: Given) -> T:
 
 def written(part: object) -> dict[str, Any]:
     """A section as a file would say it, in values that JSON can hold: without what is empty, but with 0 and false."""
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for field, declared in fields_of(cast("type", type(part))).items():
         value, shape = getattr(part, field), declared.shape
         if isinstance(shape, OneOf):
             case = next(case for case, section in shape.sections.items() if isinstance(value, section))
-            found |= {shape.selector.name: str(case), **written(value)}
+            content |= {shape.selector.name: str(case), **written(value)}
         elif value is not None and (text := _written(shape, value)) not in ({}, []):
-            found[declared.name] = text
-    return found
+            content[declared.name] = text
+    return content
 
 
 def _written(shape: Form | ListOf | MapOf | type, value: Any) -> object:  # noqa: ANN401 - as declared

@@ -174,9 +174,9 @@ class LocalProvider:
     def remove(self, resources: Sequence[Resource]) -> None:
         """See `CloudProvider`."""
         self.terminate([one.id for one in resources if one.kind == "machine"])
-        wanted = {one.id for one in resources if one.kind == "process"}
+        processes = {one.id for one in resources if one.kind == "process"}
         for stray in stray_processes(self._folders.machines):
-            if str(stray.pid) in wanted:
+            if str(stray.pid) in processes:
                 kill(stray.pid)
 
     def output(self, machine: str, after: int = 0) -> bytes:
@@ -240,8 +240,8 @@ class LocalProvider:
             if machine.allocation.request.market == request.market and machine.allocation.request.bid is not None
         ]
         number = self._folders.next_number()
-        wanted = replace(request, count=min(request.count, room))
-        plans = self._market.planned_endings(wanted, held, now, number - self._folders.first_number, self._warnings)
+        affordable = replace(request, count=min(request.count, room))
+        plans = self._market.planned_endings(affordable, held, now, number - self._folders.first_number, self._warnings)
         return self._folders.create(request, plans, number, self._market.closes_at(request.market))
 
     @property

@@ -149,12 +149,12 @@ def _compare(
 
 def _without_duplicates(lines: Sequence[BillLine]) -> tuple[list[BillLine], list[BillLine]]:
     """The distinct lines, and those that repeat one of them."""
-    seen: set[tuple[object, ...]] = set()
+    keys: set[tuple[object, ...]] = set()
     once, repeated = list[BillLine](), list[BillLine]()
     for line in lines:
         key = (line.resource, line.begin, line.end, line.what, line.amount, line.currency)
-        (repeated if key in seen else once).append(line)
-        seen.add(key)
+        (repeated if key in keys else once).append(line)
+        keys.add(key)
     return once, repeated
 
 

@@ -121,13 +121,14 @@ class Top(App[None]):
             self._show()
 
     def _show(self) -> None:
-        one = self._snapshot
-        if one is None:
+        one, texts = self._snapshot, {text.id: text for text in self.query(Static)}
+        # The timer may fire once more while the app closes and its panels are being removed.
+        if one is None or not texts.keys() >= {"prices", "title", "event-lines"}:
             return
         for panel in self.query(LivePanel):
             panel.snapshot = one
         width, height = self.size
-        self.query_one("#prices", Static).update(views.markets(one, width, max(height // 6, 2)))
+        texts["prices"].update(views.markets(one, width, max(height // 6, 2)))
         paused = "   paused; press space to continue" if self._paused else ""
-        self.query_one("#title", Static).update(Text.assemble(("events", "bold"), ("  newest first" + paused, "dim")))
-        self.query_one("#event-lines", Static).update(views.events(one.events, width - 1))
+        texts["title"].update(Text.assemble(("events", "bold"), ("  newest first" + paused, "dim")))
+        texts["event-lines"].update(views.events(one.events, width - 1))

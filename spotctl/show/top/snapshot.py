@@ -125,13 +125,13 @@ def _markets(state: RunState, prices: Prices) -> tuple[MarketLine, ...]:
 
 def _market(state: RunState, newest: Allocation, series: PriceSeries | None) -> MarketLine:
     market = newest.market
-    held = [one for one in state.alive if state.allocations[one.allocation].market == market]
-    bids = [bid for one in held if (bid := state.allocations[one.allocation].bid) is not None]
+    machines = [one for one in state.alive if state.allocations[one.allocation].market == market]
+    bids = [bid for one in machines if (bid := state.allocations[one.allocation].bid) is not None]
     return MarketLine(
         market=market,
-        machines=len(held),
-        warned=sum(one.warned_until is not None for one in held),
-        reliable=any(state.allocations[one.allocation].reliable for one in held),
+        machines=len(machines),
+        warned=sum(one.warned_until is not None for one in machines),
+        reliable=any(state.allocations[one.allocation].reliable for one in machines),
         bid=max(bids, default=None),
         on_demand=newest.on_demand,
         price=None if series is None else int(series.prices[-1]),

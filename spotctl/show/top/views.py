@@ -96,10 +96,10 @@ def markets(one: RunSnapshot, width: int, most: int) -> Table:
 
 
 def _market(line: MarketLine, spark: int) -> tuple[str | Text, ...]:
-    held = str(line.machines) if not line.warned else f"{line.machines} ({line.warned}!)"
+    machines = str(line.machines) if not line.warned else f"{line.machines} ({line.warned}!)"
     bid = "reliable" if line.reliable else _UNKNOWN if line.bid is None else dollars(line.bid)
     return (
-        held,
+        machines,
         _UNKNOWN if line.price is None else dollars(line.price),
         bid,
         dollars(line.on_demand),

@@ -160,7 +160,7 @@ def test_a_launched_command_and_its_reports_read(letter: str, tmp_path: Path, mo
     printed = next(line for line in spotctl("logs", "job").out.splitlines() if "workdir" in line)
     found = json.loads(printed.partition(": ")[2])
     found["outputs"] = (tmp_path / f"out-{letter}" / "kept").exists()
-    found["checkpoint.path"] = bool([*(tmp_path / f"checkpoint-{letter}").rglob("kept")])
+    found["checkpoint.path"] = bool([*(tmp_path / f"checkpoint-{letter}").rglob("*.record")])
     found["tags"] = f"team={letter}" in spotctl("report", "cost", "--by", "tag", "--json").out
     found["notify.webhook"] = webhooks
     assert found == {

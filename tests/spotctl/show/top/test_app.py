@@ -71,6 +71,15 @@ def test_resizing() -> None:
     piloted([FakeRun("small")], SIZES[0], play)
 
 
+def test_a_snapshot_while_the_panels_are_being_removed_is_not_shown() -> None:
+    async def play(pilot: Pilot[None]) -> None:
+        assert isinstance(pilot.app, Top)
+        await pilot.app.query_one("#prices").remove()
+        pilot.app.take_snapshot()
+
+    piloted([FakeRun("small")], SIZES[0], play)
+
+
 def test_q_quits() -> None:
     async def play(pilot: Pilot[None]) -> None:
         await pilot.press("q")
