@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agileml.apps.registry import TrainerSource
 from agileml.checks import check_number, check_whole
@@ -14,6 +14,8 @@ from agileml.policies.policy import TrainingPolicy
 from agileml.policies.stage import StageByRatio, Thresholds
 from agileml.roles.node import JobSettings
 from agileml.stopping import Stopping
+from agileml.transport import FrameLimits, TransportSettings
+from agileml.transport.settings import PATIENT
 
 MOST_NODES = 10_000
 """More would be a typing error."""
@@ -63,6 +65,11 @@ class TrainingJob:
     def policy(self) -> TrainingPolicy:
         """The policy that chooses the stage."""
         return self.stage or StageByRatio(self.thresholds)
+
+    @property
+    def transport(self) -> TransportSettings:
+        """The settings of every process's endpoint."""
+        return replace(PATIENT, limits=FrameLimits(body_bytes=self.settings.frame_bytes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ class TrainOptions(TypedDict, total=False):
     slack: int | None
     loss_sample: int
     keeps: int
+    frame_bytes: int
     thresholds: Thresholds
     heartbeat_timeout: float
     hang_timeout: float

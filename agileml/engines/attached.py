@@ -59,7 +59,7 @@ class AttachedJob:
         self._plan = PreparedJob(job, shape)
         rendezvous = FolderRendezvous(folder, secret)
         publish(self._plan.node_role(FolderRendezvous(folder, b"")), rendezvous.blobs)
-        self._client = ControllerClient(rendezvous, Clocks(listener, last_clock))
+        self._client = ControllerClient(rendezvous, Clocks(listener, last_clock), job.transport)
         self._fleet = AttachedFleet(self._plan, Processes(folder), rendezvous)
         self._loop = JobLoop(self._fleet, self._client, Quiet(), replaces=False)
         self._loop.start()

@@ -18,6 +18,9 @@ Params = dict[str, Array]
 State = list[Array]
 """The arrays of one partition, one per segment."""
 
+MOST_BYTES_PER_NUMBER = 8
+"""Longer floats differ from machine to machine."""
+
 MAX_ROWS = 2**31 - 1
 """Updates number rows with 32 bits."""
 
@@ -37,8 +40,10 @@ class ArraySpec:
             raise BadTrainer(f"parameter {name!r} is a {type(array).__name__}; init must return numpy arrays")
         if array.ndim == 0:
             raise BadTrainer(f"parameter {name!r} has no rows; give a single number the shape (1,)")
-        if array.dtype.kind not in "fiu":
-            raise BadTrainer(f"parameter {name!r} holds {array.dtype}; only floats and integers can be summed")
+        if array.dtype.kind not in "fiu" or array.dtype.itemsize > MOST_BYTES_PER_NUMBER:
+            raise BadTrainer(
+                f"parameter {name!r} holds {array.dtype}; only floats and integers of up to 64 bits can be summed"
+            )
         if array.shape[0] > MAX_ROWS:
             raise BadTrainer(f"parameter {name!r} has {array.shape[0]:,} rows; the most is {MAX_ROWS:,}")
         return cls(name, array.shape, array.dtype.str)

@@ -47,10 +47,13 @@ from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.server import Server
 from agileml.roles.worker import Worker
 from agileml.trainer import Shard, Trainer, initial_model
+from agileml.transport import FrameLimits
 from agileml.work.plan import WorkPlan
 
 MOST_PARTITIONS = 100_000
 """More would be a typing error."""
+
+LEAST_FRAME_BYTES = 128
 
 Handler = Callable[[Any], None]
 """Handles messages of one kind."""
@@ -58,7 +61,7 @@ Handler = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """Settings that all nodes of a job share."""
+    """Settings that all nodes of a job share. Messages with more than `frame_bytes` of arrays are sent in buckets."""
 
     seed: int = 0
     partitions: int = 8
@@ -66,6 +69,7 @@ class JobSettings:
     slack: int | None = 0
     loss_sample: int = 256
     keeps: int = 8
+    frame_bytes: int = FrameLimits().body_bytes
 
     def __post_init__(self) -> None:
         check_whole("seed", self.seed, 0)
@@ -75,6 +79,7 @@ class JobSettings:
             check_whole("slack", self.slack, 0)
         check_whole("loss_sample", self.loss_sample, 0)
         check_whole("keeps", self.keeps, 1)
+        check_whole("frame_bytes", self.frame_bytes, LEAST_FRAME_BYTES)
 
 
 class Node:

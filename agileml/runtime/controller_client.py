@@ -20,6 +20,7 @@ from agileml.runtime.mailbox import (
 )
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import Clocks, Result
+from agileml.transport import TransportSettings
 
 GONE = "its machine is gone"
 
@@ -33,9 +34,9 @@ REPEAT_LOST_SECONDS = 5.0
 class ControllerClient:
     """Reports on the machines, wherever they run. A restarted controller is told again what it may have missed."""
 
-    def __init__(self, rendezvous: Rendezvous, clocks: Clocks) -> None:
+    def __init__(self, rendezvous: Rendezvous, clocks: Clocks, settings: TransportSettings | None = None) -> None:
         self._clocks = clocks
-        self._mailbox = Mailbox(rendezvous, JOB_LOOP)
+        self._mailbox = Mailbox(rendezvous, JOB_LOOP, settings)
         self._connection = ControllerConnection(self._mailbox)
         self._deadlines: dict[str, float] = {}
         self._lost: dict[str, float] = {}

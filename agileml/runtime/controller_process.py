@@ -154,7 +154,7 @@ class ControllerProcess:
 
     def __init__(self, role: ControllerRole) -> None:
         self._role = role
-        self._mailbox = Mailbox(role.rendezvous, CONTROLLER)
+        self._mailbox = Mailbox(role.rendezvous, CONTROLLER, role.job.transport)
         self._checkpoints = ModelCheckpoints(role.rendezvous.blobs)
         self._memory = Memory(role.memory)
         self._tick_every = role.job.heartbeat_timeout / TICKS

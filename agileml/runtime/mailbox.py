@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass
 
 from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost
+from agileml.errors import BrokenConnection
 from agileml.protocol import messages
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Version
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.transport import (
-    BadMessage,
     Connected,
     Endpoint,
     Event,
@@ -25,17 +25,15 @@ from agileml.transport import (
     Rejected,
     TransportSettings,
 )
+from agileml.transport.buckets import BUCKET, Assembly, Encoded, split
 from agileml.transport.codec import Codec
+from agileml.transport.settings import PATIENT
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
 """Seconds between attempts to reach the controller; each pause is twice as long as the one before."""
 
 FULL_PAUSE = 0.01
 """Seconds between attempts to send messages that a full queue holds back."""
-
-
-_PATIENT = TransportSettings(stall_seconds=3600.0)
-"""User code may stop a node in the middle of a message; whether the node hangs is for its heartbeats to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +75,18 @@ class Envelope:
     message: object
 
 
+@dataclass(slots=True)
+class SentInPart:
+    """A message of which some frames may be queued already; `next` is the first that is not."""
+
+    next: Encoded | None
+    others: Iterator[Encoded]
+
+
 class Mailbox:
     """Sends and receives the messages of one process, also those to itself. Messages to a lost process are dropped.
+
+    A message that is larger than a frame is sent in buckets.
 
     Messages wait while a peer's queue is full. Only the controller never waits for a node: a node that leaves so much
     unread counts as lost, and its link is closed.
@@ -87,20 +95,11 @@ class Mailbox:
     def __init__(self, rendezvous: Rendezvous, name: str, settings: TransportSettings | None = None) -> None:
         self.name = name
         self._rendezvous = rendezvous
-        self._endpoint = Endpoint(Identity(name), rendezvous.secret, settings or _PATIENT)
-        self._codec = Codec(
-            [
-                *_messages(),
-                Iteration,
-                ClockRepeated,
-                RepeatedIteration,
-                Acknowledged,
-                Failed,
-                NodeLost,
-                ModelPart,
-                JobEnded,
-            ]
-        )
+        settings = settings or PATIENT
+        self._limits = settings.limits
+        self._endpoint = Endpoint(Identity(name), rendezvous.secret, settings)
+        self._codec = codec()
+        self._assemblies: dict[str, Assembly] = {}
         self._waiting: dict[str, list[object]] = {}
         self._own: deque[object] = deque()
 
@@ -128,17 +127,24 @@ class Mailbox:
     def _send_all(self, to: str, pending: list[object]) -> None:
         """Queues messages on the link; those for which it has no room wait."""
         for number, message in enumerate(pending):
+            begun = message if isinstance(message, SentInPart) else self._begun(message)
             try:
-                self._endpoint.send(to, *self._codec.encode(message))
+                while begun.next is not None:
+                    self._endpoint.send(to, *begun.next)
+                    begun.next = next(begun.others, None)
             except QueueFull as error:
                 if self.name == CONTROLLER and to != JOB_LOOP:
                     self._endpoint.drop(to, f"it does not read its messages: {error}")
                 else:
-                    self._waiting[to] = pending[number:]
+                    self._waiting[to] = [begun, *pending[number + 1 :]]
                 return
             except NotConnected:
                 # The link was opened and lost before its opening was reported here; `Lost` comes next.
                 return
+
+    def _begun(self, message: object) -> SentInPart:
+        frames = split(self._codec.encode(message), self._limits)
+        return SentInPart(next(frames), frames)
 
     def _send_waiting(self) -> bool:
         """Tries again where there is a link; whether messages still wait for room."""
@@ -171,8 +177,8 @@ class Mailbox:
         match event:
             case Received():
                 try:
-                    return Envelope(event.peer, self._codec.decode(event.kind, event.header, event.arrays))
-                except BadMessage as error:
+                    return self._opened(event)
+                except BrokenConnection as error:
                     if event.peer in self._endpoint.peers:
                         self._endpoint.drop(event.peer, f"it sent {error}")
                     return None
@@ -183,11 +189,20 @@ class Mailbox:
                 self.reach(peer)
             case Lost() | Rejected():
                 self._waiting.pop(event.peer or "", None)
+                self._assemblies.pop(event.peer or "", None)
         return event
 
     def discard_waiting(self) -> None:
         """Drops the messages for peers to which there is no link yet."""
         self._waiting = {to: pending for to, pending in self._waiting.items() if to in self._endpoint.peers}
+
+    def _opened(self, event: Received) -> Envelope | None:
+        """The message of a frame, or that which a bucket completes. Raises BrokenConnection if it is invalid."""
+        encoded: Encoded | None = event.kind, event.header, event.arrays
+        if event.kind == BUCKET:
+            assembly = self._assemblies.setdefault(event.peer, Assembly(self._limits))
+            encoded = assembly.add(event.header, event.arrays)
+        return None if encoded is None else Envelope(event.peer, self._codec.decode(*encoded))
 
     def wake(self) -> None:
         """Interrupts a waiting `receive`; may be called from any thread."""
@@ -229,5 +244,9 @@ class ControllerConnection:
         return longest if self._next is None else max(0.0, min(longest, self._next - now))
 
 
-def _messages() -> list[type]:
-    return [kind for kind in vars(messages).values() if isinstance(kind, type) and is_dataclass(kind)]
+def codec() -> Codec:
+    """A codec for everything that the processes of a job send each other."""
+    protocol = [kind for kind in vars(messages).values() if isinstance(kind, type) and is_dataclass(kind)]
+    return Codec(
+        [*protocol, Iteration, ClockRepeated, RepeatedIteration, Acknowledged, Failed, NodeLost, ModelPart, JobEnded]
+    )

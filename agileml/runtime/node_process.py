@@ -46,7 +46,7 @@ class NodeProcess:
         self._role = role
         self._vitals = vitals
         self._code = role.job.source.code()
-        self._mailbox = Mailbox(role.rendezvous, role.name)
+        self._mailbox = Mailbox(role.rendezvous, role.name, role.job.transport)
         self._connection = ControllerConnection(self._mailbox)
         self._checkpoints = ModelCheckpoints(role.rendezvous.blobs)
         self._compute = ThreadPoolExecutor(1, "compute")
@@ -65,27 +65,38 @@ class NodeProcess:
     def run(self) -> bool:
         """Runs until the node is told to leave; False if the job did not admit it.
 
-        Raises PeerRefused if the controller will never accept this process, DeclaredLost if it has given it up.
+        Raises PeerRefused if the controller will never accept this process, DeclaredLost if it has given it up. Any
+        other error ends the job, which says why: it would go on with fewer machines, or end the next one as well.
         """
         sys.setswitchinterval(SWITCH_SECONDS)
         self._mailbox.open()
         self._later(self._compute, self._load, self._loaded)
-        while not self._leaving:
-            now = time.monotonic()
-            self._connection.maintain(now)
-            self._vitals.looped(now)
-            for event in self._mailbox.receive(self._connection.timeout(now, self._longest_turn)):
-                if isinstance(event, Envelope):
-                    self._handle(event.message)
-                else:
-                    self._handle_link(event)
-                # Large messages take time: a node that handles many of them must not look as if it hung.
-                self._vitals.looped(time.monotonic())
-            self._take_results()
+        try:
+            while not self._leaving:
+                self._turn()
+        except PeerRefused:
+            raise
+        except Exception as error:
+            self._mailbox.send(CONTROLLER, Broken(self._role.name, f"{self._role.name} failed: {_described(error)}"))
+            self._mailbox.close(CLOSE_SECONDS)
+            raise
         self._mailbox.close(CLOSE_SECONDS)
         if self._given_up:
             raise DeclaredLost(self._given_up)
         return self._node is not None and self._node.epoch > 0
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        self._connection.maintain(now)
+        self._vitals.looped(now)
+        for event in self._mailbox.receive(self._connection.timeout(now, self._longest_turn)):
+            if isinstance(event, Envelope):
+                self._handle(event.message)
+            else:
+                self._handle_link(event)
+            # Large messages take time: a node that handles many of them must not look as if it hung.
+            self._vitals.looped(time.monotonic())
+        self._take_results()
 
     def _handle_link(self, event: Connected | Lost | Rejected) -> None:
         """Raises PeerRefused if the controller will never accept this process."""
@@ -128,9 +139,8 @@ class NodeProcess:
             return self._broken(error)
 
     def _broken(self, error: BaseException) -> list[Action]:
-        why = str(error) if isinstance(error, AgileMLError) else f"{type(error).__name__}: {error}"
         log.error("the job is broken", exc_info=error)
-        return [Send(CONTROLLER, Broken(self._role.name, why))]
+        return [Send(CONTROLLER, Broken(self._role.name, _described(error)))]
 
     def _act(self, actions: Sequence[Action]) -> None:
         assert self._node is not None or not actions or isinstance(actions[0], Exit | Send)
@@ -219,3 +229,7 @@ class NodeProcess:
     def _loaded(self, node: Node) -> list[Action]:
         self._node = node
         return [Send(CONTROLLER, Ready(self._role.name))]
+
+
+def _described(error: BaseException) -> str:
+    return str(error) if isinstance(error, AgileMLError) else f"{type(error).__name__}: {error}"

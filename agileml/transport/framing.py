@@ -41,10 +41,11 @@ _read = msgspec.msgpack.Decoder(tuple[str, bytes, list[Described]]).decode
 
 @dataclass(frozen=True, slots=True)
 class FrameLimits:
-    """The largest frame that is sent or accepted."""
+    """The largest frame that is sent or accepted, and the largest message that is sent in several (`buckets`)."""
 
     header_bytes: int = 1 << 20
-    body_bytes: int = 1 << 30
+    body_bytes: int = 128 << 20
+    message_bytes: int = 1 << 40
     arrays: int = 4096
     dimensions: int = 8
     kind_length: int = 64
@@ -65,26 +66,33 @@ def encode(kind: str, header: bytes, arrays: Sequence[Array], limits: FrameLimit
     table: list[Described] = []
     length = 0
     for array in arrays:
-        carried = _carried(array)
-        table.append((carried.dtype.str, carried.shape))
-        if not carried.nbytes:
+        memory = carried(array)
+        table.append((memory.dtype.str, memory.shape))
+        if not memory.nbytes:
             continue
         gap = -length % ALIGNMENT
         if gap:
             pieces.append(_PADDING[:gap])
-        pieces.append(carried.data.cast("B"))
-        length += gap + carried.nbytes
+        pieces.append(memory.data.cast("B"))
+        length += gap + memory.nbytes
     head = _written((kind, header, table))
     _check_sending(kind, table, len(head), length, limits)
     return [memoryview(_PREFIX.pack(_MAGIC, len(head), length) + head), *pieces], _PREFIX.size + len(head) + length
 
 
-def _carried(array: Array) -> Array:
-    dtype = array.dtype
-    if dtype.str not in _DTYPES:
-        if dtype.newbyteorder("<").str not in _DTYPES:
-            raise Unsendable(f"arrays of dtype {dtype} are not supported; these are: {', '.join(_DTYPES)}")
-        array = array.astype(dtype.newbyteorder("<"))
+def described(array: Array) -> Described:
+    """Dtype and shape of an array as it is sent: little-endian. Raises Unsendable for other kinds of numbers."""
+    code = array.dtype.newbyteorder("<").str
+    if code not in _DTYPES:
+        raise Unsendable(f"arrays of dtype {array.dtype} are not supported; these are: {', '.join(_DTYPES)}")
+    return code, array.shape
+
+
+def carried(array: Array) -> Array:
+    """An array as it is sent: little-endian and contiguous, copied only if it is not."""
+    code = array.dtype.str
+    if code not in _DTYPES:
+        array = array.astype(described(array)[0])
     # np.ascontiguousarray would give a scalar array one dimension.
     return array if array.flags.c_contiguous else array.copy(order="C")
 
@@ -99,7 +107,7 @@ def _check_sending(kind: str, table: list[Described], header: int, body: int, li
     )
     for what, count, most in checks:
         if count > most:
-            raise Unsendable(f"{kind[: limits.kind_length]}: {count:,} {what}, the limit is {most:,}: split it")
+            raise Unsendable(f"{kind[: limits.kind_length]}: {count:,} {what}, the limit is {most:,}")
 
 
 @dataclass(slots=True)
@@ -127,7 +135,7 @@ def _head(header: memoryview, body_bytes: int, nbytes: int, limits: FrameLimits)
         raise BadFrame(f"{len(table):,} arrays, the limit is {limits.arrays:,}")
     places, end = [], 0
     for entry in table:
-        dtype, shape, size = _described(entry, limits)
+        dtype, shape, size = checked(entry, limits.dimensions, limits.body_bytes)
         offset = end + -end % ALIGNMENT
         places.append((dtype, shape, offset if size else 0))
         end = offset + size if size else end
@@ -136,16 +144,17 @@ def _head(header: memoryview, body_bytes: int, nbytes: int, limits: FrameLimits)
     return _Head(kind, content, places, nbytes)
 
 
-def _described(entry: Described, limits: FrameLimits) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+def checked(entry: Described, dimensions: int, most_bytes: int) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """Dtype, shape and bytes of an array that a peer describes. Raises BadFrame for those that cannot be."""
     code, shape = entry
     dtype = _DTYPES.get(code)
     if dtype is None:
         raise BadFrame(f"an array of dtype {code[:20]!r}")
-    if len(shape) > limits.dimensions or any(extent < 0 for extent in shape):
+    if len(shape) > dimensions or any(extent < 0 for extent in shape):
         raise BadFrame("an array whose shape is not a list of extents")
     # With an extent of 0 the product hides the others, but numpy checks them as well.
-    if math.prod(extent or 1 for extent in shape) * dtype.itemsize > limits.body_bytes:
-        raise BadFrame(f"an array of more than {limits.body_bytes:,} bytes")
+    if math.prod(extent or 1 for extent in shape) * dtype.itemsize > most_bytes:
+        raise BadFrame(f"an array of more than {most_bytes:,} bytes")
     return dtype, shape, math.prod(shape) * dtype.itemsize
 
 

@@ -47,3 +47,7 @@ class TransportSettings:
     def buffer_bytes(self, address: Address) -> int | None:
         """The size of the kernel buffers for a link to an address."""
         return self.unix_buffer_bytes if isinstance(address, UnixAddress) else self.tcp_buffer_bytes
+
+
+PATIENT = TransportSettings(stall_seconds=3600.0)
+"""User code may stop a node in the middle of a message; whether the node hangs is for its heartbeats to say."""

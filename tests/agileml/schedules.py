@@ -97,6 +97,7 @@ class Schedule:
     then: tuple[str, str | None] | None = None
     machines: Machines | None = None
     learning: bool = False
+    frame_bytes: int = JobSettings().frame_bytes
     met: set[Target] = field(default_factory=set)
     watch: Watch = field(default_factory=Watch)
     log: list[str] = field(default_factory=list)
@@ -143,6 +144,7 @@ class Schedule:
             slack=self.slack,
             loss_sample=0,
             keeps=chance.choice([1, 2, 8]),
+            frame_bytes=self.frame_bytes,
         )
         machines = self.machines or Machines(
             seconds_per_item=chance.choice([0.001, 0.01]),

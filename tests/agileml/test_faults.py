@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,8 @@ from agileml.params.deltas import Delta, accumulate
 from agileml.protocol.actions import Work
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.partitions import PendingClock
+from agileml.transport import FrameLimits
+from agileml.transport.buckets import Encoded, split
 from tests.agileml import faults
 from tests.agileml.schedules import Schedule
 from tests.agileml.targets import EVENTS, KINDS, OUTSIDE, STAGES, Target, target_of, targets
@@ -35,6 +38,32 @@ def test_a_seed_reproduces_the_log(seed: int) -> None:
     other = Schedule(seed + 1)
     other.run()
     assert other.watch.digest != one.watch.digest
+
+
+BUCKETS = 128
+"""Bytes of a frame, so that a snapshot takes several, and a push takes dozens."""
+
+
+@pytest.mark.parametrize("seed", range(4, 4 + 20 * 157, 157))
+def test_the_model_equals_the_reference_when_messages_are_sent_in_buckets(seed: int) -> None:
+    schedule = Schedule(seed, frame_bytes=BUCKETS)
+    schedule.run()
+    assert "Bucket" in {kind for _, kind in schedule.watch.kinds}
+
+
+@pytest.mark.parametrize("kind", ["Push", "Snapshot", "Patch", "Handover", "Restore", "Collected"])
+def test_every_message_with_partition_data_is_sent_in_buckets(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = set[str]()
+
+    def noted(message: Encoded, limits: FrameLimits) -> Iterator[Encoded]:
+        cut.add(message[0])
+        return split(message, limits)
+
+    monkeypatch.setattr("agileml.engines.sim.simulation.split", noted)
+    for seed in range(3):
+        if kind not in cut:
+            Schedule(seed, target=Target(2, "kill one", kind), frame_bytes=BUCKETS).run()
+    assert kind in cut
 
 
 @pytest.mark.parametrize("kind", [Momentum, Largest])

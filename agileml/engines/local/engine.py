@@ -33,6 +33,6 @@ class LocalEngine:
         with closing(Processes()) as processes:
             rendezvous = FolderRendezvous(processes.folder, secrets.token_bytes(SECRET_BYTES))
             fleet = LocalFleet(plan, processes, rendezvous)
-            with closing(ControllerClient(rendezvous, Clocks(listener))) as client:
+            with closing(ControllerClient(rendezvous, Clocks(listener), job.transport)) as client:
                 result = JobLoop(fleet, client, script).run(job.reliable, job.transient)
         return plan.trained(result)

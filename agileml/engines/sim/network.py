@@ -12,9 +12,18 @@ import numpy as np
 from agileml.params.deltas import nbytes
 from agileml.params.layout import state_bytes
 from agileml.protocol.messages import Collected, Handover, Patch, Push, Restore, Snapshot
+from agileml.transport.buckets import Encoded
 
 HEADER_BYTES = 64
 """Bytes of a message without its arrays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A part of a message that is larger than a frame; `whole` is for those who watch what is in flight."""
+
+    frame: Encoded
+    whole: object
 
 
 def _of_push(message: Push) -> int:
@@ -37,6 +46,7 @@ _PAYLOADS: dict[type, Callable[[Any], int]] = {
     Restore: _of_version,
     Collected: _of_version,
     Handover: _of_handover,
+    Bucket: lambda bucket: sum(piece.nbytes for piece in bucket.frame[2]),
 }
 
 

@@ -29,14 +29,17 @@ from agileml.core.events import (
     RememberCheckpoint,
     Tick,
 )
-from agileml.engines.sim.network import Network, Wire
+from agileml.engines.sim.network import Bucket, Network, Wire, size_of
 from agileml.errors import AgileMLError, Unrecoverable
 from agileml.params.layout import Layout
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Action, Compute, Exit, Fetch, Save, Send, Work
 from agileml.protocol.messages import Ready, Version, Warned
 from agileml.roles.node import JobSettings, Node
+from agileml.runtime.mailbox import codec
 from agileml.runtime.results import Result
 from agileml.trainer import Trainer, initial_model, plan_of
+from agileml.transport import FrameLimits
+from agileml.transport.buckets import Assembly, split
 
 TICK = 0.25
 COLLECT_AFTER = 200_000
@@ -100,6 +103,9 @@ class Simulation:
         self._observe = observe
         self._rng = np.random.Generator(np.random.PCG64(seed))
         self._wire = Wire(self.machines.network, self._rng)
+        self._codec = codec()
+        self._limits = FrameLimits(body_bytes=job.frame_bytes)
+        self._assemblies: dict[tuple[str, str], Assembly] = {}
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._checkpoints: dict[tuple[int, int], Version] = {}
@@ -181,7 +187,8 @@ class Simulation:
         """Messages in flight: sender, receiver, message."""
         for _, _, act in self._queue:
             if isinstance(act, _Delivery) and not act.lost:
-                yield act.sender, act.receiver, act.message
+                message = act.message
+                yield act.sender, act.receiver, message.whole if isinstance(message, Bucket) else message
 
     def _take_over(self) -> None:
         settings = self.controller.settings
@@ -274,6 +281,13 @@ class Simulation:
         self._later(TICK, self._tick)
 
     def _mailbox(self, sender: str, receiver: str, message: object) -> None:
+        if sender != receiver and size_of(message) > self._limits.body_bytes:
+            for frame in split(self._codec.encode(message), self._limits):
+                self._put_on_wire(sender, receiver, Bucket(frame, message))
+        else:
+            self._put_on_wire(sender, receiver, message)
+
+    def _put_on_wire(self, sender: str, receiver: str, message: object) -> None:
         at, seconds = self._wire.reached(sender, receiver, message, self.now)
         self.at(at, _Delivery(self, sender, receiver, message, seconds))
 
@@ -287,10 +301,21 @@ class Simulation:
         """Delivers a message."""
         self.delivered += 1
         self.last_message = (sender, receiver, message)
+        if isinstance(message, Bucket):
+            message = self._assembled(sender, receiver, message)
+            if message is None:
+                return
+            self.last_message = (sender, receiver, message)
         if receiver == CONTROLLER:
             self._control(message, sender)
         elif receiver in self.nodes:
             self._act(receiver, self.nodes[receiver].handle(message))
+
+    def _assembled(self, sender: str, receiver: str, bucket: Bucket) -> object | None:
+        """The message that a bucket completes."""
+        _, header, pieces = bucket.frame
+        encoded = self._assemblies.setdefault((sender, receiver), Assembly(self._limits)).add(header, pieces)
+        return None if encoded is None else self._codec.decode(*encoded)
 
     def _control(self, event: object, sender: str | None = None) -> None:
         if self.away:

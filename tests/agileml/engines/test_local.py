@@ -89,6 +89,15 @@ def test_transient_nodes_are_warned(pick: slice, count: int) -> None:
     assert log[-1].transient == 4 - count
 
 
+BUCKETS = replace(JOB, settings=replace(JOB.settings, partitions=2, frame_bytes=128))
+"""No frame holds a whole partition."""
+
+
+@pytest.mark.parametrize("act", [kill(slice(2)), evict(slice(2), 30.0), join(1), kill_controller], ids=range(4))
+def test_messages_in_buckets_survive_faults(act: Choice) -> None:
+    played({3: [act]}, BUCKETS)
+
+
 def test_a_warning_that_is_too_short_is_a_failure() -> None:
     trained, _ = played({3: [evict(slice(2), 0.0)]})
     assert trained.failures == 2

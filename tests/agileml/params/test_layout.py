@@ -75,6 +75,7 @@ def test_a_state_is_a_copy() -> None:
         (np.float64(1.0) * np.ones(()), "parameter 'w' is a float64"),
         (np.array(1.0), "parameter 'w' has no rows"),
         (np.array(["a"]), "parameter 'w' holds <U1; only floats and integers"),
+        (np.zeros(2, np.longdouble), "parameter 'w' holds float128; only floats and integers of up to 64 bits"),
         (np.array([True]), "parameter 'w' holds bool"),
         (np.broadcast_to(np.float32(0), (2**31,)), "parameter 'w' has 2,147,483,648 rows"),
     ],

@@ -15,7 +15,7 @@ from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Heartbeat, Leave, PartitionUpdate, Push, UpdateEntry
 from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.rendezvous import FolderRendezvous, Rendezvous
-from agileml.transport import Connected, Endpoint, Identity, Lost, Rejected, TransportSettings
+from agileml.transport import Connected, Endpoint, FrameLimits, Identity, Lost, Rejected, TransportSettings
 from agileml.transport.codec import Codec
 
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -141,6 +141,8 @@ def test_the_connection_is_retried_after_growing_pauses(mailbox: Callable[[str],
 # -- peers whose queue is full ----------------------------------------------------------------------------------------
 
 TIGHT = TransportSettings(max_queued_bytes=1 << 20)
+CUT = TransportSettings(FrameLimits(body_bytes=90_000), max_queued_bytes=1 << 18)
+"""Messages are sent in buckets, and the queue takes only some of those of one message."""
 
 
 def large(number: int) -> Push:
@@ -149,11 +151,12 @@ def large(number: int) -> Push:
     return Push(1, "t1", number, (), (PartitionUpdate(0, (UpdateEntry(0, 0, [rows]),)),), -1)
 
 
+@pytest.mark.parametrize("settings", [TIGHT, CUT], ids=["frames", "buckets"])
 @pytest.mark.parametrize(("sender", "receiver"), [("t1", "t2"), (CONTROLLER, JOB_LOOP), ("t1", CONTROLLER)])
 def test_messages_that_find_a_full_queue_wait_and_arrive_in_order(
-    mailbox: Callable[..., Mailbox], sender: str, receiver: str
+    mailbox: Callable[..., Mailbox], sender: str, receiver: str, settings: TransportSettings
 ) -> None:
-    one, two = mailbox(sender, TIGHT), mailbox(receiver)
+    one, two = mailbox(sender, settings), mailbox(receiver, settings)
     (two if sender == CONTROLLER else one).reach(receiver if sender != CONTROLLER else sender)
     received(one, two, until=lambda events: sum(isinstance(event, Connected) for event in events) == 2)
     for number in range(20):
@@ -165,6 +168,22 @@ def test_messages_that_find_a_full_queue_wait_and_arrive_in_order(
         if len(came) == 20:
             break
     assert came == list(range(20))
+
+
+def test_a_message_that_a_lost_link_cut_off_does_not_spoil_the_next(
+    rendezvous: Rendezvous, mailbox: Callable[..., Mailbox]
+) -> None:
+    receiver = mailbox("t2", CUT)
+    with closing(Mailbox(rendezvous, "t1", CUT)) as first:
+        first.open()
+        first.reach("t2")
+        received(first, receiver, until=lambda events: sum(isinstance(event, Connected) for event in events) == 2)
+        first.send("t2", large(1))
+    second = mailbox("t1", CUT)
+    second.send("t2", large(2))
+    (push,) = envelopes(received(receiver, second, until=any_envelope))
+    assert isinstance(push, Push)
+    assert push.clock == 2
 
 
 def test_the_controller_drops_a_node_that_reads_nothing_and_goes_on(mailbox: Callable[..., Mailbox]) -> None:

@@ -18,7 +18,18 @@ from agileml.errors import AgileMLError
 from agileml.job import TrainingJob
 from agileml.params.layout import Layout, Params
 from agileml.protocol.actions import CONTROLLER, Action
-from agileml.protocol.messages import Hello, Leave, Limit, Ready, Recover, Saved, Stable, Table, WorkDone
+from agileml.protocol.messages import (
+    Broken,
+    Hello,
+    Leave,
+    Limit,
+    Ready,
+    Recover,
+    Saved,
+    Stable,
+    Table,
+    WorkDone,
+)
 from agileml.roles.node import JobSettings, Node
 from agileml.runtime.job_shape import JobShape
 from agileml.runtime.mailbox import Envelope, Mailbox
@@ -90,14 +101,14 @@ class Played:
         shape = JobShape(plan_of(trainer, trainer.shards()), Layout.cut(PARAMS, 2), source.code())
         self.vitals = Looping()
         self.node = NodeProcess(PreparedJob(job, shape).node_role(rendezvous, "r0", reliable=True), self.vitals)
-        self.error: AgileMLError | None = None
+        self.error: AgileMLError | KeyError | None = None
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
 
     def _run(self) -> None:
         try:
             self.node.run()
-        except AgileMLError as error:
+        except (AgileMLError, KeyError) as error:
             self.error = error
 
     def until(self, enough: Callable[[list[object]], bool]) -> list[object]:
@@ -176,3 +187,21 @@ def test_a_node_that_was_declared_lost_ends_with_an_error(played: Played) -> Non
     while played.thread.is_alive():
         list(played.mailbox.receive(0.005))
     assert str(played.error) == "it was silent"
+
+
+def test_a_node_that_ends_by_its_own_error_ends_the_job_and_says_why(
+    played: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "init").touch()
+    played.until(count(Ready))
+
+    def fails(*_: object) -> list[Action]:
+        raise KeyError("no such partition")
+
+    monkeypatch.setattr(Node, "handle", fails)
+    played.send(Limit(0, 1))
+    broken = [one for one in played.until(count(Broken)) if isinstance(one, Broken)]
+    assert broken == [Broken("r0", "r0 failed: KeyError: 'no such partition'")]
+    while played.thread.is_alive():
+        list(played.mailbox.receive(0.005))
+    assert isinstance(played.error, KeyError)
