@@ -48,7 +48,7 @@ BUCKETS = 128
 def test_the_model_equals_the_reference_when_messages_are_sent_in_buckets(seed: int) -> None:
     schedule = Schedule(seed, frame_bytes=BUCKETS)
     schedule.run()
-    assert "Bucket" in {kind for _, kind in schedule.watch.kinds}
+    assert "MessageBucket" in {kind for _, kind in schedule.watch.kinds}
 
 
 @pytest.mark.parametrize("kind", ["Push", "Snapshot", "Patch", "Handover", "Restore", "Collected"])

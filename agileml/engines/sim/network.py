@@ -19,7 +19,7 @@ HEADER_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class MessageBucket:
     """A part of a message that is larger than a frame; `whole` is for those who watch what is in flight."""
 
     frame: Encoded
@@ -46,7 +46,7 @@ _PAYLOADS: dict[type, Callable[[Any], int]] = {
     Restore: _of_version,
     Collected: _of_version,
     Handover: _of_handover,
-    Bucket: lambda bucket: sum(piece.nbytes for piece in bucket.frame[2]),
+    MessageBucket: lambda bucket: sum(piece.nbytes for piece in bucket.frame[2]),
 }
 
 

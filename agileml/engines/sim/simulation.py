@@ -29,7 +29,7 @@ from agileml.core.events import (
     RememberCheckpoint,
     Tick,
 )
-from agileml.engines.sim.network import Bucket, Network, Wire, size_of
+from agileml.engines.sim.network import MessageBucket, Network, Wire, size_of
 from agileml.errors import AgileMLError, Unrecoverable
 from agileml.params.layout import Layout
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Action, Compute, Exit, Fetch, Save, Send, Work
@@ -188,7 +188,7 @@ class Simulation:
         for _, _, act in self._queue:
             if isinstance(act, _Delivery) and not act.lost:
                 message = act.message
-                yield act.sender, act.receiver, message.whole if isinstance(message, Bucket) else message
+                yield act.sender, act.receiver, message.whole if isinstance(message, MessageBucket) else message
 
     def _take_over(self) -> None:
         settings = self.controller.settings
@@ -283,7 +283,7 @@ class Simulation:
     def _mailbox(self, sender: str, receiver: str, message: object) -> None:
         if sender != receiver and size_of(message) > self._limits.body_bytes:
             for frame in split(self._codec.encode(message), self._limits):
-                self._put_on_wire(sender, receiver, Bucket(frame, message))
+                self._put_on_wire(sender, receiver, MessageBucket(frame, message))
         else:
             self._put_on_wire(sender, receiver, message)
 
@@ -301,7 +301,7 @@ class Simulation:
         """Delivers a message."""
         self.delivered += 1
         self.last_message = (sender, receiver, message)
-        if isinstance(message, Bucket):
+        if isinstance(message, MessageBucket):
             message = self._assembled(sender, receiver, message)
             if message is None:
                 return
@@ -311,7 +311,7 @@ class Simulation:
         elif receiver in self.nodes:
             self._act(receiver, self.nodes[receiver].handle(message))
 
-    def _assembled(self, sender: str, receiver: str, bucket: Bucket) -> object | None:
+    def _assembled(self, sender: str, receiver: str, bucket: MessageBucket) -> object | None:
         """The message that a bucket completes."""
         _, header, pieces = bucket.frame
         encoded = self._assemblies.setdefault((sender, receiver), Assembly(self._limits)).add(header, pieces)
