@@ -53,7 +53,7 @@ examples: ## Run every example, each with its own home folder
 	done
 
 sample: ## Regenerate the synthetic price history in the wheel
-	$(PYTHON) -m pricing_data.samples pricing_data/samples/prices.parquet
+	$(PYTHON) -m bench.price_sample pricing_data/samples/prices.parquet
 
 clean: ## Remove caches and build output
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

@@ -1,4 +1,7 @@
-"""The shipped data: a catalog of instance types with public on-demand prices, and a synthetic price history."""
+"""The shipped data: a catalog of instance types with public on-demand prices, and a synthetic price history.
+
+`python -m bench.price_sample` generates the history.
+"""
 
 from __future__ import annotations
 

@@ -36,16 +36,7 @@ class RunningCommand:
         self._process: subprocess.Popen[bytes] | None = None
         with _output_to(output) as file:
             try:
-                self._process = subprocess.Popen(
-                    command,
-                    cwd=folder,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509 - this process has one thread
-                )
+                self._process = start_group(command, folder, environment, file, subprocess.STDOUT)
             except (OSError, ValueError) as error:
                 file.write(f"{' '.join(command)}: cannot be started: {error}\n".encode())
                 file.flush()
@@ -76,6 +67,22 @@ class RunningCommand:
             while self.exit_code() is None and time.monotonic() < give_up:
                 time.sleep(_POLL_SECONDS)
         self.finish()
+
+
+def start_group(
+    command: Sequence[str], folder: Path | str, environment: Mapping[str, str], out: BinaryIO, err: BinaryIO | int
+) -> subprocess.Popen[bytes]:
+    """Starts a process that leads a group of its own and dies with this one. Raises OSError or ValueError."""
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=err,
+        start_new_session=True,
+        preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509 - this process has one thread
+    )
 
 
 def exit_code_of(process: subprocess.Popen[bytes]) -> int | None:

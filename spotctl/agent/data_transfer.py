@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from spotctl.agent.errors import TransferFailed
+from spotctl.agent.files import exclusive
 
 Signature = tuple[tuple[str, int, int, int], ...]
 """The files below a folder: name, size, modification time and inode."""
@@ -52,7 +50,8 @@ def local_copy(location: str, cache: Path) -> Path:
     key = hashlib.sha256(repr((location, files)).encode()).hexdigest()[:24]
     kept = cache / key / source.name
     try:
-        with _exclusive(cache):
+        # Machines on one computer share its cache.
+        with exclusive(cache / ".lock"):
             if not kept.exists():
                 _fetch(files, source, kept)
     except OSError as error:
@@ -90,15 +89,3 @@ def _fetch(files: Signature, source: Path, kept: Path) -> None:
         (new / kept.name).mkdir(exist_ok=True)
     shutil.rmtree(kept.parent, ignore_errors=True)
     new.rename(kept.parent)
-
-
-@contextmanager
-def _exclusive(cache: Path) -> Iterator[None]:
-    """Machines on one computer share its cache."""
-    cache.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(cache / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spotctl.agent.command import CANNOT_START, dies_with, exit_code_of, signal_group
+from spotctl.agent.command import CANNOT_START, exit_code_of, signal_group, start_group
 from spotctl.agent.errors import BrokenProtocol
 from spotctl.agent.files import read_chunk
 from spotctl.agent.payload import Payload
@@ -57,16 +57,7 @@ class Executions:
         process: subprocess.Popen[bytes] | None = None
         with (place / "out").open("wb") as out, (place / "err").open("wb") as err:
             try:
-                process = subprocess.Popen(
-                    command,
-                    cwd=folder,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=err,
-                    start_new_session=True,
-                    preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509 - this process has one thread
-                )
+                process = start_group(command, folder, environment, out, err)
             except (OSError, ValueError) as error:
                 err.write(f"{command[0]}: {getattr(error, 'strerror', None) or error}".encode())
         self._all[self._started] = _Execution(connection, place, process, CANNOT_START if process is None else None)

@@ -1,11 +1,13 @@
-"""Small JSON files that other processes read while they are replaced."""
+"""Small JSON files that other processes read while they are replaced, and locks between processes."""
 
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -26,6 +28,18 @@ def replace_json(path: Path, value: dict[str, Any], *, lasting: bool = False) ->
     new.replace(path)
     if lasting:
         sync_folder(path.parent)
+
+
+@contextmanager
+def exclusive(lock: Path) -> Iterator[None]:
+    """Holds a lock that one process at a time can hold; it is released when the process ends."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:

@@ -73,7 +73,7 @@ def plot(
 ) -> None:
     """Plot eviction probability and median time to eviction against the bid.
 
-    Example: spotctl beta plot local/sim-east/sim-east-a/c4.2xlarge --out questions.png
+    Example: spotctl beta plot local/sim-east/sim-east-a/c4.2xlarge --out beta.png
     """
     from spotctl.analyses import beta
     from spotctl.cli.progress import counting

@@ -15,10 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pricing_data.market import Market
-from pricing_data.samples import bundled_catalog, bundled_prices
-from pricing_data.samples.__main__ import main
-from pricing_data.samples.describe import (
+from bench.price_sample.__main__ import main
+from bench.price_sample.describe import (
     DescribedMarket,
     beta,
     crossings_per_hour,
@@ -27,7 +25,7 @@ from pricing_data.samples.describe import (
     shared_share,
     statistics,
 )
-from pricing_data.samples.synthetic import (
+from bench.price_sample.synthetic import (
     FROZEN,
     LIVELY,
     NERVOUS,
@@ -42,6 +40,8 @@ from pricing_data.samples.synthetic import (
     shipped_sample,
     stormy_markets,
 )
+from pricing_data.market import Market
+from pricing_data.samples import bundled_catalog, bundled_prices
 from pricing_data.series import PriceSeries
 from pricing_data.store.segments import SegmentFile
 from pricing_data.store.table import PriceTable

@@ -16,19 +16,17 @@ leaves unreadable counts as never written.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pricing_data.market import Market
-from spotctl.agent.files import replace_json, sync_folder
+from spotctl.agent.files import exclusive, replace_json, sync_folder
 from spotctl.machines.base import MachineRequest, Payload
 from spotctl.machines.link import link_secret
 from spotctl.machines.local.machine_file import MachineFile
@@ -126,16 +124,10 @@ class AllocationFolders:
         self.root = root
         self.machines = root / "machines"
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Lets one process at a time change something; a killed one releases the lock."""
         self.machines.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+        return exclusive(self.root / "lock")
 
     def of_token(self, token: str) -> LocalAllocation | None:
         """The allocation of a token."""

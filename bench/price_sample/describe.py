@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bench.price_sample.synthetic import SEED, TEMPERS, Temper, sample_parameters, shipped_sample, stormy_markets
 from pricing_data.catalog import Catalog
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import PriceBatch
 from pricing_data.market import Market
 from pricing_data.samples import bundled_catalog
-from pricing_data.samples.synthetic import SEED, TEMPERS, Temper, sample_parameters, shipped_sample, stormy_markets
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.sources.files import read
 from pricing_data.stats import MarketStats, describe

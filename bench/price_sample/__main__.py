@@ -1,7 +1,7 @@
 """Regenerates the shipped price history, or compares it with recorded markets.
 
-python -m pricing_data.samples OUT.parquet           writes the sample
-python -m pricing_data.samples --describe [FILE...]  prints its statistics next to those of price files
+python -m bench.price_sample OUT.parquet           writes the sample
+python -m bench.price_sample --describe [FILE...]  prints its statistics next to those of price files
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.price_sample.describe import comparison
+from bench.price_sample.synthetic import shipped_sample
 from pricing_data.errors import PricingDataError
-from pricing_data.samples.describe import comparison
-from pricing_data.samples.synthetic import shipped_sample
 from pricing_data.store.segments import write_segment
 from pricing_data.store.table import PriceTable
 
@@ -21,7 +21,7 @@ from pricing_data.store.table import PriceTable
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m pricing_data.samples",
+        prog="python -m bench.price_sample",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

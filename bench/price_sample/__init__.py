@@ -1,0 +1,1 @@
+"""The synthetic price history that the wheel carries: its generator, and its comparison with recorded markets."""
