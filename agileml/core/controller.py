@@ -207,6 +207,7 @@ class Controller(ControllerState):
         """Gives up nodes that are silent, and a node whose heartbeat says that it hangs."""
         if isinstance(event, Heartbeat):
             self.members[event.node].beating = True
+            self.note_underway(event.node, event.unreported)
             if why := hung(event, self.settings):
                 self._lost([event.node], why)
         elif lost := silent(self.members, now, self.settings.heartbeat_timeout):

@@ -34,12 +34,14 @@ UNKNOWN_STEP = -1.0
 class Heartbeat:
     """The node is alive; its last progress was `stalled` seconds ago, and a step usually takes `usual_step` seconds.
 
+    `unreported`: chunks that it has done for a clock that it has not finished, and that would be lost with it.
     Sent by the node's heartbeat process, whatever the node itself is doing.
     """
 
     node: str
     stalled: float = 0.0
     usual_step: float = 0.0
+    unreported: int = 0
 
 
 @dataclass(frozen=True, slots=True)

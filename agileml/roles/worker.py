@@ -69,6 +69,8 @@ class Worker:
     table: Table = field(default_factory=lambda: Table(0, (), (), ()))
     shards: HeldShards = field(default_factory=HeldShards)
     kept: list[Contribution] = field(default_factory=list)
+    unreported: int = 0
+    """Chunks that are done and not reported as a part of a clock; they are lost with the node."""
     _busy: bool = False
     _inbox: deque[Order] = field(default_factory=deque)
     _promised: dict[int, str] = field(default_factory=dict)
@@ -83,11 +85,6 @@ class Worker:
     def idle(self) -> bool:
         """Whether it has no work and nothing to send."""
         return not (self.shards or self._open or self._busy or self._inbox)
-
-    @property
-    def unreported(self) -> int:
-        """Chunks that are done and not reported as a part of a clock; they are lost with the node."""
-        return sum(len(done) for tally in self._open.values() for done in tally.chunks.values())
 
     def receive(self, order: Order) -> None:
         """Processes an order: at once, or after the current work."""
@@ -107,6 +104,7 @@ class Worker:
         if result.missed:
             self._request_missed(result.missed)
             return
+        self.unreported += 1
         tally = self._open.setdefault(chunk.clock, ClockTally())
         tally.chunks[chunk.shard] = tally.chunks.get(chunk.shard, Ranges()) | Ranges.of((chunk.chunk, chunk.chunk + 1))
         tally.seconds += result.seconds
@@ -217,6 +215,7 @@ class Worker:
         self.kept = [one for one in self.kept if one.clock > oldest]
         sent = sum(nbytes(entry.delta) for entries in contribution.entries.values() for entry in entries)
         chunks = sum(map(len, tally.chunks.values()))
+        self.unreported -= chunks
         done = WorkDone(self.node, self.epoch, clock, chunks, tally.seconds, sent, tally.loss_sum, tally.loss_count)
         self.out.append(Send(CONTROLLER, done))
         return contribution

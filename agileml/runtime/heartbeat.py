@@ -117,7 +117,7 @@ class _HeartbeatProcess:
     def _beat(self, now: float) -> None:
         if now >= self._next_beat:
             self._next_beat = now + self._beat_every
-            beat = Heartbeat(self._name, self._vitals.stalled(now), self._vitals.usual_step)
+            beat = Heartbeat(self._name, self._vitals.stalled(now), self._vitals.usual_step, self._vitals.unreported)
             self._mailbox.send(CONTROLLER, beat)
 
     def _leave(self, message: Leave) -> None:

@@ -97,6 +97,8 @@ class NodeProcess:
             # Large messages take time: a node that handles many of them must not look as if it hung.
             self._vitals.looped(time.monotonic())
         self._take_results()
+        if self._node is not None:
+            self._vitals.note_unreported(self._node.worker.unreported)
 
     def _handle_link(self, event: Connected | Lost | Rejected) -> None:
         """Raises PeerRefused if the controller will never accept this process."""

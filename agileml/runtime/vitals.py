@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from agileml.protocol.messages import UNKNOWN_STEP
 
-_LOOP_AT, _BUSY_SINCE, _USUAL_STEP = range(3)
+_LOOP_AT, _BUSY_SINCE, _USUAL_STEP, _UNREPORTED = range(4)
 _CELL_BYTES = 8
 _IDLE = 0.0
 
@@ -25,13 +25,22 @@ class Vitals:
     """
 
     def __init__(self) -> None:
-        self._cells = memoryview(mmap.mmap(-1, 3 * _CELL_BYTES)).cast("d")
+        self._cells = memoryview(mmap.mmap(-1, 4 * _CELL_BYTES)).cast("d")
         self._cells[_LOOP_AT] = time.monotonic()
         self._steps: deque[float] = deque(maxlen=RECENT_STEPS)
 
     def looped(self, now: float) -> None:
         """The node's message loop has made another turn."""
         self._cells[_LOOP_AT] = now
+
+    def note_unreported(self, chunks: int) -> None:
+        """Chunks are done that the node has not reported as a part of a clock."""
+        self._cells[_UNREPORTED] = chunks
+
+    @property
+    def unreported(self) -> int:
+        """The chunks that would have to be done again if the node were lost now."""
+        return int(self._cells[_UNREPORTED])
 
     @contextmanager
     def step(self, *, first: bool, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:

@@ -6,7 +6,7 @@ from agileml.core.controller_state import Mode
 from agileml.core.events import ClockRepeated, Iteration, NodeLost, RememberCheckpoint
 from agileml.core.recovery import CHECKPOINT
 from agileml.protocol.actions import Send
-from agileml.protocol.messages import PartitionProgress, Recover, Restored, Saved, Stable, WorkDone
+from agileml.protocol.messages import Heartbeat, PartitionProgress, Recover, Restored, Saved, Stable, WorkDone
 from tests.agileml.core.control import committed, handle, join, mode_of, running
 
 
@@ -81,8 +81,7 @@ def test_a_clock_that_is_done_again_is_reported_once() -> None:
 def test_chunks_that_died_with_a_node_count_as_redone() -> None:
     control = running("r", "t", "u")
     committed(control, 1)
-    control.note_underway("t", 3)
-    control.note_underway("u", 2)
+    handle(control, Heartbeat("t", unreported=1), Heartbeat("t", unreported=3), Heartbeat("u", unreported=2))
     # What it has reported is not underway any more.
     handle(control, WorkDone("u", 1, 2, 2, 0.1, 0, 0.0, 0))
     handle(control, NodeLost("t", "killed"), NodeLost("u", "killed"))

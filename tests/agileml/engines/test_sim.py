@@ -117,6 +117,15 @@ def test_a_restarted_controller_survives_the_loss_of_all_reliable_nodes() -> Non
     hold(played("every 3 clocks kill controller; every 4 clocks kill all reliable; every 5 clocks kill half")[0])
 
 
+def test_what_a_node_had_done_of_an_unfinished_clock_counts_as_redone() -> None:
+    # Each of two nodes does a chunk in 0.1 s, and 16 in a clock; one has done eight at its last heartbeat, after 1 s.
+    log: list[Iteration] = []
+    chaos = Chaos.parse("at 1050ms kill 1")
+    hold(SimulatedEngine(Machines(seconds_per_item=0.1, loading=0.1)).run(job(nodes=(1, 1)), chaos, log.append))
+    assert [one.redone for one in log[1:]] == [0] * (CLOCKS - 1)
+    assert log[0].redone == 8
+
+
 def test_a_lost_reliable_node_is_replaced() -> None:
     trained, log = played("at clock 5 kill 1 reliable; at clock 12 evict 1 reliable warn 100ms", job(nodes=(2, 2)))
     hold(trained)
