@@ -15,6 +15,7 @@ from bidbrain.backtest.scenario import Scenario
 from bidbrain.replay.job import ReplayedJob, run_job
 from bidbrain.replay.market import MarketReplay
 from bidbrain.strategies.base import Offer, Strategy
+from bidbrain.strategies.inputs import TimePrice
 from bidbrain.strategies.recovery import AGILE
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
@@ -27,10 +28,11 @@ _HALVINGS = 8
 
 def price_of_time(
     scenario: Scenario, offers: tuple[Offer, ...], make: Callable[[float], Strategy], rival: Strategy
-) -> float | None:
-    """The lowest price of time, in dollars per hour, at which a strategy is no slower than its rival in training.
+) -> TimePrice | None:
+    """The lowest price of time at which a strategy is no slower than its rival in training.
 
-    None where the training span cannot be replayed: because capacity evicts too, or because it is too short for a job.
+    Where even the highest price tried leaves it slower, it is that price, with a note. None where the training span
+    cannot be replayed: because capacity evicts too, or because it is too short for a job.
     """
     jobs = _jobs(scenario, offers)
     if scenario.evictions != PRICE_ALONE or not jobs:
@@ -42,11 +44,20 @@ def price_of_time(
 
     goal = (1 - MARGIN) * pace(rival)
     baseline = scenario.baseline
-    low, high = 0.0, HIGHEST_SHARE * (baseline.machines * baseline.offer.on_demand / NANOS_PER_DOLLAR)
+    low, top = 0.0, HIGHEST_SHARE * (baseline.machines * baseline.offer.on_demand / NANOS_PER_DOLLAR)
+    high = top
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (low, middle) if pace(make(middle)) <= goal else (middle, high)
-    return high
+    if high < top:
+        return TimePrice(high, f"the least at which it was as fast as {rival.name} in training")
+    if (reached := pace(make(top))) <= goal:
+        return TimePrice(top, f"the least tried at which it was as fast as {rival.name} in training")
+    note = (
+        f"slower than {rival.name} in training even where an hour counts as ${top:.4g}, the highest value tried:"
+        f" {reached:.2f} against {pace(rival):.2f} of the on-demand run time"
+    )
+    return TimePrice(top, "the highest value tried", note)
 
 
 def _jobs(scenario: Scenario, offers: tuple[Offer, ...]) -> list[tuple[float, ReplayedJob]]:

@@ -19,7 +19,8 @@ SLOWEST_RATIO = 1.0
 class JobResult:
     """One job under one strategy: amounts in dollars, and machine-hours on demand, paid on spot, and free on spot.
 
-    `scheme` is the strategy's name. `cost` and `refunds` go up to the limit if the job was not finished by then.
+    `scheme` is the strategy's name. `cost` and `refunds` go up to the limit if the job was not finished by then. `note`
+    is what a reader must know about how the strategy was set up.
     """
 
     scheme: str
@@ -35,6 +36,7 @@ class JobResult:
     spot_hours: float
     free_hours: float
     runtime_hours: float
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,11 @@ def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:
     for result in results:
         groups.setdefault((result.scheme, result.hours), []).append(result)
     return [_summary(name, hours, rows) for (name, hours), rows in groups.items()]
+
+
+def notes(results: Iterable[JobResult]) -> list[str]:
+    """The notes on strategies, once each."""
+    return list(dict.fromkeys(f"{one.scheme} in {one.zone}: {one.note}" for one in results if one.note))
 
 
 def _summary(name: str, hours: float, rows: list[JobResult]) -> BacktestSummary:

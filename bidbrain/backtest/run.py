@@ -120,6 +120,7 @@ def _replayed(
         run.evictions,
         *_machine_hours(bills),
         (ended - job.start) / HOUR,
+        chosen.note,
     )
 
 

@@ -24,8 +24,8 @@ TODAY = DefaultStrategy(
 BIDDING = DefaultStrategy(
     "lookahead",
     "the bid decides which machines are evicted, and an evicted hour is refunded. lookahead ranks bids by the expected"
-    " cost of the next hour, finishes as fast as proteus, the published strategy, and cost less in every window tested"
-    " (docs/decisions/0005-backtest.md)",
+    " cost of the next hour. With a price of time at which it finished as fast as proteus, the published strategy, it"
+    " cost less in every window tested (docs/decisions/0005-backtest.md)",
 )
 """Where prices evict and evicted hours are refunded."""
 

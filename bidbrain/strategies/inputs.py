@@ -17,8 +17,18 @@ from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 
-PriceOfTime = Callable[[Callable[[float], Strategy], Strategy], float | None]
-"""Dollars per hour at which a strategy (made from a price of time) is as fast as a rival; None if that is unknown."""
+
+@dataclass(frozen=True, slots=True)
+class TimePrice:
+    """What an hour of a job's time is worth, in dollars, and how that is known; `note` says what a user must know."""
+
+    usd_per_hour: float
+    basis: str
+    note: str = ""
+
+
+PriceOfTime = Callable[[Callable[[float], Strategy], Strategy], TimePrice | None]
+"""The price of time at which a strategy (made from dollars per hour) is as fast as a rival; None if that is unknown."""
 
 
 def _no_price_of_time(_: Callable[[float], Strategy], __: Strategy) -> None:
@@ -30,7 +40,7 @@ class StrategyInputs:
     """Inputs of every registered strategy; `histories` and `hazards` have an entry for each offer's market.
 
     A hazard of None means that no capacity evictions are known. `reliable` machines run from start to end next to what
-    the strategy rents.
+    the strategy rents. `value_of_time` is what an hour of the job is worth to its user, in dollars; None if unknown.
     """
 
     offers: tuple[Offer, ...]
@@ -42,3 +52,4 @@ class StrategyInputs:
     overheads: Overheads
     checkpoints: Checkpointing
     price_of_time: PriceOfTime = _no_price_of_time
+    value_of_time: float | None = None

@@ -73,6 +73,8 @@ class PriceCapacity:
     An allocation is returned when a new one elsewhere, start-up included, would do the rest of the work for less. While
     no pool is open, or none beats on-demand, the baseline is rented on demand. `fresh` and `old` are the expectations
     for new machines and for those that have run for an hour, after which no billing rule refunds anything.
+    `usd_per_hour` is what an hour of the job is worth, shared by its machines by their work; without it, an hour of a
+    machine counts as `time_value` times its price.
     """
 
     offers: tuple[Offer, ...]
@@ -82,6 +84,7 @@ class PriceCapacity:
     pools: int = POOLS
     margin: float = MARGIN
     time_value: float = TIME_VALUE
+    usd_per_hour: float | None = None
     name: str = "price-capacity"
 
     def decide(self, situation: Situation) -> Decision:
@@ -101,7 +104,8 @@ class PriceCapacity:
 
     def _ranked(self, situation: Situation) -> list[tuple[float, Offer]]:
         """The open pools that beat on-demand, the lowest price of work first."""
-        limit = (1 + self.time_value) * situation.baseline.offer.on_demand / situation.baseline.offer.nu
+        baseline = situation.baseline.offer
+        limit = (baseline.on_demand + self._time_of(baseline, baseline.on_demand, situation)) / baseline.nu
         priced = [
             (self.price_of_work(offer, situation), offer)
             for offer in situation.offers
@@ -116,8 +120,15 @@ class PriceCapacity:
         known = (self.old if age is not None and age >= HOUR else self.fresh)[offer.market]
         lost = known.taken[i] * self.application.eviction_hours * self.pools
         useful = known.alive[i] - lost - (self.application.startup_hours if age is None else 0.0)
-        hours = known.billed[i] + self.time_value * known.alive[i]
-        return situation.price(offer) * hours / (offer.nu * useful) if useful > 0 else inf
+        price = situation.price(offer)
+        cost = price * known.billed[i] + self._time_of(offer, price, situation) * known.alive[i]
+        return cost / (offer.nu * useful) if useful > 0 else inf
+
+    def _time_of(self, offer: Offer, price: int, situation: Situation) -> float:
+        """What an hour of a machine's time is worth, in nano-dollars."""
+        if self.usd_per_hour is None:
+            return self.time_value * price
+        return self.usd_per_hour * NANOS_PER_DOLLAR * offer.nu / situation.most_nu
 
     def _is_left(self, holding: Holding, best: float, situation: Situation) -> bool:
         """On-demand machines give way to any pool; spot machines to one that is cheaper even with its start-up."""

@@ -11,7 +11,7 @@ from bidbrain.eviction.hazard import Hazard
 from bidbrain.strategies.among_open import AmongOpen
 from bidbrain.strategies.base import Offer, Strategy
 from bidbrain.strategies.fixed_bid import fixed_bid
-from bidbrain.strategies.inputs import StrategyInputs
+from bidbrain.strategies.inputs import StrategyInputs, TimePrice
 from bidbrain.strategies.lookahead import Lookahead
 from bidbrain.strategies.lookahead_hour import NextHour
 from bidbrain.strategies.names import MAY_HAVE_ARGUMENT, NAMES
@@ -38,13 +38,15 @@ class BadStrategy(BidBrainError):
 class StrategySetup:
     """A strategy that is ready to run, and how the job recovers under it.
 
-    With `reliable`, the job also holds the reliable machines of the inputs from start to end.
+    With `reliable`, the job also holds the reliable machines of the inputs from start to end. `note` is what a
+    user must know about how it was set up.
     """
 
     name: str
     strategy: Strategy
     recovery: Recovery
     reliable: bool
+    note: str = ""
 
 
 def set_up(name: str, inputs: StrategyInputs) -> StrategySetup:
@@ -109,20 +111,27 @@ def _fixed_bid(name: str, argument: str, inputs: StrategyInputs) -> StrategySetu
 
 def _lookahead(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
     make = lookahead_of(inputs, name)
+    time = _time_price(name, argument, inputs, lambda usd: make(inputs.offers, usd))
+    strategy = AmongOpen(lambda among: make(among, time.usd_per_hour), inputs.offers)
+    note = time.note or f"an hour of the job counts as ${time.usd_per_hour:.4g}: {time.basis}"
+    return StrategySetup(name, strategy, AGILE, reliable=True, note=note)
+
+
+def _time_price(name: str, argument: str, inputs: StrategyInputs, make: Callable[[float], Strategy]) -> TimePrice:
+    """From the strategy's name, from the user, from a replay of the past, or the usual one."""
     if argument:
-        usd_per_hour = _usd_per_hour(name, argument)
-    else:
-        rival = Proteus(inputs.offers, odds_of(inputs), application_of(inputs))
-        at_rivals_pace = inputs.price_of_time(lambda usd: make(inputs.offers, usd), rival)
-        usd_per_hour = usual_price_of_time(inputs) if at_rivals_pace is None else at_rivals_pace
-    strategy = AmongOpen(lambda among: make(among, usd_per_hour), inputs.offers)
-    return StrategySetup(name, strategy, AGILE, reliable=True)
+        return TimePrice(_usd_per_hour(name, argument), "part of the strategy's name")
+    if inputs.value_of_time is not None:
+        return TimePrice(inputs.value_of_time, "value_of_time of the job")
+    rival = Proteus(inputs.offers, odds_of(inputs), application_of(inputs))
+    return inputs.price_of_time(make, rival) or usual_price_of_time(inputs)
 
 
-def usual_price_of_time(inputs: StrategyInputs) -> float:
-    """Dollars per hour of the job, for when no replay of the past sets the price of time."""
+def usual_price_of_time(inputs: StrategyInputs) -> TimePrice:
+    """The price of time for when no replay of the past sets it."""
     baseline = inputs.baseline
-    return USUAL_SHARE * (baseline.machines * baseline.offer.on_demand / NANOS_PER_DOLLAR)
+    usd_per_hour = USUAL_SHARE * (baseline.machines * baseline.offer.on_demand / NANOS_PER_DOLLAR)
+    return TimePrice(usd_per_hour, f"the usual {USUAL_SHARE:.0%} of its on-demand cost; value_of_time sets another")
 
 
 def _usd_per_hour(name: str, argument: str) -> float:
@@ -155,7 +164,9 @@ def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> Strateg
     if argument and not (argument.isdecimal() and int(argument)):
         raise BadStrategy(f"{name!r}: {argument!r} is not a number of pools (write price-capacity:3)")
     pools = int(argument) if argument else POOLS
-    strategy = PriceCapacity(inputs.offers, fresh, old, application_of(inputs), pools, name=name)
+    strategy = PriceCapacity(
+        inputs.offers, fresh, old, application_of(inputs), pools, usd_per_hour=inputs.value_of_time, name=name
+    )
     return StrategySetup(name, strategy, AGILE, reliable=True)
 
 

@@ -24,7 +24,7 @@ def run(
 
     Example: spotctl backtest run examples/backtest_2016.yaml --out results
     """
-    from bidbrain.backtest.results import summarize
+    from bidbrain.backtest.results import notes, summarize
     from bidbrain.backtest.run import portions
     from spotctl import wiring
     from spotctl.cli.backtest_pool import replayed
@@ -44,8 +44,8 @@ def run(
 
         backtest_plots.write(out, loaded.scenario, results, summaries)
     if json_:
-        session.answer_json(backtest_tables.answer(summaries, billing, seconds))
+        session.answer_json(backtest_tables.answer(summaries, billing, seconds, notes(results)))
     else:
         session.out.print(backtest_tables.table(summaries))
         session.remark(f"{len(results):,} jobs in {seconds:.1f} s" + (f", plots and jobs.csv in {out}" if out else ""))
-        session.remark(backtest_tables.choice(summaries, billing))
+        session.remark(*notes(results), backtest_tables.choice(summaries, billing))

@@ -32,8 +32,10 @@ def chosen(allocated: AllocatedJob, home: int, inputs: PlanningInputs, columns: 
     """
     fleet_plan = plan_fleet(allocated, home, inputs, columns)
     named = strategy_for(allocated.job.spec, fleet_plan.fleet.baseline.offer.market.cloud)
-    made_from = strategy_inputs(fleet_plan.market_history, fleet_plan.fleet)
-    decider = _decider(allocated, fleet_plan, set_up(named.name, made_from).strategy, made_from.billing)
+    made_from = strategy_inputs(fleet_plan.market_history, fleet_plan.fleet, allocated.job.value_of_time_usd)
+    made = set_up(named.name, made_from)
+    named = replace(named, reason=f"{named.reason}; {made.note}") if made.note else named
+    decider = _decider(allocated, fleet_plan, made.strategy, made_from.billing)
     decision = _decision(allocated, decider, fleet_plan, inputs.snapshot.at)
     rents = [action for action in decision.actions if isinstance(action, Rent)]
     kept = _checkpoints(allocated, fleet_plan, rents)

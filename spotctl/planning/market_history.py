@@ -90,8 +90,8 @@ class RentableFleet:
     overheads: Overheads
 
 
-def strategy_inputs(history: MarketHistory, fleet: RentableFleet) -> StrategyInputs:
-    """A strategy's inputs: what is known now about the fleet's markets."""
+def strategy_inputs(history: MarketHistory, fleet: RentableFleet, value_of_time: float | None = None) -> StrategyInputs:
+    """A strategy's inputs: what is known now about the fleet's markets, and what an hour is worth in dollars."""
     return StrategyInputs(
         offers=fleet.offers,
         histories={offer.market: history.histories[offer.market] for offer in fleet.offers},
@@ -101,4 +101,5 @@ def strategy_inputs(history: MarketHistory, fleet: RentableFleet) -> StrategyInp
         billing=rule_of_cloud(fleet.baseline.offer.market.cloud),
         overheads=fleet.overheads,
         checkpoints=CHECKPOINT,
+        value_of_time=value_of_time,
     )

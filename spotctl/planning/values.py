@@ -39,6 +39,11 @@ class Job:
         """The job's budget in dollars; None without one."""
         return None if self.spec.budget is None else self.spec.budget / NANOS_PER_DOLLAR
 
+    @property
+    def value_of_time_usd(self) -> float | None:
+        """What an hour less of run time is worth, in dollars; None if the job does not say."""
+        return None if self.spec.value_of_time is None else self.spec.value_of_time / NANOS_PER_DOLLAR
+
 
 @dataclass(frozen=True, slots=True)
 class PlanningInputs:

@@ -42,7 +42,9 @@ def choice(summaries: Sequence[BacktestSummary], billing: str) -> str:
     return f"{first}; default for {billing} billing: {default.name} ({default.reason})"
 
 
-def answer(summaries: Sequence[BacktestSummary], billing: str, wall_seconds: float) -> dict[str, Any]:
+def answer(
+    summaries: Sequence[BacktestSummary], billing: str, wall_seconds: float, remarks: Sequence[str] = ()
+) -> dict[str, Any]:
     """The JSON of `--json`; figures are null where no job finished."""
     rows = [
         {
@@ -53,7 +55,13 @@ def answer(summaries: Sequence[BacktestSummary], billing: str, wall_seconds: flo
     ]
     chosen = default_for(billing)
     default = {"scheme": chosen.name, "reason": chosen.reason}
-    return {"results": rows, "cheapest": cheapest(summaries), "default": default, "wall_seconds": wall_seconds}
+    return {
+        "results": rows,
+        "cheapest": cheapest(summaries),
+        "default": default,
+        "notes": list(remarks),
+        "wall_seconds": wall_seconds,
+    }
 
 
 def write_jobs(path: Path, results: Sequence[JobResult]) -> None:

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 from pricing_data.market import is_region_of
 from spotctl.files.job.app import app_problem, arguments_problem
+from spotctl.files.job.forms import AUTO
 from spotctl.files.job.problems import Problem
 from spotctl.files.job.sections import Given, fields_of, missing
 from spotctl.files.job.spec import (
@@ -61,6 +62,13 @@ def _of_objective(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: AR
             ("objective",),
             "makespan-within-budget without a budget; write budget: 25 USD, or objective: max-throughput",
         )
+
+
+def _of_value_of_time(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001
+    if spec.value_of_time is None or spec.strategy in (AUTO, "lookahead") or spec.strategy.startswith("price-capacity"):
+        return
+    message = f"is not used by strategy {spec.strategy}; expected auto, lookahead or price-capacity"
+    yield Problem(("value_of_time",), message)
 
 
 def _of_clouds(spec: JobSpec, given: Given) -> Iterator[Problem]:
@@ -148,6 +156,7 @@ def _repeated(names: Sequence[str], loc: tuple[str, ...]) -> Iterator[Problem]:
 _CHECKS: tuple[Callable[[JobSpec, Given], Iterator[Problem]], ...] = (
     _of_stop,
     _of_objective,
+    _of_value_of_time,
     _of_clouds,
     _of_regions,
     _of_machines,

@@ -37,6 +37,7 @@ _DECIMAL = rf"{_DIGITS}(\.[0-9]{{1,9}})?"
 _SPAN = r"[0-9]{1,9}(\.[0-9]{1,6})? ?[smhdw]"
 CLOCK = r"([01]?[0-9]|2[0-3]):[0-5][0-9]"
 _MONEY = rf"{_DECIMAL} ?USD"
+_PER_HOUR = rf"{_MONEY} ?/ ?h"
 _WHOLE_RANGE = rf"{_DIGITS}|{_DIGITS}\.\.({_DIGITS})?|\.\.{_DIGITS}"
 _RANGE = rf"{_DECIMAL}|{_DECIMAL}\.\.({_DECIMAL})?|\.\.{_DECIMAL}"
 _ACCELERATORS = rf"[A-Za-z][A-Za-z0-9-]*(:({_WHOLE_RANGE}))?"
@@ -143,6 +144,18 @@ def _read_money(written: object) -> int:
     if not nanos:
         raise ValueError("is not above 0")
     return nanos
+
+
+def _read_per_hour(written: object) -> int:
+    given = _with_unit(written, "has no unit")
+    if not re.fullmatch(_PER_HOUR, given):
+        raise ValueError("is not in USD per hour")
+    return _read_money(given.rsplit("/", 1)[0].strip())
+
+
+def per_hour_text(nanos: int) -> str:
+    """A price of time as it is written in a job file: `5 USD/h`."""
+    return f"{money_text(nanos)}/h"
 
 
 def money_text(nanos: int) -> str:
@@ -367,6 +380,7 @@ DEADLINE = _text(
     _deadline_text,
 )
 MONEY = _text(_MONEY, "an amount above 0 such as 25 USD or 0.50 USD", _read_money, money_text)
+PER_HOUR = _text(_PER_HOUR, "an amount per hour above 0 such as 5 USD/h", _read_per_hour, per_hour_text)
 EVERY = _text(
     f"{AUTO}|{_SPAN}",
     "auto, or a number with a unit: 90s, 15m, 10h",

@@ -251,6 +251,12 @@ class JobSpec:
         "8h",
     )
     budget: int | None = key(forms.MONEY, "Spending stops before it exceeds this.", "25 USD")
+    value_of_time: int | None = key(
+        forms.PER_HOUR,
+        "What an hour less of run time is worth to you; lookahead and price-capacity pay up to that for speed. If left"
+        " out, lookahead uses a usual share of the on-demand cost, and price-capacity the price of its machines.",
+        "5 USD/h",
+    )
     throughputs: Mapping[str, float] = key(
         MapOf(forms.TYPE_NAME, forms.POSITIVE),
         "Measured work per hour of one machine, by type.",

@@ -12,7 +12,8 @@ from bidbrain.backtest.pace import price_of_time
 from bidbrain.backtest.run import run_strategy
 from bidbrain.backtest.scenario import BadScenario, Scenario
 from bidbrain.backtest.setup import inputs_of, set_up_in
-from bidbrain.strategies.base import Strategy
+from bidbrain.strategies.base import Decision, Situation, Strategy
+from bidbrain.strategies.inputs import TimePrice
 from bidbrain.strategies.registry import USUAL_SHARE, lookahead_of, usual_price_of_time
 from bidbrain.strategies.standard import Standard
 from pricing_data.series import PriceSeries
@@ -23,7 +24,7 @@ ZONE = "us-east-1a"
 BASELINE_USD = 4 * 1000 / NANOS_PER_DOLLAR
 
 
-def found(known: Scenario, rival: Strategy | None = None) -> float | None:
+def found(known: Scenario, rival: Strategy | None = None) -> TimePrice | None:
     offers = known.offers_in(ZONE)
     make = lookahead_of(inputs_of(known, ZONE), "lookahead")
     return price_of_time(known, offers, lambda usd: make(offers, usd), rival or Standard())
@@ -37,13 +38,30 @@ def test_the_price_of_time_is_the_lowest_that_matches_the_rival_in_training(monk
     for asked in (0.3 * BASELINE_USD, 0.9 * BASELINE_USD):
         again = found(known, make(offers, asked))
         assert again is not None
-        assert again <= asked + 2 * BASELINE_USD / 2**8
+        assert again.usd_per_hour <= asked + 2 * BASELINE_USD / 2**8
 
 
 def test_a_slow_rival_is_matched_at_almost_no_price_of_time() -> None:
     price = found(scenario(hours=(3.0,)))
     assert price is not None
-    assert price <= 2 * BASELINE_USD / 2**8
+    assert price.usd_per_hour <= 2 * BASELINE_USD / 2**8
+    assert (price.basis, price.note) == ("the least at which it was as fast as standard in training", "")
+
+
+def test_a_pace_that_cannot_be_reached_is_said() -> None:
+    """A rival on demand needs no restart; at half of the room, no price of time makes bids as fast."""
+
+    class Instant:
+        name = "instant"
+
+        def decide(self, situation: Situation) -> Decision:
+            rents = () if situation.holdings else (replace(situation.baseline, machines=1000),)
+            return Decision(rents)
+
+    price = found(scenario(hours=(3.0,)), Instant())
+    assert price is not None
+    assert price.usd_per_hour == 2 * BASELINE_USD
+    assert price.note.startswith("slower than instant in training even where an hour counts as $")
 
 
 def test_the_price_of_time_does_not_depend_on_the_test_span() -> None:
@@ -59,7 +77,7 @@ def test_the_usual_price_of_time_applies_when_training_is_too_short() -> None:
     start = HISTORIES[0].first
     short = scenario(train=Span(start, start + 10 * HOUR), hours=(6.0,))
     assert found(short) is None
-    assert usual_price_of_time(inputs_of(short, ZONE)) == pytest.approx(USUAL_SHARE * BASELINE_USD)
+    assert usual_price_of_time(inputs_of(short, ZONE)).usd_per_hour == pytest.approx(USUAL_SHARE * BASELINE_USD)
 
 
 def test_lookahead_takes_a_price_of_time_or_finds_one() -> None:

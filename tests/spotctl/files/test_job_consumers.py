@@ -57,6 +57,7 @@ PLANNED: dict[str, tuple[str, str, str]] = {
     "objective": (TRAINING, "app: mf", "app: mf\nobjective: max-throughput"),
     "deadline": (TRAINING, "app: mf", "app: mf\ndeadline: 20m"),
     "budget": (TRAINING, "app: mf", "app: mf\nbudget: 0.10 USD"),
+    "value_of_time": (TRAINING, "app: mf", "app: mf\nvalue_of_time: 20 USD/h"),
     "strategy": (TRAINING, "app: mf", "app: mf\nstrategy: on-demand"),
     "local.start": (TRAINING, "app: mf", "app: mf\nlocal: {start: 2026-01-22T03:30:00Z}"),
     "nodes": (COMMAND, "nodes: 2", "nodes: 3"),
