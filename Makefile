@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports unused test quick fuzz format bench compare quickstart examples sample clean
+.PHONY: help check lint types imports unused test quick fuzz format bench compare forecast quickstart examples sample clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ bench: ## Run all benchmarks and write docs/benchmarks.md
 
 compare: ## Run all benchmarks and compare their ratios with bench/history.csv
 	$(PYTHON) -m bench --compare
+
+forecast: ## Compare forecasts with what followed, and with ten launches of the quick start
+	$(PYTHON) -m bench.forecast --launches 10
 
 quickstart: ## The README's quick start
 	spotctl launch examples/quickstart.yaml --yes

@@ -89,9 +89,12 @@ class Hazard:
     @property
     def rate(self) -> tuple[float, float, float]:
         """The mean rate per hour and its 95% credible interval."""
-        shape, hours = self._total.evictions, self._total.hours
-        low, high = (float(gammaincinv(shape, share)) / hours for share in (0.025, 0.975))
-        return shape / hours, low, high
+        total = self._total
+        return total.evictions / total.hours, self.rate_at(0.025), self.rate_at(0.975)
+
+    def rate_at(self, share: float) -> float:
+        """The rate per hour below which it lies with this probability."""
+        return float(gammaincinv(self._total.evictions, share)) / self._total.hours
 
     def cumulative(self, age: float, hours: float) -> tuple[float, float, float]:
         """-log of the probability of surviving `hours` more from an age on, and its interval.

@@ -86,6 +86,11 @@ class Capacity:
         """When the number changes, and whether it is positive from then on."""
         return np.array(self._times, dtype=np.int64), np.array(self._machines) > 0
 
+    def until(self, time: int) -> Capacity:
+        """What was known of it at a time; the last number continues."""
+        known = max(bisect_right(self._times, time), 1)
+        return Capacity(np.array(self._times[:known], dtype=np.int64), np.array(self._machines[:known], dtype=np.int64))
+
     def at(self, time: int) -> int:
         """The number of machines available at a time."""
         return self._machines[max(bisect_right(self._times, time) - 1, 0)]
@@ -144,6 +149,12 @@ class MarketReplay:
         self.tapes: Mapping[Market, Tape] = {series.market: Tape(series) for series in histories}
         self._capacities = capacities or {}
         self._lives = lives
+
+    def with_lives(self, lives: DrawnLives) -> MarketReplay:
+        """The same prices and capacities with other lives; the histories are not indexed again."""
+        other = MarketReplay((), self._capacities, lives)
+        other.tapes = self.tapes
+        return other
 
     def price(self, market: Market, now: int) -> int:
         """Price of a machine per hour at a moment, in nano-dollars."""

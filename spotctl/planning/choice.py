@@ -18,11 +18,14 @@ from pricing_data.units import HOUR
 from spotctl.files.job.spec import Command
 from spotctl.planning.checkpoint_interval import CheckpointInterval, checkpoints_of
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.expected import Conditions, Part, Todo, beta_of, estimate, on_demand, usd_per_work, usd_range
+from spotctl.planning.expected import Conditions, Part, Todo, beta_of, estimate, on_demand, usd_per_work
 from spotctl.planning.fleet import FleetPlan, plan_fleet
 from spotctl.planning.market_history import strategy_for, strategy_inputs
 from spotctl.planning.rejected import rejections
 from spotctl.planning.values import AllocatedJob, Choice, Columns, JobPlan, OnDemand, PlanningInputs
+
+EVEN = 0.5
+"""A plan that keeps its budget or deadline with less than this probability is refused."""
 
 
 def chosen(allocated: AllocatedJob, home: int, inputs: PlanningInputs, columns: Columns) -> JobPlan:
@@ -66,11 +69,11 @@ def chosen(allocated: AllocatedJob, home: int, inputs: PlanningInputs, columns: 
         work_left=_work_left(allocated, decider),
         rates={offer.market.instance_type: allocated.rates[offer.market.instance_type] for offer in decider.offers},
         estimate=found,
-        usd_range=usd_range(parts, betas, fleet_plan.market_history, under, todo),
         on_demand=OnDemand(fleet_plan.fleet.baseline, usd, hours),
         rejected=rejected,
         unnamed=max(allocated.fitting - len({rent.offer.market for rent in rents}) - len(rejected), 0),
         market_history=fleet_plan.market_history,
+        interval=kept,
         checkpoints=kept if _is_kept(allocated) else None,
     )
 
@@ -80,18 +83,24 @@ def violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     budget, deadline, name = plan.job.budget_usd, plan.job.deadline, plan.job.spec.name
     if plan.work.assumed:
         return None
-    if budget is not None and plan.estimate.usd > budget:
-        low, high = plan.usd_range
+    if budget is None and deadline is None:
+        return None
+    forecast = plan.forecast
+    if budget is not None and forecast.usd.at_most(budget) < EVEN:
+        low, high = forecast.usd.likely
         return OverBudget(
-            f"{name}: expected cost ${plan.estimate.usd:.2f} (${low:.2f} to ${high:.2f}) exceeds the budget of"
+            f"{name}: expected cost ${forecast.usd.median:.2f} (${low:.2f} to ${high:.2f}) exceeds the budget of"
             f" ${budget:.2f}; raise the budget, or reduce the job"
         )
     # A job that can afford on-demand machines finishes on them in time.
     on_demand_keeps = deadline is not None and plan.at + round(plan.on_demand.hours * HOUR) <= deadline
-    if deadline is None or plan.finish_by <= deadline or (on_demand_keeps and plan.on_demand.usd <= (budget or inf)):
+    if deadline is None or (on_demand_keeps and plan.on_demand.usd <= (budget or inf)):
         return None
+    if forecast.deadline_met((deadline - plan.at) / HOUR) >= EVEN:
+        return None
+    hours = forecast.hours.quantile(EVEN)
     return NotInTime(
-        f"{name}: expected to take {plan.estimate.hours:.1f} hours, {(plan.finish_by - deadline) / HOUR:.1f} hours past"
+        f"{name}: expected to take {hours:.1f} hours, {hours - (deadline - plan.at) / HOUR:.1f} hours past"
         f" the deadline; allow more time, or a budget of ${plan.on_demand.usd:.2f} for on-demand machines"
     )
 

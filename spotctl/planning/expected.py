@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from math import inf
 
 import numpy as np
@@ -25,9 +24,6 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, SECOND
 from spotctl.planning.market_history import MarketHistory
 
-# Quantiles of the mean price over periods as long as the job: the likely range.
-_FROM, _TO = 0.1, 0.9
-_SPANS = 200
 NEVER_EVICTED = Estimate(0.0, 0.0, 0.0, None, inf, "on-demand machines are never evicted")
 
 
@@ -184,9 +180,9 @@ class JobEstimate:
         return sum(term.usd for term in self.terms)
 
 
-def estimate(parts: Sequence[Part], under: Conditions, todo: Todo, later: Sequence[Part] | None = None) -> JobEstimate:
-    """The estimate if the footprint is kept to the end; `later` replaces its prices and betas after the first hour."""
-    first, then = first_hour(parts, under), later_hour(parts if later is None else later, under)
+def estimate(parts: Sequence[Part], under: Conditions, todo: Todo) -> JobEstimate:
+    """The estimate if the footprint is kept to the end."""
+    first, then = first_hour(parts, under), later_hour(parts, under)
     hours = _hours(first.work, then.work, under.startup / HOUR, todo)
     terms = tuple(
         Term(one.allocation.market, one.allocation.machines, _upto(one.cost_usd, other.cost_usd, hours))
@@ -206,40 +202,6 @@ def _hours(first: float, later: float, startup: float, todo: Todo) -> float:
 
 def _upto(first: float, later: float, hours: float) -> float:
     return first * hours if hours <= 1 else first + later * (hours - 1)
-
-
-def usd_range(
-    parts: Sequence[Part], betas: Sequence[Estimate], market_history: MarketHistory, under: Conditions, todo: Todo
-) -> tuple[float, float]:
-    """The lowest and highest bill over beta's interval and the likely mean prices of periods as long as the job."""
-    expected = estimate(parts, under, todo)
-    found = [expected.usd]
-    for end, share in product((0, 1), (_FROM, _TO)):
-        now = [_with_beta(part, beta, end) for part, beta in zip(parts, betas, strict=True)]
-        later = [_with_price(part, market_history, share, expected.hours) for part in now]
-        found.append(estimate(now, under, todo, later).usd)
-    return min(found), max(found)
-
-
-def _with_beta(part: Part, beta: Estimate, end: int) -> Part:
-    return part if part.rent.bid is None else replace(part, beta=(beta.low, beta.high)[end])
-
-
-def _with_price(part: Part, market_history: MarketHistory, share: float, hours: float) -> Part:
-    if part.rent.bid is None:
-        return part
-    history = market_history.histories[part.rent.offer.market]
-    return replace(part, price=_mean_price(history, part.rent.bid, share, round(hours * HOUR)))
-
-
-def _mean_price(history: PriceSeries, bid: int, share: float, span: int) -> int:
-    """A quantile of the mean price over periods of a history, capped at the bid: above it no machine is held."""
-    span = min(span, history.last - history.first)
-    paid = np.minimum(history.prices[:-1], bid) * np.diff(history.times).astype(np.float64)
-    times, sums = history.times - history.first, np.concatenate(([0.0], np.cumsum(paid)))
-    starts = np.linspace(0, times[-1] - span, _SPANS)
-    means = (np.interp(starts + span, times, sums) - np.interp(starts, times, sums)) / span
-    return max(round(float(np.quantile(means, share))), 1)
 
 
 def on_demand(baseline: Rent, under: Conditions, todo: Todo) -> tuple[float, float]:

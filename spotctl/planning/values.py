@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from bidbrain.decision.decider import Decider
 from bidbrain.eviction.estimate import Estimate
+from bidbrain.forecast.values import Forecast
 from bidbrain.gavel.lp import FloatArray
 from bidbrain.strategies.base import Decision, Rent
 from bidbrain.values import Overheads
@@ -15,6 +17,7 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.checkpoint_interval import CheckpointInterval
 from spotctl.planning.expected import JobEstimate
+from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.market_history import ChosenStrategy, HazardOf, MarketHistory
 from spotctl.planning.offers import MachineKind, MarketSnapshot
 from spotctl.planning.regimes import OVERHEADS
@@ -108,13 +111,14 @@ class OnDemand:
     hours: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobPlan:
     """What would be rented for a job, why, and the expected cost and length.
 
-    `checkpoints` is None for a trainer. `work_left` is the job's work in microseconds times nu, infinite if its length
-    is unknown. `rejected` lists markets that were considered, are unusable, or are the best of another kind; `unnamed`
-    counts the rest.
+    `estimate` is what the choice costs if it is kept; the forecast plays the job with all its evictions. `interval` is
+    between checkpoints of a command, and `checkpoints` the same if the command keeps them somewhere. `work_left` is the
+    job's work in microseconds times nu, infinite if its length is unknown. `rejected` lists markets that were
+    considered, are unusable, or are the best of another kind; `unnamed` counts the rest.
     """
 
     job: Job
@@ -128,14 +132,19 @@ class JobPlan:
     work_left: float
     rates: Mapping[str, Rate]
     estimate: JobEstimate
-    usd_range: tuple[float, float]
     on_demand: OnDemand
     rejected: tuple[RejectedMarket, ...]
     unnamed: int
     market_history: MarketHistory
+    interval: CheckpointInterval | None
     checkpoints: CheckpointInterval | None
+
+    @cached_property
+    def forecast(self) -> Forecast:
+        """What a launch will cost and how long it takes; played when it is first needed."""
+        return forecast_of(self)
 
     @property
     def finish_by(self) -> int:
         """The expected end of the job."""
-        return self.at + round(self.estimate.hours * HOUR)
+        return self.at + round(self.forecast.hours.median * HOUR)

@@ -50,11 +50,11 @@ def launch(
     `max_cost` limits all together, in proportion to their planned costs.
     """
     begin_market(plans[0].job.spec, settings)
-    total = sum(plan.estimate.usd for plan in plans)
+    total = sum(plan.forecast.usd.median for plan in plans)
     jobs = [Launched(plan.job.spec) for plan in plans]
 
     def runner(job: Launched, plan: JobPlan) -> Callable[[], None]:
-        limit = None if max_cost is None else int(max_cost * plan.estimate.usd / total)
+        limit = None if max_cost is None else int(max_cost * plan.forecast.usd.median / total)
 
         def run() -> None:
             try:

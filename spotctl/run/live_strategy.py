@@ -114,9 +114,12 @@ def terms_of(plan: JobPlan, offered: Collection[Market]) -> StrategyTerms:
 
 
 def expectation(plan: JobPlan) -> Planned:
-    """The expected cost and duration of a plan, for the log: reports compare them with the actual ones."""
-    whole, (low, high) = plan.estimate, plan.usd_range
-    return Planned(whole.usd, low, high, whole.hours, plan.on_demand.usd, plan.work.assumed)
+    """The forecast of a plan, for the log: reports compare it with what happened. It is for one hour if the length is
+    unknown."""
+    forecast, assumed = plan.forecast, plan.work.assumed
+    cost = forecast.usd_per_hour if assumed else forecast.usd
+    hours = 1.0 if assumed else forecast.hours.median
+    return Planned(cost.median, *cost.likely, hours, plan.on_demand.usd, assumed)
 
 
 def work_left(plan: JobPlan, state: RunState, now: int) -> float:

@@ -26,26 +26,16 @@ _WIDE = 110
 """Narrower terminals get the columns that matter most."""
 _NAMED = 3
 _NAMED_EXPLAINED = 20
+_SURE = 0.98
 
 
 def answer(plan: JobPlan) -> dict[str, Any]:
     """A job in the JSON of `spotctl plan --json`. Unknown values are null; keys may be added but never change."""
-    low, high = plan.usd_range
     reliable = plan.decider.reliable
     return {
         "job": plan.job.spec.name,
         "choice": [_choice_json(one) for one in plan.choice],
-        "expected": {
-            "cost_usd": plan.estimate.usd,
-            "hours": plan.estimate.hours,
-            "finish_by": _moment(plan.finish_by),
-            "cost_usd_low": low,
-            "cost_usd_high": high,
-            "terms": [
-                {"market": str(term.market), "machines": term.machines, "cost_usd": term.usd}
-                for term in plan.estimate.terms
-            ],
-        },
+        "expected": _expected_json(plan),
         "on_demand_usd": plan.on_demand.usd,
         "rejected": [{"market": str(one.market), "why": one.why} for one in plan.rejected],
         "rejected_unnamed": plan.unnamed,
@@ -63,6 +53,36 @@ def answer(plan: JobPlan) -> dict[str, Any]:
         "checkpoints": None if plan.checkpoints is None else _checkpoints_json(plan.checkpoints),
         "work": {"source": plan.work.source, "assumed": plan.work.assumed},
         "throughputs": {name: {"per_hour": one.nu, "source": one.source} for name, one in plan.rates.items()},
+    }
+
+
+def _expected_json(plan: JobPlan) -> dict[str, Any]:
+    """The forecast. What a job of unknown length costs per hour is known, but not what it costs."""
+    forecast, known = plan.forecast, not plan.work.assumed
+    usd, hours, per_hour = forecast.usd.likely, forecast.hours.likely, forecast.usd_per_hour.likely
+    budget, deadline = plan.job.budget_usd, plan.job.deadline
+    return {
+        "cost_usd": forecast.usd.median if known else None,
+        "hours": forecast.hours.median if known else None,
+        "finish_by": _moment(plan.finish_by) if known else None,
+        "cost_p10_usd": usd[0] if known else None,
+        "cost_p90_usd": usd[1] if known else None,
+        "hours_p10": hours[0] if known else None,
+        "hours_p90": hours[1] if known else None,
+        "budget_kept": forecast.budget_kept(budget) if known and budget is not None else None,
+        "deadline_met": (
+            forecast.deadline_met((deadline - plan.at) / HOUR) if known and deadline is not None else None
+        ),
+        "basis": forecast.basis,
+        "usd_per_hour": forecast.usd_per_hour.median,
+        "usd_per_hour_p10": per_hour[0],
+        "usd_per_hour_p90": per_hour[1],
+        "cost_usd_low": usd[0] if known else None,
+        "cost_usd_high": usd[1] if known else None,
+        "terms": [
+            {"market": str(term.market), "machines": term.machines, "cost_usd": term.usd}
+            for term in (forecast.terms if known else ())
+        ],
     }
 
 
@@ -137,12 +157,12 @@ def _figures(plan: JobPlan) -> Table:
 
 
 def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
-    low, high = plan.usd_range
-    whole, other = plan.estimate, plan.on_demand
-    done = "" if plan.work.assumed else f", finished by {_moment(plan.finish_by)}"
-    yield "expected", f"${whole.usd:.2f} (${low:.2f} to ${high:.2f}) in {hours_text(whole.hours)}{done}"
+    other = plan.on_demand
+    yield "expected", _expected(plan)
+    yield "basis", plan.forecast.basis
     machines = f"{other.rent.machines:,} x {other.rent.offer.market.instance_type}"
-    ratio = whole.usd / other.usd
+    usd = plan.forecast.usd_per_hour.median * other.hours if plan.work.assumed else plan.forecast.usd.median
+    ratio = usd / other.usd
     comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
     yield "on demand", f"${other.usd:.2f} in {hours_text(other.hours)} on {machines}: {comparison}"
     yield "work", plan.work.source
@@ -170,22 +190,42 @@ def _checkpoints(interval: CheckpointInterval) -> str:
     return f"every {every}, assuming {life} and {cost} per checkpoint; adjusted once that is measured"
 
 
+def _expected(plan: JobPlan) -> str:
+    """Cost and duration with P10 to P90."""
+    forecast = plan.forecast
+    if plan.work.assumed:
+        low, high = forecast.usd_per_hour.likely
+        return f"${forecast.usd_per_hour.median:.2f} per hour (${low:.2f} to ${high:.2f})"
+    low, high = forecast.usd.likely
+    cost = f"${forecast.usd.median:.2f} (${low:.2f} to ${high:.2f})"
+    return f"{cost} in {_hours_range(plan)}, finished by {_moment(plan.finish_by)}"
+
+
+def _hours_range(plan: JobPlan) -> str:
+    expected, ends = hours_text(plan.forecast.hours.median), [hours_text(end) for end in plan.forecast.hours.likely]
+    return expected if ends == [expected, expected] else f"{expected} ({ends[0]} to {ends[1]})"
+
+
 def _budget(plan: JobPlan, budget: float) -> str:
     if plan.work.assumed:
-        rate = plan.estimate.usd / plan.estimate.hours
-        return f"${budget:.2f}, enough for {hours_text(budget / rate)} on these machines"
-    high = plan.usd_range[1]
-    verdict = "sufficient" if high <= budget else f"probably sufficient; the job may cost up to ${high:.2f}"
-    return f"${budget:.2f}: {verdict}"
+        return f"${budget:.2f}, enough for {hours_text(budget / plan.forecast.usd_per_hour.median)}"
+    return f"${budget:.2f}: sufficient with a probability of {_probability(plan.forecast.budget_kept(budget))}"
 
 
 def _deadline(plan: JobPlan, deadline: int) -> str:
     if plan.work.assumed:
         return f"{_moment(deadline)}; cannot be checked, because the job length is unknown (set `hours:`)"
+    met = plan.forecast.deadline_met((deadline - plan.at) / HOUR)
     slack = (deadline - plan.finish_by) / HOUR
-    if slack >= 0:
-        return f"{_moment(deadline)}: met with {hours_text(slack)} to spare"
-    return f"{_moment(deadline)}: tight; on-demand machines take over if time runs short"
+    spare = f", {hours_text(slack)} to spare" if slack >= 0 else "; on-demand machines take over if time runs short"
+    return f"{_moment(deadline)}: met with a probability of {_probability(met)}{spare}"
+
+
+def _probability(share: float) -> str:
+    """Past windows are few: no probability is stated as certain."""
+    if share > _SURE:
+        return f"over {_SURE:.0%}"
+    return f"under {1 - _SURE:.0%}" if share < 1 - _SURE else f"{share:.0%}"
 
 
 def _betas(plan: JobPlan) -> Group:
@@ -199,17 +239,16 @@ def _betas(plan: JobPlan) -> Group:
 
 
 def _terms(plan: JobPlan) -> Group:
-    """The first hour by Eq. 4.1-4.4 of the paper, and the expected bill of the whole job."""
+    """The first hour by Eq. 4.1-4.4 of the paper, and the expected bill of the whole job by market."""
     table = _table("expected bill", "machines", "$")
-    for term in plan.estimate.terms:
-        table.add_row(str(term.market), f"{term.machines:,}", f"{term.usd:.4f}")
-    table.add_row("total", "", f"{plan.estimate.usd:.4f}", style="bold")
+    for term in plan.forecast.terms:
+        table.add_row(str(term.market), f"up to {term.machines:,}", f"{term.usd:.4f}")
+    table.add_row("total", "", f"{plan.forecast.usd.median:.4f}", style="bold")
     return Group(
         Text("first hour", style="bold"),
         Text(plan.estimate.first.explain()),
         Text(f"each later hour: ${plan.estimate.later.usd_per_work:.4g} per unit of work"),
-        Text(),
-        table,
+        *(() if plan.work.assumed else (Text(), table)),
     )
 
 

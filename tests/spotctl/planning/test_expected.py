@@ -23,7 +23,6 @@ from spotctl.planning.expected import (
     first_hour,
     later_hour,
     on_demand,
-    usd_range,
 )
 from spotctl.planning.market_history import MarketHistory
 from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, spiky
@@ -101,9 +100,7 @@ def test_a_whole_job_by_hand() -> None:
     st.floats(0.1, 2000),
     st.booleans(),
 )
-def test_terms_add_up_and_the_range_holds_the_expected(
-    parts: list[tuple[int, int, float, float]], billing: str, amount: float, helped: bool
-) -> None:
+def test_terms_add_up(parts: list[tuple[int, int, float, float]], billing: str, amount: float, helped: bool) -> None:
     made = [Part(Rent(B, k, 30 * CENT), cents * CENT // 4, beta, after) for k, cents, beta, after in parts]
     conditions, todo = under(billing, Rent(A, 2, None) if helped else None), Todo(amount, float("inf"))
     found = estimate(made, conditions, todo)
@@ -112,24 +109,6 @@ def test_terms_add_up_and_the_range_holds_the_expected(
     assert found.usd == pytest.approx(first * min(found.hours, 1) + later * max(found.hours - 1, 0))
     done = found.first.work if found.hours >= 1 else amount
     assert done + max(found.hours - 1, 0) * found.later.work >= amount * (1 - 1e-9)
-    betas = [beta_of(PAST, part.rent, 4 * CENT) for part in made]
-    low, high = usd_range(made, betas, PAST, conditions, todo)
-    assert low <= found.usd <= high
-
-
-def test_the_range_of_prices_is_that_of_spans_as_long_as_the_job() -> None:
-    """Over four hours the spiky market always costs the same; over half an hour it costs what it costs."""
-    part = Part(Rent(B, 8, 30 * CENT), 4 * CENT, 0.0, None)
-    sure = [beta_of(PAST, Rent(A, 8, None), CENT)]
-    mean = (3.5 * 0.04 + 0.5 * 0.30) / 4
-    low, high = usd_range([part], sure, PAST, under("per-second"), Todo(32 * 40.0, float("inf")))
-    hours = estimate([part], under("per-second"), Todo(32 * 40.0, float("inf"))).hours
-    assert high == pytest.approx(8 * (0.04 + mean * (hours - 1)), rel=0.03)
-    assert low == pytest.approx(8 * 0.04 * hours, rel=0.03)
-    # Above its bid no machine is held, so that none pays more.
-    low_bid = Part(Rent(B, 8, 6 * CENT), 4 * CENT, 0.0, None)
-    _, high = usd_range([low_bid], sure, PAST, under("per-second"), Todo(32 * 40.0, float("inf")))
-    assert high == pytest.approx(8 * (0.04 + (3.5 * 0.04 + 0.5 * 0.06) / 4 * (hours - 1)), rel=0.03)
 
 
 @pytest.mark.parametrize(("rule", "beta"), list(product(BILLING_RULES, (0.0, 0.5, 1.0))))

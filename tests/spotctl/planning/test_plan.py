@@ -51,9 +51,12 @@ def test_a_small_plan_by_hand() -> None:
     hours = 10 + 5.5 / 60
     assert found.estimate.hours == pytest.approx(hours)
     assert found.estimate.usd == pytest.approx(0.32 * hours)
-    assert found.usd_range[0] == pytest.approx(0.32 * hours)
+    # A launch also takes half a minute until its order, and two minutes until its machines are returned.
+    launched = hours + 2.5 / 60
+    assert found.forecast.usd.likely == pytest.approx((0.32 * (hours + 2 / 60),) * 2, rel=2e-3)
+    assert found.forecast.hours.median == pytest.approx(launched, rel=2e-3)
     assert found.on_demand.usd == pytest.approx(1.6 * (10 + 1 / 12))
-    assert found.finish_by == NOW + round(hours * HOUR)
+    assert found.finish_by == pytest.approx(NOW + launched * HOUR, abs=HOUR / 60)
     assert found.work_left == 320 * HOUR
     assert (found.policy, found.work.source, found.rates["a.large"].source) == (
         "min-cost",
@@ -146,7 +149,7 @@ def test_what_cannot_be_done_says_what_it_would_take() -> None:
     with pytest.raises(NotInTime, match=r"deadline cannot be met.*hours more, or"):
         planned(spec(), deadline=NOW + 2 * HOUR)
     with pytest.raises(
-        OverBudget, match=r"job: expected cost \$3\.23 .*exceeds the budget of \$3\.00; raise the budget"
+        OverBudget, match=r"job: expected cost \$3\.24 .*exceeds the budget of \$3\.00; raise the budget"
     ):
         planned(replace(spec(), budget=3 * NANOS_PER_DOLLAR))
     with pytest.raises(OverBudget, match=r"does not cover 4 machines .* raise it to \$0\.21"):
@@ -216,7 +219,8 @@ def test_what_comes_later_changes_nothing() -> None:
         np.append(CHEAP.prices, 90 * CENT).astype(np.int64),
     )
     before, after = planned(spec()), planned(spec(), later, *WORLD[1:])
-    assert (after.choice, after.estimate, after.usd_range) == (before.choice, before.estimate, before.usd_range)
+    assert (after.choice, after.estimate) == (before.choice, before.estimate)
+    assert after.forecast.usd.likely == before.forecast.usd.likely
 
 
 def test_the_constraints_of_a_plan_decide_again_during_a_run() -> None:
@@ -295,8 +299,9 @@ def test_every_plan_keeps_the_jobs_limits(
     assert len({market.region for market in chosen}) == 1
     assert not chosen & {one.market for one in found.rejected}
     assert least <= sum(one.rent.machines for one in found.choice) <= least + more
-    assert found.estimate.usd <= budget
-    assert sum(term.usd for term in found.estimate.terms) == pytest.approx(found.estimate.usd)
-    assert found.usd_range[0] <= found.estimate.usd <= found.usd_range[1]
+    forecast = found.forecast
+    assert forecast.usd.quantile(0.4) <= budget
+    assert sum(term.usd for term in forecast.terms) == pytest.approx(forecast.usd.median)
+    assert 0 <= forecast.budget_kept(budget) <= 1 >= forecast.deadline_met(hours) >= 0
     assert all(0 <= one.beta.low <= one.beta.probability <= one.beta.high <= 1 for one in found.choice)
     assert len(found.rejected) + found.unnamed + len(chosen) >= len(world)

@@ -1,0 +1,169 @@
+"""Are forecasts right? Plans at random moments of recorded markets, against what then happens: python -m bench.forecast
+
+Each row plans one job at random moments of a market with what was known then, and runs the plan's decision object on
+what really followed. Coverage is the share of outcomes between P10 and P90 (80% if the forecast is right); the pinball
+loss of P10, P50 and P90 is compared with that of the same quantiles of past runs of the job in that market.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+
+from bench.forecast_worlds import World, availability_records, price_records, shipped
+from bidbrain.eviction.path import Floats
+from bidbrain.forecast.calibrated import pinball
+from bidbrain.forecast.values import HIGH, LOW, Forecast, Spread
+from bidbrain.forecast.windows import Played, play
+from bidbrain.replay.market import DrawnLives, MarketReplay
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import HOUR
+from spotctl.errors import SpotctlError
+from spotctl.planning.forecasting import forecast_job, forecast_of
+from spotctl.planning.offers import MarketSnapshot
+from spotctl.planning.plan import plan
+from spotctl.planning.values import Job, JobPlan, PlanningInputs
+
+LEAST_PAST = 10
+"""Past runs before their quantiles are compared with."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A forecast and what happened."""
+
+    at: int
+    forecast: Forecast
+    outcome: Played
+    cpu_seconds: float
+
+
+def checked(world: World, hours: float, count: int) -> list[Checked]:
+    """Forecasts of one job at random moments, in order."""
+    chance = np.random.default_rng(crc32(world.name.encode()))
+    future = dict(zip(world.table.markets, world.table, strict=True))
+    latest = world.end - round(4 * hours * HOUR) - 8 * HOUR
+    moments = np.sort(chance.integers(world.begin, max(latest, world.begin + 1), count)).tolist()
+    return list(chain.from_iterable(_checked(world, hours, at, future) for at in moments))
+
+
+def _checked(world: World, hours: float, at: int, future: Mapping[Market, PriceSeries]) -> Iterator[Checked]:
+    known = PlanningInputs(MarketSnapshot.of(world.table, world.catalog, at), world.hazard)
+    try:
+        planned = plan([Job(world.spec, hours=hours)], known)[0]
+    except SpotctlError:
+        return
+    before = time.process_time()
+    forecast = forecast_of(planned, {market: one.until(at) for market, one in world.capacities.items()})
+    spent = time.process_time() - before
+    outcome = realized(planned, world, future)
+    yield Checked(at, forecast, outcome, spent)
+
+
+def realized(planned: JobPlan, world: World, future: Mapping[Market, PriceSeries]) -> Played:
+    """The plan's decision object in what really followed."""
+    job, at = forecast_job(planned), planned.at
+    end = min(future[offer.market].last for offer in job.offers)
+    histories = {offer.market: future[offer.market].window(at, end) for offer in job.offers}
+    lives = DrawnLives(world.mortality, at % 2**31) if world.mortality else None
+    return play(job, MarketReplay(histories.values(), world.capacities, lives), histories, at)[0]
+
+
+@dataclass(frozen=True)
+class Score:
+    """How often outcomes lay in the interval, and the loss against quantiles of past runs and of unweighted windows."""
+
+    covered: float
+    pit: float
+    loss: float
+    past_loss: float
+
+    @property
+    def gain(self) -> float:
+        """The share of the past runs' loss that the forecast avoids."""
+        return 1 - self.loss / self.past_loss if self.past_loss > 0 else float("nan")
+
+
+def score(found: Sequence[Checked], spreads: Sequence[Spread], values: Floats, of: Floats) -> Score:
+    """The score of one figure. A run counts as past once it has ended."""
+    stated = np.array([[one.quantile(level) for level in (LOW, 0.5, HIGH)] for one in spreads])
+    covered = float(np.mean((stated[:, 0] <= values) & (values <= stated[:, 2])))
+    ends = np.array([one.at + one.outcome.hours * HOUR for one in found])
+    rows, past = [], []
+    for i, one in enumerate(found):
+        seen = of[ends <= one.at]
+        if seen.size >= LEAST_PAST:
+            rows.append(i)
+            past.append(np.quantile(seen, [LOW, 0.5, HIGH]))
+    pit = float(np.mean([_inside(one, value) for one, value in zip(spreads, values, strict=True)]))
+    if not rows:
+        return Score(covered, pit, float("nan"), float("nan"))
+    return Score(
+        covered,
+        pit,
+        float(pinball(stated[rows], values[rows]).mean()),
+        float(pinball(np.array(past), values[rows]).mean()),
+    )
+
+
+def _inside(spread: Spread, value: float) -> float:
+    """The expected coverage if ties are broken at random: for outcomes of which many are the same."""
+    slack = 1e-3 * abs(value) + 1e-9
+    below, upto = spread.at_most(value - slack), spread.at_most(value + slack)
+    if upto - below < 1e-9:
+        return float(LOW <= below <= HIGH)
+    return max(min(upto, HIGH) - max(below, LOW), 0.0) / (upto - below)
+
+
+def row(world: World, hours: float, count: int) -> str:
+    """One line of the table."""
+    found = checked(world, hours, count)
+    if len(found) < 2:
+        return f"{world.name:52} {hours:4g} h  no plan could be made"
+    usd, took = (np.array([getattr(one.outcome, name) for one in found]) for name in ("usd", "hours"))
+    cost = score(found, [one.forecast.usd for one in found], usd, usd)
+    time_ = score(found, [one.forecast.hours for one in found], took, took)
+    expected = np.array([one.forecast.usd.median for one in found])
+    return (
+        f"{world.name:52} {hours:4g} {len(found):5} {cost.covered:9.0%} {cost.pit:8.0%} {cost.gain:8.0%}"
+        f" {time_.covered:9.0%} {time_.pit:8.0%} {time_.gain:8.0%} {np.median(usd / expected):8.2f}"
+        f" {np.mean([one.cpu_seconds for one in found]):6.2f}"
+    )
+
+
+HEADER = (
+    f"{'market':52} {'job h':>4} {'runs':>5} {'cost in':>9} {'by rank':>8} {'loss':>8} {'hours in':>9} {'by rank':>8}"
+    f" {'loss':>8} {'paid/exp':>8} {'cpu s':>6}"
+)
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=100, help="plans in each market")
+    parser.add_argument("--hours", type=float, nargs="*", default=[4.0], help="lengths of the job")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of recorded markets")
+    parser.add_argument("--only", default="", help="only markets whose name contains this")
+    args = parser.parse_args()
+    print(HEADER)
+    with tempfile.TemporaryDirectory() as work:
+        worlds = [shipped(), shipped("proteus")]
+        if args.data.is_dir():
+            worlds += [*price_records(args.data, Path(work)), *availability_records(args.data)]
+        for world in worlds:
+            if args.only in world.name:
+                for hours in args.hours:
+                    print(row(world, hours, args.runs), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Turns what past windows brought into a distribution for a start now, and checks it on the past.
+
+A past outcome counts for now in proportion to the price level at its start, and counts more the more alike both levels
+are. How strongly the level acts, and how near is alike, are chosen by predicting each past window from the windows that
+do not overlap it (pinball loss). The same predictions then show by how much the interval is too narrow or too wide, and
+it is stretched by that factor on each side (conformal calibration of quantiles, Romano et al. 2019, with ratios).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import sqrt
+
+import numpy as np
+from scipy.stats import t as student
+
+from bidbrain.eviction.path import Floats
+from bidbrain.forecast.values import HIGH, LOW, Spread
+from pricing_data.series import Ints
+from pricing_data.units import DAY
+
+_LEVELS = np.array([LOW, 0.5, HIGH])
+_SLOPES = (1.0, 0.5, 0.0)
+_NEAREST = (1.0, 0.4, 0.15)
+"""The share of windows whose price level counts as near; 1: every window counts alike."""
+_CLEARLY = 0.98
+"""A finer model must lower the loss by this factor."""
+_HALF_LIFE = 14 * DAY
+_LEAST_NEAR = 12
+_SAME_LEVEL = 1e-6
+_LEAST_WEIGHT = 1e-9
+_WIDEST, _NARROWEST = 4.0, 0.6
+_LEAST_WIDTH = 1e-3
+_NORMAL_HIGH = 1.2815515655446004
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PastOutcomes:
+    """Values by start, and the price level (dollars per hour) at each; `length` is how long a window lasts."""
+
+    starts: Ints
+    values: Floats
+    levels: Floats
+    length: float
+
+    @property
+    def independent(self) -> float:
+        """How many windows fit into the span one after the other."""
+        return max(float(self.starts[-1] - self.starts[0]) / self.length + 1, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """`slope`: the power of the price level that a value is in proportion to; `nearest`: the share of windows whose
+    level counts as near."""
+
+    slope: float
+    nearest: float
+
+
+def calibrated(seen: PastOutcomes, level: float, now: int, *, scales: bool) -> Spread:
+    """The distribution of the value now, at this price level; `scales` says that it may be in proportion to it."""
+    model, predicted = _best(seen, scales=scales)
+    values, weights = _for_level(seen, model, np.array([level]))
+    recent = 0.5 ** ((now - seen.starts) / _HALF_LIFE)
+    plain = Spread.of(values[0], weights[0] * recent)
+    below, above = _stretch(seen, predicted)
+    middle = plain.quantile(0.5)
+    apart = plain.values - middle
+    stretched = middle + apart * np.where(apart < 0, below, above)
+    return Spread(np.maximum(stretched, 0.0), plain.weights)
+
+
+def _best(seen: PastOutcomes, *, scales: bool) -> tuple[_Model, Floats]:
+    """The model with the least loss on windows that it has not seen, and its quantiles for each of them."""
+    found: tuple[float, _Model, Floats] | None = None
+    slopes = _SLOPES if scales else (0.0,)
+    shares = _NEAREST if float(np.ptp(seen.levels)) > 0 else (1.0,)
+    for share, slope in product(shares, slopes):
+        model = _Model(slope, share)
+        predicted = _left_out(seen, model)
+        loss = float(pinball(predicted, seen.values).mean())
+        if found is None or loss < _CLEARLY * found[0]:
+            found = loss, model, predicted
+    assert found is not None
+    return found[1], found[2]
+
+
+def _for_level(seen: PastOutcomes, model: _Model, levels: Floats) -> tuple[Floats, Floats]:
+    """Each past value as it would be at each level, and its weight: two arrays of levels x windows."""
+    apart = np.log(levels)[:, None] - np.log(seen.levels)[None, :]
+    values = seen.values * np.exp(model.slope * apart)
+    return values, _weights(np.abs(apart), model.nearest)
+
+
+def _weights(apart: Floats, nearest: float) -> Floats:
+    """Weights of a Gaussian kernel that reaches as far as the nearest windows do."""
+    if nearest == 1.0:
+        return np.ones_like(apart)
+    least = max(round(nearest * apart.shape[1]), min(_LEAST_NEAR, apart.shape[1] - 1))
+    reach = np.partition(apart, least, axis=1)[:, least][:, None]
+    found: Floats = np.exp(-0.5 * (apart / np.maximum(reach, _SAME_LEVEL)) ** 2)
+    return np.maximum(found, _LEAST_WEIGHT)
+
+
+def _left_out(seen: PastOutcomes, model: _Model) -> Floats:
+    """Quantiles of each past window, predicted from the windows that do not overlap it."""
+    values, weights = _for_level(seen, model, seen.levels)
+    apart = np.abs(seen.starts[:, None] - seen.starts[None, :])
+    others = apart >= min(seen.length, float(np.median(apart)))
+    return _quantiles(values, weights * others)
+
+
+def _quantiles(values: Floats, weights: Floats) -> Floats:
+    """The three quantiles of each row."""
+    order = np.argsort(values, axis=1, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=1)
+    heavy = np.take_along_axis(weights, order, axis=1)
+    heavy = heavy / heavy.sum(axis=1, keepdims=True)
+    middles = np.cumsum(heavy, axis=1) - heavy / 2
+    return np.array([np.interp(_LEVELS, row, of) for row, of in zip(middles, ordered, strict=True)])
+
+
+def pinball(predicted: Floats, values: Floats) -> Floats:
+    """The pinball loss of P10, P50 and P90, summed, for each value."""
+    over = values[:, None] - predicted
+    found: Floats = np.maximum(_LEVELS * over, (_LEVELS - 1) * over).sum(axis=1)
+    return found
+
+
+def _stretch(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:
+    """By which factors the distances from the median to P10 and to P90 must grow to leave out a tenth on each side."""
+    low, middle, high = predicted.T
+    count = seen.independent
+    floor = _LEAST_WIDTH * np.maximum(np.abs(middle), 1e-9)
+    # As many windows as fit one after the other are known; a quantile of few values needs more room.
+    share = min(HIGH * (1 + 1 / count), 1.0)
+    few = float(student.ppf(HIGH, max(count - 1, 1))) * sqrt(1 + 1 / count) / _NORMAL_HIGH
+    below = float(np.quantile((middle - seen.values) / np.maximum(middle - low, floor), share))
+    above = float(np.quantile((seen.values - middle) / np.maximum(high - middle, floor), share))
+    if share == 1.0:
+        below, above = max(below, few), max(above, few)
+    return float(np.clip(below, _NARROWEST, _WIDEST)), float(np.clip(above, _NARROWEST, _WIDEST))

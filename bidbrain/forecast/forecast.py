@@ -1,0 +1,72 @@
+"""The forecast of a job that begins now: its plays over the past, conditioned on today's prices and calibrated."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bidbrain.forecast.calibrated import PastOutcomes, calibrated
+from bidbrain.forecast.values import HIGH, Forecast, ForecastJob, ForecastTerm, KnownPast, Spread
+from bidbrain.forecast.windows import PastMarket, Played, plays
+from pricing_data.market import Market
+from pricing_data.units import DAY, HOUR
+
+
+def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
+    """What the job will cost and how long it will take, if it begins now."""
+    market = PastMarket(job, past)
+    played = plays(market)
+    starts = np.array([one.start for one in played], dtype=np.int64)
+    hours = np.array([one.hours for one in played])
+    usd = np.array([one.usd for one in played])
+    levels, length = market.reference(starts), HOUR * float(np.quantile(hours, HIGH))
+    level = float(market.reference(np.array([past.now], dtype=np.int64))[0])
+
+    def spread(values: np.typing.NDArray[np.float64], *, scales: bool) -> Spread:
+        return calibrated(PastOutcomes(starts, values, levels, length), level, past.now, scales=scales)
+
+    cost = spread(usd, scales=True)
+    return Forecast(
+        usd=cost,
+        hours=spread(hours, scales=False),
+        usd_per_hour=spread(usd / hours, scales=True),
+        terms=_terms(played, cost.median),
+        unfinished=float(np.mean([not one.finished for one in played])),
+        windows=len(played),
+        independent=PastOutcomes(starts, usd, levels, length).independent,
+        basis=_basis(market, played),
+    )
+
+
+def _terms(played: list[Played], expected: float) -> tuple[ForecastTerm, ...]:
+    """The expected bill, divided like the mean bill of all plays; the largest part first."""
+    machines: dict[Market, int] = {}
+    dollars: dict[Market, float] = {}
+    for bill in (bill for one in played for bill in one.bills):
+        machines[bill.market] = max(machines.get(bill.market, 0), bill.machines)
+        dollars[bill.market] = dollars.get(bill.market, 0.0) + bill.usd
+    scale = expected / (sum(dollars.values()) or 1.0)
+    terms = (ForecastTerm(market, machines[market], part * scale) for market, part in dollars.items())
+    return tuple(sorted(terms, key=lambda term: (-term.usd, str(term.market))))
+
+
+def _basis(market: PastMarket, played: list[Played]) -> str:
+    days = market.span / DAY
+    span = f"{days:.0f} days" if days >= 2 else f"{market.span / HOUR:.0f} hours"
+    return f"the job played over {len(played)} windows of the last {span}; {_evictions(market)}"
+
+
+def _evictions(market: PastMarket) -> str:
+    """Where evictions come from in the plays."""
+    markets = {offer.market for offer in market.job.offers}
+    recorded = markets & market.past.capacities.keys()
+    rates = [
+        hazard.rate[0] for one in sorted(markets - recorded) if (hazard := market.past.hazards.get(one)) is not None
+    ]
+    parts = [f"recorded availability of {len(recorded)} markets"] if recorded else []
+    if rates:
+        low, high = min(rates), max(rates)
+        told = f"{low:.2g}" if f"{low:.2g}" == f"{high:.2g}" else f"{low:.2g} to {high:.2g}"
+        parts.append(f"evictions drawn at {told} per machine-hour")
+    if len(recorded) + len(rates) < len(markets):
+        parts.append("evictions where the price rose above the bid")
+    return ", ".join(parts)

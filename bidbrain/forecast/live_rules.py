@@ -1,0 +1,54 @@
+"""`UnderLiveRules`: shows a strategy only the offers that a launch would show it.
+
+A launch offers no market above its on-demand price, and lets a market that evicted machines rest, longer each time in a
+row, unless no other is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from bidbrain.strategies.base import Decision, Holding, Return, Situation, Strategy
+from pricing_data.market import Market
+from pricing_data.units import MINUTE
+
+FIRST_REST, LONGEST_REST = 2 * MINUTE, 60 * MINUTE
+
+
+@dataclass(slots=True)
+class UnderLiveRules:
+    """A strategy for one play: it counts decisions, and remembers which markets have evicted machines."""
+
+    strategy: Strategy
+    decisions: int = 0
+    _held: dict[int, Holding] = field(default_factory=dict)
+    _returned: set[int] = field(default_factory=set)
+    _rests: dict[Market, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of the strategy."""
+        return self.strategy.name
+
+    def decide(self, situation: Situation) -> Decision:
+        """The strategy's decision among the offers that are open to it."""
+        self.decisions += 1
+        self._note_evictions(situation)
+        fair = tuple(one for one in situation.offers if situation.price(one) <= one.on_demand)
+        calm = tuple(one for one in fair if self._rests.get(one.market, (0, 0))[0] <= situation.now)
+        decision = self.strategy.decide(replace(situation, offers=calm or fair))
+        self._returned |= {one.allocation for one in decision.actions if isinstance(one, Return)}
+        return decision
+
+    def _note_evictions(self, situation: Situation) -> None:
+        held = {one.allocation: one for one in situation.holdings}
+        gone = (one for number, one in self._held.items() if number not in held and number not in self._returned)
+        for one in gone:
+            if one.rent.bid is not None:
+                self._rest(one.rent.offer.market, situation.now)
+        self._held = held
+
+    def _rest(self, market: Market, now: int) -> None:
+        until, times = self._rests.get(market, (now, 0))
+        times = times + 1 if now <= until + LONGEST_REST else 1
+        self._rests[market] = now + min(FIRST_REST << (times - 1), LONGEST_REST), times

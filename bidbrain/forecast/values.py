@@ -1,0 +1,131 @@
+"""What is forecast, from what, and the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bidbrain.billing import BillingRule
+from bidbrain.eviction.hazard import Hazard
+from bidbrain.eviction.path import Floats
+from bidbrain.replay.market import Capacity
+from bidbrain.strategies.base import Offer, Rent, Strategy
+from bidbrain.strategies.recovery import AGILE, Recovery
+from bidbrain.values import Overheads
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+
+LOW, HIGH = 0.1, 0.9
+"""The quantiles of a stated interval: P10 to P90."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTimes:
+    """Time in microseconds around the work of a run: until its first order, and from its last work until every machine
+    is returned."""
+
+    order: int = 0
+    ending: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastJob:
+    """A job as its decision object plays it.
+
+    `decider` makes that object for a start at a moment: a deadline moves with the start. `work` is in microseconds
+    times nu, infinite if the job ends by time or if its length is unknown; it is stopped after `longest` microseconds,
+    which is its end if `timed`. `reliable` machines are held from the first order to the end.
+    """
+
+    decider: Callable[[int], Strategy]
+    offers: tuple[Offer, ...]
+    baseline: Rent
+    most_nu: float
+    work: float
+    longest: int
+    billing: BillingRule
+    overheads: Overheads
+    reliable: Rent | None = None
+    recovery: Recovery = AGILE
+    timed: bool = False
+    times: LaunchTimes = LaunchTimes()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPast:
+    """What is known of the markets until `now`: prices, eviction rates that prices do not explain, and capacities."""
+
+    now: int
+    histories: Mapping[Market, PriceSeries]
+    hazards: Mapping[Market, Hazard | None] = field(default_factory=dict)
+    capacities: Mapping[Market, Capacity] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """A distribution: weighted values, in ascending order."""
+
+    values: Floats
+    weights: Floats
+
+    @classmethod
+    def of(cls, values: Floats, weights: Floats) -> Spread:
+        """The distribution of values with weights of any scale."""
+        order = np.argsort(values, kind="stable")
+        return cls(values[order], weights[order] / weights.sum())
+
+    def quantile(self, share: float) -> float:
+        """The value below which a share of the weight lies, interpolated between the middles of the weights."""
+        middles = np.cumsum(self.weights) - self.weights / 2
+        return float(np.interp(share, middles, self.values))
+
+    @property
+    def median(self) -> float:
+        """As likely too high as too low, and unlike the mean never outside of the likely values."""
+        return self.quantile(0.5)
+
+    @property
+    def likely(self) -> tuple[float, float]:
+        """P10 and P90: four of five values lie between them."""
+        return self.quantile(LOW), self.quantile(HIGH)
+
+    def at_most(self, bound: float) -> float:
+        """The probability of a value of at most `bound`."""
+        return float(min(self.weights[self.values <= bound].sum(), 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastTerm:
+    """One market's part of the bill, and the most machines that were bought there together."""
+
+    market: Market
+    machines: int
+    usd: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forecast:
+    """Cost in dollars and duration in hours of a job that begins now; `terms` add up to the median cost.
+
+    `windows` past starts were played, over a span that holds `independent` jobs one after the other; `unfinished` is
+    the share that did not end in time.
+    """
+
+    usd: Spread
+    hours: Spread
+    usd_per_hour: Spread
+    terms: tuple[ForecastTerm, ...]
+    unfinished: float
+    windows: int
+    independent: float
+    basis: str
+
+    def budget_kept(self, usd: float) -> float:
+        """The probability that the job ends and costs at most this."""
+        return min(self.usd.at_most(usd), 1 - self.unfinished)
+
+    def deadline_met(self, hours: float) -> float:
+        """The probability that the job ends within this time."""
+        return min(self.hours.at_most(hours), 1 - self.unfinished)

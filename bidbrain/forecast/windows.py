@@ -1,0 +1,185 @@
+"""Plays a job over many past windows: every start gets a run of its decision object, and that run's bill."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bidbrain.billing import End, Life, Prices, usd
+from bidbrain.eviction.path import Floats
+from bidbrain.forecast.live_rules import UnderLiveRules
+from bidbrain.forecast.values import HIGH, ForecastJob, KnownPast
+from bidbrain.replay.job import ReplayedJob, Run, Tenure, run_job
+from bidbrain.replay.market import DrawnLives, MarketReplay, Mortality
+from bidbrain.strategies.base import Offer
+from pricing_data.market import Market
+from pricing_data.series import Ints, PriceSeries
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+
+MOST_WINDOWS = 192
+LEAST_WINDOWS = 32
+MOST_DECISIONS = 6000
+"""Strategies that decide often are played over fewer windows, down to the least number."""
+
+_SEED = 20
+_TRIALS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class MarketBill:
+    """What the machines of one market cost, and the most that were bought together."""
+
+    market: Market
+    machines: int
+    usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One play: when it began, what it cost in each market, how long it took, and whether it ended by itself."""
+
+    start: int
+    bills: tuple[MarketBill, ...]
+    hours: float
+    finished: bool
+
+    @property
+    def usd(self) -> float:
+        """The bill of all machines."""
+        return sum(one.usd for one in self.bills)
+
+
+@dataclass(frozen=True)
+class PastMarket:
+    """The past as a market to play in. Starts later than the end minus the longest job run into the beginning."""
+
+    job: ForecastJob
+    past: KnownPast
+
+    @cached_property
+    def first(self) -> int:
+        """When the history of every market has begun."""
+        return max(self.past.histories[offer.market].first for offer in self.job.offers)
+
+    @property
+    def span(self) -> int:
+        """How much history there is."""
+        return self.past.now - self.first
+
+    @cached_property
+    def histories(self) -> Mapping[Market, PriceSeries]:
+        """The histories of the job's markets, continued by their beginning for as long as a job may take."""
+        tail = self.job.longest + self.job.times.order + self.job.times.ending + 2 * HOUR
+        return {
+            offer.market: _continued(self.past.histories[offer.market], self.first, self.past.now, tail)
+            for offer in self.job.offers
+        }
+
+    @cached_property
+    def _replay(self) -> MarketReplay:
+        return MarketReplay(self.histories.values(), self.past.capacities)
+
+    def play(self, start: int, number: int) -> tuple[Played, int]:
+        """The run that begins at a moment, and the number of its decisions; eviction luck is drawn by `number`."""
+        lives = self._lives(number)
+        market = self._replay if lives is None else self._replay.with_lives(lives)
+        return play(self.job, market, self.histories, start)
+
+    def _lives(self, number: int) -> DrawnLives | None:
+        """Lives from each market's eviction rate, which is itself drawn from what is known of it."""
+        chance = np.random.default_rng([_SEED, number])
+        known = {
+            offer.market: hazard
+            for offer in self.job.offers
+            if offer.market not in self.past.capacities and (hazard := self.past.hazards.get(offer.market)) is not None
+        }
+        if not known:
+            return None
+        # Markets are alike in what is unknown of them: one draw moves all rates.
+        luck = float(chance.random())
+        rates = {market: Mortality(hazard.rate_at(luck), hazard.ages) for market, hazard in known.items()}
+        return DrawnLives(rates, int(chance.integers(2**31)))
+
+    def reference(self, starts: Ints) -> Floats:
+        """Dollars per hour at each start, if the job ran on the cheapest open market, or on demand."""
+        cheapest = np.full(starts.size, self.job.baseline.offer.on_demand / self.job.baseline.offer.nu)
+        for offer in self.job.offers:
+            cheapest = np.minimum(cheapest, self._per_work(offer, starts))
+        reliable = self.job.reliable
+        held = 0.0 if reliable is None else reliable.machines * reliable.offer.on_demand
+        found: Floats = (cheapest * self.job.most_nu + held) / NANOS_PER_DOLLAR
+        return found
+
+    def _per_work(self, offer: Offer, starts: Ints) -> Floats:
+        history = self.past.histories[offer.market]
+        prices = history.prices[np.searchsorted(history.times, starts, side="right") - 1].astype(np.float64)
+        usable = prices <= offer.on_demand
+        if offer.market in self.past.capacities:
+            capacity = self.past.capacities[offer.market]
+            usable &= np.array([capacity.at(start) > 0 for start in starts.tolist()])
+        return np.where(usable, prices / offer.nu, np.inf)
+
+
+def play(
+    job: ForecastJob, market: MarketReplay, histories: Mapping[Market, PriceSeries], start: int
+) -> tuple[Played, int]:
+    """The run of a job that is launched at a moment of a market, and the number of its decisions."""
+    decider = UnderLiveRules(job.decider(start))
+    first = start + job.times.order
+    replayed = ReplayedJob(first, job.work, first + job.longest, job.offers, job.baseline, job.most_nu)
+    run = run_job(replayed, decider, market, job.overheads, job.recovery)
+    ended = (run.job.limit if run.end is None else run.end) + job.times.ending
+    finished = run.end is not None or job.timed
+    return Played(start, bills_of(run, job, histories), (ended - start) / HOUR, finished), decider.decisions
+
+
+def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]) -> tuple[MarketBill, ...]:
+    """What was held, market by market, as a cloud bills it: no other job takes over what is left of an hour."""
+    ended = (run.job.limit if run.end is None else run.end) + job.times.ending
+    found: dict[Market, MarketBill] = {}
+    held = [(tenure.rent, _life(tenure, ended)) for tenure in run.tenures]
+    if job.reliable is not None:
+        held.append((job.reliable, Life(run.job.start, ended, End.LEFT)))
+    for rent, life in held:
+        market = rent.offer.market
+        prices: Prices = rent.offer.on_demand if rent.bid is None else histories[market]
+        dollars = usd(job.billing.bill(life, prices).amount) * rent.machines
+        before = found.get(market, MarketBill(market, 0, 0.0))
+        found[market] = MarketBill(market, max(before.machines, rent.machines), before.usd + dollars)
+    return tuple(found.values())
+
+
+def _life(tenure: Tenure, ended: int) -> Life:
+    """Machines that are held at the end of the job are returned then."""
+    return Life(tenure.start, max(ended, tenure.end), End.LEFT) if tenure.ended is End.HANDED_ON else tenure.life
+
+
+def plays(market: PastMarket) -> list[Played]:
+    """Plays over windows that are spread evenly over the past; where it is long enough, over windows that end in it."""
+    first = [market.play(start, number) for number, start in enumerate(_spread(market.first, market.past.now, _TRIALS))]
+    longest = HOUR * float(np.quantile([played.hours for played, _ in first], HIGH))
+    end = market.past.now - round(longest)
+    if end - market.first < 2 * longest:
+        # Too little history: windows may begin anywhere, and continue in its beginning.
+        end = market.past.now
+    each = max(sum(decisions for _, decisions in first) / len(first), 1.0)
+    count = int(np.clip(MOST_DECISIONS / each, LEAST_WINDOWS, MOST_WINDOWS))
+    return [market.play(start, number)[0] for number, start in enumerate(_spread(market.first, end, count))]
+
+
+def _spread(begin: int, end: int, count: int) -> list[int]:
+    found: list[int] = np.linspace(begin, max(end, begin + 1), count, endpoint=False).astype(np.int64).tolist()
+    return found
+
+
+def _continued(series: PriceSeries, first: int, now: int, tail: int) -> PriceSeries:
+    """The history from `first` to `now`, then its beginning again."""
+    known = series.window(first, now)
+    laps = -(-tail // max(now - first, 1))
+    times = [known.times[:-1] + lap * (now - first) for lap in range(laps + 1)]
+    times.append(np.array([first + (laps + 1) * (now - first)], dtype=np.int64))
+    prices = [known.prices[:-1]] * (laps + 1) + [known.prices[-1:]]
+    return PriceSeries(series.market, np.concatenate(times), np.concatenate(prices))

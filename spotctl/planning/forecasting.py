@@ -1,0 +1,92 @@
+"""The forecast of a plan: its own decision object, played over the stored history (`bidbrain.forecast`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf, isfinite
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from bidbrain.forecast.forecast import forecast
+from bidbrain.forecast.values import Forecast, ForecastJob, KnownPast, LaunchTimes
+from bidbrain.replay.market import Capacity
+from bidbrain.strategies.base import Offer
+from bidbrain.strategies.recovery import AGILE, Recovery
+from pricing_data.market import Market
+from pricing_data.units import HOUR, MINUTE, SECOND
+
+if TYPE_CHECKING:
+    from spotctl.files.job.spec import JobSpec
+    from spotctl.planning.values import JobPlan
+
+RATE_HOURS = 6
+"""A job of unknown length is played for this long, for its dollars per hour."""
+
+UNRECORDED: Mapping[Market, Capacity] = MappingProxyType({})
+
+# A job that is not done after so many times its expected length, and these hours, counts as unfinished.
+_PATIENCE, _LEAST_PATIENCE = 3, 6 * HOUR
+# From the decision to launch until machines are ordered, and from the end of the work until they are returned: on a
+# cloud the time of the requests, on this computer that of its processes, which the market's clock multiplies.
+_ON_CLOUD = LaunchTimes(order=MINUTE // 2, ending=2 * MINUTE)
+_LOCAL_ORDER, _LOCAL_ENDING = 2.0, 0.6
+
+
+def forecast_of(plan: JobPlan, capacities: Mapping[Market, Capacity] = UNRECORDED) -> Forecast:
+    """What a plan will cost and how long it will take, if it is launched now.
+
+    `capacities` are records of how many machines its markets had, where those are known.
+    """
+    history = plan.market_history
+    return forecast(forecast_job(plan), KnownPast(plan.at, history.histories, history.hazards, capacities))
+
+
+def forecast_job(plan: JobPlan) -> ForecastJob:
+    """A plan's job as the forecast plays it."""
+    decider, timed = plan.decider, plan.work.assumed or plan.work.longest < inf
+    return ForecastJob(
+        decider=lambda start: replace(
+            decider, deadline=None if decider.deadline is None else decider.deadline - plan.at + start
+        ),
+        offers=decider.offers,
+        baseline=decider.baseline,
+        most_nu=decider.most_nu,
+        work=plan.work_left,
+        longest=_longest(plan),
+        billing=decider.billing,
+        overheads=decider.overheads,
+        reliable=decider.reliable,
+        recovery=_recovery(plan),
+        timed=timed,
+        times=launch_times(plan.job.spec),
+    )
+
+
+def launch_times(spec: JobSpec) -> LaunchTimes:
+    """How long a launch takes around its work, on the market's clock."""
+    if not spec.is_local:
+        return _ON_CLOUD
+    second = spec.local.speed * SECOND
+    return LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second))
+
+
+def _longest(plan: JobPlan) -> int:
+    if plan.work.assumed:
+        return RATE_HOURS * HOUR
+    startup = plan.decider.overheads.startup
+    if plan.work.longest < inf:
+        return startup + round(plan.work.longest * HOUR)
+    return round(_PATIENCE * plan.estimate.hours * HOUR) + _LEAST_PATIENCE
+
+
+def _recovery(plan: JobPlan) -> Recovery:
+    """A trainer loses nothing; a command repeats the work since its last checkpoint, or all of it without any."""
+    if plan.interval is None:
+        return AGILE
+    every = plan.interval.every if plan.checkpoints is not None else inf
+
+    def interval(_: Offer) -> float:
+        return every
+
+    return Recovery(plan.interval.useful_share if isfinite(every) else 1.0, interval)

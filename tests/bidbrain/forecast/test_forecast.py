@@ -1,0 +1,151 @@
+"""Forecasts of small jobs: by hand where nothing can go wrong, and calibrated where much can."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bidbrain.billing import billing_rule
+from bidbrain.eviction.hazard import Hazard
+from bidbrain.eviction.survival import Exposure
+from bidbrain.forecast.calibrated import PastOutcomes, calibrated, pinball
+from bidbrain.forecast.forecast import forecast
+from bidbrain.forecast.values import ForecastJob, KnownPast, LaunchTimes, Spread
+from bidbrain.replay.market import Capacity
+from bidbrain.strategies.base import Decision, Offer, Rent, Situation
+from bidbrain.values import Overheads
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import DAY, HOUR, MINUTE
+from tests.pricing_data.histories import START
+
+CENT = 10_000_000
+MARKET = Market("aws", "us-east-1", "us-east-1a", "a.large")
+OFFER = Offer(MARKET, 4.0, 20 * CENT)
+NOW = START + 10 * DAY
+
+
+class Fill:
+    """Rents four machines of the first open market at the on-demand price as the bid, or on demand."""
+
+    name = "fill"
+
+    def decide(self, situation: Situation) -> Decision:
+        """Fills what is empty."""
+        soon = situation.now + 10 * MINUTE
+        if situation.holdings:
+            return Decision((), soon)
+        return Decision((Rent(OFFER, 4, OFFER.on_demand if situation.offers else None),), soon)
+
+
+def prices(*steps: tuple[float, int]) -> PriceSeries:
+    """Prices from hours on, in cents."""
+    times = np.array([START + round(hour * HOUR) for hour, _ in steps] + [NOW], dtype=np.int64)
+    cents = np.array([cents for _, cents in steps] + [steps[-1][1]], dtype=np.int64)
+    return PriceSeries(MARKET, times, cents * CENT)
+
+
+JOB = ForecastJob(
+    decider=lambda _: Fill(),
+    offers=(OFFER,),
+    baseline=Rent(OFFER, 4, None),
+    most_nu=16.0,
+    work=16.0 * 3 * HOUR,
+    longest=24 * HOUR,
+    billing=billing_rule("per-second"),
+    overheads=Overheads(5 * MINUTE, MINUTE, MINUTE // 2),
+)
+FLAT = KnownPast(NOW, {MARKET: prices((0, 5))})
+
+
+def test_where_nothing_happens_the_forecast_is_the_bill() -> None:
+    """Three hours of work and five minutes of start-up."""
+    found = forecast(JOB, FLAT)
+    hours = 3 + 5 / 60
+    assert found.hours.likely == pytest.approx((hours, hours))
+    assert found.usd.likely == pytest.approx((4 * 0.05 * hours,) * 2, rel=1e-3)
+    assert (found.budget_kept(0.7), found.budget_kept(0.5), found.deadline_met(4.0)) == (1.0, 0.0, 1.0)
+    assert found.basis.startswith("the job played over 192 windows of the last 10 days; evictions where the price rose")
+
+
+def test_begun_hours_reliable_machines_and_the_time_around_the_work_are_billed() -> None:
+    small = Rent(Offer(replace(MARKET, instance_type="s"), 1.0, 10 * CENT), 1, None)
+    times = LaunchTimes(order=20 * MINUTE, ending=10 * MINUTE)
+    found = forecast(replace(JOB, billing=billing_rule("hourly-refund"), reliable=small, times=times), FLAT)
+    assert found.hours.median == pytest.approx(3 + 35 / 60)
+    # From the order on, 3 hours and 15 minutes: four begun hours.
+    assert found.usd.median == pytest.approx(4 * (4 * 0.05 + 0.10), rel=1e-3)
+    assert [(term.market.instance_type, term.machines) for term in found.terms] == [("a.large", 4), ("s", 1)]
+    assert sum(term.usd for term in found.terms) == pytest.approx(found.usd.median)
+
+
+def test_a_price_level_counts_as_it_is_now() -> None:
+    """The price steps up every day: the past days were cheaper, and cost in proportion."""
+    rising = prices(*((24 * day, 3 + day) for day in range(10)))
+    found = forecast(JOB, KnownPast(NOW, {MARKET: rising}))
+    cost = 4 * 0.12 * (3 + 5 / 60)
+    low, high = found.usd.likely
+    assert 0.9 * cost < low <= found.usd.median <= high < 1.25 * cost
+
+
+def test_evictions_are_drawn_from_a_known_rate_and_widen_the_interval() -> None:
+    deadly = replace(FLAT, hazards={MARKET: Hazard((), Exposure(50.0, 100.0))})
+    calm, wild = forecast(JOB, FLAT), forecast(JOB, deadly)
+    assert wild.hours.median > calm.hours.median
+    assert wild.hours.likely[1] > calm.hours.likely[1] + 5 / 60
+    assert "evictions drawn at 0.5 per machine-hour" in wild.basis
+
+
+def test_recorded_capacity_is_played_too() -> None:
+    """Half of the time there is no machine: the job is then on demand, four times as expensive."""
+    times = np.arange(0, 240, 12, dtype=np.int64) * HOUR + START
+    room = Capacity(times, np.where(np.arange(20) % 2 == 0, 4, 0).astype(np.int64))
+    known = replace(FLAT, capacities={MARKET: room})
+    found = forecast(JOB, known)
+    # The last half day before now had no machine.
+    assert found.usd.median > 0.05 * 4 * 4
+    assert "recorded availability of 1 markets" in found.basis
+
+
+def test_a_history_shorter_than_the_job_still_gives_a_forecast() -> None:
+    short = KnownPast(NOW, {MARKET: prices((0, 5)).window(NOW - 2 * HOUR, NOW)})
+    found = forecast(JOB, short)
+    assert found.hours.median == pytest.approx(3 + 5 / 60)
+    assert "of the last 2 hours" in found.basis
+
+
+def outcomes(seed: int, count: int = 160) -> tuple[PastOutcomes, float, float]:
+    """Costs that follow a slowly moving level, with noise; the last level and the cost that then followed."""
+    rng = np.random.default_rng(seed)
+    level = np.exp(np.cumsum(rng.normal(0, 0.03, count + 1)))
+    cost = level * np.exp(rng.normal(0, 0.1, count + 1))
+    starts = START + np.arange(count, dtype=np.int64) * 2 * HOUR
+    return PastOutcomes(starts, cost[:-1], level[:-1], 3.0 * HOUR), float(level[-1]), float(cost[-1])
+
+
+def test_four_of_five_outcomes_lie_in_the_interval_and_the_loss_is_lower_than_without_the_level() -> None:
+    inside, ours, plain = 0, 0.0, 0.0
+    for seed in range(150):
+        seen, level, cost = outcomes(seed)
+        spread = calibrated(seen, level, int(seen.starts[-1]), scales=True)
+        low, high = spread.likely
+        inside += low <= cost <= high
+        value = np.array([cost])
+        ours += float(pinball(np.array([[low, spread.median, high]]), value)[0])
+        plain += float(pinball(np.quantile(seen.values, [0.1, 0.5, 0.9])[None], value)[0])
+    assert 0.72 <= inside / 150 <= 0.88
+    assert ours < 0.7 * plain
+
+
+def test_a_spread_has_quantiles_and_probabilities() -> None:
+    even = Spread.of(np.array([4.0, 1.0, 3.0, 2.0]), np.ones(4))
+    assert even.median == pytest.approx(2.5)
+    assert even.quantile(0.0) == 1.0
+    assert (even.at_most(0.5), even.at_most(2.0), even.at_most(9.0)) == (0.0, 0.5, 1.0)
+
+
+def test_a_forecast_is_the_same_each_time() -> None:
+    deadly = replace(FLAT, hazards={MARKET: Hazard((), Exposure(50.0, 100.0))})
+    assert forecast(JOB, deadly).usd.likely == forecast(JOB, deadly).usd.likely
