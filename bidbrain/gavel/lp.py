@@ -105,10 +105,14 @@ def at_least(label: Label, rows: IntArray, columns: IntArray, values: FloatArray
 class Solver:
     """A program loaded into the solver. It can be changed; the next solve starts from the last optimum.
 
-    `dual` is for programs in which every column only costs, but rows are violated where all columns are 0.
+    `dual` is for programs in which every column only costs, but rows are violated where all columns are 0. `brief` is
+    for programs that are expected to be infeasible at times: that is then reported at once, and not explained.
     """
 
-    def __init__(self, program: Program, start: Basis | None = None, *, dual: bool = False) -> None:
+    def __init__(
+        self, program: Program, start: Basis | None = None, *, dual: bool = False, brief: bool = False
+    ) -> None:
+        self._brief = brief
         self._labels = [(rows.label, len(rows.upper)) for rows in program.rows]
         self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
         self._highs.silent()
@@ -127,6 +131,8 @@ class Solver:
     def optimum(self) -> LpSolution:
         """Solves the program as it is now."""
         self._highs.run()
+        if self._brief and self._highs.getModelStatus() == HighsModelStatus.kInfeasible:
+            raise CannotHold("no values satisfy all constraints")
         for option, once, always in _WAYS_OUT:
             if self._highs.getModelStatus() == HighsModelStatus.kOptimal:
                 break

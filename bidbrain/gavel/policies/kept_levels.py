@@ -7,7 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from bidbrain.gavel.lp import AT_LOWER, BASIC, INF, Basis, FloatArray, Solver
-from bidbrain.gavel.policies.levels import KEPT, Levels, near_optimal_basis
+from bidbrain.gavel.policies.levels import KEPT, Levels
+from bidbrain.gavel.policies.many_levels import ManyStarts, lift_many
+
+# From this number of groups on, solving for the undecided ones is faster than changing the last program.
+_MANY = 300
 
 
 class KeptLevels:
@@ -16,6 +20,7 @@ class KeptLevels:
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
         self._at: tuple[Levels, Solver] | None = None
+        self._starts = ManyStarts()
 
     def lift(self, traits: FloatArray, workers: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """The largest z, each job's shares and price; a row of traits has progress on each type, need and scale."""
@@ -23,16 +28,14 @@ class KeptLevels:
             return 0.0, np.zeros((0, len(workers))), np.zeros(0)
         width, content = traits.shape[1] * traits.itemsize, np.ascontiguousarray(traits).tobytes()
         keys = [content[i : i + width] for i in range(0, len(content), width)]
-        cold = self._at is None
+        if len(distinct := dict.fromkeys(keys)) >= _MANY:
+            return self._lift_many(traits, workers, keys, {key: g for g, key in enumerate(distinct)})
         levels, solver = self._brought_up_to(keys, workers)
         solver.set_gain(levels.gain())
         most = INF if levels.lifted().any() else 0.0
         solver.set_column(levels.z, 0.0, most)
         first = solver.optimum()
         z = first.value
-        if cold and levels.workers.sum() >= levels.held().sum():
-            # Much is left over, and the first stage's optimum is far from a good distribution of it.
-            solver.start_from(near_optimal_basis(levels, z))
         solver.set_gain(levels.leftover_gain())
         solver.set_column(levels.z, z * KEPT, most)
         shares = solver.optimum().x[: levels.z].reshape(-1, len(workers))
@@ -40,6 +43,16 @@ class KeptLevels:
         # A group's row is one constraint; each job gets its part of the row's price.
         prices = np.abs(first.prices[: len(levels.need)]) / np.maximum(levels.count, 1.0)
         return z, np.clip(shares[groups], 0.0, 1.0), prices[groups]
+
+    def _lift_many(
+        self, traits: FloatArray, workers: FloatArray, keys: list[bytes], numbers: dict[bytes, int]
+    ) -> tuple[float, FloatArray, FloatArray]:
+        groups = np.array([numbers[key] for key in keys])
+        count = np.bincount(groups).astype(np.float64)
+        one = np.frombuffer(b"".join(numbers)).reshape(len(numbers), -1)
+        levels = Levels(one[:, :-2], one[:, -2], one[:, -1], count, workers)
+        found, self._starts = lift_many(levels, self._starts)
+        return found.z, np.clip(found.shares[groups], 0.0, 1.0), (found.prices / count)[groups]
 
     def _brought_up_to(self, keys: list[bytes], workers: FloatArray) -> tuple[Levels, Solver]:
         if self._at is None or not np.array_equal(workers, self._at[0].workers):
@@ -66,9 +79,7 @@ class KeptLevels:
         self._numbers = {key: g for g, key in enumerate(order)}
         traits = np.frombuffer(b"".join(order)).reshape(len(order), -1)
         levels = Levels(traits[:, :-2], traits[:, -2], traits[:, -1], self._counts(keys), workers)
-        start = (
-            near_optimal_basis(levels) if self._at is None else _carried(self._at, [old[key] for key in stay], levels)
-        )
+        start = None if self._at is None else _carried(self._at, [old[key] for key in stay], levels)
         return levels, Solver(levels.program(), start)
 
 

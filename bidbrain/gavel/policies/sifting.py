@@ -1,0 +1,314 @@
+"""Programs over many jobs that share few types of workers, solved for the few jobs that are undecided.
+
+At given prices of workers each group of identical jobs does best on one type, or on a mix of two that just reaches its
+level (one of which may be to idle). At the optimal prices only about as many groups as there are types are indifferent
+between several mixes. So the program is solved for some undecided groups, with the others on the mix that is best at
+the current prices; groups whose mix is not the best at the new prices become undecided too, until there are none. Then
+the solution is optimal for the whole program, because its prices prove it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bidbrain.gavel.lp import (
+    AT_LOWER,
+    AT_UPPER,
+    BASIC,
+    INF,
+    Basis,
+    CannotHold,
+    ConstraintRows,
+    FloatArray,
+    IntArray,
+    Program,
+    Solver,
+    at_most,
+)
+from bidbrain.gavel.shares import BoolArray
+
+# Up to this number of groups, the program is solved as it is.
+_FEW = 64
+# How many groups are undecided at first.
+_LEAST_UNDECIDED, _UNDECIDED_ONE_IN = 32, 6
+# Relative loss of value above which a mix is not the best; less is rounding.
+_WORSE = 1e-10
+# Relative difference of value below which mixes count as equally good.
+_EQUAL = 1e-7
+_OUTSIDE = 1e-12
+_BELOW = 1 - 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Groups of identical jobs: progress on each type over the fastest (0 where they cannot run), and the workers that
+    a group holds if all its jobs run all the time."""
+
+    progress: FloatArray
+    held: FloatArray
+    workers: FloatArray
+
+    def part(self, of: IntArray) -> Groups:
+        """Some of the groups, with their part of the workers."""
+        share = self.held[of].sum() / self.held.sum()
+        return Groups(self.progress[of], self.held[of], self.workers * share)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is maximised: `gain_z z + sum gain progress`, with each group's progress at least `base + slope z`."""
+
+    base: FloatArray
+    slope: FloatArray
+    gain: FloatArray
+    gain_z: float
+
+    def part(self, of: IntArray) -> Wanted:
+        """The same for some of the groups."""
+        share = self.slope[of].sum() / self.slope.sum() if self.gain_z else 1.0
+        return Wanted(self.base[of], self.slope[of], self.gain[of], self.gain_z * share)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Prices of workers, and z, at the optimum of a similar program."""
+
+    prices: FloatArray
+    z: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """The optimum: z, the shares of the groups, the prices of workers, the loss per unit of each group's level, and
+    which groups have several best mixes."""
+
+    z: float
+    shares: FloatArray
+    prices: FloatArray
+    level_prices: FloatArray
+    tied: BoolArray
+
+    def start(self) -> Start:
+        """Where a similar program may start."""
+        return Start(self.prices, self.z)
+
+
+def sift(groups: Groups, wanted: Wanted, start: Start | None = None, *, once: bool = False) -> Sifted:
+    """The optimum of the program. Raises `CannotHold` if no z lets all groups reach their levels; with `once` also if
+    that is only likely."""
+    return _sifted(groups, wanted, _from_samples(groups, wanted) if start is None else start, once=once)
+
+
+def _sifted(groups: Groups, wanted: Wanted, start: Start, *, once: bool = False) -> Sifted:
+    count, sieve = len(groups.held), _Sieve(groups, wanted)
+    undecided = max(_LEAST_UNDECIDED, count // _UNDECIDED_ONE_IN) if count > _FEW else count
+    while undecided < count:
+        try:
+            return sieve.solved(sieve.closest(undecided, start), start)
+        except CannotHold:
+            # There may be no solution with the others where they are, although the program has one.
+            if once:
+                raise
+            undecided *= 4
+    return sieve.solved(np.arange(count), start)
+
+
+def _from_samples(groups: Groups, wanted: Wanted) -> Start:
+    """Prices that nearly hold, from samples of twice as many groups each time."""
+    count, start = len(groups.held), Start(np.zeros(len(groups.workers)), 0.0)
+    size = _FEW
+    while size < count:
+        sample = np.linspace(0, count - 1, size).astype(np.int64)
+        some, part = groups.part(sample), wanted.part(sample)
+        if size == _FEW and not wanted.gain_z:
+            part = replace(part, base=part.base * min(1.0, times_reached(some, part.base) * _BELOW))
+        # A sample may lack workers for its levels, though the whole has enough: then its prices say nothing.
+        with suppress(CannotHold):
+            start = _sifted(some, part, start).start()
+        size *= 2
+    return start
+
+
+def times_reached(groups: Groups, level: FloatArray) -> float:
+    """How many times their levels the groups can reach."""
+    if not level.any():
+        return np.inf
+    nothing = 0.0 * level
+    return sift(groups, Wanted(nothing, level, nothing, float(level.sum()))).z
+
+
+@dataclass(frozen=True, slots=True)
+class _Mixes:
+    """A mix for each group: all time on `fast` if that equals `slow`, else just enough there to reach the level.
+
+    Type 0 is to idle, the others count from 1. The time on `fast` is `at_zero + per_z z`.
+    """
+
+    slow: IntArray
+    fast: IntArray
+    at_zero: FloatArray
+    per_z: FloatArray
+
+    def shares(self, types: int) -> tuple[FloatArray, FloatArray]:
+        """Shares of time (groups by types) at z = 0, and per unit of z."""
+        every = np.arange(len(self.slow))
+        at_zero, per_z = np.zeros((len(every), types + 1)), np.zeros((len(every), types + 1))
+        at_zero[every, self.slow] += 1 - self.at_zero
+        at_zero[every, self.fast] += self.at_zero
+        per_z[every, self.slow] -= self.per_z
+        per_z[every, self.fast] += self.per_z
+        return at_zero[:, 1:], per_z[:, 1:]
+
+
+class _Sieve:
+    """A program, and what its groups can do; column 0 is to idle."""
+
+    def __init__(self, groups: Groups, wanted: Wanted) -> None:
+        self._groups, self._wanted = groups, wanted
+        count, types = groups.progress.shape
+        self._every = np.arange(count)
+        self._reach = np.column_stack([np.zeros(count), groups.progress])
+        self._most = self._reach.max(axis=1, initial=0.0)
+        self._can = np.column_stack([np.ones(count, dtype=bool), groups.progress > 0])
+        kinds = np.arange(types + 1)
+        self._low, self._high = np.nonzero(kinds[:, None] != kinds)
+        # Mixes of two come first: where one type is as good, they leave more to others.
+        self._slow, self._fast = np.concatenate([self._low, kinds]), np.concatenate([self._high, kinds])
+        self._width = self._reach[:, self._high] - self._reach[:, self._low]
+        self._usable = (self._width > 0) & self._can[:, self._low] & self._can[:, self._high]
+
+    def closest(self, count: int, start: Start) -> IntArray:
+        """The groups to which it matters least which mix they have, for the workers they hold."""
+        value = self._values(start)
+        two = np.partition(value, value.shape[1] - 2, axis=1)[:, -2:]
+        with np.errstate(invalid="ignore"):
+            lead = np.where(np.isfinite(two[:, 0]), two[:, 1] - two[:, 0], np.inf) / self._groups.held
+        return np.argsort(lead, kind="stable")[:count]
+
+    def solved(self, undecided: IntArray, start: Start) -> Sifted:
+        """The optimum, beginning with these undecided groups."""
+        decided = np.ones(len(self._every), dtype=bool)
+        decided[undecided] = False
+        mixes = self._best(start)
+        while True:
+            found = self._with(mixes, decided, start)
+            start = found.start()
+            wrong = decided & self._wrong(mixes, start)
+            if not wrong.any():
+                return found
+            decided &= ~wrong
+
+    def _values(self, start: Start) -> FloatArray:
+        """The value of each mix of two and each single type; minus infinity where it does not fit the level."""
+        level, points = self._levels(start.z)[:, None], self._points(start.prices)
+        low = self._reach[:, self._low]
+        fits = self._usable & (low < level) & (level <= self._reach[:, self._high])
+        part = np.divide(level - low, self._width, out=np.zeros(low.shape), where=fits)
+        value = points[:, self._low] + part * (points[:, self._high] - points[:, self._low])
+        alone = np.where(self._can & (level <= self._reach), points, -np.inf)
+        return np.hstack([np.where(fits, value, -np.inf), alone])
+
+    def _levels(self, z: float) -> FloatArray:
+        return np.minimum(self._wanted.base + self._wanted.slope * z, self._most)
+
+    def _points(self, prices: FloatArray) -> FloatArray:
+        """The value of all time on each type."""
+        cost = self._groups.held[:, None] * np.concatenate([[0.0], prices])
+        return np.asarray(self._wanted.gain[:, None] * self._reach - cost)
+
+    def _best(self, start: Start) -> _Mixes:
+        option = self._values(start).argmax(axis=1)
+        slow, fast = self._slow[option], self._fast[option]
+        reach = self._reach[self._every, slow]
+        width = np.where(slow != fast, self._reach[self._every, fast] - reach, 1.0)
+        at_zero = np.where(slow != fast, (self._wanted.base - reach) / width, 1.0)
+        return _Mixes(slow, fast, at_zero, np.where(slow != fast, self._wanted.slope / width, 0.0))
+
+    def _wrong(self, mixes: _Mixes, start: Start) -> BoolArray:
+        """The groups whose mix is not the best, or not possible."""
+        points, best = self._points(start.prices), self._values(start).max(axis=1)
+        part = mixes.at_zero + mixes.per_z * start.z
+        low, high = points[self._every, mixes.slow], points[self._every, mixes.fast]
+        now = low + part * (high - low)
+        short = self._reach[self._every, mixes.fast] < self._levels(start.z) * (1 - _OUTSIDE)
+        return np.asarray(
+            (best - now > _WORSE * np.maximum(np.abs(best), np.abs(now)))
+            | (part < -_OUTSIDE)
+            | (part > 1 + _OUTSIDE)
+            | short
+        )
+
+    def _with(self, mixes: _Mixes, decided: BoolArray, start: Start) -> Sifted:
+        """The optimum if the decided groups keep their mixes."""
+        at_zero, per_z = mixes.shares(len(self._groups.workers))
+        held = self._groups.held * decided
+        undecided = np.flatnonzero(~decided)
+        solver = Solver(
+            self._program(undecided, self._groups.workers - held @ at_zero, held @ per_z),
+            _basis(mixes.slow[undecided], mixes.fast[undecided], start.prices),
+            brief=True,
+        )
+        found, types = solver.optimum(), len(self._groups.workers)
+        z, prices = float(found.x[-1]), np.abs(found.prices[-types:])
+        shares = at_zero + per_z * z
+        shares[undecided] = found.x[:-1].reshape(-1, types)
+        points = self._points(prices)
+        drop = points[self._every, mixes.slow] - points[self._every, mixes.fast]
+        width = self._reach[self._every, mixes.fast] - self._reach[self._every, mixes.slow]
+        level_prices = np.divide(drop, width, out=np.zeros(len(drop)), where=width > 0)
+        level_prices[undecided] = np.abs(found.prices[: len(undecided)])
+        return Sifted(z, shares, prices, np.maximum(level_prices, 0.0), self._tied(Start(prices, z)))
+
+    def _tied(self, start: Start) -> BoolArray:
+        value = self._values(start)
+        best = value.max(axis=1, keepdims=True)
+        return np.asarray((value >= best - _EQUAL * np.abs(best)).sum(axis=1) > 1)
+
+    def _program(self, of: IntArray, left: FloatArray, per_z: FloatArray) -> Program:
+        """Columns are the undecided groups' shares, then z; rows their levels and times, then the workers."""
+        groups, wanted = self._groups, self._wanted
+        progress, types = groups.progress[of], len(left)
+        cell, every, z = np.arange(progress.size), np.arange(len(of)), progress.size
+        group = cell // types
+        level = ConstraintRows(
+            lambda g: f"group {of[g]} of jobs: its level",
+            np.concatenate([group, every]),
+            np.concatenate([cell, np.full(len(of), z)]),
+            np.concatenate([progress.ravel(), -wanted.slope[of]]),
+            wanted.base[of],
+            np.full(len(of), INF),
+        )
+        time = at_most(lambda g: f"group {of[g]} of jobs: its time", group, cell, np.ones(z), np.ones(len(of)))
+        workers = at_most(
+            lambda j: f"type {j}: its workers",
+            np.concatenate([cell % types, np.arange(types)]),
+            np.concatenate([cell, np.full(types, z)]),
+            np.concatenate([np.repeat(groups.held[of], types), per_z]),
+            left,
+        )
+        gain = np.append((progress * wanted.gain[of][:, None]).ravel(), wanted.gain_z)
+        upper = np.append(np.where(progress > 0, INF, 0.0).ravel(), self._ceiling())
+        return Program(gain, np.zeros(z + 1), upper, (level, time, workers))
+
+    def _ceiling(self) -> float:
+        """The z at which the first group reaches its most, running all the time."""
+        rising = self._wanted.slope > 0
+        room = self._most[rising] - self._wanted.base[rising]
+        return max(0.0, float((room / self._wanted.slope[rising]).min())) if rising.any() else 0.0
+
+
+def _basis(slow: IntArray, fast: IntArray, prices: FloatArray) -> Basis:
+    """The basis in which the groups have their mixes, and types with a price are used up."""
+    groups, types = len(slow), len(prices)
+    basic = np.zeros((groups, types + 1), dtype=bool)
+    every = np.arange(groups)
+    basic[every, slow] = basic[every, fast] = True
+    columns = [BASIC if used else AT_LOWER for used in basic[:, 1:].ravel().tolist()]
+    # Above its level a group is bound by its time alone, on its level by both.
+    level = [AT_LOWER if mixed else BASIC for mixed in (slow != fast).tolist()]
+    time = [BASIC if idles else AT_UPPER for idles in basic[:, 0].tolist()]
+    workers = [AT_UPPER if price > 0 else BASIC for price in prices.tolist()]
+    return Basis([*columns, BASIC], [*level, *time, *workers])
