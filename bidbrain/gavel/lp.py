@@ -121,12 +121,8 @@ class Solver:
         if dual:
             self._highs.setOptionValue("simplex_strategy", _DUAL_SIMPLEX)
         self._highs.passModel(_model(program))
-        self.start_from(start)
-
-    def start_from(self, basis: Basis | None) -> None:
-        """Starts the next solve from a basis, if one is given."""
-        if basis is not None:
-            self._highs.setBasis(_highs_basis(basis))
+        if start is not None:
+            self._highs.setBasis(_highs_basis(start))
 
     def optimum(self) -> LpSolution:
         """Solves the program as it is now."""

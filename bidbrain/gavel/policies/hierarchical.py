@@ -2,75 +2,60 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
-from bidbrain.gavel.lp import INF, ConstraintRows, FloatArray, GrowingSolver, IntArray, Program, at_least
+from bidbrain.gavel.lp import INF, CannotHold, FloatArray, GrowingSolver, IntArray, Program, SolverFailed
 from bidbrain.gavel.policies.base import Warm, allocation
 from bidbrain.gavel.policies.paired import progress_rows
+from bidbrain.gavel.policies.sifting import Groups, Sifted, Start, Wanted, excess, sift
+from bidbrain.gavel.policies.water import Demand, Queue
 from bidbrain.gavel.problem import ENTITY_POLICIES, AllocationProblem, BadProblem, ClusterAllocation, Entity
-from bidbrain.gavel.shares import BoolArray, Shares, equal_throughput
+from bidbrain.gavel.shares import BoolArray, Shares, equal_throughput, rows_of, runnable
 
-# Share of a rise that a job's row must be charged for the job to be a bottleneck; less is rounding.
+# Share of a rise that a job's level must be charged for the job to be a bottleneck; less is rounding.
 _BINDING = 1e-9
-# Fraction of a level that the next rise keeps, so that solver tolerance does not make it infeasible.
-_KEPT, _KEPT_STUCK = 1 - 1e-9, 1 - 1e-7
+# Fraction of a level that stuck jobs keep, so that solver tolerance does not make the next rise infeasible.
+_KEPT = 1 - 1e-8
+_FULL = 1 - 1e-9
+# What tolerance may take of levels that were reached, from the least on.
+_LOST = (1e-8, 1e-6, 1e-4)
+# Cost over worth at which prices exclude levels, and part of the largest price that is none: more than rounding.
+_EXCLUDED, _UNPRICED = 1e-9, 1e-8
 
 
 @dataclass(frozen=True, slots=True)
 class Hierarchical:
     """Raises all jobs in proportion to their weights until some cannot rise further, then the others, and so on.
 
-    A bottleneck is recognized by its row's price: a positive price means that the row is tight in every optimum, so
-    that the job cannot rise unless another falls. (The paper finds such jobs with a mixed-integer program. One that a
-    degenerate optimum leaves without a price shows when the next rise is zero.) An entity's weight goes to those of its
-    jobs that can rise: by their weights, or all of it to the earliest. Jobs without an entity belong to one more, of
-    weight 1; without any entities this is water filling by the jobs' own weights.
+    A job cannot rise if it runs all the time. When that happens follows from the weights, so a bisection over these
+    events finds the first for which workers do not suffice; one program then finds how far the others rise. A
+    bottleneck is recognized by its level's price: a positive price means that the level is tight in every optimum, so
+    that the job cannot rise unless another falls. (The paper finds such jobs with a mixed-integer program.) An entity's
+    weight goes to those of its jobs that can rise: by their weights, or all of it to the earliest. Jobs without an
+    entity belong to one more, of weight 1; without any entities this is water filling by the jobs' own weights.
     """
 
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective is the level of the first rise, which is what max-min fairness maximizes."""
-        columns, equal = Shares.of(problem), equal_throughput(problem)
+        equal = equal_throughput(problem)
         jobs = np.flatnonzero(equal > 0)
         if not len(jobs):
-            return allocation(problem, columns.matrix(np.zeros(columns.count)), 0.0)
-        unit = equal[jobs] / columns.most()[jobs] / problem.jobs.scale[jobs]
-        queues = _queues(problem, jobs, unit)
-        water = _Water(columns, jobs, queues)
-        rises: list[float] = []
-        while any(len(queue.rising()) for queue in queues):
-            rises.append(water.rise())
-        return allocation(problem, columns.matrix(water.x), rises[0])
+            return allocation(problem, np.zeros((rows_of(problem), len(problem.cluster.types))), 0.0)
+        columns = Shares.of(problem)
+        best = columns.most()[jobs]
+        queues = _queues(problem, jobs, equal[jobs] / best / problem.jobs.scale[jobs])
+        filling = _Filling(queues, _Alone(problem, jobs) if problem.pairs is None else _Paired(columns, jobs))
+        first = filling.rise()
+        while any(queue.open.any() for queue in queues):
+            filling.rise()
+        return allocation(problem, filling.shares, first)
 
 
-@dataclass(slots=True)
-class _Queue:
-    """An entity's jobs, as rows of the program by arrival: each job's progress per unit of level, and whether it can
-    rise.
-
-    All rising jobs share one level: that of the entity, or of its earliest job.
-    """
-
-    entity: Entity
-    rows: IntArray
-    weight: FloatArray
-    need: FloatArray
-    open: BoolArray
-    level: float = 0.0
-
-    def rising(self) -> IntArray:
-        """Positions in the queue of the jobs that rise now."""
-        places = np.flatnonzero(self.open)
-        return places[:1] if self.entity.policy == "fifo" else places
-
-    def rate(self) -> float:
-        """How fast the level rises: the entity's weight is divided among the rising jobs by their weights."""
-        rising = self.rising()
-        return self.entity.weight / float(self.weight[rising].sum()) if len(rising) else 0.0
-
-
-def _queues(problem: AllocationProblem, jobs: IntArray, unit: FloatArray) -> list[_Queue]:
+def _queues(problem: AllocationProblem, jobs: IntArray, unit: FloatArray) -> list[Queue]:
     known = {entity.name: entity for entity in problem.entities}
     members: dict[str | None, list[int]] = {}
     for row, m in enumerate(jobs.tolist()):
@@ -83,79 +68,260 @@ def _queues(problem: AllocationProblem, jobs: IntArray, unit: FloatArray) -> lis
             raise BadProblem(f"entity {name!r} {fault}: give it a weight and one of {', '.join(ENTITY_POLICIES)}")
         ordered = np.array(rows)[np.argsort(problem.jobs.arrival[jobs[rows]], kind="stable")]
         weight = problem.jobs.weight[jobs[ordered]]
-        queues.append(_Queue(entity, ordered, weight, weight * unit[ordered], np.ones(len(rows), dtype=bool)))
+        every = np.ones(len(rows))
+        queues.append(Queue(entity, ordered, weight, weight * unit[ordered], every > 0, every))
     if not problem.entities:
         # Then a unit of level is a unit of every job's own weight.
         queues[0].entity = Entity("", weight=float(queues[0].weight.sum()))
     return queues
 
 
-class _Water:
-    """The program of the next rise: columns are X, the level of each entity, and z, the length of the rise.
+class _Filling:
+    """The state between two rises: the queues, and the levels of the jobs that are stuck."""
 
-    Rows are the jobs' progress (its entity's level for a rising job, its previous level for a stuck one), the limits,
-    and `level of an entity - rate z >= its level before`.
-    """
-
-    def __init__(self, columns: Shares, jobs: IntArray, queues: list[_Queue]) -> None:
-        self.x = np.zeros(0)
-        self._queues, self._level = queues, columns.count
-        self._z = columns.count + len(queues)
-        need, level = np.zeros(len(jobs)), np.zeros(len(jobs), dtype=np.int64)
-        for e, queue in enumerate(queues):
-            level[queue.rows] = self._level + e
-            leading = queue.rising()
-            need[queue.rows[leading]] = queue.need[leading]
-        rows = (progress_rows(columns, columns.most(), jobs, need, level), *columns.limits())
-        self._first = sum(len(kind.upper) for kind in rows)
-        gain = np.zeros(self._z + 1)
-        gain[-1] = 1.0
-        program = Program(gain, np.zeros(len(gain)), np.full(len(gain), INF), (*rows, self._level_rows()))
-        self._solver = GrowingSolver(program, np.append(np.arange(columns.alone), np.arange(self._level, self._z + 1)))
-
-    def _level_rows(self) -> ConstraintRows:
-        entities = np.arange(len(self._queues))
-        columns = np.concatenate([self._level + entities, np.full(len(entities), self._z)])
-        values = np.concatenate([np.ones(len(entities)), np.full(len(entities), -1.0)])
-        names = [queue.entity.name for queue in self._queues]
-        return at_least(
-            lambda e: f"entity {names[e]!r}: its level",
-            np.concatenate([entities, entities]),
-            columns,
-            values,
-            np.zeros(len(entities)),
-        )
+    def __init__(self, queues: list[Queue], program: _RiseProgram) -> None:
+        self._queues, self._program = queues, program
+        self._stuck = np.zeros(sum(len(queue.rows) for queue in queues))
+        self.shares = np.zeros((0, 0))
 
     def rise(self) -> float:
-        """Lifts all rising jobs until some cannot rise further; those become stuck."""
-        for e, queue in enumerate(self._queues):
-            self._solver.set_entry(self._first + e, self._z, -queue.rate())
-            self._solver.set_lower(self._first + e, queue.level * _KEPT)
-        found = self._solver.optimum()
-        self.x = found.x
-        charges = [np.abs(found.prices[queue.rows]) * queue.need * queue.rate() for queue in self._queues]
-        least = min(
-            _BINDING,
-            max(
-                float(charge[queue.rising()].max(initial=0.0))
-                for charge, queue in zip(charges, self._queues, strict=True)
-            ),
-        )
-        for e, (queue, charge) in enumerate(zip(self._queues, charges, strict=True)):
-            queue.level += queue.rate() * found.value
-            rising = queue.rising()
-            self._stick(e, rising[charge[rising] >= least])
-        return found.value
+        """Lifts all rising jobs until workers do not suffice for some, or all run all the time; those are stuck.
 
-    def _stick(self, e: int, places: IntArray) -> None:
-        """Fixes these jobs at their level; with FIFO the next in the queue starts from zero."""
-        queue, column = self._queues[e], self._level + e
-        for place in places.tolist():
-            row = int(queue.rows[place])
-            self._solver.set_entry(row, column, 0.0)
-            self._solver.set_lower(row, float(queue.need[place]) * queue.level * _KEPT_STUCK)
-            queue.open[place] = False
-        if len(places) and queue.entity.policy == "fifo":
-            queue.level = 0.0
-            for place in queue.rising().tolist():
-                self._solver.set_entry(int(queue.rows[place]), column, -float(queue.need[place]))
+        The result is the level at which the first job stopped.
+        """
+        events = np.unique(np.concatenate([queue.fill_times()[1] for queue in self._queues]))
+        last = self._last(events)
+        begin = float(events[last]) if last >= 0 else 0.0
+        at = self._demand(begin)
+        rise = self._raised(at, begin)
+        self.shares = rise.shares
+        level = at.base + at.slope * rise.time
+        charge = rise.prices * at.slope
+        stuck = at.full | (at.slope > 0) & ((charge >= _BINDING) | (level >= rise.most * _FULL))
+        if not stuck[self._open()].any():
+            # A degenerate optimum: the largest charge is the best sign of a bottleneck.
+            stuck |= (at.slope > 0) & (charge >= charge.max())
+        self._stuck = np.where(stuck, level, self._stuck)
+        for queue in self._queues:
+            queue.close(level, stuck, rise.most)
+        self._program.settle(~np.isin(np.arange(len(stuck)), self._open()))
+        return min(float(events[0]), rise.time)
+
+    def _last(self, events: FloatArray) -> int:
+        """The last event for which workers suffice, or -1."""
+        low, high = -1, len(events)
+        while high - low > 1:
+            at, high = self._next(events, low, high)
+            if at == low:
+                break
+            suffices = self._program.times_reached(self._level(float(events[at]))) >= _FULL
+            low, high = (at, high) if suffices else (low, at)
+        return low
+
+    def _next(self, events: FloatArray, low: int, high: int) -> tuple[int, int]:
+        """The event to try next, and the first that is excluded: the last one before it, if prices say which."""
+        if not self._program.priced:
+            return (low + high) // 2, high
+        begin, end = low, high
+        while end - begin > 1:
+            middle = (begin + end) // 2
+            excluded = self._program.excludes(self._level(float(events[middle])))
+            begin, end = (begin, middle) if excluded else (middle, end)
+        return end - 1, end
+
+    def _level(self, time: float) -> FloatArray:
+        at = self._demand(time)
+        return np.asarray(_kept(at) + at.slope * time)
+
+    def _open(self) -> IntArray:
+        return np.concatenate([queue.rows[queue.open] for queue in self._queues])
+
+    def _demand(self, after: float) -> Demand:
+        demand = Demand(self._stuck.copy(), np.zeros(len(self._stuck)), np.zeros(len(self._stuck), dtype=bool))
+        for queue in self._queues:
+            queue.demand(demand, after)
+        return demand
+
+    def _raised(self, at: Demand, time: float) -> _Rise:
+        """The rise from a time for which workers suffice."""
+        with suppress(CannotHold):
+            return self._program.raised(_kept(at), at.slope, time)
+        # Levels that were reached before may be lost by the solver's tolerance.
+        level = _kept(at) + at.slope * time
+        level *= min(1.0, self._program.times_reached(level))
+        for lost in _LOST:
+            with suppress(CannotHold):
+                return self._program.raised(level * (1 - lost) - at.slope * time, at.slope, time)
+        raise SolverFailed(
+            f"hierarchical: levels that were reached are lost after {time:g}: check the spread of the input"
+        )
+
+
+def _kept(at: Demand) -> FloatArray:
+    """The base levels, less what rounding may take from those that do not rise."""
+    return np.where(at.slope > 0, at.base, at.base * _KEPT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rise:
+    """When it ends, X, the loss of time per unit of each job's level, and the most that each job can still reach."""
+
+    time: float
+    shares: FloatArray
+    prices: FloatArray
+    most: FloatArray
+
+
+class _RiseProgram(Protocol):
+    """The program of a rise; rows are jobs that run somewhere, and their progress is over that on the fastest type."""
+
+    @property
+    def priced(self) -> bool:
+        """Whether workers have prices that can exclude levels."""
+        ...
+
+    def excludes(self, level: FloatArray) -> bool:
+        """Whether the last prices prove that these levels cannot be reached."""
+        ...
+
+    def times_reached(self, level: FloatArray) -> float:
+        """How many times these levels can be reached."""
+        ...
+
+    def raised(self, base: FloatArray, slope: FloatArray, time: float) -> _Rise:
+        """The last time at which progress of `base + slope time` is possible; it is expected to be near `time`."""
+        ...
+
+    def settle(self, stuck: BoolArray) -> None:
+        """These jobs stay on the levels of the last rise."""
+        ...
+
+
+class _Alone:
+    """Jobs that do not share workers.
+
+    A type with a price at the end of a rise is exhausted: stuck jobs need all of it for their levels. The others rise
+    on the remaining types. Stuck jobs for which no other mix is as good keep their shares.
+    """
+
+    def __init__(self, problem: AllocationProblem, jobs: IntArray) -> None:
+        can = runnable(problem)
+        usable = np.where(can, problem.jobs.throughputs, 0.0)[jobs]
+        self._jobs, self._shares = jobs, np.zeros(can.shape)
+        self._progress = usable / usable.max(axis=1, keepdims=True)
+        self._held, self._workers = problem.jobs.scale[jobs].astype(np.float64), problem.cluster.workers
+        self._rows, self._free = np.arange(len(jobs)), np.ones(can.shape[1], dtype=bool)
+        self._prices: FloatArray | None = None
+        self._last: Sifted | None = None
+
+    @property
+    def priced(self) -> bool:
+        """As `_RiseProgram`."""
+        return self._prices is not None
+
+    def excludes(self, level: FloatArray) -> bool:
+        """As `_RiseProgram`."""
+        assert self._prices is not None
+        worth = float(self._prices @ self._workers)
+        return excess(self._groups, level[self._rows], self._prices) > _EXCLUDED * worth
+
+    def times_reached(self, level: FloatArray) -> float:
+        """As `_RiseProgram`."""
+        level = level[self._rows]
+        if not level.any():
+            return np.inf
+        nothing = 0.0 * level
+        return self._sifted(Wanted(nothing, level, nothing, float(level.sum())), 1.0).z
+
+    def raised(self, base: FloatArray, slope: FloatArray, time: float) -> _Rise:
+        """As `_RiseProgram`."""
+        gain = float(slope.sum())
+        found = self._last = self._sifted(
+            Wanted(base[self._rows], slope[self._rows], np.zeros(len(self._rows)), gain), time
+        )
+        self._shares[self._jobs[self._rows]] = np.clip(found.shares, 0.0, 1.0)
+        prices, most = np.zeros(len(base)), self._progress.max(axis=1)
+        if gain:
+            prices[self._rows] = found.level_prices / gain
+            used = self._held[self._rows] @ found.shares
+            self._free &= (found.prices <= _UNPRICED * found.prices.max()) | (used < self._workers * _FULL)
+            most = np.where(self._free, self._progress, 0.0).max(axis=1)
+        return _Rise(found.z if gain else time, self._shares, prices, most)
+
+    def settle(self, stuck: BoolArray) -> None:
+        """As `_RiseProgram`."""
+        assert self._last is not None
+        fixed = stuck[self._rows] & ~self._last.tied
+        rows = self._rows[fixed]
+        self._workers = np.maximum(0.0, self._workers - self._held[rows] @ self._shares[self._jobs[rows]])
+        self._progress[np.ix_(~stuck, ~self._free)] = 0.0
+        self._rows, self._prices = self._rows[~fixed], None
+
+    @property
+    def _groups(self) -> Groups:
+        return Groups(self._progress[self._rows], self._held[self._rows], self._workers)
+
+    def _sifted(self, wanted: Wanted, z: float) -> Sifted:
+        start = None if self._prices is None else Start(self._prices, z, close=False)
+        found = sift(self._groups, wanted, start)
+        self._prices = found.prices if found.prices.any() else None
+        return found
+
+
+class _Paired:
+    """Jobs of which two can share a worker. Columns are X, then z, then how many times the base levels are reached."""
+
+    priced = False
+
+    def __init__(self, columns: Shares, jobs: IntArray) -> None:
+        self._columns, self._z = columns, columns.count
+        count, base = len(jobs), columns.count + 1
+        levels = progress_rows(columns, columns.most(), jobs, np.ones(count), np.full(count, self._z))
+        levels = replace(
+            levels,
+            rows=np.concatenate([levels.rows, np.arange(count)]),
+            columns=np.concatenate([levels.columns, np.full(count, base)]),
+            values=np.concatenate([levels.values, -np.ones(count)]),
+        )
+        nothing = np.zeros(base + 1)
+        program = Program(nothing, nothing, np.full(base + 1, INF), (levels, *columns.limits()))
+        self._solver = GrowingSolver(program, np.append(np.arange(columns.alone), [self._z, base]))
+
+    def excludes(self, _level: FloatArray) -> bool:
+        """As `_RiseProgram`."""
+        return False
+
+    def times_reached(self, level: FloatArray) -> float:
+        """As `_RiseProgram`."""
+        if not level.any():
+            return np.inf
+        self._set(level, 0.0 * level)
+        return self._times(INF)
+
+    def raised(self, base: FloatArray, slope: FloatArray, time: float) -> _Rise:
+        """As `_RiseProgram`. Base levels that the solver's tolerance has lost are lowered."""
+        self._set(base, slope)
+        self._solver.set_column(self._z + 1, self._times(1.0) * _FULL, 1.0)
+        self._maximize(self._z)
+        found = self._solver.optimum()
+        prices, shares = np.abs(found.prices[: len(base)]), self._columns.matrix(found.x)
+        return _Rise(float(found.x[self._z]) if slope.any() else time, shares, prices, np.ones(len(base)))
+
+    def settle(self, _stuck: BoolArray) -> None:
+        """As `_RiseProgram`."""
+
+    def _set(self, base: FloatArray, slope: FloatArray) -> None:
+        for row, (a, b) in enumerate(zip(base.tolist(), slope.tolist(), strict=True)):
+            self._solver.set_entry(row, self._z, -b)
+            self._solver.set_entry(row, self._z + 1, -a)
+        self._solver.set_column(self._z, 0.0, INF if slope.any() else 0.0)
+
+    def _times(self, most: float) -> float:
+        self._solver.set_column(self._z + 1, 0.0, most)
+        self._maximize(self._z + 1)
+        return float(self._solver.optimum().x[self._z + 1])
+
+    def _maximize(self, column: int) -> None:
+        gain = np.zeros(self._z + 2)
+        gain[column] = 1.0
+        self._solver.set_gain(gain)

@@ -29,7 +29,7 @@ class KeptLevels:
         width, content = traits.shape[1] * traits.itemsize, np.ascontiguousarray(traits).tobytes()
         keys = [content[i : i + width] for i in range(0, len(content), width)]
         if len(distinct := dict.fromkeys(keys)) >= _MANY:
-            return self._lift_many(traits, workers, keys, {key: g for g, key in enumerate(distinct)})
+            return self._lift_many(workers, keys, {key: g for g, key in enumerate(distinct)})
         levels, solver = self._brought_up_to(keys, workers)
         solver.set_gain(levels.gain())
         most = INF if levels.lifted().any() else 0.0
@@ -45,7 +45,7 @@ class KeptLevels:
         return z, np.clip(shares[groups], 0.0, 1.0), prices[groups]
 
     def _lift_many(
-        self, traits: FloatArray, workers: FloatArray, keys: list[bytes], numbers: dict[bytes, int]
+        self, workers: FloatArray, keys: list[bytes], numbers: dict[bytes, int]
     ) -> tuple[float, FloatArray, FloatArray]:
         groups = np.array([numbers[key] for key in keys])
         count = np.bincount(groups).astype(np.float64)

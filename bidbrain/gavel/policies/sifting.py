@@ -34,10 +34,12 @@ from bidbrain.gavel.shares import BoolArray
 _FEW = 64
 # How many groups are undecided at first.
 _LEAST_UNDECIDED, _UNDECIDED_ONE_IN = 32, 6
+# With prices of a similar program, the first sample is one in so many.
+_NEAR_SAMPLE = 4
 # Relative loss of value above which a mix is not the best; less is rounding.
 _WORSE = 1e-10
 # Relative difference of value below which mixes count as equally good.
-_EQUAL = 1e-7
+_EQUAL, _SAME = 1e-7, 1e-9
 _OUTSIDE = 1e-12
 _BELOW = 1 - 1e-6
 
@@ -59,7 +61,7 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is maximised: `gain_z z + sum gain progress`, with each group's progress at least `base + slope z`."""
+    """What is maximized: `gain_z z + sum gain progress`, with each group's progress at least `base + slope z`."""
 
     base: FloatArray
     slope: FloatArray
@@ -74,10 +76,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Prices of workers, and z, at the optimum of a similar program."""
+    """Prices of workers, and z, at the optimum of a similar program; `close` if only few groups differ."""
 
     prices: FloatArray
     z: float
+    close: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class Sifted:
 def sift(groups: Groups, wanted: Wanted, start: Start | None = None, *, once: bool = False) -> Sifted:
     """The optimum of the program. Raises `CannotHold` if no z lets all groups reach their levels; with `once` also if
     that is only likely."""
-    return _sifted(groups, wanted, _from_samples(groups, wanted) if start is None else start, once=once)
+    return _sifted(groups, wanted, _from_samples(groups, wanted, start), once=once)
 
 
 def _sifted(groups: Groups, wanted: Wanted, start: Start, *, once: bool = False) -> Sifted:
@@ -116,10 +119,13 @@ def _sifted(groups: Groups, wanted: Wanted, start: Start, *, once: bool = False)
     return sieve.solved(np.arange(count), start)
 
 
-def _from_samples(groups: Groups, wanted: Wanted) -> Start:
-    """Prices that nearly hold, from samples of twice as many groups each time."""
-    count, start = len(groups.held), Start(np.zeros(len(groups.workers)), 0.0)
-    size = _FEW
+def _from_samples(groups: Groups, wanted: Wanted, start: Start | None) -> Start:
+    """Prices that nearly hold, from samples of twice as many groups each time: a few, or none, if there is a start."""
+    count = len(groups.held)
+    if start is not None and start.close:
+        return start
+    size = _FEW if start is None else max(_FEW, count // _NEAR_SAMPLE)
+    start = start or Start(np.zeros(len(groups.workers)), 0.0)
     while size < count:
         sample = np.linspace(0, count - 1, size).astype(np.int64)
         some, part = groups.part(sample), wanted.part(sample)
@@ -130,6 +136,15 @@ def _from_samples(groups: Groups, wanted: Wanted) -> Start:
             start = _sifted(some, part, start).start()
         size *= 2
     return start
+
+
+def excess(groups: Groups, level: FloatArray, prices: FloatArray) -> float:
+    """What the workers for these levels cost at least at these prices, over the price of all there are.
+
+    If it is positive, workers do not suffice.
+    """
+    nothing = 0.0 * level
+    return _Sieve(groups, Wanted(level, nothing, nothing, 0.0)).least_cost(prices) - float(prices @ groups.workers)
 
 
 def times_reached(groups: Groups, level: FloatArray) -> float:
@@ -173,6 +188,9 @@ class _Sieve:
         self._reach = np.column_stack([np.zeros(count), groups.progress])
         self._most = self._reach.max(axis=1, initial=0.0)
         self._can = np.column_stack([np.ones(count, dtype=bool), groups.progress > 0])
+        # Without a gain, no group does more than its level asks for.
+        self._single = self._can & (wanted.gain[:, None] > 0)
+        self._single[:, 0] = True
         kinds = np.arange(types + 1)
         self._low, self._high = np.nonzero(kinds[:, None] != kinds)
         # Mixes of two come first: where one type is as good, they leave more to others.
@@ -201,6 +219,10 @@ class _Sieve:
                 return found
             decided &= ~wrong
 
+    def least_cost(self, prices: FloatArray) -> float:
+        """The cost of the cheapest mixes that reach the levels of `z = 0`."""
+        return -float(self._values(Start(prices, 0.0)).max(axis=1).sum())
+
     def _values(self, start: Start) -> FloatArray:
         """The value of each mix of two and each single type; minus infinity where it does not fit the level."""
         level, points = self._levels(start.z)[:, None], self._points(start.prices)
@@ -208,11 +230,11 @@ class _Sieve:
         fits = self._usable & (low < level) & (level <= self._reach[:, self._high])
         part = np.divide(level - low, self._width, out=np.zeros(low.shape), where=fits)
         value = points[:, self._low] + part * (points[:, self._high] - points[:, self._low])
-        alone = np.where(self._can & (level <= self._reach), points, -np.inf)
+        alone = np.where(self._single & (level <= self._reach), points, -np.inf)
         return np.hstack([np.where(fits, value, -np.inf), alone])
 
     def _levels(self, z: float) -> FloatArray:
-        return np.minimum(self._wanted.base + self._wanted.slope * z, self._most)
+        return np.asarray(np.minimum(self._wanted.base + self._wanted.slope * z, self._most))
 
     def _points(self, prices: FloatArray) -> FloatArray:
         """The value of all time on each type."""
@@ -263,9 +285,15 @@ class _Sieve:
         return Sifted(z, shares, prices, np.maximum(level_prices, 0.0), self._tied(Start(prices, z)))
 
     def _tied(self, start: Start) -> BoolArray:
-        value = self._values(start)
-        best = value.max(axis=1, keepdims=True)
-        return np.asarray((value >= best - _EQUAL * np.abs(best)).sum(axis=1) > 1)
+        """The groups that another mix suits as well as the best."""
+        value, level = self._values(start), self._levels(start.z)[:, None]
+        # A mix that needs all of the time on its fast type is no other than that type alone.
+        whole = (self._reach[:, self._fast] - level) <= _SAME * level
+        mix = np.where(whole, self._fast, self._slow) * self._reach.shape[1] + self._fast
+        best = value.argmax(axis=1)[:, None]
+        most = np.take_along_axis(value, best, axis=1)
+        good = value >= most - _EQUAL * np.abs(most)
+        return np.asarray((good & (mix != np.take_along_axis(mix, best, axis=1))).any(axis=1))
 
     def _program(self, of: IntArray, left: FloatArray, per_z: FloatArray) -> Program:
         """Columns are the undecided groups' shares, then z; rows their levels and times, then the workers."""

@@ -95,6 +95,24 @@ def test_water_filling_is_the_lexicographic_optimum(seed: int) -> None:
         assert found.objective == pytest.approx(MaxMinFairness().allocate(asked).objective, rel=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_many_copies_of_jobs_and_workers_change_no_level(seed: int) -> None:
+    """Enough jobs that programs are solved for the undecided ones."""
+    asked = random_problem(np.random.default_rng(seed), spread=1.5, most_jobs=7)
+    asked = replace(asked, jobs=replace(asked.jobs, scale=np.ones_like(asked.jobs.scale)))
+    copies = 2 + 130 // len(asked.jobs.ids)
+    columns = {
+        name: np.tile(getattr(asked.jobs, name), copies)
+        for name in ("weight", "steps", "elapsed_seconds", "slo_seconds", "arrival")
+    }
+    many = problem(np.tile(asked.jobs.throughputs, (copies, 1)), asked.cluster.workers * copies, **columns)
+    found = Hierarchical().allocate(many)
+    assert_valid(many, found)
+    runs = np.tile(equal_share(asked) > 0, copies)
+    expected = np.tile(lexicographic(asked, asked.jobs.weight), copies)
+    assert found.effective_throughput[runs] == pytest.approx(expected[runs].tolist(), rel=1e-4)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_an_entity_of_jobs_without_competition_within_is_like_a_weight(seed: int) -> None:
     """One job per entity: then the entity's weight is the job's."""

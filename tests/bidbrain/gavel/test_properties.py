@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bidbrain.gavel.policies import POLICIES, Agnostic, policy_named
@@ -94,6 +94,7 @@ def test_on_identical_workers_policies_reduce_to_the_classic_ones(seed: int) -> 
 
 
 @given(seeds, st.sampled_from(sorted(set(POLICIES) - {"allox"})), st.booleans())
+@example(seed=360, name="hierarchical", agnostic=False)
 @settings(max_examples=120)
 def test_every_allocation_is_valid(seed: int, name: str, agnostic: bool) -> None:
     rng = np.random.default_rng(seed)
