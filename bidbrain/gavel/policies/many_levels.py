@@ -35,7 +35,7 @@ class ManyLifted:
 
 
 def lift_many(levels: Levels, starts: ManyStarts) -> tuple[ManyLifted, ManyStarts]:
-    """Raises the level of all groups, and spreads what is left over those that can have more."""
+    """Raises the level of all groups, and spreads the rest among those that can have more."""
     groups = Groups(levels.progress, levels.held(), levels.workers)
     return _at_ceiling(levels, groups, starts) or _raised(levels, groups, starts)
 
