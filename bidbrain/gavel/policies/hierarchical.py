@@ -11,8 +11,8 @@ import numpy as np
 from bidbrain.gavel.lp import INF, CannotHold, FloatArray, GrowingSolver, IntArray, Program, SolverFailed
 from bidbrain.gavel.policies.base import Warm, allocation
 from bidbrain.gavel.policies.paired import progress_rows
-from bidbrain.gavel.policies.sifting import Groups, Sifted, Start, Wanted, excess, sift
-from bidbrain.gavel.policies.water import Demand, Queue
+from bidbrain.gavel.policies.sifting import Groups, Sifted, PriceStart, Wanted, excess, sift
+from bidbrain.gavel.policies.water import LevelDemand, Queue
 from bidbrain.gavel.problem import ENTITY_POLICIES, AllocationProblem, BadProblem, ClusterAllocation, Entity
 from bidbrain.gavel.shares import BoolArray, Shares, equal_throughput, rows_of, runnable
 
@@ -136,13 +136,13 @@ class _Filling:
     def _open(self) -> IntArray:
         return np.concatenate([queue.rows[queue.open] for queue in self._queues])
 
-    def _demand(self, after: float) -> Demand:
-        demand = Demand(self._stuck.copy(), np.zeros(len(self._stuck)), np.zeros(len(self._stuck), dtype=bool))
+    def _demand(self, after: float) -> LevelDemand:
+        demand = LevelDemand(self._stuck.copy(), np.zeros(len(self._stuck)), np.zeros(len(self._stuck), dtype=bool))
         for queue in self._queues:
             queue.demand(demand, after)
         return demand
 
-    def _raised(self, at: Demand, time: float) -> _Rise:
+    def _raised(self, at: LevelDemand, time: float) -> _Rise:
         """The rise from a time for which workers suffice."""
         with suppress(CannotHold):
             return self._program.raised(_kept(at), at.slope, time)
@@ -157,7 +157,7 @@ class _Filling:
         )
 
 
-def _kept(at: Demand) -> FloatArray:
+def _kept(at: LevelDemand) -> FloatArray:
     """The base levels, less what rounding may take from those that do not rise."""
     return np.where(at.slope > 0, at.base, at.base * _KEPT)
 
@@ -262,7 +262,7 @@ class _Alone:
         return Groups(self._progress[self._rows], self._held[self._rows], self._workers)
 
     def _sifted(self, wanted: Wanted, z: float) -> Sifted:
-        start = None if self._prices is None else Start(self._prices, z, close=False)
+        start = None if self._prices is None else PriceStart(self._prices, z, close=False)
         found = sift(self._groups, wanted, start)
         self._prices = found.prices if found.prices.any() else None
         return found

@@ -8,7 +8,7 @@ import numpy as np
 
 from bidbrain.gavel.lp import CannotHold, FloatArray
 from bidbrain.gavel.policies.levels import KEPT, Levels
-from bidbrain.gavel.policies.sifting import Groups, Start, Wanted, sift, times_reached
+from bidbrain.gavel.policies.sifting import Groups, PriceStart, Wanted, sift, times_reached
 
 # A group whose level costs less than this part of the mean can have more; less is rounding.
 _FREE = 1e-9
@@ -21,8 +21,8 @@ _SAMPLED, _NEARLY = 256, 0.995
 class ManyStarts:
     """Where the two stages of a similar problem may start."""
 
-    raising: Start | None = None
-    spreading: Start | None = None
+    raising: PriceStart | None = None
+    spreading: PriceStart | None = None
 
 
 @dataclass(frozen=True, slots=True)

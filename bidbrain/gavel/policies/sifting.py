@@ -75,7 +75,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class PriceStart:
     """Prices of workers, and z, at the optimum of a similar program; `close` if only few groups differ."""
 
     prices: FloatArray
@@ -94,18 +94,18 @@ class Sifted:
     level_prices: FloatArray
     tied: BoolArray
 
-    def start(self) -> Start:
+    def start(self) -> PriceStart:
         """Where a similar program may start."""
-        return Start(self.prices, self.z)
+        return PriceStart(self.prices, self.z)
 
 
-def sift(groups: Groups, wanted: Wanted, start: Start | None = None, *, once: bool = False) -> Sifted:
+def sift(groups: Groups, wanted: Wanted, start: PriceStart | None = None, *, once: bool = False) -> Sifted:
     """The optimum of the program. Raises `CannotHold` if no z lets all groups reach their levels; with `once` also if
     that is only likely."""
     return _sifted(groups, wanted, _from_samples(groups, wanted, start), once=once)
 
 
-def _sifted(groups: Groups, wanted: Wanted, start: Start, *, once: bool = False) -> Sifted:
+def _sifted(groups: Groups, wanted: Wanted, start: PriceStart, *, once: bool = False) -> Sifted:
     count, sieve = len(groups.held), _Sieve(groups, wanted)
     undecided = max(_LEAST_UNDECIDED, count // _UNDECIDED_ONE_IN) if count > _FEW else count
     while undecided < count:
@@ -119,13 +119,13 @@ def _sifted(groups: Groups, wanted: Wanted, start: Start, *, once: bool = False)
     return sieve.solved(np.arange(count), start)
 
 
-def _from_samples(groups: Groups, wanted: Wanted, start: Start | None) -> Start:
+def _from_samples(groups: Groups, wanted: Wanted, start: PriceStart | None) -> PriceStart:
     """Prices that nearly hold, from samples of twice as many groups each time: a few, or none, if there is a start."""
     count = len(groups.held)
     if start is not None and start.close:
         return start
     size = _FEW if start is None else max(_FEW, count // _NEAR_SAMPLE)
-    start = start or Start(np.zeros(len(groups.workers)), 0.0)
+    start = start or PriceStart(np.zeros(len(groups.workers)), 0.0)
     while size < count:
         sample = np.linspace(0, count - 1, size).astype(np.int64)
         some, part = groups.part(sample), wanted.part(sample)
@@ -198,7 +198,7 @@ class _Sieve:
         self._width = self._reach[:, self._high] - self._reach[:, self._low]
         self._usable = (self._width > 0) & self._can[:, self._low] & self._can[:, self._high]
 
-    def closest(self, count: int, start: Start) -> IntArray:
+    def closest(self, count: int, start: PriceStart) -> IntArray:
         """The groups to which it matters least which mix they have, for the workers they hold."""
         value = self._values(start)
         two = np.partition(value, value.shape[1] - 2, axis=1)[:, -2:]
@@ -206,7 +206,7 @@ class _Sieve:
             lead = np.where(np.isfinite(two[:, 0]), two[:, 1] - two[:, 0], np.inf) / self._groups.held
         return np.argsort(lead, kind="stable")[:count]
 
-    def solved(self, undecided: IntArray, start: Start) -> Sifted:
+    def solved(self, undecided: IntArray, start: PriceStart) -> Sifted:
         """The optimum, beginning with these undecided groups."""
         decided = np.ones(len(self._every), dtype=bool)
         decided[undecided] = False
@@ -221,9 +221,9 @@ class _Sieve:
 
     def least_cost(self, prices: FloatArray) -> float:
         """The cost of the cheapest mixes that reach the levels of `z = 0`."""
-        return -float(self._values(Start(prices, 0.0)).max(axis=1).sum())
+        return -float(self._values(PriceStart(prices, 0.0)).max(axis=1).sum())
 
-    def _values(self, start: Start) -> FloatArray:
+    def _values(self, start: PriceStart) -> FloatArray:
         """The value of each mix of two and each single type; minus infinity where it does not fit the level."""
         level, points = self._levels(start.z)[:, None], self._points(start.prices)
         low = self._reach[:, self._low]
@@ -241,7 +241,7 @@ class _Sieve:
         cost = self._groups.held[:, None] * np.concatenate([[0.0], prices])
         return np.asarray(self._wanted.gain[:, None] * self._reach - cost)
 
-    def _best(self, start: Start) -> _Mixes:
+    def _best(self, start: PriceStart) -> _Mixes:
         option = self._values(start).argmax(axis=1)
         slow, fast = self._slow[option], self._fast[option]
         reach = self._reach[self._every, slow]
@@ -249,7 +249,7 @@ class _Sieve:
         at_zero = np.where(slow != fast, (self._wanted.base - reach) / width, 1.0)
         return _Mixes(slow, fast, at_zero, np.where(slow != fast, self._wanted.slope / width, 0.0))
 
-    def _wrong(self, mixes: _Mixes, start: Start) -> BoolArray:
+    def _wrong(self, mixes: _Mixes, start: PriceStart) -> BoolArray:
         """The groups whose mix is not the best, or not possible."""
         points, best = self._points(start.prices), self._values(start).max(axis=1)
         part = mixes.at_zero + mixes.per_z * start.z
@@ -263,7 +263,7 @@ class _Sieve:
             | short
         )
 
-    def _with(self, mixes: _Mixes, decided: BoolArray, start: Start) -> Sifted:
+    def _with(self, mixes: _Mixes, decided: BoolArray, start: PriceStart) -> Sifted:
         """The optimum if the decided groups keep their mixes."""
         at_zero, per_z = mixes.shares(len(self._groups.workers))
         held = self._groups.held * decided
@@ -282,9 +282,9 @@ class _Sieve:
         width = self._reach[self._every, mixes.fast] - self._reach[self._every, mixes.slow]
         level_prices = np.divide(drop, width, out=np.zeros(len(drop)), where=width > 0)
         level_prices[undecided] = np.abs(found.prices[: len(undecided)])
-        return Sifted(z, shares, prices, np.maximum(level_prices, 0.0), self._tied(Start(prices, z)))
+        return Sifted(z, shares, prices, np.maximum(level_prices, 0.0), self._tied(PriceStart(prices, z)))
 
-    def _tied(self, start: Start) -> BoolArray:
+    def _tied(self, start: PriceStart) -> BoolArray:
         """The groups that another mix suits as well as the best."""
         value, level = self._values(start), self._levels(start.z)[:, None]
         # A mix that needs all of the time on its fast type is no other than that type alone.

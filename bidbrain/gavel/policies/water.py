@@ -12,7 +12,7 @@ from bidbrain.gavel.shares import BoolArray
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class LevelDemand:
     """Each job's progress must be at least `base + slope t`; `full` are jobs that make their most by then."""
 
     base: FloatArray
@@ -49,7 +49,7 @@ class Queue:
         rest = np.cumsum(weight[order][::-1])[::-1]
         return places[order], np.cumsum(rise * rest) / self.entity.weight
 
-    def demand(self, demand: Demand, after: float) -> None:
+    def demand(self, demand: LevelDemand, after: float) -> None:
         """Sets the demand of the open jobs in the time that follows `after`, until the next of them makes its
         most."""
         places, times = self.fill_times()

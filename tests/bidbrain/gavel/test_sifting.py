@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bidbrain.gavel.lp import CannotHold, FloatArray
-from bidbrain.gavel.policies.sifting import Groups, Start, Wanted, excess, sift
+from bidbrain.gavel.policies.sifting import Groups, PriceStart, Wanted, excess, sift
 from tests.bidbrain.gavel.dense import Dense
 from tests.bidbrain.gavel.problems import problem
 
@@ -69,7 +69,7 @@ def test_a_start_from_other_prices_ends_at_the_same_optimum(seed: int) -> None:
     rng = np.random.default_rng(seed)
     asked, nothing = groups(rng), np.zeros(COUNT)
     wanted = Wanted(nothing, rng.uniform(0.1, 1, COUNT), nothing, 1.0)
-    start = Start(rng.uniform(0, 3, len(asked.workers)), float(rng.uniform(0, 2)), close=bool(seed % 2))
+    start = PriceStart(rng.uniform(0, 3, len(asked.workers)), float(rng.uniform(0, 2)), close=bool(seed % 2))
     assert sift(asked, wanted, start).z == pytest.approx(sift(asked, wanted).z, rel=1e-9)
 
 
