@@ -11,7 +11,7 @@ import numpy as np
 from bidbrain.gavel.lp import INF, CannotHold, FloatArray, GrowingSolver, IntArray, Program, SolverFailed
 from bidbrain.gavel.policies.base import Warm, allocation
 from bidbrain.gavel.policies.paired import progress_rows
-from bidbrain.gavel.policies.sifting import Groups, Sifted, PriceStart, Wanted, excess, sift
+from bidbrain.gavel.policies.sifting import Groups, PriceStart, Sifted, Wanted, excess, sift
 from bidbrain.gavel.policies.water import LevelDemand, Queue
 from bidbrain.gavel.problem import ENTITY_POLICIES, AllocationProblem, BadProblem, ClusterAllocation, Entity
 from bidbrain.gavel.shares import BoolArray, Shares, equal_throughput, rows_of, runnable
