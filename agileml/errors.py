@@ -31,6 +31,10 @@ class NotFinite(BadTrainer, ArithmeticError):
     """An update or a loss is NaN or infinite: the training diverged, or the code divides by 0."""
 
 
+class JobFailed(AgileMLError):
+    """The controller has ended the job; the message says why."""
+
+
 class PeerRefused(AgileMLError):
     """A peer was rejected: it has another version of the code, belongs to another job, or lacks the job's secret."""
 

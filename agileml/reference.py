@@ -18,7 +18,18 @@ from agileml.params.declarations import Declarations
 from agileml.params.deltas import Delta, accumulate
 from agileml.params.layout import Array, Layout, Params, State
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
-from agileml.trainer import SAMPLE_ITEMS, Piece, Shard, Trainer, initial_model, loss_of, plan_of, run_chunk, sample_of
+from agileml.trainer import (
+    SAMPLE_ITEMS,
+    Piece,
+    Shard,
+    Trainer,
+    initial_model,
+    loss_of,
+    plan_of,
+    run_chunk,
+    sample_of,
+    shards_of,
+)
 from agileml.work.plan import WorkPlan
 
 ClockDeltas = dict[int, Delta]
@@ -50,7 +61,7 @@ def iterate(
     Deterministic mode keeps the delta of each chunk and sums them, as servers do; otherwise updates are aggregated
     immediately, as a worker does.
     """
-    model, shards = initial_model(trainer, seed), list(trainer.shards())
+    model, shards = initial_model(trainer, seed), list(shards_of(trainer))
     rule = CommitRule(Layout.cut(model, partitions), Declarations.of(trainer))
     worker = _Worker(trainer, shards, rule, seed)
     states = [rule.initial(number, model) for number in range(partitions)]

@@ -98,12 +98,21 @@ class Trainer(Protocol):
 def plan_of(trainer: Trainer, shards: Sequence[Shard]) -> WorkPlan:
     """Divides the work of every clock into chunks, by the shards' lengths and the trainer's declarations."""
     declared = Declarations.of(trainer)
-    if not shards:
-        raise BadTrainer(f"{declared.name}: shards() returned no shards; a job needs at least one")
-    lengths = tuple(len(shard) for shard in shards)
+    lengths = tuple(_length(declared.name, number, shard) for number, shard in enumerate(shards))
     batch = declared.batch
     longest = max(min(length, batch) if batch else length for length in lengths)
     return WorkPlan(lengths, batch, declared.chunk or max(1, -(-longest // CHUNKS_PER_CLOCK)))
+
+
+def shards_of(trainer: Trainer) -> Sequence[Shard]:
+    """The checked shards of a trainer."""
+    name = name_of(trainer)
+    shards = call(f"{name}: shards", trainer.shards)
+    if not isinstance(shards, Sequence) or isinstance(shards, str | bytes):
+        raise BadTrainer(f"{name}: shards() returned {type(shards).__name__}; return a list of shards")
+    if not shards:
+        raise BadTrainer(f"{name}: shards() returned no shards; a job needs at least one")
+    return shards
 
 
 def sample_of(shards: Sequence[Shard], items: int = SAMPLE_ITEMS) -> list[Piece]:
@@ -146,11 +155,19 @@ def initial_model(trainer: Trainer, seed: int) -> Params:
     return {parameter: np.array(array, order="C") for parameter, array in params.items()}
 
 
-def preload(shard: Shard) -> None:
+def _length(name: str, number: int, shard: Shard) -> int:
+    if not hasattr(shard, "__len__"):
+        raise BadTrainer(
+            f"{name}: shard {number} is {type(shard).__name__}, which has no len(); it is the number of items"
+        )
+    return call(f"{name}: len() of shard {number}", lambda: len(shard))
+
+
+def preload(trainer: Trainer, shard: Shard, number: int) -> None:
     """Calls a shard's `load()` if it has one."""
     load = getattr(shard, "load", None)
     if callable(load):
-        load()
+        call(f"{name_of(trainer)}, shard {number}: load", load)
 
 
 def run_chunk(trainer: Trainer, piece: Piece, number: int, view: ChunkView, clock: int, seed: int) -> None:

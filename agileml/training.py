@@ -20,6 +20,7 @@ from agileml.job import Listener, Trained, TrainingJob
 from agileml.policies.policy import TrainingPolicy
 from agileml.policies.stage import Thresholds, stage_policy
 from agileml.roles.node import JobSettings
+from agileml.runtime.output import Output, show
 from agileml.stopping import Convergence, Stopping
 from agileml.trainer import Trainer
 
@@ -61,6 +62,7 @@ def train(
     clocks: int | None = None,
     chaos: Chaos | str | None = None,
     listener: Listener | None = None,
+    output: Output = show,
     **options: Unpack[TrainOptions],
 ) -> Trained:
     """Trains until the first stopping criterion is met. `nodes` is reliable+transient, such as `1+3`.
@@ -68,6 +70,7 @@ def train(
     A trainer is an object, the name of an app, `module:Class`, a file, or one of these with arguments
     (`TrainerSource`). Nodes receive a copy of an object, with the classes that the script or notebook defines.
     `listener` is called with each finished clock. `chaos` is faults to inject, such as `at clock 20 evict half`.
+    `output` is called with what nodes print; by default it goes to standard error, with the name of the node.
     `stage` is `auto`, the number of a stage, or a policy. Invalid arguments raise BadArgument before anything starts.
     """
     reliable, transient = parse_nodes(nodes)
@@ -75,6 +78,8 @@ def train(
     _check_names(given)
     if listener is not None and not callable(listener):
         raise BadArgument(f"listener is {listener!r}; it must be a function that is called with each finished clock")
+    if not callable(output):
+        raise BadArgument(f"output is {output!r}; it must be a function that is called with what nodes print")
     job = TrainingJob(
         source_of(trainer),
         reliable,
@@ -84,7 +89,7 @@ def train(
         **{name: given[name] for name in _JOB_OPTIONS if name in given},
     )
     faults = _chaos(chaos, job.settings.seed)
-    return engine_of(engine).run(job, faults, listener or (lambda _: None))
+    return engine_of(engine).run(job, faults, listener or (lambda _: None), output)
 
 
 def parse_nodes(text: str) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from agileml.runtime.attach import publish, published
 from agileml.runtime.checkpoints import ModelCheckpoints
 from agileml.runtime.controller_client import ControllerClient
 from agileml.runtime.job_shape import JobShape
+from agileml.runtime.output import Output
 from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Clocks, model_of
@@ -54,14 +55,21 @@ class AttachedJob:
     """
 
     def __init__(
-        self, job: TrainingJob, shape: JobShape, folder: Path, secret: bytes, listener: Listener, last_clock: int = 0
+        self,
+        job: TrainingJob,
+        shape: JobShape,
+        folder: Path,
+        secret: bytes,
+        listener: Listener,
+        last_clock: int = 0,
+        output: Output = lambda _: None,
     ) -> None:
         self._plan = PreparedJob(job, shape)
         rendezvous = FolderRendezvous(folder, secret)
         publish(self._plan.node_role(FolderRendezvous(folder, b"")), rendezvous.blobs)
-        self._client = ControllerClient(rendezvous, Clocks(listener, last_clock), job.transport)
+        self._client = ControllerClient(rendezvous, Clocks(listener, last_clock), output, job.transport)
         self._fleet = AttachedFleet(self._plan, Processes(folder), rendezvous)
-        self._loop = JobLoop(self._fleet, self._client, Quiet(), replaces=False)
+        self._loop = JobLoop(self._fleet, self._client, Quiet(), output, replaces=False)
         self._loop.start()
 
     def turn(self, longest: float) -> Trained | None:

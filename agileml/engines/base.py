@@ -14,14 +14,18 @@ from typing import Protocol
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos
 from agileml.job import Listener, Trained, TrainingJob
+from agileml.runtime.output import Output
 from agileml.runtime.results import Result
 
 
 class Engine(Protocol):
     """Runs jobs on machines of one kind."""
 
-    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener) -> Trained:
-        """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
+    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener, output: Output) -> Trained:
+        """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot.
+
+        `output` receives what processes of nodes print, and how they failed.
+        """
         ...
 
 

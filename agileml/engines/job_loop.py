@@ -9,9 +9,10 @@ from itertools import count
 from agileml.engines.base import ControllerLink, EvictionWarning, Fleet, FleetEvent, Gone, Joined
 from agileml.engines.crash_guard import CrashGuard
 from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
-from agileml.errors import Unrecoverable
+from agileml.errors import JobFailed, Unrecoverable
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.node_process import REFUSED
+from agileml.runtime.output import Output, Printed
 from agileml.runtime.results import Result
 
 TURN_SECONDS = 0.02
@@ -28,10 +29,13 @@ class JobLoop:
     the caller manages the machines, and only the controller is restarted.
     """
 
-    def __init__(self, fleet: Fleet, link: ControllerLink, script: Script, *, replaces: bool = True) -> None:
+    def __init__(
+        self, fleet: Fleet, link: ControllerLink, script: Script, output: Output, *, replaces: bool = True
+    ) -> None:
         self._fleet = fleet
         self._link = link
         self._script = script
+        self._output = output
         self._replaces = replaces
         self._machines: dict[str, RunningMachine] = {}
         self._stopping: set[str] = set()
@@ -47,8 +51,13 @@ class JobLoop:
         self.start()
         self._add(Join(reliable, reliable=True))
         self._add(Join(transient))
-        while (result := self.turn(TURN_SECONDS)) is None:
-            pass
+        try:
+            while (result := self.turn(TURN_SECONDS)) is None:
+                pass
+        except JobFailed:
+            # The nodes have been told; what they printed last may say more.
+            self._let_nodes_leave()
+            raise
         self._let_nodes_leave()
         return result
 
@@ -133,6 +142,8 @@ class JobLoop:
         warned = machine is not None and machine.warned
         if gone.status is not None:
             self._last_failure = f"{gone.name} {gone.how}"
+        if gone.status and gone.status != REFUSED:
+            self._output(Printed(gone.name, gone.how))
         if gone.status is not None and (warned or gone.status == REFUSED):
             # It left as it was told to. A refused node is not replaced: the next one would be refused as well.
             self._link.forget(gone.name)
@@ -161,3 +172,7 @@ class JobLoop:
             for event in self._fleet.events():
                 if isinstance(event, Gone):
                     self._machines.pop(event.name, None)
+        # What they printed at their end has arrived at the controller by now, and is on its way.
+        for _ in range(2):
+            for _ in self._link.listen(TURN_SECONDS):
+                pass

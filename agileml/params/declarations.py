@@ -9,6 +9,7 @@ from typing import TypeVar
 from agileml.errors import BadTrainer, TrainerFailed
 from agileml.params.deltas import ADD, AGGREGATIONS, Aggregation
 from agileml.params.layout import Array
+from agileml.user_code import raised_at
 
 T = TypeVar("T")
 
@@ -57,10 +58,12 @@ def name_of(trainer: object) -> str:
 
 
 def call(where: str, function: Callable[[], T]) -> T:
-    """Calls user code; any exception becomes a TrainerFailed that says where it was raised."""
+    """Calls user code; any exception becomes a TrainerFailed that says where it was raised, with file and line."""
     try:
         return function()
-    except (BadTrainer, TrainerFailed):
-        raise
+    except (BadTrainer, TrainerFailed) as error:
+        place = raised_at(error)
+        raise type(error)(f"{error} ({place})" if place else str(error)) from error
     except Exception as error:
-        raise TrainerFailed(f"{where}: {type(error).__name__}: {error}") from error
+        place = raised_at(error)
+        raise TrainerFailed(f"{where}: {type(error).__name__}: {error}{place and f' ({place})'}") from error

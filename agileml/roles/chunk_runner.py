@@ -65,7 +65,7 @@ class ChunkRunner:
         shard = self._shards[chunk.shard]
         if chunk.shard not in self._loaded:
             # On this thread, so that loading data delays nothing but the computation.
-            preload(shard)
+            preload(self._trainer, shard, chunk.shard)
             self._loaded.add(chunk.shard)
         self._view.learning = self._reader.learning = self._reads.learning(chunk.shard)
         try:

@@ -9,6 +9,7 @@ from agileml.errors import PeerRefused
 from agileml.runtime.blob_store import BlobStore, UnreadableBlob
 from agileml.runtime.heartbeat import beating
 from agileml.runtime.node_process import NodeProcess
+from agileml.runtime.output import captured
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.role_specs import NodeRole
 
@@ -39,5 +40,5 @@ def join(rendezvous: Rendezvous, name: str, *, reliable: bool) -> bool:
     if role is None:
         raise PeerRefused("no job to join: it has not published the role of its nodes, or its folder is gone")
     role = replace(role, name=name, reliable=reliable, rendezvous=rendezvous)
-    with beating(role) as vitals:
+    with captured() as capture, beating(role, capture) as vitals:
         return NodeProcess(role, vitals).run()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost
-from agileml.errors import AgileMLError
+from agileml.errors import JobFailed
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Version, Warned
 from agileml.runtime.mailbox import (
@@ -18,6 +18,7 @@ from agileml.runtime.mailbox import (
     ModelPart,
     RepeatedIteration,
 )
+from agileml.runtime.output import Output, Printed
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import Clocks, Result
 from agileml.transport import TransportSettings
@@ -34,8 +35,11 @@ REPEAT_LOST_SECONDS = 5.0
 class ControllerClient:
     """Reports on the machines, wherever they run. A restarted controller is told again what it may have missed."""
 
-    def __init__(self, rendezvous: Rendezvous, clocks: Clocks, settings: TransportSettings | None = None) -> None:
+    def __init__(
+        self, rendezvous: Rendezvous, clocks: Clocks, output: Output, settings: TransportSettings | None = None
+    ) -> None:
         self._clocks = clocks
+        self._output = output
         self._mailbox = Mailbox(rendezvous, JOB_LOOP, settings)
         self._connection = ControllerConnection(self._mailbox)
         self._deadlines: dict[str, float] = {}
@@ -109,7 +113,9 @@ class ControllerClient:
                     self._mailbox.send(CONTROLLER, Acknowledged(message.clock))
                 return message
             case Failed():
-                raise AgileMLError(message.why)
+                raise JobFailed(message.why)
+            case Printed():
+                self._output(message)
             case ModelPart():
                 self._parts[message.partition] = message.version
             case JobEnded():

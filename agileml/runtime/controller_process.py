@@ -23,13 +23,14 @@ from agileml.core.events import (
     RememberCheckpoint,
     Tick,
 )
-from agileml.core.senders import heartbeat_name, is_heartbeat_process
+from agileml.core.senders import heartbeat_name, is_heartbeat_process, node_of
 from agileml.errors import AgileMLError
 from agileml.policies.policy import ClockSums
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Send
 from agileml.protocol.messages import Leave
 from agileml.runtime.checkpoints import CheckpointCleaner, ModelCheckpoints
 from agileml.runtime.mailbox import Acknowledged, Envelope, JobEnded, Mailbox, ModelPart, RepeatedIteration
+from agileml.runtime.output import Printed
 from agileml.runtime.results import observation_of
 from agileml.runtime.role_specs import ControllerRole, controller_settings
 from agileml.stopping import Observation
@@ -189,6 +190,9 @@ class ControllerProcess:
     def _listen(self, longest: float) -> None:
         for event in self._mailbox.receive(longest):
             match event:
+                case Envelope(message=Printed() as printed):
+                    if node_of(event.sender) == printed.node:
+                        self._mailbox.send(JOB_LOOP, printed)
                 case Envelope():
                     self._receive(event)
                 case Lost() if is_heartbeat_process(event.peer):

@@ -12,6 +12,7 @@ import faulthandler
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,8 +22,10 @@ from agileml.core.senders import heartbeat_name
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Heartbeat, Leave
 from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
+from agileml.runtime.output import Capture, OutputTail, Printed
 from agileml.runtime.role_specs import NodeRole
 from agileml.runtime.vitals import Vitals
+from agileml.user_code import condensed
 
 HEARTBEATS = 4
 """Heartbeats within the time after which a silent node counts as lost."""
@@ -43,17 +46,21 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def beating(role: NodeRole) -> Iterator[Vitals]:
-    """Runs a heartbeat process for this process, which is about to become a node; call it before starting threads."""
+def beating(role: NodeRole, capture: Capture) -> Iterator[Vitals]:
+    """Runs a heartbeat process for this process, which is about to become a node; call it before starting threads.
+
+    It also passes on what the node prints.
+    """
     # A crash in C code, and the signal that ends a hung node, print the Python stacks of all threads.
     faulthandler.enable()
     vitals, node = Vitals(), os.getpid()
     pid = os.fork()
     if pid == 0:
-        _run_child(role, vitals, node)
+        _run_child(role, vitals, node, capture)
     try:
         yield vitals
     finally:
+        sys.stdout.flush()
         _end(pid)
 
 
@@ -68,11 +75,11 @@ def _end(pid: int) -> None:
             time.sleep(0.001)
 
 
-def _run_child(role: NodeRole, vitals: Vitals, node: int) -> None:
+def _run_child(role: NodeRole, vitals: Vitals, node: int, capture: Capture) -> None:
     """Runs the heartbeat process and exits; never returns into the node's code."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _HeartbeatProcess(role, vitals, node).run()
+        _HeartbeatProcess(role, vitals, node, capture).run()
     except BaseException:
         # Without heartbeats the controller replaces the node.
         log.exception("the heartbeat process failed")
@@ -83,11 +90,14 @@ def _run_child(role: NodeRole, vitals: Vitals, node: int) -> None:
 class _HeartbeatProcess:
     """Sends heartbeats until the node ends. `node` is the process id of the node, the parent of this process."""
 
-    def __init__(self, role: NodeRole, vitals: Vitals, node: int) -> None:
+    def __init__(self, role: NodeRole, vitals: Vitals, node: int, capture: Capture) -> None:
         self._name, self._vitals, self._node = role.name, vitals, node
+        self._echo = capture.echo
+        self._printed = OutputTail(capture.path)
         self._beat_every = role.job.heartbeat_timeout / HEARTBEATS
-        self._mailbox = Mailbox(role.rendezvous, heartbeat_name(role.name))
+        self._mailbox = Mailbox(role.rendezvous, heartbeat_name(role.name), role.job.transport)
         self._connection = ControllerConnection(self._mailbox)
+        self._linked = False
         self._next_beat = time.monotonic()
         self._ending = False
         self._kill_at: float | None = None
@@ -100,12 +110,14 @@ class _HeartbeatProcess:
             self._connection.maintain(now)
             self._beat(now)
             self._enforce(now)
+            self._pass_on()
             longest = min(self._next_beat - now, LONGEST_WAIT)
             for event in self._mailbox.receive(self._connection.timeout(now, longest)):
                 if not isinstance(event, Envelope):
-                    self._connection.handle(event, time.monotonic())
+                    self._linked = self._connection.handle(event, time.monotonic())
                 elif isinstance(event.message, Leave):
                     self._leave(event.message)
+        self._pass_on(last=True)
         if not self._ending:
             self._mailbox.send(CONTROLLER, NodeLost(self._name, "its process ended"))
         self._mailbox.close(FLUSH_SECONDS)
@@ -119,6 +131,16 @@ class _HeartbeatProcess:
             self._next_beat = now + self._beat_every
             beat = Heartbeat(self._name, self._vitals.stalled(now), self._vitals.usual_step, self._vitals.unreported)
             self._mailbox.send(CONTROLLER, beat)
+
+    def _pass_on(self, *, last: bool = False) -> None:
+        """Sends what the node has printed to the controller; until there is a link, it waits in its file."""
+        text = self._printed.take(last=last) if self._linked or last else ""
+        if not text:
+            return
+        self._mailbox.send(CONTROLLER, Printed(self._name, condensed(text)))
+        if self._echo is not None:
+            with suppress(OSError):
+                os.write(self._echo, text.encode(errors="replace"))
 
     def _leave(self, message: Leave) -> None:
         """The node has been told as well, on its own link."""

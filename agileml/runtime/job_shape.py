@@ -22,7 +22,7 @@ from agileml.apps.registry import TrainerSource
 from agileml.errors import AgileMLError, TrainerFailed
 from agileml.job import TrainingJob
 from agileml.params.layout import Layout
-from agileml.trainer import initial_model, plan_of
+from agileml.trainer import initial_model, plan_of, shards_of
 from agileml.work.plan import WorkPlan
 
 _CHILD = "from agileml.runtime.job_shape import main; main()"
@@ -88,7 +88,7 @@ def _last_line(errors: BinaryIO) -> str:
 
 def _shape(source: TrainerSource, seed: int, partitions: int) -> JobShape:
     trainer = source.load()
-    plan = plan_of(trainer, trainer.shards())
+    plan = plan_of(trainer, shards_of(trainer))
     return JobShape(plan, Layout.cut(initial_model(trainer, seed), partitions), source.code())
 
 

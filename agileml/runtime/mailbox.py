@@ -12,6 +12,7 @@ from agileml.errors import BrokenConnection
 from agileml.protocol import messages
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Version
+from agileml.runtime.output import Printed
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.transport import (
     Connected,
@@ -34,6 +35,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
 
 FULL_PAUSE = 0.01
 """Seconds between attempts to send messages that a full queue holds back."""
+
+
+MOST_WAITING_OUTPUT = 256
+"""Messages that may wait for the job loop while what nodes print is kept too; more of it is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,8 @@ class Mailbox:
 
     def send(self, to: str, message: object) -> None:
         """Sends a message, now or once there is a link."""
+        if isinstance(message, Printed) and len(self._waiting.get(to, ())) >= MOST_WAITING_OUTPUT:
+            return
         if to == self.name:
             self._own.append(message)
         elif to in self._waiting:
@@ -248,5 +255,16 @@ def codec() -> Codec:
     """A codec for everything that the processes of a job send each other."""
     protocol = [kind for kind in vars(messages).values() if isinstance(kind, type) and is_dataclass(kind)]
     return Codec(
-        [*protocol, Iteration, ClockRepeated, RepeatedIteration, Acknowledged, Failed, NodeLost, ModelPart, JobEnded]
+        [
+            *protocol,
+            Iteration,
+            ClockRepeated,
+            RepeatedIteration,
+            Acknowledged,
+            Failed,
+            NodeLost,
+            ModelPart,
+            JobEnded,
+            Printed,
+        ]
     )

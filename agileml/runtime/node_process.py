@@ -11,7 +11,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from agileml.errors import AgileMLError, DeclaredLost, PeerRefused
+from agileml.errors import AgileMLError, BadTrainer, DeclaredLost, PeerRefused
 from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send, Work
 from agileml.protocol.messages import Broken, Hello, Leave, Ready, Recover
 from agileml.roles.chunk_runner import WorkResult
@@ -20,7 +20,9 @@ from agileml.runtime.checkpoints import WRITERS, CheckpointQueue, ModelCheckpoin
 from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.role_specs import NodeRole
 from agileml.runtime.vitals import Vitals
+from agileml.trainer import shards_of
 from agileml.transport import Connected, Lost, Rejected
+from agileml.user_code import users_traceback
 
 T = TypeVar("T")
 
@@ -142,6 +144,9 @@ class NodeProcess:
 
     def _broken(self, error: BaseException) -> list[Action]:
         log.error("the job is broken", exc_info=error)
+        if not isinstance(error, BadTrainer):
+            # Shown with what the user's code prints. A violated contract needs no more than its one line.
+            sys.stderr.write(users_traceback(error))
         return [Send(CONTROLLER, Broken(self._role.name, _described(error)))]
 
     def _act(self, actions: Sequence[Action]) -> None:
@@ -223,7 +228,7 @@ class NodeProcess:
         role = self._role
         with self._vitals.step(first=True):
             trainer = role.job.source.load()
-            node = Node(role.name, trainer, trainer.shards(), role.plan, role.job.settings, role.layout)
+            node = Node(role.name, trainer, shards_of(trainer), role.plan, role.job.settings, role.layout)
             # On this thread, because the other one must go on handling messages.
             node.load()
         return node

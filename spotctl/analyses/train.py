@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 from agileml.apps.registry import TrainerSource, parse_arguments
 from agileml.engines.chaos import Chaos
+from agileml.errors import TrainerFailed
 from agileml.job import Listener, Trained
 from agileml.policies.policy import TrainingPolicy
 from agileml.policies.stage import FixedStage, LearnedStage
+from agileml.runtime.output import Output
 from agileml.stopping import Convergence
 from agileml.training import TrainOptions, train
+from agileml.user_code import users_traceback
 from spotctl.errors import BadRequest
 
 CLOCKS = 100
@@ -70,7 +74,7 @@ class Request:
     chaos: str
 
 
-def prepared(request: Request) -> Callable[[Listener], Trained]:
+def prepared(request: Request) -> Callable[[Listener, Output], Trained]:
     """The run, ready to start; raises BadRequest for options that cannot work."""
     if request.engine == "ray":
         raise BadRequest("--engine ray: training on Ray is not supported yet; use local, or sim for virtual time")
@@ -95,9 +99,33 @@ def prepared(request: Request) -> Callable[[Listener], Trained]:
         options["loss"] = ends.loss
     if ends.converged is not None:
         options["converged"] = Convergence(ends.converged)
-    return lambda listener: train(
-        source, request.nodes, request.engine, clocks=ends.last_clock, chaos=chaos, listener=listener, **options
-    )
+
+    def run(listener: Listener, output: Output) -> Trained:
+        # What the trainer prints in this process is not the command's answer.
+        with redirect_stdout(sys.stderr), _traceback_of_trainer():
+            return train(
+                source,
+                request.nodes,
+                request.engine,
+                clocks=ends.last_clock,
+                chaos=chaos,
+                listener=listener,
+                output=output,
+                **options,
+            )
+
+    return run
+
+
+@contextmanager
+def _traceback_of_trainer() -> Iterator[None]:
+    """Prints where a trainer that runs in this process failed; nodes print it themselves."""
+    try:
+        yield
+    except TrainerFailed as error:
+        if error.__cause__ is not None:
+            sys.stderr.write(users_traceback(error.__cause__))
+        raise
 
 
 def check_destination(option: str, path: Path | None, suffixes: tuple[str, ...] = ()) -> None:

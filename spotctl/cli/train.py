@@ -66,6 +66,7 @@ def train(
     Example: spotctl train trainer.py --engine sim --nodes 4+60 --arg rank=32 --converged 0.001 --log run.jsonl
     """
     from agileml.iteration_log import IterationLog, last_line_of
+    from agileml.runtime.output import show
     from spotctl.analyses import train
     from spotctl.files.model_file import check_nothing_lost, save_model
     from spotctl.show import train_tables
@@ -85,7 +86,7 @@ def train(
         written = stack.enter_context(IterationLog(log)) if log is not None else None
         if written is not None:
             listeners.append(written.write)
-        trained = run(lambda iteration: _tell(listeners, iteration))
+        trained = run(lambda iteration: _tell(listeners, iteration), show)
         ending = last_line_of(trained)
         if written is not None:
             written.end(ending)

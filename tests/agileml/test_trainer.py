@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from agileml.errors import AgileMLError, BadTrainer, NotFinite, TrainerFailed
 from agileml.params.declarations import Declarations
 from agileml.reference import run
-from agileml.trainer import chunk_rng, init_rng, initial_model, plan_of, preload, sample_of
+from agileml.trainer import chunk_rng, init_rng, initial_model, plan_of, preload, sample_of, shards_of
 from tests.agileml.toys import Decades, Largest, Momentum, Scripted
 
 
@@ -79,9 +80,38 @@ def test_a_shard_with_load_is_loaded() -> None:
             loaded.append(self)
 
     shard = Lazy()
-    preload(shard)
-    preload(range(3))
+    preload(Scripted(), shard, 0)
+    preload(Scripted(), range(3), 1)
     assert loaded == [shard]
+
+
+def test_an_error_while_a_shard_loads_names_the_shard() -> None:
+    class Broken(list[int]):
+        def load(self) -> None:
+            raise OSError("no such bucket")
+
+    with pytest.raises(
+        TrainerFailed, match=r"scripted, shard 3: load: OSError: no such bucket \(.*_trainer.py, line \d"
+    ):
+        preload(Scripted(), Broken(), 3)
+
+
+@pytest.mark.parametrize(
+    ("shards", "problem"),
+    [
+        (list, r"scripted: shards\(\) returned no shards"),
+        (lambda: iter([range(3)]), r"scripted: shards\(\) returned list_iterator; return a list"),
+        (lambda: 1 / 0, r"scripted: shards: ZeroDivisionError: .*test_trainer.py, line \d+, in <lambda>"),
+    ],
+)
+def test_shards_are_checked(shards: Callable[[], Any], problem: str) -> None:
+    with pytest.raises(AgileMLError, match=problem):
+        shards_of(Scripted(shards=shards))
+
+
+def test_a_shard_needs_a_length() -> None:
+    with pytest.raises(BadTrainer, match=r"scripted: shard 1 is int, which has no len\(\)"):
+        plan_of(Scripted(), [range(3), 5])  # type: ignore[list-item]
 
 
 def test_the_initial_model_is_a_copy() -> None:

@@ -22,6 +22,7 @@ from agileml.engines.chaos import Chaos
 from agileml.errors import AgileMLError, BadArgument, BadTrainer
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.policies.stage import FixedStage, LearnedStage
+from agileml.runtime.output import Output
 from agileml.stopping import Convergence
 from agileml.training import parse_nodes, source_of
 from tests.agileml.toys import Decades, Scripted
@@ -69,7 +70,7 @@ def test_a_script_can_train_its_own_class(tmp_path: Path) -> None:
 class Told:
     """An engine that only records its arguments."""
 
-    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener) -> Trained:  # noqa: ARG002
+    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener, output: Output) -> Trained:  # noqa: ARG002
         self.job = job
         raise AgileMLError("looked at")
 

@@ -271,6 +271,11 @@ def test_a_trainer_that_breaks_the_contract_is_named(trainer: Path, engine: str,
     assert all("clock" in line for line in lines(log))
 
 
+def last_line(ended: Ended) -> str:
+    """The error, after what the trainer printed and the traceback of its own code."""
+    return ended.err.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -285,8 +290,8 @@ def test_a_file_that_is_no_trainer(trainer: Path, content: bytes, message: str) 
     trainer.write_bytes(content)
     ended = trained(trainer)
     assert ended.code == 1
-    assert str(trainer) in ended.error
-    assert message in ended.error
+    assert str(trainer) in last_line(ended)
+    assert message in last_line(ended)
 
 
 def test_lost_updates_are_never_passed_over() -> None:
@@ -330,3 +335,50 @@ def test_which_events_the_picture_marks() -> None:
         iteration(4),
     ]
     assert marked_clocks(history) == {"warned": [2], "left": [2], "ready": [2], "lost": [3], "controller": [3]}
+
+
+TALKATIVE = """
+import numpy as np
+
+class Talkative:
+    def init(self, rng):
+        print("in init")
+        return {"w": np.zeros((4, 2), np.float32)}
+
+    def shards(self):
+        return [range(2)] * 2
+
+    def step(self, shard, lo, hi, params, clock, rng):
+        if clock == 2 and lo == 0:
+            print("in step")
+        params.update("w", None, np.ones((4, 2), np.float32))
+
+    def loss(self, params, sample):
+        return fail() if FAILS else 0.0
+
+def fail():
+    raise OSError("no data")
+"""
+
+
+def test_what_a_trainer_prints_goes_to_stderr_with_the_name_of_its_node(tmp_path: Path) -> None:
+    trainer = tmp_path / "talkative.py"
+    trainer.write_text(TALKATIVE + "FAILS = False\n")
+    ended = trained(trainer, "--nodes", "1+1", "--clocks", "3", "--json", engine="local")
+    assert ended.json["clocks"] == 3
+    lines = ended.err.splitlines()
+    assert "in init" in lines
+    assert {"[r0] in init", "[r0] in step", "[t1] in init", "[t1] in step"} <= set(lines)
+
+
+@pytest.mark.parametrize(("engine", "name"), [("sim", ""), ("local", "[r0] ")])
+def test_the_traceback_of_a_trainer_is_shown_before_the_error(tmp_path: Path, engine: str, name: str) -> None:
+    trainer = tmp_path / "talkative.py"
+    trainer.write_text(TALKATIVE + "FAILS = True\n")
+    ended = trained(trainer, "--nodes", "1+0", engine=engine)
+    assert ended.code == 1
+    line = f'  File "{trainer}", line 18, in loss'
+    assert f"{name}{line}" in ended.err.splitlines()
+    assert f"{name}OSError: no data" in ended.err.splitlines()
+    assert last_line(ended).startswith("spotctl: Talkative, clock 1: loss: OSError: no data (")
+    assert last_line(ended).endswith("talkative.py, line 21, in fail)")

@@ -13,6 +13,7 @@ from agileml.engines.script import Script
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.runtime.controller_client import ControllerClient
 from agileml.runtime.job_shape import shape_of
+from agileml.runtime.output import Output, show
 from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Clocks
@@ -23,16 +24,16 @@ SECRET_BYTES = 32
 class LocalEngine:
     """Runs jobs on processes of this computer."""
 
-    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener) -> Trained:
+    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
-        return self.play(job, FaultSchedule(chaos), listener)
+        return self.play(job, FaultSchedule(chaos), listener, output)
 
-    def play(self, job: TrainingJob, script: Script, listener: Listener) -> Trained:
+    def play(self, job: TrainingJob, script: Script, listener: Listener, output: Output = show) -> Trained:
         """The same, with faults from a script."""
         plan = PreparedJob(job, shape_of(job))
         with closing(Processes()) as processes:
             rendezvous = FolderRendezvous(processes.folder, secrets.token_bytes(SECRET_BYTES))
             fleet = LocalFleet(plan, processes, rendezvous)
-            with closing(ControllerClient(rendezvous, Clocks(listener), job.transport)) as client:
-                result = JobLoop(fleet, client, script).run(job.reliable, job.transient)
+            with closing(ControllerClient(rendezvous, Clocks(listener), output, job.transport)) as client:
+                result = JobLoop(fleet, client, script, output).run(job.reliable, job.transient)
         return plan.trained(result)

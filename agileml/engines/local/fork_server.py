@@ -21,8 +21,12 @@ from pathlib import Path
 from agileml.runtime.controller_process import ControllerProcess
 from agileml.runtime.heartbeat import beating
 from agileml.runtime.node_process import REFUSED, NodeProcess
+from agileml.runtime.output import Capture, redirect
 from agileml.runtime.role_specs import NodeRole, Role
 from agileml.transport import sockets
+
+OUTPUT_SUFFIX, LOG_SUFFIX = ".out", ".log"
+"""Files of a process: what it prints, and what this package logs in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +143,11 @@ def _run_child(start: Start, folder: Path, keep: bool, lifetime: int, inherited:
         os.setpgid(0, 0)
         for descriptor in inherited:
             os.close(descriptor)
-        _redirect_output(folder / f"{start.name}.log")
-        status = _run_role(
-            start.role, threading.Thread(target=_exit_with_server, args=(lifetime, folder, keep), daemon=True)
-        )
+        redirect(folder / f"{start.name}{OUTPUT_SUFFIX}")
+        log = str(folder / f"{start.name}{LOG_SUFFIX}")
+        logging.basicConfig(filename=log, level=logging.INFO, format="%(asctime)s %(message)s", force=True)
+        watch = threading.Thread(target=_exit_with_server, args=(lifetime, folder, keep), daemon=True)
+        status = _run_role(start, folder, watch)
     except BaseException:  # noqa: BLE001 - a fork must not go on in its parent's code, whatever happened
         traceback.print_exc()
     finally:
@@ -151,25 +156,17 @@ def _run_child(start: Start, folder: Path, keep: bool, lifetime: int, inherited:
         os._exit(status)
 
 
-def _run_role(role: Role, watch: threading.Thread) -> int:
+def _run_role(start: Start, folder: Path, watch: threading.Thread) -> int:
     """Runs a role; `watch` is a thread that ends the process with the fork server."""
+    role = start.role
     if isinstance(role, NodeRole):
         # It forks, so it comes before the first thread.
-        with beating(role) as vitals:
+        with beating(role, Capture(folder / f"{start.name}{OUTPUT_SUFFIX}")) as vitals:
             watch.start()
             return 0 if NodeProcess(role, vitals).run() else REFUSED
     watch.start()
     ControllerProcess(role).run()
     return 0
-
-
-def _redirect_output(path: Path) -> None:
-    """Standard output and error go to a log of the process's own, which is shown if it fails."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    for stream in (1, 2):
-        os.dup2(descriptor, stream)
-    os.close(descriptor)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", force=True)
 
 
 def _exit_with_server(lifetime: int, folder: Path, keep: bool) -> None:

@@ -12,11 +12,11 @@ from multiprocessing import Pipe
 from pathlib import Path
 
 from agileml.engines.base import Gone
-from agileml.engines.local.fork_server import Kill, ProcessEnded, Start
+from agileml.engines.local.fork_server import LOG_SUFFIX, OUTPUT_SUFFIX, Kill, ProcessEnded, Start
 from agileml.errors import AgileMLError
 from agileml.runtime.role_specs import Role
-from agileml.runtime.user_frames import crash_site
 from agileml.transport.addresses import LONGEST_UNIX_PATH
+from agileml.user_code import crash_site
 
 _BOOT = """\
 import sys
@@ -116,11 +116,12 @@ class Processes:
     def _gone(self, ended: ProcessEnded) -> Gone:
         status = None if ended.name in self._stopped else ended.status
         self._stopped.discard(ended.name)
-        log = self.folder / f"{ended.name}.log"
-        gone = Gone(ended.name, status, _last_lines(log) if status else "")
+        files = [self.folder / f"{ended.name}{suffix}" for suffix in (OUTPUT_SUFFIX, LOG_SUFFIX)]
+        output = next(filter(None, map(_last_lines, files)), "") if status else ""
         if not self._keep:
-            log.unlink(missing_ok=True)
-        return gone
+            for file in files:
+                file.unlink(missing_ok=True)
+        return Gone(ended.name, status, output)
 
     def _remove_folder(self) -> None:
         if not self._keep:

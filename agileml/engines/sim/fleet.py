@@ -15,6 +15,7 @@ from agileml.engines.sim.simulation import Machines, Simulation, infrequent_coll
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.job_shape import JobShape
+from agileml.runtime.output import Output, show
 from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.results import Clocks, Result, observation_of
 from agileml.runtime.role_specs import controller_settings
@@ -30,18 +31,20 @@ class SimulatedEngine:
 
     machines: Machines = field(default_factory=Machines)
 
-    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener) -> Trained:
+    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
-        return self.play(job, FaultSchedule(chaos), listener)
+        return self.play(job, FaultSchedule(chaos), listener, output)
 
-    def play(self, job: TrainingJob, script: Script, listener: Listener) -> Trained:
-        """The same, with faults from a script."""
+    def play(self, job: TrainingJob, script: Script, listener: Listener, output: Output = show) -> Trained:
+        """The same, with faults from a script. The user's code runs in this process, which prints what it prints."""
         trainer = job.source.load()
         settings = controller_settings(job, job.source.code(), _StopRule(job.stopping))
         simulation = Simulation(trainer, settings, job.settings, self.machines, job.settings.seed)
         link = SimulatedLink(simulation, Clocks(listener))
         with infrequent_collection():
-            result = JobLoop(SimulatedFleet(simulation, job.source), link, script).run(job.reliable, job.transient)
+            result = JobLoop(SimulatedFleet(simulation, job.source), link, script, output).run(
+                job.reliable, job.transient
+            )
         shape = JobShape(simulation.plan, simulation.layout, settings.code)
         return PreparedJob(job, shape).trained(result)
 

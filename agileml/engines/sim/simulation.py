@@ -37,7 +37,7 @@ from agileml.protocol.messages import Ready, Version, Warned
 from agileml.roles.node import JobSettings, Node
 from agileml.runtime.mailbox import codec
 from agileml.runtime.results import Result
-from agileml.trainer import Trainer, initial_model, plan_of
+from agileml.trainer import Trainer, initial_model, plan_of, shards_of
 from agileml.transport import FrameLimits
 from agileml.transport.buckets import Assembly, split
 
@@ -88,7 +88,7 @@ class Simulation:
         self.trainer = trainer
         self.job = job
         self.machines = machines or Machines()
-        self.shards = list(trainer.shards())
+        self.shards = list(shards_of(trainer))
         self.plan = plan_of(trainer, self.shards)
         self.layout = Layout.cut(initial_model(trainer, job.seed), job.partitions)
         self.controller = Controller(self.plan, self.layout.partition_bytes(), settings)

@@ -60,7 +60,7 @@ def processes(folder: str) -> list[str]:
 
 def node_pid(folder: Path, name: str) -> int:
     """The process of a node, whose children are its heartbeat process and what user code starts."""
-    mine = [pid for pid in processes(str(folder)) if Path(f"/proc/{pid}/fd/1").resolve() == folder / f"{name}.log"]
+    mine = [pid for pid in processes(str(folder)) if Path(f"/proc/{pid}/fd/1").resolve() == folder / f"{name}.out"]
     (found,) = [pid for pid in mine if parent_of(pid) not in mine]
     return int(found)
 

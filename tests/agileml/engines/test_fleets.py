@@ -125,7 +125,7 @@ class Caller:
             case KillController():
                 # Its caller cannot kill it: it is not one of the machines. There is none while it is being restarted.
                 for pid in processes(str(self._folder)):
-                    if Path(f"/proc/{pid}/fd/1").resolve() == self._folder / "controller.log":
+                    if Path(f"/proc/{pid}/fd/1").resolve() == self._folder / "controller.out":
                         os.kill(int(pid), signal.SIGKILL)
 
     def _start(self, name: str, *, reliable: bool) -> None:

@@ -159,9 +159,9 @@ class Stopped:
         return ()
 
     def _controller(self) -> int:
-        """The process that writes the controller's log."""
-        (log,) = self.folder.glob("*/controller.log")
-        (pid,) = [pid for pid in processes(str(self.folder)) if Path(f"/proc/{pid}/fd/1").resolve() == log]
+        """The process that prints to the controller's file."""
+        (printed,) = self.folder.glob("*/controller.out")
+        (pid,) = [pid for pid in processes(str(self.folder)) if Path(f"/proc/{pid}/fd/1").resolve() == printed]
         return int(pid)
 
 

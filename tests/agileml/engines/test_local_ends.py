@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from agileml.engines.script import Act, Join, RunningMachine
 from agileml.errors import AgileMLError, Unrecoverable
 from agileml.job import TrainingJob
 from agileml.roles.node import JobSettings
+from agileml.runtime.output import Printed
 from agileml.stopping import Stopping
 from tests.agileml.engines.jobs import Timetable, kill, processes, transient
 
@@ -145,3 +147,36 @@ def test_stopping_by_loss(tmp_path: Path) -> None:
     given = replace(job(tmp_path), stopping=Stopping(loss=0.0), settings=JobSettings(partitions=4, loss_sample=16))
     trained = LocalEngine().play(given, Timetable({1: [kill(slice(1), transient)]}), lambda _: None)
     assert trained.clocks < 10
+
+
+def printed(given: TrainingJob) -> list[tuple[str, str]]:
+    """The lines that the nodes of a job print, and the names of the nodes."""
+    lines: list[tuple[str, str]] = []
+
+    def output(one: Printed) -> None:
+        lines.extend((one.node, line) for line in one.text.splitlines())
+
+    with suppress(AgileMLError):
+        LocalEngine().play(given, Timetable({}), lambda _: None, output)
+    return lines
+
+
+def test_what_every_node_prints_reaches_the_user(tmp_path: Path) -> None:
+    step = "if lo == 0 and clock == 1: print('at shard', shard, flush=False); os.system('echo from a child')"
+    lines = printed(job(tmp_path, step, clocks=3))
+    assert {node for node, line in lines if line.startswith("at shard range(0, 4)")} == {"r0", "t1", "t2"}
+    assert sum(line == "from a child" for _, line in lines) == 4
+
+
+def test_the_traceback_of_an_error_reaches_the_user(tmp_path: Path) -> None:
+    lines = printed(job(tmp_path, "if clock == 2: raise KeyError('deep')"))
+    text = [line for _, line in lines]
+    assert "Traceback (most recent call last):" in text
+    assert f'  File "{tmp_path / "steps.py"}", line 12, in step' in text
+    assert "KeyError: 'deep'" in text
+
+
+def test_the_end_of_a_crashed_process_is_reported_with_the_line(tmp_path: Path) -> None:
+    crash = "__import__('ctypes').string_at(0) if clock == 2 else None"
+    lines = printed(job(tmp_path, crash))
+    assert any("was ended by signal 11" in line and "steps.py, line 12, in step" in line for _, line in lines)

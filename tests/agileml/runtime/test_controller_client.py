@@ -27,7 +27,7 @@ def rendezvous() -> Iterator[Rendezvous]:
 
 @pytest.fixture
 def client(rendezvous: Rendezvous) -> Iterator[ControllerClient]:
-    one = ControllerClient(rendezvous, Clocks(lambda _: None))
+    one = ControllerClient(rendezvous, Clocks(lambda _: None), lambda _: None)
     yield one
     one.close()
 
@@ -76,7 +76,7 @@ def iteration(clock: int) -> Iteration:
 
 def test_clocks_are_acknowledged_to_a_new_controller_and_every_so_often(rendezvous: Rendezvous) -> None:
     client, mailbox, acknowledged = (
-        ControllerClient(rendezvous, Clocks(lambda _: None, 5)),
+        ControllerClient(rendezvous, Clocks(lambda _: None, 5), lambda _: None),
         Mailbox(rendezvous, CONTROLLER),
         list[int](),
     )
@@ -95,7 +95,7 @@ def test_clocks_are_acknowledged_to_a_new_controller_and_every_so_often(rendezvo
 def test_a_repeated_clock_is_passed_on_once(rendezvous: Rendezvous) -> None:
     log: list[Iteration] = []
     client, mailbox, received = (
-        ControllerClient(rendezvous, Clocks(log.append)),
+        ControllerClient(rendezvous, Clocks(log.append), lambda _: None),
         Mailbox(rendezvous, CONTROLLER),
         list[int](),
     )

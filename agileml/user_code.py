@@ -1,0 +1,67 @@
+"""Where in the user's code something happened: frames of the user's files, not of this package or of Python's own."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import traceback
+from pathlib import Path
+from traceback import StackSummary, TracebackException
+
+_OWN = (str(Path(__file__).parent), sysconfig.get_path("stdlib"), "<frozen", "<string>")
+"""This package, the standard library, and code that only starts a process."""
+
+_INSTALLED = tuple(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
+"""Packages that the user's code calls."""
+
+_FATAL = "Fatal Python error: "
+_FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
+
+
+def is_users(file: str) -> bool:
+    """Whether a file of a traceback is neither of this package nor of Python."""
+    return not file.startswith(_OWN) or (file.startswith(_INSTALLED) and not file.startswith(_OWN[0]))
+
+
+def crash_site(text: str) -> str:
+    """Where the user's code was when its process printed its stacks and died; empty if the text shows no such crash."""
+    _, fatal, stacks = text.rpartition(_FATAL)
+    frames = [one for one in _FRAME.finditer(stacks) if is_users(one["file"])] if fatal else []
+    if not frames:
+        return ""
+    frame = next((one for one in frames if not one["file"].startswith(_INSTALLED)), frames[0])
+    return f"{fatal}{stacks.splitlines()[0]}; it was in {frame['file']}, line {frame['line']}, in {frame['function']}"
+
+
+def condensed(text: str) -> str:
+    """Output in which the stacks of all threads of a crashed process are cut down to the user's frames."""
+    before, fatal, stacks = text.partition(_FATAL)
+    if not fatal:
+        return text
+    cause, *lines = stacks.splitlines(keepends=True)
+    frames = [line for line in lines if (frame := _FRAME.match(line.rstrip())) and is_users(frame["file"])]
+    return "".join([before, fatal, cause, *frames])
+
+
+def raised_at(error: BaseException) -> str:
+    """The line of the user's code that raised an error, or called what raised it; empty if it has no part in it."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
+    own = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)] or frames
+    return f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}" if own else ""
+
+
+def users_traceback(error: BaseException) -> str:
+    """The traceback of an error from the user's code on; empty if none of the user's code has a part in it.
+
+    An error that wraps one of the user's code has that as its cause.
+    """
+    chain = [error]
+    while (cause := chain[-1].__cause__) is not None:
+        chain.append(cause)
+    raised = next((one for one in reversed(chain) if raised_at(one)), None)
+    if raised is None:
+        return ""
+    shown = TracebackException.from_exception(raised, compact=True)
+    first = next(number for number, frame in enumerate(shown.stack) if is_users(frame.filename))
+    shown.stack = StackSummary.from_list(shown.stack[first:])
+    return "".join(shown.format(chain=False))
