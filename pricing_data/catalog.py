@@ -79,7 +79,6 @@ class Catalog:
             ) from None
 
     def knows(self, cloud: str, name: str) -> bool:
-        """Whether the catalog describes the type."""
         return (cloud, name) in self._types
 
     def on_demand(self, market: Market, at: int | None = None) -> OnDemandPrice:

@@ -34,7 +34,6 @@ def export(table: PriceTable, path: Path) -> None:
 
 
 def write_csv(table: PriceTable, out: IO[bytes] | pa.NativeFile) -> None:
-    """Writes histories as CSV."""
     options = arrow_csv.WriteOptions(quoting_style="needed", batch_size=1 << 16)
     arrow_csv.write_csv(_rows(table), out, options)
 

@@ -45,7 +45,6 @@ class PriceBatch:
 
     @classmethod
     def joined(cls, batches: Iterable[PriceBatch]) -> PriceBatch:
-        """All events of several batches."""
         codes: dict[Market, int] = {}
         columns: list[tuple[Ints, Ints, Ints]] = [(_NONE, _NONE, _NONE)]
         for batch in batches:
@@ -78,7 +77,6 @@ class FetchedRows:
 
     @classmethod
     def joined(cls, parts: Iterable[FetchedRows]) -> FetchedRows:
-        """Concatenates several steps."""
         parts = tuple(parts)
         return cls(
             PriceBatch.joined(part.prices for part in parts),

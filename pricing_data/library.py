@@ -102,7 +102,6 @@ class Library:
         return markets
 
     def table(self, markets: Iterable[Market]) -> PriceTable:
-        """The histories of markets."""
         selected = list(markets)
         stored = self.store.table(selected)
         missing = {str(market) for market in selected if market.is_synthetic} - {str(m) for m in stored.markets}
@@ -116,6 +115,5 @@ class Library:
         return self.store.over_segments(lambda paths: read(paths or [bundled_prices()]))
 
     def series(self, market: Market) -> PriceSeries:
-        """The history of one market."""
         table = self.table([market])
         return next(iter(table)) if table.markets else self.store.series(market)

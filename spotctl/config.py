@@ -39,7 +39,6 @@ class Settings:
 
     @property
     def price_store(self) -> Path:
-        """The folder of the market data."""
         return self.home / "prices"
 
 

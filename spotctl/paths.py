@@ -14,7 +14,6 @@ class Paths:
 
     @property
     def log(self) -> Path:
-        """The event log of all runs."""
         return self.home / "log.sqlite"
 
     @property

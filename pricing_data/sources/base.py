@@ -30,7 +30,6 @@ class FetchRequest:
     covered: Mapping[str, Span] = field(default_factory=dict)
 
     def wants_type(self, name: str) -> bool:
-        """Whether `types` include an instance type."""
         return not self.types or any(fnmatchcase(name, glob) for glob in self.types)
 
     def history(self, cloud: str, region: str) -> str:

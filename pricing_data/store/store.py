@@ -78,7 +78,6 @@ class PriceStore:
         return [market_of(name) for name in self._snapshot(self._names)]
 
     def series(self, market: Market) -> PriceSeries:
-        """The whole history of one market."""
         table = self.table([market])
         if not table.markets:
             raise UnknownMarket(f"no price history of {market} is stored (spotctl prices ls lists the stored markets)")

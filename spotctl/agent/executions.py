@@ -92,7 +92,6 @@ class Executions:
             self._forget(number)
 
     def end(self) -> None:
-        """Ends all of them."""
         for number in list(self._all):
             self._forget(number)
 

@@ -173,7 +173,6 @@ class LeaseHolder:
         self._seen = notice.number
 
     def report(self, progress: JobProgress) -> None:
-        """Writes the job's progress."""
         replace_json(self._folder / "progress.json", asdict(progress))
 
 

@@ -45,7 +45,6 @@ class LinkFrameReader:
         self.limit = MOST_HANDSHAKE_BYTES
 
     def feed(self, received: bytes) -> None:
-        """Adds received bytes."""
         self._buffer += received
 
     def next(self) -> bytes | None:

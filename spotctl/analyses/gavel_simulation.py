@@ -87,7 +87,6 @@ def _sharing(options: Options, throughputs: Throughputs) -> Sharing | None:
 
 
 def dispatcher(options: Options, simulation: ClusterSimulation) -> Dispatcher:
-    """The dispatcher of the policy."""
     if options.budget is not None and options.policy != _ON_BUDGET:
         raise BadRequest(f"--budget {options.budget:g}: only --policy {_ON_BUDGET} has a budget")
     return _WAYS.get(options.policy, _conserving)(options, simulation)

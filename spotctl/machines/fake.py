@@ -133,7 +133,6 @@ class _FakeMachine:
         return self.heard if until is None else (MachineNotice("evict", until, "fake"), *self.heard)
 
     def status(self, now: int) -> MachineStatus:
-        """What its agent would say."""
         work = "" if self.payload is None else self.payload.name
         return MachineStatus(work, self.exit_code, self.lease_until, len(self.notices(now)))
 
@@ -145,27 +144,23 @@ class FakeLink:
         self._fake, self._machine = fake, machine
 
     def assign(self, payload: Payload) -> None:
-        """See `MachineLink`."""
         fault, machine = self._begin("assign", ((self._machine,), payload))
         if machine.payload is None or machine.payload.name != payload.name:
             machine.payload, machine.exit_code = payload, None
         self._fake.answer(fault)
 
     def renew(self, lease_until: int) -> None:
-        """See `MachineLink`."""
         fault, machine = self._begin("renew", ((self._machine,), lease_until))
         closes_at = self._fake.market.closes_at(machine.request.market)
         machine.lease_until = min(max(lease_until, self._fake.time), closes_at)
         self._fake.answer(fault)
 
     def status(self) -> MachineStatus:
-        """See `MachineLink`."""
         fault, machine = self._begin("status", self._machine)
         self._fake.answer(fault)
         return machine.status(self._fake.time)
 
     def notify(self, kind: str, until: int, source: str) -> None:
-        """See `MachineLink`."""
         fault, machine = self._begin("notify", (self._machine, kind))
         notice = MachineNotice(kind, until, source)
         if notice not in machine.heard:
@@ -173,7 +168,6 @@ class FakeLink:
         self._fake.answer(fault)
 
     def notices(self) -> tuple[MachineNotice, ...]:
-        """See `MachineLink`."""
         fault, machine = self._begin("notices", self._machine)
         self._fake.answer(fault)
         return machine.notices(self._fake.time)
@@ -219,7 +213,6 @@ class FakeProvider:
         return self.time
 
     def advance(self, seconds: float) -> None:
-        """Moves the clock."""
         self.time += round(seconds * SECOND)
 
     def script(self, call: str, *faults: Fault) -> None:
@@ -251,7 +244,6 @@ class FakeProvider:
         return tuple(self._complete(one) for one in self._machines.values())
 
     def lease_until(self, machine: str) -> int:
-        """When a machine's lease ends."""
         return self._known(machine).lease_until
 
     def payload(self, machine: str) -> Payload | None:
@@ -259,18 +251,15 @@ class FakeProvider:
         return self._known(machine).payload
 
     def offers(self) -> tuple[Market, ...]:
-        """See `CloudProvider`."""
         fault = self.meet("offers", ())
         self.answer(fault)
         return self.market.open_at(self.time)
 
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        """See `CloudProvider`."""
         self.meet("prices", (market, start, end))
         return self.market.prices(market, start, end, self.time)
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        """See `CloudProvider`."""
         fault = self.meet("create", request)
         check_settings(request, self.name)
         known = self._requests.get(request.token)
@@ -283,26 +272,22 @@ class FakeProvider:
         return tuple(one.listed(self.time) for one in created)
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        """See `CloudProvider`."""
         fault = self.meet("list", dict(tags))
         shown = self._look(tags)
         self.answer(fault)
         return shown
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """See `CloudProvider`."""
         fault = self.meet("terminate", tuple(ids))
         for one in self._alive(ids):
             one.terminated_at = self.time
         self.answer(fault)
 
     def link(self, machine: str) -> FakeLink:
-        """See `CloudProvider`."""
         self.running(machine)
         return FakeLink(self, machine)
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        """See `CloudProvider`."""
         fault = self.meet("resources", dict(tags))
         orphaned = tuple(
             Resource("machine", one.id, one.tags, str(one.market))
@@ -313,7 +298,6 @@ class FakeProvider:
         return orphaned
 
     def remove(self, resources: Sequence[Resource]) -> None:
-        """See `CloudProvider`."""
         fault = self.meet("remove", tuple(resources))
         for one in self._alive([resource.id for resource in resources]):
             one.terminated_at = self.time

@@ -87,7 +87,6 @@ class AgentLink:
         self._silent_until = 0.0
 
     def assign(self, payload: Payload) -> None:
-        """See `MachineLink`."""
         self._call("assign", payload=payload.to_json())
 
     def renew(self, lease_until: int) -> None:
@@ -97,25 +96,20 @@ class AgentLink:
         self._call("renew", until=until, seconds=self._until(until, now))
 
     def status(self) -> MachineStatus:
-        """See `MachineLink`."""
         answer = self._call("status")
         return MachineStatus(answer["work"], answer["exit_code"], answer["lease_until"], answer["notices"])
 
     def notify(self, kind: str, until: int, source: str) -> None:
-        """See `MachineLink`."""
         self._call("notify", kind=kind, until=until, seconds=self._until(until, self._clock.now()), source=source)
 
     def notices(self) -> tuple[MachineNotice, ...]:
-        """See `MachineLink`."""
         notices = self._call("notices")["notices"]
         return tuple(MachineNotice(one["kind"], one["until"], one["source"]) for one in notices)
 
     def output(self, after: int = 0) -> bytes:
-        """See `MachineLink`."""
         return base64.b64decode(self._call("output", after=after)["output"])
 
     def exec(self, command: Sequence[str]) -> ExecResult:
-        """See `MachineLink`."""
         # Only calls that change nothing when repeated are retried: this one makes sure that the connection is alive.
         self._call("status")
         number, out, err = self._call("exec", retry=False, command=list(command))["id"], b"", b""
@@ -133,7 +127,6 @@ class AgentLink:
                 time.sleep(_EXEC_POLL_SECONDS)
 
     def close(self) -> None:
-        """Closes the connection."""
         if self._client is not None:
             self._client.close()
             self._client = None

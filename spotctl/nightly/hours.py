@@ -73,7 +73,6 @@ class Hours:
         return Night(to_datetime(now).astimezone(zone).date(), now, self._deadline(now, zone))
 
     def next_begin(self, now: int, zone: tzinfo) -> int:
-        """When the next night begins."""
         return moment_of(_next(now, self.at, zone), self.at, zone)
 
     def timer_times(self, now: int, zone: tzinfo) -> tuple[time, ...]:

@@ -43,7 +43,6 @@ class Timers:
 
     @staticmethod
     def of_this_user() -> Timers:
-        """The timers of the current user."""
         return Timers(Crontab(), UserManager.of_this_user())
 
     def chosen(self, preferred: Scheduler) -> Scheduler:
@@ -75,7 +74,6 @@ class Timers:
             self.crontab.write(before, crontab.with_block(before, nightly.name, lines))
 
     def remove(self, name: str, scheduler: str) -> None:
-        """Removes the timer of a job."""
         if scheduler == Scheduler.SYSTEMD.value:
             self.manager.remove(Units(name))
         elif self.crontab.is_there():

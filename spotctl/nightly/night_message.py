@@ -92,7 +92,6 @@ class NightTotals:
 
     @staticmethod
     def of(runs: Sequence[RunState]) -> NightTotals:
-        """The totals of these runs."""
         return NightTotals(
             _total(runs, "spent"),
             _total(runs, "on_demand"),

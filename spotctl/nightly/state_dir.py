@@ -37,7 +37,6 @@ class Installed:
     webhook: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON in the state folder."""
         deadline = self.hours.deadline
         return {
             "name": self.name,
@@ -75,7 +74,6 @@ class NightRecord:
     spent: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON in the state folder."""
         return {
             "day": self.day.isoformat(),
             "begin_us": self.begin,
@@ -103,7 +101,6 @@ class StateDir:
 
     @property
     def folder(self) -> Path:
-        """The path of the folder."""
         return self.home / "nightly" / self.name
 
     @property
@@ -129,7 +126,6 @@ class StateDir:
         return None if stored is None else _parsed(path, lambda: Installed.of_json(stored))
 
     def install(self, nightly: Installed) -> None:
-        """Records the installation."""
         self._create()
         replace_json(self.folder / "installed.json", nightly.to_json(), lasting=True)
 
@@ -145,7 +141,6 @@ class StateDir:
         return None if stored is None else _parsed(path, lambda: NightRecord.of_json(stored))
 
     def record(self, night: NightRecord) -> None:
-        """Records the state of a night."""
         replace_json(self.folder / "night.json", night.to_json(), lasting=True)
 
     def _create(self) -> None:

@@ -49,7 +49,6 @@ class NightState:
 
     @property
     def runs_of_night(self) -> list[RunState]:
-        """The runs of the last night."""
         return [] if self.record is None else runs_since(self.runs, self.record.since)
 
 

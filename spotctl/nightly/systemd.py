@@ -91,7 +91,6 @@ class UserManager:
 
     @staticmethod
     def of_this_user() -> UserManager:
-        """The manager of the current user."""
         base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
         return UserManager(base / "systemd" / "user")
 
@@ -100,7 +99,6 @@ class UserManager:
         return shutil.which("systemctl") is not None and not self._run("show-environment").returncode
 
     def has(self, units: Units) -> bool:
-        """Whether the timer is installed."""
         return (self.folder / units.timer).exists()
 
     def install(self, units: Units, service_text: str, timer_text: str) -> None:

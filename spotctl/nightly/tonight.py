@@ -66,7 +66,6 @@ class NightRunner:
 
     @property
     def name(self) -> str:
-        """The job's name."""
         return self.nightly.name
 
     def run(self, night: Night | None = None) -> StartReport:

@@ -25,7 +25,6 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The message as plain text."""
         return "\n".join([self.title, *(f"{name}: {text}" for name, text in self.lines.items())])
 
     def without(self, secrets: Iterable[str]) -> Message:

@@ -72,15 +72,12 @@ class FigureColumn:
     figure: Callable[[Figures], Number]
 
     def json(self, figures: Figures) -> Number:
-        """The cell in JSON."""
         return self.unit.json(self.figure(figures))
 
     def csv(self, figures: Figures) -> str:
-        """The cell in CSV."""
         return self.unit.csv(self.figure(figures))
 
     def text(self, figures: Figures, digits: int) -> str:
-        """The cell in tables for readers."""
         return self.unit.text(self.figure(figures), digits)
 
 

@@ -119,7 +119,6 @@ class Report:
         return all(run.is_replayed for run in self.runs)
 
     def rows_of(self, run: str) -> tuple[LedgerRow, ...]:
-        """The ledger rows of one run."""
         return tuple(row for row in self.rows if row.run == run)
 
 
@@ -193,7 +192,6 @@ class _Members:
 
 
 def figures(rows: Sequence[LedgerRow], runs: Sequence[RunTimeline]) -> Figures:
-    """The figures of whole runs."""
     return _figures(rows, runs, sum(len(run.evictions) for run in runs), whole=True)
 
 

@@ -51,7 +51,6 @@ _MANY_ROWS = 12
 
 
 def html(report: Report) -> str:
-    """The whole page."""
     markets = markets_of(report)
     main = el(
         "main",

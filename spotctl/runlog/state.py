@@ -128,7 +128,6 @@ def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
 
 
 def after(state: RunState, row: LogRow) -> RunState:
-    """The state after one more event."""
     state = replace(state, run=row.run, at=max(state.at, row.at), last_row=row.id)
     step = _STEPS.get(type(row.event))
     return state if step is None else step(state, row.event, row.at)

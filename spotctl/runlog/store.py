@@ -67,7 +67,6 @@ class EventLog:
         self.close()
 
     def close(self) -> None:
-        """Closes the file."""
         self._db.close()
 
     def append(self, run: str, at: int, event: Event) -> LogRow:

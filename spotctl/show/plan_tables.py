@@ -109,7 +109,6 @@ def _choice_json(one: Choice) -> dict[str, Any]:
 
 
 def plan_view(plan: JobPlan, width: int, *, explain: bool) -> RenderableType:
-    """A plan on the terminal."""
     parts: list[RenderableType] = [Text(plan.job.spec.name, style="bold"), _choices(plan, width), _figures(plan)]
     if explain:
         parts += [Text(), _betas(plan), Text(), _terms(plan)]

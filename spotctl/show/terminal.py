@@ -184,7 +184,6 @@ def gaps(report: GapReport) -> Group:
 
 
 def rows(answer: QueryResult) -> Table:
-    """The rows of a query."""
     table = plain_table(*answer.columns, names=len(answer.columns))
     for row in answer.rows:
         table.add_row(*(Text("" if value is None else str(value)) for value in row))

@@ -73,7 +73,6 @@ def price_event(region: str, record: Record) -> PriceEvent:
 
 @rejecting
 def instance_type(record: Record) -> InstanceType:
-    """The hardware of an instance type."""
     accelerator, count = _accelerator(record)
     return InstanceType(
         CLOUD,

@@ -30,7 +30,6 @@ class GcpMachine:
 
     @property
     def instance_type(self) -> InstanceType:
-        """The catalog entry."""
         accelerator = card(self.gpu, _GPU_SHARES.get(self.name)) if self.gpu else None
         return InstanceType(CLOUD, self.name, self.vcpus, self.memory_mib / 1024, accelerator, self.gpus)
 

@@ -284,7 +284,6 @@ class JobSpec:
 
     @property
     def kind(self) -> ProgramKind:
-        """What the program is."""
         return ProgramKind.AGILEML if isinstance(self.program, Training) else ProgramKind.COMMAND
 
     @property

@@ -68,7 +68,6 @@ class MarketClock:
         return (moment - self.now()) / self.speed / 1e6
 
     def start(self, market: int, speed: float) -> None:
-        """Sets the market's time and speed."""
         replace_json(self.path, asdict(Anchor(market, self._monotonic_ns(), speed, self._boot(), market)), lasting=True)
 
     def note(self) -> None:

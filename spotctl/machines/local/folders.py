@@ -47,7 +47,6 @@ class LocalAllocation:
 
     @property
     def machines(self) -> tuple[MachineFolder, ...]:
-        """Its machines, in order."""
         return tuple(MachineFolder(self, self.folder / str(index)) for index in range(len(self.plans)))
 
 
@@ -60,7 +59,6 @@ class MachineFolder:
 
     @property
     def id(self) -> str:
-        """The machine's id."""
         return f"{self.allocation.folder.name}-{self.folder.name}"
 
     @property
@@ -130,7 +128,6 @@ class AllocationFolders:
         return exclusive(self.root / "lock")
 
     def of_token(self, token: str) -> LocalAllocation | None:
-        """The allocation of a token."""
         return self._allocation(self._folder_of(token))
 
     def all(self) -> Iterator[LocalAllocation]:
@@ -140,7 +137,6 @@ class AllocationFolders:
             yield from sorted((one for one in allocations if one is not None), key=lambda one: one.number)
 
     def next_number(self) -> int:
-        """The number of the next allocation."""
         return 1 + max((one.number for one in self.all()), default=self.first_number - 1)
 
     @property

@@ -24,11 +24,9 @@ class MachineFile:
     payload: Payload | None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the file."""
         return {**asdict(self), "payload": None if self.payload is None else self.payload.to_json()}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> MachineFile:
-        """The inverse of `to_json`."""
         payload = None if values["payload"] is None else Payload.from_json(values["payload"])
         return cls(**{**values, "plan": PlannedEnding(**values["plan"]), "payload": payload})

@@ -91,7 +91,6 @@ class LocalProvider:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the market has a time."""
         return self._clock.started
 
     @property
@@ -132,7 +131,6 @@ class LocalProvider:
         return tuple(self._seen(machine) for machine in allocation.machines)
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        """See `CloudProvider`."""
         tagged = (one for one in self._folders.all() if tags.items() <= one.request.tags.items())
         return tuple(self._seen(machine) for allocation in tagged for machine in allocation.machines)
 
@@ -172,7 +170,6 @@ class LocalProvider:
         return (*machines, *strays)
 
     def remove(self, resources: Sequence[Resource]) -> None:
-        """See `CloudProvider`."""
         self.terminate([one.id for one in resources if one.kind == "machine"])
         processes = {one.id for one in resources if one.kind == "process"}
         for stray in stray_processes(self._folders.machines):
@@ -180,7 +177,6 @@ class LocalProvider:
                 kill(stray.pid)
 
     def output(self, machine: str, after: int = 0) -> bytes:
-        """See `KeepsOutput`."""
         folder = self._folders.by_id([machine])[machine]
         if folder is None:
             raise NotFound(f"{machine}: no such machine", (machine,))

@@ -85,7 +85,6 @@ class Top(App[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Starts refreshing."""
         self.take_snapshot()
         self.set_interval(REFRESH_SECONDS, self.take_snapshot)
 
