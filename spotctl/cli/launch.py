@@ -93,6 +93,7 @@ def _launch_together(
 ) -> NoReturn:
     """Runs several jobs, prints how each ended, and exits with the highest of their exit codes."""
     from spotctl.cli.boundary import exit_code_of
+    from spotctl.ledger.final_figures import final_figures
     from spotctl.run import concurrent_runs
     from spotctl.show import run_tables
 
@@ -100,7 +101,7 @@ def _launch_together(
         jobs = concurrent_runs.launch(plans, session.settings, callbacks, limit, fresh=fresh)
     endings = [job.ending for job in jobs if job.ending is not None]
     if json_:
-        session.answer_json([run_tables.ending(*ending) for ending in endings])
+        session.answer_json([final_figures(*ending) for ending in endings])
     else:
         for ending in endings:
             session.out.print(run_tables.summary(*ending))
@@ -238,8 +239,8 @@ def _ended(session: Session, job: str) -> tuple[RunState, RunEnded]:
 
 def _end_all(session: Session, *, json_: bool) -> None:
     from spotctl.errors import SpotctlError
+    from spotctl.ledger.final_figures import final_figures
     from spotctl.runlog.statuses import unfinished_jobs
-    from spotctl.show import run_tables
 
     endings, failure = list[tuple["RunState", "RunEnded"]](), None
     for job in unfinished_jobs(session.settings):
@@ -249,7 +250,7 @@ def _end_all(session: Session, *, json_: bool) -> None:
             # The machines of the other jobs are returned all the same.
             failure = failure or error
     if json_:
-        session.answer_json([run_tables.ending(*ending) for ending in endings])
+        session.answer_json([final_figures(*ending) for ending in endings])
     else:
         session.remark(*(f"{state.run}: {ended.outcome}; all machines returned" for state, ended in endings))
     if failure is not None:
@@ -265,10 +266,11 @@ def _end(session: Session, job: str, *, json_: bool) -> None:
 
 
 def _finish(session: Session, state: RunState, ended: RunEnded, *, json_: bool) -> None:
+    from spotctl.ledger.final_figures import final_figures
     from spotctl.show import run_tables
 
     if json_:
-        session.answer_json(run_tables.ending(state, ended))
+        session.answer_json(final_figures(state, ended))
     else:
         session.out.print(run_tables.summary(state, ended))
     raise typer.Exit(EXIT_CODES[ended.outcome])

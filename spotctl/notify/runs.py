@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 from pricing_data.units import counted
 from spotctl.files.job.spec import JobSpec
+from spotctl.ledger.final_figures import final_figures
 from spotctl.notify.message import Message
 from spotctl.notify.webhook import Delivery, post
 from spotctl.runlog.events import RunEnded
 from spotctl.runlog.outcomes import DONE
 from spotctl.runlog.state import RunState
-from spotctl.show.run_tables import ending
 
 _FACTS = ("outcome", "message", "cost_usd", "on_demand_usd", "hours", "evictions", "model")
 
@@ -27,7 +27,7 @@ def notify_of_end(spec: JobSpec, state: RunState, ended: RunEnded) -> Delivery |
 
 def message_of_end(job: str, state: RunState, ended: RunEnded) -> Message:
     """The message about the end of a run."""
-    answer = ending(state, ended)
+    answer = final_figures(state, ended)
     lines = {
         "What happened": ended.message,
         "Cost": cost_text(answer["cost_usd"], answer["on_demand_usd"]),

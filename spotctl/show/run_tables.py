@@ -12,9 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.billing import usd
-from pricing_data.units import HOUR, counted, format_time
-from spotctl.ledger.rows import Use
-from spotctl.ledger.uses import parts
+from pricing_data.units import counted, format_time
+from spotctl.ledger.final_figures import final_figures
 from spotctl.runlog.events import FINISH, BudgetExceeded, RunEnded
 from spotctl.runlog.outcomes import DONE
 from spotctl.runlog.state import EVICTED, Allocation, Held, RunState
@@ -185,36 +184,9 @@ def short_budget(exceeded: BudgetExceeded) -> str:
     return f"the budget of {limit} does not allow this: {exceeded.action} ({committed} is committed already)"
 
 
-def ending(state: RunState, ended: RunEnded) -> dict[str, Any]:
-    """The JSON of `spotctl launch --json`."""
-    facts = dict(ended.facts)
-    spent, on_demand = facts.pop("spent", None), facts.pop("on_demand", None)
-    return {
-        "run": state.run,
-        "outcome": ended.outcome,
-        "message": ended.message,
-        "cost_usd": None if spent is None else usd(spent),
-        "on_demand_usd": None if on_demand is None else usd(on_demand),
-        "hours": (state.at - state.started) / HOUR,
-        **facts,
-        "evictions": state.evictions,
-        "busy": busy(state),
-    }
-
-
-def busy(state: RunState) -> float | None:
-    """The share of the machines' time that was useful work; work that was redone counts once."""
-    whole = working = 0
-    for held in state.machines.values():
-        for begin, end, use in parts(state, held, state.at if held.ended is None else held.ended):
-            whole += end - begin
-            working += (end - begin) * (use is Use.WORKING)
-    return working / whole if whole else None
-
-
 def summary(state: RunState, ended: RunEnded) -> Group:
     """The summary that `spotctl launch` prints: cost, on-demand cost, machines, evictions and the model's path."""
-    answer = ending(state, ended)
+    answer = final_figures(state, ended)
     lines = [f"{state.run}: {answer['outcome']}{f' ({ended.message})' if ended.message else ''}"]
     if answer["cost_usd"] is not None:
         lines.append(f"  cost       {_money(answer['cost_usd'])} for {hours_text(answer['hours'])} of market time")

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spotctl.ledger.final_figures import busy, final_figures
 from spotctl.runlog import events as ev
 from spotctl.runlog import state as run_state
 from spotctl.runlog.state import RunState, fold
@@ -89,7 +90,7 @@ def test_evictions_are_the_same_number_everywhere() -> None:
     now = state()
     ended = ev.RunEnded("done", "", 0, {"evictions": 77})
     status = RunStatus(now, attended=True, spent=None)
-    assert run_tables.ending(now, ended)["evictions"] == run_tables.status_answer([status])["jobs"][0]["evictions"] == 4
+    assert final_figures(now, ended)["evictions"] == run_tables.status_answer([status])["jobs"][0]["evictions"] == 4
     assert "evictions 4" in text(run_tables.live(now, 3.0))[0]
 
 
@@ -101,8 +102,8 @@ def test_utilization_of_a_command() -> None:
         (2.0, ev.MachineRan("r")),
         (10.0, ev.MachineEnded("r", at(10), "returned")),
     ]
-    assert run_tables.busy(fold(rows(events))) == pytest.approx(0.8)
-    assert run_tables.busy(fold(rows(events[:1]))) is None
+    assert busy(fold(rows(events))) == pytest.approx(0.8)
+    assert busy(fold(rows(events[:1]))) is None
 
 
 def test_a_checkpoint_interval_without_end() -> None:
