@@ -15,6 +15,7 @@ from bench import (
     agileml_elastic,
     agileml_sim,
     agileml_sparse,
+    agileml_throughput,
     agileml_transport,
     bidbrain,
     gavel,
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "agileml_transport": agileml_transport.run,
     "agileml_sim": agileml_sim.run,
     "agileml_sparse": agileml_sparse.run,
+    "agileml_throughput": agileml_throughput.run,
     "agileml_elastic": agileml_elastic.run,
 }
 

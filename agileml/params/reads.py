@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agileml.params.deltas import Delta, RowDelta, Rows
+from agileml.params.fast_rows import RowNumbers
 from agileml.params.layout import ArraySpec, Layout, Segment, State
-from agileml.params.row_buffer import RowNumbers
 
 Wanted = list[Rows | None]
 """The wanted rows of each segment of a partition, relative to its first row; None: all rows."""

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agileml.params.deltas import ADD, Aggregation, RowDelta
+from agileml.params.fast_rows import FAST_DTYPES, RowNumbers, add_rows, rows_of
 from agileml.params.layout import Array, ArraySpec
-
-RowNumbers = NDArray[np.intp]
 
 DENSE_SHARE = 0.5
 """Above this fraction of touched rows, all rows of a segment are sent: that saves row numbers and scattered access."""
 
-_SCAN = 16
-"""Scanning one flag per row is faster than sorting once more than one row in this many is touched."""
+_MANY = 16
+"""Once more than one row in this many is touched, scanning a flag per row, and filling all values, takes less time than
+a list of the touched rows."""
 
 
 class RowBuffer:
     """Aggregated updates to an array. Untouched rows hold the identity, so that `pending` needs no special case."""
 
-    __slots__ = ("_by", "_fresh", "_order", "_spec", "_stale", "_touched", "_values", "_whole")
+    __slots__ = ("_by", "_fresh", "_many", "_order", "_spec", "_stale", "_touched", "_values", "_whole")
 
     def __init__(self, spec: ArraySpec, by: Aggregation = ADD) -> None:
         self._spec = spec
@@ -31,11 +30,13 @@ class RowBuffer:
         self._touched = np.zeros(spec.rows, np.bool_)
         self._order = np.empty(spec.rows, np.int32)
         self._fresh: list[RowNumbers] = []
+        """The touched rows, unless they are many."""
+        self._many = False
 
     @property
     def empty(self) -> bool:
         """Whether nothing has been added since the buffer was last emptied."""
-        return not self._whole and not self._fresh
+        return not (self._whole or self._many or self._fresh)
 
     def add_all(self, values: Array) -> None:
         """Aggregates an update of every row."""
@@ -52,7 +53,9 @@ class RowBuffer:
         if rows.size == 0:
             return
         buffer = self._initialized()
-        if self._distinct(rows):
+        if self._by is ADD and buffer.dtype in FAST_DTYPES:
+            add_rows(buffer, rows, values)
+        elif self._distinct(rows):
             buffer[rows] = self._by.ufunc(buffer[rows], values)
         else:
             # numpy has a fast loop for `ufunc.at` over single numbers, but not over whole rows.
@@ -64,7 +67,7 @@ class RowBuffer:
 
     def pending(self, rows: slice | RowNumbers) -> Array:
         """The aggregated updates to these rows."""
-        return self._initialized()[rows]
+        return rows_of(self._initialized(), rows)
 
     def absorb(self, other: RowBuffer) -> None:
         """Aggregates the updates of another buffer of the same array and empties that buffer."""
@@ -72,14 +75,17 @@ class RowBuffer:
             self.add_all(other._initialized())
         elif not other.empty:
             rows = other._rows()
-            self.add(rows, other._initialized()[rows])
+            self.add(rows, rows_of(other._initialized(), rows))
         other.clear()
 
     def clear(self) -> None:
         """Discards all updates, in time proportional to the touched rows."""
         if self._values is not None and not self._whole:
-            for rows in self._fresh:
-                self._values[rows] = self._by.identity(self._values.dtype)
+            identity = self._by.identity(self._values.dtype)
+            if self._many:
+                self._values.fill(identity)
+            for rows in () if self._many else self._fresh:
+                self._values[rows] = identity
         self._reset()
 
     def take(self, bounds: list[tuple[int, int]]) -> list[RowDelta | None]:
@@ -91,7 +97,7 @@ class RowBuffer:
             self._values, self._stale = None, True
             self._reset()
             return parts
-        if not self._fresh:
+        if self.empty:
             return [None] * len(bounds)
         rows = self._rows()
         edges = np.searchsorted(rows, [bounds[0][0], *(hi for _, hi in bounds)])
@@ -108,20 +114,24 @@ class RowBuffer:
         buffer = self._initialized()
         if rows.size > DENSE_SHARE * (hi - lo):
             return RowDelta(None, buffer[lo:hi].copy())
-        return RowDelta((rows - lo).astype(np.int32), buffer[rows])
+        return RowDelta((rows - lo).astype(np.int32), rows_of(buffer, rows))
 
     def _rows(self) -> RowNumbers:
         """The touched rows, sorted and unique."""
-        if sum(rows.size for rows in self._fresh) * _SCAN > self._touched.size:
+        if self._many or sum([rows.size for rows in self._fresh]) * _MANY > self._touched.size:
             return np.flatnonzero(self._touched)
         return np.unique(np.concatenate(self._fresh))
 
     def _mark(self, rows: RowNumbers) -> None:
-        if not self._whole:
-            fresh = rows[~self._touched[rows]]
-            if fresh.size:
-                self._touched[fresh] = True
-                self._fresh.append(fresh)
+        if self._whole:
+            return
+        if self._many or rows.size * _MANY > self._touched.size:
+            self._touched[rows] = self._many = True
+            return
+        fresh = rows[~self._touched[rows]]
+        if fresh.size:
+            self._touched[fresh] = True
+            self._fresh.append(fresh)
 
     def _distinct(self, rows: RowNumbers) -> bool:
         """Whether no row occurs twice; faster than sorting."""
@@ -130,10 +140,12 @@ class RowBuffer:
         return bool((self._order[rows] == numbers).all())
 
     def _reset(self) -> None:
-        for rows in self._fresh:
+        if self._many:
+            self._touched.fill(False)
+        for rows in () if self._many else self._fresh:
             self._touched[rows] = False
         self._fresh.clear()
-        self._whole = False
+        self._whole = self._many = False
 
     def _allocated(self) -> Array:
         if self._values is None:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from agileml.errors import BadTrainer, NotFinite
 from agileml.params.deltas import ADD, Aggregation, Delta, RowDelta, assign_into
+from agileml.params.fast_rows import RowNumbers, rows_of
 from agileml.params.layout import Array, ArraySpec, Layout, Params, State
 from agileml.params.reads import Mask, MissingRows, ShardReads, picked
-from agileml.params.row_buffer import RowBuffer, RowNumbers
+from agileml.params.row_buffer import RowBuffer
 
 Rows = NDArray[np.integer] | Sequence[int] | slice | None
 """Rows of an array: their numbers, a slice, or None for all."""
@@ -156,7 +157,7 @@ class CacheView:
             self._cache.require(name, selected)
         if self.learning is not None:
             self.learning.note(name, selected)
-        values = array[selected]
+        values = rows_of(array, selected)
         values.flags.writeable = False
         return values
 
@@ -180,11 +181,13 @@ class CacheView:
                 f"{self._where(name)}: rows must be a list of whole numbers, a slice or None,"
                 f" not {numbers.dtype} of shape {numbers.shape}"
             )
-        if numbers.size and not 0 <= numbers.min() <= numbers.max() < count:
+        numbers = numbers.astype(np.intp, copy=False)
+        # As unsigned numbers, negative ones are too large.
+        if numbers.size and numbers.view(np.uintp).max() >= count:
             raise BadTrainer(
                 f"{self._where(name)}: rows {numbers.min()} to {numbers.max()} requested; it has rows 0 to {count - 1}"
             )
-        return numbers.astype(np.intp, copy=False)
+        return numbers
 
     def _where(self, name: str) -> str:
         return f"{self._app}, clock {self._clock}, parameter {name!r}"
@@ -245,8 +248,9 @@ class ChunkView(CacheView):
             raise BadTrainer(
                 f"{self._where(spec.name)}: an update of {values.dtype} for an array of {np.dtype(spec.dtype)}"
             )
-        with np.errstate(over="ignore"):  # too large values become infinity, which is checked below
-            values = values.astype(spec.dtype, copy=False)
+        if values.dtype.str != spec.dtype:
+            with np.errstate(over="ignore"):  # too large values become infinity, which is checked below
+                values = values.astype(spec.dtype)
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise NotFinite(
                 f"{self._where(spec.name)}: the update holds NaN or infinity;"
