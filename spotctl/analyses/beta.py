@@ -174,7 +174,7 @@ def calibrations(
     """The scores of each bid; `learned` is the learner's name and its random seed."""
     learner, seed = learned
     if learner not in LEARNERS:
-        raise BadRequest(f"--learner {learner!r} is none of {', '.join(LEARNERS)}")
+        raise BadRequest(f"--learner {learner!r} is not one of {', '.join(LEARNERS)}")
     series = list(library.table(library.require(Selection(glob))))
     scored = {}
     for name in names:

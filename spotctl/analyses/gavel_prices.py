@@ -186,7 +186,7 @@ def _plan(terms: Terms, home: str) -> PriceComparison:
         raise BadRequest(f"--days {terms.days!r}: is not a list of numbers (write 0.5,1,2,4)") from None
     clouds = [cloud.strip() for cloud in terms.dataset_on.split(",") if cloud.strip()] or [home.partition("/")[0]]
     if unknown := [cloud for cloud in clouds if cloud not in CLOUDS]:
-        raise BadRequest(f"--dataset-on {terms.dataset_on!r}: cloud {unknown[0]!r} is none of {', '.join(CLOUDS)}")
+        raise BadRequest(f"--dataset-on {terms.dataset_on!r}: cloud {unknown[0]!r} is not one of {', '.join(CLOUDS)}")
     movement = Movement(terms.checkpoint_gb, terms.dataset_gb, frozenset(clouds), _hours(terms.move), LIST_TARIFFS_2020)
     return PriceComparison(ladder(home, terms.baseline), days, terms.starts, movement)
 

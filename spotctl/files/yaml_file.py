@@ -183,12 +183,12 @@ def _refuse_repeated_key(mapping: yaml.MappingNode, path: Path) -> None:
 
 _CURES = (
     (r"'\t'", "indent with spaces"),
-    ("mapping values are not allowed", "put a text that contains a colon and a space in quotes"),
+    ("mapping values are not allowed", "put a value that contains a colon and a space in quotes"),
     ("but found another document", "keep one, without a line ---"),
-    ("undefined alias", "define it above, or put a text that begins with * in quotes"),
-    ("could not determine a constructor", "put a text that begins with ! in quotes"),
-    ("unhashable key", "put a text that begins with { or [ in quotes"),
-    ("cannot start any token", "put a text that begins with it in quotes"),
+    ("undefined alias", "define it above, or put a value that begins with * in quotes"),
+    ("could not determine a constructor", "put a value that begins with ! in quotes"),
+    ("unhashable key", "put a value that begins with { or [ in quotes"),
+    ("cannot start any token", "put a value that begins with it in quotes"),
 )
 
 

@@ -13,7 +13,7 @@ from spotctl.reports.cost import Figures, Report
 
 @dataclass(frozen=True, slots=True)
 class CostSummary:
-    """A title, the uses of the money in one sentence, and lines of a name and a text each."""
+    """A title, the uses of the money in one sentence, and lines with a name and its text."""
 
     title: str
     in_short: str

@@ -19,8 +19,8 @@ from bidbrain.backtest.scenario import Scenario
 from bidbrain.billing import End
 from bidbrain.replay.job import Run, Tenure
 from pricing_data.units import HOUR, MINUTE, format_time
-from spotctl.errors import BadRequest
 from spotctl.show import backtest_tables
+from spotctl.show.outputs import output_folder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,16 +30,13 @@ _SPOT, _ON_DEMAND, _FREE, _EVICTED = "#1f6feb", "#57606a", "#2da44e", "#1f2328"
 
 def write(folder: Path, scenario: Scenario, results: Sequence[JobResult], summaries: Sequence[BacktestSummary]) -> None:
     """Writes `jobs.csv` with a row per job, and plots of costs, run times, machine-hours and one footprint."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with output_folder(folder):
         backtest_tables.write_jobs(folder / "jobs.csv", results)
         for hours in sorted({one.hours for one in summaries}):
             of_length = [one for one in summaries if one.hours == hours]
             _bars(folder / f"cost_and_runtime_{hours:g}h.png", hours, of_length)
             _breakdown(folder / f"machine_hours_{hours:g}h.png", hours, of_length)
             _footprint(folder / f"footprint_{hours:g}h.png", scenario, [one for one in results if one.hours == hours])
-    except OSError as error:
-        raise BadRequest(f"--out {folder}: {error.strerror or error}") from error
 
 
 def _bars(path: Path, hours: float, summaries: Sequence[BacktestSummary]) -> None:

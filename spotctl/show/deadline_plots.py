@@ -16,7 +16,7 @@ from bidbrain.backtest.deadline_strategies import Greedy, UniformProgress
 from bidbrain.strategies.deadline_job import ON_DEMAND, SPOT, Bools
 from pricing_data.units import HOUR
 from spotctl.analyses.deadline import ReplayRequest
-from spotctl.errors import BadRequest
+from spotctl.show.outputs import output_folder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,12 +33,9 @@ def write(
     summaries: Sequence[DeadlineSummary],
 ) -> None:
     """Writes `cost_by_slack.png` and `one_replay.png`; creates the folder if needed."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with output_folder(folder):
         _costs(summaries).savefig(folder / "cost_by_slack.png", dpi=150)
         _timeline(question, jobs, _example(jobs, outcomes)).savefig(folder / "one_replay.png", dpi=150)
-    except OSError as error:
-        raise BadRequest(f"--out {folder}: {error.strerror or error}") from error
 
 
 def _costs(summaries: Sequence[DeadlineSummary]) -> Figure:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from bidbrain.gavel.problem import FloatArray
 from bidbrain.gavel.simulator.engine import SimulationOutcome
-from spotctl.errors import BadRequest
+from spotctl.show.outputs import output_folder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,11 +34,8 @@ def write(folder: Path, outcome: SimulationOutcome) -> None:
 
 def save(folder: Path, name: str, figure: Figure) -> None:
     """Saves a figure; creates the folder if needed."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with output_folder(folder):
         figure.savefig(folder / name, dpi=150)
-    except OSError as error:
-        raise BadRequest(f"--out {folder}: {error.strerror or error}") from error
 
 
 def cdf(hours: Mapping[str, FloatArray]) -> Figure:

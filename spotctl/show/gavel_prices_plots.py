@@ -9,8 +9,8 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from spotctl.analyses.gavel_prices import Analysis
-from spotctl.errors import BadRequest
 from spotctl.show.gavel_prices_tables import shown_length
+from spotctl.show.outputs import output_folder
 
 _COLORS = ("#8c959f", "#57606a", "#bf8700", "#1f6feb", "#2da44e", "#bc4c00")
 _STYLES = ("-", "--", ":", "-.")
@@ -19,12 +19,9 @@ _DAY = 24.0
 
 def write(folder: Path, analysis: Analysis) -> None:
     """Writes `reduction.png`, `by_length.png` and `prices.png`; creates the folder if needed."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with output_folder(folder):
         for name, draw in (("reduction", _reduction), ("by_length", _by_length), ("prices", _prices)):
             draw(analysis).savefig(folder / f"{name}.png", dpi=150)
-    except OSError as error:
-        raise BadRequest(f"--out {folder}: {error.strerror or error}") from error
 
 
 def _reduction(analysis: Analysis) -> Figure:

@@ -17,8 +17,8 @@ from bidbrain.gavel.pricing.published import LENGTH_OF_FIGURE_6_5
 from bidbrain.gavel.pricing.tables import Effective, Figure, effective_prices
 from pricing_data.units import format_time
 from spotctl.analyses.gavel_prices import Analysis
-from spotctl.errors import BadRequest
 from spotctl.show.layout import plain_table
+from spotctl.show.outputs import output_folder
 
 
 def answer(analysis: Analysis, wall_seconds: float) -> dict[str, Any]:
@@ -52,12 +52,9 @@ def tables(analysis: Analysis) -> Group:
 def write_csv(folder: Path, analysis: Analysis) -> None:
     """Writes `costs.csv` (a row per job type, length and strategy) and `figures.csv`; creates the folder if needed."""
     costs = [asdict(one) | {"offers": _kinds(one)} for one in analysis.results]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with output_folder(folder):
         _write(folder / "costs.csv", costs)
         _write(folder / "figures.csv", [asdict(one) for one in analysis.figures])
-    except OSError as error:
-        raise BadRequest(f"--out {folder}: {error.strerror or error}") from error
 
 
 def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:

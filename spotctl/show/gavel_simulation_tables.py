@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from bidbrain.gavel.simulator.results import SimulationSummary, job_results
-from spotctl.errors import BadRequest
+from spotctl.show.outputs import output_folder
 
 if TYPE_CHECKING:
     from bidbrain.gavel.simulator.engine import SimulationOutcome
@@ -53,15 +53,11 @@ def table(summary: SimulationSummary) -> Table:
 
 def write_csv(folder: Path, outcome: SimulationOutcome) -> None:
     """Writes `jobs.csv` with a row per measured job; cells without a value are empty."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "jobs.csv").open("w", newline="") as file:
-            rows = [_row(asdict(result)) for result in job_results(outcome)]
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-    except OSError as error:
-        raise BadRequest(f"--out {folder}: {error.strerror or error}") from error
+    with output_folder(folder), (folder / "jobs.csv").open("w", newline="") as file:
+        rows = [_row(asdict(result)) for result in job_results(outcome)]
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def _row(result: dict[str, Any]) -> dict[str, Any]:

@@ -171,7 +171,7 @@ def test_calibrate_scores_against_both_plain_shares(tmp_path: Path) -> None:
         (["calibrate", "aws", "--history", "1h"], "does not exceed the window"),
         (["calibrate", "aws", "--deltas", "-1"], "bid delta '-1'"),
         (["calibrate", "aws", "--deltas", ","], "names no bid"),
-        (["calibrate", "aws", "--learner", "oracle"], "'oracle' is none of boosted"),
+        (["calibrate", "aws", "--learner", "oracle"], "'oracle' is not one of boosted"),
     ],
 )
 def test_what_cannot_be_answered_is_refused_in_a_line(words: list[str], why: str) -> None:

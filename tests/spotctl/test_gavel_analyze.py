@@ -160,7 +160,7 @@ def test_stored_prices_are_taken_where_no_file_is_given(files: list[str | Path])
         (["--move", "soon"], "duration 'soon'"),
         (["--dataset-gb", "-1"], "dataset of -1"),
         (["--checkpoint-gb", "nan"], "checkpoint of nan"),
-        (["--dataset-on", "aws,ibm"], "cloud 'ibm' is none of"),
+        (["--dataset-on", "aws,ibm"], "cloud 'ibm' is not one of"),
         (["--evictions", "aws"], "--evictions 'aws': is not a cloud with evictions"),
         (["--evictions", "aws=-1"], "rates and spans must be finite and at least 0"),
         (["--machine", "P100"], "--machine 'P100': write azure/Standard_NC24rs_v2=P100x4"),

@@ -84,7 +84,7 @@ def meant(given: str, known: Iterable[str]) -> str:
 
 def _read_text(written: object) -> str:
     if not isinstance(written, str):
-        raise ValueError("is not a text")
+        raise ValueError("is not text")
     if not written.strip():
         raise ValueError("is blank")
     return written
@@ -211,14 +211,14 @@ def _read_variable_value(written: object) -> str:
         return str(written).lower()
     if isinstance(written, str | int | float):
         return str(written)
-    raise ValueError("is not a text")
+    raise ValueError("is not text")
 
 
 def _read_argument(written: object) -> object:
     """Anything that JSON can hold."""
     if isinstance(written, dict):
         if not all(isinstance(key, str) for key in written):
-            raise ValueError("has a key that is not a text")
+            raise ValueError("has a key that is not text")
         return {key: _read_argument(value) for key, value in written.items()}
     if isinstance(written, list):
         return [_read_argument(value) for value in written]
@@ -338,7 +338,7 @@ STRATEGY = Form(
     {"anyOf": [{"enum": _COMPLETE_STRATEGIES}, {"type": "string", "pattern": f"^(?:{_STRATEGY})$"}]},
 )
 APP = _text(_APP, "a built-in app (mf), module:Class, or a Python file that ends in .py")
-TEXT = Form(_read_text, "a text", {"type": "string", "pattern": r"\S"})
+TEXT = Form(_read_text, "text", {"type": "string", "pattern": r"\S"})
 FOLDER = Form(lambda written: Path(_read_text(written)), "a folder", {"type": "string", "pattern": r"\S"}, str)
 REGION = _text(r"[A-Za-z][-A-Za-z0-9 ]*", "a region's name such as us-east-1")
 TYPE_NAME = _text(r"[-A-Za-z0-9._+]+", "a type's name such as c6i.2xlarge")
@@ -348,10 +348,10 @@ PART_NAME = _text(r"[A-Za-z][-A-Za-z0-9_]*", "a name of letters, digits, - and _
 TAG_NAME = _text(r"[a-z][-a-z0-9_]{0,62}", "up to 63 of a-z, 0-9, - and _, beginning with a letter")
 TAG_VALUE = _text(r"[-a-z0-9_]{1,63}", "up to 63 of a-z, 0-9, - and _, which every cloud accepts")
 VARIABLE = _text(_VARIABLE, "the name of an environment variable", _read_variable)
-VARIABLE_VALUE = Form(_read_variable_value, "a text", {"type": ["string", "number", "boolean"]})
+VARIABLE_VALUE = Form(_read_variable_value, "text", {"type": ["string", "number", "boolean"]})
 KEYWORD = _text(r"[A-Za-z_]\w*", "the name of a Python argument")
 ARGUMENT = Form(
-    _read_argument, "a number, a text, true or false, null, or a list or mapping of these", {}, may_be_empty=True
+    _read_argument, "a number, text, true or false, null, or a list or mapping of these", {}, may_be_empty=True
 )
 WEBHOOK = _text(_WEBHOOK, "https://HOST/..., http:// on this computer, or $NAME of an environment variable")
 NODES = _whole(1, 10_000)

@@ -28,7 +28,7 @@ def load(path: Path) -> JobSpec:
 
 
 def loads(text: str, path: Path) -> JobSpec:
-    """The job that a text describes; `path` is where the text is, or will be, a file."""
+    """The job that some YAML describes; `path` is the file that it is from, or will be written to."""
     return _checked(parse(text, path))
 
 

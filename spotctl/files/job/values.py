@@ -1,4 +1,4 @@
-"""The values of a job file that are more than a number or a text.
+"""The values of a job file that are more than a number or text.
 
 Spans are microseconds and money is nano-dollars, as in `pricing_data.units`.
 """

@@ -101,8 +101,8 @@ def test_an_empty_file_has_no_content(tmp_path: Path) -> None:
         ("a: 1\nb: 2\na: 3", "file.yaml:3: a: duplicate key, first on line 1; keep one"),
         ("a: b: c", "quotes"),
         ("a: *b", "file.yaml:1: is not YAML: found undefined alias 'b'; define it above"),
-        ("a: {{b}}", "found unhashable key; put a text that begins with { or [ in quotes"),
-        ("a: @b", "put a text that begins with it in quotes"),
+        ("a: {{b}}", "found unhashable key; put a value that begins with { or [ in quotes"),
+        ("a: @b", "put a value that begins with it in quotes"),
         ("a: 'b\nc: d", r"file.yaml:2: is not YAML: while scanning a quoted scalar, found unexpected end of stream \("),
     ],
 )
