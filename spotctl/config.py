@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spotctl.errors import BadSettings
+from spotctl.quotas import Quota, quotas_from
 
 FILE_NAME = "config.toml"
 _PREFIX = "SPOTCTL_"
@@ -36,6 +37,7 @@ class Settings:
     azure_management_endpoint: str | None = None
     azure_retail_prices_url: str | None = None
     azure_managed_identity: bool = False
+    quotas: tuple[Quota, ...] = ()
 
     @property
     def price_store(self) -> Path:
@@ -105,4 +107,8 @@ def _flag(value: object) -> bool:
 
 
 _NAMES = {field.name for field in fields(Settings)} - {"home"}
-_PARSERS: dict[str, Callable[[object], object]] = {"fetch_workers": _workers, "azure_managed_identity": _flag}
+_PARSERS: dict[str, Callable[[object], object]] = {
+    "fetch_workers": _workers,
+    "azure_managed_identity": _flag,
+    "quotas": quotas_from,
+}

@@ -63,6 +63,7 @@ class Decider:
             soon = situation.now + 2 * self.overheads.startup
             staying = tuple(one for one in situation.holdings if one.leaves_at is None or one.leaves_at > soon)
             situation = replace(situation, holdings=staying)
+        situation = replace(situation, deadline=self.deadline)
         if self.deadline is not None and isfinite(situation.work_left):
             return self._within(self._in_time(situation, self.deadline), situation)
         return self._within(self._unhurried(situation), situation)
@@ -261,7 +262,7 @@ class Decider:
             rents = [replace(asked[0], machines=self.limits.most)]
         room = self._room(situation, staying)
         bought = room.fill(rents)
-        held = sum(room.held.values())
+        held = room.machines
         soon = min(situation.now + LOOK_AGAIN, wanted.wake_at or situation.now + LOOK_AGAIN)
         if held < self.limits.least:
             why = f"limits and budget allow {held} machines, and the job needs at least {self.limits.least}"

@@ -12,7 +12,7 @@ from bidbrain.strategies.base import Holding, Rent
 
 @dataclass(frozen=True, slots=True)
 class MachineLimits:
-    """Fewest and most machines, the most of each type, and whether all must be in one market."""
+    """Fewest and most machines, the most spot machines of each type, and whether all must be in one market."""
 
     least: int
     most: int
@@ -29,24 +29,33 @@ def baseline_machines(most_nu: float, nu: float, limits: MachineLimits) -> int:
 class Room:
     """How many machines and dollars are still free while purchases are cut to fit.
 
-    `committed_usd` is what one machine of a purchase can cost until it may be returned.
+    `committed_usd` is what one machine of a purchase can cost until it may be returned; `held` counts spot
+    machines by type.
     """
 
     limits: MachineLimits
     usd_left: float
     committed_usd: Callable[[Rent], float]
+    machines: int = 0
     held: Counter[str] = field(default_factory=Counter)
 
     def without(self, holdings: Iterable[Holding]) -> Room:
         """The room that is left next to holdings."""
         for holding in holdings:
-            self.held[holding.rent.offer.market.instance_type] += holding.rent.machines
+            self._count(holding.rent, holding.rent.machines)
         return self
+
+    def _count(self, rent: Rent, machines: int) -> None:
+        self.machines += machines
+        if rent.bid is not None:
+            self.held[rent.offer.market.instance_type] += machines
 
     def free(self, rent: Rent) -> int:
         """How many machines of a purchase fit."""
         kind, limits = rent.offer.market.instance_type, self.limits
-        in_number = min(limits.most - sum(self.held.values()), limits.by_type.get(kind, limits.most) - self.held[kind])
+        in_number = limits.most - self.machines
+        if rent.bid is not None:
+            in_number = min(in_number, limits.by_type.get(kind, limits.most) - self.held[kind])
         if self.usd_left == inf:
             return max(in_number, 0)
         return max(min(in_number, floor(self.usd_left / self.committed_usd(rent))), 0)
@@ -55,13 +64,13 @@ class Room:
         """The purchases, cut to the room there is, or raised to the job's minimum."""
         bought = [self._buy(rent, rent.machines) for rent in rents]
         for i, rent in enumerate(rents):
-            short = self.limits.least - sum(self.held.values())
+            short = self.limits.least - self.machines
             if short > 0:
                 bought[i] = replace(rent, machines=bought[i].machines + self._buy(rent, short).machines)
         return [rent for rent in bought if rent.machines]
 
     def _buy(self, rent: Rent, wanted: int) -> Rent:
         machines = min(wanted, self.free(rent))
-        self.held[rent.offer.market.instance_type] += machines
+        self._count(rent, machines)
         self.usd_left -= machines * self.committed_usd(rent) if machines else 0.0
         return replace(rent, machines=machines)

@@ -103,7 +103,7 @@ class Situation:
     `most_nu` is the most work per hour that may be rented in total; `baseline` is what the job would rent on demand.
     `usd_left` is what the budget still allows to commit, and `record` what the job's spot machines were worth so far.
     `unsaved` is the work that an eviction now would undo, and `spell` how long spot capacity has been there, or gone;
-    None if that is unknown.
+    None if that is unknown. `deadline` is the moment by which the work has to be done.
     """
 
     now: int
@@ -117,6 +117,7 @@ class Situation:
     record: SpotRecord = UNTRIED
     unsaved: float = 0.0
     spell: Callable[[], SpotSpell | None] = _unknown
+    deadline: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,45 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf, isfinite
 
 from bidbrain.billing import BillingRule, rule_of_cloud
 from bidbrain.cost import Application
 from bidbrain.decision.decider import Decider
-from bidbrain.strategies.base import Decision, Rent, Situation, Strategy
+from bidbrain.decision.mixed import Mixed, Mixing, TypeQuota
+from bidbrain.strategies.base import Decision, Offer, Rent, Situation, Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms
 from bidbrain.strategies.registry import set_up
 from bidbrain.strategies.spot_spells import spell_of_prices
+from pricing_data.market import Market
 from pricing_data.units import HOUR
 from spotctl.files.job.spec import Command
 from spotctl.planning.checkpoint_interval import CheckpointInterval, checkpoints_of
+from spotctl.planning.columns import usd_per_hour, useful_share
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.expected import Conditions, Part, Todo, beta_of, estimate, on_demand, usd_per_work
 from spotctl.planning.fleet import FleetPlan, plan_fleet
-from spotctl.planning.market_history import strategy_for, strategy_inputs
+from spotctl.planning.market_history import RentableFleet, strategy_for, strategy_inputs
+from spotctl.planning.mixing import MachineOption
 from spotctl.planning.rejected import rejections
-from spotctl.planning.values import AllocatedJob, Choice, Columns, JobPlan, OnDemand, PlanningInputs
+from spotctl.planning.values import AllocatedJob, Choice, Columns, JobPlan, OnDemand, PlannedMixture, PlanningInputs
 
 EVEN = 0.5
 """A plan that keeps its budget or deadline with less than this probability is refused."""
 
 
-def chosen(allocated: AllocatedJob, home: int, inputs: PlanningInputs, columns: Columns) -> JobPlan:
-    """The plan whose size is measured in machines of the kind `home`.
+def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInputs, columns: Columns) -> JobPlan:
+    """The plan for a job on some machines.
 
     Raises NotInTime or OverBudget if nothing can be rented, or nothing that makes progress.
     """
-    fleet_plan = plan_fleet(allocated, home, inputs, columns)
+    fleet_plan = plan_fleet(allocated, option, inputs, columns)
     named = strategy_for(allocated.job.spec, fleet_plan.fleet.baseline.offer.market.cloud)
     made_from = strategy_inputs(fleet_plan.market_history, fleet_plan.fleet, allocated.job.value_of_time_usd)
     made = set_up(named.name, made_from)
     named = replace(named, reason=f"{named.reason}; {made.note}") if made.note else named
-    decider = _decider(allocated, fleet_plan, made.strategy, made_from.billing)
-    decision = _decision(allocated, decider, fleet_plan, inputs.snapshot.at)
-    rents = [action for action in decision.actions if isinstance(action, Rent)]
+    strategy = _mixed(allocated, option, fleet_plan, columns, made.strategy)
+    decider = _decider(allocated, fleet_plan, strategy, made_from.billing)
+    situation = _situation(allocated, decider, fleet_plan, inputs.snapshot.at)
+    decision = _decision(allocated, decider, situation)
+    rents = _together(action for action in decision.actions if isinstance(action, Rent))
+    mixture = _mixture(strategy, situation)
     kept = _checkpoints(allocated, fleet_plan, rents)
     under, todo = _conditions(fleet_plan, kept), _todo(allocated)
     betas = [beta_of(fleet_plan.market_history, rent, fleet_plan.prices[rent.offer.market]) for rent in rents]
@@ -75,7 +82,46 @@ def chosen(allocated: AllocatedJob, home: int, inputs: PlanningInputs, columns: 
         market_history=fleet_plan.market_history,
         interval=kept,
         checkpoints=kept if _is_kept(allocated) else None,
+        mixture=mixture,
     )
+
+
+def _mixed(
+    allocated: AllocatedJob, option: MachineOption, fleet_plan: FleetPlan, columns: Columns, strategy: Strategy
+) -> Strategy:
+    """The strategy as it is, or as it follows the job's mixture."""
+    if option.schedule is None:
+        return strategy
+    demand, fleet, history = allocated.demand, fleet_plan.fleet, fleet_plan.market_history
+    mixing = Mixing(
+        aim=option.aim,
+        least=demand.least,
+        most=demand.most,
+        most_of_type=fleet_plan.limits.by_type,
+        useful={
+            market: useful_share(series, history.hazards[market], _listed(fleet, market), fleet.overheads)
+            for market, series in history.histories.items()
+        },
+        overheads=fleet.overheads,
+        usd_per_hour=usd_per_hour(fleet.reliable) + (allocated.job.value_of_time_usd or 0.0),
+        quotas=tuple(
+            TypeQuota({columns.kinds[j].type: float(group.per_machine[j]) for j in option.columns}, part)
+            for group, part in zip(columns.quotas, allocated.share.quotas, strict=True)
+        ),
+    )
+    return Mixed(strategy, mixing)
+
+
+def _listed(fleet: RentableFleet, market: Market) -> int:
+    return next(offer.on_demand for offer in fleet.offers if offer.market == market)
+
+
+def _mixture(strategy: Strategy, situation: Situation) -> PlannedMixture | None:
+    """The mixture that the strategy begins with; None if it chooses among kinds itself."""
+    if not isinstance(strategy, Mixed):
+        return None
+    types, schedule = strategy.schedule(situation)
+    return None if schedule is None else PlannedMixture(strategy.mixing.aim, tuple(types), schedule)
 
 
 def violation(plan: JobPlan) -> OverBudget | NotInTime | None:
@@ -131,33 +177,33 @@ def _worth(allocated: AllocatedJob, fleet_plan: FleetPlan) -> DeadlineStrategy:
     return DeadlineStrategy(DeadlineTerms(work, fleet.overheads.startup + fleet.overheads.eviction, ratio))
 
 
-def _decision(allocated: AllocatedJob, decider: Decider, fleet_plan: FleetPlan, now: int) -> Decision:
-    """The strategy's first decision, with nothing held."""
-    demand = allocated.demand
-    work = (
-        inf
-        if demand.work.assumed
-        else demand.work.amount(decider.most_nu if demand.work.timed else demand.reference_nu)
-    )
-    situation = Situation(
+def _situation(allocated: AllocatedJob, decider: Decider, fleet_plan: FleetPlan, now: int) -> Situation:
+    """The situation of the first decision: nothing is held, and the budget pays for the reliable machines first."""
+    reliable, budget = decider.reliable, allocated.job.budget_usd
+    reserved = 0.0 if reliable is None else reliable.machines * decider.committed_usd(reliable)
+    return Situation(
         now,
         decider.offers,
         lambda offer: fleet_plan.prices[offer.market],
         (),
         decider.baseline,
         decider.most_nu,
-        work * HOUR,
+        _work_left(allocated, decider),
+        usd_left=inf if budget is None else budget - reserved,
+        deadline=decider.deadline,
         spell=lambda: spell_of_prices(
             decider.offers, lambda offer: fleet_plan.market_history.histories[offer.market], now
         ),
     )
-    reliable = decider.reliable
-    reserved = 0.0 if reliable is None else reliable.machines * decider.committed_usd(reliable)
-    budget = allocated.job.budget_usd
-    decision = decider.decide(situation if budget is None else replace(situation, usd_left=budget - reserved))
+
+
+def _decision(allocated: AllocatedJob, decider: Decider, situation: Situation) -> Decision:
+    """The first decision."""
+    demand, budget = allocated.demand, allocated.job.budget_usd
+    decision = decider.decide(situation)
     if any(isinstance(action, Rent) for action in decision.actions):
         return decision
-    unbound = decider.decide(situation)
+    unbound = decider.decide(replace(situation, usd_left=inf))
     each = max((decider.committed_usd(action) for action in unbound.actions if isinstance(action, Rent)), default=0.0)
     if not each and decider.deadline is not None:
         # What it waits for is not certain; this is.
@@ -166,8 +212,17 @@ def _decision(allocated: AllocatedJob, decider: Decider, fleet_plan: FleetPlan, 
         raise NotInTime(f"{demand.name}: nothing would be rented: {decision.reason}")
     raise OverBudget(
         f"{demand.name}: a budget of ${budget:.2f} does not cover {demand.least} machines at their bids until the end"
-        f" of their first leases; raise it to ${reserved + demand.least * each:.2f}, or let the job use fewer machines"
+        f" of their first leases; raise it to ${budget - situation.usd_left + demand.least * each:.2f}, or let the job"
+        " use fewer machines"
     )
+
+
+def _together(rents: Iterable[Rent]) -> list[Rent]:
+    """Purchases in one market at one bid as one."""
+    machines: dict[tuple[Offer, int | None], int] = {}
+    for rent in rents:
+        machines[rent.offer, rent.bid] = machines.get((rent.offer, rent.bid), 0) + rent.machines
+    return [Rent(offer, count, bid) for (offer, bid), count in machines.items()]
 
 
 def _work_left(allocated: AllocatedJob, decider: Decider) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,13 +11,16 @@ from bidbrain.decision.limits import MachineLimits, baseline_machines
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.errors import UnknownInstanceType, UnknownPrice
 from pricing_data.market import Market
-from spotctl.files.job.spec import Command
+from spotctl.files.job.spec import JobSpec
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.market_history import MarketHistory, RentableFleet
+from spotctl.planning.mixing import MachineOption, outside_mixture
 from spotctl.planning.offers import MarketSnapshot
-from spotctl.planning.share import companions
+from spotctl.planning.share import Demand, companions
 from spotctl.planning.values import AllocatedJob, Columns, PlanningInputs
+from spotctl.planning.work import Rate
 
+_CLOSE = 1e-9
 _MARKETS = 16
 """Maximum number of markets given to a strategy: same kind first, then cheapest per unit of work."""
 
@@ -38,25 +41,29 @@ class FleetPlan:
     passed_over: dict[int, str]
 
 
-def plan_fleet(allocated: AllocatedJob, home: int, inputs: PlanningInputs, columns: Columns) -> FleetPlan:
-    """The fleet of all kinds that are about as good as `home`, sized by what `home` machines would do."""
-    demand, share, snapshot = allocated.demand, allocated.share, inputs.snapshot
-    passed_over = companions(demand, share, home, columns.kinds)
-    kinds = [j for j in np.flatnonzero(demand.nu > 0).tolist() if j not in passed_over]
-    rows = _rows(allocated, [home, *(j for j in kinds if j != home)], snapshot, columns)
-    offers = tuple(_offer(snapshot, row, allocated) for row in rows)
-    most_nu = share.caps[home] * float(demand.nu[home])
-    machines = allocated.job.spec.resources.machines
+def plan_fleet(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInputs, columns: Columns) -> FleetPlan:
+    """The fleet of a mixture, or of all kinds that are about as good as `home`, sized by what `home` machines do."""
+    demand, share, snapshot, home = allocated.demand, allocated.share, inputs.snapshot, option.home
+    if option.schedule is None:
+        passed_over = companions(demand, share, home, columns.kinds)
+        kinds = [home, *(j for j in _usable(demand) if j != home and j not in passed_over)]
+        most_nu = share.caps[home] * float(demand.nu[home])
+    else:
+        kinds = list(option.columns)
+        passed_over = outside_mixture(demand, share, option, columns.kinds)
+        most_nu = max(float(np.dot(phase.mixture.machines, demand.nu)) for phase in option.schedule.phases)
+    rows = _rows(demand, kinds[: option.used], kinds[option.used :], snapshot, columns)
+    offers = tuple(_offer(snapshot, row, allocated.rates) for row in rows)
     limits = MachineLimits(
-        machines.least,
+        allocated.job.spec.resources.machines.least,
         demand.most,
         {columns.kinds[j].type: share.caps[j] for j in kinds},
-        together=isinstance(allocated.job.spec.program, Command),
+        together=demand.gang,
     )
     fleet = RentableFleet(
         offers,
         _baseline(offers, most_nu, limits),
-        _reliable(allocated, home, snapshot, columns),
+        reliable_machines(allocated.job.spec, allocated.rates, home, snapshot, columns),
         most_nu,
         inputs.overheads,
     )
@@ -65,39 +72,53 @@ def plan_fleet(allocated: AllocatedJob, home: int, inputs: PlanningInputs, colum
     return FleetPlan(fleet, limits, market_history, tuple(rows), prices, passed_over)
 
 
-def _rows(allocated: AllocatedJob, kinds: Sequence[int], snapshot: MarketSnapshot, columns: Columns) -> list[int]:
-    nu = allocated.demand.nu
-    own, others = list(columns.rows[kinds[0]]), [(j, row) for j in kinds[1:] for row in columns.rows[j]]
-    others.sort(key=lambda pair: int(snapshot.price[pair[1]]) / float(nu[pair[0]]))
-    return (own + [row for _, row in others])[:_MARKETS]
+def _usable(demand: Demand) -> list[int]:
+    usable: list[int] = np.flatnonzero(demand.nu > 0).tolist()
+    return usable
 
 
-def _offer(snapshot: MarketSnapshot, row: int, allocated: AllocatedJob) -> Offer:
+def _rows(
+    demand: Demand, first: Sequence[int], others: Sequence[int], snapshot: MarketSnapshot, columns: Columns
+) -> list[int]:
+    """The markets of the first kinds, then those of the others, the cheapest per unit of work first."""
+    own = [row for j in first for row in columns.rows[j]]
+    more = [(j, row) for j in others for row in columns.rows[j]]
+    more.sort(key=lambda pair: int(snapshot.price[pair[1]]) / float(demand.nu[pair[0]]))
+    return (own + [row for _, row in more])[:_MARKETS]
+
+
+def _offer(snapshot: MarketSnapshot, row: int, rates: Mapping[str, Rate]) -> Offer:
     market = snapshot.markets[row]
-    return Offer(market, allocated.rates[market.instance_type].nu, snapshot.list_price(int(snapshot.kind[row])))
+    return Offer(market, rates[market.instance_type].nu, snapshot.list_price(int(snapshot.kind[row])))
 
 
 def _baseline(offers: Sequence[Offer], most_nu: float, limits: MachineLimits) -> Rent:
-    """The cheapest on-demand machines that do the same work per hour."""
-    cheapest = min(offers, key=lambda offer: offer.on_demand / offer.nu)
-    return Rent(cheapest, baseline_machines(most_nu, cheapest.nu, limits), None)
+    """The cheapest on-demand machines that do the same work per hour, or the fastest ones where none do as much."""
+    rents = [Rent(offer, baseline_machines(most_nu, offer.nu, limits), None) for offer in offers]
+    enough = [one for one in rents if one.machines * one.offer.nu >= most_nu * (1 - _CLOSE)]
+    if enough:
+        return min(enough, key=lambda one: one.offer.on_demand / one.offer.nu)
+    return max(rents, key=lambda one: (one.machines * one.offer.nu, -one.offer.on_demand))
 
 
-def _reliable(allocated: AllocatedJob, home: int, snapshot: MarketSnapshot, columns: Columns) -> Rent | None:
-    """The reliable machines: of the requested type, else of the cheapest on-demand type that the job may use."""
-    wanted, chosen = allocated.job.spec.resources.reliable, columns.kinds[home]
+def reliable_machines(
+    spec: JobSpec, rates: Mapping[str, Rate], home: int, snapshot: MarketSnapshot, columns: Columns
+) -> Rent | None:
+    """The reliable machines in the region of `home`: of the requested type, else of the cheapest on-demand type that
+    the job may use."""
+    wanted, chosen = spec.resources.reliable, columns.kinds[home]
     if not wanted.machines:
         return None
     near = [j for j, kind in enumerate(columns.kinds) if (kind.cloud, kind.region) == (chosen.cloud, chosen.region)]
-    usable = [j for j in near if allocated.demand.nu[j] > 0]
+    usable = [j for j in near if columns.kinds[j].type in rates]
     cheapest = min(usable, key=lambda j: snapshot.list_price(columns.numbers[j]))
     place = snapshot.markets[columns.rows[cheapest][0]]
     if wanted.type is None:
-        return Rent(_offer(snapshot, columns.rows[cheapest][0], allocated), wanted.machines, None)
+        return Rent(_offer(snapshot, columns.rows[cheapest][0], rates), wanted.machines, None)
     market = Market(place.cloud, place.region, place.zone, wanted.type)
     try:
         vcpus = snapshot.catalog.instance_type(market.cloud, market.instance_type).vcpus
         price = snapshot.catalog.on_demand(market, snapshot.at).price
     except (UnknownInstanceType, UnknownPrice) as error:
-        raise NotInTime(f"{allocated.job.spec.name}: resources.reliable: {error}") from error
+        raise NotInTime(f"{spec.name}: resources.reliable: {error}") from error
     return Rent(Offer(market, float(vcpus), price), wanted.machines, None)

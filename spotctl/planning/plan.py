@@ -8,23 +8,22 @@ from math import floor, inf
 
 import numpy as np
 
-from bidbrain.gavel.effective_price import EvictionLoss, effective_usd_per_hour
 from bidbrain.gavel.lp import FloatArray
-from bidbrain.strategies.recovery import mean_time_to_failure
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.errors import BadRequest, SpotctlError
+from spotctl.files.job.spec import Command
 from spotctl.planning.choice import chosen, violation
+from spotctl.planning.columns import columns_of, lowest_prices, reliable_usd
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.market_history import remembered_of
+from spotctl.planning.mixing import MachineOption, Prices, machine_options
 from spotctl.planning.offers import Bools, Eligible, eligible, why_unusable
-from spotctl.planning.share import Demand, Share, divide, homes
-from spotctl.planning.values import AllocatedJob, Columns, Job, JobPlan, PlanningInputs
+from spotctl.planning.share import Demand, Share, divide
+from spotctl.planning.values import AllocatedJob, Columns, Job, JobPlan, PlanningInputs, QuotaShare
 from spotctl.planning.work import Rate, measured_for, rates, work_of
 
 # Only the cheapest kinds per unit of work and the fastest ones are examined; the others are worse at both.
 _CHEAPEST, _FASTEST = 24, 8
-_MARKETS_OF_KIND = 4
 _MOST_MACHINES = 64
 """Default limit for a job without one."""
 
@@ -46,35 +45,35 @@ def plan(jobs: Sequence[Job], inputs: PlanningInputs) -> list[JobPlan]:
     Raises NotInTime or OverBudget, naming what would help, if a job cannot be planned.
     """
     usable = inputs.snapshot.usable
-    lowest = _lowest_prices(inputs, usable)
+    lowest = lowest_prices(inputs.snapshot, usable)
     candidates = [_candidate(job, inputs, usable, lowest) for job in jobs]
     wanted = sorted({kind for candidate in candidates for kind in candidate.kinds})
-    rows = _cheapest_markets(inputs, wanted, usable)
-    price = np.array([_effective_price(inputs, kind, rows[kind]) for kind in wanted])
-    kinds = tuple(inputs.snapshot.kinds[kind] for kind in wanted)
-    columns = Columns(tuple(wanted), kinds, tuple(rows[kind] for kind in wanted), price)
+    columns = columns_of(wanted, inputs, usable)
     demand = [_demand(candidate, inputs, columns) for candidate in candidates]
-    shares = divide(demand, kinds, price, inputs.quotas)
+    shares = divide(demand, columns.kinds, columns.usd_per_hour, columns.quotas)
     return [
-        _first_that_fits(_question(candidate, one, share), inputs, columns)
+        replace(
+            _first_that_fits(_question(candidate, one, share), inputs, columns),
+            quotas=_limiting(share, len(demand), columns),
+        )
         for candidate, one, share in zip(candidates, demand, shares, strict=True)
     ]
 
 
 def _first_that_fits(allocated: AllocatedJob, inputs: PlanningInputs, columns: Columns) -> JobPlan:
-    """The plan on the kind that Gavel prefers, or on the next one if that breaks a budget or a deadline."""
+    """The plan on the best machines, or on the next ones if those break a budget or a deadline."""
     refused: list[SpotctlError] = []
-    for home in homes(allocated.demand, allocated.share):
+    for option in _options(allocated, inputs, columns):
         try:
-            found = chosen(allocated, home, inputs, columns)
-            if allocated.demand.work.timed and (smaller := _within_budget(allocated, found)) is not None:
-                found = chosen(smaller, home, inputs, columns)
+            plan = chosen(allocated, option, inputs, columns)
+            if allocated.demand.work.timed and (smaller := _fewer_machines(allocated, plan)) is not None:
+                plan = chosen(smaller, option, inputs, columns)
         except (OverBudget, NotInTime) as error:
             refused.append(error)
             continue
-        wrong = violation(found)
+        wrong = violation(plan)
         if wrong is None:
-            return found
+            return plan
         refused.append(wrong)
     if refused:
         raise refused[0]
@@ -85,7 +84,14 @@ def _first_that_fits(allocated: AllocatedJob, inputs: PlanningInputs, columns: C
     )
 
 
-def _within_budget(allocated: AllocatedJob, found: JobPlan) -> AllocatedJob | None:
+def _options(allocated: AllocatedJob, inputs: PlanningInputs, columns: Columns) -> list[MachineOption]:
+    price = columns.usd_per_hour * columns.useful
+    usd_per_hour = reliable_usd(allocated, inputs, columns) + (allocated.job.value_of_time_usd or 0.0)
+    prices = Prices(price, columns.useful, usd_per_hour, inputs.overheads)
+    return machine_options(allocated.demand, allocated.share, columns.kinds, prices, columns.quotas)
+
+
+def _fewer_machines(allocated: AllocatedJob, found: JobPlan) -> AllocatedJob | None:
     """For a job that ends after a fixed time, the number of machines that its budget pays for."""
     budget = allocated.job.budget_usd
     if budget is None or found.estimate.usd <= budget:
@@ -133,14 +139,6 @@ def _nothing_usable(job: Job, inputs: PlanningInputs, found: Eligible) -> Spotct
     )
 
 
-def _lowest_prices(inputs: PlanningInputs, usable: Bools) -> Ints:
-    """The lowest spot price by kind."""
-    snapshot, rows = inputs.snapshot, np.flatnonzero(usable)
-    lowest = np.full(len(snapshot.kinds), np.iinfo(np.int64).max, dtype=np.int64)
-    np.minimum.at(lowest, snapshot.kind[rows], snapshot.price[rows])
-    return lowest
-
-
 def _worth_a_look(kinds: Ints, nu: FloatArray, lowest: Ints) -> list[int]:
     per_work = lowest[kinds] / nu[kinds]
     cheapest = kinds[np.argsort(per_work, kind="stable")[:_CHEAPEST]]
@@ -149,32 +147,12 @@ def _worth_a_look(kinds: Ints, nu: FloatArray, lowest: Ints) -> list[int]:
     return found
 
 
-def _cheapest_markets(inputs: PlanningInputs, kinds: Sequence[int], usable: Bools) -> dict[int, tuple[int, ...]]:
-    """By kind, the rows of its cheapest markets."""
-    snapshot = inputs.snapshot
-    rows = np.flatnonzero(np.isin(snapshot.kind, kinds) & usable)
-    found: dict[int, tuple[int, ...]] = dict.fromkeys(kinds, ())
-    for row in rows[np.argsort(snapshot.price[rows], kind="stable")].tolist():
-        kind = int(snapshot.kind[row])
-        found[kind] = (*found[kind], row)[:_MARKETS_OF_KIND]
-    return found
-
-
-def _effective_price(inputs: PlanningInputs, kind: int, rows: Sequence[int]) -> float:
-    """Dollars per hour of lasting work, in the kind's best market or on demand."""
-    listed = inputs.snapshot.list_price(kind)
-    return min(listed / NANOS_PER_DOLLAR, *(_effective_spot(inputs, row, listed) for row in rows))
-
-
-def _effective_spot(inputs: PlanningInputs, row: int, listed: int) -> float:
-    snapshot = inputs.snapshot
-    history = remembered_of(snapshot.history(row), snapshot.at)
-    per_hour = HOUR / max(mean_time_to_failure(history, listed), 1.0)
-    hazard = inputs.hazard_of(history.market)
-    per_hour += 0.0 if hazard is None else hazard.rate[0]
-    share = EvictionLoss(per_hour, startup_hours=inputs.overheads.startup / HOUR).useful_share
-    usd = int(snapshot.price[row]) / NANOS_PER_DOLLAR
-    return effective_usd_per_hour(usd, share) if share > 0 else inf
+def _limiting(share: Share, jobs: int, columns: Columns) -> tuple[QuotaShare, ...]:
+    """The quotas that the kinds of a plan count against, and the part of each that one job has."""
+    return tuple(
+        QuotaShare(group.quota, replace(group.quota, amount=int(part)), jobs)
+        for group, part in zip(columns.quotas, share.quotas, strict=True)
+    )
 
 
 def _demand(candidate: _Candidate, inputs: PlanningInputs, columns: Columns) -> Demand:
@@ -197,6 +175,7 @@ def _demand(candidate: _Candidate, inputs: PlanningInputs, columns: Columns) -> 
         reference_nu=most * float(nu[cheapest]),
         hours_left=left,
         budget_usd=None if spec.budget is None else spec.budget / NANOS_PER_DOLLAR,
+        gang=isinstance(spec.program, Command),
     )
 
 

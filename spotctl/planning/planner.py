@@ -51,7 +51,7 @@ def plan_jobs(specs: Sequence[JobSpec], settings: Settings, library: Library, wh
     data = market_data(library, specs)
     begin = beginning(specs, data.table, when.now, when.market_now, when.at)
     learned = lessons(settings, library, specs, when.now)
-    request = PlanRequest(tuple(specs), begin.at, computer_zone(), when.hours)
+    request = PlanRequest(tuple(specs), begin.at, computer_zone(), when.hours, quotas=settings.quotas)
     measured = tuple(f"{name}: {words}" for name, one in learned.items() for words in one.words())
     return JobPlans(plans_of(request, data, learned), begin.remarks + measured)
 

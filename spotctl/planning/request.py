@@ -22,6 +22,7 @@ from spotctl.planning.market_history import HazardOf
 from spotctl.planning.offers import STALE_AFTER, MarketSnapshot, age_text
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs
+from spotctl.quotas import Quota
 
 LEARNING_PERIOD = 14 * DAY
 """How much price history lies before the default start of the local market: strategies learn from it."""
@@ -52,7 +53,8 @@ class PlanRequest:
 
     `at` is when they begin, in market time. `zone` is the time zone of a deadline such as `22:00`. `hours` is the
     user's estimate of how long each job keeps all its machines busy. `deadlines`, by job name, are moments that were
-    resolved when the job was launched: a run that is resumed in another time zone keeps them.
+    resolved when the job was launched: a run that is resumed in another time zone keeps them. `quotas` are those of the
+    settings.
     """
 
     specs: tuple[JobSpec, ...]
@@ -60,6 +62,7 @@ class PlanRequest:
     zone: tzinfo
     hours: float | None = None
     deadlines: Mapping[str, int] = field(default_factory=lambda: UNRESOLVED)
+    quotas: tuple[Quota, ...] = ()
 
 
 def plans_of(request: PlanRequest, data: MarketData, learned: Mapping[str, Learned] = NOTHING_LEARNT) -> list[JobPlan]:
@@ -67,6 +70,7 @@ def plans_of(request: PlanRequest, data: MarketData, learned: Mapping[str, Learn
     known = PlanningInputs(
         MarketSnapshot.of(data.table, data.catalog, request.at),
         hazards(data.interruptions, request.at, evidence_of(learned)),
+        quotas=request.quotas,
     )
     jobs = [_job(spec, request, learned.get(spec.name)) for spec in request.specs]
     return plan(jobs, informed(known, {spec.name: spec for spec in request.specs}, learned))

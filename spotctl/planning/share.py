@@ -7,18 +7,20 @@ that finish in time and are not much more expensive: prices will move before the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bidbrain.decision.mixture import KindOption, Mixture, MixtureTerms, SharedQuota, cheapest, highest_rate
 from bidbrain.gavel.lp import CannotHold, FloatArray, IntArray
 from bidbrain.gavel.policies import policy_named
-from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import Objective
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import MachineKind
+from spotctl.planning.quota_groups import QuotaGroup, limits_of
 from spotctl.planning.work import Work
 
 MOST_EXPENSIVE = 2.0
@@ -43,6 +45,7 @@ class Demand:
     reference_nu: float
     hours_left: float
     budget_usd: float | None
+    gang: bool = False
 
     @property
     def amount(self) -> float:
@@ -57,60 +60,51 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
-    """A job's allocation by kind: share of its time, machines it may hold, and dollars per unit of work."""
+    """A job's part of the allocation: the most machines of each kind, what it may use of each quota, and dollars per
+    unit of work by kind."""
 
     policy: str
-    time: FloatArray
     caps: tuple[int, ...]
+    quotas: tuple[float, ...]
     usd_per_work: FloatArray
-
-    @property
-    def by_time(self) -> list[int]:
-        """The kinds with time on them, most time first, cheaper first among equals."""
-        used = np.flatnonzero(self.time > _NOTHING).tolist()
-        return sorted(used, key=lambda j: (-round(float(self.time[j]), 6), float(self.usd_per_work[j])))
 
 
 def divide(
-    demand: Sequence[Demand], kinds: Sequence[MachineKind], usd_per_hour: FloatArray, quotas: Mapping[MachineKind, int]
+    demand: Sequence[Demand], kinds: Sequence[MachineKind], usd_per_hour: FloatArray, groups: Sequence[QuotaGroup]
 ) -> list[Share]:
     """The share of each job; raises NotInTime or OverBudget if there is none."""
-    for job in demand:
-        _require_possible(job, kinds, quotas)
-    name = _policy_for(demand)
     # A kind without a quota has as many workers as all jobs together could hold.
     total = sum(job.most for job in demand)
-    workers = np.array([min(quotas.get(kind, total), total) for kind in kinds], dtype=np.float64)
-    problem = _problem(demand, kinds, workers, usd_per_hour, name)
-    try:
-        found = policy_named(name).allocate(problem)
-    except CannotHold as error:
-        raise OverBudget(f"{', '.join(job.name for job in demand)}: {error}; raise the budget") from error
-    if found.infeasible:
-        raise NotInTime("; ".join(found.infeasible))
-    caps = _caps(demand, problem.jobs.scale[:, None] * found.shares, workers)
+    workers = np.minimum.reduce([np.full(len(kinds), float(total)), *(group.machines(total) for group in groups)])
+    for job in demand:
+        _require_possible(job, kinds, workers, groups)
+    name = _policy_for(demand)
+    wanted = np.stack([_caps(job, workers) for job in demand])
+    least = np.array([job.least for job in demand])
+    limits = limits_of(groups, least, wanted, _held(demand, kinds, workers, usd_per_hour, name))
+    if not all(_in_time(job, kinds, wanted[m], _parts(groups, limits[m])) for m, job in enumerate(demand)):
+        limits = _in_turn(demand, kinds, usd_per_hour, groups)
     return [
-        Share(name, _time(found, m), tuple(caps[m].tolist()), _usd_per_work(job, usd_per_hour))
+        Share(
+            name,
+            tuple(_within_groups(wanted[m], _parts(groups, limits[m])).tolist()),
+            tuple(limits[m].tolist()),
+            _usd_per_work(job, usd_per_hour),
+        )
         for m, job in enumerate(demand)
     ]
 
 
-def homes(job: Demand, share: Share) -> list[int]:
-    """The kinds that a job's plan may be sized by, best first.
+def _caps(job: Demand, workers: FloatArray) -> IntArray:
+    caps: IntArray = np.where(job.nu > 0, np.minimum(job.most, workers), 0.0).astype(np.int64)
+    return caps
 
-    First those with time on them, or an equally fast kind with as many machines that is cheaper; then the cheapest.
-    """
-    caps = np.array(share.caps)
-    rate = caps * job.nu
-    found = []
-    for j in share.by_time:
-        as_good = (caps >= job.least) & (rate >= rate[j] * (1 - _NOTHING)) & (job.nu >= job.nu[j] * (1 - _NOTHING))
-        if as_good.any():
-            found.append(int(np.argmin(np.where(as_good, share.usd_per_work, np.inf))))
-    in_time = rate * job.hours_left >= job.amount if job.hurries else np.ones(rate.shape, dtype=np.bool_)
-    possible = np.flatnonzero((job.nu > 0) & (caps >= job.least) & in_time)
-    cheapest = possible[np.argsort(share.usd_per_work[possible], kind="stable")].tolist()
-    return list(dict.fromkeys([*found, *cheapest[:1]]))
+
+def _within_groups(caps: IntArray, groups: Sequence[QuotaGroup]) -> IntArray:
+    """Caps that quotas allow."""
+    for group in groups:
+        caps = np.minimum(caps, group.machines(np.inf)).astype(np.int64)
+    return caps
 
 
 def companions(job: Demand, share: Share, home: int, kinds: Sequence[MachineKind]) -> dict[int, str]:
@@ -171,51 +165,42 @@ def _effective_objective(job: Demand) -> Objective:
     return job.objective
 
 
-def _problem(
+def _held(
     demand: Sequence[Demand], kinds: Sequence[MachineKind], workers: FloatArray, usd_per_hour: FloatArray, policy: str
-) -> AllocationProblem:
-    scale = np.array([_scale(job, workers) for job in demand], dtype=np.int64)
-    nu = np.stack([job.nu for job in demand])
-    budget = None
-    if policy == Objective.MAKESPAN_WITHIN_BUDGET:
-        budget = sum(job.budget_usd or 0.0 for job in demand)
-    count = len(demand)
+) -> FloatArray:
+    """Machines, or machine-hours, of each kind (columns) that the policy gives each job (rows).
+
+    Each machine that a job may hold is one row of Gavel's problem, because the machines of a job may be of different
+    kinds.
+    """
+    owner = np.repeat(np.arange(len(demand)), [job.most for job in demand])
+    rows = [demand[m] for m in owner.tolist()]
+    count = len(rows)
     jobs = ClusterJobs(
-        ids=tuple(job.name for job in demand),
-        throughputs=nu * scale[:, None] / 3600,
-        scale=scale,
+        ids=tuple(f"{job.name}[{i}]" for i, job in enumerate(rows)),
+        throughputs=np.stack([job.nu for job in rows]) / 3600,
+        scale=np.ones(count, dtype=np.int64),
         weight=np.ones(count),
-        steps=np.array([job.amount for job in demand]),
+        steps=np.array([job.amount / job.most for job in rows]),
         elapsed_seconds=np.zeros(count),
-        slo_seconds=np.array([job.hours_left * 3600 if job.hurries else np.inf for job in demand]),
+        slo_seconds=np.array([job.hours_left * 3600 if job.hurries else np.inf for job in rows]),
         arrival=np.zeros(count),
         entity=(None,) * count,
     )
-    return AllocationProblem(Cluster(tuple(map(str, kinds)), workers, usd_per_hour), jobs, budget_usd=budget)
-
-
-def _scale(job: Demand, workers: FloatArray) -> int:
-    """The most machines that the job may hold and that any of its kinds has."""
-    return min(job.most, int(workers[job.nu > 0].max(initial=0)))
-
-
-def _time(found: ClusterAllocation, m: int) -> FloatArray:
-    time: FloatArray = found.shares[m] if found.hours is None else found.hours[m]
-    return time
-
-
-def _caps(demand: Sequence[Demand], held: FloatArray, workers: FloatArray) -> IntArray:
-    """Machines of each kind by job: its limit, or if a kind is contested a share in proportion to what each holds."""
-    most = np.array([job.most for job in demand], dtype=np.float64)[:, None]
-    wanted = np.where(np.stack([job.nu for job in demand]) > 0, np.minimum(most, workers), 0.0)
-    weight = np.where(held.sum(axis=0) > _NOTHING, held, wanted)
-    total = weight.sum(axis=0)
-    part = np.divide(weight, total, out=np.zeros(weight.shape), where=total > 0)
-    contested = wanted.sum(axis=0) > workers
-    caps: IntArray = np.floor(np.where(contested, np.minimum(workers * part, wanted), wanted) + _NOTHING).astype(
-        np.int64
-    )
-    return caps
+    budget = sum(job.budget_usd or 0.0 for job in demand) if policy == Objective.MAKESPAN_WITHIN_BUDGET else None
+    problem = AllocationProblem(Cluster(tuple(map(str, kinds)), workers, usd_per_hour), jobs, budget_usd=budget)
+    names = ", ".join(job.name for job in demand)
+    try:
+        found = policy_named(policy).allocate(problem)
+    except CannotHold as error:
+        raise OverBudget(f"{names}: {error}; raise the budget") from error
+    if found.infeasible:
+        raise NotInTime(
+            f"{names}: the quotas do not allow machines for all deadlines; raise a quota, or allow more time"
+        )
+    held = np.zeros((len(demand), len(kinds)))
+    np.add.at(held, owner, found.shares if found.hours is None else found.hours)
+    return held
 
 
 def _usd_per_work(job: Demand, usd_per_hour: FloatArray) -> FloatArray:
@@ -224,24 +209,103 @@ def _usd_per_work(job: Demand, usd_per_hour: FloatArray) -> FloatArray:
     return infinite
 
 
-def _require_possible(job: Demand, kinds: Sequence[MachineKind], quotas: Mapping[MachineKind, int]) -> None:
-    machines = np.array([min(quotas.get(kind, job.most), job.most) for kind in kinds])
-    runs = np.flatnonzero((job.nu > 0) & (machines >= job.least))
-    if not runs.size:
-        most = max((int(n) for n, nu in zip(machines, job.nu, strict=True) if nu > 0), default=0)
+def _require_possible(
+    job: Demand, kinds: Sequence[MachineKind], workers: FloatArray, groups: Sequence[QuotaGroup]
+) -> None:
+    caps = _caps(job, workers)
+    fastest = max(
+        (rate for place in places(kinds) if (rate := _fastest(job, place, caps, groups)) is not None),
+        key=lambda rate: rate.rate,
+        default=None,
+    )
+    if fastest is None or fastest.rate <= 0:
+        most = int(np.where(job.nu > 0, caps, 0).max(initial=0))
         raise NotInTime(
             f"{job.name}: needs at least {job.least} machines, and quotas allow at most {most}; raise a quota"
         )
     if not job.hurries:
         return
-    rate = machines * job.nu
-    fastest = int(runs[np.argmax(rate[runs])])
-    hours = job.amount / rate[fastest]
+    hours = job.amount / fastest.rate
     if hours > job.hours_left:
-        needed = np.ceil(job.amount / max(job.hours_left, _NOTHING) / job.nu[fastest])
+        used = [(count, kind) for count, kind in zip(fastest.machines, kinds, strict=True) if count]
+        named = " and ".join(f"{count:,} {'machine' if count == 1 else 'machines'} of {kind}" for count, kind in used)
+        needed = np.ceil(job.amount / max(job.hours_left, _NOTHING) / float(job.nu.max()))
         more = f", or {needed:,.0f} machines" if job.hours_left > 0 else ""
+        if sum(fastest.machines) < job.most or len(used) > 1:
+            more = ", or raise a quota"
         raise NotInTime(
             f"{job.name}: its deadline cannot be met: after start-up {max(job.hours_left, 0):.2g} hours are left, and"
-            f" {machines[fastest]:,} machines of {kinds[fastest]}, the fastest, need {hours:.3g}; allow"
-            f" {hours - job.hours_left:.2g} hours more{more}"
+            f" {named}, the fastest, need {hours:.3g}; allow {hours - job.hours_left:.2g} hours more{more}"
         )
+
+
+def _parts(groups: Sequence[QuotaGroup], limits: FloatArray) -> list[QuotaGroup]:
+    return [replace(group, most=limit) for group, limit in zip(groups, limits.tolist(), strict=True)]
+
+
+def _in_time(job: Demand, kinds: Sequence[MachineKind], caps: IntArray, groups: Sequence[QuotaGroup]) -> bool:
+    rates = (_fastest(job, place, _within_groups(caps, groups), groups) for place in places(kinds))
+    fastest = max((rate.rate for rate in rates if rate is not None), default=0.0)
+    return not job.hurries or fastest * job.hours_left >= job.amount
+
+
+def _in_turn(
+    demand: Sequence[Demand], kinds: Sequence[MachineKind], usd_per_hour: FloatArray, groups: Sequence[QuotaGroup]
+) -> FloatArray:
+    """Parts of the quotas for whole machines that keep every deadline: each job takes the cheapest mixture that is in
+    time, the most urgent job first, and what is left over is divided equally."""
+    left, parts = list(groups), np.zeros((len(demand), len(groups)))
+    hurried = [m for m, job in enumerate(demand) if job.hurries]
+    for m in sorted(hurried, key=lambda m: -demand[m].amount / max(demand[m].hours_left, _NOTHING)):
+        job = demand[m]
+        caps = _within_groups(np.where(job.nu > 0, job.most, 0), left)
+        schedules = [
+            cheapest(mixture_terms(job, place, caps, left, usd_per_hour), job.amount, job.hours_left)
+            for place in places(kinds)
+        ]
+        best = min((one for one in schedules if one is not None), key=lambda one: one.usd, default=None)
+        if best is None:
+            raise NotInTime(
+                f"{', '.join(one.name for one in demand)}: the quotas do not hold machines for all deadlines at the"
+                f" same time, and none are left for {job.name}; raise a quota, or run the jobs one after the other"
+            )
+        machines = np.max([phase.mixture.machines for phase in best.phases], axis=0)
+        used = np.array([float(group.per_machine @ machines) for group in left])
+        parts[m] = used
+        left = [replace(group, most=group.most - use) for group, use in zip(left, used.tolist(), strict=True)]
+    return parts + np.array([group.most for group in left]) / len(demand)
+
+
+def places(kinds: Sequence[MachineKind]) -> list[IntArray]:
+    """The columns of each region; all machines of a job are in one, because they communicate with each other."""
+    grouped: dict[tuple[str, str], list[int]] = {}
+    for j, kind in enumerate(kinds):
+        grouped.setdefault((kind.cloud, kind.region), []).append(j)
+    return [np.array(columns) for columns in grouped.values()]
+
+
+def mixture_terms(
+    job: Demand, place: IntArray, caps: IntArray, groups: Sequence[QuotaGroup], usd_per_hour: FloatArray | None = None
+) -> MixtureTerms:
+    """The terms of mixtures of all columns, of which only those of one region can be rented."""
+    here = np.isin(np.arange(len(job.nu)), place) & (job.nu > 0)
+    price = np.zeros(len(job.nu)) if usd_per_hour is None else usd_per_hour
+    options = tuple(
+        KindOption(float(nu), float(usd), int(cap) if usable else 0)
+        for nu, usd, cap, usable in zip(job.nu, price, caps, here, strict=True)
+    )
+    quotas = tuple(SharedQuota(tuple(group.per_machine.tolist()), group.most) for group in groups)
+    return MixtureTerms(options, job.least, job.most, quotas=quotas)
+
+
+def _fastest(job: Demand, place: IntArray, caps: IntArray, groups: Sequence[QuotaGroup]) -> Mixture | None:
+    """The fastest machines of a region; a gang's are of one kind."""
+    if not job.gang:
+        return highest_rate(mixture_terms(job, place, caps, groups))
+    kinds = [j for j in place.tolist() if job.nu[j] > 0 and caps[j] >= job.least]
+    if not kinds:
+        return None
+    best = max(kinds, key=lambda j: float(job.nu[j]))
+    machines = [0] * len(job.nu)
+    machines[best] = job.most
+    return Mixture(tuple(machines), job.most * float(job.nu[best]), 0.0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from bidbrain.decision.decider import Decider
+from bidbrain.decision.mixed import Aim, phases_text
+from bidbrain.decision.mixture import Phase, Schedule
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.forecast.values import Forecast
 from bidbrain.gavel.lp import FloatArray
@@ -20,9 +22,11 @@ from spotctl.planning.expected import JobEstimate
 from spotctl.planning.forecasting import forecast_of
 from spotctl.planning.market_history import ChosenStrategy, HazardOf, MarketHistory
 from spotctl.planning.offers import MachineKind, MarketSnapshot
+from spotctl.planning.quota_groups import QuotaGroup
 from spotctl.planning.regimes import OVERHEADS
 from spotctl.planning.share import Demand, Share
 from spotctl.planning.work import Measured, Rate, Work
+from spotctl.quotas import Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +60,21 @@ class PlanningInputs:
     snapshot: MarketSnapshot
     hazard_of: HazardOf = lambda _: None
     earlier: Mapping[str, Mapping[str, Measured]] = field(default_factory=dict)
-    quotas: Mapping[MachineKind, int] = field(default_factory=dict)
+    quotas: Sequence[Quota] = ()
     overheads: Overheads = OVERHEADS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Gavel's columns: kinds by their numbers in the snapshot, the rows of their markets, cheapest first, and effective
-    prices."""
+    """Gavel's columns: kinds by their numbers in the snapshot, the rows of their markets, cheapest first, effective
+    prices, the share of the paid time that evictions leave, and the quotas that the kinds count against."""
 
     numbers: tuple[int, ...]
     kinds: tuple[MachineKind, ...]
     rows: tuple[tuple[int, ...], ...]
     usd_per_hour: FloatArray
+    useful: FloatArray
+    quotas: tuple[QuotaGroup, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,6 +117,33 @@ class OnDemand:
     hours: float
 
 
+@dataclass(frozen=True, slots=True)
+class QuotaShare:
+    """A quota that a job's machines count against, the part that it may use, and how many jobs share it."""
+
+    quota: Quota
+    part: Quota
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMixture:
+    """The mixture of kinds that a job begins with, by the names of its machine types, and what it was chosen for."""
+
+    aim: Aim
+    types: tuple[str, ...]
+    schedule: Schedule
+
+    def machines(self, phase: Phase) -> dict[str, int]:
+        """The machines of a phase by type."""
+        counts = zip(self.types, phase.mixture.machines, strict=True)
+        return {name: count for name, count in counts if count}
+
+    def words(self) -> str:
+        """Its phases in words."""
+        return phases_text(self.schedule, self.types)
+
+
 @dataclass(frozen=True)
 class JobPlan:
     """What would be rented for a job, why, and the expected cost and length.
@@ -118,7 +151,8 @@ class JobPlan:
     `estimate` is what the choice costs if it is kept; the forecast plays the job with all its evictions. `interval` is
     between checkpoints of a command, and `checkpoints` the same if the command keeps them somewhere. `work_left` is the
     job's work in microseconds times nu, infinite if its length is unknown. `rejected` lists markets that were
-    considered, are unusable, or are the best of another kind; `unnamed` counts the rest.
+    considered, are unusable, or are the best of another kind; `unnamed` counts the rest. `mixture` is the mixture of
+    kinds, if the job needs one, and `quotas` are those that limit it.
     """
 
     job: Job
@@ -138,6 +172,8 @@ class JobPlan:
     market_history: MarketHistory
     interval: CheckpointInterval | None
     checkpoints: CheckpointInterval | None
+    mixture: PlannedMixture | None = None
+    quotas: tuple[QuotaShare, ...] = ()
 
     @cached_property
     def forecast(self) -> Forecast:

@@ -93,7 +93,9 @@ def launch(
         budget = min((limit for limit in (spec.budget, max_cost) if limit is not None), default=None)
         stored = {**written(spec), **({} if budget is None else {"budget": _dollars(budget)})}
         deadline = _deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
-        journal.write(RunBegan(spec.name, provider.name, stored, str(folder), _wall_us(), deadline))
+        quotas = settings.quotas if plan is None else tuple(share.part for share in plan.quotas)
+        quota_text = ", ".join(map(str, quotas))
+        journal.write(RunBegan(spec.name, provider.name, stored, str(folder), _wall_us(), deadline, quota_text))
         return _conduct(journal, environment, settings, observer, plan)
 
 
@@ -178,10 +180,11 @@ def plan_of_run(began: RunBegan, settings: Settings, started: int) -> JobPlan:
     from spotctl.planning.learning.read import lessons
     from spotctl.planning.planner import market_data
     from spotctl.planning.request import PlanRequest, plans_of
+    from spotctl.quotas import quotas_from
 
     spec, known = restored(began.spec, settings.home), library(settings)
     deadlines = {} if began.deadline is None else {spec.name: began.deadline}
-    request = PlanRequest((spec,), started, UTC, deadlines=deadlines)
+    request = PlanRequest((spec,), started, UTC, deadlines=deadlines, quotas=quotas_from(began.quotas))
     learned = lessons(settings, known, (spec,), began.wall_us)
     (plan,) = plans_of(request, market_data(known, (spec,)), learned)
     return plan

@@ -42,7 +42,8 @@ class RunBegan:
     """A run of a job begins; `spec` is the job as it was read, `folder` the rendezvous folder of its processes.
 
     `deadline` is the moment that the job's deadline meant at launch, in the provider's time (microseconds UTC). Logs
-    of earlier versions have none: there, a time of day was read as UTC.
+    of earlier versions have none: there, a time of day was read as UTC. `quotas` are those of the account, or the
+    job's part of them (`aws/us-east-1/p3=64 vCPUs, ...`): every plan of the run keeps to them.
     """
 
     job: str
@@ -51,6 +52,7 @@ class RunBegan:
     folder: str
     wall_us: int
     deadline: int | None = None
+    quotas: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bidbrain.eviction.estimate import Estimate
     from pricing_data.market import Market
     from spotctl.planning.checkpoint_interval import CheckpointInterval
-    from spotctl.planning.values import Choice, JobPlan, RejectedMarket
+    from spotctl.planning.values import Choice, JobPlan, PlannedMixture, RejectedMarket
 
 _WIDE = 110
 """Narrower terminals get the columns that matter most."""
@@ -50,6 +50,11 @@ def answer(plan: JobPlan) -> dict[str, Any]:
             "machines": reliable.machines,
             "usd_per_hour": to_usd(reliable.offer.on_demand),
         },
+        "mixture": None if plan.mixture is None else _mixture_json(plan.mixture),
+        "quotas": [
+            {"quota": one.quota.name, "unit": str(one.quota.unit), "amount": one.quota.amount, "part": one.part.amount}
+            for one in plan.quotas
+        ],
         "checkpoints": None if plan.checkpoints is None else _checkpoints_json(plan.checkpoints),
         "work": {"source": plan.work.source, "assumed": plan.work.assumed},
         "throughputs": {name: {"per_hour": one.nu, "source": one.source} for name, one in plan.rates.items()},
@@ -86,6 +91,19 @@ def _expected_json(plan: JobPlan) -> dict[str, Any]:
     }
 
 
+def _mixture_json(mixture: PlannedMixture) -> dict[str, Any]:
+    schedule = mixture.schedule
+    return {
+        "aim": str(mixture.aim),
+        "cost_usd": schedule.usd if isfinite(schedule.hours) else None,
+        "hours": schedule.hours if isfinite(schedule.hours) else None,
+        "phases": [
+            {"hours": phase.hours if isfinite(phase.hours) else None, "machines": mixture.machines(phase)}
+            for phase in schedule.phases
+        ],
+    }
+
+
 def _checkpoints_json(interval: CheckpointInterval) -> dict[str, Any]:
     return {
         "every_seconds": interval.every / SECOND,
@@ -111,7 +129,7 @@ def _choice_json(one: Choice) -> dict[str, Any]:
 def plan_view(plan: JobPlan, width: int, *, explain: bool) -> RenderableType:
     parts: list[RenderableType] = [Text(plan.job.spec.name, style="bold"), _choices(plan, width), _figures(plan)]
     if explain:
-        parts += [Text(), _betas(plan), Text(), _terms(plan)]
+        parts += [Text(), _betas(plan), Text(), _terms(plan), *_shares(plan)]
     if plan.rejected:
         parts += [Text(), _rejected(plan, _NAMED_EXPLAINED if explain else _NAMED, width)]
     return Group(*parts, Text())
@@ -173,6 +191,8 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     if plan.checkpoints is not None:
         yield "checkpoints", _checkpoints(plan.checkpoints)
     yield "policy", f"{plan.policy} (Gavel)"
+    if plan.mixture is not None:
+        yield "machines", plan.mixture.words()
     yield "strategy", f"{plan.strategy.name}: {plan.strategy.reason}"
     yield "decision", plan.decision.reason
 
@@ -235,6 +255,22 @@ def _betas(plan: JobPlan) -> Group:
         for one in plan.choice
     )
     return Group(Text("eviction", style="bold"), *map(Text, lines))
+
+
+def _shares(plan: JobPlan) -> Iterator[RenderableType]:
+    """The quotas that limit the job, and why it gets its part of each."""
+    if not plan.quotas:
+        return
+    yield Text()
+    yield Text("quotas", style="bold")
+    for one in plan.quotas:
+        whole = f"{one.quota.name}: {one.part.amount} of {one.quota.amount} {one.quota.unit}"
+        if one.jobs == 1:
+            yield Text(f"{whole}; no other job is planned")
+        elif one.part.amount == one.quota.amount:
+            yield Text(f"{whole}; enough for all {one.jobs} jobs")
+        else:
+            yield Text(f"{whole}; shared by {one.jobs} jobs: what each needs at least, the rest by {plan.policy}")
 
 
 def _terms(plan: JobPlan) -> Group:

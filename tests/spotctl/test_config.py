@@ -41,3 +41,33 @@ def test_an_invalid_setting_names_file_field_and_solution(tmp_path: Path, conten
 def test_an_invalid_setting_in_the_environment_is_named() -> None:
     with pytest.raises(BadSettings, match="environment: SPOTCTL_FETCH_WORKERS is 'many'"):
         config.load({"SPOTCTL_FETCH_WORKERS": "many"}, Path("/nowhere"))
+
+
+def test_quotas_come_from_the_file_or_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[quotas]\n"aws/us-east-1/p3" = 64\n"gcp/*" = "8 machines"\naws = "4 gpus"\n')
+    first, second, third = config.load({}, tmp_path).quotas
+    assert (str(first), str(second), str(third)) == ("aws/us-east-1/p3=64 vCPUs", "gcp/*=8 machines", "aws=4 GPUs")
+    assert first.covers("aws", "us-east-1", "p3")
+    assert not first.covers("aws", "us-east-1", "p2")
+    assert second.covers("gcp", "us-central1", "a2")
+    assert not second.covers("aws", "us-east-1", "p3")
+    said = {"SPOTCTL_QUOTAS": ", ".join(map(str, (first, second, third)))}
+    assert config.load(said, Path("/nowhere")).quotas == (first, second, third)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("quotas = 5", "but must be a table of amounts by cloud, region and family"),
+        ('[quotas]\n"aws/us-east-1/p3" = -1', "must be whole numbers of vCPUs, .* aws/us-east-1/p3 is -1"),
+        ('[quotas]\n"aws/us-east-1/p3" = true', "aws/us-east-1/p3 is True"),
+        ('[quotas]\n"aws/us-east-1/p3" = 1.5', "aws/us-east-1/p3 is 1.5"),
+        ('[quotas]\n"aws/us-east-1/p3" = "4 cores"', "aws/us-east-1/p3 is '4 cores'"),
+        ('[quotas]\n"aws/us-east-1/p3/x" = 4', "CLOUD/REGION/FAMILY .* 'aws/us-east-1/p3/x' is none"),
+        ('[quotas]\n"*" = 4', "'\\*' is none"),
+    ],
+)
+def test_an_invalid_quota_says_what_is_wrong(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "config.toml").write_text(content)
+    with pytest.raises(BadSettings, match=message):
+        config.load({}, tmp_path)

@@ -88,16 +88,17 @@ def test_limits_and_budget_hold_whatever_is_wanted(
     made = deciding(*wanted, limits=MachineLimits(least, least + more, by_type, together), billing=billing)
     now = [held(i, of, machines) for i, (of, machines) in enumerate(already)]
     bought = rents(made.decide(replace(situation(*now), usd_left=usd_left)))
-    kept = Counter({"a": 0, "b": 0})
+    kept, spot = Counter({"a": 0, "b": 0}), Counter({"a": 0, "b": 0})
     for rent in [*bought, *(one.rent for one in now)]:
         kept[rent.offer.market.instance_type] += rent.machines
+        spot[rent.offer.market.instance_type] += rent.machines if rent.bid is not None else 0
     committed = sum(rent.machines * made.committed_usd(rent) for rent in bought)
     assert committed <= usd_left + 1e-9
     assert all(rent.machines > 0 for rent in bought)
-    types = {rent.offer.market.instance_type for rent in bought}
+    types = {rent.offer.market.instance_type for rent in bought if rent.bid is not None}
     if bought:
         assert least <= sum(kept.values()) <= least + more
-        assert all(kept[name] <= by_type.get(name, inf) for name in types)
+        assert all(spot[name] <= by_type.get(name, inf) for name in types)
         # A gang that has lost machines is completed, unasked, by more of the same.
         asked_for = [*wanted, *(one.rent for one in now if together)]
         assert {(rent.offer, rent.bid) for rent in bought} <= {(rent.offer, rent.bid) for rent in asked_for}

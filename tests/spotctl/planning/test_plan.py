@@ -19,10 +19,10 @@ from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import Checkpoint, Command, JobSpec, Objective, Stop, Training
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.offers import MachineKind
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs
 from spotctl.planning.work import Measured
+from spotctl.quotas import Quota, QuotaUnit
 from tests.spotctl.planning.worlds import CENT, NOW, TYPES, flat, gang, offer, snapshot, spec, spiky
 
 CHEAP = flat(offer("a.large"), 4 * CENT)
@@ -137,11 +137,13 @@ def test_a_job_that_ends_by_time_gets_the_machines_that_its_budget_pays_for_so_l
 
 
 @pytest.mark.parametrize(
-    ("hours", "home"), [(24, "a.large"), (10.5, "a.large"), (6.0, "a.xlarge")], ids=["far", "near", "only the big ones"]
+    ("hours", "kinds"),
+    [(24, {"a.large"}), (10.5, {"a.large"}), (7.0, {"a.large", "a.xlarge"}), (5.1, {"a.xlarge"})],
+    ids=["far", "near", "some of the big ones", "only the big ones"],
 )
-def test_a_deadline_chooses_the_kind_that_keeps_it(hours: float, home: str) -> None:
+def test_a_deadline_chooses_the_kinds_that_keep_it(hours: float, kinds: set[str]) -> None:
     found = planned(spec(), deadline=NOW + round(hours * HOUR))
-    assert found.choice[0].rent.offer.market.instance_type == home
+    assert {one.rent.offer.market.instance_type for one in found.choice} == kinds
     assert found.finish_by <= NOW + hours * HOUR
 
 
@@ -206,7 +208,7 @@ def test_a_gang_is_in_one_market_and_a_running_job_stays_in_its_place() -> None:
 
 
 def test_jobs_of_one_plan_share_a_quota() -> None:
-    quotas = {MachineKind("aws", "us-east-1", "a.large"): 8}
+    quotas = (Quota("aws", "us-east-1", "a", 32, QuotaUnit.VCPUS),)
     first, second = plan([Job(spec("a")), Job(spec("b"))], PlanningInputs(snapshot(CHEAP, BIGGER), quotas=quotas))
     kinds = [(one.rent.offer.market.instance_type, one.rent.machines) for one in (*first.choice, *second.choice)]
     assert sum(machines for name, machines in kinds if name == "a.large") <= 8
@@ -305,3 +307,35 @@ def test_every_plan_keeps_the_jobs_limits(
     assert 0 <= forecast.budget_kept(budget) <= 1 >= forecast.deadline_met(hours) >= 0
     assert all(0 <= one.beta.low <= one.beta.probability <= one.beta.high <= 1 for one in found.choice)
     assert len(found.rejected) + found.unnamed + len(chosen) >= len(world)
+
+
+def test_a_plan_mixes_kinds_where_neither_alone_is_best() -> None:
+    """Seven slow and one fast machine are in time for less than eight fast ones; the slow ones alone are late."""
+    hurry = planned(spec(), deadline=NOW + 8 * HOUR)
+    assert hurry.mixture is not None
+    first = hurry.mixture.machines(hurry.mixture.schedule.phases[0])
+    assert set(first) == {"a.large", "a.xlarge"}
+    assert sum(first.values()) == 8
+    only_big = planned(spec(), BIGGER, deadline=NOW + 8 * HOUR)
+    assert hurry.estimate.usd < 0.9 * only_big.estimate.usd
+    assert hurry.finish_by <= NOW + 8 * HOUR
+    assert planned(spec()).mixture is None
+
+
+def test_a_budget_pays_for_as_much_speed_as_it_can() -> None:
+    hurry = replace(spec(), objective=Objective.MAKESPAN_WITHIN_BUDGET, budget=4 * NANOS_PER_DOLLAR)
+    mixed = planned(hurry)
+    assert mixed.estimate.usd <= 4.0
+    assert mixed.estimate.hours < 0.8 * planned(spec()).estimate.hours
+    assert len({one.rent.offer.market.instance_type for one in mixed.choice}) == 2
+
+
+def test_jobs_with_deadlines_get_whole_machines_that_keep_them() -> None:
+    quotas = (Quota("aws", "us-east-1", "a", 80, QuotaUnit.VCPUS),)
+    jobs = [Job(spec("a"), NOW + 9 * HOUR), Job(spec("b"), NOW + 9 * HOUR)]
+    plans = plan(jobs, PlanningInputs(snapshot(CHEAP, BIGGER), quotas=quotas))
+    for found in plans:
+        assert found.finish_by <= NOW + 9 * HOUR
+    assert sum(share.part.amount for found in plans for share in found.quotas) <= 80
+    with pytest.raises(NotInTime, match=r"raise a quota, or (run the jobs one after the other|allow more time)"):
+        plan(jobs, PlanningInputs(snapshot(CHEAP, BIGGER), quotas=(replace(quotas[0], amount=60),)))

@@ -10,12 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidbrain.decision.mixture import Schedule
+from bidbrain.gavel.lp import FloatArray
+from bidbrain.values import Overheads
 from spotctl.errors import BadRequest
 from spotctl.files.job.spec import Objective
 from spotctl.planning.errors import NotInTime, OverBudget
+from spotctl.planning.mixing import MachineOption, Prices, machine_options
 from spotctl.planning.offers import MachineKind
-from spotctl.planning.share import Demand, companions, divide, homes
+from spotctl.planning.quota_groups import QuotaGroup
+from spotctl.planning.share import Demand, Share, companions, divide
 from spotctl.planning.work import Work
+from spotctl.quotas import Quota, QuotaUnit
 
 CHEAP, FAST, SLOW, FAR = KINDS = tuple(
     MachineKind("aws", region, name)
@@ -33,69 +39,122 @@ def asked(
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
+def limited(quotas: dict[MachineKind, int]) -> list[QuotaGroup]:
+    """A quota of machines for each kind by itself."""
+    return [
+        QuotaGroup(
+            Quota(kind.cloud, kind.region, kind.type, most, QuotaUnit.MACHINES),
+            np.array([float(one == kind) for one in KINDS]),
+            float(most),
+        )
+        for kind, most in quotas.items()
+    ]
+
+
+def shares(jobs: list[Demand], quotas: dict[MachineKind, int] | None = None, price: FloatArray = PRICE) -> list[Share]:
+    return divide(jobs, KINDS, price, limited(quotas or {}))
+
+
+def options(job: Demand, quotas: dict[MachineKind, int] | None = None) -> list[MachineOption]:
+    groups = limited(quotas or {})
+    (share,) = divide([job], KINDS, PRICE, groups)
+    prices = Prices(PRICE, np.ones(len(KINDS)), np.zeros(len(KINDS)), Overheads(0, 0, 0))
+    return machine_options(job, share, KINDS, prices, groups)
+
+
 def names(job: Demand, quotas: dict[MachineKind, int] | None = None) -> list[MachineKind]:
-    return [KINDS[j] for j in homes(job, divide([job], KINDS, PRICE, quotas or {})[0])]
+    return [KINDS[one.home] for one in options(job, quotas)]
+
+
+def schedule(job: Demand, quotas: dict[MachineKind, int] | None = None) -> Schedule:
+    chosen = options(job, quotas)[0].schedule
+    assert chosen is not None
+    return chosen
+
+
+def mixtures(of: Schedule) -> list[dict[str, int]]:
+    """The machines of each phase by type."""
+    return [
+        {kind.type: count for kind, count in zip(KINDS, phase.mixture.machines, strict=True) if count}
+        for phase in of.phases
+    ]
 
 
 def test_least_cost_is_the_least_price_of_work() -> None:
-    assert names(asked()) == [CHEAP]
-    assert names(asked(), {CHEAP: 1, FAR: 8}) == [FAR]
+    assert names(asked()) == [CHEAP, FAR]
+    assert names(asked(), {CHEAP: 0, FAR: 8})[0] == FAR
 
 
 def test_throughput_is_where_machines_are_fast() -> None:
-    assert names(asked(objective=Objective.MAX_THROUGHPUT)) == [FAST, CHEAP]
+    assert names(asked(objective=Objective.MAX_THROUGHPUT)) == [FAST, FAR, CHEAP]
 
 
 def test_of_kinds_that_are_as_fast_the_cheaper_is_taken() -> None:
     alike = asked(objective=Objective.MAX_THROUGHPUT, nu=np.array([4.0, 0.0, 0.0, 4.0]))
-    assert names(alike) == [CHEAP]
+    assert names(alike)[0] == CHEAP
     # Three machines of a quota are not as fast as eight.
     assert names(alike, {CHEAP: 3}) == [FAR, CHEAP]
 
 
-@pytest.mark.parametrize(("hours_left", "home"), [(11.0, CHEAP), (10.0, CHEAP), (6.0, FAST), (5.0, FAST)])
-def test_a_deadline_takes_as_fast_a_kind_as_it_needs(hours_left: float, home: MachineKind) -> None:
-    """320 units are 10 hours of 8 cheap machines and 5 of 8 fast ones."""
+@pytest.mark.parametrize(
+    ("hours_left", "machines"),
+    [
+        (10.05, [{"cheap": 8}]),
+        (6.0 + 1 / 30, [{"cheap": 3, "fast": 5}, {"cheap": 2, "fast": 6}]),
+        (5.03, [{"fast": 8}]),
+    ],
+)
+def test_a_deadline_takes_as_many_fast_machines_as_it_needs(hours_left: float, machines: list[dict[str, int]]) -> None:
+    """320 units are 10 hours of 8 cheap machines and 5 of 8 fast ones; at 53.3 an hour they take 6 hours."""
     job = asked(hours_left=hours_left)
-    assert names(job)[0] == home
-    (share,) = divide([job], KINDS, PRICE, {})
-    assert share.policy == "min-cost-slo"
-    assert float(np.dot(share.time, 8 * NU)) == pytest.approx(320.0)
-    assert float(share.time.sum()) <= hours_left + 1e-6
+    planned = schedule(job)
+    assert mixtures(planned) == machines
+    assert sum(phase.hours * phase.mixture.rate for phase in planned.phases) == pytest.approx(320.0)
+    assert planned.hours <= hours_left + 1e-6
+    assert shares([job])[0].policy == "min-cost-slo"
 
 
 def test_an_impossible_deadline_is_refused_with_what_it_would_take() -> None:
     with pytest.raises(
         NotInTime, match=r"4 hours are left.*8 machines of aws/east/fast.*need 5.*1 hours more, or 10 mach"
     ):
-        divide([asked(hours_left=4.0)], KINDS, PRICE, {})
+        shares([asked(hours_left=4.0)])
     with pytest.raises(NotInTime, match=r"at least 2 machines, and quotas allow at most 1; raise a quota"):
-        divide([asked()], KINDS, PRICE, dict.fromkeys(KINDS, 1))
+        shares([asked(least=2, most=2, nu=NU * [1, 0, 0, 1])], dict.fromkeys(KINDS, 1))
+
+
+def test_quotas_of_two_kinds_hold_a_mixture_together() -> None:
+    """Five fast and three cheap machines do 52 an hour: neither kind alone is allowed as many."""
+    quotas = {CHEAP: 3, FAST: 5, SLOW: 0, FAR: 0}
+    assert mixtures(schedule(asked(hours_left=6.154 + 1 / 30), quotas))[-1] == {"cheap": 3, "fast": 5}
+    with pytest.raises(NotInTime, match="3 machines of aws/east/cheap and 5 machines of aws/east/fast, the fastest"):
+        shares([asked(hours_left=6.0)], quotas)
 
 
 def test_a_budget_buys_speed_and_one_that_is_too_small_is_refused() -> None:
     """All of the work costs 3.20 dollars at the least, 6.40 on the fast machines."""
     hurry = Objective.MAKESPAN_WITHIN_BUDGET
-    assert names(asked(objective=hurry, budget_usd=6.5))[0] == FAST
-    (tight,) = divide([asked(objective=hurry, budget_usd=4.0)], KINDS, PRICE, {})
-    assert float(np.dot(tight.time, 8 * PRICE)) <= 4.0 + 1e-6
+    assert mixtures(schedule(asked(objective=hurry, budget_usd=6.5))) == [{"fast": 8}]
+    tight = schedule(asked(objective=hurry, budget_usd=4.0))
+    assert tight.usd == pytest.approx(4.0)
+    assert 5.0 < tight.hours < 10.0
     with pytest.raises(OverBudget, match=r"at least 3\.2 dollars; raise the budget"):
-        divide([asked(objective=hurry, budget_usd=3.0)], KINDS, PRICE, {})
+        shares([asked(objective=hurry, budget_usd=3.0)])
 
 
 def test_an_unknown_job_length_is_not_checked_against_deadline_or_budget() -> None:
     unknown = Work("assumed", hours=1.0, assumed=True)
-    (share,) = divide([asked(work=unknown, hours_left=0.0)], KINDS, PRICE, {})
+    (share,) = shares([asked(work=unknown, hours_left=0.0)])
     assert share.policy == "min-cost"
     hurry = asked(objective=Objective.MAKESPAN_WITHIN_BUDGET, work=unknown, budget_usd=0.01)
-    assert divide([hurry], KINDS, PRICE, {})[0].policy == "max-throughput"
+    assert shares([hurry])[0].policy == "max-throughput"
 
 
 def test_one_allocation_has_one_objective_though_some_jobs_have_deadlines() -> None:
     both = [asked("a"), asked("b", hours_left=6.0, objective=Objective.MIN_COST_SLO)]
-    assert {share.policy for share in divide(both, KINDS, PRICE, {})} == {"min-cost-slo"}
+    assert {share.policy for share in shares(both)} == {"min-cost-slo"}
     with pytest.raises(BadRequest, match="a: min-cost, b: max-throughput"):
-        divide([asked("a"), asked("b", Objective.MAX_THROUGHPUT)], KINDS, PRICE, {})
+        shares([asked("a"), asked("b", Objective.MAX_THROUGHPUT)])
 
 
 @settings(max_examples=40)
@@ -103,21 +162,20 @@ def test_one_allocation_has_one_objective_though_some_jobs_have_deadlines() -> N
 def test_jobs_together_hold_no_more_than_a_quota(most: list[int], cheap: int, fast: int) -> None:
     quotas = {CHEAP: cheap, FAST: fast, SLOW: 0, FAR: 0}
     jobs = [asked(str(i), most=one, reference_nu=4.0 * one) for i, one in enumerate(most)]
-    shares = divide(jobs, KINDS, PRICE, quotas)
+    divided = shares(jobs, quotas)
     for j, kind in enumerate(KINDS):
-        used = [share.caps[j] for share in shares if share.time[j] > 1e-6]
-        assert sum(used) <= quotas[kind]
-    for job, share in zip(jobs, shares, strict=True):
+        assert sum(share.caps[j] for share in divided) <= quotas[kind]
+    for job, share in zip(jobs, divided, strict=True):
         assert max(share.caps) <= job.most
 
 
 def test_a_strategy_may_use_kinds_that_are_about_as_good_and_others_have_a_reason() -> None:
     job = asked()
-    (share,) = divide([job], KINDS, PRICE, {})
+    (share,) = shares([job])
     passed = companions(job, share, 0, KINDS)
     assert set(passed) == {3}
     assert "in another region: $0.012 per unit of work, against $0.01 for aws/east/cheap" in passed[3]
-    dear = companions(job, divide([job], KINDS, PRICE * [1, 1.1, 1, 1], {})[0], 0, KINDS)
+    dear = companions(job, shares([job], price=PRICE * [1, 1.1, 1, 1])[0], 0, KINDS)
     assert dear[1].startswith("too expensive: $0.022")
     late = asked(hours_left=10.0)
     assert "8 machines need 20.0 hours, and 10.0 are left" in companions(late, share, 0, KINDS)[2]

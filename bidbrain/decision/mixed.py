@@ -1,0 +1,313 @@
+"""`Mixed`: a strategy for each kind of machine, and how many of each kind the job's limits make worth holding.
+
+The mixture is solved again at each decision, with the prices, the work, the time and the money of that moment, so that
+it follows when prices move, machines are evicted, or a phase ends. Within a kind, the job's strategy chooses the
+markets, the bids, and what to return.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import inf
+
+from bidbrain.decision.mixture import (
+    KindOption,
+    MixtureTerms,
+    Phase,
+    Schedule,
+    SharedQuota,
+    change_usd,
+    cheapest,
+    cheapest_rate,
+    fastest,
+    highest_rate,
+)
+from bidbrain.strategies.base import Decision, Holding, Rent, Return, Situation, Strategy
+from bidbrain.values import Overheads
+from pricing_data.market import Market
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
+
+_LOOK_AGAIN = 2 * MINUTE
+_CLEARLY = 0.99
+"""What is left after exchanging machines for others must cost less than this share."""
+_COMPARE_EVERY = 5 * MINUTE
+"""How often the prices of the kinds are compared."""
+_TRIES = 8
+
+
+class Aim(StrEnum):
+    """What a mixture is chosen for; a deadline holds in every case."""
+
+    LEAST_COST = "least cost"
+    SHORTEST_TIME = "shortest time within the budget"
+    HIGHEST_RATE = "most work per hour"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeQuota:
+    """The most that several machine types may use together, and what one machine of each uses."""
+
+    per_machine: Mapping[str, float]
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mixing:
+    """Terms of a job's mixtures that do not change while it runs.
+
+    `most_of_type` limits a type by its quota. `useful` is the share of a market's paid time that evictions leave.
+    `usd_per_hour` is what reliable machines and the user's time cost.
+    """
+
+    aim: Aim
+    least: int
+    most: int
+    most_of_type: Mapping[str, int]
+    useful: Mapping[Market, float]
+    overheads: Overheads
+    usd_per_hour: float = 0.0
+    quotas: tuple[TypeQuota, ...] = ()
+
+    def hours_left(self, now: int, deadline: int | None) -> float:
+        """Hours of work until the deadline, less the margin; infinite without a deadline."""
+        if deadline is None:
+            return inf
+        return max((deadline - now - self.margin) / HOUR, 0.0)
+
+    @property
+    def margin(self) -> int:
+        """The time before a deadline that is kept free: as much as the deadline's safety net takes for entering
+        machines, for one eviction, and until it looks again."""
+        return 2 * (self.overheads.startup + self.overheads.eviction + 2 * self.overheads.resize) + _LOOK_AGAIN
+
+    @property
+    def change_hours(self) -> float:
+        """How long machines that replace others are paid for before they work."""
+        return (self.overheads.startup + self.overheads.resize) / HOUR
+
+    def terms(self, kinds: Mapping[str, KindOption]) -> MixtureTerms:
+        """The terms of a mixture of some kinds, by type."""
+        shared = tuple(
+            SharedQuota(tuple(quota.per_machine.get(name, 0.0) for name in kinds), quota.most) for quota in self.quotas
+        )
+        return MixtureTerms(
+            tuple(kinds.values()), self.least, self.most, self.usd_per_hour, self.change_hours, quotas=shared
+        )
+
+    def schedule(
+        self, terms: MixtureTerms, held: Sequence[int], work: float, hours_left: float, usd_left: float
+    ) -> Schedule | None:
+        """The best schedule for the job's aim; if time or money is short, the fastest or the cheapest one.
+
+        The length of a job whose work is infinite is unknown: its schedule has the price of an hour.
+        """
+        if work == inf:
+            rate = highest_rate(terms) if self.aim is Aim.HIGHEST_RATE else cheapest_rate(terms)
+            return None if rate is None else Schedule((Phase(rate, inf),), inf, rate.usd_per_hour)
+        if self.aim is Aim.LEAST_COST:
+            return cheapest(terms, work, hours_left) or fastest(terms, work)
+        return _within(terms, held, work, usd_left) or cheapest(terms, work)
+
+
+def _within(terms: MixtureTerms, held: Sequence[int], work: float, usd_left: float) -> Schedule | None:
+    """The fastest schedule whose machines can also be started within the dollars left."""
+    schedule, starts = fastest(terms, work, usd_left), 0.0
+    for _ in range(_TRIES):
+        if schedule is None or schedule.usd + (cost := change_usd(terms, held, schedule.phases[0].mixture)) <= usd_left:
+            break
+        starts = max(cost, starts + schedule.usd + cost - usd_left)
+        schedule = fastest(terms, work, usd_left - starts)
+    return schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """A strategy that holds the best mixture of kinds, each as `strategy` decides within that kind."""
+
+    strategy: Strategy
+    mixing: Mixing
+
+    @property
+    def name(self) -> str:
+        """The name of the strategy within a kind."""
+        return self.strategy.name
+
+    def decide(self, situation: Situation) -> Decision:
+        """Asks the strategy for each kind of the current phase; returns machines of other kinds."""
+        types, schedule = self.schedule(situation)
+        if schedule is None or not any(schedule.phases[0].mixture.machines):
+            return Decision((), situation.now + _LOOK_AGAIN, "no kind of machine is available")
+        wanted = dict(zip(types, schedule.phases[0].mixture.machines, strict=True))
+        later = dict(zip(types, schedule.phases[-1].mixture.machines, strict=True))
+        parts = [self._within(situation, name, count, later[name]) for name, count in wanted.items() if count]
+        returns = tuple(_too_many(situation, wanted))
+        wakes = [part.wake_at for part in parts if part.wake_at is not None]
+        actions = _once((*returns, *(action for part in parts for action in part.actions)))
+        reasons = "; ".join(dict.fromkeys(part.reason for part in parts))
+        wake_at = min((*wakes, situation.now + _COMPARE_EVERY))
+        return Decision(actions, wake_at, f"{described(schedule, types, self._purpose(situation))}: {reasons}")
+
+    def schedule(self, situation: Situation) -> tuple[list[str], Schedule | None]:
+        """The machine types in the situation, and the best schedule of mixtures of them from here."""
+        types = _types(situation)
+        held = _held(situation, types)
+        options = {name: self._option(situation, name, count) for name, count in zip(types, held, strict=True)}
+        return types, self._schedule(situation, options, held)
+
+    def _option(self, situation: Situation, name: str, held: int) -> KindOption:
+        """A kind at the price of its best open market; without one, only what is held remains."""
+        most = self.mixing.most_of_type.get(name, self.mixing.most)
+        of_kind = [offer for offer in situation.offers if offer.market.instance_type == name]
+        if not of_kind:
+            of_kind = [one.rent.offer for one in situation.holdings if one.rent.offer.market.instance_type == name]
+            most = held
+        useful = {offer: self.mixing.useful.get(offer.market, 1.0) for offer in of_kind}
+        best = min(of_kind, key=lambda offer: situation.price(offer) / max(offer.nu * useful[offer], 1e-12))
+        return KindOption(best.nu * useful[best], situation.price(best) / NANOS_PER_DOLLAR, max(most, held))
+
+    def _schedule(
+        self, situation: Situation, options: Mapping[str, KindOption], held: Sequence[int]
+    ) -> Schedule | None:
+        """The best schedule from here; machines are exchanged only where that pays for the change."""
+        terms, work = self.mixing.terms(options), situation.work_left / HOUR
+        hours_left = self.mixing.hours_left(self._works_from(situation), situation.deadline)
+
+        def best(of: MixtureTerms) -> Schedule | None:
+            return self.mixing.schedule(of, held, work, hours_left, situation.usd_left)
+
+        new = best(terms)
+        if new is None or all(have <= want for have, want in zip(held, new.phases[0].mixture.machines, strict=True)):
+            return new
+        stay = best(replace(terms, kept=tuple(held)))
+        if stay is None or stay.hours > hours_left * (1 + 1e-9):
+            return new
+        first = new.phases[0].mixture
+        # All machines stand still while some leave and others join.
+        stall_usd = 2 * self.mixing.overheads.resize / HOUR * first.usd_per_hour
+        if self.mixing.aim is Aim.LEAST_COST:
+            return stay if stay.usd * _CLEARLY <= new.usd + change_usd(terms, held, first) + stall_usd else new
+        return stay if stay.hours * _CLEARLY <= new.hours + terms.change_hours else new
+
+    def _purpose(self, situation: Situation) -> str:
+        return self.mixing.aim if situation.deadline is None else f"{self.mixing.aim} in time"
+
+    def _works_from(self, situation: Situation) -> int:
+        """When the first machines work: now, or after the start of what is held or bought."""
+        ready = (one.ready for one in situation.holdings if one.leaves_at is None)
+        return max(situation.now, min(ready, default=situation.now + self.mixing.overheads.startup))
+
+    def _within(self, situation: Situation, name: str, count: int, later: int) -> Decision:
+        """What the strategy decides for one kind. Machines that only the first phase needs are rented by themselves,
+        because an allocation is returned as a whole."""
+        offers = tuple(offer for offer in situation.offers if offer.market.instance_type == name)
+        holdings = tuple(one for one in situation.holdings if one.rent.offer.market.instance_type == name)
+        some = offers[0] if offers else holdings[0].rent.offer
+        part = replace(
+            situation,
+            offers=offers,
+            holdings=holdings,
+            baseline=Rent(some, count, None),
+            most_nu=count * some.nu,
+        )
+        decision = self.strategy.decide(part)
+        room = count - sum(one.rent.machines for one in holdings if one.leaves_at is None)
+        fitted = _fitted(decision.actions, room) or _alike(part, room)
+        return replace(decision, actions=tuple(_divided(fitted, later)) if 0 < later < count else tuple(fitted))
+
+
+def described(schedule: Schedule, types: Sequence[str], purpose: str) -> str:
+    """A schedule in words: `7 x p2.xlarge and 1 x p3.2xlarge for 4.6 h (least cost, $19.93)`."""
+    cost = f", ${schedule.usd:.2f}" if schedule.hours < inf else f", ${schedule.usd:.3g} an hour"
+    return f"{phases_text(schedule, types)} ({purpose}{cost})"
+
+
+def phases_text(schedule: Schedule, types: Sequence[str]) -> str:
+    """The phases of a schedule in words: `8 x p2.xlarge for 1.8 h, then 7 x p2.xlarge and 1 x p3.2xlarge for 3.0 h`."""
+    return ", then ".join(_phase_text(phase, types) for phase in schedule.phases)
+
+
+def _phase_text(phase: Phase, types: Sequence[str]) -> str:
+    counts = zip(phase.mixture.machines, types, strict=True)
+    return " and ".join(f"{count} x {name}" for count, name in counts if count) + _span(phase.hours)
+
+
+def _span(hours: float) -> str:
+    return f" for {hours:.1f} h" if hours < inf else ""
+
+
+def _types(situation: Situation) -> list[str]:
+    named = (*(offer.market for offer in situation.offers), *(one.rent.offer.market for one in situation.holdings))
+    return list(dict.fromkeys(market.instance_type for market in named))
+
+
+def _held(situation: Situation, types: Sequence[str]) -> tuple[int, ...]:
+    counts: Counter[str] = Counter()
+    for one in situation.holdings:
+        if one.leaves_at is None:
+            counts[one.rent.offer.market.instance_type] += one.rent.machines
+    return tuple(counts[name] for name in types)
+
+
+def _too_many(situation: Situation, wanted: Mapping[str, int]) -> Iterator[Return]:
+    """Returns of whole allocations beyond the wanted number of their kind, the newest first."""
+    over: Counter[str] = Counter()
+    staying: list[Holding] = [one for one in situation.holdings if one.leaves_at is None]
+    for one in staying:
+        over[one.rent.offer.market.instance_type] += one.rent.machines
+    for one in sorted(staying, key=lambda one: -one.allocation):
+        name, count = one.rent.offer.market.instance_type, one.rent.machines
+        if over[name] - wanted.get(name, 0) >= count or (not wanted.get(name, 0) and count):
+            over[name] -= count
+            yield Return(one.allocation, situation.now)
+
+
+def _fitted(actions: Iterable[Rent | Return], room: int) -> list[Rent | Return]:
+    """The actions, with purchases cut to the free number of machines."""
+    fitted: list[Rent | Return] = []
+    for action in actions:
+        if not isinstance(action, Rent):
+            fitted.append(action)
+            continue
+        count = min(action.machines, max(room, 0))
+        room -= count
+        if count:
+            fitted.append(replace(action, machines=count))
+    return fitted
+
+
+def _alike(situation: Situation, room: int) -> list[Rent | Return]:
+    """More machines like those held: some strategies buy only when nothing is held."""
+    for one in situation.holdings:
+        offer, bid = one.rent.offer, one.rent.bid
+        if room > 0 and bid is not None and offer in situation.offers and situation.price(offer) <= bid:
+            return [Rent(offer, room, bid)]
+    return []
+
+
+def _divided(actions: Iterable[Rent | Return], lasting: int) -> Iterator[Rent | Return]:
+    """Splits purchases into machines that also the last phase needs, and the others."""
+    for action in actions:
+        if not isinstance(action, Rent):
+            yield action
+            continue
+        both = min(action.machines, lasting)
+        lasting -= both
+        for count in (both, action.machines - both):
+            if count:
+                yield replace(action, machines=count)
+
+
+def _once(actions: Iterable[Rent | Return]) -> tuple[Rent | Return, ...]:
+    """The actions without a second return of the same allocation."""
+    chosen: list[Rent | Return] = []
+    returned: set[int] = set()
+    for action in actions:
+        if isinstance(action, Return):
+            if action.allocation in returned:
+                continue
+            returned.add(action.allocation)
+        chosen.append(action)
+    return tuple(chosen)

@@ -1,0 +1,318 @@
+"""How many machines of each kind a job holds, and for how long: the cheapest or the fastest mixture within its limits.
+
+A mixture is a number of machines of each kind. Its rate and its price per hour add up over its machines, so the prices
+that rates can have at best form a convex curve, whose corners are found by exchanging one kind for another, the least
+dollars per unit of rate first (`frontier`). A schedule is one mixture, or two neighbors on the curve one after the
+other. No other mixture, and no other division of the time, costs less (the convex hull contains them all), except for
+what the change of machines in the middle costs; a change is only planned where it pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
+from math import floor, inf
+
+_SAME = 1e-9
+_QUOTA_PRICES = (0.1, 0.3, 1.0, 3.0, 10.0)
+_MOST_LIMITED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class KindOption:
+    """A kind of machine: lasting work per hour (nu), dollars per hour, and the most machines that may be held."""
+
+    nu: float
+    usd_per_hour: float
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedQuota:
+    """The most that several kinds may use together, and what one machine of each kind uses."""
+
+    per_machine: tuple[float, ...]
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureTerms:
+    """The kinds a job may mix, how many machines it holds in all, and what time and changes cost.
+
+    `usd_per_hour` is paid whatever is held: reliable machines, and the value of the user's time. `change_hours` is how
+    long machines that replace others are paid for before they work. Where machines are
+    held already, `kept` says how many of each kind must stay. `quotas` limit several kinds together.
+    """
+
+    kinds: tuple[KindOption, ...]
+    least: int
+    most: int
+    usd_per_hour: float = 0.0
+    change_hours: float = 0.0
+    kept: tuple[int, ...] = ()
+    quotas: tuple[SharedQuota, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Machines by kind, their work per hour, and dollars per hour including what is paid whatever is held."""
+
+    machines: tuple[int, ...]
+    rate: float
+    usd_per_hour: float
+
+    @property
+    def usd_per_work(self) -> float:
+        """Dollars per unit of work; infinite for a mixture that does none."""
+        return self.usd_per_hour / self.rate if self.rate > 0 else inf
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A mixture and the hours for which it is held."""
+
+    mixture: Mixture
+    hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The phases of a job in their order, its length, and its dollars."""
+
+    phases: tuple[Phase, ...]
+    hours: float
+    usd: float
+
+
+def cheapest(terms: MixtureTerms, work: float, hours_left: float = inf) -> Schedule | None:
+    """The least dollars for the work within the hours left; None if no mixture is fast enough."""
+    found = (_cheapest_on(terms, corners, work, hours_left) for corners in _frontiers(terms))
+    return min((one for one in found if one is not None), key=lambda one: one.usd, default=None)
+
+
+def _cheapest_on(terms: MixtureTerms, corners: Sequence[Mixture], work: float, hours_left: float) -> Schedule | None:
+    best = _cheapest_of(corners)
+    if best is None:
+        return None
+    if work <= best.rate * hours_left:
+        return _constant(best, work)
+    for slow, fast in pairwise(corners):
+        if work <= fast.rate * hours_left * (1 + _SAME):
+            return _between(terms, slow, fast, work, hours_left)
+    return None
+
+
+def fastest(terms: MixtureTerms, work: float, budget_usd: float = inf) -> Schedule | None:
+    """The earliest end of the work within the budget; None if no mixture is cheap enough."""
+    found = (_fastest_on(terms, corners, work, budget_usd) for corners in _frontiers(terms))
+    return min((one for one in found if one is not None), key=lambda one: one.hours, default=None)
+
+
+def _fastest_on(terms: MixtureTerms, corners: Sequence[Mixture], work: float, budget_usd: float) -> Schedule | None:
+    affordable = [one for one in corners if one.usd_per_work * work <= budget_usd * (1 + _SAME)]
+    if not affordable:
+        return None
+    quick = affordable[-1]
+    place = corners.index(quick)
+    alone = _constant(quick, work)
+    if place + 1 == len(corners):
+        return alone
+    return _within_budget(terms, corners[place], corners[place + 1], work, budget_usd) or alone
+
+
+def cheapest_rate(terms: MixtureTerms) -> Mixture | None:
+    """The mixture with the lowest price of work, the fastest one among equals; None if none is possible."""
+    return _cheapest_of([one for corners in _frontiers(terms) for one in corners])
+
+
+def _cheapest_of(mixtures: Sequence[Mixture]) -> Mixture | None:
+    return min(mixtures, key=lambda one: (round(one.usd_per_work, 12), -one.rate), default=None)
+
+
+def highest_rate(terms: MixtureTerms) -> Mixture | None:
+    """The fastest mixture; None if none is possible."""
+    return max((one for corners in _frontiers(terms) for one in corners), key=lambda one: one.rate, default=None)
+
+
+# -- the curve --------------------------------------------------------------------------------------------------------
+
+
+def _frontiers(terms: MixtureTerms) -> Iterator[list[Mixture]]:
+    """The curve; where kinds share quotas, also the curves for other prices of the quotas, and without some kinds.
+
+    With such quotas the first exchange is not always part of the best mixture: it may take room that a better kind
+    needs.
+    """
+    yield frontier(terms)
+    if not terms.quotas:
+        return
+    usual = max(kind.usd_per_hour for kind in terms.kinds) / max(max(one.per_machine) for one in terms.quotas)
+    for price in _QUOTA_PRICES:
+        yield frontier(terms, price * usual)
+    limited = [j for j in range(len(terms.kinds)) if any(quota.per_machine[j] for quota in terms.quotas)]
+    for count in range(1, len(limited)):
+        for left_out in combinations(limited, count) if len(limited) <= _MOST_LIMITED else ():
+            yield frontier(_without(terms, left_out))
+
+
+def _without(terms: MixtureTerms, left_out: Sequence[int]) -> MixtureTerms:
+    kept = _kept(terms)
+    kinds = (replace(kind, most=kept[j]) if j in left_out else kind for j, kind in enumerate(terms.kinds))
+    return replace(terms, kinds=tuple(kinds))
+
+
+def frontier(terms: MixtureTerms, quota_price: float = 0.0) -> list[Mixture]:
+    """The mixtures at the corners of the curve of least price by rate, slowest first; empty if none is possible.
+
+    Exchanges machines, the least dollars per unit of rate first; free places are a kind of rate 0. `quota_price` is
+    added to each kind's price for what it uses of shared quotas, to choose the order of exchanges.
+    """
+    held = _least_machines(terms)
+    if held is None:
+        return []
+    empty = len(terms.kinds)
+    nu = [*(kind.nu for kind in terms.kinds), 0.0]
+    uses = [sum(quota.per_machine[j] for quota in terms.quotas) for j in range(empty)]
+    price = [*(kind.usd_per_hour + quota_price * use for kind, use in zip(terms.kinds, uses, strict=True)), 0.0]
+    kept = [*_kept(terms), 0]
+    counts = [*held, terms.most - sum(held)]
+    corners = [_mixture(terms, counts[:empty])]
+    while True:
+        moves = [
+            ((price[j] - price[i]) / (nu[j] - nu[i]), nu[i] - nu[j], i, j)
+            for i in range(empty + 1)
+            if counts[i] > kept[i]
+            for j in range(empty)
+            if nu[j] > nu[i] and _room(terms, counts, i, j)
+        ]
+        if not moves:
+            return corners
+        _, _, i, j = min(moves)
+        machines = min(counts[i] - kept[i], _room(terms, counts, i, j))
+        counts[i], counts[j] = counts[i] - machines, counts[j] + machines
+        _append(corners, _mixture(terms, counts[:empty]))
+
+
+def _room(terms: MixtureTerms, counts: Sequence[int], i: int, j: int) -> int:
+    """How many machines of kind j may take the place of machines of kind i."""
+    room = terms.kinds[j].most - counts[j]
+    for quota in terms.quotas:
+        uses = (*quota.per_machine, 0.0)
+        more = uses[j] - uses[i]
+        if more > 0:
+            free = quota.most - sum(count * each for count, each in zip(counts, uses, strict=True))
+            room = min(room, floor(free / more + _SAME))
+    return max(room, 0)
+
+
+def _least_machines(terms: MixtureTerms) -> list[int] | None:
+    """The cheapest way to hold the least number of machines, the faster one among equals."""
+    counts = list(_kept(terms))
+    missing = max(terms.least - sum(counts), 0)
+    for j in sorted(range(len(terms.kinds)), key=lambda j: (terms.kinds[j].usd_per_hour, -terms.kinds[j].nu)):
+        if terms.kinds[j].nu > 0:
+            more = min(missing, _room(terms, (*counts, missing), len(terms.kinds), j))
+            counts[j], missing = counts[j] + more, missing - more
+    return None if missing or sum(counts) > terms.most else counts
+
+
+def _kept(terms: MixtureTerms) -> tuple[int, ...]:
+    return terms.kept or (0,) * len(terms.kinds)
+
+
+def _append(corners: list[Mixture], new: Mixture) -> None:
+    """Adds a faster mixture; mixtures that are slower and cost no less are not on the curve."""
+    while corners and new.usd_per_hour <= corners[-1].usd_per_hour:
+        corners.pop()
+    corners.append(new)
+
+
+def _mixture(terms: MixtureTerms, machines: Sequence[int]) -> Mixture:
+    rate = sum(count * kind.nu for count, kind in zip(machines, terms.kinds, strict=True))
+    usd = sum(count * kind.usd_per_hour for count, kind in zip(machines, terms.kinds, strict=True))
+    return Mixture(tuple(machines), rate, usd + terms.usd_per_hour)
+
+
+# -- schedules --------------------------------------------------------------------------------------------------------
+
+
+def _constant(mixture: Mixture, work: float) -> Schedule:
+    hours = work / mixture.rate if mixture.rate > 0 else inf
+    return Schedule((Phase(mixture, hours),), hours, hours * mixture.usd_per_hour)
+
+
+def _between(terms: MixtureTerms, slow: Mixture, fast: Mixture, work: float, hours_left: float) -> Schedule:
+    """The cheapest schedule between two corners that ends in time: one mixture, or two that take all the time."""
+
+    def split(low: Mixture, high: Mixture) -> Schedule | None:
+        lost = _change(terms, low, high)
+        hours = (work - low.rate * hours_left) / (high.rate - low.rate)
+        total = (hours_left - hours) * low.usd_per_hour + hours * high.usd_per_hour + lost
+        phases = (Phase(low, hours_left - hours), Phase(high, hours))
+        return Schedule(phases, hours_left, total) if 0 < hours < hours_left else None
+
+    return min(_candidates(terms, slow, fast, work / hours_left, work, split), key=lambda one: round(one.usd, 9))
+
+
+def _within_budget(
+    terms: MixtureTerms, slow: Mixture, fast: Mixture, work: float, budget_usd: float
+) -> Schedule | None:
+    """The earliest end between two corners that the budget pays for."""
+
+    def split(low: Mixture, high: Mixture) -> Schedule | None:
+        # Hours of both do the work and cost the budget, less what the change costs.
+        left = budget_usd - _change(terms, low, high)
+        pivot = low.rate * high.usd_per_hour - high.rate * low.usd_per_hour
+        if pivot <= 0:
+            return None
+        before = (work * high.usd_per_hour - high.rate * left) / pivot
+        after = (low.rate * left - work * low.usd_per_hour) / pivot
+        phases = (Phase(low, before), Phase(high, after))
+        return Schedule(phases, before + after, budget_usd) if before > 0 and after > 0 else None
+
+    steps = _steps(terms, slow, fast)
+    # The rate at which the constant mixture costs the budget; neighbors of it are the candidates.
+    paid = [one for one in steps if one.usd_per_work * work <= budget_usd * (1 + _SAME)]
+    target = paid[-1].rate if paid else slow.rate
+    every = list(_candidates(terms, slow, fast, target * (1 + _SAME), work, split))
+    affordable = [one for one in every if one.usd <= budget_usd * (1 + _SAME)]
+    affordable += [_constant(paid[-1], work)] if paid else []
+    return min(affordable, key=lambda one: (one.hours, one.usd), default=None)
+
+
+def _candidates(
+    terms: MixtureTerms,
+    slow: Mixture,
+    fast: Mixture,
+    rate: float,
+    work: float,
+    split: Callable[[Mixture, Mixture], Schedule | None],
+) -> Iterator[Schedule]:
+    """Constant mixtures and divisions of the time on both sides of a rate."""
+    steps = _steps(terms, slow, fast)
+    above = next((i for i, one in enumerate(steps) if one.rate >= rate * (1 - _SAME)), len(steps) - 1)
+    yield _constant(steps[above], work)
+    for low, high in ((steps[max(above - 1, 0)], steps[above]), (slow, fast)):
+        if high.rate > low.rate and (divided := split(low, high)) is not None:
+            yield divided
+
+
+def _steps(terms: MixtureTerms, slow: Mixture, fast: Mixture) -> list[Mixture]:
+    """The mixtures between two corners, which differ by one exchanged machine each."""
+    change = [b - a for a, b in zip(slow.machines, fast.machines, strict=True)]
+    total = max(change)
+    return [
+        _mixture(terms, [a + step * moved // total for a, moved in zip(slow.machines, change, strict=True)])
+        for step in range(total + 1)
+    ]
+
+
+def _change(terms: MixtureTerms, before: Mixture, after: Mixture) -> float:
+    return change_usd(terms, before.machines, after)
+
+
+def change_usd(terms: MixtureTerms, held: Sequence[int], after: Mixture) -> float:
+    """What starting the machines costs that a mixture has and that are not held."""
+    started = (max(b - a, 0) for a, b in zip(held, after.machines, strict=True))
+    return terms.change_hours * sum(count * kind.usd_per_hour for count, kind in zip(started, terms.kinds, strict=True))

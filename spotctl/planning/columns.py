@@ -1,0 +1,92 @@
+"""Gavel's columns: the kinds of machines worth looking at, their prices, and what evictions leave of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+import numpy as np
+
+from bidbrain.eviction.hazard import Hazard
+from bidbrain.gavel.effective_price import EvictionLoss, effective_usd_per_hour
+from bidbrain.gavel.lp import FloatArray
+from bidbrain.strategies.base import Rent
+from bidbrain.strategies.recovery import mean_time_to_failure
+from bidbrain.values import Overheads
+from pricing_data.series import Ints, PriceSeries
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+from spotctl.planning.fleet import reliable_machines
+from spotctl.planning.market_history import remembered_of
+from spotctl.planning.offers import Bools, MarketSnapshot
+from spotctl.planning.quota_groups import quota_groups
+from spotctl.planning.values import AllocatedJob, Columns, PlanningInputs
+
+_MARKETS_OF_KIND = 4
+
+
+def columns_of(wanted: Sequence[int], inputs: PlanningInputs, usable: Bools) -> Columns:
+    """The columns of some kinds of the snapshot."""
+    snapshot = inputs.snapshot
+    rows = _cheapest_markets(inputs, wanted, usable)
+    price, useful = np.array([_effective_price(inputs, kind, rows[kind]) for kind in wanted]).T
+    kinds = tuple(snapshot.kinds[kind] for kind in wanted)
+    groups = tuple(quota_groups(kinds, [snapshot.machine[kind] for kind in wanted], inputs.quotas))
+    return Columns(tuple(wanted), kinds, tuple(rows[kind] for kind in wanted), price, useful, groups)
+
+
+def useful_share(history: PriceSeries, hazard: Hazard | None, on_demand: int, overheads: Overheads) -> float:
+    """The share of the time paid for in a market that evictions, and the starts after them, leave for work."""
+    per_hour = HOUR / max(mean_time_to_failure(history, on_demand), 1.0)
+    per_hour += 0.0 if hazard is None else hazard.rate[0]
+    return EvictionLoss(per_hour, startup_hours=overheads.startup / HOUR).useful_share
+
+
+def lowest_prices(snapshot: MarketSnapshot, usable: Bools) -> Ints:
+    """The lowest spot price by kind."""
+    rows = np.flatnonzero(usable)
+    lowest = np.full(len(snapshot.kinds), np.iinfo(np.int64).max, dtype=np.int64)
+    np.minimum.at(lowest, snapshot.kind[rows], snapshot.price[rows])
+    return lowest
+
+
+def _cheapest_markets(inputs: PlanningInputs, kinds: Sequence[int], usable: Bools) -> dict[int, tuple[int, ...]]:
+    """By kind, the rows of its cheapest markets."""
+    snapshot = inputs.snapshot
+    rows = np.flatnonzero(np.isin(snapshot.kind, kinds) & usable)
+    found: dict[int, tuple[int, ...]] = dict.fromkeys(kinds, ())
+    for row in rows[np.argsort(snapshot.price[rows], kind="stable")].tolist():
+        kind = int(snapshot.kind[row])
+        found[kind] = (*found[kind], row)[:_MARKETS_OF_KIND]
+    return found
+
+
+def _effective_price(inputs: PlanningInputs, kind: int, rows: Sequence[int]) -> tuple[float, float]:
+    """Dollars per hour of lasting work in the best market or on demand, and the share of the paid time that lasts."""
+    listed = inputs.snapshot.list_price(kind)
+    spot = (_effective_spot(inputs, row, listed) for row in rows)
+    return min((listed / NANOS_PER_DOLLAR, 1.0), *spot)
+
+
+def _effective_spot(inputs: PlanningInputs, row: int, listed: int) -> tuple[float, float]:
+    market = inputs.snapshot.history(row)
+    history = remembered_of(market, inputs.snapshot.at)
+    share = useful_share(history, inputs.hazard_of(market.market), listed, inputs.overheads)
+    usd = int(inputs.snapshot.price[row]) / NANOS_PER_DOLLAR
+    return (effective_usd_per_hour(usd, share) if share > 0 else inf), share
+
+
+def reliable_usd(allocated: AllocatedJob, inputs: PlanningInputs, columns: Columns) -> FloatArray:
+    """What the reliable machines cost per hour in the region of each kind."""
+    prices = {}
+    for j, kind in enumerate(columns.kinds):
+        place = (kind.cloud, kind.region)
+        if allocated.demand.nu[j] > 0 and place not in prices:
+            prices[place] = usd_per_hour(
+                reliable_machines(allocated.job.spec, allocated.rates, j, inputs.snapshot, columns)
+            )
+    return np.array([prices.get((kind.cloud, kind.region), 0.0) for kind in columns.kinds])
+
+
+def usd_per_hour(rent: Rent | None) -> float:
+    """Dollars per hour of machines at their on-demand price; 0 for none."""
+    return 0.0 if rent is None else rent.machines * rent.offer.on_demand / NANOS_PER_DOLLAR

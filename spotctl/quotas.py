@@ -1,0 +1,82 @@
+"""Quotas of cloud accounts, as the settings state them: how much may run at a time, by cloud, region and family."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+_AMOUNT: Final = re.compile(r"(\d+)\s*(vcpus?|machines?|gpus?)?", re.IGNORECASE)
+_ANY: Final = "*"
+EXAMPLE: Final = '"aws/us-east-1/p3" = 64'
+
+
+class QuotaUnit(StrEnum):
+    """What a quota counts."""
+
+    VCPUS = "vCPUs"
+    MACHINES = "machines"
+    GPUS = "GPUs"
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The most that may run in a cloud at a time, or in one of its regions, or of a family there.
+
+    A region of `*` means every region, each with this amount. The spot machines of all jobs of a plan count together;
+    on-demand machines have quotas of their own.
+    """
+
+    cloud: str
+    region: str | None
+    family: str | None
+    amount: int
+    unit: QuotaUnit
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.amount} {self.unit}"
+
+    @property
+    def name(self) -> str:
+        """Where it holds: `aws/us-east-1/p3`."""
+        return "/".join(part for part in (self.cloud, self.region, self.family) if part)
+
+    def covers(self, cloud: str, region: str, family: str) -> bool:
+        """Whether machines of a family in a region count against it."""
+        return cloud == self.cloud and self.region in (None, _ANY, region) and self.family in (None, family)
+
+    def within(self, region: str) -> Quota:
+        """The quota that holds in a region, of those that one for every region stands for."""
+        return replace(self, region=region) if self.region == _ANY else self
+
+
+def quotas_from(value: object) -> tuple[Quota, ...]:
+    """The quotas of a table of the settings file, or of an environment variable (`aws/us-east-1/p3=64, ...`).
+
+    Raises ValueError with what was expected.
+    """
+    if isinstance(value, str):
+        pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+        if not all(equals for _, equals, _ in pairs):
+            raise ValueError("a list such as aws/us-east-1/p3=64, gcp/us-central1/a2=8 machines")
+        value = {name.strip(): amount.strip() for name, _, amount in pairs}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"a table of amounts by cloud, region and family, such as {EXAMPLE}")
+    return tuple(_quota(str(name), amount) for name, amount in value.items())
+
+
+def _quota(name: str, amount: object) -> Quota:
+    parts = name.split("/")
+    if not 1 <= len(parts) <= 3 or not all(parts) or _ANY in (parts[0], *parts[2:]):
+        raise ValueError(f"amounts by CLOUD, CLOUD/REGION or CLOUD/REGION/FAMILY ({EXAMPLE}), and {name!r} is none")
+    matched = _AMOUNT.fullmatch(str(amount).strip())
+    if matched is None or isinstance(amount, bool | float):
+        raise ValueError(f'whole numbers of vCPUs, or such as "8 machines" or "4 GPUs"; {name} is {amount!r}')
+    unit = (matched[2] or "vcpus").lower().rstrip("s")
+    region, family = (*parts[1:], None, None)[:2]
+    return Quota(parts[0], region, family, int(matched[1]), _UNITS[unit])
+
+
+_UNITS: Final = {"vcpu": QuotaUnit.VCPUS, "machine": QuotaUnit.MACHINES, "gpu": QuotaUnit.GPUS}
