@@ -28,7 +28,7 @@ _CLOSE = 1e-9
 @dataclass(frozen=True, slots=True, eq=False)
 class Prices:
     """By kind: dollars per hour in its best market, the share of the time that evictions leave there, and what is paid
-    per hour whatever is held (reliable machines, the value of time). Further, the time that changes of machines take."""
+    per hour whatever is held (reliable machines, the value of time). Further, how long changes of machines take."""
 
     usd_per_hour: FloatArray
     useful: FloatArray
