@@ -253,7 +253,7 @@ def _in_turn(
     demand: Sequence[Demand], kinds: Sequence[MachineKind], usd_per_hour: FloatArray, groups: Sequence[QuotaGroup]
 ) -> FloatArray:
     """Parts of the quotas for whole machines that keep every deadline: each job takes the cheapest mixture that is in
-    time, the most urgent job first, and what is left over is divided equally."""
+    time, the most urgent job first, and the rest is divided equally."""
     left, parts = list(groups), np.zeros((len(demand), len(groups)))
     hurried = [m for m, job in enumerate(demand) if job.hurries]
     for m in sorted(hurried, key=lambda m: -demand[m].amount / max(demand[m].hours_left, _NOTHING)):
