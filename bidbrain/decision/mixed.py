@@ -15,8 +15,8 @@ from math import inf
 
 from bidbrain.decision.mixture import (
     KindOption,
+    MixturePhase,
     MixtureTerms,
-    Phase,
     Schedule,
     SharedQuota,
     change_usd,
@@ -106,7 +106,7 @@ class Mixing:
         """
         if work == inf:
             rate = highest_rate(terms) if self.aim is Aim.HIGHEST_RATE else cheapest_rate(terms)
-            return None if rate is None else Schedule((Phase(rate, inf),), inf, rate.usd_per_hour)
+            return None if rate is None else Schedule((MixturePhase(rate, inf),), inf, rate.usd_per_hour)
         if self.aim is Aim.LEAST_COST:
             return cheapest(terms, work, hours_left) or fastest(terms, work)
         return _within(terms, held, work, usd_left) or cheapest(terms, work)
@@ -229,7 +229,7 @@ def phases_text(schedule: Schedule, types: Sequence[str]) -> str:
     return ", then ".join(_phase_text(phase, types) for phase in schedule.phases)
 
 
-def _phase_text(phase: Phase, types: Sequence[str]) -> str:
+def _phase_text(phase: MixturePhase, types: Sequence[str]) -> str:
     counts = zip(phase.mixture.machines, types, strict=True)
     return " and ".join(f"{count} x {name}" for count, name in counts if count) + _span(phase.hours)
 

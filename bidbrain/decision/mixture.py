@@ -69,7 +69,7 @@ class Mixture:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class MixturePhase:
     """A mixture and the hours for which it is held."""
 
     mixture: Mixture
@@ -80,7 +80,7 @@ class Phase:
 class Schedule:
     """The phases of a job in their order, its length, and its dollars."""
 
-    phases: tuple[Phase, ...]
+    phases: tuple[MixturePhase, ...]
     hours: float
     usd: float
 
@@ -239,7 +239,7 @@ def _mixture(terms: MixtureTerms, machines: Sequence[int]) -> Mixture:
 
 def _constant(mixture: Mixture, work: float) -> Schedule:
     hours = work / mixture.rate if mixture.rate > 0 else inf
-    return Schedule((Phase(mixture, hours),), hours, hours * mixture.usd_per_hour)
+    return Schedule((MixturePhase(mixture, hours),), hours, hours * mixture.usd_per_hour)
 
 
 def _between(terms: MixtureTerms, slow: Mixture, fast: Mixture, work: float, hours_left: float) -> Schedule:
@@ -249,7 +249,7 @@ def _between(terms: MixtureTerms, slow: Mixture, fast: Mixture, work: float, hou
         lost = _change(terms, low, high)
         hours = (work - low.rate * hours_left) / (high.rate - low.rate)
         total = (hours_left - hours) * low.usd_per_hour + hours * high.usd_per_hour + lost
-        phases = (Phase(low, hours_left - hours), Phase(high, hours))
+        phases = (MixturePhase(low, hours_left - hours), MixturePhase(high, hours))
         return Schedule(phases, hours_left, total) if 0 < hours < hours_left else None
 
     return min(_candidates(terms, slow, fast, work / hours_left, work, split), key=lambda one: round(one.usd, 9))
@@ -268,7 +268,7 @@ def _within_budget(
             return None
         before = (work * high.usd_per_hour - high.rate * left) / pivot
         after = (low.rate * left - work * low.usd_per_hour) / pivot
-        phases = (Phase(low, before), Phase(high, after))
+        phases = (MixturePhase(low, before), MixturePhase(high, after))
         return Schedule(phases, before + after, budget_usd) if before > 0 and after > 0 else None
 
     steps = _steps(terms, slow, fast)

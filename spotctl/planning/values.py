@@ -8,7 +8,7 @@ from functools import cached_property
 
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.mixed import Aim, phases_text
-from bidbrain.decision.mixture import Phase, Schedule
+from bidbrain.decision.mixture import MixturePhase, Schedule
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.forecast.values import Forecast
 from bidbrain.gavel.lp import FloatArray
@@ -134,7 +134,7 @@ class PlannedMixture:
     types: tuple[str, ...]
     schedule: Schedule
 
-    def machines(self, phase: Phase) -> dict[str, int]:
+    def machines(self, phase: MixturePhase) -> dict[str, int]:
         """The machines of a phase by type."""
         counts = zip(self.types, phase.mixture.machines, strict=True)
         return {name: count for name, count in counts if count}
