@@ -53,3 +53,7 @@ class InvalidTransition(AgileMLError):
 
 class Unrecoverable(AgileMLError):
     """More was lost than the remaining copies can restore."""
+
+
+class ControllerUnreachable(BrokenConnection, ConnectionError):
+    """There was no controller for longer than a node waits: the job is over, or its computer cannot be reached."""

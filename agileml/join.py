@@ -1,9 +1,13 @@
-"""Joins a running job as a node: works for the job's controller until it is told to leave.
+"""Joins a running job as a node: works for the job's controller until it is released.
 
-    python -m agileml.join FOLDER --name-in VARIABLE [--reliable]
+    python -m agileml.join HOST:PORT --secret-file FILE [--reliable] [--name NAME]
 
-VARIABLE of the environment holds the node's name, AGILEML_SECRET the job's secret. Standard error is the node's log: it
-says why a node was refused or failed.
+HOST:PORT is where `spotctl train --engine attach --listen HOST:PORT` waits for nodes; FILE holds the same secret. The
+node needs nothing else of the job: it receives the trainer's code. SIGTERM warns the job that this machine will be
+taken away; the node hands over what it holds and exits. Standard error is the node's log.
+
+Exit codes: 0 released by the controller; 1 failed; 2 wrong usage; 3 refused (another secret, another version of the
+code, a name that is taken, a job that is over); 4 no controller was reached for --wait seconds.
 """
 
 from __future__ import annotations
@@ -11,41 +15,132 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
+import secrets
+import shutil
 import signal
+import socket
 import sys
+import tempfile
 from pathlib import Path
+from types import FrameType
 
-from agileml.errors import AgileMLError, PeerRefused
-from agileml.runtime.attach import join
-from agileml.runtime.node_process import REFUSED
-from agileml.runtime.rendezvous import FolderRendezvous
+from agileml.errors import AgileMLError, BadInput, ControllerUnreachable, PeerRefused
+from agileml.protocol.actions import CONTROLLER, JOB_LOOP
+from agileml.runtime.attach import folder_role, join, linked_role
+from agileml.runtime.code_version import code_version
+from agileml.runtime.node_process import REFUSED, NodeProcess
+from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
+from agileml.runtime.secret_file import read_secret
+from agileml.transport import parse_host_port
+
+FAILED, USAGE, UNREACHABLE = 1, 2, 4
+"""Exit codes, with REFUSED and 0."""
 
 SECRET_VARIABLE = "AGILEML_SECRET"  # noqa: S105 - the name of a variable, not a secret
+
+WAIT_SECONDS = 60.0
+NOTICE_SECONDS = 30.0
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 log = logging.getLogger(__name__)
 
 
 def main(words: list[str]) -> int:
-    """Returns 0 after a job, REFUSED (3) if the job did not admit this node, 1 if it failed."""
-    parser = argparse.ArgumentParser(prog="agileml join")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--name-in", required=True)
-    parser.add_argument("--reliable", action="store_true")
-    given = parser.parse_args(words)
+    """Returns the exit code."""
+    given = _parser().parse_args(words)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    # A terminal sends SIGINT to every process of its group; the owner of the machine decides when the node ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The trainer's module is searched in the working directory too, as Python itself does.
+    # A file of the trainer may import modules of the working directory, as Python itself allows.
     sys.path.append(str(Path.cwd()))
     try:
-        secret = bytes.fromhex(os.environ.pop(SECRET_VARIABLE))
-        # A local machine's name is the path of its folder; the last two parts identify it.
-        name = "-".join(Path(os.environ[given.name_in]).parts[-2:])
-        admitted = join(FolderRendezvous(given.folder, secret), name, reliable=given.reliable)
+        admitted = _join_folder(given) if given.name_in else _join_link(given)
     except AgileMLError as error:
         log.error("%s", error)
-        return REFUSED if isinstance(error, PeerRefused) else 1
+        return _code_of(error)
     return 0 if admitted else REFUSED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m agileml.join", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("job", metavar="HOST:PORT", help="where the controller listens; an IPv6 address in brackets")
+    parser.add_argument("--secret-file", type=Path, metavar="FILE", help="file with the job's secret, mode 600")
+    parser.add_argument("--reliable", action="store_true", help="this machine will not be taken away")
+    parser.add_argument("--name", help="name of the node, never used before in this job (default: host and a number)")
+    parser.add_argument("--port", type=int, default=0, help="TCP port for other nodes (default: any free port)")
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=WAIT_SECONDS,
+        metavar="SECONDS",
+        help=f"give up after this long without a controller (default {WAIT_SECONDS:g})",
+    )
+    parser.add_argument(
+        "--notice",
+        type=float,
+        default=NOTICE_SECONDS,
+        metavar="SECONDS",
+        help=f"time that this machine has left after SIGTERM (default {NOTICE_SECONDS:g})",
+    )
+    # Nodes that spotctl starts on the computer of the job: HOST:PORT is a folder, the environment has name and secret.
+    parser.add_argument("--name-in", help=argparse.SUPPRESS)
+    return parser
+
+
+def _code_of(error: AgileMLError) -> int:
+    codes = ((BadInput, USAGE), (PeerRefused, REFUSED), (ControllerUnreachable, UNREACHABLE))
+    return next((code for kind, code in codes if isinstance(error, kind)), FAILED)
+
+
+def _join_folder(given: argparse.Namespace) -> bool:
+    # A terminal sends SIGINT to every process of its group; the owner of the machine decides when the node ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    secret = bytes.fromhex(os.environ.pop(SECRET_VARIABLE))
+    # A local machine's name is the path of its folder; the last two parts identify it.
+    name = "-".join(Path(os.environ[given.name_in]).parts[-2:])
+    return join(folder_role(FolderRendezvous(Path(given.job), secret), name, reliable=given.reliable))
+
+
+def _join_link(given: argparse.Namespace) -> bool:
+    controller, name = parse_host_port(given.job), _checked_name(given.name)
+    if not 0 <= given.port <= 65535:
+        raise BadInput(f"--port {given.port}: expected a port from 1 to 65535, or 0 for any free port")
+    for option in ("wait", "notice"):
+        if not getattr(given, option) >= 0:
+            raise BadInput(f"--{option} {getattr(given, option)}: expected a number of seconds")
+    if given.secret_file is None:
+        raise BadInput("--secret-file is missing: name the file with the job's secret")
+    secret = read_secret(given.secret_file)
+    folder = Path(tempfile.mkdtemp(prefix="agileml-"))
+    try:
+        rendezvous = LinkedRendezvous(controller, secret, code_version(), given.wait, folder)
+        role = linked_role(rendezvous, name, reliable=given.reliable, port=given.port)
+        return join(role, lambda node: _warn_on_signals(node, given.notice))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _checked_name(name: str | None) -> str:
+    if name is None:
+        host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:40].lstrip(".-")
+        return f"{host or 'node'}-{secrets.token_hex(3)}"
+    if not _NAME.fullmatch(name) or name in (CONTROLLER, JOB_LOOP):
+        raise BadInput(f"--name {name!r}: use 1 to 64 letters, digits and ._-, starting with a letter or a digit")
+    return name
+
+
+def _warn_on_signals(node: NodeProcess, seconds: float) -> None:
+    """The first SIGTERM or SIGINT is a warning, the second ends the process."""
+
+    def warn(_: int, __: FrameType | None) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        node.warn(seconds)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, warn)
 
 
 if __name__ == "__main__":

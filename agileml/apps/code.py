@@ -1,16 +1,18 @@
-"""A digest of the user's Python files that make up a trainer; it must be the same on all nodes of a job."""
+"""The user's Python files that make up a trainer: their digest must be the same on all nodes of a job."""
 
 from __future__ import annotations
 
 import ast
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+
+from agileml.errors import PeerRefused
 
 OWN_PACKAGE = "agileml"
-"""Not part of the digest: it has its own version."""
+"""Not part of a trainer: it has its own version."""
 
 
 def digest_of(target: str) -> bytes:
@@ -20,13 +22,50 @@ def digest_of(target: str) -> bytes:
     computed names are not included.
     """
     digest = sha256()
-    source = _file(target) if target.endswith(".py") else _module(target.partition(":")[0])
+    source = _source(target)
     if source is not None:
-        path, root = source
-        for file in sorted({path} if root in _installed() else _closure(path, root)):
+        root, files = source
+        for file in files:
             digest.update(repr(file.relative_to(root).as_posix()).encode())
             digest.update(sha256(file.read_bytes()).digest())
     return digest.digest()
+
+
+def files_of(target: str) -> dict[str, bytes]:
+    """The same files by their paths relative to that folder, for a node that has none of them.
+
+    Empty for a trainer of an installed package, which each node must have.
+    """
+    source = _source(target)
+    if source is None or source[0] in _installed():
+        return {}
+    root, files = source
+    names = {file.relative_to(root).as_posix(): file for file in files}
+    return {name: file.read_bytes() for name, file in names.items() if not name.startswith(f"{OWN_PACKAGE}/")}
+
+
+def unpack(files: Mapping[str, bytes], folder: Path, target: str) -> str:
+    """Writes a trainer's files to a folder, from which it can then be loaded; returns its new name."""
+    for name, content in files.items():
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise PeerRefused(f"the job sent a file outside of the trainer's folder: {name!r}")
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    if target.endswith(".py"):
+        return str(folder / Path(target).name)
+    # Before this computer's own modules: the job's code is to be run.
+    sys.path.insert(0, str(folder))
+    return target
+
+
+def _source(target: str) -> tuple[Path, list[Path]] | None:
+    """The folder that a trainer's modules are found in, and its files."""
+    source = _file(target) if target.endswith(".py") else _module(target.partition(":")[0])
+    if source is None:
+        return None
+    path, root = source
+    return root, sorted({path} if root in _installed() else _closure(path, root))
 
 
 def _file(target: str) -> tuple[Path, Path] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import module_from_spec, spec_from_file_location
@@ -16,7 +16,7 @@ from typing import cast
 
 from agileml.apps.arguments import build
 from agileml.apps.builtin import BUILT_IN
-from agileml.apps.code import digest_of
+from agileml.apps.code import digest_of, files_of, unpack
 from agileml.errors import AgileMLError, BadArgument, BadTrainer, TrainerFailed, UnknownApp
 from agileml.trainer import Trainer
 from agileml.user_code import raised_at
@@ -61,6 +61,14 @@ class TrainerSource:
         if self.target not in BUILT_IN:
             digest.update(digest_of(self.target))
         return f"{_package_version()}+{digest.hexdigest()[:12]}"
+
+    def files(self) -> dict[str, bytes]:
+        """The user's code by relative paths, for nodes of other computers; empty if it is installed everywhere."""
+        return {} if self.target in BUILT_IN else files_of(self.target)
+
+    def unpacked(self, files: Mapping[str, bytes], folder: Path) -> TrainerSource:
+        """The same trainer, loaded from files that were written to a folder."""
+        return replace(self, target=unpack(files, folder, self.target)) if files else self
 
 
 def check(trainer: object, where: str) -> Trainer:

@@ -25,10 +25,10 @@ def is_heartbeat_process(process: str) -> bool:
 
 
 def may_send(sender: str, message: object) -> bool:
-    """A node and its heartbeat process speak only for that node; only the job loop reports warned machines."""
+    """A node and its heartbeat process speak only for that node; the job loop speaks for all machines."""
     if sender == JOB_LOOP:
         return isinstance(message, Warned | NodeLost)
     about = getattr(message, "node", "")
     if is_heartbeat_process(sender):
         return isinstance(message, Heartbeat | NodeLost) and about == node_of(sender)
-    return not isinstance(message, Heartbeat | NodeLost | Warned) and about == sender
+    return not isinstance(message, Heartbeat | NodeLost) and about == sender

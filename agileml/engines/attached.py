@@ -1,30 +1,40 @@
 """A job whose machines are started by its caller: each runs `python -m agileml.join` and proves that it has the secret.
 
 The job's folder holds everything that its processes share, and everything that a later `AttachedJob` needs to continue
-the job: the role of a node, the controller's memory, checkpoints. The secret is not in it.
+the job: what a node needs, the controller's memory, checkpoints. The secret is not in it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agileml.engines.base import EvictionWarning, FleetEvent, Gone
-from agileml.engines.job_loop import JobLoop
+from agileml.engines.chaos import Chaos
+from agileml.engines.job_loop import TURN_SECONDS, JobLoop
 from agileml.engines.local.fleet import LocalFleet
 from agileml.engines.local.processes import Processes
 from agileml.engines.script import Quiet
-from agileml.errors import AgileMLError
+from agileml.errors import AgileMLError, BadArgument
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.params.layout import Params
 from agileml.runtime.attach import publish, published
 from agileml.runtime.checkpoints import ModelCheckpoints
+from agileml.runtime.code_version import code_version
 from agileml.runtime.controller_client import ControllerClient
-from agileml.runtime.job_shape import JobShape
-from agileml.runtime.output import Output
+from agileml.runtime.job_shape import shape_of
+from agileml.runtime.output import Output, show
 from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Clocks, model_of
+from agileml.transport import TcpAddress, sockets
+from agileml.transport.handshake import check_secret
+
+RELEASE_SECONDS = 15.0
+"""How long a finished job waits for its nodes to leave."""
 
 
 class AttachedFleet(LocalFleet):
@@ -56,19 +66,22 @@ class AttachedJob:
 
     def __init__(
         self,
-        job: TrainingJob,
-        shape: JobShape,
-        folder: Path,
+        plan: PreparedJob,
+        folder: Path | None,
         secret: bytes,
         listener: Listener,
         last_clock: int = 0,
         output: Output = lambda _: None,
+        listen: TcpAddress | None = None,
     ) -> None:
-        self._plan = PreparedJob(job, shape)
-        rendezvous = FolderRendezvous(folder, secret)
-        publish(self._plan.node_role(FolderRendezvous(folder, b"")), rendezvous.blobs)
-        self._client = ControllerClient(rendezvous, Clocks(listener, last_clock), output, job.transport)
-        self._fleet = AttachedFleet(self._plan, Processes(folder), rendezvous)
+        """Without a folder the job has a temporary one. With `listen`, nodes of other computers can join, too."""
+        self._plan = plan
+        processes = Processes(folder)
+        version = "" if listen is None else code_version()
+        rendezvous = FolderRendezvous(processes.folder, secret, listen, version)
+        publish(plan.node_role(replace(rendezvous, secret=b"")), rendezvous.blobs)
+        self._client = ControllerClient(rendezvous, Clocks(listener, last_clock), output, plan.job.transport)
+        self._fleet = AttachedFleet(plan, processes, rendezvous)
         self._loop = JobLoop(self._fleet, self._client, Quiet(), output, replaces=False)
         self._loop.start()
 
@@ -81,6 +94,13 @@ class AttachedJob:
         self._loop.handle_events()
         result = self._loop.turn(longest)
         return None if result is None else self._plan.trained(result)
+
+    def release(self, seconds: float) -> None:
+        """Waits until all nodes of a job that is over have left, for at most this many seconds."""
+        until = time.monotonic() + seconds
+        while self._client.linked_nodes and time.monotonic() < until:
+            for _ in self._client.listen(TURN_SECONDS):
+                pass
 
     def warn(self, node: str, seconds: float) -> None:
         """A node's machine will be taken away after `seconds`."""
@@ -96,15 +116,47 @@ class AttachedJob:
         self._fleet.close()
 
 
+@dataclass(frozen=True, slots=True)
+class AttachEngine:
+    """Runs jobs on nodes that are started elsewhere, and that join at this address with this secret."""
+
+    listen: TcpAddress
+    secret: bytes = field(repr=False)
+
+    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
+        """Waits for the job's nodes and trains until its stopping criterion holds.
+
+        Raises an AgileMLError if it cannot; BadAddress, before any work is done, if the address cannot be used.
+        """
+        if chaos != Chaos():
+            raise BadArgument(
+                "chaos: faults cannot be injected into nodes that are started elsewhere;"
+                " send SIGTERM to a node for a warning, SIGKILL for a failure"
+            )
+        check_secret(self.secret)
+        probe, _ = sockets.listen(self.listen)
+        probe.close()
+        plan = PreparedJob(job, shape_of(job))
+        with closing(AttachedJob(plan, None, self.secret, listener, 0, output, self.listen)) as attached:
+            try:
+                while (trained := attached.turn(TURN_SECONDS)) is None:
+                    pass
+            except AgileMLError:
+                attached.release(RELEASE_SECONDS)
+                raise
+            attached.release(RELEASE_SECONDS)
+        return trained
+
+
 def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:
     """The clock and the model of the newest complete checkpoint in a job's folder; None if there is none."""
     blobs = FolderRendezvous(folder, b"").blobs
-    role, checkpoints = published(blobs), ModelCheckpoints(blobs)
-    if role is None:
+    job, checkpoints = published(blobs), ModelCheckpoints(blobs)
+    if job is None:
         return None
-    partitions = role.job.settings.partitions
+    partitions = job.role.job.settings.partitions
     clocks = checkpoints.complete(partitions)
     if not clocks:
         return None
     versions = [checkpoints.load(partition, clocks[0]) for partition in range(partitions)]
-    return clocks[0], model_of(role.layout, versions)
+    return clocks[0], model_of(job.role.layout, versions)

@@ -1,44 +1,93 @@
-"""Joining a job whose machines are started by its caller: the job publishes the role of a node, each node reads it."""
+"""Joining a job whose machines are started by its caller: the job publishes what a node needs, each node reads it.
+
+A node runs the trainer's code that it is sent, so it must trust the job: both have proven before that they know its
+secret.
+"""
 
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 
 from agileml.errors import PeerRefused
+from agileml.runtime.address_book import listening_host
 from agileml.runtime.blob_store import BlobStore, UnreadableBlob
 from agileml.runtime.heartbeat import beating
 from agileml.runtime.node_process import NodeProcess
 from agileml.runtime.output import captured
-from agileml.runtime.rendezvous import Rendezvous
+from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
 from agileml.runtime.role_specs import NodeRole
+from agileml.transport import TcpAddress, new_instance
 
-_ROLE_BLOB = "node.role"
+_JOB_BLOB = "node.job"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedJob:
+    """The role of a node, without name and secret, and the files of the trainer's code by their relative paths."""
+
+    role: NodeRole
+    files: dict[str, bytes] = field(repr=False)
 
 
 def publish(role: NodeRole, blobs: BlobStore) -> None:
-    """Makes the role readable for the nodes that will join. It must not contain the secret."""
-    blobs.put(_ROLE_BLOB, [pickle.dumps(role)])
+    """Makes the role and the trainer's code readable for the nodes that will join. It must not contain the secret."""
+    blobs.put(_JOB_BLOB, [pickle.dumps(PublishedJob(role, role.job.source.files()))])
 
 
-def published(blobs: BlobStore) -> NodeRole | None:
-    """The role of the job's nodes; None before the job has published one."""
+def published(blobs: BlobStore) -> PublishedJob | None:
+    """What the job has published; None before it has."""
     try:
-        content = b"".join(blobs.get(_ROLE_BLOB))
+        content = b"".join(blobs.get(_JOB_BLOB))
     except UnreadableBlob:
         return None
-    role: NodeRole = pickle.loads(content)  # noqa: S301 - written by the job itself, in its own store
-    return role
+    job: PublishedJob = pickle.loads(content)  # noqa: S301 - written by the job itself, in its own store
+    return job
 
 
-def join(rendezvous: Rendezvous, name: str, *, reliable: bool) -> bool:
+def folder_role(rendezvous: FolderRendezvous, name: str, *, reliable: bool) -> NodeRole:
+    """The role of a node on the computer of its job, with the trainer's code where the job has it.
+
+    Raises PeerRefused if there is no job to join.
+    """
+    job = published(rendezvous.blobs)
+    if job is None:
+        raise PeerRefused("no job to join: it has not published the role of its nodes, or its folder is gone")
+    return replace(job.role, name=name, reliable=reliable, rendezvous=rendezvous, instance=new_instance())
+
+
+def linked_role(rendezvous: LinkedRendezvous, name: str, *, reliable: bool, port: int) -> NodeRole:
+    """The role of a node anywhere, with a copy of the trainer's code in its own folder.
+
+    Raises PeerRefused if the controller refuses this process for good, ControllerUnreachable if it is not reached.
+    """
+    with closing(rendezvous.blobs) as blobs:
+        job = published(blobs)
+    if job is None:
+        raise PeerRefused(f"the controller at {rendezvous.controller} has no job to join")
+    theirs = job.role.rendezvous
+    assert isinstance(theirs, FolderRendezvous)
+    assert theirs.listen is not None
+    host = listening_host(rendezvous.controller, theirs.listen)
+    return replace(
+        job.role,
+        name=name,
+        reliable=reliable,
+        rendezvous=replace(rendezvous, listen=TcpAddress(host, port), frame_bytes=job.role.job.settings.frame_bytes),
+        job=replace(job.role.job, source=job.role.job.source.unpacked(job.files, rendezvous.folder / "code")),
+        instance=new_instance(),
+    )
+
+
+def join(role: NodeRole, started: Callable[[NodeProcess], None] = lambda _: None) -> bool:
     """Runs a node of the job until it is told to leave; False if the job did not admit it.
 
-    Raises PeerRefused if there is no job to join, or if the controller refuses this process.
+    Raises PeerRefused if the controller refuses this process for good, DeclaredLost if it has given the node up,
+    ControllerUnreachable if there has been no controller for too long.
     """
-    role = published(rendezvous.blobs)
-    if role is None:
-        raise PeerRefused("no job to join: it has not published the role of its nodes, or its folder is gone")
-    role = replace(role, name=name, reliable=reliable, rendezvous=rendezvous)
     with captured() as capture, beating(role, capture) as vitals:
-        return NodeProcess(role, vitals).run()
+        node = NodeProcess(role, vitals)
+        started(node)
+        return node.run()

@@ -11,6 +11,7 @@ from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Version, Warned
 from agileml.runtime.mailbox import (
     Acknowledged,
+    Attendance,
     ControllerConnection,
     Envelope,
     JobEnded,
@@ -49,6 +50,8 @@ class ControllerClient:
         self._parts: dict[int, Version] = {}
         self._ended: JobEnded | None = None
         self._progress = 0
+        self.linked_nodes: tuple[str, ...] = ()
+        """The nodes that are linked to the controller, as it has last reported."""
 
     @property
     def last_clock(self) -> int:
@@ -120,6 +123,8 @@ class ControllerClient:
                 self._parts[message.partition] = message.version
             case JobEnded():
                 self._ended = message
+            case Attendance():
+                self.linked_nodes = message.nodes
         return None
 
     def _forget_lost(self, before: float) -> None:

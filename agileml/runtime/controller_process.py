@@ -27,14 +27,24 @@ from agileml.core.senders import heartbeat_name, is_heartbeat_process, node_of
 from agileml.errors import AgileMLError
 from agileml.policies.policy import ClockSums
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Send
-from agileml.protocol.messages import Leave
+from agileml.protocol.messages import Hello, Leave
+from agileml.runtime.blob_link import BLOB_CLIENT
+from agileml.runtime.blob_server import BlobServer
 from agileml.runtime.checkpoints import CheckpointCleaner, ModelCheckpoints
-from agileml.runtime.mailbox import Acknowledged, Envelope, JobEnded, Mailbox, ModelPart, RepeatedIteration
+from agileml.runtime.mailbox import (
+    Acknowledged,
+    Attendance,
+    Envelope,
+    JobEnded,
+    Mailbox,
+    ModelPart,
+    RepeatedIteration,
+)
 from agileml.runtime.output import Printed
 from agileml.runtime.results import observation_of
 from agileml.runtime.role_specs import ControllerRole, controller_settings
 from agileml.stopping import Observation
-from agileml.transport import Lost
+from agileml.transport import Connected, Identity, Lost
 
 TICKS = 4
 """Ticks within the heartbeat timeout."""
@@ -51,6 +61,8 @@ class Memory:
         self.history: list[Observation] = []
         self.iterations: list[Iteration] = []
         """Finished clocks that the job loop has not acknowledged."""
+        self.instances: dict[str, str] = {}
+        """Which process owns the name of a node."""
         if path.exists():
             for line in path.read_bytes().splitlines(keepends=True):
                 # A line without a newline is a torn write; nothing acted on it.
@@ -71,6 +83,8 @@ class Memory:
             self.history.append(Observation(**entry["observed"]))
         elif "heard" in entry:
             self._drop(entry["heard"])
+        elif "joined" in entry:
+            self.instances.update(entry["joined"])
         else:
             fields = entry["iteration"]
             converted = {
@@ -86,6 +100,7 @@ class Memory:
         with part.open("wb") as file:
             file.writelines(_line({"observed": asdict(observation)}) for observation in self.history)
             file.writelines(_line({"iteration": asdict(iteration)}) for iteration in self.iterations)
+            file.write(_line({"joined": self.instances}))
             if self.record is not None:
                 file.write(_line({"record": self.record}))
             file.flush()
@@ -133,6 +148,12 @@ class Memory:
         self.history.append(observation)
         self._write({"observed": asdict(observation)})
 
+    def join(self, name: str, instance: str) -> None:
+        """A process has joined under this name, which belongs to it from now on."""
+        if name not in self.instances:
+            self.instances[name] = instance
+            self._write({"joined": {name: instance}})
+
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
@@ -150,14 +171,35 @@ def _line(entry: dict[str, Any]) -> bytes:
     return json.dumps(entry).encode() + b"\n"
 
 
+class NodeNames:
+    """The name of a node belongs to one process and its heartbeat process, also after a restart of the controller."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def taken(self, peer: Identity) -> bool:
+        """Two processes under one name would each get half of its messages."""
+        return self._memory.instances.get(node_of(peer.name), peer.instance) != peer.instance
+
+    def give(self, peer: Identity) -> None:
+        """Notes the owner."""
+        if _is_node(peer.name):
+            self._memory.join(peer.name, peer.instance)
+
+
 class ControllerProcess:
     """Runs the controller: passes it messages and ticks, and carries out its instructions."""
 
     def __init__(self, role: ControllerRole) -> None:
         self._role = role
-        self._mailbox = Mailbox(role.rendezvous, CONTROLLER, role.job.transport)
-        self._checkpoints = ModelCheckpoints(role.rendezvous.blobs)
         self._memory = Memory(role.memory)
+        self._mailbox = Mailbox(role.rendezvous, CONTROLLER, role.job.transport, names=NodeNames(self._memory))
+        self._checkpoints = ModelCheckpoints(role.rendezvous.blobs)
+        self._blobs = BlobServer(role.rendezvous.blobs, self._mailbox.wake)
+        self._nodes: set[str] = set()
+        """Nodes that are linked to this process."""
+        self._over = ""
+        """Why the job is over."""
         self._tick_every = role.job.heartbeat_timeout / TICKS
         self._next_tick = time.monotonic()
         self._cleaning = CheckpointCleaner(self._checkpoints, self._memory.sync)
@@ -190,19 +232,35 @@ class ControllerProcess:
     def _listen(self, longest: float) -> None:
         for event in self._mailbox.receive(longest):
             match event:
+                case Envelope() if event.sender.startswith(BLOB_CLIENT):
+                    self._blobs.handle(event.sender, event.message)
                 case Envelope(message=Printed() as printed):
                     if node_of(event.sender) == printed.node:
                         self._mailbox.send(JOB_LOOP, printed)
                 case Envelope():
                     self._receive(event)
-                case Lost() if is_heartbeat_process(event.peer):
-                    # If it does not connect again, the node is silent.
-                    pass
-                case Lost() if event.peer != JOB_LOOP:
-                    self._control(NodeLost(event.peer, event.reason))
-                case Lost():
-                    # What was in flight is lost with the link.
-                    self._repeat_iterations()
+                case Connected() | Lost():
+                    self._note_link(event)
+        for client, answer in self._blobs.answers():
+            self._mailbox.send(client, answer)
+
+    def _note_link(self, event: Connected | Lost) -> None:
+        if event.peer.startswith(BLOB_CLIENT):
+            if isinstance(event, Lost):
+                self._blobs.drop(event.peer)
+        elif _is_node(event.peer):
+            # A heartbeat process that does not connect again leaves its node silent.
+            present = isinstance(event, Connected)
+            self._nodes = self._nodes | {event.peer} if present else self._nodes - {event.peer}
+            self._tell_attendance()
+            if isinstance(event, Lost):
+                self._control(NodeLost(event.peer, event.reason))
+        elif event.peer == JOB_LOOP and isinstance(event, Lost):
+            # What was in flight is lost with the link.
+            self._repeat_iterations()
+
+    def _tell_attendance(self) -> None:
+        self._mailbox.send(JOB_LOOP, Attendance(tuple(sorted(self._nodes))))
 
     def _repeat_iterations(self) -> None:
         """Sends, once there is a link, the clocks that the job loop has not acknowledged."""
@@ -210,10 +268,13 @@ class ControllerProcess:
             self._mailbox.send(JOB_LOOP, RepeatedIteration(iteration))
 
     def _receive(self, envelope: Envelope) -> None:
-        if envelope.sender == JOB_LOOP and isinstance(envelope.message, Acknowledged):
-            self._memory.acknowledge(envelope.message.clock)
+        message = envelope.message
+        if envelope.sender == JOB_LOOP and isinstance(message, Acknowledged):
+            self._memory.acknowledge(message.clock)
+        elif self._over and isinstance(message, Hello):
+            self._mailbox.send(envelope.sender, Leave(self._over))
         else:
-            self._control(envelope.message, envelope.sender)
+            self._control(message, envelope.sender)
 
     def _control(self, event: object, sender: str | None = None) -> None:
         try:
@@ -239,10 +300,18 @@ class ControllerProcess:
                 if isinstance(instruction.message, Leave):
                     # A node that hangs does not read its messages.
                     self._mailbox.send(heartbeat_name(instruction.to), instruction.message)
-            case Iteration() | ClockRepeated() | Failed():
+            case Iteration() | ClockRepeated():
+                self._mailbox.send(JOB_LOOP, instruction)
+            case Failed():
+                self._over = f"the job has failed: {instruction.why}"
                 self._mailbox.send(JOB_LOOP, instruction)
             case Finished():
+                self._over = "the job is over"
                 for partition, version in enumerate(instruction.versions):
                     self._mailbox.send(JOB_LOOP, ModelPart(partition, version))
                 ended = JobEnded(instruction.clock, self._controller.evictions, self._controller.failures)
                 self._mailbox.send(JOB_LOOP, ended)
+
+
+def _is_node(name: str) -> bool:
+    return name != JOB_LOOP and not is_heartbeat_process(name) and not name.startswith(BLOB_CLIENT)

@@ -95,7 +95,7 @@ class _HeartbeatProcess:
         self._echo = capture.echo
         self._printed = OutputTail(capture.path)
         self._beat_every = role.job.heartbeat_timeout / HEARTBEATS
-        self._mailbox = Mailbox(role.rendezvous, heartbeat_name(role.name), role.job.transport)
+        self._mailbox = Mailbox(role.rendezvous, heartbeat_name(role.name), role.job.transport, instance=role.instance)
         self._connection = ControllerConnection(self._mailbox)
         self._linked = False
         self._next_beat = time.monotonic()

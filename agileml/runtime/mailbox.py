@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, is_dataclass, replace
 
 from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost
 from agileml.errors import BrokenConnection
 from agileml.protocol import messages
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Version
+from agileml.runtime.address_book import AddressBook, Directory, ListeningAt
+from agileml.runtime.blob_link import BLOB_MESSAGES
 from agileml.runtime.output import Printed
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.transport import (
+    Address,
+    BadAddress,
     Connected,
     Endpoint,
     Event,
     Identity,
     Lost,
+    Names,
     NotConnected,
     QueueFull,
     Received,
     Rejected,
     TransportSettings,
+    new_instance,
 )
 from agileml.transport.buckets import BUCKET, Assembly, Encoded, split
 from agileml.transport.codec import Codec
@@ -73,6 +79,13 @@ class JobEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Attendance:
+    """From the controller to the job loop: the nodes that are linked to it."""
+
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Envelope:
     """A message with its sender."""
 
@@ -97,24 +110,46 @@ class Mailbox:
     unread counts as lost, and its link is closed.
     """
 
-    def __init__(self, rendezvous: Rendezvous, name: str, settings: TransportSettings | None = None) -> None:
+    def __init__(
+        self,
+        rendezvous: Rendezvous,
+        name: str,
+        settings: TransportSettings | None = None,
+        *,
+        instance: str = "",
+        names: Names | None = None,
+    ) -> None:
+        """`instance` tells processes of one name apart; `names` says which of them owns it."""
         self.name = name
         self._rendezvous = rendezvous
-        settings = settings or PATIENT
+        settings = replace(settings or PATIENT, tls=rendezvous.tls)
+        identity = Identity(name, instance or new_instance(), rendezvous.version)
         self._limits = settings.limits
-        self._endpoint = Endpoint(Identity(name), rendezvous.secret, settings)
+        self._endpoint = Endpoint(identity, rendezvous.secret, settings, names=names)
         self._codec = codec()
         self._assemblies: dict[str, Assembly] = {}
         self._waiting: dict[str, list[object]] = {}
         self._own: deque[object] = deque()
+        self._book = AddressBook()
+        self._listening: tuple[str, ...] = ()
+        self._failed: dict[str, int] = {}
+        """Addresses of a peer that were tried in vain."""
 
     def open(self) -> None:
         """Starts listening, so that others can reach this process."""
-        self._endpoint.listen(self._rendezvous.address(self.name))
+        self._listening = tuple(
+            str(self._endpoint.listen(address)) for address in self._rendezvous.listening(self.name)
+        )
 
     def reach(self, peer: str) -> None:
-        """Starts connecting, even if there is nothing to send yet."""
-        self._endpoint.connect(peer, self._rendezvous.address(peer))
+        """Starts connecting, even if there is nothing to send yet. A node must be in the address book first."""
+        addresses = self._addresses(peer)
+        if addresses:
+            self._endpoint.connect(peer, addresses[self._failed.get(peer, 0) % len(addresses)])
+
+    def _addresses(self, peer: str) -> Sequence[Address]:
+        known = self._rendezvous.addresses(peer)
+        return known or self._book.addresses(peer, self._rendezvous.addresses(CONTROLLER)[0])
 
     def send(self, to: str, message: object) -> None:
         """Sends a message, now or once there is a link."""
@@ -185,18 +220,25 @@ class Mailbox:
             case Received():
                 try:
                     return self._opened(event)
-                except BrokenConnection as error:
+                except (BrokenConnection, BadAddress) as error:
                     if event.peer in self._endpoint.peers:
                         self._endpoint.drop(event.peer, f"it sent {error}")
                     return None
             case Connected():
+                self._failed.pop(event.peer, None)
+                if event.peer == CONTROLLER and self._listening and not self._rendezvous.addresses(self.name):
+                    self._send_all(CONTROLLER, [ListeningAt(self.name, self._listening)])
                 self._send_all(event.peer, self._waiting.pop(event.peer, []))
+            case Rejected(peer=str(peer)) if self._tries_again(peer, event):
+                return None
             case Rejected(peer=str(peer), no_answer=True) if peer in self._waiting and peer != CONTROLLER:
                 # User code may hold the peer's interpreter lock for long. If it is gone, `discard_waiting` ends this.
                 self.reach(peer)
             case Lost() | Rejected():
                 self._waiting.pop(event.peer or "", None)
                 self._assemblies.pop(event.peer or "", None)
+                if isinstance(event, Lost) and self.name == CONTROLLER:
+                    self._book.forget(event.peer)
         return event
 
     def discard_waiting(self) -> None:
@@ -209,7 +251,38 @@ class Mailbox:
         if event.kind == BUCKET:
             assembly = self._assemblies.setdefault(event.peer, Assembly(self._limits))
             encoded = assembly.add(event.header, event.arrays)
-        return None if encoded is None else Envelope(event.peer, self._codec.decode(*encoded))
+        if encoded is None:
+            return None
+        message = self._codec.decode(*encoded)
+        if isinstance(message, ListeningAt | Directory):
+            self._learn(event.peer, message)
+            return None
+        return Envelope(event.peer, message)
+
+    def _tries_again(self, peer: str, rejected: Rejected) -> bool:
+        """Whether a peer has another address, to which this process now connects."""
+        failed = self._failed.get(peer, 0) + 1
+        if rejected.permanent or failed >= len(self._addresses(peer)):
+            self._failed.pop(peer, None)
+            return False
+        self._failed[peer] = failed
+        self.reach(peer)
+        return True
+
+    def _learn(self, sender: str, message: ListeningAt | Directory) -> None:
+        """Notes where nodes listen. The controller passes it on before any message that names the node."""
+        if sender == CONTROLLER and isinstance(message, Directory):
+            self._book.learn(message)
+            for name in message.addresses:
+                if name in self._waiting:
+                    self.reach(name)
+        elif self.name == CONTROLLER and isinstance(message, ListeningAt) and message.node == sender:
+            news = Directory({sender: message.addresses})
+            for peer in self._book.directory.addresses:
+                if peer != sender:
+                    self.send(peer, news)
+            self._book.learn(news)
+            self.send(sender, self._book.directory)
 
     def wake(self) -> None:
         """Interrupts a waiting `receive`; may be called from any thread."""
@@ -221,6 +294,12 @@ class Mailbox:
         self._endpoint.close()
 
 
+_RUNTIME_MESSAGES = (
+    Iteration, ClockRepeated, RepeatedIteration, Acknowledged, Failed, NodeLost, ModelPart, JobEnded, Attendance,
+    ListeningAt, Directory, Printed,
+)  # fmt: skip
+
+
 class ControllerConnection:
     """Keeps a link to the controller open: reconnects, with growing pauses, whenever it is lost."""
 
@@ -228,6 +307,7 @@ class ControllerConnection:
         self._mailbox = mailbox
         self._pause = FIRST_PAUSE
         self._next: float | None = time.monotonic()
+        self._away_since: float | None = self._next
 
     def maintain(self, now: float) -> None:
         """Connects if the pause after the last failure is over."""
@@ -240,11 +320,21 @@ class ControllerConnection:
         if event.peer != CONTROLLER:
             return False
         if isinstance(event, Connected):
-            self._pause = FIRST_PAUSE
+            self._pause, self._away_since = FIRST_PAUSE, None
             return True
+        self._away_since = now if self._away_since is None else self._away_since
         self._next = now + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
         return False
+
+    @property
+    def linked(self) -> bool:
+        """Whether there is a link."""
+        return self._away_since is None
+
+    def away(self, now: float) -> float:
+        """Seconds without a link."""
+        return 0.0 if self._away_since is None else now - self._away_since
 
     def timeout(self, now: float, longest: float) -> float:
         """The longest time to wait for messages without being late for the next attempt."""
@@ -254,17 +344,4 @@ class ControllerConnection:
 def codec() -> Codec:
     """A codec for everything that the processes of a job send each other."""
     protocol = [kind for kind in vars(messages).values() if isinstance(kind, type) and is_dataclass(kind)]
-    return Codec(
-        [
-            *protocol,
-            Iteration,
-            ClockRepeated,
-            RepeatedIteration,
-            Acknowledged,
-            Failed,
-            NodeLost,
-            ModelPart,
-            JobEnded,
-            Printed,
-        ]
-    )
+    return Codec([*protocol, *_RUNTIME_MESSAGES, *BLOB_MESSAGES])

@@ -11,9 +11,9 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from agileml.errors import AgileMLError, BadTrainer, DeclaredLost, PeerRefused
+from agileml.errors import AgileMLError, BadTrainer, ControllerUnreachable, DeclaredLost, PeerRefused
 from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send, Work
-from agileml.protocol.messages import Broken, Hello, Leave, Ready, Recover
+from agileml.protocol.messages import Broken, Hello, Leave, Ready, Recover, Warned
 from agileml.roles.chunk_runner import WorkResult
 from agileml.roles.node import Node
 from agileml.runtime.checkpoints import WRITERS, CheckpointQueue, ModelCheckpoints
@@ -48,7 +48,7 @@ class NodeProcess:
         self._role = role
         self._vitals = vitals
         self._code = role.job.source.code()
-        self._mailbox = Mailbox(role.rendezvous, role.name, role.job.transport)
+        self._mailbox = Mailbox(role.rendezvous, role.name, role.job.transport, instance=role.instance)
         self._connection = ControllerConnection(self._mailbox)
         self._checkpoints = ModelCheckpoints(role.rendezvous.blobs)
         self._compute = ThreadPoolExecutor(1, "compute")
@@ -61,14 +61,18 @@ class NodeProcess:
         self._leaving = False
         self._given_up = ""
         """Why the controller has declared this node lost."""
+        self._notice: float | None = None
+        """Seconds that this machine has left, if it is to be taken away; None once the controller has been told."""
+        self._was_warned = False
         self._rejection = ""
         """Why the controller could not be reached, as it was last logged."""
 
     def run(self) -> bool:
         """Runs until the node is told to leave; False if the job did not admit it.
 
-        Raises PeerRefused if the controller will never accept this process, DeclaredLost if it has given it up. Any
-        other error ends the job, which says why: it would go on with fewer machines, or end the next one as well.
+        Raises PeerRefused if the controller will never accept this process, DeclaredLost if it has given it up,
+        ControllerUnreachable if there has been no controller for too long. Any other error ends the job, which says
+        why: it would go on with fewer machines, or end the next one as well.
         """
         sys.setswitchinterval(SWITCH_SECONDS)
         self._mailbox.open()
@@ -76,20 +80,41 @@ class NodeProcess:
         try:
             while not self._leaving:
                 self._turn()
-        except PeerRefused:
+        except (PeerRefused, ControllerUnreachable):
             raise
         except Exception as error:
             self._mailbox.send(CONTROLLER, Broken(self._role.name, f"{self._role.name} failed: {_described(error)}"))
             self._mailbox.close(CLOSE_SECONDS)
             raise
         self._mailbox.close(CLOSE_SECONDS)
+        self._disk.shutdown(wait=False, cancel_futures=True)
         if self._given_up:
             raise DeclaredLost(self._given_up)
-        return self._node is not None and self._node.epoch > 0
+        return self._was_warned or (self._node is not None and self._node.epoch > 0)
+
+    def warn(self, seconds: float) -> None:
+        """This machine will be taken away in `seconds`. May be called from any thread, or by a signal handler."""
+        self._notice, self._was_warned = seconds, True
+        self._mailbox.wake()
+
+    def _pass_warning_on(self) -> None:
+        if self._notice is not None and self._connection.linked:
+            self._mailbox.send(CONTROLLER, Warned(self._role.name, self._notice))
+            self._notice = None
+
+    def _check_patience(self, now: float) -> None:
+        patience = self._role.rendezvous.patience
+        if self._connection.away(now) > patience:
+            self._mailbox.close()
+            (address,) = self._role.rendezvous.addresses(CONTROLLER)
+            why = self._rejection or "the link to it broke"
+            raise ControllerUnreachable(f"no controller reached at {address} for {patience:g} s: {why}")
 
     def _turn(self) -> None:
         now = time.monotonic()
         self._connection.maintain(now)
+        self._check_patience(now)
+        self._pass_warning_on()
         self._vitals.looped(now)
         for event in self._mailbox.receive(self._connection.timeout(now, self._longest_turn)):
             if isinstance(event, Envelope):
@@ -183,7 +208,8 @@ class NodeProcess:
         try:
             self._checkpoints.save(save.partition, save.version)
         except OSError as error:
-            log.error("cannot write a checkpoint; an older one stays", exc_info=error)
+            if not self._leaving:
+                log.error("cannot write a checkpoint; an older one stays: %s", error)
             return False
         return True
 

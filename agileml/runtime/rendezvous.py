@@ -1,17 +1,22 @@
 """How the processes of a job find each other: addresses, the shared secret and blobs, all by name.
 
-A process gets its rendezvous as part of its role. It never derives a path from a name, so that an implementation
-for several computers (TCP with TLS, blobs in a cloud) can replace the folder.
+A process gets its rendezvous as part of its role and never derives a path from a name. There are two: processes of one
+computer share a folder; processes elsewhere know only the address of the controller, and learn the rest from it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Protocol
 
+from agileml.protocol.actions import CONTROLLER
+from agileml.runtime.blob_link import FRAME_BYTES, LinkedBlobStore
 from agileml.runtime.blob_store import BlobStore, FileBlobStore
-from agileml.transport import Address, UnixAddress
+from agileml.transport import Address, TcpAddress, Tls, UnixAddress
+from agileml.transport.certificates import tls_of
 
 
 class Rendezvous(Protocol):
@@ -23,27 +28,102 @@ class Rendezvous(Protocol):
         ...
 
     @property
+    def version(self) -> str:
+        """The version of the code, which both ends of a link must have in common; empty if it cannot differ."""
+        ...
+
+    @property
+    def tls(self) -> Tls | None:
+        """For links between computers."""
+        ...
+
+    @property
     def blobs(self) -> BlobStore:
         """What every process of the job can read and write, and what survives all of them."""
         ...
 
-    def address(self, name: str) -> Address:
-        """Where the process of this name listens, whether it runs or not. Raises BadAddress if it has none."""
+    @property
+    def patience(self) -> float:
+        """Seconds without a controller after which a node gives up."""
+        ...
+
+    def listening(self, name: str) -> Sequence[Address]:
+        """Where the process of this name listens if it is this one."""
+        ...
+
+    def addresses(self, name: str) -> Sequence[Address]:
+        """Where to reach the process of this name, best first; empty if only the address book knows."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FolderRendezvous:
-    """Processes of one computer: Unix sockets and files in a folder."""
+    """Processes of one computer: Unix sockets and files in a folder.
+
+    With `listen`, the controller also accepts processes of other computers, over TLS.
+    """
 
     folder: Path
     secret: bytes = field(repr=False)
+    listen: TcpAddress | None = None
+    version: str = ""
+    patience: float = inf
 
-    def address(self, name: str) -> UnixAddress:
-        """A socket in the folder. Raises BadAddress if its path is too long for the system."""
-        return UnixAddress(str(self.folder / f"{name}.sock"))
+    @property
+    def tls(self) -> Tls | None:
+        """Only if there are other computers."""
+        return None if self.listen is None else tls_of(self.secret)
 
     @property
     def blobs(self) -> FileBlobStore:
         """Files in the folder."""
         return FileBlobStore(self.folder)
+
+    def address(self, name: str) -> UnixAddress:
+        """A socket in the folder. Raises BadAddress if its path is too long for the system."""
+        return UnixAddress(str(self.folder / f"{name}.sock"))
+
+    def listening(self, name: str) -> Sequence[Address]:
+        """The socket in the folder; for the controller also the TCP port."""
+        socket = self.address(name)
+        return (socket,) if self.listen is None or name != CONTROLLER else (socket, self.listen)
+
+    def addresses(self, name: str) -> Sequence[Address]:
+        """The socket in the folder."""
+        return (self.address(name),)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedRendezvous:
+    """A node that knows only the controller's address; it tells the controller where it listens itself.
+
+    `folder` belongs to this process; its socket there is for nodes of the same computer.
+    """
+
+    controller: TcpAddress
+    secret: bytes = field(repr=False)
+    version: str
+    patience: float
+    folder: Path
+    listen: TcpAddress | None = None
+    """Where this node listens; not known before it has fetched its role."""
+    frame_bytes: int = FRAME_BYTES
+
+    @property
+    def tls(self) -> Tls:
+        """Derived from the secret."""
+        return tls_of(self.secret)
+
+    @property
+    def blobs(self) -> LinkedBlobStore:
+        """Those of the controller, over a link of their own."""
+        return LinkedBlobStore(self.controller, self.secret, self.version, self.patience, self.frame_bytes)
+
+    def listening(self, name: str) -> Sequence[Address]:  # noqa: ARG002 - there is only one process
+        """A socket for nodes of this computer, and a TCP port for all others."""
+        socket = UnixAddress(str(self.folder / "node.sock"))
+        return (socket,) if self.listen is None else (socket, self.listen)
+
+    def addresses(self, name: str) -> Sequence[Address]:
+        """The controller's; all others are in the address book."""
+        return (self.controller,) if name == CONTROLLER else ()

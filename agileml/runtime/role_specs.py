@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agileml.core.events import ControllerSettings, Iteration
 from agileml.job import TrainingJob
 from agileml.params.layout import Layout
 from agileml.runtime.rendezvous import Rendezvous
+from agileml.transport import new_instance
 from agileml.work.plan import WorkPlan
 
 UNLIMITED = 10**9
@@ -26,6 +27,8 @@ class NodeRole:
     plan: WorkPlan
     layout: Layout
     job: TrainingJob
+    instance: str = field(default_factory=new_instance)
+    """The node's process and its heartbeat process have this in common, and with no other of the same name."""
 
 
 @dataclass(frozen=True, slots=True)

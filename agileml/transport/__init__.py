@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from agileml.transport.addresses import Address, TcpAddress, UnixAddress, parse_address
+from agileml.transport.addresses import Address, TcpAddress, UnixAddress, parse_address, parse_host_port
 from agileml.transport.endpoint import Endpoint
 from agileml.transport.errors import BadAddress, BadMessage, BadSecret, NotConnected, QueueFull, Unsendable
 from agileml.transport.events import Connected, Event, Lost, Received, Rejected
 from agileml.transport.framing import FrameLimits
-from agileml.transport.handshake import Identity
+from agileml.transport.handshake import Identity, Names, new_instance
 from agileml.transport.settings import Tls, TransportSettings
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "FrameLimits",
     "Identity",
     "Lost",
+    "Names",
     "NotConnected",
     "QueueFull",
     "Received",
@@ -30,5 +31,7 @@ __all__ = [
     "TransportSettings",
     "UnixAddress",
     "Unsendable",
+    "new_instance",
     "parse_address",
+    "parse_host_port",
 ]

@@ -58,6 +58,16 @@ class TcpAddress:
         family, _, _, _, address = results[0]
         return family, address
 
+    def local_host(self) -> str:
+        """The address of this computer from which packets to the host leave. Nothing is sent."""
+        family, address = self.resolve()
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(address)
+            except OSError as error:
+                raise BadAddress(f"no route to {self.host}: {error.strerror or error}") from error
+            return str(probe.getsockname()[0])
+
 
 Address = UnixAddress | TcpAddress
 
@@ -73,3 +83,14 @@ def parse_address(text: str) -> Address:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     return TcpAddress(host, int(port))
+
+
+def parse_host_port(text: str) -> TcpAddress:
+    """Parses `HOST:PORT`; an IPv6 address is in brackets: `[::1]:7000`."""
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not host.strip("[]") or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= 65535:
+        raise BadAddress(f"{text!r} is not HOST:PORT, such as 10.0.0.1:7000 (ports from 1 to 65535)")
+    if ":" in host and not bracketed:
+        raise BadAddress(f"{text!r}: write an IPv6 address in brackets, such as [{host}]:{port}")
+    return TcpAddress(host[1:-1] if bracketed else host, int(port))

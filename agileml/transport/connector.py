@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,8 @@ from agileml.transport.settings import TransportSettings
 from agileml.transport.streams import PlainStream
 
 _ACCEPTED_AT_ONCE = 64
-_PERMANENT = {Reason.SECRET, Reason.VERSION}
+_PERMANENT = {Reason.SECRET, Reason.VERSION, Reason.TAKEN}
+_NOT_TLS = {"WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "HTTP_REQUEST"}
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -30,6 +32,7 @@ class EndpointCallbacks:
     report: Callable[[Rejected], None]
     opened: Callable[[Link], None]
     linked: Callable[[str], bool]
+    taken: Callable[[Identity], bool]
     clock: Callable[[], float]
 
 
@@ -50,12 +53,8 @@ class Connector:
         callbacks: EndpointCallbacks,
     ) -> None:
         self._identity, self._secret, self._settings, self._loop = identity, secret, settings, loop
-        self._report, self._opened, self._linked, self._clock = (
-            callbacks.report,
-            callbacks.opened,
-            callbacks.linked,
-            callbacks.clock,
-        )
+        self._report, self._opened, self._linked = callbacks.report, callbacks.opened, callbacks.linked
+        self._taken, self._clock = callbacks.taken, callbacks.clock
         self._listeners: dict[socket.socket, Address] = {}
         self._resting: list[socket.socket] = []
         """Listeners that are paused until the next check, because the process has run out of descriptors."""
@@ -150,13 +149,15 @@ class Connector:
             sock.close()
             self._report(Rejected(None, str(address), f"it was closed at once: {error}"))
             return
-        handshake = Handshake(self._identity, self._secret, admit=self._admits)
+        handshake = Handshake(self._identity, self._secret, refusal=self._refusal)
         link = Link(PlainStream(sock), address, None, handshake, self._clock())
         self._unauthenticated[link] = None
         self._loop.watch(link.descriptor, WRITE, partial(self._on_link, link))
 
-    def _admits(self, name: str) -> bool:
-        return not (name in self._attempts and self._identity.name < name)
+    def _refusal(self, peer: Identity) -> Reason | None:
+        if peer.name in self._attempts and self._identity.name < peer.name:
+            return Reason.CROSSING
+        return Reason.TAKEN if self._taken(peer) else None
 
     # -- handshakes ---------------------------------------------------------------------------------------------------
 
@@ -167,6 +168,8 @@ class Connector:
             self._go_on(link, mask)
         except Failure as failure:
             self._refuse(link, failure)
+        except ssl.SSLError as error:
+            self._insecure(link, error)
         except OSError as error:
             self._gone(
                 link, f"cannot connect: {error}" if link.phase is Phase.CONNECTING else f"the connection broke: {error}"
@@ -211,6 +214,16 @@ class Connector:
         self._end(link, str(failure), report=not crossing, permanent=failure.reason in _PERMANENT)
         if crossing and link.initiated and link.peer is not None and not self._linked(link.peer):
             self._awaited[link.peer] = (str(link.address), self._clock() + self._settings.handshake_seconds)
+
+    def _insecure(self, link: Link, error: ssl.SSLError) -> None:
+        """Ends a link that TLS has refused; permanently if no process of the job would have answered like this."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            reason = f"the process that listens there does not hold this job's secret ({error.verify_message})"
+            self._end(link, reason, report=True, permanent=link.initiated)
+        elif error.reason in _NOT_TLS and link.initiated:
+            self._end(link, f"what listens there does not speak TLS ({error.reason})", permanent=True)
+        else:
+            self._gone(link, f"the connection broke: {error}")
 
     def _gone(self, link: Link, reason: str) -> None:
         claimed = link.handshake.peer

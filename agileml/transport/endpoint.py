@@ -17,7 +17,7 @@ from agileml.transport.connector import Connector, EndpointCallbacks
 from agileml.transport.errors import BadAddress, BadFrame, NotConnected, QueueFull
 from agileml.transport.events import Connected, Event, Lost, Received
 from agileml.transport.framing import Array, FrameReader, encode, scratch_for
-from agileml.transport.handshake import Identity, check_secret
+from agileml.transport.handshake import Identity, Names, check_secret
 from agileml.transport.link import Link, Phase
 from agileml.transport.loop import READ, WRITE, Loop
 from agileml.transport.settings import TransportSettings
@@ -32,10 +32,13 @@ class Endpoint:
         secret: bytes,
         settings: TransportSettings | None = None,
         *,
+        names: Names | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`names` says which process owns a name; without it, a new process replaces the one before it."""
         check_secret(secret)
         self.identity = identity
+        self._names = names
         self._settings = settings = settings or TransportSettings()
         self._clock = clock
         self._pool = BufferPool(settings.pooled_bytes)
@@ -49,7 +52,7 @@ class Endpoint:
         self._check_every = min(settings.handshake_seconds, settings.stall_seconds) / 5
         self._next_check = clock()
         self._loop = Loop()
-        callbacks = EndpointCallbacks(self._events.append, self._opened, self._links.__contains__, clock)
+        callbacks = EndpointCallbacks(self._events.append, self._opened, self._links.__contains__, self._taken, clock)
         self._connector = Connector(identity, secret, settings, self._loop, callbacks)
 
     def listen(self, address: Address) -> Address:
@@ -176,9 +179,15 @@ class Endpoint:
 
     # -- links --------------------------------------------------------------------------------------------------------
 
+    def _taken(self, peer: Identity) -> bool:
+        return self._names is not None and self._names.taken(peer)
+
     def _opened(self, link: Link) -> None:
         assert link.peer is not None
         assert link.handshake.peer is not None
+        if self._names is not None:
+            # Before another process of this name can complete its handshake.
+            self._names.give(link.handshake.peer)
         former = self._links.get(link.peer)
         if former is not None:
             # A peer connects again only after it has lost its side of the earlier link.
@@ -186,7 +195,7 @@ class Endpoint:
         link.open(FrameReader(self._settings.limits, self._pool, self._scratch))
         self._links[link.peer] = link
         self._connector.full = len(self._links) >= self._settings.max_links
-        self._events.append(Connected(link.peer, link.handshake.peer.role))
+        self._events.append(Connected(link.peer, link.handshake.peer.instance))
         self._loop.forget(link.descriptor)
         self._loop.watch(link.descriptor, READ, partial(self._on_link, link))
         self._written[link] = self._buffered[link] = None

@@ -20,10 +20,13 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A link to a peer is open, and both sides have proven that they belong to the job."""
+    """A link to a peer is open, and both sides have proven that they belong to the job.
+
+    `instance` differs when the peer is another process than before.
+    """
 
     peer: str
-    role: str
+    instance: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,8 @@ class Lost:
 class Rejected:
     """A connection attempt failed. `peer` is the one we tried to reach; None if an unknown process tried to reach us.
 
-    `permanent` means that trying again cannot help: the two have different secrets or different versions of the code.
+    `permanent` means that trying again cannot help: the two have different secrets or different versions of the code,
+    or the name belongs to another process.
     `no_answer`: something accepted the connection, or may have, but did not answer in time.
     """
 

@@ -1,7 +1,7 @@
 """Two processes prove to each other that they belong to the same job before anything else is read from them.
 
-    initiator -> acceptor   HELLO      its nonce, name, role, version of the code
-    acceptor  -> initiator  CHALLENGE  its nonce, name, role, version; HMAC of the acceptor
+    initiator -> acceptor   HELLO      its nonce, name, instance, version of the code
+    acceptor  -> initiator  CHALLENGE  its nonce, name, instance, version; HMAC of the acceptor
     initiator -> acceptor   PROOF      HMAC of the initiator
     acceptor  -> initiator  WELCOME    from here on, frames
     either    -> other      REFUSED    the reason
@@ -20,6 +20,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol
 
 from agileml.errors import BadArgument
 from agileml.transport.errors import BadSecret, HandshakeFailed
@@ -41,6 +42,8 @@ class Reason(IntEnum):
     CROSSING = 4
     """Both sides connect at once: the attempt of the smaller name wins."""
     MALFORMED = 5
+    TAKEN = 6
+    """Another process has joined the job under this name."""
 
 
 class _Step(IntEnum):
@@ -54,6 +57,7 @@ class _Step(IntEnum):
 _EXPLANATIONS = {
     Reason.SECRET: "the two processes have different job secrets",
     Reason.VERSION: "it runs another version of the code",
+    Reason.TAKEN: "another process has joined the job under this name; a node that joins again needs a new name",
     Reason.NAME: "one of the two does not have the expected name",
     Reason.CROSSING: "it is connecting in the other direction",
     Reason.MALFORMED: "it does not support this handshake",
@@ -62,21 +66,41 @@ _EXPLANATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process's name in the job, its role, and the version of its code, which must be the same for all."""
+    """A process's name in the job, which process of this name it is, and the version of its code.
+
+    The version must be the same for all. A restarted process has another `instance`.
+    """
 
     name: str
-    role: str = "node"
+    instance: str = ""
     version: str = ""
 
     def __post_init__(self) -> None:
-        for what, text in (("name", self.name), ("role", self.role), ("version", self.version or "-")):
+        for what, text in (("name", self.name), ("instance", self.instance or "-"), ("version", self.version or "-")):
             if not _NAME.fullmatch(text):
                 raise BadArgument(f"{what} {text[:40]!r}: use 1 to 128 letters, digits and ._:@/+-")
 
     def packed(self) -> bytes:
         """The three strings, each preceded by its length."""
-        texts = [text.encode() for text in (self.name, self.role, self.version)]
+        texts = [text.encode() for text in (self.name, self.instance, self.version)]
         return b"".join(bytes([len(text)]) + text for text in texts)
+
+
+class Names(Protocol):
+    """Which processes own the names of a job. The first one that proves itself gets a name."""
+
+    def taken(self, peer: Identity) -> bool:
+        """Whether this name belongs to another process."""
+        ...
+
+    def give(self, peer: Identity) -> None:
+        """The process has proven that it belongs to the job, and its name is not taken."""
+        ...
+
+
+def new_instance() -> str:
+    """Tells a process from others of its name."""
+    return secrets.token_hex(8)
 
 
 class Failure(HandshakeFailed):
@@ -103,10 +127,10 @@ class Handshake:
         secret: bytes,
         *,
         expected: str | None = None,
-        admit: Callable[[str], bool] = lambda _: True,
+        refusal: Callable[[Identity], Reason | None] = lambda _: None,
     ) -> None:
-        """An initiator knows the `expected` name of its peer; an acceptor may refuse names with `admit`."""
-        self._me, self._secret, self._expected, self._admit = me, secret, expected, admit
+        """An initiator knows the `expected` name of its peer; an acceptor may have a reason to refuse a process."""
+        self._me, self._secret, self._expected, self._refusal = me, secret, expected, refusal
         self._nonce = secrets.token_bytes(NONCE_BYTES)
         self._transcript = b""
         self._step: _Step | None = None
@@ -155,7 +179,7 @@ class Handshake:
         nonce, self.peer, _ = _introduction(data, mac=False)
         if self.peer.name == self._me.name:
             raise Failure(f"the peer claims the name {self.peer.name!r}, which is ours", Reason.NAME)
-        self._refuse_crossing()
+        self._refuse()
         self._transcript = _transcript(nonce, self._nonce, self.peer, self._me)
         return _message(_Step.CHALLENGE, self._nonce + self._me.packed() + self._mac(b"acceptor"))
 
@@ -169,7 +193,7 @@ class Handshake:
 
     def _welcome(self, data: bytes) -> bytes:
         self._check(data, b"initiator")
-        self._refuse_crossing()
+        self._refuse()
         self.done = True
         return _message(_Step.WELCOME, b"")
 
@@ -187,14 +211,15 @@ class Handshake:
         if self.peer.version != self._me.version:
             raise Failure(
                 f"{self.peer.name!r} runs version {self.peer.version!r} of the code, we run {self._me.version!r}:"
-                " start both from the same job files",
+                " install the same version everywhere",
                 Reason.VERSION,
             )
 
-    def _refuse_crossing(self) -> None:
+    def _refuse(self) -> None:
         assert self.peer is not None
-        if not self._admit(self.peer.name):
-            raise Failure(f"{self.peer.name!r} connects while we are connecting to it", Reason.CROSSING)
+        reason = self._refusal(self.peer)
+        if reason is not None:
+            raise Failure(f"{self.peer.name!r} is refused: {_EXPLANATIONS[reason]}", reason)
 
 
 def _message(step: _Step, payload: bytes) -> bytes:

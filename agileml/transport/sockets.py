@@ -12,6 +12,12 @@ from agileml.transport.addresses import Address, TcpAddress, UnixAddress
 from agileml.transport.errors import BadAddress
 
 _BACKLOG = 1024
+_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
+"""A silent connection is probed after 10 s. One whose peer acknowledges nothing for 30 s is closed.
+
+Without this, a connection to a host that vanished would stay open for a quarter of an hour, and a router may forget
+one that is silent for minutes.
+"""
 
 
 def listen(address: Address) -> tuple[socket.socket, Address]:
@@ -52,10 +58,15 @@ def dial(address: Address, buffer_bytes: int | None) -> socket.socket:
 
 
 def tune(sock: socket.socket, buffer_bytes: int | None) -> None:
-    """Makes a socket non-blocking and turns off the delay of small messages."""
+    """Makes a socket non-blocking, turns off the delay of small messages, and notices a peer whose host is gone."""
     sock.setblocking(False)
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            # Not every system has all of them.
+            if (number := getattr(socket, name, None)) is not None:
+                sock.setsockopt(socket.IPPROTO_TCP, int(number), value)
     if buffer_bytes is not None:
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, buffer_bytes)

@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agileml.apps.registry import TrainerSource, parse_arguments
+from agileml.engines.attached import AttachEngine
+from agileml.engines.base import Engine
 from agileml.engines.chaos import Chaos
 from agileml.errors import TrainerFailed
 from agileml.job import Listener, Trained
 from agileml.policies.policy import TrainingPolicy
 from agileml.policies.stage import FixedStage, LearnedStage
 from agileml.runtime.output import Output
+from agileml.runtime.secret_file import read_secret
 from agileml.stopping import Convergence
 from agileml.training import TrainOptions, train
+from agileml.transport import parse_host_port
 from agileml.user_code import users_traceback
 from spotctl.errors import BadRequest
 
@@ -72,6 +76,8 @@ class Request:
     checkpoint_every: int
     heartbeat_timeout: float
     chaos: str
+    listen: str | None = None
+    secret_file: Path | None = None
 
 
 def prepared(request: Request) -> Callable[[Listener, Output], Trained]:
@@ -80,6 +86,7 @@ def prepared(request: Request) -> Callable[[Listener, Output], Trained]:
         raise BadRequest("--engine ray: training on Ray is not supported yet; use local, or sim for virtual time")
     if request.stage not in _STAGES:
         raise BadRequest(f"--stage {request.stage}: unknown stage; expected one of {', '.join(_STAGES)}")
+    engine = _engine(request)
     _find_modules_here()
     source = TrainerSource(request.file, parse_arguments(list(request.arguments)))
     chaos = Chaos.parse(request.chaos, request.seed)
@@ -106,7 +113,7 @@ def prepared(request: Request) -> Callable[[Listener, Output], Trained]:
             return train(
                 source,
                 request.nodes,
-                request.engine,
+                engine,
                 clocks=ends.last_clock,
                 chaos=chaos,
                 listener=listener,
@@ -126,6 +133,22 @@ def _traceback_of_trainer() -> Iterator[None]:
         if error.__cause__ is not None:
             sys.stderr.write(users_traceback(error.__cause__))
         raise
+
+
+def _engine(request: Request) -> str | Engine:
+    """The engine by name, or the one that waits for nodes at an address."""
+    given = {"--listen HOST:PORT": request.listen, "--secret-file FILE": request.secret_file}
+    if request.engine != "attach":
+        for option, value in given.items():
+            if value is not None:
+                raise BadRequest(f"{option.split()[0]} is only for --engine attach, whose nodes join from elsewhere")
+        return request.engine
+    for option, value in given.items():
+        if value is None:
+            raise BadRequest(f"--engine attach also needs {option}: nodes join there, and prove that they may")
+    assert request.listen is not None
+    assert request.secret_file is not None
+    return AttachEngine(parse_host_port(request.listen), read_secret(request.secret_file))
 
 
 def check_destination(option: str, path: Path | None, suffixes: tuple[str, ...] = ()) -> None:

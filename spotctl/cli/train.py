@@ -20,7 +20,10 @@ def train(
     context: typer.Context,
     file: Annotated[str, typer.Argument(help="Trainer: a Python file, module:Class, or a built-in app (mf, mlr).")],
     engine: Annotated[
-        str, typer.Option(help="local: nodes are processes. sim: nodes are simulated in virtual time.")
+        str,
+        typer.Option(
+            help="local: nodes are processes. sim: simulated in virtual time. attach: nodes join from other machines."
+        ),
     ] = "local",
     nodes: Annotated[str, typer.Option(help="Initial nodes: reliable+transient.")] = "1+3",
     deterministic: Annotated[
@@ -47,6 +50,12 @@ def train(
     heartbeat_timeout: Annotated[
         float, typer.Option(help="Seconds without a heartbeat after which a node counts as failed.", min=0.1)
     ] = 1.0,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="With --engine attach: where nodes join.")
+    ] = None,
+    secret_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --engine attach: file with the job's secret, mode 600.")
+    ] = None,
     log: Annotated[
         Path | None, typer.Option(help="Iteration log: one JSON object per clock, and one for the job.")
     ] = None,
@@ -54,7 +63,7 @@ def train(
     plot: Annotated[Path | None, typer.Option(help="Plot of the run: time per clock and events (.png, .svg).")] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Train on nodes of this computer, with faults injected as you specify. No update is lost or applied twice.
+    """Train on nodes of this computer, or on nodes that join from elsewhere. No update is lost or applied twice.
 
     --chaos is a list of faults, separated by semicolons. Each has a time and an action.
     Times: `at clock 20`, `at 30s`, `every 20s`, `every 5 clocks`.
@@ -62,6 +71,11 @@ def train(
     `evict half warn 5s` sets the warning time; `prob 0.3` at the end sets the probability.
 
     Example: spotctl train mf --clocks 60 --chaos "at clock 20 evict half warn 5s; at clock 30 kill 1"
+
+    With --engine attach, training starts once as many nodes as --nodes says have joined, each with the same secret:
+    python -m agileml.join HOST:PORT --secret-file FILE [--reliable]
+
+    Example: spotctl train trainer.py --engine attach --listen 10.0.0.1:7000 --secret-file job.secret --nodes 1+2
 
     Example: spotctl train trainer.py --engine sim --nodes 4+60 --arg rank=32 --converged 0.001 --log run.jsonl
     """
@@ -75,7 +89,7 @@ def train(
     ends = train.Ends(clocks, seconds, minutes, loss, converged)
     request = train.Request(
         file, arg or [], engine, nodes, ends, seed, partitions, deterministic, slack, stage, checkpoint_every,
-        heartbeat_timeout, chaos,
+        heartbeat_timeout, chaos, listen, secret_file,
     )  # fmt: skip
     for option, path, suffixes in (("--log", log, ()), ("--out", out, (".npz",)), ("--plot", plot, (".png", ".svg"))):
         train.check_destination(option, path, suffixes)

@@ -18,6 +18,7 @@ from agileml.job import Counters, Trained, TrainingJob
 from agileml.join import SECRET_VARIABLE
 from agileml.roles.node import JobSettings
 from agileml.runtime.job_shape import isolated_shape_of
+from agileml.runtime.prepared_job import PreparedJob
 from agileml.stopping import Convergence, Stopping
 from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import PricingDataError
@@ -143,7 +144,8 @@ class TrainingWorkload:
         variables = {**environment.variables, **environment.secrets}
         shape = isolated_shape_of(self._job, environment.workdir, variables)
         last = max(done_before, 0 if state.progress is None else state.progress.clock, self._earlier.clock)
-        controller = AttachedJob(self._job, shape, environment.rendezvous, self._secret, self._note_iteration, last)
+        plan = PreparedJob(self._job, shape)
+        controller = AttachedJob(plan, environment.rendezvous, self._secret, self._note_iteration, last)
         for machine in self._earlier.machines:
             controller.lose(machine)
         # Nodes that exited while no process attended to the run may have been told to leave.

@@ -11,7 +11,7 @@ from agileml.apps import code
 from agileml.apps.builtin import BUILT_IN
 from agileml.apps.mf import MatrixFactorization
 from agileml.apps.registry import TrainerSource, parse_arguments
-from agileml.errors import AgileMLError, BadArgument, BadTrainer, TrainerFailed, UnknownApp
+from agileml.errors import AgileMLError, BadArgument, BadTrainer, PeerRefused, TrainerFailed, UnknownApp
 from agileml.params.declarations import Declarations
 
 METHODS = """
@@ -231,3 +231,47 @@ def test_of_installed_packages_only_the_module_counts(tmp_path: Path, monkeypatc
     assert TrainerSource("parts.steps:A").code() == first
     (folder / "parts" / "steps.py").write_text("changed")
     assert TrainerSource("parts.steps:A").code() != first
+
+
+# -- the code for a node that has none of it ------------------------------------------------------------------------
+
+
+def test_a_trainers_files_can_be_loaded_elsewhere_as_the_same_code(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "parts_of_it").mkdir(parents=True)
+    (here / "parts_of_it" / "__init__.py").write_text("from . import size\n")
+    (here / "parts_of_it" / "size.py").write_text("SIZE = 7\n")
+    (here / "unrelated.py").write_text("raise SystemExit\n")
+    (here / "mine.py").write_text("import json\nimport parts_of_it\n")
+    source = TrainerSource(str(here / "mine.py"), {"a": 1})
+    files = source.files()
+    assert sorted(files) == ["mine.py", "parts_of_it/__init__.py", "parts_of_it/size.py"]
+    moved = source.unpacked(files, there)
+    assert moved.target == str(there / "mine.py")
+    assert (moved.code(), moved.arguments) == (source.code(), source.arguments)
+
+
+def test_a_trainers_module_is_found_in_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "here"), *sys.path])
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "some_trainer.py").write_text("value = 1\n")
+    source = TrainerSource("some_trainer:value")
+    files, code = source.files(), source.code()
+    assert list(files) == ["some_trainer.py"]
+    sys.path.pop(0)
+    assert source.code() != code
+    moved = source.unpacked(files, tmp_path / "there")
+    assert (moved.target, moved.code()) == (source.target, code)
+
+
+@pytest.mark.parametrize("target", ["mf", "agileml.training:restored", "json:loads", "absent:x"])
+def test_installed_code_is_not_sent(target: str) -> None:
+    source = TrainerSource(target)
+    assert source.files() == {}
+    assert source.unpacked({}, Path("/nowhere")) is source
+
+
+@pytest.mark.parametrize("name", ["../x.py", "/x.py", "a/../../x.py"])
+def test_files_outside_of_the_folder_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(PeerRefused, match="outside of the trainer's folder"):
+        TrainerSource("mine.py").unpacked({name: b""}, tmp_path)

@@ -109,7 +109,8 @@ class ForkServer:
             if ended:
                 del self._children[pid]
                 # A killed process could not remove its socket.
-                sockets.remove(start.role.rendezvous.address(start.name))
+                for address in start.role.rendezvous.listening(start.name):
+                    sockets.remove(address)
                 try:
                     self._connection.send(ProcessEnded(start.name, os.waitstatus_to_exitcode(status)))
                 except OSError:

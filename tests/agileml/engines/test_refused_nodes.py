@@ -16,6 +16,7 @@ from agileml.engines.attached import AttachedJob
 from agileml.join import SECRET_VARIABLE
 from agileml.runtime.job_shape import shape_of
 from agileml.runtime.node_process import REFUSED
+from agileml.runtime.prepared_job import PreparedJob
 from tests.agileml.engines.fleet_suite import JOB, LENGTHS, SAME
 
 pytestmark = pytest.mark.timeout(600)
@@ -46,7 +47,7 @@ def joined(folder: Path, secret: bytes = SECRET, job: AttachedJob | None = None)
 
 
 def test_a_node_with_another_secret_says_that_it_was_refused(folder: Path) -> None:
-    job = AttachedJob(JOB, shape_of(JOB), folder, SECRET, lambda _: None)
+    job = AttachedJob(PreparedJob(JOB, shape_of(JOB)), folder, SECRET, lambda _: None)
     try:
         status, log = joined(folder, OTHER, job)
     finally:
@@ -60,7 +61,7 @@ def test_a_node_with_other_code_says_that_it_was_refused(folder: Path, tmp_path:
     trainer = tmp_path / "same.py"
     trainer.write_text(SAME)
     given = replace(JOB, source=TrainerSource(str(trainer), {"lengths": LENGTHS}))
-    job = AttachedJob(given, shape_of(given), folder, SECRET, lambda _: None)
+    job = AttachedJob(PreparedJob(given, shape_of(given)), folder, SECRET, lambda _: None)
     trainer.write_text(SAME + "# another version\n")
     try:
         status, log = joined(folder, SECRET, job)

@@ -204,7 +204,7 @@ def test_a_peer_that_sends_an_invalid_message_is_dropped(
 ) -> None:
     one = mailbox("t1")
     with closing(Endpoint(Identity("t2"), SECRET)) as other:
-        other.connect("t1", rendezvous.address("t1"))
+        other.connect("t1", rendezvous.addresses("t1")[0])
         while not other.peers:
             other.poll(0.005)
             list(one.receive(0.005))

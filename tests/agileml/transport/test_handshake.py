@@ -41,8 +41,10 @@ def initiator(me: Identity = A, secret: bytes = SECRET, expected: str = "b") -> 
     return Side(Handshake(me, secret, expected=expected))
 
 
-def acceptor(me: Identity = B, secret: bytes = SECRET, admit: Callable[[str], bool] = lambda _: True) -> Side:
-    return Side(Handshake(me, secret, admit=admit))
+def acceptor(
+    me: Identity = B, secret: bytes = SECRET, refusal: Callable[[Identity], Reason | None] = lambda _: None
+) -> Side:
+    return Side(Handshake(me, secret, refusal=refusal))
 
 
 def converse(first: Side, second: Side) -> list[bytes]:
@@ -73,7 +75,8 @@ def test_two_processes_of_a_job_authenticate_each_other() -> None:
         (initiator(), acceptor(Identity("b", "worker", "v2")), Reason.VERSION),
         (initiator(expected="c"), acceptor(), Reason.NAME),
         (initiator(Identity("b")), acceptor(), Reason.NAME),
-        (initiator(), acceptor(admit=lambda name: name != "a"), Reason.CROSSING),
+        (initiator(), acceptor(refusal=lambda peer: Reason.CROSSING if peer == A else None), Reason.CROSSING),
+        (initiator(), acceptor(refusal=lambda peer: Reason.TAKEN if peer == A else None), Reason.TAKEN),
         (initiator(), initiator(B, expected="a"), Reason.MALFORMED),
     ],
 )

@@ -2,60 +2,39 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import socket
 import ssl
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from agileml.transport import BadAddress, Connected, Received, Rejected, TcpAddress, Tls, TransportSettings
-from tests.agileml.transport.links import Meeting
+from agileml.transport import BadAddress, BadSecret, Connected, Received, Rejected, TcpAddress, Tls, TransportSettings
+from agileml.transport.certificates import _certificate_and_key, tls_of
+from tests.agileml.transport.links import SECRET, Meeting
 
+OTHER = b"another secret of another job's nodes"
 HERE = TcpAddress("127.0.0.1", 0)
 
 
-def certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """A certificate of its own making for 127.0.0.1, and its key."""
-    pytest.importorskip("cryptography", reason="the certificate of this test is made with the package cryptography")
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    hosts = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName(name)])
-    made = (
-        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(hosts, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    cert, secret = folder / f"{name}.pem", folder / f"{name}.key"
-    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    secret.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return cert, secret
+def tls(secret: bytes = SECRET) -> TransportSettings:
+    return TransportSettings(tls=tls_of(secret))
 
 
-def tls(folder: Path, name: str = "node", trusts: str = "node", hostname: str | None = None) -> TransportSettings:
-    own = certificate(folder, name)
-    trusted = own[0] if trusts == name else certificate(folder, trusts)[0]
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    server.load_cert_chain(*own)
-    client = ssl.create_default_context(cafile=str(trusted))
-    return TransportSettings(tls=Tls(server, client, hostname))
+def test_every_process_derives_the_same_certificate_from_the_secret() -> None:
+    """Both sides made theirs alone, and one that was made in an hour with a wrong clock would be the same."""
+    made = [_certificate_and_key(secret) for secret in (SECRET, SECRET, OTHER)]
+    assert made[0] == made[1]
+    assert made[0][0] != made[2][0]
+    assert made[0][1] != made[2][1]
 
 
-@pytest.mark.parametrize("hostname", [None, "node"])
-def test_messages_of_all_sizes_pass_both_ways(meeting: Meeting, folder: Path, hostname: str | None) -> None:
-    settings = tls(folder, hostname=hostname)
+def test_a_short_secret_is_refused() -> None:
+    with pytest.raises(BadSecret, match="use at least 16"):
+        tls_of(b"short")
+
+
+def test_messages_of_all_sizes_pass_both_ways(meeting: Meeting) -> None:
+    settings = tls()
     a, b = meeting.add("a", settings), meeting.add("b", settings)
     b.connect("a", a.listen(HERE))
     meeting.until(lambda: "b" in a.peers and "a" in b.peers)
@@ -71,9 +50,9 @@ def test_messages_of_all_sizes_pass_both_ways(meeting: Meeting, folder: Path, ho
             assert (event.arrays[0] == arrays[number % 5]).all()
 
 
-def test_nothing_is_left_in_the_tls_layer(meeting: Meeting, folder: Path) -> None:
+def test_nothing_is_left_in_the_tls_layer(meeting: Meeting) -> None:
     """A burst of small messages arrives in few records, of which the selector knows nothing once they are read."""
-    settings = tls(folder)
+    settings = tls()
     a, b = meeting.add("a", settings), meeting.add("b", settings)
     b.connect("a", a.listen(HERE))
     meeting.until(lambda: "b" in a.peers and "a" in b.peers)
@@ -83,25 +62,53 @@ def test_nothing_is_left_in_the_tls_layer(meeting: Meeting, folder: Path) -> Non
     assert [int(event.header) for event in meeting.of("a", Received)] == list(range(5000))
 
 
-def test_an_untrusted_server_is_refused(meeting: Meeting, folder: Path) -> None:
-    place = meeting.add("a", tls(folder)).listen(HERE)
-    for name, settings in (("b", tls(folder, "other", "other")), ("c", tls(folder, hostname="elsewhere"))):
-        meeting.add(name, settings).connect("a", place)
-        assert "certificate verify failed" in meeting.first(name, Rejected).reason
+@pytest.mark.parametrize("listener", [SECRET, OTHER])
+def test_another_secret_is_refused_for_good_before_the_jobs_own_handshake(meeting: Meeting, listener: bytes) -> None:
+    """The connecting side learns it from the certificate, and sends nothing about itself."""
+    place = meeting.add("a", tls(listener)).listen(HERE)
+    meeting.add("b", tls(OTHER if listener == SECRET else SECRET)).connect("a", place)
+    rejected = meeting.first("b", Rejected)
+    assert rejected.permanent
+    assert "does not hold this job's secret" in rejected.reason
+    assert not meeting.of("a", Connected)
 
 
-def test_tls_and_plain_endpoints_do_not_connect(meeting: Meeting, folder: Path) -> None:
-    secure, plain = meeting.add("a", tls(folder)), meeting.add("b")
+def test_a_client_without_a_certificate_is_refused(meeting: Meeting) -> None:
+    place = meeting.add("a", tls()).listen(HERE)
+    assert isinstance(place, TcpAddress)
+    anonymous = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anonymous.check_hostname, anonymous.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection((place.host, place.port)) as plain:
+        plain.setblocking(False)
+        with anonymous.wrap_socket(plain, do_handshake_on_connect=False) as client:
+            meeting.until(lambda: refused(client))
+    assert not meeting.of("a", Connected)
+
+
+def refused(client: ssl.SSLSocket) -> bool:
+    try:
+        client.do_handshake()
+        client.recv(1)
+    except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        return False
+    except ssl.SSLError as error:
+        return error.reason == "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+    raise AssertionError("a client without a certificate was served")
+
+
+def test_tls_and_plain_endpoints_do_not_connect(meeting: Meeting) -> None:
+    secure, plain = meeting.add("a", tls()), meeting.add("b")
     plain.connect("a", secure.listen(HERE))
     meeting.first("b", Rejected)
     secure.connect("b", plain.listen(HERE))
-    meeting.first("a", Rejected)
+    rejected = meeting.first("a", Rejected)
+    assert (rejected.permanent, "does not speak TLS" in rejected.reason) == (True, True)
     assert not meeting.of("a", Connected)
     assert not meeting.of("b", Connected)
 
 
-def test_a_silent_client_does_not_block_others(meeting: Meeting, folder: Path) -> None:
-    settings = tls(folder)
+def test_a_silent_client_does_not_block_others(meeting: Meeting) -> None:
+    settings = tls()
     place = meeting.add("a", settings).listen(HERE)
     assert isinstance(place, TcpAddress)
     with socket.create_connection((place.host, place.port)):

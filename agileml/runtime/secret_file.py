@@ -1,0 +1,35 @@
+"""The file with a job's secret, as the user keeps it."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from agileml.errors import BadInput
+from agileml.transport.handshake import SHORTEST_SECRET
+
+_MOST_BYTES = 4096
+
+
+def read_secret(path: Path) -> bytes:
+    """The secret, without white space around it. Raises BadInput for a file that is not fit to hold one."""
+    make = f"create one with: (umask 077; openssl rand -hex 32 > {path})"
+    try:
+        with path.open("rb") as file:
+            mode = path.stat().st_mode
+            secret = file.read(_MOST_BYTES + 1).strip()
+    except FileNotFoundError:
+        raise BadInput(f"secret file {path}: no such file; {make}") from None
+    except OSError as error:
+        raise BadInput(f"secret file {path} cannot be read: {error.strerror or error}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise BadInput(f"secret file {path} can be read by other users; run: chmod 600 {path}")
+    if len(secret) > _MOST_BYTES:
+        raise BadInput(f"secret file {path} has more than {_MOST_BYTES} bytes; {make}")
+    if not secret:
+        raise BadInput(f"secret file {path} is empty; {make}")
+    if len(secret) < SHORTEST_SECRET:
+        raise BadInput(
+            f"secret file {path} has {len(secret)} bytes; at least {SHORTEST_SECRET} random ones are needed; {make}"
+        )
+    return secret

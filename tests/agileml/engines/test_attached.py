@@ -1,0 +1,145 @@
+"""Nodes that join from elsewhere, over TCP on loopback: the training they share, and which processes are refused."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agileml.transport import TcpAddress
+from tests.agileml.engines.attached_jobs import AttachedTraining, free_port, secret_file, write_trainer
+from tests.spotctl.cli import spotctl
+
+pytestmark = pytest.mark.timeout(600)
+
+Train = Callable[..., AttachedTraining]
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Iterator[Train]:
+    started: list[AttachedTraining] = []
+
+    def train(*options: str, trainer: str = "mf") -> AttachedTraining:
+        # A busy computer must not look like a failure.
+        listen = TcpAddress("127.0.0.1", free_port())
+        started.append(AttachedTraining(tmp_path, listen, trainer, "--heartbeat-timeout", "30", *options))
+        return started[0]
+
+    yield train
+    for training in started:
+        training.close()
+
+
+def simulated(trainer: str, *options: str) -> str:
+    return str(spotctl("train", trainer, "--engine", "sim", "--deterministic", "--json", *options).json["model_sha256"])
+
+
+def join(*words: str | Path, code: str = "import agileml.join as j") -> tuple[int, list[str]]:
+    """The exit code and the log of a node that does not get far."""
+    command = f"{code}\nimport sys\nsys.exit(j.main(sys.argv[1:]))"
+    ended = subprocess.run(
+        [sys.executable, "-c", command, *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.returncode, ended.stderr.splitlines()
+
+
+# -- training -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_nodes_that_join_train_the_model_of_the_simulation(train: Train, tmp_path: Path) -> None:
+    """They get the trainer's code, two files of it, from the controller."""
+    trainer = str(write_trainer(tmp_path / "code"))
+    training = train("--nodes", "1+2", "--clocks", "6", trainer=trainer)
+    training.join("r0", "--reliable")
+    for name in ("t1", "t2"):
+        training.join(name)
+    assert training.ended()["model_sha256"] == simulated(trainer, "--nodes", "1+2", "--clocks", "6")
+    for name in ("r0", "t1", "t2"):
+        assert training.exit_code(name) == 0
+        assert "leaving: the job is done" in training.output_of(name)
+
+
+@pytest.mark.slow
+def test_only_holders_of_the_secret_and_of_a_new_name_are_let_in(train: Train, tmp_path: Path) -> None:
+    training = train("--nodes", "1+1", "--clocks", "3")
+    secret = secret_file(tmp_path)
+    (tmp_path / "other").mkdir()
+    code, log = join(training.at, "--secret-file", secret_file(tmp_path / "other", "x" * 20), "--name", "t1")
+    assert (code, len(log)) == (3, 1)
+    assert "does not hold this job's secret" in log[0]
+    other_version = "import agileml.join as j\nj.code_version = lambda: '9.9.9'"
+    code, log = join(training.at, "--secret-file", secret, "--name", "t1", code=other_version)
+    assert (code, len(log)) == (3, 1)
+    assert "'9.9.9'" in log[0]
+    assert "install the same version everywhere" in log[0]
+    twins = [training.join("r0", "--reliable", label=label) for label in ("one", "two")]
+    training.until(lambda: any(twin.poll() is not None for twin in twins), "one of two nodes of one name is refused")
+    refused = "one" if twins[0].poll() is not None else "two"
+    assert training.exit_code(refused) == 3
+    (line,) = training.output_of(refused).splitlines()
+    assert "another process has joined the job under this name" in line
+    training.join("t1")
+    assert training.ended()["failures"] == 0
+
+
+def test_a_node_gives_up_after_its_deadline(tmp_path: Path) -> None:
+    at = f"127.0.0.1:{free_port()}"
+    code, log = join(at, "--secret-file", secret_file(tmp_path), "--wait", "0.1")
+    assert (code, len(log)) == (4, 1)
+    assert f"no controller reached at tcp:{at} in 0.1 s" in log[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["localhost"], "'localhost' is not HOST:PORT"),
+        (["::1:7000"], "write an IPv6 address in brackets, such as [::1]:7000"),
+        (["a:0"], "'a:0' is not HOST:PORT"),
+        (["a:7000", "--name", "a/b"], "--name 'a/b'"),
+        (["a:7000", "--name", "controller"], "--name 'controller'"),
+        (["a:7000", "--port", "70000"], "--port 70000"),
+        (["a:7000", "--wait", "-1"], "--wait -1"),
+        (["a:7000"], "--secret-file is missing"),
+    ],
+)
+def test_wrong_usage_is_one_line(words: list[str], message: str) -> None:
+    code, log = join(*words)
+    assert (code, len(log)) == (2, 1)
+    assert message in log[0]
+
+
+# -- the command ----------------------------------------------------------------------------------------------------
+
+
+def refusal(*words: str | Path) -> str:
+    ended = spotctl("train", "mf", *words)
+    assert ended.code == 2
+    return ended.error
+
+
+def test_the_command_refuses_what_cannot_work(tmp_path: Path) -> None:
+    here, secret = ("--listen", "127.0.0.1:7000"), ("--secret-file", secret_file(tmp_path))
+    attach = ("--engine", "attach")
+    assert "--engine attach also needs --listen HOST:PORT" in refusal(*attach, *secret)
+    assert "--engine attach also needs --secret-file FILE" in refusal(*attach, *here)
+    assert "write an IPv6 address in brackets" in refusal(*attach, "--listen", "::1:7000", *secret)
+    assert "--listen is only for --engine attach" in refusal(*here)
+    assert "--secret-file is only for --engine attach" in refusal("--engine", "sim", *secret)
+    assert "send SIGTERM to a node" in refusal(*attach, *here, *secret, "--chaos", "at clock 1 kill 1")
+
+
+def test_an_address_that_cannot_be_used_is_refused_before_any_work(tmp_path: Path) -> None:
+    attach = ("--engine", "attach", "--secret-file", secret_file(tmp_path), "--listen")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert "Address already in use" in refusal(*attach, f"127.0.0.1:{taken.getsockname()[1]}")
+    assert "cannot listen at tcp:192.0.2.1:7000" in refusal(*attach, "192.0.2.1:7000")

@@ -1,0 +1,48 @@
+"""The file with a job's secret."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agileml.errors import BadInput
+from agileml.runtime.secret_file import read_secret
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.touch(0o600)
+    return path
+
+
+def test_white_space_around_the_secret_does_not_count(path: Path) -> None:
+    path.write_text("0123456789abcdef\n")
+    assert read_secret(path) == b"0123456789abcdef"
+
+
+@pytest.mark.parametrize(("content", "message"), [("", "is empty"), (" \n", "is empty"), ("short", "has 5 bytes")])
+def test_an_empty_or_short_secret_is_refused_with_the_cure(path: Path, content: str, message: str) -> None:
+    path.write_text(content)
+    with pytest.raises(BadInput, match=f"{message}.*openssl rand -hex 32"):
+        read_secret(path)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])
+def test_a_secret_that_others_can_read_is_refused(path: Path, mode: int) -> None:
+    path.write_text("0123456789abcdef")
+    path.chmod(mode)
+    with pytest.raises(BadInput, match="can be read by other users; run: chmod 600"):
+        read_secret(path)
+
+
+def test_a_missing_file_a_folder_and_a_large_file_are_refused(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no such file; create one"):
+        read_secret(tmp_path / "missing")
+    with pytest.raises(BadInput, match="cannot be read: Is a directory"):
+        read_secret(tmp_path)
+    path.write_bytes(os.urandom(10_000))
+    with pytest.raises(BadInput, match="more than 4096 bytes"):
+        read_secret(path)
