@@ -26,6 +26,7 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.sources.observations import read_availability, read_lifetimes
 from pricing_data.units import HOUR, format_time, parse_duration, parse_time, parse_usd
+from spotctl.analyses.option_values import names
 from spotctl.errors import BadRequest
 
 ON_DEMAND = "on-demand"
@@ -155,19 +156,19 @@ def plan(window: str, history: str, horizon: str, step: str) -> CalibrationPlan:
     return CalibrationPlan(*spans)
 
 
-def bid_names(deltas: str) -> list[str]:
+def bid_names(deltas: str) -> tuple[str, ...]:
     """The distinct bids of a comma-separated list."""
-    names = dict.fromkeys(name.strip() for name in deltas.split(",") if name.strip())
-    if not names:
+    bids = names(deltas)
+    if not bids:
         raise BadRequest("--deltas names no bid (write 0.001,0.01,on-demand)")
-    return list(names)
+    return bids
 
 
 def calibrations(
     library: Library,
     glob: str,
     planned: CalibrationPlan,
-    names: Sequence[str],
+    bids: Sequence[str],
     learned: tuple[str, int],
     step: Callable[[], None],
 ) -> dict[str, Calibration]:
@@ -177,10 +178,10 @@ def calibrations(
         raise BadRequest(f"--learner {learner!r} is not one of {', '.join(LEARNERS)}")
     series = list(library.table(library.require(Selection(glob))))
     scored = {}
-    for name in names:
+    for bid in bids:
         rng = np.random.default_rng(seed)
         with _as_bad_request():
-            scored[name] = calibrate(priced_at(library, series, name), planned, rng, LEARNERS[learner])
+            scored[bid] = calibrate(priced_at(library, series, bid), planned, rng, LEARNERS[learner])
         step()
     return scored
 
@@ -190,12 +191,12 @@ def priced_at(library: Library, series: Sequence[PriceSeries], delta: str) -> li
     if delta != ON_DEMAND:
         return [(one, BidAbove(_delta(delta))) for one in series]
     known = [(one, _on_demand(library.catalog, one.market, one.last)) for one in series]
-    found: list[tuple[PriceSeries, Bid]] = [(one, FixedBid(price)) for one, price in known if price is not None]
-    if not found:
+    priced: list[tuple[PriceSeries, Bid]] = [(one, FixedBid(price)) for one, price in known if price is not None]
+    if not priced:
         raise BadRequest(
             "calibrate: no on-demand price is known for these markets (run spotctl prices import --on-demand TABLE)"
         )
-    return found
+    return priced
 
 
 @contextmanager

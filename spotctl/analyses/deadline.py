@@ -21,6 +21,7 @@ from bidbrain.strategies.deadline_job import DeadlineTerms
 from pricing_data.lifetimes import AvailabilityTrace
 from pricing_data.sources.observations import read_availability
 from pricing_data.units import DAY, HOUR, parse_duration
+from spotctl.analyses.option_values import numbers
 from spotctl.errors import BadRequest
 
 
@@ -40,7 +41,10 @@ def request_of(traces: str, hours: float, slack: str, on_demand_ratio: float, de
     if not 0 < on_demand_ratio < float("inf"):
         raise BadRequest(f"--on-demand-ratio {on_demand_ratio:g}: is not above 0 (3: on demand costs three times spot)")
     terms = DeadlineTerms(round(hours * HOUR), parse_duration(delay, zero=True), on_demand_ratio)
-    return ReplayRequest(terms, _slacks(slack), read(traces))
+    slacks = numbers("--slack", slack, "1.1,1.25,1.5,2")
+    if wrong := [one for one in slacks if not 1 <= one < 1000]:
+        raise BadRequest(f"--slack {wrong[0]:g}: a deadline is at least 1 and below 1000 times the work")
+    return ReplayRequest(terms, slacks, read(traces))
 
 
 def read(traces: str) -> tuple[AvailabilityHistory, ...]:
@@ -86,14 +90,3 @@ def left_out(request: ReplayRequest, jobs: DeadlineJobs) -> list[str]:
 def summaries(jobs: DeadlineJobs, outcomes: Mapping[str, DeadlineOutcome]) -> list[DeadlineSummary]:
     """The summaries of all strategies by slack."""
     return [one for scheme, outcome in outcomes.items() for one in summarize(jobs, scheme, outcome)]
-
-
-def _slacks(text: str) -> tuple[float, ...]:
-    try:
-        slacks = tuple(dict.fromkeys(float(part) for part in text.split(",")))
-    except ValueError:
-        raise BadRequest(f"--slack {text!r}: is not a list of numbers (write 1.1,1.25,1.5,2)") from None
-    for slack in slacks:
-        if not 1 <= slack < 1000:
-            raise BadRequest(f"--slack {slack:g}: a deadline is at least 1 and below 1000 times the work")
-    return slacks

@@ -22,6 +22,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.sources.files import read
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR, parse_duration, to_usd
+from spotctl.analyses.option_values import names, numbers
 from spotctl.errors import BadRequest
 from spotctl.files.throughputs import read_throughputs
 
@@ -103,7 +104,7 @@ def job_types(path: Path) -> tuple[JobType, ...]:
 
 
 def _wanted(jobs: Sequence[JobType], globs: str) -> tuple[JobType, ...]:
-    patterns = [glob.strip() for glob in globs.split(",") if glob.strip()]
+    patterns = names(globs)
     matching = tuple(job for job in jobs if any(fnmatchcase(job.name, glob) for glob in patterns))
     if not matching:
         raise BadRequest(
@@ -180,11 +181,8 @@ def _home(text: str) -> str:
 
 
 def _plan(terms: Terms, home: str) -> PriceComparison:
-    try:
-        days = tuple(dict.fromkeys(float(part) for part in terms.days.split(",")))
-    except ValueError:
-        raise BadRequest(f"--days {terms.days!r}: is not a list of numbers (write 0.5,1,2,4)") from None
-    clouds = [cloud.strip() for cloud in terms.dataset_on.split(",") if cloud.strip()] or [home.partition("/")[0]]
+    days = numbers("--days", terms.days, "0.5,1,2,4")
+    clouds = names(terms.dataset_on) or (home.partition("/")[0],)
     if unknown := [cloud for cloud in clouds if cloud not in CLOUDS]:
         raise BadRequest(f"--dataset-on {terms.dataset_on!r}: cloud {unknown[0]!r} is not one of {', '.join(CLOUDS)}")
     movement = Movement(terms.checkpoint_gb, terms.dataset_gb, frozenset(clouds), _hours(terms.move), LIST_TARIFFS_2020)
@@ -208,7 +206,7 @@ class _Shares:
 def _shares(terms: Terms) -> _Shares:
     """Reads `aws=0.04,azure=0.1`: evictions per machine-hour, each of which costs the time of a move."""
     shares = {}
-    for part in filter(None, (part.strip() for part in terms.evictions.split(","))):
+    for part in names(terms.evictions):
         cloud, _, rate = part.partition("=")
         try:
             if cloud not in CLOUDS:

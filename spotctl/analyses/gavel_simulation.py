@@ -17,6 +17,7 @@ from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRule
 from bidbrain.gavel.simulator.queue import InOrder
 from bidbrain.gavel.simulator.scenario import ClusterSimulation, Sharing, SimulationSettings
 from bidbrain.gavel.workload import Arrivals, ClusterWorkload, JobKind, Throughputs, generate
+from spotctl.analyses.option_values import amounts
 from spotctl.errors import BadRequest
 from spotctl.files.throughputs import read_throughputs, read_trace
 
@@ -52,7 +53,7 @@ class Options:
 
 def scenario(options: Options) -> tuple[ClusterSimulation, list[str]]:
     """The simulation, and remarks on jobs that were left out."""
-    workers = _amounts("--cluster", options.cluster, "v100=8,p100=16,k80=24")
+    workers = amounts("--cluster", options.cluster, "v100=8,p100=16,k80=24")
     cluster = Cluster(tuple(workers), np.array(list(workers.values())), _prices(options.prices, workers))
     if any(count % 1 for count in workers.values()) or not sum(workers.values()):
         raise BadRequest(f"--cluster {options.cluster}: numbers of workers must be whole, and not all 0")
@@ -199,28 +200,11 @@ def _mean_seconds(text: str) -> float:
 def _prices(text: str, workers: Mapping[str, float]) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
     if not text:
         return None
-    prices = _amounts("--prices", text, "v100=0.74,p100=0.43,k80=0.135")
+    prices = amounts("--prices", text, "v100=0.74,p100=0.43,k80=0.135")
     missing = [name for name in workers if name not in prices]
     if missing:
         raise BadRequest(f"--prices {text}: has no price for {missing[0]!r}, which is in the cluster")
     return np.array([prices[name] for name in workers])
-
-
-def _amounts(option: str, text: str, example: str) -> dict[str, float]:
-    """Reads `name=amount,name=amount`."""
-    amounts: dict[str, float] = {}
-    for part in text.split(","):
-        name, equals, amount = part.strip().partition("=")
-        try:
-            value = float(amount)
-        except ValueError:
-            value = float("nan")
-        if not (name and equals and isfinite(value) and value >= 0) or name in amounts:
-            raise BadRequest(
-                f"{option} {text!r}: {part.strip()!r} is not TYPE=NUMBER (write {example}, each type once)"
-            )
-        amounts[name] = value
-    return amounts
 
 
 def _factors(text: str) -> list[float]:

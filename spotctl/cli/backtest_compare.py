@@ -36,6 +36,7 @@ def compare(
 
     from bidbrain.backtest.robustness import variants
     from spotctl import wiring
+    from spotctl.analyses.option_values import names
     from spotctl.files.scenario import load
     from spotctl.show import backtest_compare_tables
 
@@ -44,18 +45,14 @@ def compare(
     loaded = load(scenario, wiring.library(session.settings))
     session.remark(*loaded.remarks)
     chosen = replace(loaded.scenario, starts=starts or loaded.scenario.starts)
-    named = _names(schemes) or loaded.schemes
-    compared = _differences(session, variants(chosen, cuts, _names(vary)), named, against, workers)
+    named = names(schemes) or loaded.schemes
+    compared = _differences(session, variants(chosen, cuts, names(vary)), named, against, workers)
     seconds = time.monotonic() - started
     if json_:
         session.answer_json(backtest_compare_tables.answer(compared, seconds))
     else:
         session.out.print(backtest_compare_tables.table(compared))
         session.remark(f"differences from {against}; {seconds:.1f} s")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 def _differences(
