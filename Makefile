@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports unused test quick fuzz format bench compare forecast quickstart examples sample clean
+.PHONY: help check lint types imports unused test quick fuzz format bench big compare forecast quickstart examples sample clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ format: ## Reformat the code
 
 bench: ## Run all benchmarks and write docs/benchmarks.md
 	$(PYTHON) -m bench
+
+big: ## Train a model of 1.5 GiB with one server, and state the memory of all processes
+	$(PYTHON) -m bench.agileml_big
 
 compare: ## Run all benchmarks and compare their ratios with bench/history.csv
 	$(PYTHON) -m bench --compare

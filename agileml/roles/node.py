@@ -105,6 +105,7 @@ class Node:
         self._restoring = False
         self._sent_work = False
         self.epoch = 0
+        self._initial = _InitialModel(trainer, settings.seed, rule)
         self.chunk_runner = ChunkRunner(
             trainer,
             shards,
@@ -114,11 +115,12 @@ class Node:
             sample=settings.loss_sample,
         )
         self.worker = Worker(name, plan, self.chunk_runner, settings.slack, settings.keeps, self._out)
+        self.worker.frame_bytes = settings.frame_bytes
         self.server = Server(
             name,
             plan,
             rule,
-            _initial_versions(trainer, settings.seed, rule),
+            self._initial.version,
             settings.deterministic,
             settings.slack != 0 and declared.apply is None,
             self._out,
@@ -205,6 +207,7 @@ class Node:
     def _enter(self, message: Enter) -> None:
         self._begin_epoch(message.epoch, message.table)
         self.server.epoch, self.server.stable = message.epoch, message.stable
+        self._initial.forget()
         self.worker.table = message.table
         self.worker.receive(message)
         self._handle_early()
@@ -221,6 +224,7 @@ class Node:
         self._begin_epoch(message.epoch, message.table)
         self._restoring = True
         self.server.recover(message)
+        self._initial.forget()
         self.worker.receive(message)
         self._report_restored()
         self._handle_early()
@@ -277,13 +281,17 @@ class Node:
         self._out.extend(Send(peer, EndOfLife(self.epoch, self.name)) for peer in sorted(self._drain_peers))
 
 
-def _initial_versions(trainer: Trainer, seed: int, rule: CommitRule) -> Callable[[int], Version]:
-    """Version 0 of partitions; creates the model once, when the first is requested."""
-    model: Params = {}
+class _InitialModel:
+    """Version 0 of partitions. The model is created for the first, and forgotten after use: it takes memory."""
 
-    def version(partition: int) -> Version:
-        if not model:
-            model.update(initial_model(trainer, seed))
-        return Version(0, Tally(0, 0), rule.initial(partition, model))
+    def __init__(self, trainer: Trainer, seed: int, rule: CommitRule) -> None:
+        self._trainer, self._seed, self._rule = trainer, seed, rule
+        self._model: Params = {}
 
-    return version
+    def version(self, partition: int) -> Version:
+        if not self._model:
+            self._model = initial_model(self._trainer, self._seed)
+        return Version(0, Tally(0, 0), self._rule.initial(partition, self._model))
+
+    def forget(self) -> None:
+        self._model = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from agileml.errors import InvalidTransition
@@ -34,6 +34,7 @@ from agileml.protocol.messages import (
 )
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.remaining import Contribution, HeldShards, Remaining, reusable
+from agileml.transport import FrameLimits
 from agileml.work.covers import covers_of
 from agileml.work.plan import WorkPlan
 from agileml.work.ranges import Ranges
@@ -66,6 +67,8 @@ class Worker:
     out: list[Action]
     epoch: int = 0
     limit: int = 0
+    frame_bytes: int = FrameLimits().body_bytes
+    """A larger push is sent as several, so that its owner can add one while the next is on its way."""
     table: Table = field(default_factory=lambda: Table(0, (), (), ()))
     shards: HeldShards = field(default_factory=HeldShards)
     kept: list[Contribution] = field(default_factory=list)
@@ -238,8 +241,9 @@ class Worker:
             requested = wanting.get(owner, NEVER)
             if requested != NEVER:
                 self._requested.update((part.partition, requested) for part in parts)
-            push = Push(self.epoch, self.node, contribution.clock, contribution.covers, tuple(parts), requested)
-            self.out.append(Send(owner, push))
+            for some in _within(parts, self.frame_bytes):
+                push = Push(self.epoch, self.node, contribution.clock, contribution.covers, some, requested)
+                self.out.append(Send(owner, push))
 
     def _forget(self, stable: int) -> None:
         if self.kept and self.kept[0].clock <= stable:
@@ -284,6 +288,20 @@ class Worker:
         self.shards.update({shard: Remaining.at(at, shard, self.plan) for shard, at in positions.items()})
         for contribution in self.kept:
             self._send(contribution, NEVER)
+
+
+def _within(parts: Sequence[PartitionUpdate], most_bytes: int) -> Iterator[tuple[PartitionUpdate, ...]]:
+    """The parts in groups of at most this size, or of a single part."""
+    group: list[PartitionUpdate] = []
+    size = 0
+    for part in parts:
+        more = sum([nbytes(entry.delta) for entry in part.entries])
+        if group and size + more > most_bytes:
+            yield tuple(group)
+            group, size = [], 0
+        group.append(part)
+        size += more
+    yield tuple(group)
 
 
 def _from(node: str, owners: Iterable[str]) -> list[str]:

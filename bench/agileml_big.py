@@ -1,0 +1,139 @@
+"""Trains a model of 1.5 GiB with one server and states the most memory that all its processes took together.
+
+    python -m bench.agileml_big [--mib 1536] [--frame-mib 128]
+
+Each of two workers reads and updates all of the model in every clock, so that a worker exchanges more than a frame may
+hold with the one server. Memory is the proportional share of pages (PSS) of all processes, sampled while they run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from agileml.apps.registry import TrainerSource
+from agileml.core.events import Iteration
+from agileml.engines.local import LocalEngine
+from agileml.engines.script import Quiet
+from agileml.job import TrainingJob
+from agileml.params.layout import Params
+from agileml.roles.node import JobSettings
+from agileml.stopping import Stopping
+from agileml.trainer import ParamReader, ParamView, Sample
+from bench.agileml_throughput import descendants
+
+CLOCKS, PARTITIONS, COLUMNS = 3, 24, 1024
+MOST_GIB = 16.0
+SAMPLE_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Large:
+    """Every item adds 1 to every number of the model."""
+
+    mib: int
+    name: str = "large"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the only parameter."""
+        return (self.mib << 20) // (4 * COLUMNS), COLUMNS
+
+    def init(self, rng: np.random.Generator) -> Params:
+        """Zeros, written so that they take memory."""
+        del rng
+        return {"w": np.full(self.shape, 0.0, np.float32)}
+
+    def shards(self) -> Sequence[range]:
+        """One for each worker."""
+        return [range(1), range(1)]
+
+    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+        """Reads everything, and checks that it is what the earlier clocks have added."""
+        del shard, rng
+        seen = params.read("w")
+        if not (seen[0, 0] == seen[-1, -1] == 2 * (clock - 1)):
+            raise ValueError(f"clock {clock} reads {seen[0, 0]} and {seen[-1, -1]}")
+        params.update("w", None, np.broadcast_to(np.float32(hi - lo), self.shape))
+
+    def loss(self, params: ParamReader, sample: Sample) -> float:
+        """None."""
+        del params, sample
+        return 0.0
+
+
+class Memory(threading.Thread):
+    """Samples the memory of this process and of all that it has started."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak = 0
+        self.peaks: dict[str, int] = {}
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Until `stop`."""
+        while not self._over.wait(SAMPLE_SECONDS):
+            sizes = {process: proportional_bytes(process) for process in (os.getpid(), *descendants(os.getpid()))}
+            self.peak = max(self.peak, sum(sizes.values()))
+            for process, size in sizes.items():
+                self.peaks[str(process)] = max(self.peaks.get(str(process), 0), size)
+
+    def stop(self) -> int:
+        """The highest sum of a sample, in bytes."""
+        self._over.set()
+        self.join()
+        return self.peak
+
+
+def proportional_bytes(process: int) -> int:
+    """Memory of a process, of shared pages its share."""
+    try:
+        text = Path(f"/proc/{process}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("Pss:")), 0)
+
+
+def main() -> int:
+    """Returns 1 if the job takes too much memory or its model is wrong."""
+    parser = argparse.ArgumentParser(prog="bench.agileml_big", description="Trains a large model with one server.")
+    parser.add_argument("--mib", type=int, default=1536, help="size of the model")
+    parser.add_argument("--frame-mib", type=int, default=128, help="largest frame")
+    given = parser.parse_args()
+    source = TrainerSource(f"{__spec__.name if __spec__ else 'bench.agileml_big'}:Large", {"mib": given.mib})
+    settings = JobSettings(partitions=PARTITIONS, loss_sample=0, frame_bytes=given.frame_mib << 20)
+    job = TrainingJob(source, 1, 1, Stopping(clocks=CLOCKS), settings)
+    memory = Memory()
+    memory.start()
+    began = time.monotonic()
+
+    def done(iteration: Iteration) -> None:
+        sums = iteration.sums
+        print(
+            f"clock {iteration.clock}: {iteration.seconds:.1f} s, {iteration.reliable}+{iteration.transient} nodes,"
+            f" {sums.pushed / 2**30:.2f} GiB pushed, {sums.pulled / 2**30:.2f} GiB pulled; so far"
+            f" {memory.peak / 2**30:.2f} GiB of memory at most",
+            flush=True,
+        )
+
+    trained = LocalEngine().play(job, Quiet(), done)
+    peak = memory.stop()
+    right = bool((trained.model["w"] == 2 * CLOCKS).all()) and not trained.failures
+    print(
+        f"{given.mib} MiB with one server, 1+1 nodes, {CLOCKS} clocks in {time.monotonic() - began:.0f} s: all"
+        f" processes together took at most {peak / 2**30:.2f} GiB, {peak / (given.mib << 20):.1f} times the model; the"
+        f" model is {'right' if right else 'wrong'}"
+    )
+    return 0 if right and peak < MOST_GIB * 2**30 else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
