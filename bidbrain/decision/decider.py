@@ -16,7 +16,7 @@ from bidbrain.billing import BillingRule, End, Life, usd
 from bidbrain.decision.deadline import TimeLeft, time_left
 from bidbrain.decision.limits import MachineLimits, Room
 from bidbrain.decision.on_demand_fallback import fallback_end, left_failing_spot, reason_to_leave_spot
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy
+from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy, described
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.values import Overheads
@@ -26,6 +26,8 @@ LOOK_AGAIN = 2 * MINUTE
 LEASE = 16 * MINUTE
 """Shortest time that a purchase is paid for: until its lease runs out and the machine is gone."""
 _ROUNDING = 1e-9
+_LOW_BID = 1.2
+"""A bid of this multiple of the price is tried where a budget does not cover a higher one."""
 _NO_CHECKPOINT = "stays where it is: without a checkpoint, moving would lose all work"
 PRESSED = "close to the deadline: on-demand machines, which are never evicted"
 
@@ -251,6 +253,20 @@ class Decider:
         rents = (Rent(offer, machines, None),) if machines > 0 else ()
         return Decision(rents, situation.now + LOOK_AGAIN, why)
 
+    def _cheaper(self, situation: Situation, room: Room, needed: int) -> Rent | None:
+        """The purchase that the budget covers and that does most: fewer machines, another market, a lower bid."""
+        best: tuple[float, int, Rent] | None = None
+        for offer in situation.offers:
+            price = situation.price(offer)
+            for bid in (offer.on_demand, min(round(price * _LOW_BID), offer.on_demand), price):
+                rent = Rent(offer, self.limits.most, bid)
+                machines = min(room.free(rent), ceil(self.most_nu / offer.nu))
+                enough = machines + sum(room.held.values()) >= needed and price <= bid
+                found = (machines * offer.nu, bid, replace(rent, machines=machines))
+                if enough and machines and (best is None or found[:2] > best[:2]):
+                    best = found
+        return None if best is None else best[2]
+
     def _within(self, wanted: Decision, situation: Situation) -> Decision:
         others = tuple(action for action in wanted.actions if isinstance(action, Return))
         asked = rents = [action for action in wanted.actions if isinstance(action, Rent)]
@@ -265,9 +281,16 @@ class Decider:
         bought = room.fill(rents)
         held = room.machines
         soon = min(situation.now + LOOK_AGAIN, wanted.wake_at or situation.now + LOOK_AGAIN)
+        needed = self.limits.most if together else self.limits.least
+        if situation.usd_left < inf and held < needed:
+            cheaper = self._cheaper(situation, self._room(situation, staying), needed)
+            if cheaper is not None:
+                why = f"the budget of ${situation.usd_left:.2f} does not cover that; {described(cheaper)}, fits"
+                return Decision((*others, cheaper), wanted.wake_at, f"{wanted.reason}; {why}")
         if held < self.limits.least:
             why = f"limits and budget allow {held} machines, and the job needs at least {self.limits.least}"
-            return Decision(others, soon, f"{wanted.reason}; {why}")
+            short = self._room(replace(situation, usd_left=inf), staying).fill(rents) != bought
+            return Decision(others, soon, f"{wanted.reason}; {why}", unaffordable=short)
         if bought == asked:
             return wanted
         cut = f"capped at {held} machines by the job's limits" if bought else "the job's limits allow no more machines"

@@ -122,11 +122,15 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now, and the latest time of the next decision. A strategy is always asked again after an eviction."""
+    """What to do now, and the latest time of the next decision. A strategy is always asked again after an eviction.
+
+    `unaffordable` says that machines are wanted that the budget does not cover.
+    """
 
     actions: tuple[Rent | Return, ...] = ()
     wake_at: int | None = None
     reason: str = ""
+    unaffordable: bool = False
 
 
 class Strategy(Protocol):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from math import inf
+from typing import Any
 
 from pricing_data.units import format_usd
 from spotctl.run.execute import Journal
@@ -11,37 +13,102 @@ from spotctl.runlog import budget
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.outcomes import BUDGET
+from spotctl.runlog.state import Held
 
 PREDICTIVE_SHARE = 0.1
 """From this finished share on, the cost so far predicts the total; earlier, start-up costs weigh too much."""
 
 
 class BudgetCheck:
-    """The budget of a run in nano-dollar-seconds; None for no limit."""
+    """The budget of a run in nano-dollar-seconds; None for no limit.
 
-    def __init__(self, journal: Journal, tariff: Tariff, times: LeaseTimes, limit: int | None) -> None:
+    What it does not cover is not done. Where it does not cover another lease of all machines, it keeps as many as it
+    can, but not fewer than the job needs (`least`): otherwise the leases run out, while the strategy may find something
+    cheaper, and the run is stopped in time to save its work.
+    """
+
+    def __init__(self, journal: Journal, tariff: Tariff, times: LeaseTimes, limit: int | None, least: int = 1) -> None:
         self._journal = journal
         self._tariff = tariff
         self._times = times
         self._limit = limit
+        self._least = least
 
     def affordable(self, wanted: Sequence[Instruction]) -> Sequence[Instruction]:
-        """The instructions that fit into the budget, in order.
-
-        Requests the end of the run if its machines cannot be kept, or if it has none and can rent none.
-        """
-        if self._limit is None or not wanted:
+        """The instructions that fit into the budget, in order; none that costs money after the run was stopped."""
+        if self._limit is None:
             return wanted
-        state, now = self._journal.state, self._journal.now()
-        committed, fitting = budget.committed(state, now, self._tariff, self._times.teardown), list[Instruction]()
+        state, now, fitting = self._journal.state, self._journal.now(), list[Instruction]()
+        # Purchases may be refused for money only once all else is counted.
+        spent = budget.committed(state, now, self._tariff, self._times.teardown) if wanted else 0
         for instruction in wanted:
+            if self._journal.state.stopping is not None and isinstance(instruction, Buy):
+                continue
             added = self._adds(instruction, now)
-            if committed + added <= self._limit:
-                committed += added
+            if spent + added <= self._limit:
+                spent += added
                 fitting.append(instruction)
+            elif isinstance(instruction, Renew):
+                kept = self._renewable(instruction, self._limit - spent, now)
+                spent += 0 if kept is None else self._adds(kept, now)
+                fitting += [] if kept is None else [kept]
+                fitting += self._run_out(instruction, () if kept is None else kept.machines, now)
+                self._report(described(instruction), spent, self._limit)
             else:
-                self._refuse(instruction, committed, self._limit)
+                self._refuse(instruction, spent, self._limit)
         return fitting
+
+    def stop_in_time(self) -> None:
+        """Requests the end of the run when too few machines stay, before the leases of the others run out."""
+        state = self._journal.state
+        ending = [held for held in state.alive if held.leaves_at is not None and not held.returning]
+        if self._limit is None or state.stopping is not None or not ending:
+            return
+        staying = [held for held in state.alive if not held.returning and held.leaves_at is None]
+        enough = sum(not state.allocations[held.allocation].reliable for held in staying) >= self._least
+        reliable_stay = not any(state.allocations[held.allocation].reliable for held in ending)
+        soon = min(held.lease_until for held in ending) - self._times.renew_before // 2
+        if not (enough and reliable_stay) and self._journal.now() >= soon:
+            self._journal.write(ev.StopRequested(BUDGET, exhausted(self._limit)))
+
+    def to_finish(self, left: float) -> int | None:
+        """What the rest of the work is expected to cost, in nano-dollar-seconds; None if that is not known."""
+        state = self._journal.state
+        if 1.0 - left >= PREDICTIVE_SHARE:
+            return round(budget.used(state, self._journal.now(), self._tariff) * left / (1.0 - left))
+        if state.planned is None or state.planned.assumed:
+            return None
+        return round(state.planned.usd * budget.NANO_SECONDS_PER_DOLLAR * left)
+
+    def _renewable(self, wanted: Renew, left: int, now: int) -> Renew | None:
+        """As many of the leases as the budget covers: reliable machines, then those that cost least for their work.
+
+        None if too few machines would be left to work.
+        """
+        state, kept = self._journal.state, list[str]()
+        for name in sorted(wanted.machines, key=lambda name: self._rank(state.machines[name])):
+            if self._adds(Renew((*kept, name), wanted.until), now) <= left:
+                kept.append(name)
+        staying = {held.id for held in state.alive if not held.returning and held.leaves_at is None}
+        after = [state.machines[name] for name in (staying - set(wanted.machines)) | set(kept)]
+        dropped = [state.machines[name] for name in wanted.machines if name not in kept]
+        works = sum(not state.allocations[held.allocation].reliable for held in after) >= self._least
+        if not works or any(state.allocations[held.allocation].reliable for held in dropped):
+            return None
+        return Renew(tuple(name for name in wanted.machines if name in kept), wanted.until)
+
+    def _rank(self, held: Held) -> tuple[bool, float, str]:
+        allocation = self._journal.state.allocations[held.allocation]
+        ceiling = allocation.on_demand if allocation.bid is None else allocation.bid
+        return not allocation.reliable, ceiling / allocation.nu if allocation.nu else inf, held.id
+
+    def _run_out(self, wanted: Renew, kept: Collection[str], now: int) -> list[Instruction]:
+        """Returns at the ends of the leases that are not renewed."""
+        state, groups = self._journal.state, dict[tuple[int, int], list[str]]()
+        for held in (state.machines[name] for name in wanted.machines if name not in kept):
+            at = max(held.lease_until - self._times.notice, now)
+            groups.setdefault((held.allocation, at), []).append(held.id)
+        return [ScheduleReturn(number, at, tuple(names)) for (number, at), names in groups.items()]
 
     def predict(self, share_done: float | None) -> None:
         """Reports, once, that the budget will not last to the end of the job, as soon as that shows."""
@@ -50,7 +117,7 @@ class BudgetCheck:
             return
         planned, expected = state.planned, 0
         if share_done is not None and share_done >= PREDICTIVE_SHARE:
-            expected = round(budget.spent(state, self._journal.now(), self._tariff) / share_done)
+            expected = round(budget.used(state, self._journal.now(), self._tariff) / share_done)
         elif planned is not None and not planned.assumed:
             expected = round(planned.usd * budget.NANO_SECONDS_PER_DOLLAR)
         if expected > self._limit:
@@ -69,9 +136,8 @@ class BudgetCheck:
 
     def _refuse(self, instruction: Instruction, committed: int, limit: int) -> None:
         state = self._journal.state
-        if state.stopping is None and (isinstance(instruction, Renew) or not state.alive):
-            message = f"the budget of ${format_usd(limit // 3600)} would be exceeded; raise it (budget, --max-cost)"
-            self._journal.write(ev.StopRequested(BUDGET, message))
+        if state.stopping is None and not state.alive:
+            self._journal.write(ev.StopRequested(BUDGET, exhausted(limit)))
         self._report(described(instruction), committed, limit)
 
     def _report(self, action: str, committed: int, limit: int) -> None:
@@ -92,3 +158,19 @@ def described(instruction: Instruction) -> str:
             return f"return {len(machines)} machines"
         case ScheduleReturn(allocation):
             return f"schedule the return of allocation {allocation}"
+
+
+def exhausted(limit: int) -> str:
+    """Why a run ends at its budget."""
+    return f"the budget of ${format_usd(limit // 3600)} would be exceeded; raise it (budget, --max-cost)"
+
+
+def in_words(unfinished: Mapping[str, Any]) -> str:
+    """What is left of a job, as its end says it: `; 37% of the work is left, about $1.20 more`, and where it was saved."""
+    words = ""
+    if "work_left" in unfinished:
+        more = unfinished.get("to_finish")
+        cost = "" if more is None else f", about ${more / budget.NANO_SECONDS_PER_DOLLAR:.2f} more"
+        words = f"; {unfinished['work_left']:.0%} of the work is left{cost}"
+    kept = unfinished.get("checkpoint")
+    return f"{words}; the checkpoint is in {kept}" if kept else words

@@ -102,8 +102,10 @@ class CommandWorkload:
         return WorkReport(outcome=outcome, message=message, idle_machines=step.idle, events=events)
 
     def facts(self) -> Mapping[str, Any]:
-        """Where the job's outputs are."""
-        return {"outputs": dict(self._spec.outputs)} if self._spec.outputs else {}
+        """Where the job's outputs are, and its newest checkpoint, if one was written."""
+        kept = self._spec.program.checkpoint if isinstance(self._spec.program, Command) else None
+        facts: dict[str, Any] = {"outputs": dict(self._spec.outputs)} if self._spec.outputs else {}
+        return facts | ({"checkpoint": kept.path} if kept is not None and self._newest else {})
 
     def close(self) -> None:
         """Nothing of it runs on this computer outside of the machines."""

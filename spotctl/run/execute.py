@@ -86,7 +86,7 @@ class Executor:
         """Raises NotPermitted if the provider allows no change any more."""
         match instruction:
             case ScheduleReturn():
-                self._journal.write(ev.ReturnScheduled(instruction.allocation, instruction.at))
+                self._journal.write(ev.ReturnScheduled(instruction.allocation, instruction.at, instruction.machines))
             case Buy() | Renew() | ReturnMachines():
                 self._begin(self._intent(instruction))
 

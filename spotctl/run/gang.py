@@ -90,7 +90,7 @@ def _running(state: RunState, listed: Mapping[str, Machine]) -> GangStep:
 
 def _surplus(state: RunState, members: Sequence[str]) -> tuple[str, ...]:
     """Machines outside of the gang, unless one of the gang's is about to leave and needs a replacement."""
-    if any(state.allocations[state.machines[one].allocation].leaves_at is not None for one in members):
+    if any(state.leaves_at(state.machines[one]) is not None for one in members):
         return ()
     return tuple(held.id for held in _nodes(state) if held.id not in members)
 
@@ -127,9 +127,7 @@ def _nodes(state: RunState) -> list[Held]:
     staying = [
         held
         for held in state.alive
-        if not _why(held)
-        and not state.allocations[held.allocation].reliable
-        and state.allocations[held.allocation].leaves_at is None
+        if not _why(held) and not state.allocations[held.allocation].reliable and state.leaves_at(held) is None
     ]
     return sorted(staying, key=lambda held: (held.allocation, held.id))
 

@@ -46,12 +46,10 @@ class LiveStrategy:
     def decide(self, situation: Situation) -> Decision:
         """The decision for a situation, completed by what the log knows."""
         state, now = self._state(), situation.now
-        # A run without machines that can pay for none is at its end; the budget check reports that.
-        usd_left = self._usd_left() if situation.holdings else inf
         current = replace(
             situation,
             work_left=work_left(self._plan, state, now),
-            usd_left=usd_left,
+            usd_left=self._usd_left(),
             record=replace(record_of(state, now), resumes=self._resumes(state, now)),
             unsaved=self._unsaved(state, now),
             spell=lambda: spell_of_prices(
@@ -103,7 +101,14 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
         live = LiveStrategy(replace(planned, decider=decider), lambda: journal.state, usd_left, tariff)
         return live, terms_of(planned, provider.offers())
 
-    return RunRules(strategy, tariff, RunLimits(limit, max(HOUR, round(30 * SECOND * provider.speed))))
+    def share_left() -> float | None:
+        planned = plan()
+        left, total = work_left(planned, journal.state, journal.now()), planned.work_left
+        return left / total if isfinite(total) and total else None
+
+    least = spec.resources.machines.least if isinstance(spec.program, Training) else spec.program.nodes
+    limits = RunLimits(limit, max(HOUR, round(30 * SECOND * provider.speed)), least)
+    return RunRules(strategy, tariff, limits, share_left)
 
 
 def terms_of(plan: JobPlan, offered: Collection[Market]) -> StrategyTerms:

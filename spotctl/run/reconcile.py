@@ -69,10 +69,11 @@ class ReturnMachines:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleReturn:
-    """Log when an allocation will be returned."""
+    """Log when an allocation, or some of its machines, will be returned."""
 
     allocation: int
     at: int
+    machines: tuple[str, ...] = ()
 
 
 Instruction = Buy | Renew | ReturnMachines | ScheduleReturn
@@ -109,15 +110,14 @@ def _open_offers(state: RunState, terms: StrategyTerms, price: Callable[[Offer],
 def upkeep(state: RunState, now: int, times: LeaseTimes) -> list[Instruction]:
     """What is due whatever the strategy wants: renewals of leases, and returns that were scheduled."""
     instructions: list[Instruction] = []
-    due = {
-        number
-        for number, allocation in state.allocations.items()
-        if allocation.leaves_at is not None and allocation.leaves_at <= now
-    }
-    leaving = tuple(held.id for number in sorted(due) for held in state.of(number))
-    if leaving:
-        instructions.append(ReturnMachines(leaving, "scheduled return"))
-    expiring = tuple(held.id for held in _staying(state) if held.allocation not in due and _expires(held, now, times))
+    staying = _staying(state)
+    due = tuple(held.id for held in staying if (leaves := state.leaves_at(held)) is not None and leaves <= now)
+    if due:
+        instructions.append(ReturnMachines(due, "scheduled return"))
+    # Machines whose leases run out are not renewed.
+    expiring = tuple(
+        held.id for held in staying if held.id not in due and held.leaves_at is None and _expires(held, now, times)
+    )
     if expiring:
         instructions.append(Renew(expiring, now + times.lease))
     return instructions
@@ -152,6 +152,9 @@ def missing_reliable(state: RunState, terms: StrategyTerms, now: int) -> list[In
     """Orders for missing reliable machines, which are held from the start of the run to its end."""
     if terms.reliable is None or refusing(state, terms.reliable.offer, now):
         return []
+    if any(held.leaves_at is not None for held in state.alive):
+        # The budget does not cover what is held already.
+        return []
     held = sum(len(state.of(number)) for number, one in state.allocations.items() if one.reliable)
     missing = terms.reliable.machines - held
     if missing <= 0:
@@ -169,8 +172,8 @@ def _holdings(state: RunState, terms: StrategyTerms, times: LeaseTimes) -> Itera
     offers = {offer.market: offer for offer in (terms.baseline.offer, *terms.offers)}
     for number, allocation in state.allocations.items():
         machines = state.of(number)
-        # A warned machine counts as gone, so that the strategy looks for a replacement now.
-        staying = sum(held.warned_until is None for held in machines)
+        # A machine that is warned, or whose lease runs out, counts as gone: a replacement may be needed now.
+        staying = sum(held.warned_until is None and held.leaves_at is None for held in machines)
         if allocation.reliable or not staying:
             continue
         offer = offers.get(allocation.market) or Offer(allocation.market, allocation.nu, allocation.on_demand)

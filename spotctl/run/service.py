@@ -12,7 +12,7 @@ from pricing_data.units import HOUR, MINUTE
 from spotctl import ledger
 from spotctl.machines.base import Machine, NotPermitted, ProviderError
 from spotctl.run import observe, reconcile
-from spotctl.run.budget_check import BudgetCheck, described
+from spotctl.run.budget_check import BudgetCheck, described, exhausted, in_words
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.execute import Executor, Journal, RetryPolicy
 from spotctl.run.reconcile import Instruction, ReturnMachines, StrategyTerms
@@ -21,7 +21,7 @@ from spotctl.runlog import budget
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import LISTING_DELAY, Tariff
 from spotctl.runlog.errors import LogFailed
-from spotctl.runlog.outcomes import NO_CAPACITY, NOT_PERMITTED
+from spotctl.runlog.outcomes import BUDGET, NO_CAPACITY, NOT_PERMITTED
 from spotctl.runlog.state import RunState
 
 DECIDE_EVERY = 5 * MINUTE
@@ -30,10 +30,14 @@ DECIDE_EVERY = 5 * MINUTE
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """When to give up: the budget in nano-dollar-seconds, and how long (microseconds) to wait for any machine."""
+    """When to give up: the budget in nano-dollar-seconds, and how long (microseconds) to wait for any machine.
+
+    The job cannot work with fewer than `least` machines.
+    """
 
     budget: int | None = None
     without_machines: int = HOUR
+    least: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +45,27 @@ class RunRules:
     """The strategy of a run with its terms, the prices, and the limits.
 
     `strategy` is called when the first decision is due: a run that only returns its machines needs no plan.
+    `share_left` is the share of the work that the plan considers left, where the work itself does not tell.
     """
 
     strategy: Callable[[], tuple[Strategy, StrategyTerms]]
     tariff: Tariff
     limits: RunLimits = field(default_factory=RunLimits)
+    share_left: Callable[[], float | None] = lambda: None
 
 
 @dataclass(slots=True)
 class _NextDecision:
     """When the strategy decides next at the latest, and the facts of its last decision: new facts need a new one.
 
-    It `waits` if it wanted no machines although it had none, for example for spot before a distant deadline.
+    It `waits` if it wanted no machines although it had none, for example for spot before a distant deadline; or it is
+    `short` of money.
     """
 
     due_at: int = 0
     facts: object = field(default=None)
     waits: bool = False
+    short: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +93,9 @@ class Runner:
         self._workload = workload
         self._rules = rules
         self._executor = Executor(journal, environment, workload, retries)
-        self._budget = BudgetCheck(journal, rules.tariff, environment.lease_times, rules.limits.budget)
+        self._budget = BudgetCheck(
+            journal, rules.tariff, environment.lease_times, rules.limits.budget, rules.limits.least
+        )
         self._next = _NextDecision()
         self._left = 1.0
         self._listed_while_stopping = False
@@ -174,6 +184,7 @@ class Runner:
             self._carry_out(reconcile.return_everything(self.state, f"the run ends: {stop.outcome}"))
             return
         self._carry_out(self._budget.affordable(reconcile.upkeep(self.state, now, self._times)))
+        self._budget.stop_in_time()
         if self.state.stopping is None:
             self._carry_out(self._budget.affordable(self._purchases(now)))
 
@@ -202,7 +213,9 @@ class Runner:
         decision = strategy.decide(situation)
         latest = now + DECIDE_EVERY
         due_at = latest if decision.wake_at is None else min(latest, decision.wake_at)
-        self._next = _NextDecision(due_at, facts, waits=not decision.actions)
+        self._next = _NextDecision(
+            due_at, facts, waits=not decision.actions and not decision.unaffordable, short=decision.unaffordable
+        )
         actions = reconcile.actions_of(self.state, decision, now, self._times)
         if actions:
             self._journal.write(ev.Decided(tuple(map(described, actions)), decision.reason))
@@ -212,6 +225,7 @@ class Runner:
         """What a decision depends on, besides the prices."""
         return (
             [(number, len(self.state.of(number))) for number in self.state.allocations],
+            [held.id for held in self.state.alive if held.leaves_at is not None],
             [held.id for held in self.state.alive if held.warned_until is not None],
             [market for market, back_off in self.state.back_offs.items() if now < back_off.until],
         )
@@ -230,6 +244,9 @@ class Runner:
             self._without_machines_since = now
         elif now - self._without_machines_since > self._rules.limits.without_machines:
             waited = (now - self._without_machines_since) / MINUTE
+            if self._next.short and self._rules.limits.budget is not None:
+                self._stop(BUDGET, exhausted(self._rules.limits.budget))
+                return
             message = f"no market offered a machine for {waited:.0f} minutes; allow more types or regions"
             self._stop(NO_CAPACITY, message)
 
@@ -249,14 +266,27 @@ class Runner:
         if self.state.ended is None:
             stop = self.state.stopping
             assert stop is not None
-            facts, costs = {**stop.facts, **self._workload.facts()}, self._costs()
+            facts, costs, message = {**stop.facts, **self._workload.facts()}, self._costs(), stop.message
+            if stop.outcome == BUDGET:
+                unfinished = self._unfinished(facts)
+                facts, message = {**facts, **unfinished}, f"{message}{in_words(unfinished)}"
             if costs is not None:
                 facts |= costs.facts
                 for priced in costs.priced:
                     self._journal.write(priced)
-            self._journal.write(ev.RunEnded(stop.outcome, stop.message, wall_us, facts))
+            self._journal.write(ev.RunEnded(stop.outcome, message, wall_us, facts))
         assert self.state.ended is not None
         return self.state.ended
+
+    def _unfinished(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """What a run that ends at its budget leaves: work, a checkpoint, and the dollars that would finish it."""
+        known = self._left if self._left < 1.0 else None
+        if known is None and "_strategy" in self.__dict__:
+            known = self._rules.share_left()
+        found: dict[str, Any] = {} if known is None else {"work_left": known}
+        if known is not None and (more := self._budget.to_finish(known)) is not None:
+            found["to_finish"] = more
+        return found | {"checkpoint": facts.get("checkpoint")}
 
     def _costs(self) -> _Costs | None:
         """The amount paid, and the on-demand price of the same work; None if the provider no longer has the prices."""

@@ -182,8 +182,7 @@ class TrainingWorkload:
 
     def _deadline(self, state: RunState, held: Held) -> int | None:
         """When the machine goes, if that is known: evicted, or returned as planned."""
-        leaves = state.allocations[held.allocation].leaves_at
-        return min((at for at in (held.warned_until, leaves) if at is not None), default=None)
+        return min((at for at in (held.warned_until, state.leaves_at(held)) if at is not None), default=None)
 
     def _exited_alone(self, controller: AttachedJob, state: RunState, machine: Machine) -> bool:
         """Whether a node has exited although its machine is not being evicted or returned."""

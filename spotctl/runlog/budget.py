@@ -8,7 +8,7 @@ stays within the budget, so that the budget holds even if no process is left to 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bidbrain.billing import Bill, BillingRule, End, Life, Prices, rule_of_cloud
@@ -55,6 +55,11 @@ def spent(state: RunState, now: int, tariff: Tariff) -> int:
         bill_of(state, held, now, tariff).amount + _extra(state, held, life_of(held, now).end)
         for held in state.machines.values()
     ) + sum(map(sent_amount, state.sent))
+
+
+def used(state: RunState, now: int, tariff: Tariff) -> int:
+    """The cost of the work so far: machines that run count by the second, not by begun hours or minutes."""
+    return sum(_used(state, held, now, tariff) for held in state.machines.values()) + sum(map(sent_amount, state.sent))
 
 
 def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
@@ -123,6 +128,14 @@ def bill_of(state: RunState, held: Held, now: int, tariff: Tariff) -> Bill:
     """The bill of a machine alone. The ledger uses it too, so that ledger and budget agree."""
     allocation = state.allocations[held.allocation]
     return tariff.rule(allocation.market).bill(life_of(held, now), tariff.paid(allocation, now))
+
+
+def _used(state: RunState, held: Held, now: int, tariff: Tariff) -> int:
+    allocation, life = state.allocations[held.allocation], life_of(held, now)
+    if held.alive:
+        life = replace(life, ended=End.HANDED_ON)
+    bill = tariff.rule(allocation.market).bill(life, tariff.paid(allocation, now))
+    return bill.amount + _extra(state, held, life.end)
 
 
 def seconds_of(held: Held, end: int) -> int:

@@ -160,10 +160,11 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class ReturnScheduled:
-    """An allocation works on until a moment and is then returned."""
+    """An allocation works on until a moment and is then returned; with `machines`, only those of it."""
 
     allocation: int
     at: int
+    machines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

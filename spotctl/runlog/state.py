@@ -46,7 +46,8 @@ class Held:
     """A machine, also after its end.
 
     `ran` is when it was first seen running. `turns` alternate between when it began to work and when it stopped, as far
-    as the work reports it.
+    as the work reports it. `leaves_at` is when it is returned apart from its allocation: the budget does not cover
+    another lease.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Held:
     turns: tuple[int, ...] = ()
     warned_until: int | None = None
     returning: bool = False
+    leaves_at: int | None = None
     ended: int | None = None
     end_reason: str = ""
 
@@ -120,6 +122,11 @@ class RunState:
     def of(self, allocation: int) -> tuple[Held, ...]:
         """The machines of an allocation that are not gone and not being returned."""
         return tuple(m for m in self.alive if m.allocation == allocation and not m.returning)
+
+    def leaves_at(self, held: Held) -> int | None:
+        """When a machine is to be returned, alone or with its allocation; None if that is not planned."""
+        planned = (held.leaves_at, self.allocations[held.allocation].leaves_at)
+        return min((at for at in planned if at is not None), default=None)
 
 
 def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
@@ -196,6 +203,8 @@ def _returned(state: RunState, event: ev.Returned, _: int) -> RunState:
 
 
 def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
+    if event.machines:
+        return _machines(state, event.machines, lambda held: replace(held, leaves_at=event.at))
     leaving = replace(state.allocations[event.allocation], leaves_at=event.at)
     return replace(state, allocations={**state.allocations, event.allocation: leaving})
 

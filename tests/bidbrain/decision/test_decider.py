@@ -201,6 +201,21 @@ def test_a_budget_buys_what_it_can_pay_to_the_end_of_a_lease_at_the_bid() -> Non
     assert rents(deciding(Rent(A, 8, None)).decide(replace(situation(), usd_left=0.33))) == [Rent(A, 6, None)]
 
 
+def test_a_budget_that_does_not_cover_what_is_wanted_tries_fewer_machines_other_markets_and_lower_bids() -> None:
+    """16 minutes of three machines at 30 cents are 24 cents; bids near the price of 1 cent cost a twentieth of that."""
+    made = deciding(Rent(A, 3, 30 * CENT), limits=MachineLimits(3, 8, {}))
+    poor = replace(situation(), usd_left=0.16)
+    (bought,) = rents(made.decide(poor))
+    assert bought.machines == 8
+    assert bought.bid is not None
+    assert CENT <= bought.bid < 30 * CENT
+    assert "the budget of $0.16 does not cover that" in made.decide(poor).reason
+    nothing = made.decide(replace(poor, usd_left=0.001))
+    assert (nothing.actions, nothing.unaffordable) == ((), True)
+    closed = made.decide(replace(poor, offers=()))
+    assert (closed.actions, closed.unaffordable) == ((), True)
+
+
 # What is left to do on demand takes an hour. Entering machines loses up to 5.5 minutes, an eviction of all up to 7, and
 # the next decision is 2 minutes away.
 WORK = 32.0 * HOUR

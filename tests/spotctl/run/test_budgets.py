@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from bidbrain.billing import rule_of_cloud
+from bidbrain.strategies.base import Rent
+from pricing_data.units import HOUR, MINUTE
+from spotctl.run.budget_check import BudgetCheck
+from spotctl.run.execute import Journal
+from spotctl.run.reconcile import Buy
+from spotctl.run.service import RunLimits
+from spotctl.runlog import budget
+from spotctl.runlog import events as ev
 from spotctl.runlog.outcomes import BUDGET, DONE
 from tests.spotctl.run.budgets import play
+from tests.spotctl.run.test_faults import clean
+from tests.spotctl.run.worlds import LEASE_TIMES, OFFERS, RUN, START, TARIFF, life, terms
 
 SEEDS = range(40)
 
@@ -14,3 +28,64 @@ SEEDS = range(40)
 def test_no_budget_is_exceeded(seeds: range) -> None:
     ends = {play(seed).outcome for seed in seeds}
     assert ends >= {BUDGET, DONE}, "the runs are too much alike"
+
+
+def hours(dollars: float) -> int:
+    return round(dollars * budget.NANO_SECONDS_PER_DOLLAR)
+
+
+def test_a_budget_that_covers_fewer_machines_keeps_as_many(tmp_path: Path) -> None:
+    """Three machines at 5 cents an hour, bids of 20 cents: from some time on, only the leases of two fit."""
+    one = life(tmp_path, rounds=260)
+    one.terms = terms(reliable=0)
+    one.limits = RunLimits(hours(0.22), least=2)
+    ended = one.run()
+    assert (ended.outcome, len(one.state().machines)) == ("done", 3)
+    clean(one)
+    ends = sorted(machine.ended or 0 for machine in one.cloud.everything)
+    assert ends[0] + 10 * MINUTE < ends[-1], "one machine was given up before the others"
+    strict = life(tmp_path / "strict", rounds=260)
+    strict.terms, strict.limits = one.terms, RunLimits(hours(0.22), least=3)
+    assert strict.run().outcome == BUDGET
+
+
+def test_leases_run_out_before_a_run_is_given_up(tmp_path: Path) -> None:
+    """The last leases are used, and the stop comes early enough to save the work."""
+    one = life(tmp_path, rounds=2000)
+    one.terms, one.limits = terms(reliable=0), RunLimits(hours(0.4))
+    ended = one.run()
+    assert ended.outcome == BUDGET
+    state = one.state()
+    stop = next(row.at for row in one.rows() if isinstance(row.event, ev.StopRequested))
+    last = max(held.lease_until for held in state.machines.values())
+    assert LEASE_TIMES.notice < last - stop <= LEASE_TIMES.renew_before // 2
+    assert ended.facts["work_left"] == pytest.approx(1 - len(one.work.done) / 2000, abs=0.01)
+    more = ended.facts["to_finish"] / budget.NANO_SECONDS_PER_DOLLAR
+    assert f"of the work is left, about ${more:.2f} more" in ended.message
+    # Three machines at 5 cents an hour do 6 rounds a minute.
+    assert more == pytest.approx((2000 - len(one.work.done)) / 120 * 0.05, rel=0.3)
+
+
+def test_nothing_is_bought_after_the_stop(tmp_path: Path) -> None:
+    """The first order ends a run without machines; the second would fit."""
+    one = life(tmp_path)
+    with one.opened() as log:
+        journal = Journal(log, RUN, one.cloud.now)
+        journal.write(ev.RunBegan("job", "fake", {}, "", 0))
+        check = BudgetCheck(journal, TARIFF, LEASE_TIMES, hours(0.06))
+        wanted = [Buy(Rent(OFFERS[0], 3, 200_000_000)), Buy(Rent(OFFERS[0], 1, 50_000_000))]
+        assert check.affordable(wanted) == []
+        assert journal.state.stopping is not None
+
+
+def test_the_early_warning_counts_used_time_and_not_begun_hours(tmp_path: Path) -> None:
+    """Ten minutes of an hour that is paid in full are a sixth of its price in a forecast."""
+    one = life(tmp_path)
+    one.run()
+    tariff = replace(TARIFF, rule=lambda _: rule_of_cloud("local"))
+    state = one.state()
+    machines = {name: replace(held, ended=None, end_reason="") for name, held in state.machines.items()}
+    running = replace(state, machines=machines)
+    now = START + 10 * MINUTE
+    whole, part = budget.spent(running, now, tariff), budget.used(running, now, tariff)
+    assert part == pytest.approx(whole * 10 * MINUTE / HOUR, rel=0.1)
