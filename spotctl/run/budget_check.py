@@ -166,7 +166,7 @@ def exhausted(limit: int) -> str:
 
 
 def in_words(unfinished: Mapping[str, Any]) -> str:
-    """What is left of a job, as its end says it: `; 37% of the work is left, about $1.20 more`, and where it was saved."""
+    """The end of the message of such a run: how much work is left, what it would cost, and where the checkpoint is."""
     words = ""
     if "work_left" in unfinished:
         more = unfinished.get("to_finish")
