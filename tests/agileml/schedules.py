@@ -165,7 +165,7 @@ class Schedule:
         for _ in range(early):
             when = chance.uniform(0, 2.5 * simulation.machines.loading)
             simulation.at(when, lambda: self._act(simulation))
-        for _ in range(chance.choice([0, 0, 0, 1, 3])):
+        for _ in range(chance.choice([0, 0, 1, 3])):
             self.watch.triggers.append(Trigger(self._forge, chance.randrange(1, 600)))
 
     def _act(self, simulation: Simulation) -> None:

@@ -6,7 +6,8 @@ from itertools import islice
 
 import pytest
 
-from tests.agileml.mutants import MUTANTS, Mutant, catching
+from tests.agileml.mutants import MUTANTS
+from tests.agileml.mutation import Mutant, catching
 
 SEEDS = 60
 ENOUGH = 3
@@ -19,4 +20,4 @@ def test_every_fault_is_caught(mutant: Mutant) -> None:
     assert len(found) == ENOUGH, f"too few schedules detect that {mutant.name}: {found}"
     # Without the bug the same schedules pass.
     for seed, _ in found:
-        mutant.schedule(seed).run()
+        mutant.run(seed)
