@@ -14,7 +14,7 @@ from agileml.core.controller import Controller
 from agileml.core.controller_state import Mode
 from agileml.core.members import IN_EPOCH, Members
 from agileml.core.progress import VersionLedger
-from agileml.core.recovery import KnownCopies, common_version, rollback_point
+from agileml.core.recovery import common_version
 from agileml.engines.crash_guard import CrashGuard
 from agileml.protocol.actions import Save
 from agileml.protocol.messages import Hello, Stable, Warned
@@ -26,7 +26,7 @@ from tests.agileml import trials
 from tests.agileml.mutation import Mutant, aims
 
 _warned, _lost, _stale, _hello = Controller._warned, Controller._lost, Controller._stale, Controller._hello
-_rollback_point, _set_stable, _close_clock = rollback_point, Server.set_stable, VersionLedger.close_clock
+_set_stable, _close_clock = Server.set_stable, VersionLedger.close_clock
 
 
 def _whoever_sent_it(*_: object) -> bool:
@@ -66,10 +66,6 @@ def _first_answer_is_enough(self: Controller) -> None:
 def _started_without_reliable(self: Controller) -> None:
     if self.mode is Mode.GATHERING and self.members.names(*IN_EPOCH):
         self._recover()
-
-
-def _back_to_the_newest(members: Members, copies: KnownCopies) -> tuple[int, tuple[str, ...]]:
-    return _rollback_point(members, replace(copies, stable=copies.ledger.reached))
 
 
 def _lost_nodes_stay(self: Members, name: str) -> bool:
@@ -121,7 +117,6 @@ def _only_full_queues(self: Mailbox, to: str, pending: list[object]) -> None:
 ANY_LOSS = aims("2 3 1", "kill one, kill half", "Push Snapshot PartitionProgress")
 RECOVERIES = aims("2 3 1", "kill one, suspect one, kill half", "Recover Restored Move Taken")
 LOST_BACKUPS = aims("2 3", "kill reliable", "PartitionProgress Patch Stable")
-LATE = aims("2 3", "kill one, kill half", "PartitionProgress Patch")
 RESTARTS = aims("4", "kill one, warn one, join", "Hello Ready Push") + aims("2 3", "kill controller", "Patch")
 WITHOUT_RELIABLE = aims("5", "join, warn one, kill one", "Hello Ready Pull Snapshot")
 SAVED = aims("1 2", "kill everything, kill reliable", "Saved")
@@ -165,7 +160,13 @@ OF_CONTROL = (
         RESTARTS,
     ),
     Mutant("a job goes on without a reliable node", Controller, "_gather", _started_without_reliable, WITHOUT_RELIABLE),
-    Mutant("a rollback leads to the newest version", controller, "rollback_point", _back_to_the_newest, LATE),
+    Mutant(
+        "a checkpoint that is never finished is the last one",
+        CheckpointSchedule,
+        "_storage_keeps_up",
+        _waits_for_lost_ones,
+        trial=trials.a_checkpoint_that_cannot_be_written_is_not_the_last,
+    ),
     Mutant("a lost node can be a source", Members, "stays", _lost_nodes_stay, LOST_BACKUPS),
     Mutant("a checkpoint is complete with its first partition", CheckpointSchedule, "add", _complete_at_once, SAVED),
     Mutant(

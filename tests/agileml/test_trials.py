@@ -19,6 +19,7 @@ SEEDS = 5
         trials.a_warned_node_does_not_wait_for_the_end_of_its_clock,
         trials.redone_work_is_counted,
         trials.a_lost_reliable_node_costs_one_clock,
+        trials.a_checkpoint_that_cannot_be_written_is_not_the_last,
         trials.a_job_that_redoes_clocks_is_not_given_up,
     ],
 )

@@ -16,6 +16,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from agileml.apps.registry import TrainerSource
+from agileml.core.checkpointing import CheckpointSchedule
 from agileml.core.controller_state import Mode
 from agileml.core.events import ControllerSettings, Iteration
 from agileml.engines.base import FleetEvent, Gone, Joined
@@ -119,6 +120,17 @@ def a_lost_reliable_node_costs_one_clock(seed: int) -> None:
     assert model_digest(model) == model_digest(undisturbed("Decades", True)(outcome.clock)), "the model is another"
     # A whole clock, and what was done of the next one.
     assert _redone(outcome) <= 2 * 2 * CHUNKS, f"{_redone(outcome)} chunks were done again"
+
+
+def a_checkpoint_that_cannot_be_written_is_not_the_last(seed: int) -> None:
+    """The disk was full for a while."""
+    schedule = CheckpointSchedule(2, every=1)
+    full = range(3, 4 + seed % 5)
+    for clock in range(1, 21):
+        if schedule.request(clock, clock - 1) and clock not in full:
+            schedule.add(clock, 0)
+            schedule.add(clock, 1)
+    assert schedule.latest == 20
 
 
 def _join(simulation: Simulation, name: str) -> None:
