@@ -203,7 +203,7 @@ class RedoingLink:
 def a_job_that_redoes_clocks_is_not_given_up(seed: int) -> None:
     """Machines fail more often than may be without progress, but each time some clocks have been done again."""
     fleet, link, chance = FailingFleet(), RedoingLink(), random.Random(seed)
-    loop = JobLoop(fleet, link, Quiet())
+    loop = JobLoop(fleet, link, Quiet(), lambda _: None)
     fleet.start_node("r0", reliable=True)
     loop.turn(0.0)
     for _ in range(3):
