@@ -89,6 +89,59 @@ def least_cost(job: ReplayedJob, unit: UnitPrices, startup: int, baseline_time: 
     return Bound(float(costs[best]), job.start + int(ends[best + 1]))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class StackedPrices:
+    """Unit prices of a zone where pools are finite: at each step the markets from cheap to expensive, and on demand.
+
+    Row i holds from `times[i]` on: `prices` by place (nano-dollars per hour and nu), and `nu` at each of them.
+    """
+
+    times: Ints
+    prices: Floats
+    nu: Floats
+
+    @classmethod
+    def of(
+        cls,
+        histories: Sequence[PriceSeries],
+        offers: Sequence[Offer],
+        baseline: Offer,
+        market: MarketReplay,
+        depth: int | None,
+    ) -> StackedPrices:
+        """The stack of a zone's markets with at most `depth` machines each (None: any number)."""
+        nu_of = {offer.market: offer.nu for offer in offers}
+        known = [series for series in histories if series.market in nu_of]
+        steps = [_where_open(*_lowest_of_last_hour(one), market.openings(one.market)) for one in known]
+        times = np.unique(np.concatenate([at for at, _ in steps]))
+        columns = [np.full(times.size, baseline.on_demand / baseline.nu)]
+        for (at, lowest), series in zip(steps, known, strict=True):
+            place = np.searchsorted(at, times, side="right") - 1
+            columns.append(np.where(place >= 0, lowest[np.maximum(place, 0)] / nu_of[series.market], np.inf))
+        most = [np.inf, *(np.inf if depth is None else depth * nu_of[series.market] for series in known)]
+        prices = np.stack(columns, axis=1)
+        order = np.argsort(prices, axis=1, kind="stable")
+        return cls(times, np.take_along_axis(prices, order, axis=1), np.array(most)[order])
+
+    def within(self, start: int, end: int) -> tuple[Floats, Floats, Floats]:
+        """Lengths of the steps between two moments, with their prices and nu by place."""
+        first = max(int(np.searchsorted(self.times, start, side="right")) - 1, 0)
+        after = int(np.searchsorted(self.times, end, side="left"))
+        edges = np.concatenate(([start], self.times[first + 1 : after], [end])).astype(float)
+        return np.diff(edges), self.prices[first:after], self.nu[first:after]
+
+
+def cheapest_work(lengths: Floats, prices: Floats, nu: Floats, work: float, most_nu: float) -> float:
+    """Cost of the work when the cheapest moments and places are filled first, at most `most_nu` at a time."""
+    taken = np.diff(np.minimum(np.cumsum(nu, axis=1), most_nu), axis=1, prepend=0.0)
+    amounts = (taken * lengths[:, None]).ravel()
+    flat = prices.ravel()
+    order = np.argsort(flat, kind="stable")
+    used = np.diff(np.minimum(np.cumsum(amounts[order]), work), prepend=0.0)
+    paid = used > 0
+    return float(used[paid] @ flat[order][paid])
+
+
 def _cheapest_work(lengths: Floats, prices: Floats, work: float, most_nu: float) -> float:
     """Cost of the work when the cheapest moments are filled first."""
     order = np.argsort(prices)

@@ -134,6 +134,11 @@ def _blocks(starts: Sequence[int], hours: float) -> np.typing.NDArray[np.int64]:
     return np.array(starts, dtype=np.int64) // (days * DAY)
 
 
+def interval_of(values: Floats, starts: Sequence[int], hours: float, rng: np.random.Generator) -> Interval:
+    """The mean over jobs, and its interval over resampled days."""
+    return mean_interval(values, _blocks(starts, hours), rng)
+
+
 def mean_interval(values: Floats, blocks: np.typing.NDArray[np.int64], rng: np.random.Generator) -> Interval:
     """The mean of values, and the percentile interval of the mean over resampled blocks of them."""
     if not values.size:

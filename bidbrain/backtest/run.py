@@ -46,7 +46,7 @@ def run_portion(portion: BacktestPortion) -> list[JobResult]:
         histories = list(scenario.histories_in(zone).values())
         market = scenario.replay_in(zone)
         unit = UnitPrices.of(histories, scenario.offers_in(zone), scenario.baseline.offer, market)
-        return [_bound(scenario, zone, job, hours, unit) for hours, job in _jobs(scenario, zone)]
+        return [_bound(scenario, zone, job, hours, unit) for hours, job in jobs_in(scenario, zone)]
     return run_strategy(scenario, zone, set_up_in(scenario, portion.strategy, zone))
 
 
@@ -54,13 +54,13 @@ def run_strategy(scenario: Scenario, zone: str, chosen: StrategySetup) -> list[J
     """The jobs of a zone under a strategy, registered or not."""
     histories = scenario.histories_in(zone)
     market = scenario.replay_in(zone)
-    return [_replayed(scenario, zone, hours, job, chosen, market, histories) for hours, job in _jobs(scenario, zone)]
+    return [_replayed(scenario, zone, hours, job, chosen, market, histories) for hours, job in jobs_in(scenario, zone)]
 
 
 def run_of(scenario: Scenario, name: str, zone: str, hours: float, start: int) -> Run:
     """Replays one of the jobs again, with everything that was rented for it."""
     chosen = set_up_in(scenario, name, zone)
-    job = next(job for length, job in _jobs(scenario, zone) if (length, job.start) == (hours, start))
+    job = next(job for length, job in jobs_in(scenario, zone) if (length, job.start) == (hours, start))
     return run_job(job, chosen.strategy, scenario.replay_in(zone), scenario.overheads, chosen.recovery)
 
 
@@ -71,7 +71,7 @@ def backtest(
     return [result for results in map_(run_portion, portions(scenario, names)) for result in results]
 
 
-def _jobs(scenario: Scenario, zone: str) -> Iterator[tuple[float, ReplayedJob]]:
+def jobs_in(scenario: Scenario, zone: str) -> Iterator[tuple[float, ReplayedJob]]:
     """The same jobs for every strategy."""
     baseline = scenario.baseline
     for hours in scenario.hours:

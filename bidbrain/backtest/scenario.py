@@ -29,8 +29,8 @@ class Scenario:
 
     A job of h hours is what the baseline does on demand in that time. It runs in one zone; `starts` of them begin at
     random moments per zone and length. With `zones_together` a job may use all zones of the region, which then count as
-    one. `reliable` machines are held from start to end by strategies that recover through them. Work is nu (vCPUs by
-    default) times time.
+    one. Each market has at most `depth` machines. `reliable` machines are held from start to end by strategies that
+    recover through them. Work is nu (vCPUs by default) times time.
     """
 
     histories: tuple[PriceSeries, ...]
@@ -48,6 +48,7 @@ class Scenario:
     seed: int
     evictions: EvictionModel = PRICE_ALONE
     zones_together: bool = False
+    depth: int | None = None
 
     def __post_init__(self) -> None:
         if not self.offers:
@@ -93,7 +94,8 @@ class Scenario:
     def replay_in(self, zone: str) -> MarketReplay:
         """The market of a zone during the test; only the engine may ask it about the future."""
         room = {offer.market: ceil(self.most_nu / offer.nu) for offer in self.offers_in(zone)}
-        return self.evictions.replay(self.histories_in(zone).values(), room, self._spans)
+        replay = self.evictions.replay(self.histories_in(zone).values(), room, self._spans)
+        return replay if self.depth is None else replay.at_most(self.depth)
 
     def hazards(self, markets: Iterable[Market]) -> dict[Market, Hazard | None]:
         """Capacity-eviction hazard of each market, from the training span."""

@@ -95,6 +95,10 @@ class Capacity:
         """The number of machines available at a time."""
         return self._machines[max(bisect_right(self._times, time) - 1, 0)]
 
+    def at_most(self, machines: int) -> Capacity:
+        """The same capacity, but never above a number of machines."""
+        return Capacity(np.array(self._times, dtype=np.int64), np.minimum(self._machines, machines).astype(np.int64))
+
     def first_below(self, machines: int, after: int) -> int | None:
         """The first moment after a time at which fewer than `machines` are available; None if there is none."""
         return _first_above(self._times, self._missing, self._top - machines, after)
@@ -155,6 +159,17 @@ class MarketReplay:
         other = MarketReplay((), self._capacities, lives)
         other.tapes = self.tapes
         return other
+
+    def at_most(self, machines: int) -> MarketReplay:
+        """The same markets, each with at most a number of machines."""
+        always = Capacity(np.zeros(1, dtype=np.int64), np.full(1, machines, dtype=np.int64))
+        limited = MarketReplay((), lives=self._lives)
+        limited.tapes = self.tapes
+        limited._capacities = {
+            market: self._capacities[market].at_most(machines) if market in self._capacities else always
+            for market in self.tapes
+        }
+        return limited
 
     def price(self, market: Market, now: int) -> int:
         """Price of a machine per hour at a moment, in nano-dollars."""

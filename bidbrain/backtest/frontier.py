@@ -1,0 +1,180 @@
+"""The frontier of cost and run time: every strategy and setting, next to what perfect foresight would pay.
+
+A point is on the frontier if no other is clearly cheaper (`CHEAPER` points of on-demand) and as fast. The bound of a
+point is for the same run time: the least cost, without refunds, of finishing as early as that job did. It includes the
+reliable machines, so it does not apply to strategies that hold none. Where pools are finite, the strategies and the
+bound hold at most as many machines of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import fmean
+
+import numpy as np
+
+from bidbrain.backtest.bound import LONGEST_RATIO, StackedPrices, cheapest_work
+from bidbrain.backtest.results import JobResult
+from bidbrain.backtest.robustness import Interval, interval_of
+from bidbrain.backtest.run import jobs_in
+from bidbrain.backtest.scenario import Scenario
+from bidbrain.eviction.crossing import Floats
+from bidbrain.replay.job import ReplayedJob
+from bidbrain.strategies.names import NAMES
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+
+CHEAPER = 0.15
+"""Points of the on-demand cost by which another strategy must be cheaper to count as better."""
+AS_FAST = 0.001
+"""Share of the baseline's run time within which two strategies are equally fast."""
+
+_BID_DELTAS = ("0.0001", "0.001", "0.01", "0.1")
+_POOLS = (1, 2, 3, 4)
+_TIME_SHARES = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
+_ENDS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierPoint:
+    """A strategy over all jobs of one length, in percent of on-demand and in shares of the baseline's run time.
+
+    `gross_pct` is the cost without refunds and unbilled time, to compare with `bound_pct`. `beaten_by` names the
+    cheapest strategy that is clearly cheaper and as fast; None on the frontier.
+    """
+
+    scheme: str
+    hours: float
+    jobs: int
+    unfinished: int
+    cost_pct: Interval
+    gross_pct: float
+    runtime_ratio: float
+    bound_pct: float
+    beaten_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPoint:
+    """The least cost without refunds, by the run time within which every job has to finish."""
+
+    hours: float
+    runtime_ratio: float
+    cost_pct: float
+
+
+def settings_of(scenario: Scenario) -> tuple[str, ...]:
+    """Every strategy with the settings worth comparing. Prices of time are shares of the baseline's cost per hour."""
+    usd = scenario.baseline.machines * scenario.baseline.offer.on_demand / NANOS_PER_DOLLAR
+    variants = {
+        "fixed-bid": [f"fixed-bid:{delta}" for delta in _BID_DELTAS],
+        "price-capacity": ["price-capacity", *(f"price-capacity:{pools}" for pools in _POOLS)],
+        "lookahead": ["lookahead", *(f"lookahead:{share * usd:.4g}" for share in _TIME_SHARES)],
+    }
+    return tuple(name for kind in NAMES for name in variants.get(kind, [kind]))
+
+
+def points(scenario: Scenario, results: Iterable[JobResult]) -> tuple[list[FrontierPoint], list[BoundPoint]]:
+    """The point of each strategy and length, and the bound over run times."""
+    bounds = {(zone, hours): _curves(scenario, zone, hours) for zone in scenario.zones for hours in scenario.hours}
+    groups: dict[tuple[str, float], list[JobResult]] = {}
+    for one in results:
+        groups.setdefault((one.scheme, one.hours), []).append(one)
+    rng = np.random.default_rng(scenario.seed)
+    made = [_point(name, hours, rows, bounds, rng) for (name, hours), rows in groups.items()]
+    return [replace(one, beaten_by=judge(one, made)) for one in made], list(_bound_points(scenario, bounds))
+
+
+def judge(found: FrontierPoint, others: Iterable[FrontierPoint]) -> str | None:
+    """The cheapest strategy that is clearly cheaper than a point and as fast; None if there is none."""
+    better = [
+        one
+        for one in others
+        if one.hours == found.hours
+        and not one.unfinished
+        and one.cost_pct.mean <= found.cost_pct.mean - CHEAPER
+        and one.runtime_ratio <= found.runtime_ratio + AS_FAST
+    ]
+    return min(better, key=lambda one: one.cost_pct.mean).scheme if better else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Curve:
+    """The least cost of a job in dollars by its run time in hours; `costs[i]` holds up to `ends[i]`."""
+
+    ends: Floats
+    costs: Floats
+
+    def within(self, hours: float) -> float:
+        """The least cost of finishing within so many hours. Between two ends the later one counts, a lower bound."""
+        return float(self.costs[min(int(np.searchsorted(self.ends, hours * (1 - 1e-9))), len(self.ends) - 1)])
+
+
+def _curves(scenario: Scenario, zone: str, hours: float) -> dict[int, _Curve]:
+    """The bound of each job of a length, by its start."""
+    prices = StackedPrices.of(
+        list(scenario.histories_in(zone).values()),
+        scenario.offers_in(zone),
+        scenario.baseline.offer,
+        scenario.replay_in(zone),
+        scenario.depth,
+    )
+    return {
+        job.start: _curve(scenario, job, hours, prices) for length, job in jobs_in(scenario, zone) if length == hours
+    }
+
+
+def _curve(scenario: Scenario, job: ReplayedJob, hours: float, prices: StackedPrices) -> _Curve:
+    startup = scenario.overheads.startup
+    soonest = startup + job.work / job.most_nu
+    edges = np.linspace(soonest, LONGEST_RATIO * hours * HOUR, _ENDS + 1)
+    reliable = scenario.reliable
+    per_hour = 0.0 if reliable is None else reliable.machines * reliable.offer.on_demand
+    costs = []
+    for earliest, end in pairwise(edges.tolist()):
+        work = cheapest_work(*prices.within(job.start + startup, job.start + int(end)), job.work, job.most_nu)
+        _, while_starting, _ = prices.within(job.start, job.start + int(end))
+        starting = job.work / (end - startup) * startup * float(while_starting.min())
+        # A job that ends between the two has all the moments before the later one, and pays at least to the earlier.
+        costs.append(work + starting + per_hour * earliest)
+    # Finishing earlier than necessary is allowed.
+    least = np.minimum.accumulate(np.array(costs)) / HOUR / NANOS_PER_DOLLAR
+    return _Curve(edges[1:] / HOUR, least)
+
+
+def _point(
+    name: str,
+    hours: float,
+    rows: Sequence[JobResult],
+    bounds: dict[tuple[str, float], dict[int, _Curve]],
+    rng: np.random.Generator,
+) -> FrontierPoint:
+    finished = [one for one in rows if one.end is not None]
+    shares = np.array([100 * one.cost / one.on_demand_cost for one in finished] or [np.nan])
+    gross = [100 * (one.cost + one.refunds) / one.on_demand_cost for one in finished]
+    least = [
+        100 * bounds[one.zone, hours][one.start].within(one.runtime_hours) / one.on_demand_cost for one in finished
+    ]
+    return FrontierPoint(
+        name,
+        hours,
+        len(rows),
+        len(rows) - len(finished),
+        interval_of(shares, [one.start for one in finished], hours, rng),
+        fmean(gross) if gross else float("nan"),
+        fmean(one.runtime_hours / hours for one in finished) if finished else float("nan"),
+        fmean(least) if least else float("nan"),
+    )
+
+
+def _bound_points(scenario: Scenario, bounds: dict[tuple[str, float], dict[int, _Curve]]) -> Iterable[BoundPoint]:
+    baseline = scenario.baseline.machines * scenario.baseline.offer.on_demand / NANOS_PER_DOLLAR
+    for hours in scenario.hours:
+        curves = [curve for zone in scenario.zones for curve in bounds[zone, hours].values()]
+        for i in range(_ENDS):
+            yield BoundPoint(
+                hours,
+                fmean(float(curve.ends[i]) for curve in curves) / hours,
+                100 * fmean(float(curve.costs[i]) for curve in curves) / (baseline * hours),
+            )

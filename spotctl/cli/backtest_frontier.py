@@ -1,0 +1,60 @@
+"""`spotctl backtest frontier`: cost against run time for every strategy and setting."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+
+def frontier(
+    context: typer.Context,
+    scenario: Annotated[Path, typer.Argument(help="Scenario file: prices, time spans, jobs (YAML).")],
+    schemes: Annotated[str, typer.Option(help="Comma-separated strategies. Default: all, with their settings.")] = "",
+    starts: Annotated[int, typer.Option(help="Jobs per zone and length; 0: as in the scenario.", min=0)] = 0,
+    depth: Annotated[int, typer.Option(help="Machines that each market has at most; 0: any number.", min=0)] = 0,
+    out: Annotated[Path | None, typer.Option(help="Output folder for the pictures.")] = None,
+    workers: Annotated[int, typer.Option(help="Worker processes; 0: one per core.", min=0)] = 0,
+    json_: JsonOption = False,
+) -> None:
+    """Compare cost and run time of every strategy and setting, with a bound at equal run time.
+
+    A strategy is on the frontier if no other is both 0.15 points of the on-demand cost cheaper and as fast. The bound
+    knows the future: the least cost, without refunds and with the reliable machines, of finishing as early. Compare it
+    with the column "gross", which is the cost with refunds added back.
+
+    Example: spotctl backtest frontier examples/backtest_today.yaml --starts 20 --out pictures
+    """
+    from dataclasses import replace
+
+    from bidbrain.backtest.frontier import points, settings_of
+    from bidbrain.backtest.results import notes
+    from bidbrain.backtest.run import portions
+    from spotctl import wiring
+    from spotctl.cli.backtest_pool import replayed
+    from spotctl.files.scenario import load
+    from spotctl.show import backtest_frontier_tables
+
+    session: Session = context.obj
+    started = time.monotonic()
+    loaded = load(scenario, wiring.library(session.settings))
+    session.remark(*loaded.remarks)
+    chosen = replace(loaded.scenario, starts=starts or loaded.scenario.starts, depth=depth or None)
+    named = tuple(dict.fromkeys(name.strip() for name in schemes.split(",") if name.strip())) or settings_of(chosen)
+    results = [one for part in replayed(session, portions(chosen, named), workers) for one in part]
+    found, bound = points(chosen, results)
+    seconds, billing = time.monotonic() - started, chosen.billing.name
+    if out is not None:
+        from spotctl.show import backtest_frontier_plots
+
+        backtest_frontier_plots.write(out, found, bound)
+    if json_:
+        session.answer_json(backtest_frontier_tables.answer(found, bound, billing, seconds))
+        return
+    session.out.print(backtest_frontier_tables.table(found))
+    session.remark(*notes(results), backtest_frontier_tables.verdict(found, billing))
+    session.remark(f"{len(results):,} jobs in {seconds:.1f} s" + (f", pictures in {out}" if out else ""))

@@ -1,0 +1,73 @@
+"""Pictures of the frontier: cost against run time, one per job length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+from spotctl.show.outputs import output_folder
+
+if TYPE_CHECKING:
+    from bidbrain.backtest.frontier import BoundPoint, FrontierPoint
+
+_HIGHEST = 80.0
+"""Points above this cost are left out: on demand by itself would press all others together."""
+_NEAR = (0.02, 1.5)
+_ON, _OFF, _BOUND = "#1f6feb", "#8c959f", "#2da44e"
+
+
+def write(folder: Path, points: Sequence[FrontierPoint], bound: Sequence[BoundPoint]) -> None:
+    """Writes `frontier_HOURSh.png` for each job length."""
+    with output_folder(folder):
+        for hours in sorted({one.hours for one in points}):
+            _picture(
+                folder / f"frontier_{hours:g}h.png",
+                hours,
+                [one for one in points if one.hours == hours and not one.unfinished],
+                [one for one in bound if one.hours == hours],
+            )
+
+
+def _picture(path: Path, hours: float, points: Sequence[FrontierPoint], bound: Sequence[BoundPoint]) -> None:
+    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(
+        [one.runtime_ratio for one in bound],
+        [one.cost_pct for one in bound],
+        color=_BOUND,
+        label="bound without refunds, the future known",
+    )
+    shown = [one for one in points if one.cost_pct.mean <= _HIGHEST] or list(points)
+    for on_frontier, color, label in ((True, _ON, "on the frontier"), (False, _OFF, "beaten")):
+        chosen = [one for one in shown if (one.beaten_by is None) == on_frontier]
+        axes.scatter([one.runtime_ratio for one in chosen], [one.cost_pct.mean for one in chosen], c=color, label=label)
+        for (time, cost), names in _together(chosen).items():
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            axes.annotate(names[0] + more, (time, cost), (4, 4), textcoords="offset points", fontsize=7, color=color)
+    axes.set_xlim(right=max((one.runtime_ratio for one in shown), default=1.0) * 1.15)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("run time / baseline run time")
+    axes.set_ylabel("cost, % of on-demand")
+    left_out = [one.scheme for one in points if one not in shown]
+    note = f" (above {_HIGHEST:g}%: {', '.join(left_out)})" if left_out else ""
+    axes.set_title(f"Jobs of {hours:g} hours{note}", fontsize=11)
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=150)
+
+
+def _together(points: Sequence[FrontierPoint]) -> dict[tuple[float, float], list[str]]:
+    """The names of points that would be drawn on top of each other, by the place of the first."""
+    places: dict[tuple[float, float], list[str]] = {}
+    for one in points:
+        place = (one.runtime_ratio, one.cost_pct.mean)
+        near = next((other for other in places if _is_near(place, other)), place)
+        places.setdefault(near, []).append(one.scheme)
+    return places
+
+
+def _is_near(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return abs(one[0] - other[0]) < _NEAR[0] and abs(one[1] - other[1]) < _NEAR[1]

@@ -1,0 +1,57 @@
+"""`spotctl backtest frontier` from its entry point, over prices that the test generates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.spotctl.cli import spotctl
+from tests.spotctl.test_backtest_run import folder
+
+__all__ = ["folder"]
+SOME = "on-demand,standard+agileml,proteus,fixed-bid:0.0001,lookahead:0,lookahead:1"
+
+
+def test_every_point_has_a_bound_and_the_frontier_is_what_nothing_beats(folder: Path) -> None:
+    command = [
+        "backtest",
+        "frontier",
+        str(folder / "scenario.yaml"),
+        "--schemes",
+        SOME,
+        "--workers",
+        "1",
+        "--out",
+        str(folder / "pictures"),
+    ]
+    answer = spotctl(*command, "--json").json
+    points = answer["points"]
+    assert [one["scheme"] for one in points] == SOME.split(",")
+    for one in points:
+        beaten = [
+            other
+            for other in points
+            if other["cost_pct"] <= one["cost_pct"] - 0.15 and other["runtime_ratio"] <= one["runtime_ratio"] + 0.001
+        ]
+        assert one["on_frontier"] == (not beaten)
+        if one["scheme"] != "on-demand":
+            assert one["bound_pct"] <= one["gross_pct"] + 1e-9
+    bound = answer["bound"]
+    assert [one["cost_pct"] for one in bound] == sorted((one["cost_pct"] for one in bound), reverse=True)
+    assert answer["default"]["scheme"] == "lookahead"
+    assert (folder / "pictures" / "frontier_2h.png").stat().st_size > 10_000
+
+
+def test_finite_pools_cost_more(folder: Path) -> None:
+    command = [
+        "backtest",
+        "frontier",
+        str(folder / "scenario.yaml"),
+        "--schemes",
+        "proteus",
+        "--workers",
+        "1",
+        "--json",
+    ]
+    unlimited, limited = (spotctl(*command, *more).json for more in ([], ["--depth", "1"]))
+    assert limited["points"][0]["bound_pct"] > unlimited["points"][0]["bound_pct"]
+    assert limited["points"][0]["runtime_ratio"] > unlimited["points"][0]["runtime_ratio"]
