@@ -107,7 +107,7 @@ class _Curve:
     costs: Floats
 
     def within(self, hours: float) -> float:
-        """The least cost of finishing within so many hours. Between two ends the later one counts, a lower bound."""
+        """The least cost of finishing within that many hours. Between two ends the later one counts, a lower bound."""
         return float(self.costs[min(int(np.searchsorted(self.ends, hours * (1 - 1e-9))), len(self.ends) - 1)])
 
 
