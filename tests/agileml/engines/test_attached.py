@@ -26,7 +26,8 @@ def train(tmp_path: Path) -> Iterator[Train]:
     def train(*options: str, trainer: str = "mf") -> AttachedTraining:
         # A busy computer must not look like a failure.
         listen = TcpAddress("127.0.0.1", free_port())
-        started.append(AttachedTraining(tmp_path, listen, trainer, "--heartbeat-timeout", "30", *options))
+        options = ("--heartbeat-timeout", "30", *options)
+        started.append(AttachedTraining(tmp_path, listen, trainer, *options, secret=secret_file(tmp_path)))
         return started[0]
 
     yield train
