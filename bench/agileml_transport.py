@@ -33,6 +33,7 @@ from agileml.transport import (
     parse_address,
 )
 from agileml.transport.buffers import BufferPool
+from agileml.transport.certificates import tls_of
 from agileml.transport.codec import Codec
 from agileml.transport.framing import FrameReader, encode, scratch_for
 from agileml.transport.sockets import tune
@@ -40,6 +41,7 @@ from bench.harness import Row, shown, table
 
 FLOATS = 16 << 20
 ROUNDS = 15
+WITH_TLS = "ours with TLS"
 _SECRET = b"only for this benchmark, on loopback"
 
 Floats = NDArray[np.float32]
@@ -66,6 +68,7 @@ def run() -> str:
         for adds in (False, True)
         if name != "pyzmq" or (importlib.util.find_spec("zmq") and not adds)
     ]
+    contenders.append(Contender(WITH_TLS, "TCP", False, _ours_with_tls))
     if importlib.util.find_spec("torch"):
         contenders.append(Contender("gloo", "TCP", False, _gloo))
     times = _in_turns(contenders)
@@ -86,11 +89,13 @@ def run() -> str:
 
 def _rows(times: dict[tuple[str, str, bool], list[float]]) -> list[Row]:
     rows = []
-    for (name, link, adds), others in times.items():
+    for (name, link, adds), measured in times.items():
         if name == "ours":
             continue
-        ours = times["ours", link, adds]
         what = f"{link} socket{', with +=' if adds else ''}, against {'a bare socket' if name == 'bare' else name}"
+        ours, others = times["ours", link, adds], measured
+        if name == WITH_TLS:
+            what, ours, others = f"{link} socket with TLS 1.3, against ours without", measured, ours
         ratio = statistics.median(other / own for own, other in zip(ours, others, strict=True))
         best = min(others) / min(ours)
         rows.append(Row(what, _speed(min(ours)), _speed(min(others)), f"{ratio:.2f} ({best:.2f})"))
@@ -137,9 +142,21 @@ def _start(stack: ExitStack, serve: Callable[..., None], *arguments: Any) -> str
 
 
 def _ours(stack: ExitStack, address: Address, adds: bool) -> Cycle:
-    endpoint = Endpoint(Identity("client"), _SECRET)
+    return _pushed_by_us(stack, address, adds, tls=False)
+
+
+def _ours_with_tls(stack: ExitStack, address: Address, adds: bool) -> Cycle:
+    return _pushed_by_us(stack, address, adds, tls=True)
+
+
+def _settings(tls: bool) -> TransportSettings:
+    return TransportSettings(tls=tls_of(_SECRET)) if tls else TransportSettings()
+
+
+def _pushed_by_us(stack: ExitStack, address: Address, adds: bool, *, tls: bool) -> Cycle:
+    endpoint = Endpoint(Identity("client"), _SECRET, _settings(tls))
     stack.callback(endpoint.close)
-    endpoint.connect("server", parse_address(_start(stack, _serve_ours, str(address), adds)))
+    endpoint.connect("server", parse_address(_start(stack, _serve_ours, str(address), adds, tls)))
     assert isinstance(endpoint.poll(10)[0], Connected)
     floats = np.ones(FLOATS, np.float32)
 
@@ -152,8 +169,8 @@ def _ours(stack: ExitStack, address: Address, adds: bool) -> Cycle:
     return cycle
 
 
-def _serve_ours(told: Connection, address: str, adds: bool) -> None:
-    endpoint = Endpoint(Identity("server"), _SECRET)
+def _serve_ours(told: Connection, address: str, adds: bool, tls: bool) -> None:
+    endpoint = Endpoint(Identity("server"), _SECRET, _settings(tls))
     state = np.ones(FLOATS, np.float32)
     told.send(str(endpoint.listen(parse_address(address))))
     while True:

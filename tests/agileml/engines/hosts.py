@@ -117,7 +117,7 @@ class Host(_Holder):
         """Pulls the plug: packets to and from the host are lost, and nothing says so."""
         _run(*self._switch.enter("-n"), "ip", "link", "set", self._port, "down")
 
-    def mend(self) -> None:
+    def plug_in(self) -> None:
         """Plugs the cable in again."""
         _run(*self._switch.enter("-n"), "ip", "link", "set", self._port, "up")
 

@@ -79,7 +79,7 @@ def strike(training: AttachedTraining, first: Host, second: Host, third: Host) -
     training.until_ready("t5")
     third.cut()
     training.until_event("t3 lost")
-    third.mend()
+    third.plug_in()
     assert training.exit_code("t3") == training.exit_code("r0") == 1
     # A host dies with the only reliable node. The checkpoint is on the controller's host.
     join("t6", third)
