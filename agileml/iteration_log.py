@@ -35,7 +35,7 @@ def line_of(iteration: Iteration) -> dict[str, Any]:
 
 def last_line_of(trained: Trained) -> dict[str, Any]:
     """The end of a job. Updates that were sent and not applied count as lost."""
-    return {
+    ending: dict[str, Any] = {
         "clocks": trained.clocks,
         "updates_sent": trained.counters.sent,
         "updates_applied": trained.counters.applied,
@@ -45,6 +45,7 @@ def last_line_of(trained: Trained) -> dict[str, Any]:
         "failures": trained.failures,
         "model_sha256": model_digest(trained.model),
     }
+    return ending | ({"interrupted": True} if trained.interrupted else {})
 
 
 class IterationLog:

@@ -84,13 +84,17 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The result of a job: its model, and counts of updates, evictions and failures."""
+    """The result of a job: its model, and counts of updates, evictions and failures.
+
+    `interrupted`: Ctrl-C ended it, and the model is that of the last stable clock.
+    """
 
     clocks: int
     model: Params
     counters: Counters
     evictions: int
     failures: int
+    interrupted: bool = False
 
 
 Listener = Callable[[Iteration], None]

@@ -17,3 +17,7 @@ class BadRequest(SpotctlError):
 
 class MissingSecret(SpotctlError):
     """A secret that a job names is not in the environment."""
+
+
+class Interrupted(SpotctlError):
+    """The user ended the command early; the message says what was kept."""

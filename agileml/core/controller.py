@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agileml.core.controller_state import ControllerState, Mode
-from agileml.core.events import Failed, Finished, Instruction, Iteration, NodeLost, RememberCheckpoint, Tick
+from agileml.core.events import Failed, Finished, Instruction, Iteration, NodeLost, RememberCheckpoint, StopJob, Tick
 from agileml.core.liveness import hung, silent
 from agileml.core.members import IN_EPOCH, OUT, NodePhase
 from agileml.core.placement import Footprint, target_table
@@ -116,6 +116,8 @@ class Controller(ControllerState):
                 self._moved(event)
             case Broken():
                 self._fail(event.message)
+            case StopJob():
+                self._stop()
             case _:
                 raise InvalidTransition(f"the controller has no rule for {event!r}")
 
@@ -375,6 +377,13 @@ class Controller(ControllerState):
         self._observe(ClockFinished(iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet))
         if self.stage != iteration.stage:
             self._replan()
+
+    def _stop(self) -> None:
+        """Ends the job with the last stable version: waiting for a later one could take as long as a clock."""
+        if not self._collecting and self.limit > self.stable:
+            self._stopping = self._changed = True
+            self.limit = self.stable
+            self._broadcast(Limit(self.epoch, self.limit), IN_EPOCH)
 
     def _finish(self) -> None:
         """Fetches the model once every partition has the last clock, and then ends the job."""

@@ -22,6 +22,11 @@ class NodeLost:
 
 
 @dataclass(frozen=True, slots=True)
+class StopJob:
+    """End the job with the last stable model, without finishing the clocks after it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed."""
 

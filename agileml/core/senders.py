@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agileml.core.events import NodeLost
+from agileml.core.events import NodeLost, StopJob
 from agileml.protocol.actions import JOB_LOOP
 from agileml.protocol.messages import Heartbeat, Warned
 
@@ -27,7 +27,7 @@ def is_heartbeat_process(process: str) -> bool:
 def may_send(sender: str, message: object) -> bool:
     """A node and its heartbeat process speak only for that node; the job loop speaks for all machines."""
     if sender == JOB_LOOP:
-        return isinstance(message, Warned | NodeLost)
+        return isinstance(message, Warned | NodeLost | StopJob)
     about = getattr(message, "node", "")
     if is_heartbeat_process(sender):
         return isinstance(message, Heartbeat | NodeLost) and about == node_of(sender)

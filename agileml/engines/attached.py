@@ -14,6 +14,7 @@ from pathlib import Path
 
 from agileml.engines.base import EvictionWarning, FleetEvent, Gone
 from agileml.engines.chaos import Chaos
+from agileml.engines.interrupts import until_done
 from agileml.engines.job_loop import TURN_SECONDS, JobLoop
 from agileml.engines.local.fleet import LocalFleet
 from agileml.engines.local.processes import Processes
@@ -101,6 +102,12 @@ class AttachedJob:
         while self._client.linked_nodes and time.monotonic() < until:
             for _ in self._client.listen(TURN_SECONDS):
                 pass
+        # What they printed at their end has arrived at the controller by now.
+        self._client.settle(max(0.0, until - time.monotonic()))
+
+    def stop(self) -> None:
+        """Ends the job with its last stable model."""
+        self._loop.stop()
 
     def warn(self, node: str, seconds: float) -> None:
         """A node's machine will be taken away after `seconds`."""
@@ -139,13 +146,12 @@ class AttachEngine:
         plan = PreparedJob(job, shape_of(job))
         with closing(AttachedJob(plan, None, self.secret, listener, 0, output, self.listen)) as attached:
             try:
-                while (trained := attached.turn(TURN_SECONDS)) is None:
-                    pass
+                trained, interrupted = until_done(lambda: attached.turn(TURN_SECONDS), attached.stop)
             except AgileMLError:
                 attached.release(RELEASE_SECONDS)
                 raise
             attached.release(RELEASE_SECONDS)
-        return trained
+        return replace(trained, interrupted=interrupted)
 
 
 def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:

@@ -145,6 +145,14 @@ class ControllerLink(Protocol):
         """Newly finished clocks; waits up to `longest` seconds. Raises AgileMLError if the job cannot go on."""
         ...
 
+    def settle(self, seconds: float) -> None:
+        """Waits, up to `seconds`, for what has arrived at the controller by now."""
+        ...
+
+    def stop(self) -> None:
+        """Ends the job with its last stable model."""
+        ...
+
     def warn(self, name: str, seconds: float) -> None:
         """A node's machine will be taken away after `seconds`."""
         ...

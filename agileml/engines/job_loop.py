@@ -8,6 +8,7 @@ from itertools import count
 
 from agileml.engines.base import ControllerLink, EvictionWarning, Fleet, FleetEvent, Gone, Joined
 from agileml.engines.crash_guard import CrashGuard
+from agileml.engines.interrupts import until_done
 from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
 from agileml.errors import JobFailed, Unrecoverable
 from agileml.protocol.actions import CONTROLLER
@@ -20,6 +21,8 @@ TURN_SECONDS = 0.02
 
 LEAVE_SECONDS = 2.0
 """Time for nodes to leave by themselves when the job is done."""
+
+INTERRUPTED = "interrupted: ending with the last stable model; Ctrl-C again ends at once, without one"
 
 
 class JobLoop:
@@ -52,14 +55,18 @@ class JobLoop:
         self._add(Join(reliable, reliable=True))
         self._add(Join(transient))
         try:
-            while (result := self.turn(TURN_SECONDS)) is None:
-                pass
+            result, interrupted = until_done(lambda: self.turn(TURN_SECONDS), self.stop)
         except JobFailed:
             # The nodes have been told; what they printed last may say more.
             self._let_nodes_leave()
             raise
         self._let_nodes_leave()
-        return result
+        return replace(result, interrupted=interrupted)
+
+    def stop(self) -> None:
+        """Ends the job with its last stable model."""
+        self._output(Printed("job", INTERRUPTED))
+        self._link.stop()
 
     def start(self) -> None:
         """Starts the controller."""
@@ -172,7 +179,5 @@ class JobLoop:
             for event in self._fleet.events():
                 if isinstance(event, Gone):
                     self._machines.pop(event.name, None)
-        # What they printed at their end has arrived at the controller by now, and is on its way.
-        for _ in range(2):
-            for _ in self._link.listen(TURN_SECONDS):
-                pass
+        # What they printed at their end has arrived at the controller by now.
+        self._link.settle(LEAVE_SECONDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost
+from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost, StopJob
 from agileml.errors import JobFailed
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Version, Warned
@@ -18,6 +18,8 @@ from agileml.runtime.mailbox import (
     Mailbox,
     ModelPart,
     RepeatedIteration,
+    Settle,
+    Settled,
 )
 from agileml.runtime.output import Output, Printed
 from agileml.runtime.rendezvous import Rendezvous
@@ -52,6 +54,9 @@ class ControllerClient:
         self._progress = 0
         self.linked_nodes: tuple[str, ...] = ()
         """The nodes that are linked to the controller, as it has last reported."""
+        self._failure = ""
+        self._stopped = False
+        self._settled = 0
 
     @property
     def last_clock(self) -> int:
@@ -84,6 +89,26 @@ class ControllerClient:
                 if self._linked:
                     self._repeat()
         self._forget_lost(now - REPEAT_LOST_SECONDS)
+        if self._failure:
+            # Not earlier: what arrived with it is what the nodes printed before.
+            why, self._failure = self._failure, ""
+            raise JobFailed(why)
+
+    def settle(self, seconds: float) -> None:
+        """Waits, up to `seconds`, for what has arrived at the controller by now."""
+        deadline = time.monotonic() + seconds
+        # With the second answer, everything has been passed on that had arrived before the first.
+        for needed in (1, 2):
+            self._mailbox.send(CONTROLLER, Settle())
+            while self._settled < needed and self._linked and time.monotonic() < deadline:
+                for _ in self.listen(deadline - time.monotonic()):
+                    pass
+        self._settled = 0
+
+    def stop(self) -> None:
+        """Ends the job with its last stable model."""
+        self._stopped = True
+        self._mailbox.send(CONTROLLER, StopJob())
 
     def warn(self, name: str, seconds: float) -> None:
         """A machine will be taken away in `seconds`."""
@@ -116,16 +141,23 @@ class ControllerClient:
                     self._mailbox.send(CONTROLLER, Acknowledged(message.clock))
                 return message
             case Failed():
-                raise JobFailed(message.why)
+                self._failure = message.why or "the job failed"
+            case Settled():
+                self._settled += 1
             case Printed():
                 self._output(message)
+            case Attendance():
+                self.linked_nodes = message.nodes
+            case ModelPart() | JobEnded():
+                self._receive_result(message)
+        return None
+
+    def _receive_result(self, message: ModelPart | JobEnded) -> None:
+        match message:
             case ModelPart():
                 self._parts[message.partition] = message.version
             case JobEnded():
                 self._ended = message
-            case Attendance():
-                self.linked_nodes = message.nodes
-        return None
 
     def _forget_lost(self, before: float) -> None:
         """Forgets machines that the current controller has known for a while: it has written them to its memory."""
@@ -136,6 +168,8 @@ class ControllerClient:
         """A restarted controller may not know which clocks arrived, which machines are lost and which are warned."""
         now = time.monotonic()
         self._mailbox.send(CONTROLLER, Acknowledged(self._clocks.last))
+        if self._stopped:
+            self._mailbox.send(CONTROLLER, StopJob())
         for name in self._lost:
             self._lost[name] = now
             self._mailbox.send(CONTROLLER, NodeLost(name, GONE))

@@ -39,6 +39,8 @@ from agileml.runtime.mailbox import (
     Mailbox,
     ModelPart,
     RepeatedIteration,
+    Settle,
+    Settled,
 )
 from agileml.runtime.output import Printed
 from agileml.runtime.results import observation_of
@@ -237,6 +239,8 @@ class ControllerProcess:
                 case Envelope(message=Printed() as printed):
                     if node_of(event.sender) == printed.node:
                         self._mailbox.send(JOB_LOOP, printed)
+                case Envelope(sender=sender, message=Settle()) if sender == JOB_LOOP:
+                    self._mailbox.send(JOB_LOOP, Settled())
                 case Envelope():
                     self._receive(event)
                 case Connected() | Lost():

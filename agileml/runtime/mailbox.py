@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 
-from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost
+from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost, StopJob
 from agileml.errors import BrokenConnection
 from agileml.protocol import messages
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
@@ -67,6 +67,16 @@ class Acknowledged:
     """From the job loop: every clock up to this one has arrived and need not be repeated."""
 
     clock: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """From the job loop: answer with `Settled` once what has arrived before was handled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The answer to `Settle`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +306,7 @@ class Mailbox:
 
 _RUNTIME_MESSAGES = (
     Iteration, ClockRepeated, RepeatedIteration, Acknowledged, Failed, NodeLost, ModelPart, JobEnded, Attendance,
-    ListeningAt, Directory, Printed,
+    ListeningAt, Directory, Printed, Settle, Settled, StopJob,
 )  # fmt: skip
 
 

@@ -32,4 +32,4 @@ class PreparedJob:
         """The result of the whole job."""
         counters = counted(self.shape.plan, result.clock, result.versions)
         model = model_of(self.shape.layout, result.versions)
-        return Trained(result.clock, model, counters, result.evictions, result.failures)
+        return Trained(result.clock, model, counters, result.evictions, result.failures, result.interrupted)

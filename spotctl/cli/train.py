@@ -70,6 +70,8 @@ def train(
     Actions: `evict` or `kill` with a target (1, half, all, `1 reliable`); `join 2`; `kill controller`.
     `evict half warn 5s` sets the warning time; `prob 0.3` at the end sets the probability.
 
+    Ctrl-C ends the training with the last stable model, which --out saves.
+
     Example: spotctl train mf --clocks 60 --chaos "at clock 20 evict half warn 5s; at clock 30 kill 1"
 
     With --engine attach, training starts once as many nodes as --nodes says have joined, each with the same secret:
@@ -82,6 +84,7 @@ def train(
     from agileml.iteration_log import IterationLog, last_line_of
     from agileml.runtime.output import show
     from spotctl.analyses import train
+    from spotctl.errors import Interrupted
     from spotctl.files.model_file import check_nothing_lost, save_model
     from spotctl.show import train_tables
 
@@ -102,19 +105,22 @@ def train(
             listeners.append(written.write)
         trained = run(lambda iteration: _tell(listeners, iteration), show)
         ending = last_line_of(trained)
-        if written is not None:
+        if written is not None and not trained.interrupted:
             written.end(ending)
     if out is not None:
         save_model(trained.model, out)
-    if plot is not None:
+    if plot is not None and history:
         from spotctl.show import train_plots
 
         train_plots.draw(history, plot)
     if json_:
         session.answer_json(ending)
-    else:
+    elif history:
         session.out.print(train_tables.summary(history, ending, virtual=engine == "sim"))
     check_nothing_lost(trained.counters)
+    if trained.interrupted:
+        saved = "was not saved; --out FILE saves it" if out is None else f"is saved in {out}"
+        raise Interrupted(f"interrupted; the model after clock {trained.clocks} {saved}")
 
 
 def _tell(listeners: Sequence[Listener], iteration: Iteration) -> None:

@@ -187,6 +187,12 @@ class RedoingLink:
         """No new clock."""
         return iter(())
 
+    def settle(self, seconds: float) -> None:
+        """Not needed."""
+
+    def stop(self) -> None:
+        """Not needed."""
+
     def warn(self, name: str, seconds: float) -> None:
         """Not needed."""
 

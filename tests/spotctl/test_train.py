@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -382,3 +384,56 @@ def test_the_traceback_of_a_trainer_is_shown_before_the_error(tmp_path: Path, en
     assert f"{name}OSError: no data" in ended.err.splitlines()
     assert last_line(ended).startswith("spotctl: Talkative, clock 1: loss: OSError: no data (")
     assert last_line(ended).endswith("talkative.py, line 21, in fail)")
+
+
+INTERRUPTED = """
+import os, signal, sys
+from spotctl.cli.app import main
+# Under nohup, and in the background of a shell, SIGINT is ignored, and this process inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from agileml import iteration_log
+before = iteration_log.IterationLog.write
+
+def write(self, iteration):
+    before(self, iteration)
+    if iteration.clock == 3:
+        os.kill(os.getpid(), signal.SIGINT)
+
+iteration_log.IterationLog.write = write
+main(sys.argv[1:])
+"""
+
+
+def test_ctrl_c_saves_the_model_and_ends_with_130(tmp_path: Path) -> None:
+    words = [
+        "train",
+        "mf",
+        "--clocks",
+        "100000",
+        "--engine",
+        "sim",
+        "--log",
+        "run.jsonl",
+        "--out",
+        "model.npz",
+        "--json",
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *words],
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 130
+    answer = json.loads(done.stdout)
+    assert answer["interrupted"]
+    assert answer["clocks"] >= 2
+    assert done.stderr.splitlines()[-1] == (
+        f"spotctl: interrupted; the model after clock {answer['clocks']} is saved in model.npz"
+    )
+    assert np.load(tmp_path / "model.npz")["users"].shape == (2000, 16)
+    last = json.loads((tmp_path / "run.jsonl").read_text().splitlines()[-1])
+    assert "clock" in last

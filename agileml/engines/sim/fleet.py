@@ -149,6 +149,13 @@ class SimulatedLink:
             if self._clocks.accept(iteration):
                 yield iteration
 
+    def settle(self, seconds: float) -> None:
+        """What a simulated node prints, it prints at once."""
+
+    def stop(self) -> None:
+        """Ends the job with its last stable model."""
+        self._simulation.stop()
+
     def warn(self, name: str, seconds: float) -> None:
         """The simulation has warned the node itself."""
 

@@ -27,6 +27,7 @@ from agileml.core.events import (
     NodeLost,
     Remember,
     RememberCheckpoint,
+    StopJob,
     Tick,
 )
 from agileml.engines.sim.network import MessageBucket, Network, Wire, size_of
@@ -119,6 +120,7 @@ class Simulation:
         self._deadlines: dict[str, float] = {}
         """When warned machines are taken away."""
         self.killed: set[str] = set()
+        self._stopped = False
         self._finished: Finished | None = None
         self._failed: str | None = None
         self._progress_at = 0.0
@@ -167,6 +169,11 @@ class Simulation:
         if name in self.nodes:
             self._control(NodeLost(name, "it was silent"))
 
+    def stop(self) -> None:
+        """The job is to end with its last stable model."""
+        self._stopped = True
+        self._control(StopJob())
+
     def kill_controller(self, away: float = 0.2) -> None:
         """The controller is gone; another takes over after `away` seconds."""
         self.lose_controller()
@@ -200,6 +207,8 @@ class Simulation:
                 record["checkpoint"] = self._remembered_checkpoint
             self.controller = Controller.resume(self.plan, self.layout.partition_bytes(), settings, record, self.now)
         self.away = False
+        if self._stopped:
+            self._control(StopJob())
         for name in self._launched:
             if name not in self.nodes:
                 self._control(NodeLost(name, "it is gone"))

@@ -16,6 +16,7 @@ from agileml.core.events import (
     Iteration,
     NodeLost,
     Remember,
+    StopJob,
     Tick,
 )
 from agileml.core.members import NodePhase
@@ -196,6 +197,32 @@ def test_a_stopped_job_does_one_more_clock() -> None:
     sent = committed(control, 2)
     assert sent[-2:] == [Send("r", Limit(1, 3)), Send("t", Limit(1, 3))]
     assert control.limit == 3
+
+
+def test_a_job_that_is_interrupted_ends_with_its_last_stable_version() -> None:
+    control = running("r", "t", clocks=100)
+    committed(control, 1)
+    # Clock 2 is committed by one server only.
+    handle(control, PartitionProgress("r", 1, 0, 2, backup=False))
+    sent = handle(control, StopJob())
+    assert [one for one in sent if isinstance(one, Send)] == [
+        *(Send(node, Limit(1, 1)) for node in "rt"),
+        *(Send("r", Collect(1, partition, 1)) for partition in (0, 1)),
+    ]
+    # Pressed again, or told again to a restarted controller, it changes nothing.
+    assert [one for one in handle(control, StopJob()) if isinstance(one, Send)] == []
+    versions = tuple(Version(1, Tally(8, 0), []) for _ in range(2))
+    handle(control, Collected("r", 1, 0, versions[0]))
+    assert handle(control, Collected("r", 1, 1, versions[1]))[0] == Finished(1, versions)
+
+
+def test_a_job_that_is_interrupted_before_it_runs_ends_with_the_initial_model() -> None:
+    control = controller()
+    handle(control, StopJob())
+    sent = join(control, "r", "t")
+    assert {one.message.limit for one in sent if isinstance(one, Send) and isinstance(one.message, Recover)} == {0}
+    sent = handle(control, Restored("r", 1), Restored("t", 1))
+    assert {one.message.clock for one in sent if isinstance(one, Send) and isinstance(one.message, Collect)} == {0}
 
 
 def test_an_iteration_lists_the_events_since_the_last_one() -> None:

@@ -121,11 +121,34 @@ from agileml.engines.local import LocalEngine
 from pathlib import Path
 # Under nohup, and in the background of a shell, SIGINT is ignored, and this process inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-LocalEngine().run(job(Path(sys.argv[1]), clocks=10**6), Chaos(), lambda iteration: print(iteration.clock, flush=True))
+given = job(Path(sys.argv[1]), clocks=10**6)
+trained = LocalEngine().run(given, Chaos(), lambda iteration: print(iteration.clock, flush=True))
+print("interrupted" if trained.interrupted else "done", trained.clocks, trained.counters.lost, trained.model["w"][0, 0])
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_ctrl_c_returns_the_last_stable_model(tmp_path: Path, left_behind: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", RUN, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(left_behind)},
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "1\n"
+        parent.send_signal(signal.SIGINT)
+        printed, errors = parent.communicate()
+    assert parent.returncode == 0
+    assert "[job] interrupted: ending with the last stable model" in errors
+    how, clocks, lost, value = printed.splitlines()[-1].split()
+    assert (how, lost) == ("interrupted", "0")
+    # 4 shards, a chunk for each of their 4 items, each adds 1
+    assert float(value) == 16 * int(clocks) > 0
+    assert not any(left_behind.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_job_whose_parent_dies_leaves_nothing(tmp_path: Path, left_behind: Path, number: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", RUN, str(tmp_path)],

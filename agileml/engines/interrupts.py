@@ -1,0 +1,48 @@
+"""Ctrl-C as a request: code that handles messages must not be interrupted in the middle of one."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def until_done(turn: Callable[[], T | None], stop: Callable[[], None]) -> tuple[T, bool]:
+    """Repeats `turn` until it has a result; `stop` is called once if Ctrl-C is pressed. Also returns whether it was."""
+    stopping = False
+    with requested_by_ctrl_c() as requested:
+        while (result := turn()) is None:
+            if requested() and not stopping:
+                stopping = True
+                stop()
+    return result, stopping
+
+
+@contextmanager
+def requested_by_ctrl_c() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed. Pressed again, it raises KeyboardInterrupt as usual.
+
+    Changes nothing in other threads than the main one, and where the caller has a handler of its own.
+    """
+    presses = 0
+
+    def press(number: int, frame: FrameType | None) -> None:
+        nonlocal presses
+        presses += 1
+        if presses > 1:
+            signal.default_int_handler(number, frame)
+
+    own = threading.current_thread() is threading.main_thread()
+    own = own and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if own:
+        signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: presses > 0
+    finally:
+        if own:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
