@@ -1,0 +1,72 @@
+"""What a run adds to a situation: what was written, what an eviction would undo, what the budget leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from bidbrain.strategies.base import Decision, Situation
+from pricing_data.units import HOUR, MINUTE
+from spotctl.files.job.spec import Command
+from spotctl.run.live_strategy import LiveStrategy
+from spotctl.runlog import events as ev
+from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.store import LogRow
+from tests.spotctl.run.worlds import OFFERS, START, TARIFF, terms
+
+if TYPE_CHECKING:
+    from spotctl.planning.values import JobPlan
+
+
+@dataclass
+class Asked:
+    """A decision object that keeps the situation it was given."""
+
+    most_nu: float = 64.0
+    offers: tuple[object, ...] = OFFERS
+    name: str = "asked"
+    given: list[Situation] = field(default_factory=list)
+
+    def decide(self, situation: Situation) -> Decision:
+        self.given.append(situation)
+        return Decision()
+
+
+BEGAN = ev.AttemptBegan(1, ("m-1",), ())
+WRITTEN = ev.Checkpointed(1, 0, 1, 10, 1.0, 600.0)
+
+
+def state(*events: tuple[int, ev.Event]) -> RunState:
+    return fold(LogRow(i, "r", START + at, event) for i, (at, event) in enumerate(events, start=1))
+
+
+@pytest.mark.parametrize(
+    ("events", "resumes", "unsaved_minutes"),
+    [
+        ((), True, 0),
+        (((0, BEGAN),), False, 60),
+        (((0, BEGAN), (40 * MINUTE, WRITTEN)), True, 20),
+    ],
+)
+def test_a_checkpoint_counts_once_it_was_written(
+    events: tuple[tuple[int, ev.Event], ...], resumes: bool, unsaved_minutes: int
+) -> None:
+    """The job declares a checkpoint in all cases."""
+    asked, program = Asked(), Command("true")
+    plan = SimpleNamespace(
+        decider=asked,
+        work_left=64.0 * 5 * HOUR,
+        checkpoints=object(),
+        job=SimpleNamespace(spec=SimpleNamespace(program=program)),
+    )
+    live = LiveStrategy(cast("JobPlan", plan), lambda: state(*events), lambda: 1.5, TARIFF)
+    given = terms()
+    live.decide(Situation(START + HOUR, OFFERS, lambda _: 1, (), given.baseline, 64.0, 1.0))
+    (seen,) = asked.given
+    assert seen.record.resumes is resumes
+    assert seen.unsaved == pytest.approx(64.0 * unsaved_minutes * MINUTE)
+    assert seen.usd_left == 1.5
+    assert seen == replace(seen, holdings=())
