@@ -35,7 +35,7 @@ class Asked:
         return Decision()
 
 
-BEGAN = ev.AttemptBegan(1, ("m-1",), ())
+BEGAN = ev.AttemptBegan(1, ("m-1",), 0)
 WRITTEN = ev.Checkpointed(1, 0, 1, 10, 1.0, 600.0)
 
 
