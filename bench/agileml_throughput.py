@@ -33,7 +33,7 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 def plain(clocks: int) -> float:
     """Items per processor second of a loop that someone writes who needs no second machine."""
-    app = MatrixFactorization(**ARGUMENTS)
+    app = MatrixFactorization(**ARGUMENTS)  # type: ignore[arg-type]
     shards = app.shards()
     model, chunk = app.init(init_rng(0)), plan_of(app, shards).chunk_items
     users, items, shrink = model["users"], model["items"], np.float32(app.regularization)

@@ -37,6 +37,11 @@ def number(default: float, help_text: str, least: float = 0.0, inclusive: bool =
     return field(default=default, metadata={"bounds": Bounds(least, inclusive), "help": help_text, "type": float})
 
 
+def text(default: str, help_text: str) -> Any:  # noqa: ANN401 - stands for a field of type str
+    """A field for text."""
+    return field(default=default, metadata={"help": help_text, "type": str})
+
+
 def build(name: str, app: type[App], arguments: Mapping[str, object]) -> App:
     """Creates an app from converted and checked arguments; BadArgument names the argument, its value and its bound."""
     known: dict[str, Field[Any]] = {each.name: each for each in fields(app) if each.init}  # type: ignore[arg-type]
@@ -47,7 +52,9 @@ def build(name: str, app: type[App], arguments: Mapping[str, object]) -> App:
     return app(**{argument: _convert(name, known[argument], value) for argument, value in arguments.items()})
 
 
-def _convert(app: str, argument: Field[Any], value: object) -> int | float:
+def _convert(app: str, argument: Field[Any], value: object) -> int | float | str:
+    if argument.metadata["type"] is str:
+        return str(value)
     bounds: Bounds = argument.metadata["bounds"]
     wanted = argument.metadata["type"]
     kind = "whole number" if wanted is int else "number"

@@ -1,4 +1,4 @@
-"""Matrix factorization by stochastic gradient descent, on generated ratings of low rank."""
+"""Matrix factorization by stochastic gradient descent, on generated ratings of low rank or on those of a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from agileml.apps.arguments import number, whole
+from agileml.apps.arguments import number, text, whole
+from agileml.apps.ratings_file import RatingTable, read_ratings
 from agileml.errors import BadArgument
 from agileml.params.layout import Params
 from agileml.trainer import ParamReader, ParamView, Sample
@@ -44,7 +45,7 @@ class RatingShard:
     def ratings(self) -> Ratings:
         """The generated ratings."""
         app = self._app
-        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(app.seed, spawn_key=(1, self._number))))
+        rng = _generator(app.seed, self._number)
         true_users, true_items = app.true_factors()
         users = rng.integers(self._users.start, self._users.stop, self._count)
         items = rng.integers(0, app.items, self._count)
@@ -57,11 +58,24 @@ class RatingShard:
         self.ratings  # noqa: B018 - the property generates them
 
 
+class FileShard(RatingShard):
+    """Consecutive ratings of a file, in random order."""
+
+    def __init__(self, table: RatingTable, part: slice, rng: np.random.Generator) -> None:
+        order = rng.permutation(np.arange(part.start, part.stop))
+        self.ratings = Ratings(table.users[order], table.items[order], table.values[order])
+
+    def __len__(self) -> int:
+        return len(self.ratings.values)
+
+
 @dataclass(frozen=True, slots=True)
 class MatrixFactorization:
     """Approximates a users x items matrix with `ratings` known entries by the product of two factors of `rank` columns.
 
-    The loss is the mean squared error. Known entries have a variance of about 1 plus that of the noise.
+    The loss is the mean squared error. Generated entries have a variance of about 1 plus that of the noise. With a
+    `file`, they and the numbers of users and items come from there; they are learned in units of standard deviations
+    from their mean, which the model contains as `scale`, and the loss is in the units of the file.
     """
 
     rank: int = whole(16, "columns of the factors")
@@ -74,10 +88,13 @@ class MatrixFactorization:
     regularization: float = number(0.01, "weight of the factors' size", inclusive=True)
     noise: float = number(0.1, "standard deviation of the noise on the ratings", inclusive=True)
     seed: int = whole(0, "seed of the generated ratings", least=0)
+    file: str = text("", "file of rows user,item,rating, instead of generated ratings")
 
     name = "mf"
 
     def __post_init__(self) -> None:
+        if self.file:
+            return
         if self.parts > min(self.users, self.ratings):
             raise BadArgument(
                 f"mf: parts is {self.parts}; it must be at most {min(self.users, self.ratings)},"
@@ -86,10 +103,17 @@ class MatrixFactorization:
 
     def init(self, rng: np.random.Generator) -> Params:
         """Random factors of `_INITIAL_SCALE` times the size of the true ones."""
-        return {"users": self._factor(rng, self.users), "items": self._factor(rng, self.items)}
+        users, items, _ = self._sizes()
+        model = {"users": self._factor(rng, users), "items": self._factor(rng, items)}
+        if self.file:
+            table = read_ratings(self.file)
+            model["scale"] = np.array([[table.mean, table.deviation]], np.float32)
+        return model
 
     def shards(self) -> Sequence[RatingShard]:
         """The users and the ratings in equal parts."""
+        if self.file:
+            return self._shards_of_file(read_ratings(self.file))
         users = [self.users * part // self.parts for part in range(self.parts + 1)]
         ratings = [self.ratings * part // self.parts for part in range(self.parts + 1)]
         return [
@@ -107,8 +131,9 @@ class MatrixFactorization:
         left, right = params.read("users", users), params.read("items", items)
         error = (seen.values[lo:hi] - (left * right).sum(axis=1))[:, None]
         shrink = np.float32(self.regularization)
-        params.update("users", users, self._rate(self.users) * (error * right - shrink * left))
-        params.update("items", items, self._rate(self.items) * (error * left - shrink * right))
+        user_count, item_count, _ = self._sizes()
+        params.update("users", users, self._rate(user_count) * (error * right - shrink * left))
+        params.update("items", items, self._rate(item_count) * (error * left - shrink * right))
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
         """Mean squared error."""
@@ -117,11 +142,31 @@ class MatrixFactorization:
             seen, part = piece.shard.ratings, slice(piece.lo, piece.hi)
             left, right = params.read("users", seen.users[part]), params.read("items", seen.items[part])
             total += float(np.square(seen.values[part] - (left * right).sum(axis=1)).sum(dtype=np.float64))
-        return total / sum(map(len, sample))
+        unit = read_ratings(self.file).deviation ** 2 if self.file else 1.0
+        return unit * total / sum(map(len, sample))
 
     def true_factors(self) -> tuple[Floats, Floats]:
         """The factors from which the ratings are generated."""
         return _true_factors(self.seed, self.users, self.items, self.rank)
+
+    def _sizes(self) -> tuple[int, int, int]:
+        """The numbers of users, items and ratings."""
+        if not self.file:
+            return self.users, self.items, self.ratings
+        table = read_ratings(self.file)
+        return table.user_count, table.item_count, len(table.values)
+
+    def _shards_of_file(self, table: RatingTable) -> list[FileShard]:
+        count = len(table.values)
+        if self.parts > count:
+            raise BadArgument(
+                f"mf: parts is {self.parts}; it must be at most {count}, the number of ratings in {self.file}"
+            )
+        bounds = [count * part // self.parts for part in range(self.parts + 1)]
+        return [
+            FileShard(table, slice(bounds[part], bounds[part + 1]), _generator(self.seed, part))
+            for part in range(self.parts)
+        ]
 
     def _factor(self, rng: np.random.Generator, rows: int) -> Floats:
         scale = np.float32(_INITIAL_SCALE * self.rank**-0.25)
@@ -129,8 +174,13 @@ class MatrixFactorization:
 
     def _rate(self, rows: int) -> np.float32:
         """Step size per entry, given that the steps of all entries of a row in a clock are summed."""
-        clock_entries = min(self.batch or self.ratings, self.ratings // self.parts) * self.parts
+        _, _, ratings = self._sizes()
+        clock_entries = min(self.batch or ratings, ratings // self.parts) * self.parts
         return np.float32(self.rate / max(1.0, clock_entries / rows))
+
+
+def _generator(seed: int, part: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(1, part))))
 
 
 @lru_cache(maxsize=1)

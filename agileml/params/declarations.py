@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from agileml.errors import BadTrainer, TrainerFailed
+from agileml.errors import BadInput, BadTrainer, TrainerFailed
 from agileml.params.deltas import ADD, AGGREGATIONS, Aggregation
 from agileml.params.layout import Array
 from agileml.user_code import raised_at
@@ -58,9 +58,14 @@ def name_of(trainer: object) -> str:
 
 
 def call(where: str, function: Callable[[], T]) -> T:
-    """Calls user code; any exception becomes a TrainerFailed that says where it was raised, with file and line."""
+    """Calls user code; any exception becomes a TrainerFailed that says where it was raised, with file and line.
+
+    BadInput is for the user of the trainer: a file or an argument that is wrong.
+    """
     try:
         return function()
+    except BadInput:
+        raise
     except (BadTrainer, TrainerFailed) as error:
         place = raised_at(error)
         raise type(error)(f"{error} ({place})" if place else str(error)) from error
