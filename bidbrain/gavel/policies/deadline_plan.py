@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bidbrain.errors import BidBrainError
 from bidbrain.gavel.lp import INF, CannotHold, FloatArray, IntArray, Program, Solver, at_least, at_most
 
 _FITS = 1 + 1e-7
@@ -83,14 +84,25 @@ class InfeasibleDeadlines(CannotHold):
         self.done = done
 
 
-def cheapest(batch: Batch) -> DeadlinePlan:
-    """The plan of least cost. Raises `InfeasibleDeadlines` if not all deadlines can be kept."""
-    ends = np.array([batch.left.max()])
+class NoExactPlan(BidBrainError):
+    """No plan was found within the allowed number of columns."""
+
+
+def cheapest(batch: Batch, most_columns: int | None = None) -> DeadlinePlan:
+    """The plan of least cost. Raises `InfeasibleDeadlines` if not all deadlines can be kept.
+
+    With `most_columns` it raises `NoExactPlan` instead, also if the exact plan would take more columns.
+    """
+    ends, brief = np.array([batch.left.max()]), most_columns is not None
     while True:
         columns = _Columns.of(batch, ends)
+        if most_columns is not None and len(columns.job) > most_columns:
+            raise NoExactPlan(f"an exact plan takes more than {most_columns} columns")
         try:
-            least = Solver(_program(batch, ends, columns, columns.length), dual=True).optimum()
+            least = Solver(_program(batch, ends, columns, columns.length), dual=True, brief=brief).optimum()
         except CannotHold:
+            if brief:
+                raise NoExactPlan("not all deadlines can be kept together") from None
             raise InfeasibleDeadlines(_most_done(batch, ends, columns)) from None
         rates = _rates(columns, least.x)
         crowded = np.flatnonzero((_held(batch, ends, columns, rates) > batch.workers * _FITS).any(axis=1))
@@ -98,7 +110,7 @@ def cheapest(batch: Batch) -> DeadlinePlan:
         if not len(cuts):
             return _plan(batch, columns, least.x, rates)
         try:
-            found = Solver(_program(batch, ends, columns, columns.span), dual=True).optimum()
+            found = Solver(_program(batch, ends, columns, columns.span), dual=True, brief=True).optimum()
         except CannotHold:
             found = None
         if found is not None and found.value >= least.value - _NO_MATTER * abs(least.value):

@@ -31,7 +31,7 @@ from bidbrain.gavel.lp import (
 from bidbrain.gavel.shares import BoolArray
 
 # Up to this number of groups, the program is solved as it is.
-_FEW = 64
+_FEW, _FEW_PER_STAGE = 64, 12
 # How many groups are undecided at first.
 _LEAST_UNDECIDED, _UNDECIDED_ONE_IN = 32, 6
 # With prices of a similar program, the first sample is one in so many.
@@ -46,17 +46,38 @@ _BELOW = 1 - 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Groups of identical jobs: progress on each type over the fastest (0 where they cannot run), and the workers that
-    a group holds if all its jobs run all the time."""
+    """Groups of identical jobs: progress on each type if they run there all the time (0 where they cannot run), and the
+    workers that a group holds if all its jobs do.
+
+    In a sequence of stages (rows of `workers`, by types), a group uses the workers of its own stage, and what earlier
+    stages leave. `cost` is what a group pays for all of the time on each type.
+    """
 
     progress: FloatArray
     held: FloatArray
     workers: FloatArray
+    stage: IntArray | None = None
+    cost: FloatArray | None = None
 
     def part(self, of: IntArray) -> Groups:
         """Some of the groups, with their part of the workers."""
         share = self.held[of].sum() / self.held.sum()
-        return Groups(self.progress[of], self.held[of], self.workers * share)
+        stage = None if self.stage is None else self.stage[of]
+        cost = None if self.cost is None else self.cost[of]
+        return Groups(self.progress[of], self.held[of], self.workers * share, stage, cost)
+
+    def at_stages(self, values: FloatArray) -> FloatArray:
+        """Each group's row of values that are given by stage and type."""
+        return values if self.stage is None else values.reshape(-1, self.progress.shape[1])[self.stage]
+
+    def used(self, shares: FloatArray, of: BoolArray) -> FloatArray:
+        """The workers that some groups use, by stage and type."""
+        held = (self.held * of)[:, None] * shares
+        if self.stage is None:
+            return np.asarray(held.sum(axis=0))
+        found = np.zeros((len(self.workers), self.progress.shape[1]))
+        np.add.at(found, self.stage, held)
+        return found.ravel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +128,7 @@ def sift(groups: Groups, wanted: Wanted, start: PriceStart | None = None, *, onc
 
 def _sifted(groups: Groups, wanted: Wanted, start: PriceStart, *, once: bool = False) -> Sifted:
     count, sieve = len(groups.held), _Sieve(groups, wanted)
-    undecided = max(_LEAST_UNDECIDED, count // _UNDECIDED_ONE_IN) if count > _FEW else count
+    undecided = _undecided_of(groups) if count > _FEW else count
     while undecided < count:
         try:
             return sieve.solved(sieve.closest(undecided, start), start)
@@ -119,17 +140,24 @@ def _sifted(groups: Groups, wanted: Wanted, start: PriceStart, *, once: bool = F
     return sieve.solved(np.arange(count), start)
 
 
+def _undecided_of(groups: Groups) -> int:
+    """How many groups are undecided at first: with stages, prices of a sample say less."""
+    count = len(groups.held)
+    return max(_LEAST_UNDECIDED, count // _UNDECIDED_ONE_IN) if groups.stage is None else 2 * count // 3
+
+
 def _from_samples(groups: Groups, wanted: Wanted, start: PriceStart | None) -> PriceStart:
     """Prices that nearly hold, from samples of twice as many groups each time: a few, or none, if there is a start."""
     count = len(groups.held)
     if start is not None and start.close:
         return start
-    size = _FEW if start is None else max(_FEW, count // _NEAR_SAMPLE)
-    start = start or PriceStart(np.zeros(len(groups.workers)), 0.0)
+    few = _FEW if groups.stage is None else _FEW_PER_STAGE * len(groups.workers)
+    size = few if start is None else max(few, count // _NEAR_SAMPLE)
+    start = start or PriceStart(np.zeros(groups.workers.size), 0.0)
     while size < count:
         sample = np.linspace(0, count - 1, size).astype(np.int64)
         some, part = groups.part(sample), wanted.part(sample)
-        if size == _FEW and not wanted.gain_z:
+        if size == few and not wanted.gain_z and groups.stage is None:
             part = replace(part, base=part.base * min(1.0, times_reached(some, part.base) * _BELOW))
         # A sample may lack workers for its levels, though the whole has enough: then its prices say nothing.
         with suppress(CannotHold):
@@ -238,8 +266,12 @@ class _Sieve:
 
     def _points(self, prices: FloatArray) -> FloatArray:
         """The value of all time on each type."""
-        cost = self._groups.held[:, None] * np.concatenate([[0.0], prices])
-        return np.asarray(self._wanted.gain[:, None] * self._reach - cost)
+        groups = self._groups
+        found = self._wanted.gain[:, None] * self._reach
+        found[:, 1:] -= groups.held[:, None] * groups.at_stages(prices)
+        if groups.cost is not None:
+            found[:, 1:] -= groups.cost
+        return np.asarray(found)
 
     def _best(self, start: PriceStart) -> _Mixes:
         option = self._values(start).argmax(axis=1)
@@ -265,18 +297,19 @@ class _Sieve:
 
     def _with(self, mixes: _Mixes, decided: BoolArray, start: PriceStart) -> Sifted:
         """The optimum if the decided groups keep their mixes."""
-        at_zero, per_z = mixes.shares(len(self._groups.workers))
-        held = self._groups.held * decided
+        types = self._groups.progress.shape[1]
+        at_zero, per_z = mixes.shares(types)
         undecided = np.flatnonzero(~decided)
+        left = self._groups.workers.ravel() - self._groups.used(at_zero, decided)
         solver = Solver(
-            self._program(undecided, self._groups.workers - held @ at_zero, held @ per_z),
-            _basis(mixes.slow[undecided], mixes.fast[undecided], start.prices),
+            self._program(undecided, left, self._groups.used(per_z, decided)),
+            _basis(mixes.slow[undecided], mixes.fast[undecided], start.prices, types),
             brief=True,
         )
-        found, types = solver.optimum(), len(self._groups.workers)
-        z, prices = float(found.x[-1]), np.abs(found.prices[-types:])
+        found, cells = solver.optimum(), len(undecided) * types
+        z, prices = float(found.x[cells]), np.abs(found.prices[2 * len(undecided) :])
         shares = at_zero + per_z * z
-        shares[undecided] = found.x[:-1].reshape(-1, types)
+        shares[undecided] = found.x[:cells].reshape(-1, types)
         points = self._points(prices)
         drop = points[self._every, mixes.slow] - points[self._every, mixes.fast]
         width = self._reach[self._every, mixes.fast] - self._reach[self._every, mixes.slow]
@@ -296,11 +329,12 @@ class _Sieve:
         return np.asarray((good & (mix != np.take_along_axis(mix, best, axis=1))).any(axis=1))
 
     def _program(self, of: IntArray, left: FloatArray, per_z: FloatArray) -> Program:
-        """Columns are the undecided groups' shares, then z; rows their levels and times, then the workers."""
+        """Columns are the undecided groups' shares, then z, then what each stage leaves to the next; rows their levels
+        and times, then the workers by stage and type."""
         groups, wanted = self._groups, self._wanted
-        progress, types = groups.progress[of], len(left)
+        progress, types = groups.progress[of], groups.progress.shape[1]
         cell, every, z = np.arange(progress.size), np.arange(len(of)), progress.size
-        group = cell // types
+        group, passed = cell // types, np.arange(len(left) - types)
         level = ConstraintRows(
             lambda g: f"group {of[g]} of jobs: its level",
             np.concatenate([group, every]),
@@ -310,16 +344,18 @@ class _Sieve:
             np.full(len(of), INF),
         )
         time = at_most(lambda g: f"group {of[g]} of jobs: its time", group, cell, np.ones(z), np.ones(len(of)))
+        stage = 0 if groups.stage is None else groups.stage[of[group]] * types
         workers = at_most(
-            lambda j: f"type {j}: its workers",
-            np.concatenate([cell % types, np.arange(types)]),
-            np.concatenate([cell, np.full(types, z)]),
-            np.concatenate([np.repeat(groups.held[of], types), per_z]),
+            lambda j: f"type {j % types}: its workers",
+            np.concatenate([cell % types + stage, np.arange(len(left)), passed, passed + types]),
+            np.concatenate([cell, np.full(len(left), z), z + 1 + passed, z + 1 + passed]),
+            np.concatenate([np.repeat(groups.held[of], types), per_z, np.ones(len(passed)), -np.ones(len(passed))]),
             left,
         )
-        gain = np.append((progress * wanted.gain[of][:, None]).ravel(), wanted.gain_z)
-        upper = np.append(np.where(progress > 0, INF, 0.0).ravel(), self._ceiling())
-        return Program(gain, np.zeros(z + 1), upper, (level, time, workers))
+        own = 0.0 if groups.cost is None else groups.cost[of]
+        gain = np.concatenate([(progress * wanted.gain[of][:, None] - own).ravel(), [wanted.gain_z], 0.0 * passed])
+        upper = np.concatenate([np.where(progress > 0, INF, 0.0).ravel(), [self._ceiling()], np.full(len(passed), INF)])
+        return Program(gain, np.zeros(len(gain)), upper, (level, time, workers))
 
     def _ceiling(self) -> float:
         """The z at which the first group reaches its most, running all the time."""
@@ -328,9 +364,9 @@ class _Sieve:
         return max(0.0, float((room / self._wanted.slope[rising]).min())) if rising.any() else 0.0
 
 
-def _basis(slow: IntArray, fast: IntArray, prices: FloatArray) -> Basis:
+def _basis(slow: IntArray, fast: IntArray, prices: FloatArray, types: int) -> Basis:
     """The basis in which the groups have their mixes, and types with a price are used up."""
-    groups, types = len(slow), len(prices)
+    groups = len(slow)
     basic = np.zeros((groups, types + 1), dtype=bool)
     every = np.arange(groups)
     basic[every, slow] = basic[every, fast] = True
@@ -339,4 +375,5 @@ def _basis(slow: IntArray, fast: IntArray, prices: FloatArray) -> Basis:
     level = [AT_LOWER if mixed else BASIC for mixed in (slow != fast).tolist()]
     time = [BASIC if idles else AT_UPPER for idles in basic[:, 0].tolist()]
     workers = [AT_UPPER if price > 0 else BASIC for price in prices.tolist()]
-    return Basis([*columns, BASIC], [*level, *time, *workers])
+    passed = [AT_LOWER] * (len(prices) - types)
+    return Basis([*columns, BASIC, *passed], [*level, *time, *workers])

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bidbrain.gavel.policies.base import Warm, allocation, require_prices, require_steps
-from bidbrain.gavel.policies.deadline_plan import Batch, DeadlinePlan, InfeasibleDeadlines, cheapest
+from bidbrain.gavel.policies.deadline_packing import packed
+from bidbrain.gavel.policies.deadline_plan import Batch, DeadlinePlan, InfeasibleDeadlines, NoExactPlan, cheapest
+from bidbrain.gavel.policies.lateness import lateness
 from bidbrain.gavel.policies.linear import most_worth, normalized_worth
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, FloatArray, IntArray
 from bidbrain.gavel.shares import Shares, rows_of, runnable
 
 # Counts as done: further from 1 than the solver's tolerance, but less than a step.
 _DONE = 1 - 1e-6
+# Up to this number of deadlines, those that do not fit are tried one by one with exact programs.
+_FEW = 64
+# Bounds on exact programs for more deadlines: columns, and kept jobs whose cost is reduced by one.
+_MOST_COLUMNS, _FEW_KEPT = 8_000, 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,25 @@ def _part(batch: Batch, of: IntArray) -> Batch:
 
 
 def _kept(batch: Batch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | None, list[str]]:
-    """The jobs whose deadlines can be kept together, their plan, and what the others would take."""
+    """The jobs whose deadlines are kept together, their plan, and what the others would take."""
+    if len(hurried) <= _FEW:
+        return _kept_of_few(batch, hurried)
+    part = _part(batch, hurried)
+    found = lateness(part)
+    if not (found.late > 0).any():
+        with suppress(NoExactPlan):
+            return hurried, cheapest(part, _MOST_COLUMNS), []
+    kept, plan, done = packed(part, found)
+    if len(kept) <= _FEW_KEPT:
+        with suppress(NoExactPlan):
+            plan = cheapest(_part(part, kept), _MOST_COLUMNS)
+    out = np.setdiff1d(np.arange(len(hurried)), kept)
+    said = [_crowded_out(batch, m, share) for m, share in zip(hurried[out].tolist(), done[out].tolist(), strict=True)]
+    return hurried[kept], plan, said
+
+
+def _kept_of_few(batch: Batch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | None, list[str]]:
+    """The same, exactly: no deadline is given up that could be kept together with the others."""
     plan, lacking = None, np.zeros(len(batch.left))
     kept = hurried
     while len(kept) and plan is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from bidbrain.gavel.lp import CannotHold, FloatArray
 from bidbrain.gavel.policies.sifting import Groups, PriceStart, Wanted, excess, sift
@@ -84,6 +85,37 @@ def test_prices_prove_which_levels_cannot_be_reached(seed: int) -> None:
     most = asked.progress.max(axis=1)
     assert excess(asked, np.minimum(need * found.z * 1.001, most), found.prices) > 0
     assert excess(asked, need * found.z * 0.999, found.prices) < 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_workers_of_earlier_stages_are_passed_on(seed: int) -> None:
+    """Least cost of all work, by stages: each group uses the workers until its own stage."""
+    rng = np.random.default_rng(seed)
+    asked, stages, nothing = groups(rng), 5, np.zeros(COUNT)
+    types, stage = asked.progress.shape[1], rng.integers(0, stages, COUNT)
+    workers = np.column_stack([rng.uniform(0.1, 1, (stages, types)) * asked.workers, np.full(stages, np.inf)])
+    progress, cost = np.column_stack([asked.progress, np.ones(COUNT)]), rng.uniform(0.1, 1, (COUNT, types + 1))
+    cost[:, -1] = 10.0
+    found = sift(Groups(progress, asked.held, workers, stage, cost), Wanted(np.ones(COUNT), nothing, nothing, 0.0))
+    cells = np.arange(progress.size) // (types + 1)
+    rows, bounds = [], []
+    for k in range(stages):
+        for j in range(types):
+            held = np.zeros(progress.shape)
+            held[stage <= k, j] = asked.held[stage <= k]
+            rows.append(held.ravel())
+            bounds.append(workers[: k + 1, j].sum())
+    time, work = (cells == np.arange(COUNT)[:, None]).astype(float), np.zeros((COUNT, progress.size))
+    work[cells, np.arange(progress.size)] = progress.ravel()
+    best = linprog(
+        cost.ravel(),
+        A_ub=np.vstack([rows, time, -work]),
+        b_ub=np.concatenate([bounds, np.ones(COUNT), -np.ones(COUNT)]),
+        bounds=[(0, None if can else 0) for can in (progress > 0).ravel()],
+        method="highs-ds",
+    )
+    assert best.fun is not None
+    assert (cost * found.shares).sum() == pytest.approx(best.fun, rel=1e-7)
 
 
 def test_levels_beyond_reach_are_refused() -> None:
