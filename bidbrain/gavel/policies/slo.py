@@ -35,7 +35,7 @@ class MinCostSlo:
     def allocate(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         """The objective and `cost_usd` are dollars to the end of all work; X is the beginning of the plan."""
         require_steps(problem, "min-cost-slo")
-        batch = _batch(problem, require_prices(problem, "min-cost-slo"))
+        batch = batch_of(problem)
         soonest = batch.alone.min(axis=1, initial=np.inf)
         runs = np.isfinite(soonest) & (problem.jobs.steps > 0)
         late = runs & (batch.left < soonest * _DONE)
@@ -55,7 +55,9 @@ class MinCostSlo:
         return replace(allocation(problem, shares, usd, tuple(said)), hours=hours, cost_usd=usd)
 
 
-def _batch(problem: AllocationProblem, price: FloatArray) -> Batch:
+def batch_of(problem: AllocationProblem) -> Batch:
+    """The jobs' times and the workers' prices."""
+    price = require_prices(problem, "min-cost-slo")
     jobs, cluster = problem.jobs, problem.cluster
     alone = np.full(jobs.throughputs.shape, np.inf)
     np.divide(jobs.steps[:, None], jobs.throughputs, out=alone, where=runnable(problem))
@@ -71,7 +73,7 @@ def _part(batch: Batch, of: IntArray) -> Batch:
 def _kept(batch: Batch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | None, list[str]]:
     """The jobs whose deadlines are kept together, their plan, and what the others would take."""
     if len(hurried) <= _FEW:
-        return _kept_of_few(batch, hurried)
+        return kept_one_by_one(batch, hurried)
     part = _part(batch, hurried)
     found = lateness(part)
     if not (found.late > 0).any():
@@ -86,7 +88,7 @@ def _kept(batch: Batch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | Non
     return hurried[kept], plan, said
 
 
-def _kept_of_few(batch: Batch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | None, list[str]]:
+def kept_one_by_one(batch: Batch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | None, list[str]]:
     """The same, exactly: no deadline is given up that could be kept together with the others."""
     plan, lacking = None, np.zeros(len(batch.left))
     kept = hurried
