@@ -238,7 +238,11 @@ class Runner:
 
     def _check_capacity(self, now: int) -> None:
         """Stops a run that wanted machines for too long, and got none."""
-        if self.state.alive or self._next.waits:
+        alive = self.state.alive
+        if self._next.short:
+            # Reliable machines alone cost money and do nothing.
+            alive = tuple(held for held in alive if not self.state.allocations[held.allocation].reliable)
+        if alive or self._next.waits:
             self._without_machines_since = None
         elif self._without_machines_since is None:
             self._without_machines_since = now

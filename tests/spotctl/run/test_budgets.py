@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bidbrain.billing import rule_of_cloud
-from bidbrain.strategies.base import Rent
+from bidbrain.strategies.base import Decision, Rent, Situation
 from pricing_data.units import HOUR, MINUTE
 from spotctl.run.budget_check import BudgetCheck
 from spotctl.run.execute import Journal
@@ -64,6 +64,27 @@ def test_leases_run_out_before_a_run_is_given_up(tmp_path: Path) -> None:
     assert f"of the work is left, about ${more:.2f} more" in ended.message
     # Three machines at 5 cents an hour do 6 rounds a minute.
     assert more == pytest.approx((2000 - len(one.work.done)) / 120 * 0.05, rel=0.3)
+
+
+class Short:
+    """Finds nothing that the budget covers."""
+
+    name = "short"
+
+    def decide(self, situation: Situation) -> Decision:
+        return Decision((), situation.now + 2 * MINUTE, "waits for cheaper prices", unaffordable=True)
+
+
+@pytest.mark.parametrize("reliable", [0, 1])
+def test_a_run_that_can_pay_for_no_machine_waits_for_cheaper_prices_and_then_ends(
+    tmp_path: Path, reliable: int
+) -> None:
+    one = replace(life(tmp_path, rounds=2000), strategy=Short(), limits=RunLimits(hours(5), without_machines=HOUR))
+    one.terms = terms(reliable)
+    ended = one.run()
+    assert ended.outcome == BUDGET
+    assert HOUR < one.cloud.now() - START < HOUR + 10 * MINUTE
+    clean(one)
 
 
 def test_nothing_is_bought_after_the_stop(tmp_path: Path) -> None:
