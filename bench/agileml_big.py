@@ -3,7 +3,8 @@
     python -m bench.agileml_big [--mib 1536] [--frame-mib 128]
 
 Each of two workers reads and updates all of the model in every clock, so that a worker exchanges more than a frame may
-hold with the one server. Memory is the proportional share of pages (PSS) of all processes, sampled while they run.
+hold with the one server. Memory is the sum of what is resident of every process, sampled while they run; pages that
+processes share are counted for each of them.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ from agileml.stopping import Stopping
 from agileml.trainer import ParamReader, ParamView, Sample
 from bench.agileml_throughput import descendants
 
-CLOCKS, PARTITIONS, COLUMNS = 3, 24, 1024
+CLOCKS, PARTITIONS, COLUMNS = 2, 24, 1024
 MOST_GIB = 16.0
-SAMPLE_SECONDS = 0.1
+SAMPLE_SECONDS = 0.05
+PATIENCE = 3600.0
+"""Seconds until a node counts as lost: a busy computer may take minutes to give out this much memory."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +78,13 @@ class Memory(threading.Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.peak = 0
-        self.peaks: dict[str, int] = {}
         self._over = threading.Event()
 
     def run(self) -> None:
         """Until `stop`."""
         while not self._over.wait(SAMPLE_SECONDS):
-            sizes = {process: proportional_bytes(process) for process in (os.getpid(), *descendants(os.getpid()))}
-            self.peak = max(self.peak, sum(sizes.values()))
-            for process, size in sizes.items():
-                self.peaks[str(process)] = max(self.peaks.get(str(process), 0), size)
+            processes = (os.getpid(), *descendants(os.getpid()))
+            self.peak = max(self.peak, sum(resident_bytes(process) for process in processes))
 
     def stop(self) -> int:
         """The highest sum of a sample, in bytes."""
@@ -93,13 +93,12 @@ class Memory(threading.Thread):
         return self.peak
 
 
-def proportional_bytes(process: int) -> int:
-    """Memory of a process, of shared pages its share."""
+def resident_bytes(process: int) -> int:
+    """Memory of a process, with all of the pages that it shares with others."""
     try:
-        text = Path(f"/proc/{process}/smaps_rollup").read_text()
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
-    return next((int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("Pss:")), 0)
 
 
 def main() -> int:
@@ -110,7 +109,8 @@ def main() -> int:
     given = parser.parse_args()
     source = TrainerSource(f"{__spec__.name if __spec__ else 'bench.agileml_big'}:Large", {"mib": given.mib})
     settings = JobSettings(partitions=PARTITIONS, loss_sample=0, frame_bytes=given.frame_mib << 20)
-    job = TrainingJob(source, 1, 1, Stopping(clocks=CLOCKS), settings)
+    stopping = Stopping(clocks=CLOCKS)
+    job = TrainingJob(source, 1, 1, stopping, settings, heartbeat_timeout=PATIENCE, hang_timeout=PATIENCE)
     memory = Memory()
     memory.start()
     began = time.monotonic()

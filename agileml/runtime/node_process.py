@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from queue import Empty, SimpleQueue
+from threading import Lock
 from typing import TypeVar
 
 from agileml.errors import AgileMLError, BadTrainer, ControllerUnreachable, DeclaredLost, PeerRefused
@@ -42,7 +44,10 @@ log = logging.getLogger(__name__)
 
 
 class NodeProcess:
-    """A node and its threads: the one in `run` owns the node's state, the compute thread owns its chunk runner."""
+    """A node and its threads: the one in `run` handles messages and carries out actions, another computes.
+
+    The node decides on both, one at a time: the computing thread goes from one piece of work to the next by itself.
+    """
 
     def __init__(self, role: NodeRole, vitals: Vitals) -> None:
         self._role = role
@@ -56,6 +61,9 @@ class NodeProcess:
         self._checkpoint_queue = CheckpointQueue()
         self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._node: Node | None = None
+        self._deciding = Lock()
+        """Held while the node decides, on whichever thread, so that its actions are queued in that order."""
+        self._actions: deque[Action] = deque()
         self._longest_turn = min(LONGEST_TURN, role.job.hang_timeout / 4)
         self._begun_shards: set[int] = set()
         self._leaving = False
@@ -156,9 +164,15 @@ class NodeProcess:
             # What was sent in earlier epochs is not wanted any more, and some peers may be gone.
             self._mailbox.discard_waiting()
         if self._node is not None:
-            self._act(self._decisions(self._node.handle, message))
+            self._decide(self._node.handle, message)
         elif isinstance(message, Leave):
-            self._act([Exit(message.reason)])
+            self._decide(lambda: [Exit(message.reason)])
+        self._act()
+
+    def _decide(self, decide: Callable[..., list[Action]], *arguments: object) -> None:
+        """Has the node decide, and queues its actions behind those of earlier decisions, of whichever thread."""
+        with self._deciding:
+            self._actions.extend(self._decisions(decide, *arguments))
 
     def _decisions(self, decide: Callable[..., list[Action]], *arguments: object) -> list[Action]:
         """The node's actions; if it cannot go on, neither can the job."""
@@ -174,9 +188,10 @@ class NodeProcess:
             sys.stderr.write(users_traceback(error))
         return [Send(CONTROLLER, Broken(self._role.name, _described(error)))]
 
-    def _act(self, actions: Sequence[Action]) -> None:
-        assert self._node is not None or not actions or isinstance(actions[0], Exit | Send)
-        for action in actions:
+    def _act(self) -> None:
+        """Carries out what was decided, in order."""
+        while self._actions:
+            action = self._actions.popleft()
             match action:
                 case Send():
                     self._mailbox.send(action.to, action.message)
@@ -192,7 +207,7 @@ class NodeProcess:
         assert node is not None
         match action:
             case Compute():
-                self._later(self._compute, partial(self._run, node, action.work), node.computed)
+                self._later(self._compute, partial(self._work, node, action.work), lambda _: [])
             case Save():
                 self._checkpoint_queue.add(action)
                 self._write_next(node)
@@ -238,9 +253,24 @@ class NodeProcess:
     def _finish(self, future: Future[T], then: Callable[[T], list[Action]]) -> None:
         error = future.exception()
         if error is None:
-            self._act(self._decisions(then, future.result()))
+            self._decide(then, future.result())
         else:
-            self._act(self._broken(error))
+            self._decide(self._broken, error)
+        self._act()
+
+    def _work(self, node: Node, work: Work) -> None:
+        """Does pieces of work as long as the next follows from the last, which takes no help of the other thread."""
+        while True:
+            result = self._run(node, work)
+            with self._deciding:
+                actions = self._decisions(node.computed, result)
+                self._vitals.note_unreported(node.worker.unreported)
+                match actions:
+                    case [Compute(work=following)] if not self._leaving:
+                        work = following
+                    case _:
+                        self._actions.extend(actions)
+                        return
 
     def _run(self, node: Node, work: Work) -> WorkResult:
         """Runs user code; the first work on a shard may also load its data."""
