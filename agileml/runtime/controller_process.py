@@ -30,6 +30,7 @@ from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Send
 from agileml.protocol.messages import Hello, Leave
 from agileml.runtime.blob_link import BLOB_CLIENT
 from agileml.runtime.blob_server import BlobServer
+from agileml.runtime.broken_links import BrokenLinks, Unlinked
 from agileml.runtime.checkpoints import CheckpointCleaner, ModelCheckpoints
 from agileml.runtime.mailbox import (
     Acknowledged,
@@ -202,6 +203,7 @@ class ControllerProcess:
         """Nodes that are linked to this process."""
         self._over = ""
         """Why the job is over."""
+        self._broken_links = BrokenLinks(role.job.heartbeat_timeout)
         self._tick_every = role.job.heartbeat_timeout / TICKS
         self._next_tick = time.monotonic()
         self._cleaning = CheckpointCleaner(self._checkpoints, self._memory.sync)
@@ -230,6 +232,12 @@ class ControllerProcess:
                 self._listen(0.0)
                 self._next_tick = time.monotonic() + self._tick_every
                 self._control(Tick())
+                self._give_up_unlinked()
+
+    def _give_up_unlinked(self) -> None:
+        victim = self._broken_links.victim(self._controller.members, self._controller.epoch, time.monotonic())
+        if victim is not None:
+            self._control(NodeLost(*victim))
 
     def _listen(self, longest: float) -> None:
         for event in self._mailbox.receive(longest):
@@ -275,6 +283,9 @@ class ControllerProcess:
         message = envelope.message
         if envelope.sender == JOB_LOOP and isinstance(message, Acknowledged):
             self._memory.acknowledge(message.clock)
+        elif isinstance(message, Unlinked):
+            if message.node == envelope.sender:
+                self._broken_links.report(message, self._controller.epoch, time.monotonic())
         elif self._over and isinstance(message, Hello):
             self._mailbox.send(envelope.sender, Leave(self._over))
         else:

@@ -14,6 +14,7 @@ from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Version
 from agileml.runtime.address_book import AddressBook, Directory, ListeningAt
 from agileml.runtime.blob_link import BLOB_MESSAGES
+from agileml.runtime.broken_links import Unlinked
 from agileml.runtime.output import Printed
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.transport import (
@@ -306,7 +307,7 @@ class Mailbox:
 
 _RUNTIME_MESSAGES = (
     Iteration, ClockRepeated, RepeatedIteration, Acknowledged, Failed, NodeLost, ModelPart, JobEnded, Attendance,
-    ListeningAt, Directory, Printed, Settle, Settled, StopJob,
+    ListeningAt, Directory, Printed, Settle, Settled, StopJob, Unlinked,
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, S
 from agileml.protocol.messages import Broken, Hello, Leave, Ready, Recover, Warned
 from agileml.roles.chunk_runner import WorkResult
 from agileml.roles.node import Node
+from agileml.runtime.broken_links import Unlinked
 from agileml.runtime.checkpoints import WRITERS, CheckpointQueue, ModelCheckpoints
 from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.role_specs import NodeRole
@@ -144,6 +145,8 @@ class NodeProcess:
             if event.reason != self._rejection:
                 self._rejection = event.reason
                 log.info("cannot reach the controller at %s yet: %s", event.address, event.reason)
+        elif isinstance(event, Lost | Rejected) and event.peer is not None and _is_broken(event):
+            self._mailbox.send(CONTROLLER, Unlinked(self._role.name, event.peer, event.reason))
         if self._connection.handle(event, time.monotonic()):
             self._rejection = ""
             self._greet()
@@ -296,3 +299,8 @@ class NodeProcess:
 
 def _described(error: BaseException) -> str:
     return str(error) if isinstance(error, AgileMLError) else f"{type(error).__name__}: {error}"
+
+
+def _is_broken(event: Lost | Rejected) -> bool:
+    """Whether there is no link to another node; one that does not answer may only be busy."""
+    return event.peer != CONTROLLER and not (isinstance(event, Rejected) and event.no_answer)

@@ -97,7 +97,9 @@ class Connector:
         late = now - self._settings.handshake_seconds
         for link in [*self._attempts.values(), *self._unauthenticated]:
             if link.began <= late:
-                self._end(link, f"no handshake within {self._settings.handshake_seconds:g} s", no_answer=True)
+                # Over TCP, a computer that can be reached accepts a connection however busy its processes are.
+                accepted = link.phase is not Phase.CONNECTING or not isinstance(link.address, TcpAddress)
+                self._end(link, f"no handshake within {self._settings.handshake_seconds:g} s", no_answer=accepted)
         for peer, (address, until) in list(self._awaited.items()):
             if now >= until:
                 del self._awaited[peer]

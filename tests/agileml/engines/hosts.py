@@ -121,6 +121,11 @@ class Host(_Holder):
         """Plugs the cable in again."""
         _run(*self._switch.enter("-n"), "ip", "link", "set", self._port, "up")
 
+    def ignore(self, other: Host) -> None:
+        """Drops packets to another host, and those from it."""
+        for host, peer in ((self, other), (other, self)):
+            _run(*host.enter("-n"), "ip", "route", "add", "blackhole", f"{peer.address}/32")
+
     def processes(self) -> Iterator[int]:
         """Process ids, without that of this host's holder."""
         network = Path(f"/proc/{self.pid}/ns/net").readlink()

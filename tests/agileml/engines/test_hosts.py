@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,38 +18,59 @@ from tests.spotctl.cli import spotctl
 CLOCKS = 80
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_training_on_three_hosts_survives_what_can_happen_to_them(tmp_path: Path) -> None:
+OPTIONS = ("--heartbeat-timeout", "5")
+
+
+@contextmanager
+def three_hosts(tmp_path: Path, *options: str) -> Iterator[tuple[AttachedTraining, Path, list[Host]]]:
+    """A training whose command runs on the first of three hosts, and the file that makes it hurry."""
     here, seen = tmp_path / "here", tmp_path / "seen"
     for folder in (here, seen):
         folder.mkdir()
     hurry = seen / "hurry"
-    with hosts(3, here) as (first, second, third):
-        for host in (first, second, third):
+    with hosts(3, here) as started:
+        for host in started:
             host.write("job.secret", SECRET)
         # Only the controller's host has the trainer's code.
         for name, content in {"decades.py": TRAINER, "helpers/__init__.py": "", "helpers/pace.py": PACE}.items():
-            first.write(f"code/{name}", content)
-        options = ("--nodes", "1+2", "--clocks", str(CLOCKS), "--arg", f"hurry={hurry}", "--heartbeat-timeout", "5")
-        with closing(
-            AttachedTraining(
-                seen,
-                TcpAddress(first.address, 7000),
-                str(here / "code" / "decades.py"),
-                *options,
-                secret=here / "job.secret",
-                prefix=first.command(),
-            )
-        ) as training:
-            strike(training, first, second, third)
-            hurry.touch()
-            model = training.ended()["model_sha256"]
-    write_trainer(tmp_path / "copy")
-    simulated = spotctl(
-        "train", str(tmp_path / "copy" / "decades.py"), "--engine", "sim", "--deterministic", "--json", *options
+            started[0].write(f"code/{name}", content)
+        at, trainer = TcpAddress(started[0].address, 7000), str(here / "code" / "decades.py")
+        words = (*OPTIONS, *options, "--arg", f"hurry={hurry}")
+        secret, prefix = here / "job.secret", started[0].command()
+        with closing(AttachedTraining(seen, at, trainer, *words, secret=secret, prefix=prefix)) as training:
+            yield training, hurry, started
+
+
+def simulated(tmp_path: Path, clocks: int) -> str:
+    """The digest of the undisturbed model. It does not depend on how long a step takes."""
+    trainer = write_trainer(tmp_path / "copy")
+    ended = spotctl(
+        "train", trainer, "--engine", "sim", "--deterministic", "--json", "--nodes", "1+2", "--clocks", str(clocks)
     )
-    assert model == simulated.json["model_sha256"]
+    return str(ended.json["model_sha256"])
+
+
+@pytest.mark.slow
+def test_a_training_on_three_hosts_survives_what_can_happen_to_them(tmp_path: Path) -> None:
+    with three_hosts(tmp_path, "--nodes", "1+2", "--clocks", str(CLOCKS)) as (training, hurry, started):
+        strike(training, *started)
+        hurry.touch()
+        model = training.ended()["model_sha256"]
+    assert model == simulated(tmp_path, CLOCKS)
+
+
+@pytest.mark.slow
+def test_of_two_nodes_that_cannot_reach_each_other_one_is_given_up(tmp_path: Path) -> None:
+    """As with a firewall between them: both are alive, and no data passes."""
+    with three_hosts(tmp_path, "--nodes", "1+1", "--clocks", "5") as (training, hurry, (_, second, third)):
+        hurry.touch()
+        second.ignore(third)
+        training.join("r0", "--reliable", prefix=second.command())
+        training.join("t1", prefix=third.command())
+        model = training.ended()["model_sha256"]
+        assert any("t1 lost: no link between" in event for event in training.events)
+        assert (training.exit_code("r0"), training.exit_code("t1")) == (0, 1)
+    assert model == simulated(tmp_path, 5)
 
 
 def strike(training: AttachedTraining, first: Host, second: Host, third: Host) -> None:
