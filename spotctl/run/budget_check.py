@@ -71,14 +71,15 @@ class BudgetCheck:
         if not (enough and reliable_stay) and self._journal.now() >= soon:
             self._journal.write(ev.StopRequested(BUDGET, exhausted(self._limit)))
 
-    def to_finish(self, left: float) -> int | None:
-        """What the rest of the work is expected to cost, in nano-dollar-seconds; None if that is not known."""
+    def to_finish(self, left: float) -> float | None:
+        """Dollars that the rest of the work is expected to cost; None if that is not known."""
         state = self._journal.state
         if 1.0 - left >= PREDICTIVE_SHARE:
-            return round(budget.used(state, self._journal.now(), self._tariff) * left / (1.0 - left))
+            used = budget.used(state, self._journal.now(), self._tariff) / budget.NANO_SECONDS_PER_DOLLAR
+            return used * left / (1.0 - left)
         if state.planned is None or state.planned.assumed:
             return None
-        return round(state.planned.usd * budget.NANO_SECONDS_PER_DOLLAR * left)
+        return state.planned.usd * left
 
     def _renewable(self, wanted: Renew, left: int, now: int) -> Renew | None:
         """As many of the leases as the budget covers: reliable machines, then those that cost least for their work.
@@ -169,8 +170,8 @@ def in_words(unfinished: Mapping[str, Any]) -> str:
     """The end of the message of such a run: how much work is left, what it would cost, and where the checkpoint is."""
     words = ""
     if "work_left" in unfinished:
-        more = unfinished.get("to_finish")
-        cost = "" if more is None else f", about ${more / budget.NANO_SECONDS_PER_DOLLAR:.2f} more"
+        more = unfinished.get("to_finish_usd")
+        cost = "" if more is None else f", about ${more:.2f} more"
         words = f"; {unfinished['work_left']:.0%} of the work is left{cost}"
     kept = unfinished.get("checkpoint")
     return f"{words}; the checkpoint is in {kept}" if kept else words

@@ -289,7 +289,7 @@ class Runner:
             known = self._rules.share_left()
         found: dict[str, Any] = {} if known is None else {"work_left": known}
         if known is not None and (more := self._budget.to_finish(known)) is not None:
-            found["to_finish"] = more
+            found["to_finish_usd"] = more
         return found | {"checkpoint": facts.get("checkpoint")}
 
     def _costs(self) -> _Costs | None:
