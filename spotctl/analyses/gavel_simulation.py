@@ -123,9 +123,22 @@ def _budgeted(options: Options, simulation: ClusterSimulation) -> Dispatcher:
 
 
 def _queue(options: Options, simulation: ClusterSimulation) -> Dispatcher:
-    if options.space_sharing:
-        raise BadRequest("--space-sharing: --policy fifo cannot share workers; use --policy fifo-preemptive")
+    _refuse_sharing(options)
     return InOrder(simulation, np.random.default_rng([options.seed, _BLIND_STREAM]) if options.agnostic else None)
+
+
+def _queue_that_moves(options: Options, simulation: ClusterSimulation) -> Dispatcher:
+    _refuse_sharing(options)
+    if options.agnostic:
+        raise BadRequest("--agnostic: --policy fifo-perf chooses by throughput; use --policy fifo")
+    return InOrder(simulation, moves=True)
+
+
+def _refuse_sharing(options: Options) -> None:
+    if options.space_sharing:
+        raise BadRequest(
+            f"--space-sharing: --policy {options.policy} cannot share workers; use --policy fifo-preemptive"
+        )
 
 
 def _fifo_preemptive(options: Options, simulation: ClusterSimulation) -> Dispatcher:
@@ -134,6 +147,7 @@ def _fifo_preemptive(options: Options, simulation: ClusterSimulation) -> Dispatc
 
 _WAYS: Mapping[str, Callable[[Options, ClusterSimulation], Dispatcher]] = {
     "fifo": _queue,
+    "fifo-perf": _queue_that_moves,
     "fifo-preemptive": _fifo_preemptive,
     "min-cost": _thrifty,
     "min-cost-slo": _planning,

@@ -55,7 +55,8 @@ def simulate(
     """Simulate a cluster: jobs arrive, a policy allocates workers, and the round mechanism realizes the allocation.
 
     `fifo` is a queue as in the published simulator: jobs start in order and run to completion; with --agnostic, each on
-    a random type. `fifo-preemptive` is the policy of `gavel solve`. A deadline (--slo) is a multiple of the job's run
+    a random type. `fifo-perf` decides again for all jobs whenever one comes or goes, so that earlier jobs move to
+    faster types. `fifo-preemptive` is the policy of `gavel solve`. A deadline (--slo) is a multiple of the job's run
     time alone on its fastest type. The makespan runs from the first measured arrival to the last measured completion.
 
     Example: spotctl gavel simulate --arrivals poisson:900 --jobs 4000:5000 --throughputs throughputs.json.gz

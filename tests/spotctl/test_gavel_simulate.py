@@ -208,6 +208,8 @@ GENERATED = ("--arrivals", "poisson:900", "--jobs", "0:5")
         ((*GENERATED, *CLUSTER, *POLICY, "--round", "nan"), "--round nan"),
         ((*GENERATED, *CLUSTER, *POLICY, "--checkpoint-seconds", "360"), "less than a round"),
         ((*GENERATED, *CLUSTER, "--policy", "fifo", "--space-sharing"), "cannot share workers"),
+        ((*GENERATED, *CLUSTER, "--policy", "fifo-perf", "--space-sharing"), "fifo-perf cannot share workers"),
+        ((*GENERATED, *CLUSTER, "--policy", "fifo-perf", "--agnostic"), "use --policy fifo"),
         ((*GENERATED, *CLUSTER, *POLICY, "--measured-pairs", "2"), "needs --space-sharing"),
         ((*GENERATED, *CLUSTER, *POLICY, "--space-sharing", "--measured-pairs", "2"), "at least four kinds"),
     ],

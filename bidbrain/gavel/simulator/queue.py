@@ -1,4 +1,4 @@
-"""First in, first out, as in the published simulator: jobs start in order and run to their end."""
+"""First in, first out, as in the published simulator: jobs start in order and run to their end, or also move."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from bidbrain.gavel.simulator.scenario import ClusterSimulation
 class InOrder:
     """A queue without preemption. The head takes its fastest type with room, or with `rng` a random one.
 
-    Starts are decided as often as others allocate: when jobs came or went, at most once in `allocation_seconds`.
+    Starts are decided as often as others allocate: when jobs came or went, at most once in `allocation_seconds`. With
+    `moves` every decision is made for all jobs again (the published `fifo_perf`), so that earlier jobs move to faster
+    types that have become free.
     """
 
-    def __init__(self, scenario: ClusterSimulation, blind: np.random.Generator | None = None) -> None:
-        self._scenario, self._blind = scenario, blind
+    def __init__(
+        self, scenario: ClusterSimulation, blind: np.random.Generator | None = None, *, moves: bool = False
+    ) -> None:
+        self._scenario, self._blind, self._moves = scenario, blind, moves
         self._rates, self._scale = scenario.workload.rates, scenario.workload.scale
         self._type_of: dict[int, int] = {}
         self._since, self._stale = -np.inf, True
@@ -41,6 +45,8 @@ class InOrder:
             del self._type_of[job]
 
     def _start(self, active: IntArray) -> None:
+        if self._moves:
+            self._type_of.clear()
         free = self._scenario.cluster.workers.copy()
         for job, type_ in self._type_of.items():
             free[type_] -= self._scale[job]

@@ -97,6 +97,15 @@ def test_a_queue_starts_in_order_and_runs_to_the_end() -> None:
     assert outcome.moves.tolist() == [0, 0, 0]
 
 
+def test_in_a_queue_that_moves_jobs_take_faster_types_that_become_free() -> None:
+    asked = scenario(workload([[1.0, 2.0], [1.0, 2.0]], [720, 3600]), [1, 1], SimulationSettings(allocation_seconds=0))
+    stays, moves = (simulate(asked, InOrder(asked, moves=moves)) for moves in (False, True))
+    assert stays.finish.tolist() == [360, 3600]
+    # 360 s on the slow type, then the remaining 3,240 steps on the fast one.
+    assert moves.finish.tolist() == [360, 360 + 1620]
+    assert moves.moves.tolist() == [0, 1]
+
+
 def test_an_agnostic_queue_draws_types_at_random() -> None:
     asked = scenario(workload([[1.0, 8.0]] * 40, [3600] * 40), [20, 20])
     outcome = simulate(asked, InOrder(asked, np.random.default_rng(0)))
@@ -323,5 +332,9 @@ def test_published_results_are_matched_within_three_percent(
     dispatcher = InOrder(asked) if policy == "fifo" else ByShares(asked, policy_named(policy))
     found = summarize(simulate(asked, dispatcher))
     assert found.average_jct_seconds == pytest.approx(jct, rel=0.03)
+    if policy == "fifo":
+        # The published queue does not know throughputs: it draws types at random.
+        draws = (simulate(asked, InOrder(asked, np.random.default_rng(seed))) for seed in range(8))
+        assert np.mean([summarize(draw).average_jct_seconds for draw in draws]) == pytest.approx(jct, rel=0.1)
     if makespan is not None:
         assert found.makespan_seconds == pytest.approx(makespan, rel=0.03)
