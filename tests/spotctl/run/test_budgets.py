@@ -60,7 +60,7 @@ def test_leases_run_out_before_a_run_is_given_up(tmp_path: Path) -> None:
     last = max(held.lease_until for held in state.machines.values())
     assert LEASE_TIMES.notice < last - stop <= LEASE_TIMES.renew_before // 2
     assert ended.facts["work_left"] == pytest.approx(1 - len(one.work.done) / 2000, abs=0.01)
-    more = ended.facts["to_finish"] / budget.NANO_SECONDS_PER_DOLLAR
+    more = ended.facts["to_finish_usd"]
     assert f"of the work is left, about ${more:.2f} more" in ended.message
     # Three machines at 5 cents an hour do 6 rounds a minute.
     assert more == pytest.approx((2000 - len(one.work.done)) / 120 * 0.05, rel=0.3)
