@@ -326,6 +326,9 @@ class ControllerProcess:
                     self._mailbox.send(JOB_LOOP, ModelPart(partition, version))
                 ended = JobEnded(instruction.clock, self._controller.evictions, self._controller.failures)
                 self._mailbox.send(JOB_LOOP, ended)
+                # Nodes are told to leave after this: the job loop would take them for failed ones while a large model
+                # is on its way, and without them nothing is left if this process is killed.
+                self._mailbox.finish_sending(JOB_LOOP)
 
 
 def _is_node(name: str) -> bool:

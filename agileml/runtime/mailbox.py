@@ -295,6 +295,13 @@ class Mailbox:
             self._book.learn(news)
             self.send(sender, self._book.directory)
 
+    def finish_sending(self, to: str) -> None:
+        """Waits until everything for a peer is sent, or its link is lost. What arrives meanwhile, `receive` returns."""
+        while to in self._endpoint.peers:
+            self._send_waiting()
+            if self._endpoint.flush(FULL_PAUSE, to) and to not in self._waiting:
+                return
+
     def wake(self) -> None:
         """Interrupts a waiting `receive`; may be called from any thread."""
         self._endpoint.wake()

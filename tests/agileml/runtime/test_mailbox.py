@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -168,6 +169,26 @@ def test_messages_that_find_a_full_queue_wait_and_arrive_in_order(
         if len(came) == 20:
             break
     assert came == list(range(20))
+
+
+def test_finish_sending_waits_for_messages_that_found_a_full_queue(mailbox: Callable[..., Mailbox]) -> None:
+    controller, job_loop = mailbox(CONTROLLER, CUT), mailbox(JOB_LOOP, CUT)
+    job_loop.reach(CONTROLLER)
+    received(controller, job_loop, until=lambda events: sum(isinstance(event, Connected) for event in events) == 2)
+    for number in range(10):
+        controller.send(JOB_LOOP, large(number))
+    came: list[object] = []
+
+    def read() -> None:
+        while len(came) < 10:
+            came.extend(envelopes(list(job_loop.receive(0.005))))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    controller.finish_sending(JOB_LOOP)
+    assert controller._endpoint.queued_bytes(JOB_LOOP) == 0
+    assert JOB_LOOP not in controller._waiting
+    reader.join()
 
 
 def test_a_message_that_a_lost_link_cut_off_does_not_spoil_the_next(
