@@ -41,6 +41,8 @@ _WORSE = 1e-10
 # Relative difference of value below which mixes count as equally good.
 _EQUAL, _SAME = 1e-7, 1e-9
 _OUTSIDE = 1e-12
+_AT_LOWER_OR_BASIC = np.array([AT_LOWER, BASIC], dtype=object)
+_AT_UPPER_OR_BASIC = np.array([AT_UPPER, BASIC], dtype=object)
 _BELOW = 1 - 1e-6
 
 
@@ -370,10 +372,11 @@ def _basis(slow: IntArray, fast: IntArray, prices: FloatArray, types: int) -> Ba
     basic = np.zeros((groups, types + 1), dtype=bool)
     every = np.arange(groups)
     basic[every, slow] = basic[every, fast] = True
-    columns = [BASIC if used else AT_LOWER for used in basic[:, 1:].ravel().tolist()]
+    # Status objects are picked by arrays, because there are many of them.
+    columns = _AT_LOWER_OR_BASIC[basic[:, 1:].ravel().astype(np.int64)].tolist()
     # Above its level a group is bound by its time alone, on its level by both.
-    level = [AT_LOWER if mixed else BASIC for mixed in (slow != fast).tolist()]
-    time = [BASIC if idles else AT_UPPER for idles in basic[:, 0].tolist()]
-    workers = [AT_UPPER if price > 0 else BASIC for price in prices.tolist()]
+    level = _AT_LOWER_OR_BASIC[(slow == fast).astype(np.int64)].tolist()
+    time = _AT_UPPER_OR_BASIC[basic[:, 0].astype(np.int64)].tolist()
+    workers = _AT_UPPER_OR_BASIC[(prices <= 0).astype(np.int64)].tolist()
     passed = [AT_LOWER] * (len(prices) - types)
     return Basis([*columns, BASIC, *passed], [*level, *time, *workers])
