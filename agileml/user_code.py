@@ -7,6 +7,7 @@ import sysconfig
 import traceback
 from pathlib import Path
 from traceback import StackSummary, TracebackException
+from types import FrameType
 
 _OWN = (str(Path(__file__).parent), sysconfig.get_path("stdlib"), "<frozen", "<string>")
 """This package, the standard library, and code that only starts a process."""
@@ -47,6 +48,19 @@ def raised_at(error: BaseException) -> str:
     """The line of the user's code that raised an error, or called what raised it; empty if it has no part in it."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
     own = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)] or frames
+    return f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}" if own else ""
+
+
+def described(error: BaseException) -> str:
+    """The type of an error and its text, and the line of the user's code."""
+    text, place = str(error), raised_at(error)
+    return f"{type(error).__name__}{text and f': {text}'}{place and f' ({place})'}"
+
+
+def whereabouts(frame: FrameType | None) -> str:
+    """The line of the user's code that a thread executes; empty if it executes none."""
+    frames = [one for one in traceback.extract_stack(frame) if is_users(one.filename)] if frame else []
+    own = [one for one in frames if not one.filename.startswith(_INSTALLED)] or frames
     return f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}" if own else ""
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bench import (
     agileml_elastic,
+    agileml_heartbeat,
     agileml_sim,
     agileml_sparse,
     agileml_throughput,
@@ -40,6 +41,7 @@ BENCHMARKS = {
     "agileml_sparse": agileml_sparse.run,
     "agileml_throughput": agileml_throughput.run,
     "agileml_elastic": agileml_elastic.run,
+    "agileml_heartbeat": agileml_heartbeat.run,
 }
 
 _HEAD = """# Benchmarks

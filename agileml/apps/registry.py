@@ -19,7 +19,7 @@ from agileml.apps.builtin import BUILT_IN
 from agileml.apps.code import digest_of, files_of, unpack
 from agileml.errors import AgileMLError, BadArgument, BadTrainer, TrainerFailed, UnknownApp
 from agileml.trainer import Trainer
-from agileml.user_code import raised_at
+from agileml.user_code import described
 
 METHODS: dict[str, tuple[str, ...]] = {
     "init": ("rng",),
@@ -189,8 +189,7 @@ def _executed(where: str, function: Callable[[], object]) -> object:
     except SyntaxError as error:
         raise TrainerFailed(f"{where}, line {error.lineno}: {error.msg}") from error
     except Exception as error:
-        place = raised_at(error)
-        raise TrainerFailed(f"{where}: {type(error).__name__}: {error}{place and f' ({place})'}") from error
+        raise TrainerFailed(f"{where}: {described(error)}") from error
 
 
 def _absent(candidate: object) -> list[str]:

@@ -212,6 +212,7 @@ class Controller(ControllerState):
             self.note_underway(event.node, event.unreported)
             if why := hung(event, self.settings):
                 self._lost([event.node], why)
+                self._send(event.node, Leave(f"this node was given up: {why}", lost=True))
         elif lost := silent(self.members, now, self.settings.heartbeat_timeout):
             self._lost(lost, f"no heartbeat for {self.settings.heartbeat_timeout:g} s")
 

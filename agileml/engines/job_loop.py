@@ -149,8 +149,7 @@ class JobLoop:
         warned = machine is not None and machine.warned
         if gone.status is not None:
             self._last_failure = f"{gone.name} {gone.how}"
-        if gone.status and gone.status != REFUSED:
-            self._output(Printed(gone.name, gone.how))
+        self._report_failure(gone)
         if gone.status is not None and (warned or gone.status == REFUSED):
             # It left as it was told to. A refused node is not replaced: the next one would be refused as well.
             self._link.forget(gone.name)
@@ -163,6 +162,10 @@ class JobLoop:
             self._link.lose(gone.name)
         if replace_it and self._replaces:
             self._add(Join(1, reliable=reliable))
+
+    def _report_failure(self, gone: Gone) -> None:
+        if gone.status and gone.status != REFUSED:
+            self._output(Printed(gone.name, gone.how))
 
     def _count_restart(self, gone: Gone) -> None:
         """A process that failed will be started again, but not for ever. One that was taken away does not count."""
@@ -179,5 +182,6 @@ class JobLoop:
             for event in self._fleet.events():
                 if isinstance(event, Gone):
                     self._machines.pop(event.name, None)
+                    self._report_failure(event)
         # What they printed at their end has arrived at the controller by now.
         self._link.settle(LEAVE_SECONDS)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from agileml.errors import BadInput, BadTrainer, TrainerFailed
 from agileml.params.deltas import ADD, AGGREGATIONS, Aggregation
 from agileml.params.layout import Array
-from agileml.user_code import raised_at
+from agileml.user_code import described, raised_at
 
 T = TypeVar("T")
 
@@ -70,5 +70,4 @@ def call(where: str, function: Callable[[], T]) -> T:
         place = raised_at(error)
         raise type(error)(f"{error} ({place})" if place else str(error)) from error
     except Exception as error:
-        place = raised_at(error)
-        raise TrainerFailed(f"{where}: {type(error).__name__}: {error}{place and f' ({place})'}") from error
+        raise TrainerFailed(f"{where}: {described(error)}") from error

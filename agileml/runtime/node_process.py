@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -25,12 +26,16 @@ from agileml.runtime.role_specs import NodeRole
 from agileml.runtime.vitals import Vitals
 from agileml.trainer import shards_of
 from agileml.transport import Connected, Lost, Rejected
-from agileml.user_code import users_traceback
+from agileml.user_code import users_traceback, whereabouts
 
 T = TypeVar("T")
 
 REFUSED = 3
 """Exit status of a node that the job did not admit."""
+
+COMPUTE = "compute"
+COMPUTE_THREAD = f"{COMPUTE}_0"
+"""The name that the executor gives to its first thread."""
 
 LONGEST_TURN = 1.0
 """Seconds within which a node that has nothing to do shows that its message loop runs."""
@@ -57,7 +62,7 @@ class NodeProcess:
         self._mailbox = Mailbox(role.rendezvous, role.name, role.job.transport, instance=role.instance)
         self._connection = ControllerConnection(self._mailbox)
         self._checkpoints = ModelCheckpoints(role.rendezvous.blobs)
-        self._compute = ThreadPoolExecutor(1, "compute")
+        self._compute = ThreadPoolExecutor(1, COMPUTE)
         self._disk = ThreadPoolExecutor(WRITERS, "disk")
         self._checkpoint_queue = CheckpointQueue()
         self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -162,7 +167,7 @@ class NodeProcess:
 
     def _handle(self, message: object) -> None:
         if isinstance(message, Leave) and message.lost and not self._leaving:
-            self._given_up = message.reason
+            self._given_up = f"{message.reason}{self._position()}"
         if isinstance(message, Recover):
             # What was sent in earlier epochs is not wanted any more, and some peers may be gone.
             self._mailbox.discard_waiting()
@@ -190,6 +195,13 @@ class NodeProcess:
             # Shown with what the user's code prints. A violated contract needs no more than its one line.
             sys.stderr.write(users_traceback(error))
         return [Send(CONTROLLER, Broken(self._role.name, _described(error)))]
+
+    def _position(self) -> str:
+        """Where the user's code is, if it runs: a node that was given up may hang there."""
+        frames = sys._current_frames()
+        computing = [frames.get(thread.ident or 0) for thread in threading.enumerate() if thread.name == COMPUTE_THREAD]
+        place = next(filter(None, map(whereabouts, computing)), "")
+        return f"; it was in {place}" if place else ""
 
     def _act(self) -> None:
         """Carries out what was decided, in order."""

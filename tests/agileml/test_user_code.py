@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import pytest
@@ -10,7 +11,7 @@ from agileml.errors import BadArgument, BadTrainer, TrainerFailed
 from agileml.params.declarations import Declarations, call
 from agileml.runtime import node_process
 from agileml.training import parse_nodes
-from agileml.user_code import condensed, crash_site, is_users, raised_at, users_traceback
+from agileml.user_code import condensed, crash_site, described, is_users, raised_at, users_traceback, whereabouts
 from tests.agileml.toys import Scripted
 
 CRASH = f"""started
@@ -94,3 +95,12 @@ def test_a_traceback_begins_with_the_users_code() -> None:
 
 def parse_nodes_here() -> None:
     parse_nodes("x")
+
+
+def test_where_a_thread_is() -> None:
+    assert "in test_where_a_thread_is" in whereabouts(sys._getframe())
+    assert whereabouts(None) == ""
+
+
+def test_an_error_without_text_is_its_type() -> None:
+    assert described(MemoryError()) == "MemoryError"

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from agileml.errors import AgileMLError
 from agileml.runtime.controller_process import ControllerProcess
 from agileml.runtime.heartbeat import beating
 from agileml.runtime.node_process import REFUSED, NodeProcess
@@ -149,6 +150,8 @@ def _run_child(start: Start, folder: Path, keep: bool, lifetime: int, inherited:
         logging.basicConfig(filename=log, level=logging.INFO, format="%(asctime)s %(message)s", force=True)
         watch = threading.Thread(target=_exit_with_server, args=(lifetime, folder, keep), daemon=True)
         status = _run_role(start, folder, watch)
+    except AgileMLError as error:
+        sys.stderr.write(f"{error}\n")
     except BaseException:  # noqa: BLE001 - a fork must not go on in its parent's code, whatever happened
         traceback.print_exc()
     finally:

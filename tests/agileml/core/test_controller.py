@@ -164,7 +164,9 @@ def test_a_node_that_hangs_is_lost_although_it_sends_heartbeats() -> None:
     control = running("r", "t", "u", hang_timeout=30.0)
     handle(control, Heartbeat("u", 29.0, 1.0), Heartbeat("t", 140.0, 30.0))
     assert control.failures == 0
-    handle(control, Heartbeat("u", 31.0, 1.0))
+    sent = handle(control, Heartbeat("u", 31.0, 1.0))
+    why = "it hangs: no progress for 31 s, and a step usually takes 1 s"
+    assert Send("u", Leave(f"this node was given up: {why}", lost=True)) in sent
     assert [name for name in "rtu" if control.members[name].phase is NodePhase.DEAD] == ["u"]
 
 

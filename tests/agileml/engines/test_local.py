@@ -228,7 +228,9 @@ class Deadlocked(Paced):
 
 
 @pytest.mark.slow
-def test_a_deadlocked_node_is_killed_and_replaced(tmp_path: Path) -> None:
+def test_a_deadlocked_node_ends_and_says_where_it_was(tmp_path: Path) -> None:
     source = TrainerSource(f"{__name__}:Deadlocked", {"lengths": LENGTHS, "once": str(tmp_path / "once")})
-    _, log = played({}, replace(JOB, source=source, hang_timeout=2.0))
-    assert any("it hangs: no progress for" in event for iteration in log for event in iteration.events)
+    lines: list[str] = []
+    job = replace(JOB, source=source, hang_timeout=2.0)
+    LocalEngine().play(job, Timetable({}), lambda _: None, lambda printed: lines.append(printed.text))
+    assert any("it hangs: no progress for" in line and "test_local.py" in line and "in step" in line for line in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 import threading
@@ -186,7 +187,8 @@ def test_a_node_that_was_declared_lost_ends_with_an_error(played: Played) -> Non
     played.send(Leave("it was silent", lost=True))
     while played.thread.is_alive():
         list(played.mailbox.receive(0.005))
-    assert str(played.error) == "it was silent"
+    # It was waiting for the test to open a gate.
+    assert re.fullmatch(r"it was silent; it was in .*test_node_process.py, line \d+, in passes", str(played.error))
 
 
 def test_a_node_that_ends_by_its_own_error_ends_the_job_and_says_why(
