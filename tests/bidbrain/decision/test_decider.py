@@ -101,7 +101,9 @@ def test_limits_and_budget_hold_whatever_is_wanted(
         assert all(spot[name] <= by_type.get(name, inf) for name in types)
         # A gang that has lost machines is completed, unasked, by more of the same.
         asked_for = [*wanted, *(one.rent for one in now if together)]
-        assert {(rent.offer, rent.bid) for rent in bought} <= {(rent.offer, rent.bid) for rent in asked_for}
+        # A budget that does not cover what is wanted buys something cheaper.
+        as_asked = {(rent.offer, rent.bid) for rent in bought} <= {(rent.offer, rent.bid) for rent in asked_for}
+        assert as_asked or (usd_left < inf and all(rent.bid is not None for rent in bought))
         if together:
             assert len(bought) == 1
 
