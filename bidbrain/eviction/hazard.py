@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log, log1p
+from typing import Literal, get_args
 
 import numpy as np
 from scipy.special import gammaincinv, gammaln
@@ -54,12 +55,16 @@ class Evidence:
     exposure: Exposure
 
 
+EvidenceKind = Literal["observed", "published", "prior"]
+
+
 @dataclass(frozen=True, slots=True)
 class RateEvidence:
-    """One contribution to a rate, after weighting, and its source."""
+    """One contribution to a rate, after weighting, its source in words, and what kind of record that is."""
 
     source: str
     exposure: Exposure
+    kind: EvidenceKind = "observed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,12 @@ class Hazard:
         total = self._total
         middle = total.evictions * log1p(at_mean_rate / total.hours)
         return middle, min(low * at_mean_rate, middle), high * at_mean_rate
+
+    @property
+    def kind(self) -> EvidenceKind:
+        """The strongest kind of evidence behind the rate."""
+        kinds = {piece.kind for piece in self.prior} | ({"observed"} if self.observed.hours else set())
+        return next(kind for kind in get_args(EvidenceKind) if kind in kinds)
 
     @property
     def basis(self) -> str:
@@ -281,8 +292,8 @@ def _preemption_rate(figures: Sequence[Interruption]) -> RateEvidence:
     hourly = sum(_hourly(figure.high, 24) for figure in recent) / len(recent)
     source = f"GCP's preemption rate of {counted(len(recent), 'day')}"
     if hourly == 0:
-        return RateEvidence(source, Exposure(_JEFFREYS, 24.0 * len(recent)))
-    return RateEvidence(source, Exposure(PUBLISHED, PUBLISHED / hourly))
+        return RateEvidence(source, Exposure(_JEFFREYS, 24.0 * len(recent)), "published")
+    return RateEvidence(source, Exposure(PUBLISHED, PUBLISHED / hourly), "published")
 
 
 def _eviction_band(figure: Interruption) -> RateEvidence:
@@ -292,7 +303,9 @@ def _eviction_band(figure: Interruption) -> RateEvidence:
     mean, deviation = (low + high) / 2, (high - low) / 12**0.5
     shape = min(PUBLISHED, (mean / deviation) ** 2) if deviation else PUBLISHED
     return RateEvidence(
-        f"Azure's eviction band of {figure.low:.0%} to {figure.high:.0%} per hour", Exposure(shape, shape / mean)
+        f"Azure's eviction band of {figure.low:.0%} to {figure.high:.0%} per hour",
+        Exposure(shape, shape / mean),
+        "published",
     )
 
 
@@ -309,11 +322,13 @@ def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Se
     if not weighted:
         rate = _middle(figure) / _HOURS_OF_MONTH
         label = f"{label}, at its lowest possible scale because no observed market has a bucket"
-        return RateEvidence(label, Exposure(_JEFFREYS, _JEFFREYS / rate))
+        return RateEvidence(label, Exposure(_JEFFREYS, _JEFFREYS / rate), "published")
     scale = (sum(exposure.evictions for exposure, _ in known) + _JEFFREYS) / weighted
     rate = scale * _middle(figure)
     return RateEvidence(
-        f"{label}, scaled by evidence from {counted(len(known), 'market')}", Exposure(PUBLISHED, PUBLISHED / rate)
+        f"{label}, scaled by evidence from {counted(len(known), 'market')}",
+        Exposure(PUBLISHED, PUBLISHED / rate),
+        "published",
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from bidbrain.eviction.hazard import Hazard
 from bidbrain.forecast.calibrated import PastOutcomes, calibrated
 from bidbrain.forecast.values import HIGH, Forecast, ForecastJob, ForecastTerm, KnownPast, Spread
 from bidbrain.forecast.windows import PastMarket, Played, plays
 from pricing_data.market import Market
-from pricing_data.units import DAY, HOUR
+from pricing_data.units import DAY, HOUR, counted
 
 
 def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
@@ -59,14 +60,21 @@ def _evictions(market: PastMarket) -> str:
     """Where evictions come from in the plays."""
     markets = {offer.market for offer in market.job.offers}
     recorded = markets & market.past.capacities.keys()
-    rates = [
-        hazard.rate[0] for one in sorted(markets - recorded) if (hazard := market.past.hazards.get(one)) is not None
-    ]
-    parts = [f"recorded availability of {len(recorded)} markets"] if recorded else []
-    if rates:
-        low, high = min(rates), max(rates)
-        told = f"{low:.2g}" if f"{low:.2g}" == f"{high:.2g}" else f"{low:.2g} to {high:.2g}"
-        parts.append(f"evictions drawn at {told} per machine-hour")
-    if len(recorded) + len(rates) < len(markets):
+    known = [hazard for one in sorted(markets - recorded) if (hazard := market.past.hazards.get(one)) is not None]
+    assumed = [hazard for hazard in known if hazard.kind == "prior"]
+    rated = [hazard for hazard in known if hazard.kind != "prior"]
+    parts = [f"recorded availability of {counted(len(recorded), 'market')}"] if recorded else []
+    if rated:
+        parts.append(f"evictions drawn at {_rates(rated)} per machine-hour")
+    if assumed:
+        parts.append(
+            f"evictions of {counted(len(assumed), 'market')} unrecorded, drawn at about {_rates(assumed)} per hour"
+        )
+    if len(recorded) + len(known) < len(markets):
         parts.append("evictions where the price rose above the bid")
     return ", ".join(parts)
+
+
+def _rates(hazards: list[Hazard]) -> str:
+    low, high = (f"{one:.2g}" for one in (min(each.rate[0] for each in hazards), max(each.rate[0] for each in hazards)))
+    return low if low == high else f"{low} to {high}"

@@ -100,7 +100,10 @@ class PastMarket:
             return None
         # Markets are alike in what is unknown of them: one draw moves all rates.
         luck = float(chance.random())
-        rates = {market: Mortality(hazard.rate_at(luck), hazard.ages) for market, hazard in known.items()}
+        rates = {
+            market: Mortality(hazard.rate_at(luck), hazard.ages, hazard.longest_life)
+            for market, hazard in known.items()
+        }
         return DrawnLives(rates, int(chance.integers(2**31)))
 
     def reference(self, starts: Ints) -> Floats:

@@ -106,10 +106,12 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Mortality:
-    """How machines of a market are evicted at any price: evictions per hour, and how that varies with age."""
+    """How machines of a market are evicted at any price: evictions per hour, how that varies with age, and the age in
+    hours that none survives."""
 
     per_hour: float
     ages: AgeProfile = AGELESS
+    longest: float = inf
 
     def __post_init__(self) -> None:
         if not 0 <= self.per_hour < inf:
@@ -121,7 +123,8 @@ class Mortality:
         reached = np.concatenate(([0.0], np.cumsum(np.diff(begins) * factors[:-1]))) * self.per_hour
         band = int(np.searchsorted(reached, cumulative, side="right")) - 1
         rate = self.per_hour * float(factors[band])
-        return float(begins[band]) + (cumulative - float(reached[band])) / rate if rate else inf
+        age = float(begins[band]) + (cumulative - float(reached[band])) / rate if rate else inf
+        return min(age, self.longest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from bidbrain.eviction.bids import Bid, BidAbove, FixedBid
 from bidbrain.eviction.calibration import Calibration, CalibrationPlan, Skill, calibrate
 from bidbrain.eviction.estimate import Estimate, price_outlook, together
 from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_lives, hazard_of
+from bidbrain.eviction.regime import in_force
 from bidbrain.eviction.survival import AgeProfile, exposure_of_trace
 from pricing_data.catalog import Catalog
 from pricing_data.errors import UnknownInstanceType, UnknownPrice
@@ -61,13 +62,15 @@ class BetaQuery:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The estimate for one bid."""
+    """The estimate for one bid; `crossing` is the part that prices explain, `evidence` what the rest rests on."""
 
     market: Market
     bid: Bid
     window: int
     at: int
     estimate: Estimate
+    crossing: Estimate
+    evidence: str
     historical_share: float
 
 
@@ -102,7 +105,10 @@ def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None, age: int = 0) -> A
     with _as_bad_request():
         outlook = price_outlook(query.markets_at(bid), query.window, query.at)
         estimate = together(outlook.estimate, hazard, query.window, age / HOUR)
-    return Answer(query.market, bid, query.window, query.at, estimate, outlook.historical.share)
+    evidence = "price" if hazard is None else hazard.kind
+    return Answer(
+        query.market, bid, query.window, query.at, estimate, outlook.estimate, evidence, outlook.historical.share
+    )
 
 
 def hazard_for(query: BetaQuery, lifetimes: Sequence[Path], availability: Sequence[Path]) -> Hazard | None:
@@ -118,7 +124,8 @@ def hazard_for(query: BetaQuery, lifetimes: Sequence[Path], availability: Sequen
     ages = AgeProfile()
     if sum(life.preempted for life in lives) >= _LEAST_LIVES_FOR_AGES:
         ages = AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT)
-    return hazard_of(query.market, [*evidence_of_lives(lives), *traces], published, ages)
+    found = hazard_of(query.market, [*evidence_of_lives(lives), *traces], published, ages)
+    return in_force(query.market, found, query.at)
 
 
 def curve(query: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> list[Answer]:
@@ -287,6 +294,10 @@ def to_json(one: Answer) -> dict[str, Any]:
         "bid": str(one.bid),
         "window_seconds": one.window / 1e6,
         "at": format_time(one.at),
+        "evidence": one.evidence,
+        "price_probability": one.crossing.probability,
+        "price_low": one.crossing.low,
+        "price_high": one.crossing.high,
     }
 
 

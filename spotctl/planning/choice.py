@@ -21,9 +21,9 @@ from spotctl.files.job.spec import Command
 from spotctl.planning.checkpoint_interval import CheckpointInterval, checkpoints_of
 from spotctl.planning.columns import usd_per_hour, useful_share
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.expected import Conditions, Part, Todo, beta_of, estimate, on_demand, usd_per_work
+from spotctl.planning.expected import Conditions, Part, Todo, beta_of, estimate, eviction_of, on_demand, usd_per_work
 from spotctl.planning.fleet import FleetPlan, plan_fleet
-from spotctl.planning.market_history import RentableFleet, strategy_for, strategy_inputs
+from spotctl.planning.market_history import MarketHistory, RentableFleet, strategy_for, strategy_inputs
 from spotctl.planning.mixing import MachineOption
 from spotctl.planning.rejected import rejections
 from spotctl.planning.values import AllocatedJob, Choice, Columns, JobPlan, OnDemand, PlannedMixture, PlanningInputs
@@ -59,8 +59,8 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
             " evicted too often to make progress; choose another strategy or other types"
         )
     choice = tuple(
-        Choice(rent, part.price, beta, usd_per_work(share))
-        for rent, part, beta, share in zip(rents, parts, betas, found.first.shares, strict=False)
+        _choice(fleet_plan.market_history, part, usd_per_work(share))
+        for part, share in zip(parts, found.first.shares, strict=False)
     )
     usd, hours = on_demand(fleet_plan.fleet.baseline, under, todo)
     rejected = rejections(allocated, fleet_plan, under, choice, (inputs.snapshot, columns))
@@ -122,6 +122,13 @@ def _mixture(strategy: Strategy, situation: Situation) -> PlannedMixture | None:
         return None
     types, schedule = strategy.schedule(situation)
     return None if schedule is None else PlannedMixture(strategy.mixing.aim, tuple(types), schedule)
+
+
+def _choice(history: MarketHistory, part: Part, usd: float) -> Choice:
+    rent = part.rent
+    hazard = None if rent.bid is None else history.in_force(rent.offer.market)
+    beta = eviction_of(history, rent, part.price)
+    return Choice(rent, part.price, beta, usd, "price" if hazard is None else hazard.kind)
 
 
 def violation(plan: JobPlan) -> OverBudget | NotInTime | None:

@@ -36,6 +36,15 @@ def beta_of(market_history: MarketHistory, rent: Rent, price: int) -> Estimate:
     return together(_share(crossing, history), market_history.hazards[rent.offer.market], HOUR)
 
 
+def eviction_of(market_history: MarketHistory, rent: Rent, price: int) -> Estimate:
+    """The probability as a plan states it: with a prior where evictions for capacity are possible, but unrecorded."""
+    if rent.bid is None:
+        return NEVER_EVICTED
+    history = market_history.histories[rent.offer.market]
+    crossing = CrossingHistory(history, HOUR).at_delta(max(rent.bid - price, 0))
+    return together(_share(crossing, history), market_history.in_force(rent.offer.market), HOUR)
+
+
 def _share(crossing: Crossing, history: PriceSeries) -> Estimate:
     """A share of start times with Jeffreys' interval for the number of non-overlapping windows."""
     hits, misses = crossing.share * crossing.windows, (1 - crossing.share) * crossing.windows

@@ -39,7 +39,8 @@ def forecast_of(plan: JobPlan, capacities: Mapping[Market, Capacity] = UNRECORDE
     `capacities` are records of how many machines its markets had, where those are known.
     """
     history = plan.market_history
-    return forecast(forecast_job(plan), KnownPast(plan.at, history.histories, history.hazards, capacities))
+    hazards = {market: history.in_force(market) for market in history.histories}
+    return forecast(forecast_job(plan), KnownPast(plan.at, history.histories, hazards, capacities))
 
 
 def forecast_job(plan: JobPlan) -> ForecastJob:

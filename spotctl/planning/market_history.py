@@ -14,6 +14,7 @@ import numpy as np
 from bidbrain.billing import rule_of_cloud
 from bidbrain.eviction.estimate import MEMORY
 from bidbrain.eviction.hazard import Hazard
+from bidbrain.eviction.regime import in_force
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.default import default_for
 from bidbrain.strategies.inputs import StrategyInputs
@@ -66,6 +67,10 @@ class MarketHistory:
         """Histories up to a moment, cut to the last weeks: older prices do not predict the next hours."""
         remembered = {series.market: remembered_of(series, at) for series in histories}
         return cls(at, remembered, {market: hazard_of(market) for market in remembered})
+
+    def in_force(self, market: Market) -> Hazard | None:
+        """The eviction rate as it holds now, with a prior where it is unknown; None where only prices evict."""
+        return in_force(market, self.hazards[market], self.at)
 
 
 def remembered_of(series: PriceSeries, at: int) -> PriceSeries:

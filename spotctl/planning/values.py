@@ -91,12 +91,16 @@ class AllocatedJob:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An allocation that would be rented, with its price, eviction probability and cost per unit of work."""
+    """An allocation that would be rented, with its price, eviction probability and cost per unit of work.
+
+    `evidence` is what its eviction rate rests on (`Hazard.kind`), or price if only the price can evict it.
+    """
 
     rent: Rent
     price: int
     beta: Estimate
     usd_per_work: float
+    evidence: str = "price"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,15 @@ def chance(share: float) -> str:
     return f"{share:.1%}" if share >= 0.0995 else f"{100 * share:.2g}%"
 
 
+EVIDENCE = {
+    "observed": "observed evictions of machines",
+    "published": "published eviction rates",
+    "prior": "unknown: no eviction rate is recorded, so a wide prior stands in",
+    "price": "prices: no other cause evicts machines in this market",
+}
+"""What an estimate of evictions rests on."""
+
+
 def estimate(one: Answer) -> Group:
     """One estimate: its probability, interval, median time to eviction, and basis."""
     estimated = one.estimate
@@ -29,8 +38,13 @@ def estimate(one: Answer) -> Group:
     rows = [
         ("eviction", f"{chance(estimated.probability)} within {age(one.window / 1e6)} of {format_time(one.at)}"),
         ("95% interval", f"{chance(estimated.low)} to {chance(estimated.high)}"),
+        ("evidence", EVIDENCE[one.evidence]),
+        ("price alone", f"{chance(one.crossing.probability)}: the chance that the price rises above the bid"),
         ("bid", str(one.bid)),
-        ("historical", f"{chance(one.historical_share)} of past starts were evicted within that time"),
+        (
+            "historical",
+            f"the price rose above the bid within that time after {chance(one.historical_share)} of past starts",
+        ),
         ("if evicted", "no eviction so far" if seconds is None else f"after {age(seconds)} (median)"),
         ("sample size", f"{estimated.observations:,.0f} independent windows"),
         ("basis", estimated.basis),

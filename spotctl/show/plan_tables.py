@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pricing_data.units import HOUR, MINUTE, SECOND, format_time, format_usd, to_datetime, to_usd
-from spotctl.show.beta_tables import chance
+from spotctl.show.beta_tables import EVIDENCE, chance
 from spotctl.show.layout import pairs_table
 from spotctl.show.phrases import hours_text
 from spotctl.show.terminal import dollars, market_name
@@ -123,6 +123,7 @@ def _choice_json(one: Choice) -> dict[str, Any]:
         "price": to_usd(one.price),
         "beta_low": one.beta.low,
         "beta_high": one.beta.high,
+        "beta_evidence": one.evidence,
     }
 
 
@@ -177,6 +178,8 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     other = plan.on_demand
     yield "expected", _expected(plan)
     yield "basis", plan.forecast.basis
+    if any(one.evidence == "prior" for one in plan.choice):
+        yield "evictions", EVIDENCE["prior"]
     machines = f"{other.rent.machines:,} x {other.rent.offer.market.instance_type}"
     usd = plan.forecast.usd_per_hour.median * other.hours if plan.work.assumed else plan.forecast.usd.median
     ratio = usd / other.usd

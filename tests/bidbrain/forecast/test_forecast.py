@@ -106,7 +106,7 @@ def test_recorded_capacity_is_played_too() -> None:
     found = forecast(JOB, known)
     # The last half day before now had no machine.
     assert found.usd.median > 0.05 * 4 * 4
-    assert "recorded availability of 1 markets" in found.basis
+    assert "recorded availability of 1 market" in found.basis
 
 
 def test_a_history_shorter_than_the_job_still_gives_a_forecast() -> None:

@@ -46,17 +46,22 @@ def test_a_small_plan_by_hand() -> None:
     (choice,) = found.choice
     assert choice.rent.offer.market == CHEAP.market
     assert (choice.rent.machines, choice.rent.bid, choice.price) == (8, 20 * CENT, 4 * CENT)
-    assert choice.beta.probability == 0.0 < choice.beta.high < 0.02
+    # No eviction was recorded on aws: that is unknown, and not safe.
+    assert choice.beta.low < 0.001 < choice.beta.probability < 0.1 < choice.beta.high
+    assert choice.evidence == "prior"
     assert choice.usd_per_work == pytest.approx(0.32 / (32 * 54.5 / 60))
     hours = 10 + 5.5 / 60
     assert found.estimate.hours == pytest.approx(hours)
     assert found.estimate.usd == pytest.approx(0.32 * hours)
     # A launch also takes half a minute until its order, and two minutes until its machines are returned.
     launched = hours + 2.5 / 60
-    assert found.forecast.usd.likely == pytest.approx((0.32 * (hours + 2 / 60),) * 2, rel=2e-3)
-    assert found.forecast.hours.median == pytest.approx(launched, rel=2e-3)
+    # The evictions of the prior are drawn: some plays of the ten hours have some.
+    low, high = found.forecast.usd.likely
+    assert 0.31 * hours < low <= found.forecast.usd.median < 1.03 * 0.32 * hours
+    assert high > 1.01 * 0.32 * hours
+    assert found.forecast.hours.median == pytest.approx(launched, rel=0.02)
     assert found.on_demand.usd == pytest.approx(1.6 * (10 + 1 / 12))
-    assert found.finish_by == pytest.approx(NOW + launched * HOUR, abs=HOUR / 60)
+    assert found.finish_by == NOW + round(found.forecast.hours.median * HOUR)
     assert found.work_left == 320 * HOUR
     assert (found.policy, found.work.source, found.rates["a.large"].source) == (
         "min-cost",
