@@ -8,6 +8,11 @@ loss of P10, P50 and P90 is compared with that of the same quantiles of past run
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +37,10 @@ from spotctl.planning.forecasting import forecast_job, forecast_of
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.plan import plan
 from spotctl.planning.values import Job, JobPlan, PlanningInputs
+from spotctl.runlog.state import fold
+from spotctl.runlog.store import EventLog
+
+QUICK_START = Path(__file__).parents[1] / "examples" / "quickstart.yaml"
 
 LEAST_PAST = 10
 """Past runs before their quantiles are compared with."""
@@ -140,6 +149,48 @@ def row(world: World, hours: float, count: int) -> str:
     )
 
 
+@dataclass(frozen=True)
+class Launched:
+    """A launch of the quick start: the interval that it stated, and what it cost, in dollars."""
+
+    low: float
+    expected: float
+    high: float
+    paid: float
+
+    @property
+    def kept(self) -> bool:
+        """Whether the interval held."""
+        return self.low <= self.paid <= self.high
+
+
+def launched() -> Launched:
+    """Launches the quick start once, in a home of its own."""
+    with tempfile.TemporaryDirectory() as home:
+        command = [sys.executable, "-m", "spotctl", "launch", str(QUICK_START), "--yes", "--json"]
+        done = subprocess.run(command, env={**os.environ, "SPOTCTL_HOME": home}, capture_output=True, check=True)
+        answer = json.loads(done.stdout)
+        with EventLog(Path(home) / "log.sqlite") as log:
+            planned = fold(log.of_run(answer["run"])).planned
+    assert planned is not None
+    return Launched(planned.usd_low, planned.usd, planned.usd_high, answer["cost_usd"])
+
+
+def launches(count: int) -> str:
+    """One line per launch of the quick start, and how often its interval held."""
+    found, lines = list[Launched](), list[str]()
+    for _ in range(count):
+        one = launched()
+        found.append(one)
+        lines.append(
+            f"quick start: expected ${one.expected:.2f} (${one.low:.2f} to ${one.high:.2f}), paid ${one.paid:.2f}"
+            f" {'' if one.kept else '  outside'}"
+        )
+        print(lines[-1], flush=True)
+    ratio = statistics.median(one.paid / one.expected for one in found)
+    return f"{sum(one.kept for one in found)} of {count} launches ended in the interval; paid / expected {ratio:.2f}"
+
+
 HEADER = (
     f"{'market':52} {'job h':>4} {'runs':>5} {'cost in':>9} {'by rank':>8} {'loss':>8} {'hours in':>9} {'by rank':>8}"
     f" {'loss':>8} {'paid/exp':>8} {'cpu s':>6}"
@@ -152,6 +203,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100, help="plans in each market")
     parser.add_argument("--hours", type=float, nargs="*", default=[4.0], help="lengths of the job")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of recorded markets")
+    parser.add_argument("--launches", type=int, default=0, help="launches of the quick start, after the table")
     parser.add_argument("--only", default="", help="only markets whose name contains this")
     args = parser.parse_args()
     print(HEADER)
@@ -163,6 +215,8 @@ def main() -> None:
             if args.only in world.name:
                 for hours in args.hours:
                     print(row(world, hours, args.runs), flush=True)
+    if args.launches:
+        print(launches(args.launches))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import exp
 
 import numpy as np
 
@@ -24,10 +25,16 @@ LOW, HIGH = 0.1, 0.9
 @dataclass(frozen=True, slots=True)
 class LaunchTimes:
     """Time in microseconds around the work of a run: until its first order, and from its last work until every machine
-    is returned."""
+    is returned. `spread` is the standard deviation of their logarithm."""
 
     order: int = 0
     ending: int = 0
+    spread: float = 0.0
+
+    def drawn(self, luck: float) -> LaunchTimes:
+        """The times of one launch; `luck` is from a standard normal distribution."""
+        factor = exp(self.spread * luck)
+        return LaunchTimes(round(self.order * factor), round(self.ending * factor))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -26,6 +26,7 @@ MOST_DECISIONS = 6000
 
 _SEED = 20
 _TRIALS = 16
+_MOST_LUCK = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ class PastMarket:
     @cached_property
     def histories(self) -> Mapping[Market, PriceSeries]:
         """The histories of the job's markets, continued by their beginning for as long as a job may take."""
-        tail = self.job.longest + self.job.times.order + self.job.times.ending + 2 * HOUR
+        times = self.job.times.drawn(_MOST_LUCK)
+        tail = self.job.longest + times.order + times.ending + 2 * HOUR
         return {
             offer.market: _continued(self.past.histories[offer.market], self.first, self.past.now, tail)
             for offer in self.job.offers
@@ -83,14 +85,15 @@ class PastMarket:
         return MarketReplay(self.histories.values(), self.past.capacities)
 
     def play(self, start: int, number: int) -> tuple[Played, int]:
-        """The run that begins at a moment, and the number of its decisions; eviction luck is drawn by `number`."""
-        lives = self._lives(number)
-        market = self._replay if lives is None else self._replay.with_lives(lives)
-        return play(self.job, market, self.histories, start)
-
-    def _lives(self, number: int) -> DrawnLives | None:
-        """Lives from each market's eviction rate, which is itself drawn from what is known of it."""
+        """The run that begins at a moment, and the number of its decisions; its luck is drawn by `number`."""
         chance = np.random.default_rng([_SEED, number])
+        job = replace(self.job, times=self.job.times.drawn(float(chance.normal())))
+        lives = self._lives(chance)
+        market = self._replay if lives is None else self._replay.with_lives(lives)
+        return play(job, market, self.histories, start)
+
+    def _lives(self, chance: np.random.Generator) -> DrawnLives | None:
+        """Lives from each market's eviction rate, which is itself drawn from what is known of it."""
         known = {
             offer.market: hazard
             for offer in self.job.offers

@@ -64,6 +64,7 @@ def launch(
     from spotctl import wiring
     from spotctl.planning.planner import When, plan_jobs
     from spotctl.run import concurrent_runs, local_market, runs
+    from spotctl.run.live_strategy import expectation
     from spotctl.show import plan_tables
 
     for spec in specs:
@@ -84,7 +85,8 @@ def launch(
     if len(specs) > 1:
         _launch_together(session, plans, limit, fresh=fresh, json_=json_)
     with _live_view(session) as callbacks:
-        state, ended = runs.launch(specs[0], session.settings, callbacks, limit, fresh=fresh)
+        expected = expectation(plans[0])
+        state, ended = runs.launch(specs[0], session.settings, callbacks, limit, fresh=fresh, expected=expected)
     _finish(session, state, ended, json_=json_)
 
 

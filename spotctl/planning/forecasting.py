@@ -13,6 +13,7 @@ from bidbrain.forecast.values import Forecast, ForecastJob, KnownPast, LaunchTim
 from bidbrain.replay.market import Capacity
 from bidbrain.strategies.base import Offer
 from bidbrain.strategies.recovery import AGILE, Recovery
+from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
 
@@ -27,10 +28,11 @@ UNRECORDED: Mapping[Market, Capacity] = MappingProxyType({})
 
 # A job that is not done after so many times its expected length, and these hours, counts as unfinished.
 _PATIENCE, _LEAST_PATIENCE = 3, 6 * HOUR
-# From the decision to launch until machines are ordered, and from the end of the work until they are returned: on a
-# cloud the time of the requests, on this computer that of its processes, which the market's clock multiplies.
+# From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
+# of requests to a cloud, or of this computer's processes, which the market's clock multiplies and other work delays.
 _ON_CLOUD = LaunchTimes(order=MINUTE // 2, ending=2 * MINUTE)
-_LOCAL_ORDER, _LOCAL_ENDING = 2.0, 0.6
+_LOCAL_ORDER, _LOCAL_ENDING, _LOCAL_STARTUP = 2.5, 0.6, 1.5
+_LOCAL_SPREAD = 0.4
 
 
 def forecast_of(plan: JobPlan, capacities: Mapping[Market, Capacity] = UNRECORDED) -> Forecast:
@@ -56,7 +58,7 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         work=plan.work_left,
         longest=_longest(plan),
         billing=decider.billing,
-        overheads=decider.overheads,
+        overheads=_overheads(plan),
         reliable=decider.reliable,
         recovery=_recovery(plan),
         timed=timed,
@@ -69,13 +71,21 @@ def launch_times(spec: JobSpec) -> LaunchTimes:
     if not spec.is_local:
         return _ON_CLOUD
     second = spec.local.speed * SECOND
-    return LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second))
+    return LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
+
+
+def _overheads(plan: JobPlan) -> Overheads:
+    """The plan's; but a process of this computer starts no faster because the market's clock is fast."""
+    overheads, spec = plan.decider.overheads, plan.job.spec
+    if not spec.is_local:
+        return overheads
+    return replace(overheads, startup=max(overheads.startup, round(_LOCAL_STARTUP * spec.local.speed * SECOND)))
 
 
 def _longest(plan: JobPlan) -> int:
     if plan.work.assumed:
         return RATE_HOURS * HOUR
-    startup = plan.decider.overheads.startup
+    startup = _overheads(plan).startup
     if plan.work.longest < inf:
         return startup + round(plan.work.longest * HOUR)
     return round(_PATIENCE * plan.estimate.hours * HOUR) + _LEAST_PATIENCE

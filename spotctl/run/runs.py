@@ -33,7 +33,7 @@ from spotctl.run.local_market import begin_market
 from spotctl.run.service import Runner
 from spotctl.run.workloads import check_paths, prepare_checkpoints, workload_of
 from spotctl.runlog.errors import AlreadyRunning
-from spotctl.runlog.events import RunBegan, RunEnded, RunResumed, StopRequested
+from spotctl.runlog.events import Planned, RunBegan, RunEnded, RunResumed, StopRequested
 from spotctl.runlog.outcomes import DONE, STOPPED
 from spotctl.runlog.state import RunState, fold
 from spotctl.runlog.statuses import latest_run, statuses
@@ -68,10 +68,12 @@ def launch(
     *,
     fresh: bool = False,
     plan: JobPlan | None = None,
+    expected: Planned | None = None,
 ) -> Ending:
     """Runs a job from start to end. A `fresh` run does not resume from the checkpoint of an earlier, stopped run.
 
-    `plan` is given if the job was planned together with others; the local market then runs already.
+    `plan` is given if the job was planned together with others; the local market then runs already. `expected` is the
+    forecast that the user has seen: it is logged as it was, and not played again while the market's clock runs.
     """
     paths = Paths(settings.home)
     with JobLock(paths.locks, spec.name), EventLog(paths.log) as log:
@@ -96,6 +98,8 @@ def launch(
         quotas = settings.quotas if plan is None else tuple(share.part for share in plan.quotas)
         quota_text = ", ".join(map(str, quotas))
         journal.write(RunBegan(spec.name, provider.name, stored, str(folder), _wall_us(), deadline, quota_text))
+        if expected is not None:
+            journal.write(expected)
         return _conduct(journal, environment, settings, observer, plan)
 
 

@@ -3,15 +3,47 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from bidbrain.forecast.windows import play
+from bidbrain.replay.market import MarketReplay
+from spotctl.config import load
+from spotctl.files.job.reader import load as read_job
+from spotctl.planning.forecasting import forecast_job
+from spotctl.planning.planner import When, plan_jobs
 from spotctl.runlog.state import fold
 from spotctl.runlog.store import EventLog
+from spotctl.wiring import library
 from tests.spotctl.cli import spotctl
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_the_readme_shows_a_plan_that_contains_its_own_outcome() -> None:
+    text = README.read_text(encoding="utf-8")
+    low, high = map(float, re.findall(r"expected   \$[\d.]+ \(\$([\d.]+) to \$([\d.]+)\)", text)[0])
+    paid = float(re.findall(r"cost       \$([\d.]+) for", text)[0])
+    assert low <= paid <= high
+
+
+def test_the_interval_holds_for_most_speeds_of_this_computer(tmp_path: Path) -> None:
+    """The quick start in what really follows its start, launched faster and slower."""
+    settings = load({}, tmp_path)
+    known = library(settings)
+    plan = plan_jobs([read_job(EXAMPLE)], settings, known, When(0)).plans[0]
+    job, (low, high) = forecast_job(plan), plan.forecast.usd.likely
+    histories = {offer.market: known.series(offer.market) for offer in job.offers}
+    market = MarketReplay(histories.values())
+    lucks = np.random.default_rng(7).normal(size=24).tolist()
+    paid = [play(replace(job, times=job.times.drawn(one)), market, histories, plan.at)[0].usd for one in lucks]
+    assert np.mean([low <= one <= high for one in paid]) >= 0.7
+    assert high < 1.5 * low
 
 
 @pytest.mark.slow
@@ -26,6 +58,11 @@ def test_quick_start(tmp_path: Path) -> None:
     evicted = [held for held in state.machines.values() if held.end_reason == "evicted"]
     # The market goes on while machines start: how many groups it evicts depends on the computer.
     assert evicted
+    # How many hours are begun depends on how fast the computer is; a busy one begins more.
+    planned = state.planned
+    assert planned is not None
+    width = planned.usd_high - planned.usd_low
+    assert planned.usd_low - width <= answer["cost_usd"] <= planned.usd_high + width
     log_file = Path(answer["model"]).with_name("iterations.jsonl")
     lines = [json.loads(line) for line in log_file.read_text().splitlines()][:-1]
     # How far it comes depends on the computer; that it falls does not.
