@@ -50,7 +50,8 @@ log = logging.getLogger(__name__)
 def main(words: list[str]) -> int:
     """Returns the exit code."""
     given = _parser().parse_args(words)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    # A descriptor of its own: what the trainer prints takes another way, to the job's user.
+    logging.basicConfig(stream=os.fdopen(os.dup(2), "w"), level=logging.INFO, format="%(asctime)s %(message)s")
     # A file of the trainer may import modules of the working directory, as Python itself allows.
     sys.path.append(str(Path.cwd()))
     try:
