@@ -21,10 +21,10 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 from pathlib import Path
 from types import FrameType
 
+from agileml.engines.local.processes import short_folder
 from agileml.errors import AgileMLError, BadInput, ControllerUnreachable, PeerRefused
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.runtime.attach import folder_role, join, linked_role
@@ -114,7 +114,7 @@ def _join_link(given: argparse.Namespace) -> bool:
     if given.secret_file is None:
         raise BadInput("--secret-file is missing: name the file with the job's secret")
     secret = read_secret(given.secret_file)
-    folder = Path(tempfile.mkdtemp(prefix="agileml-"))
+    folder = short_folder()
     try:
         rendezvous = LinkedRendezvous(controller, secret, code_version(), given.wait, folder)
         role = linked_role(rendezvous, name, reliable=given.reliable, port=given.port)

@@ -135,7 +135,7 @@ class AttachEngine:
 
         Raises an AgileMLError if it cannot; BadAddress, before any work is done, if the address cannot be used.
         """
-        if chaos != Chaos():
+        if chaos.rules:
             raise BadArgument(
                 "chaos: faults cannot be injected into nodes that are started elsewhere;"
                 " send SIGTERM to a node for a warning, SIGKILL for a failure"

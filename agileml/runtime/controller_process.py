@@ -27,7 +27,7 @@ from agileml.core.senders import heartbeat_name, is_heartbeat_process, node_of
 from agileml.errors import AgileMLError
 from agileml.policies.policy import ClockSums
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Send
-from agileml.protocol.messages import Hello, Leave
+from agileml.protocol.messages import Heartbeat, Hello, Leave
 from agileml.runtime.blob_link import BLOB_CLIENT
 from agileml.runtime.blob_server import BlobServer
 from agileml.runtime.broken_links import BrokenLinks, Unlinked
@@ -286,8 +286,9 @@ class ControllerProcess:
         elif isinstance(message, Unlinked):
             if message.node == envelope.sender:
                 self._broken_links.report(message, self._controller.epoch, time.monotonic())
-        elif self._over and isinstance(message, Hello):
-            self._mailbox.send(envelope.sender, Leave(self._over))
+        elif self._over and isinstance(message, Hello | Heartbeat):
+            # Also to a node that was given up and has not been told yet.
+            self._mailbox.send(node_of(envelope.sender), Leave(self._over))
         else:
             self._control(message, envelope.sender)
 

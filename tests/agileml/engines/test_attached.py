@@ -58,11 +58,11 @@ def join(*words: str | Path, code: str = "import agileml.join as j") -> tuple[in
 def test_nodes_that_join_train_the_model_of_the_simulation(train: Train, tmp_path: Path) -> None:
     """They get the trainer's code, two files of it, from the controller."""
     trainer = str(write_trainer(tmp_path / "code"))
-    training = train("--nodes", "1+2", "--clocks", "6", trainer=trainer)
+    training = train("--nodes", "1+2", "--clocks", "6", "--seed", "7", trainer=trainer)
     training.join("r0", "--reliable")
     for name in ("t1", "t2"):
         training.join(name)
-    assert training.ended()["model_sha256"] == simulated(trainer, "--nodes", "1+2", "--clocks", "6")
+    assert training.ended()["model_sha256"] == simulated(trainer, "--nodes", "1+2", "--clocks", "6", "--seed", "7")
     for name in ("r0", "t1", "t2"):
         assert training.exit_code(name) == 0
         assert "leaving: the job is done" in training.output_of(name)

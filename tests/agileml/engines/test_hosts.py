@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -24,16 +25,16 @@ OPTIONS = ("--heartbeat-timeout", "5")
 @contextmanager
 def three_hosts(tmp_path: Path, *options: str) -> Iterator[tuple[AttachedTraining, Path, list[Host]]]:
     """A training whose command runs on the first of three hosts, and the file that makes it hurry."""
-    here, seen = tmp_path / "here", tmp_path / "seen"
-    for folder in (here, seen):
-        folder.mkdir()
+    seen = tmp_path / "seen"
+    seen.mkdir()
     hurry = seen / "hurry"
-    with hosts(3, here) as started:
+    # A short path, so that the nodes' sockets are in this folder, too.
+    with tempfile.TemporaryDirectory(prefix="h-", dir="/tmp") as name, hosts(3, here := Path(name)) as started:
         for host in started:
             host.write("job.secret", SECRET)
         # Only the controller's host has the trainer's code.
-        for name, content in {"decades.py": TRAINER, "helpers/__init__.py": "", "helpers/pace.py": PACE}.items():
-            started[0].write(f"code/{name}", content)
+        for file, content in {"decades.py": TRAINER, "helpers/__init__.py": "", "helpers/pace.py": PACE}.items():
+            started[0].write(f"code/{file}", content)
         at, trainer = TcpAddress(started[0].address, 7000), str(here / "code" / "decades.py")
         words = (*OPTIONS, *options, "--arg", f"hurry={hurry}")
         secret, prefix = here / "job.secret", started[0].command()
@@ -69,7 +70,9 @@ def test_of_two_nodes_that_cannot_reach_each_other_one_is_given_up(tmp_path: Pat
         training.join("t1", prefix=third.command())
         model = training.ended()["model_sha256"]
         assert any("t1 lost: no link between" in event for event in training.events)
-        assert (training.exit_code("r0"), training.exit_code("t1")) == (0, 1)
+        assert training.exit_code("r0") == 0
+        # It may learn that it was given up or, at the same time, that the job is over.
+        assert training.exit_code("t1") in (0, 1)
     assert model == simulated(tmp_path, 5)
 
 
