@@ -135,7 +135,8 @@ class Decider:
         actions = tuple(one for one in wanted.actions if not (isinstance(one, Rent) and one.bid is None))
         soon = situation.now + self.look
         # While a command works, more and more of its work is at risk until the next checkpoint.
-        calm = left.missing <= _ROUNDING and not on_demand and not self.limits.together
+        returns = any(isinstance(one, Return) for one in actions)
+        calm = left.missing <= _ROUNDING and not on_demand and not returns and not self.limits.together
         wake_at = wanted.wake_at if calm else min(soon, wanted.wake_at or soon)
         rents = any(isinstance(one, Rent) for one in actions)
         if not on_demand:
