@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from bench import (
+    agileml_checkpoints,
     agileml_elastic,
     agileml_heartbeat,
     agileml_sim,
@@ -42,6 +43,7 @@ BENCHMARKS = {
     "agileml_throughput": agileml_throughput.run,
     "agileml_elastic": agileml_elastic.run,
     "agileml_heartbeat": agileml_heartbeat.run,
+    "agileml_checkpoints": agileml_checkpoints.run,
 }
 
 _HEAD = """# Benchmarks
