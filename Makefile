@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports unused test quick fuzz format bench big compare forecast quickstart examples sample clean
+.PHONY: help check lint types imports unused test quick fuzz faults format bench big compare forecast quickstart examples sample clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -29,6 +29,10 @@ quick: ## The tests that take less than five seconds each
 
 fuzz: ## The property tests with new random examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTHON) -m pytest -n auto --dist loadfile -m hypothesis
+
+faults: ## 5,000 random fault schedules in virtual time and 200 on processes that are really killed
+	$(PYTHON) -m tests.agileml.faults 0 5000
+	$(PYTHON) -m tests.agileml.local_faults 0 200
 
 format: ## Reformat the code
 	ruff check --fix .

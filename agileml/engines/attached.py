@@ -96,6 +96,16 @@ class AttachedJob:
         result = self._loop.turn(longest)
         return None if result is None else self._plan.trained(result)
 
+    @property
+    def last_clock(self) -> int:
+        """The last finished clock."""
+        return self._client.last_clock
+
+    @property
+    def progress(self) -> int:
+        """Number of finished clocks, counting those again that were finished again after a rollback."""
+        return self._client.progress
+
     def release(self, seconds: float) -> None:
         """Waits until all nodes of a job that is over have left, for at most this many seconds."""
         until = time.monotonic() + seconds

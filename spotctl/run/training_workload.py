@@ -12,6 +12,7 @@ from typing import Any
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.attached import AttachedJob, newest_checkpoint
+from agileml.engines.crash_guard import CrashGuard
 from agileml.errors import AgileMLError
 from agileml.iteration_log import last_line_of, line_of
 from agileml.job import Counters, Trained, TrainingJob
@@ -43,9 +44,6 @@ REPORT_EVERY = 1.0
 LISTEN_SECONDS = 0.1
 """How long a turn waits for messages of the controller."""
 
-MOST_EXITS = 5
-"""Nodes that may exit unexpectedly without a finished clock in between; one more, and the job has failed."""
-
 HEARTBEAT_SECONDS = 5.0
 """Long, because machines share this computer's processors and start while others work."""
 
@@ -71,7 +69,7 @@ class TrainingWorkload:
         self._controller: AttachedJob | None = None
         self._lost: set[str] = set()
         self._warned: dict[str, int] = {}
-        self._exits: list[str] = []
+        self._crashes, self._given_up, self._last_exit = CrashGuard(), "", ""
         self._exited_before: set[str] = set()
         self._latest: Progressed | None = None
         self._timesheet = Timesheet(self._speed)
@@ -110,8 +108,8 @@ class TrainingWorkload:
         except OSError as error:
             path = error.filename or self._environment.results
             return WorkReport(self._latest, FAILED, f"{path}: {error.strerror or error}")
-        if len(self._exits) > MOST_EXITS:
-            message = f"{len(self._exits)} nodes exited unexpectedly; the last was {self._exits[-1]}"
+        if self._given_up:
+            message = f"{self._crashes.in_one_clock} nodes exited unexpectedly; the last was {self._last_exit}"
             return WorkReport(outcome=FAILED, message=message)
         return WorkReport(self._due_progress(), idle_machines=idle, share_done=self._share_done)
 
@@ -193,7 +191,8 @@ class TrainingWorkload:
             return False
         if machine.id not in self._exited_before:
             output = last_lines(self._environment, machine.id, 1)
-            self._exits.append(f"{machine.id} with status {machine.exit_code}: {output}")
+            self._last_exit = f"{machine.id} with status {machine.exit_code}: {output}"
+            self._given_up = self._given_up or self._crashes.add()
         return True
 
     def _lose(self, controller: AttachedJob, name: str) -> None:
@@ -207,10 +206,10 @@ class TrainingWorkload:
         until = time.monotonic() + LISTEN_SECONDS
         while self._last_line is None and (left := until - time.monotonic()) > 0:
             trained = controller.turn(left)
+            self._crashes.advance(controller.last_clock, controller.progress)
             self._last_line = None if trained is None else self._save(trained)
 
     def _note_iteration(self, iteration: Iteration) -> None:
-        self._exits.clear()
         now, since = self._turn_began
         at = now + round((time.monotonic() - since) * self._speed * SECOND)
         self._latest = self._timesheet.progressed(iteration, at, self._latest)

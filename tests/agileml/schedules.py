@@ -249,9 +249,10 @@ class Schedule:
     def _inject(self, simulation: Simulation, event: str) -> bool:
         """Makes an event happen now; False if no node can be affected."""
         chance = self._chance
-        if event == "two at once":
-            both = [self._inject(simulation, one) for one in chance.sample(EVENTS[:-1], 2)]
-            return all(both)
+        together = chance.sample(EVENTS[:-1], 2) if event == "two at once" else event.split("+")
+        if len(together) > 1:
+            struck = [self._inject(simulation, one) for one in together]
+            return all(struck)
         what, _, whom = event.partition(" ")
         if what == "join":
             for _ in range(1 if whom else chance.choice([1, 2, 4])):
