@@ -46,6 +46,8 @@ class JobLoop:
         """Machines that the script can choose from; kept, since a simulation asks after every message."""
         self._numbers = count()
         self._crashes = CrashGuard()
+        self._left_at_end: list[bool] = []
+        """For each node that left because the job is over, whether it was reliable."""
         self._last_failure = ""
 
     def run(self, reliable: int, transient: int) -> Result:
@@ -92,7 +94,7 @@ class JobLoop:
             for event in events:
                 self._handle(event)
             self._list_present()
-        if self._replaces and not self._machines:
+        if self._replaces and not self._machines and not self._left_at_end:
             why = self._last_failure or "all were taken away"
             raise Unrecoverable(f"no machine is left, and none will come; {why}")
 
@@ -137,6 +139,9 @@ class JobLoop:
             case Gone(name=name) if name == CONTROLLER:
                 self._count_restart(event)
                 self._fleet.start_controller()
+                left, self._left_at_end = self._left_at_end, []
+                if self._replaces:
+                    self._add(Join(sum(left), reliable=True))
             case Gone():
                 self._stopping.discard(event.name)
                 self._lose(event, self._machines.pop(event.name, None))
@@ -154,6 +159,10 @@ class JobLoop:
             # It left as it was told to. A refused node is not replaced: the next one would be refused as well.
             self._link.forget(gone.name)
             replace_it = warned and reliable
+        elif gone.status == 0:
+            # It was told to leave as the job is over: the model is on its way, unless the controller is lost first.
+            self._left_at_end.append(reliable)
+            replace_it = False
         else:
             # A transient machine that was taken away stays away; one that failed is started again.
             replace_it = reliable or bool(gone.status)

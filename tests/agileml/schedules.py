@@ -288,6 +288,9 @@ class Schedule:
         """Starts a machine, and warns or kills it before its node has loaded, or even before it is heard of."""
         chance = self._chance
         name = simulation.join(reliable=chance.random() < 0.3)
+        if name.startswith("r"):
+            # It may have taken the place of another one by then.
+            simulation.at(simulation.now + 0.2, lambda: _join_reliable(simulation))
         act = partial(simulation.warn, name, seconds) if what == "warn" else partial(simulation.kill, name)
         simulation.at(simulation.now + chance.choice([0.0, 0.0005, simulation.machines.loading * chance.random()]), act)
 

@@ -150,6 +150,7 @@ class FailingFleet:
 
     seconds: float = 0.0
     happened: list[FleetEvent] = field(default_factory=list)
+    started: list[str] = field(default_factory=list)
 
     def start_controller(self) -> None:
         """Never fails."""
@@ -157,14 +158,14 @@ class FailingFleet:
     def start_node(self, name: str, *, reliable: bool) -> None:
         """Joins at once."""
         self.happened.append(Joined(name, reliable))
-        self._last = name
+        self.started.append(name)
 
     def stop(self, name: str, notice: float | None = None) -> None:
         """Never asked for."""
 
     def fail(self) -> None:
         """The last machine that was started fails."""
-        self.happened.append(Gone(self._last, -9, "killed"))
+        self.happened.append(Gone(self.started[-1], -9, "killed"))
 
     def events(self) -> Sequence[FleetEvent]:
         """What has happened."""

@@ -1,0 +1,44 @@
+"""The job loop by hand: what it starts again, and what it does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from agileml.engines.base import Gone
+from agileml.engines.job_loop import JobLoop
+from agileml.engines.script import Quiet
+from agileml.errors import Unrecoverable
+from agileml.protocol.actions import CONTROLLER
+from tests.agileml.trials import FailingFleet, RedoingLink
+
+
+def loop_of(fleet: FailingFleet) -> JobLoop:
+    loop = JobLoop(fleet, RedoingLink(), Quiet(), lambda _: None)
+    fleet.start_node("first", reliable=True)
+    loop.turn(0.0)
+    return loop
+
+
+def test_nodes_that_leave_before_the_model_has_arrived_are_not_replaced() -> None:
+    fleet = FailingFleet()
+    loop = loop_of(fleet)
+    fleet.happened.append(Gone("first", 0))
+    for _ in range(3):
+        assert loop.turn(0.0) is None
+    assert fleet.started == ["first"]
+
+
+def test_they_are_replaced_if_the_controller_is_lost_with_the_model() -> None:
+    fleet = FailingFleet()
+    loop = loop_of(fleet)
+    fleet.happened += [Gone("first", 0), Gone(CONTROLLER, -9)]
+    loop.turn(0.0)
+    assert fleet.started == ["first", "r0"]
+
+
+def test_without_machines_a_job_has_failed() -> None:
+    fleet = FailingFleet()
+    loop = loop_of(fleet)
+    fleet.happened.append(Gone("first", 3))
+    with pytest.raises(Unrecoverable, match="no machine is left"):
+        loop.turn(0.0)
