@@ -78,7 +78,7 @@ class Sleeper:
 
 
 def _job(mib: int, every: int) -> TrainingJob:
-    source = TrainerSource("bench.agileml_checkpoints:Sleeper", {"mib": mib})
+    source = TrainerSource(f"bench.agileml_checkpoints:{Sleeper.__name__}", {"mib": mib})
     settings = JobSettings(loss_sample=0)
     job = TrainingJob(source, 1, 1, Stopping(clocks=CLOCKS), settings, stage=FixedStage(1))
     return replace(job, checkpoint_every=every, heartbeat_timeout=20.0)
