@@ -43,7 +43,8 @@ class ForecastJob:
 
     `decider` makes that object for a start at a moment: a deadline moves with the start. `work` is in microseconds
     times nu, infinite if the job ends by time or if its length is unknown; it is stopped after `longest` microseconds,
-    which is its end if `timed`. `reliable` machines are held from the first order to the end.
+    which is its end if `timed`. `reliable` machines are held from the first order to the end. With `budget_usd` the
+    decisions know what is left of it, after machines are committed for a `lease`.
     """
 
     decider: Callable[[int], Strategy]
@@ -58,6 +59,8 @@ class ForecastJob:
     recovery: Recovery = AGILE
     timed: bool = False
     times: LaunchTimes = LaunchTimes()
+    budget_usd: float | None = None
+    lease: int = 0
 
 
 @dataclass(frozen=True, slots=True)

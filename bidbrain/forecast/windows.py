@@ -14,6 +14,7 @@ from bidbrain.forecast.live_rules import UnderLiveRules
 from bidbrain.forecast.values import HIGH, ForecastJob, KnownPast
 from bidbrain.replay.job import ReplayedJob, Run, Tenure, run_job
 from bidbrain.replay.market import DrawnLives, MarketReplay, Mortality
+from bidbrain.replay.spending import ReplayedBudget
 from bidbrain.strategies.base import Offer
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
@@ -135,7 +136,10 @@ def play(
     """The run of a job that is launched at a moment of a market, and the number of its decisions."""
     decider = UnderLiveRules(job.decider(start))
     first = start + job.times.order
-    replayed = ReplayedJob(first, job.work, first + job.longest, job.offers, job.baseline, job.most_nu)
+    budget = None
+    if job.budget_usd is not None:
+        budget = ReplayedBudget(job.budget_usd, job.billing, histories, job.lease, job.reliable)
+    replayed = ReplayedJob(first, job.work, first + job.longest, job.offers, job.baseline, job.most_nu, budget=budget)
     run = run_job(replayed, decider, market, job.overheads, job.recovery)
     ended = (run.job.limit if run.end is None else run.end) + job.times.ending
     finished = run.end is not None or job.timed

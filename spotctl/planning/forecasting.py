@@ -8,6 +8,7 @@ from math import inf, isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from bidbrain.decision.mixed import Aim
 from bidbrain.forecast.forecast import forecast
 from bidbrain.forecast.values import Forecast, ForecastJob, KnownPast, LaunchTimes
 from bidbrain.replay.market import Capacity
@@ -63,7 +64,14 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         recovery=_recovery(plan),
         timed=timed,
         times=launch_times(plan.job.spec),
+        budget_usd=plan.job.budget_usd if _speed_by_budget(plan) else None,
+        lease=decider.lease,
     )
+
+
+def _speed_by_budget(plan: JobPlan) -> bool:
+    """Whether the budget decides how fast the job's machines are; for other jobs it only ends the run."""
+    return plan.mixture is not None and plan.mixture.aim is not Aim.LEAST_COST
 
 
 def launch_times(spec: JobSpec) -> LaunchTimes:

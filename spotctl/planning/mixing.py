@@ -58,7 +58,10 @@ def machine_options(
     """What a job could be planned on, best first; the last one is the cheapest kind that is fast enough."""
     own = [replace(group, most=limit) for group, limit in zip(groups, share.quotas, strict=True)]
     caps = np.array(share.caps)
-    chosen = _gang_options(job, share, caps) if job.gang else _mixtures(job, share, kinds, prices, own)
+    # Hours of work mean hours on the kind that they are counted in.
+    in_hours = job.work.hours is not None and not job.work.assumed
+    alone = job.gang or in_hours
+    chosen = _single_kinds(job, share, caps) if alone else _mixtures(job, share, kinds, prices, own)
     fallback = _cheapest_kind(job, share, caps)
     return [*chosen, *(one for one in fallback if one.home not in {other.home for other in chosen})]
 
@@ -124,8 +127,8 @@ def _option(
     return MachineOption(home, (*sorted(used), *sorted(corners - used)), len(used), aim, schedule)
 
 
-def _gang_options(job: Demand, share: Share, caps: IntArray) -> list[MachineOption]:
-    """A gang is of one kind: the kinds that are fast enough, best first."""
+def _single_kinds(job: Demand, share: Share, caps: IntArray) -> list[MachineOption]:
+    """The kinds that are fast enough by themselves, best first."""
     aim = aim_of(job)
     possible = [j for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist() if _in_time(job, j, caps)]
     cheap, quick = share.usd_per_work, -job.nu * caps

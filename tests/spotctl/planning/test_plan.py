@@ -143,7 +143,7 @@ def test_a_job_that_ends_by_time_gets_the_machines_that_its_budget_pays_for_so_l
 
 @pytest.mark.parametrize(
     ("hours", "kinds"),
-    [(24, {"a.large"}), (10.5, {"a.large"}), (7.0, {"a.large", "a.xlarge"}), (5.1, {"a.xlarge"})],
+    [(24, {"a.large"}), (10.5, {"a.large"}), (7.0, {"a.large", "a.xlarge"}), (5.2, {"a.xlarge"})],
     ids=["far", "near", "some of the big ones", "only the big ones"],
 )
 def test_a_deadline_chooses_the_kinds_that_keep_it(hours: float, kinds: set[str]) -> None:
@@ -331,7 +331,7 @@ def test_a_budget_pays_for_as_much_speed_as_it_can() -> None:
     hurry = replace(spec(), objective=Objective.MAKESPAN_WITHIN_BUDGET, budget=4 * NANOS_PER_DOLLAR)
     mixed = planned(hurry)
     assert mixed.estimate.usd <= 4.0
-    assert mixed.estimate.hours < 0.8 * planned(spec()).estimate.hours
+    assert mixed.estimate.hours < 0.82 * planned(spec()).estimate.hours
     assert len({one.rent.offer.market.instance_type for one in mixed.choice}) == 2
 
 
