@@ -242,7 +242,7 @@ def test_models_equal_the_reference(kind: type[Decades], seed: int, monkeypatch:
 
 
 @pytest.mark.parametrize("slack", [1, 2])
-@pytest.mark.parametrize("seed", range(637, 637 + 8 * 211, 211))
+@pytest.mark.parametrize("seed", range(7, 7 + 8 * 211, 211))
 def test_with_slack_no_row_is_staler_than_the_bound(seed: int, slack: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = ReadLog(monkeypatch)
     Schedule(seed, Decades, slack=slack).run()
@@ -253,7 +253,9 @@ def test_with_slack_no_row_is_staler_than_the_bound(seed: int, slack: int, monke
 def test_reading_rows_that_are_not_cached_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ParamCache, "require", lambda *_: None)
     with pytest.raises(AssertionError, match=r"is not (that of the undisturbed run|what it should be)"):
-        Schedule(3).run()
+        # Some schedules lose everything before training begins.
+        for seed in range(3, 33):
+            Schedule(seed).run()
 
 
 def quiet(kind: type[Decades], clocks: int = 5) -> Outcome:
