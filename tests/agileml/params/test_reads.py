@@ -253,9 +253,13 @@ def test_with_slack_no_row_is_staler_than_the_bound(seed: int, slack: int, monke
 def test_reading_rows_that_are_not_cached_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ParamCache, "require", lambda *_: None)
     with pytest.raises(AssertionError, match=r"is not (that of the undisturbed run|what it should be)"):
-        # Some schedules lose everything before training begins.
-        for seed in range(3, 33):
-            Schedule(seed).run()
+        run_schedules()
+
+
+def run_schedules() -> None:
+    """Several, because some lose everything before training begins."""
+    for seed in range(3, 33):
+        Schedule(seed).run()
 
 
 def quiet(kind: type[Decades], clocks: int = 5) -> Outcome:
