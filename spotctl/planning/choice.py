@@ -83,6 +83,7 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
         interval=kept,
         checkpoints=kept if _is_kept(allocated) else None,
         mixture=mixture,
+        quotas=allocated.quotas,
     )
 
 

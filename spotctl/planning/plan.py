@@ -52,10 +52,7 @@ def plan(jobs: Sequence[Job], inputs: PlanningInputs) -> list[JobPlan]:
     demand = [_demand(candidate, inputs, columns) for candidate in candidates]
     shares = divide(demand, columns.kinds, columns.usd_per_hour, columns.quotas)
     return [
-        replace(
-            _first_that_fits(_question(candidate, one, share), inputs, columns),
-            quotas=_limiting(share, len(demand), columns),
-        )
+        _first_that_fits(_allocated(candidate, one, share, _limiting(share, len(demand), columns)), inputs, columns)
         for candidate, one, share in zip(candidates, demand, shares, strict=True)
     ]
 
@@ -179,6 +176,7 @@ def _demand(candidate: _Candidate, inputs: PlanningInputs, columns: Columns) -> 
     )
 
 
-def _question(candidate: _Candidate, demand: Demand, share: Share) -> AllocatedJob:
+def _allocated(candidate: _Candidate, demand: Demand, share: Share, quotas: tuple[QuotaShare, ...]) -> AllocatedJob:
     found = candidate.eligible
-    return AllocatedJob(candidate.job, demand, share, candidate.rates, found.fitting, tuple(found.unusable.tolist()))
+    unusable = tuple(found.unusable.tolist())
+    return AllocatedJob(candidate.job, demand, share, candidate.rates, found.fitting, unusable, quotas)

@@ -77,9 +77,19 @@ class Columns:
     quotas: tuple[QuotaGroup, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class QuotaShare:
+    """A quota that a job's machines count against, the part that it may use, and how many jobs share it."""
+
+    quota: Quota
+    part: Quota
+    jobs: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AllocatedJob:
-    """A job with its share of Gavel's allocation, the number of matching markets, and the rows of unusable ones."""
+    """A job with its share of Gavel's allocation, the number of matching markets, the rows of unusable ones, and its
+    part of each quota."""
 
     job: Job
     demand: Demand
@@ -87,6 +97,7 @@ class AllocatedJob:
     rates: Mapping[str, Rate]
     fitting: int
     unusable: tuple[int, ...]
+    quotas: tuple[QuotaShare, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +130,6 @@ class OnDemand:
     rent: Rent
     usd: float
     hours: float
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaShare:
-    """A quota that a job's machines count against, the part that it may use, and how many jobs share it."""
-
-    quota: Quota
-    part: Quota
-    jobs: int
 
 
 @dataclass(frozen=True, slots=True)
