@@ -5,6 +5,7 @@ The papers set the thresholds by hand and leave learning them open.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import log
@@ -45,13 +46,14 @@ def stage_of(nodes: Nodes, thresholds: Thresholds) -> int:
     return 2 if ratio <= thresholds.third else 3
 
 
-class _Memoryless:
+class _Memoryless(ABC):
     """Shared by policies that depend on the current nodes only."""
 
     __slots__ = ()
 
+    @abstractmethod
     def _stage(self, nodes: Nodes) -> int:
-        raise NotImplementedError
+        """The stage for these nodes."""
 
     def observe(self, report: Report) -> tuple[Self, tuple[UseStage, ...]]:
         """Proposes the stage for the current nodes."""
