@@ -43,55 +43,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitPrices:
-    """The least price of a unit of work, as a step function: nano-dollars per hour and nu from `times[i]` on."""
-
-    times: Ints
-    prices: Floats
-
-    @classmethod
-    def of(
-        cls, histories: Sequence[PriceSeries], offers: Sequence[Offer], baseline: Offer, market: MarketReplay
-    ) -> UnitPrices:
-        """Unit prices of a zone: its markets while they have machines, and the baseline on demand."""
-        nu_of = {offer.market: offer.nu for offer in offers}
-        steps = [
-            (_where_open(*_lowest_of_last_hour(series), market.openings(series.market)), nu_of[series.market])
-            for series in histories
-            if series.market in nu_of
-        ]
-        times = np.unique(np.concatenate([at for (at, _), _ in steps]))
-        prices = np.full(times.size, baseline.on_demand / baseline.nu)
-        for (at, lowest), nu in steps:
-            known = np.searchsorted(at, times, side="right") - 1
-            prices = np.where(known >= 0, np.minimum(prices, lowest[np.maximum(known, 0)] / nu), prices)
-        return cls(times, prices)
-
-    def within(self, start: int, end: int) -> tuple[Floats, Floats]:
-        """Lengths and prices of the steps between two moments."""
-        first = max(int(np.searchsorted(self.times, start, side="right")) - 1, 0)
-        after = int(np.searchsorted(self.times, end, side="left"))
-        edges = np.concatenate(([start], self.times[first + 1 : after], [end])).astype(float)
-        return np.diff(edges), self.prices[first:after]
-
-
-def least_cost(job: ReplayedJob, unit: UnitPrices, startup: int, baseline_time: int) -> Bound:
-    """The bound of one job. An end between two grid moments is bounded by the later one, which only adds choices."""
-    soonest = startup + job.work / job.most_nu
-    ends = np.linspace(soonest, LONGEST_RATIO * baseline_time, _CELLS + 1)
-    costs = []
-    for late in ends[1:]:
-        lengths, prices = unit.within(job.start + startup, job.start + int(late))
-        work_cost = _cheapest_work(lengths, prices, job.work, job.most_nu)
-        _, while_starting = unit.within(job.start, job.start + int(late))
-        most_needed = job.work / (late - startup)
-        costs.append(work_cost + most_needed * startup * float(while_starting.min()))
-    best = int(np.argmin(costs))
-    return Bound(float(costs[best]), job.start + int(ends[best + 1]))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StackedPrices:
-    """Unit prices of a zone where pools are finite: at each step the markets from cheap to expensive, and on demand.
+    """The prices of a unit of work in a zone: at each step the markets from cheap to expensive, and on demand.
 
     Row i holds from `times[i]` on: `prices` by place (nano-dollars per hour and nu), and `nu` at each of them.
     """
@@ -108,8 +60,8 @@ class StackedPrices:
         baseline: Offer,
         market: MarketReplay,
         depth: int | None,
-    ) -> StackedPrices:
-        """The stack of a zone's markets with at most `depth` machines each (None: any number)."""
+    ) -> UnitPrices:
+        """The prices of a zone's markets with at most `depth` machines each; if None, only the cheapest counts."""
         nu_of = {offer.market: offer.nu for offer in offers}
         known = [series for series in histories if series.market in nu_of]
         steps = [_where_open(*_lowest_of_last_hour(one), market.openings(one.market)) for one in known]
@@ -118,8 +70,10 @@ class StackedPrices:
         for (at, lowest), series in zip(steps, known, strict=True):
             place = np.searchsorted(at, times, side="right") - 1
             columns.append(np.where(place >= 0, lowest[np.maximum(place, 0)] / nu_of[series.market], np.inf))
-        most = [np.inf, *(np.inf if depth is None else depth * nu_of[series.market] for series in known)]
         prices = np.stack(columns, axis=1)
+        if depth is None:
+            return cls(times, prices.min(axis=1, keepdims=True), np.full((times.size, 1), np.inf))
+        most = [np.inf, *(depth * nu_of[series.market] for series in known)]
         order = np.argsort(prices, axis=1, kind="stable")
         return cls(times, np.take_along_axis(prices, order, axis=1), np.array(most)[order])
 
@@ -131,6 +85,20 @@ class StackedPrices:
         return np.diff(edges), self.prices[first:after], self.nu[first:after]
 
 
+def least_cost(job: ReplayedJob, unit: UnitPrices, startup: int, baseline_time: int) -> Bound:
+    """The bound of one job. An end between two grid moments is bounded by the later one, which only adds choices."""
+    soonest = startup + job.work / job.most_nu
+    ends = np.linspace(soonest, LONGEST_RATIO * baseline_time, _CELLS + 1)
+    costs = []
+    for late in ends[1:]:
+        work_cost = cheapest_work(*unit.within(job.start + startup, job.start + int(late)), job.work, job.most_nu)
+        _, while_starting, _ = unit.within(job.start, job.start + int(late))
+        most_needed = job.work / (late - startup)
+        costs.append(work_cost + most_needed * startup * float(while_starting.min()))
+    best = int(np.argmin(costs))
+    return Bound(float(costs[best]), job.start + int(ends[best + 1]))
+
+
 def cheapest_work(lengths: Floats, prices: Floats, nu: Floats, work: float, most_nu: float) -> float:
     """Cost of the work when the cheapest moments and places are filled first, at most `most_nu` at a time."""
     taken = np.diff(np.minimum(np.cumsum(nu, axis=1), most_nu), axis=1, prepend=0.0)
@@ -140,14 +108,6 @@ def cheapest_work(lengths: Floats, prices: Floats, nu: Floats, work: float, most
     used = np.diff(np.minimum(np.cumsum(amounts[order]), work), prepend=0.0)
     paid = used > 0
     return float(used[paid] @ flat[order][paid])
-
-
-def _cheapest_work(lengths: Floats, prices: Floats, work: float, most_nu: float) -> float:
-    """Cost of the work when the cheapest moments are filled first."""
-    order = np.argsort(prices)
-    done = np.cumsum(lengths[order] * most_nu)
-    used = np.diff(np.minimum(done, work), prepend=0.0)
-    return float(used @ prices[order])
 
 
 def _where_open(times: Ints, lowest: Ints, openings: tuple[Ints, Bools] | None) -> tuple[Ints, Floats]:

@@ -15,7 +15,7 @@ from statistics import fmean
 
 import numpy as np
 
-from bidbrain.backtest.bound import LONGEST_RATIO, StackedPrices, cheapest_work
+from bidbrain.backtest.bound import LONGEST_RATIO, UnitPrices, cheapest_work
 from bidbrain.backtest.results import JobResult
 from bidbrain.backtest.robustness import Interval, interval_of
 from bidbrain.backtest.run import jobs_in
@@ -113,7 +113,7 @@ class _Curve:
 
 def _curves(scenario: Scenario, zone: str, hours: float) -> dict[int, _Curve]:
     """The bound of each job of a length, by its start."""
-    prices = StackedPrices.of(
+    prices = UnitPrices.of(
         list(scenario.histories_in(zone).values()),
         scenario.offers_in(zone),
         scenario.baseline.offer,
@@ -125,7 +125,7 @@ def _curves(scenario: Scenario, zone: str, hours: float) -> dict[int, _Curve]:
     }
 
 
-def _curve(scenario: Scenario, job: ReplayedJob, hours: float, prices: StackedPrices) -> _Curve:
+def _curve(scenario: Scenario, job: ReplayedJob, hours: float, prices: UnitPrices) -> _Curve:
     startup = scenario.overheads.startup
     soonest = startup + job.work / job.most_nu
     edges = np.linspace(soonest, LONGEST_RATIO * hours * HOUR, _ENDS + 1)

@@ -45,7 +45,7 @@ def run_portion(portion: BacktestPortion) -> list[JobResult]:
     if portion.strategy == BOUND:
         histories = list(scenario.histories_in(zone).values())
         market = scenario.replay_in(zone)
-        unit = UnitPrices.of(histories, scenario.offers_in(zone), scenario.baseline.offer, market)
+        unit = UnitPrices.of(histories, scenario.offers_in(zone), scenario.baseline.offer, market, scenario.depth)
         return [_bound(scenario, zone, job, hours, unit) for hours, job in jobs_in(scenario, zone)]
     return run_strategy(scenario, zone, set_up_in(scenario, portion.strategy, zone))
 

@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from bidbrain.backtest.bound import StackedPrices, cheapest_work
+from bidbrain.backtest.bound import UnitPrices, cheapest_work
 from bidbrain.backtest.frontier import FrontierPoint, judge
 from bidbrain.backtest.robustness import Interval
 from bidbrain.replay.market import Capacity, MarketReplay
@@ -47,7 +47,7 @@ def test_finite_pools_are_filled_from_the_cheapest(depth: int | None, work: floa
     """Ten hours with room for 40 nu: one machine of a market does 40 units of work."""
     cheap, dear = flat("a.large", 100), flat("b.large", 200)
     offers = (Offer(cheap.market, 4.0, ON_DEMAND), Offer(dear.market, 4.0, ON_DEMAND))
-    prices = StackedPrices.of([cheap, dear], offers, BASELINE.offer, MarketReplay([cheap, dear]), depth)
+    prices = UnitPrices.of([cheap, dear], offers, BASELINE.offer, MarketReplay([cheap, dear]), depth)
     lengths, unit, nu = prices.within(START, START + 10 * HOUR)
     assert cheapest_work(lengths / HOUR, unit, nu, work, 40.0) == pytest.approx(cost)
 
@@ -56,7 +56,7 @@ def test_a_market_without_machines_does_no_work() -> None:
     series = restless(3, 48)
     closed = Capacity(np.array([START], dtype=np.int64), np.array([0], dtype=np.int64))
     market = MarketReplay([series], {series.market: closed})
-    prices = StackedPrices.of([series], (offer(series),), BASELINE.offer, market, None)
+    prices = UnitPrices.of([series], (offer(series),), BASELINE.offer, market, 5)
     _, unit, _ = prices.within(START + HOUR, START + 20 * HOUR)
     assert unit[:, 0] == pytest.approx(ON_DEMAND / BASELINE.offer.nu)
     assert np.all(unit[:, 1] == inf)
