@@ -98,7 +98,7 @@ def _cost(mib: int) -> Row:
             medians.append(statistics.median(one.seconds for one in _iterations(mib, every)[WARM_CLOCKS:]))
     ratios = [saved / plain - 1 for saved, plain in zip(runs[1], runs[0], strict=True)]
     ours, plain = (statistics.median(runs[every]) for every in (1, 0))
-    what = f"iteration, model of {mib} MiB of which a quarter changes: a checkpoint of every clock, against none"
+    what = f"iteration, {mib} MiB model, a quarter changes per clock: a checkpoint of every clock against none"
     return Row(what, shown(ours), shown(plain), f"{statistics.median(ratios):+.1%} (worst {max(ratios):+.1%})")
 
 

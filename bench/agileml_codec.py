@@ -26,7 +26,7 @@ CLOCKS, ROUNDS = 30, 7
 
 
 def captured() -> list[object]:
-    """Every message of a short matrix factorization on four nodes, one of which joins and one of which leaves."""
+    """Every message of a short matrix factorization on four nodes; one joins late and one leaves."""
     trainer = TrainerSource("mf", {"ratings": 20_000, "users": 400, "items": 300, "rank": 8}).load()
     found: list[object] = []
 

@@ -56,7 +56,7 @@ def plain(clocks: int) -> float:
 
 
 def _add(factor: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
-    """Adds to rows, of which some occur twice. `np.add.at` is several times as fast for numbers as for rows."""
+    """Adds to rows; some occur twice. `np.add.at` is several times as fast for numbers as for rows."""
     width = factor.shape[1]
     np.add.at(factor.reshape(-1), (rows[:, None] * width + np.arange(width)).reshape(-1), values.reshape(-1))
 

@@ -125,7 +125,7 @@ def score(found: Sequence[Checked], spreads: Sequence[Spread], values: Floats, o
 
 
 def _inside(spread: Spread, value: float) -> float:
-    """The expected coverage if ties are broken at random: for outcomes of which many are the same."""
+    """The expected coverage if ties are broken at random, for when many outcomes are equal."""
     slack = 1e-3 * abs(value) + 1e-9
     below, upto = spread.at_most(value - slack), spread.at_most(value + slack)
     if upto - below < 1e-9:

@@ -82,7 +82,7 @@ def linked_role(rendezvous: LinkedRendezvous, name: str, *, reliable: bool, port
 
 
 def join(role: NodeRole, started: Callable[[NodeProcess], None] = lambda _: None) -> bool:
-    """Runs a node of the job until it is told to leave; False if the job did not admit it.
+    """Runs a node until the job tells it to leave; False if the job did not admit it.
 
     Raises PeerRefused if the controller refuses this process for good, DeclaredLost if it has given the node up,
     ControllerUnreachable if there has been no controller for too long.

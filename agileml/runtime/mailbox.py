@@ -106,7 +106,7 @@ class Envelope:
 
 @dataclass(slots=True)
 class SentInPart:
-    """A message of which some frames may be queued already; `next` is the first that is not."""
+    """A message in frames; `next` is the first frame that is not queued yet."""
 
     next: Encoded | None
     others: Iterator[Encoded]

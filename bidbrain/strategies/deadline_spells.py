@@ -92,7 +92,7 @@ class SpotSpell:
 
     @classmethod
     def begun(cls, *, up: bool) -> SpotSpell:
-        """A spell that has just begun, in a market of which nothing else is known."""
+        """A spell that has just begun, in a market without a record."""
         return cls(CLASSES * up)
 
 

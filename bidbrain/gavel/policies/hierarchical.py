@@ -269,7 +269,7 @@ class _Alone:
 
 
 class _Paired:
-    """Jobs of which two can share a worker. Columns are X, then z, then how many times the base levels are reached."""
+    """Jobs that can share workers in pairs. Columns are X, then z, then how many times the base levels are reached."""
 
     priced = False
 

@@ -1,7 +1,7 @@
 """Programs over many jobs that share few types of workers, solved for the few jobs that are undecided.
 
 At given prices of workers each group of identical jobs does best on one type, or on a mix of two that just reaches its
-level (one of which may be to idle). At the optimal prices only about as many groups as there are types are indifferent
+level (idling may be one of them). At the optimal prices only about as many groups as there are types are indifferent
 between several mixes. So the program is solved for some undecided groups, with the others on the mix that is best at
 the current prices; groups whose mix is not the best at the new prices become undecided too, until there are none. Then
 the solution is optimal for the whole program, because its prices prove it.
@@ -34,7 +34,7 @@ from bidbrain.gavel.shares import BoolArray
 _FEW, _FEW_PER_STAGE = 64, 12
 # How many groups are undecided at first.
 _LEAST_UNDECIDED, _UNDECIDED_ONE_IN = 32, 6
-# With prices of a similar program, the first sample is one in so many.
+# With prices of a similar program, the first sample is one group in this many.
 _NEAR_SAMPLE = 4
 # Relative loss of value above which a mix is not the best; less is rounding.
 _WORSE = 1e-10
