@@ -34,7 +34,7 @@ def line_of(iteration: Iteration) -> dict[str, Any]:
 
 
 def last_line_of(trained: Trained) -> dict[str, Any]:
-    """The end of a job. Updates that were sent and not applied count as lost."""
+    """The end of a job; `loss` is that of its model. Updates that were sent and not applied count as lost."""
     ending: dict[str, Any] = {
         "clocks": trained.clocks,
         "updates_sent": trained.counters.sent,
@@ -44,6 +44,7 @@ def last_line_of(trained: Trained) -> dict[str, Any]:
         "evictions": trained.evictions,
         "failures": trained.failures,
         "model_sha256": model_digest(trained.model),
+        "loss": trained.loss,
     }
     return ending | ({"interrupted": True} if trained.interrupted else {})
 
@@ -54,8 +55,11 @@ class IterationLog:
     An existing file is kept until the first clock is done, so that a job that fails to start does not overwrite it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, resumes: bool = False) -> None:
+        """With `resumes`, the lines of an earlier process of the job stay, up to the first that is torn."""
         self._path = path
+        self._resumes = resumes
+        self._last = _cut(path) if resumes else 0
         self._file: TextIO | None = None
 
     def __enter__(self) -> IterationLog:
@@ -66,8 +70,9 @@ class IterationLog:
             self._file.close()
 
     def write(self, iteration: Iteration) -> None:
-        """Appends a finished clock."""
-        self._put(line_of(iteration))
+        """Appends a finished clock, unless it is there already."""
+        if iteration.clock > self._last:
+            self._put(line_of(iteration))
 
     def end(self, last_line: Mapping[str, Any]) -> None:
         """Appends the line for the whole job."""
@@ -80,8 +85,28 @@ class IterationLog:
 
     def _opened(self) -> TextIO:
         try:
-            return self._path.open("w", encoding="utf-8")
+            return self._path.open("a" if self._resumes else "w", encoding="utf-8")
         except OSError as error:
             raise BadArgument(
                 f"log {self._path}: {error.strerror or error}; choose a file in an existing folder"
             ) from error
+
+
+def _cut(path: Path) -> int:
+    """Removes the torn end of a log; returns the last clock in what is left."""
+    whole, last = 0, 0
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return 0
+    for line in lines:
+        try:
+            content = json.loads(line) if line.endswith(b"\n") else None
+        except ValueError:
+            content = None
+        if not isinstance(content, dict) or "clock" not in content:
+            break
+        whole, last = whole + len(line), content["clock"]
+    with path.open("r+b") as file:
+        file.truncate(whole)
+    return last

@@ -31,7 +31,7 @@ class TrainingJob:
 
     A node counts as lost after `heartbeat_timeout` seconds without a heartbeat, and as hung if a step takes more than
     `hang_timeout` seconds and more than five times as long as usual. Loading the trainer, and the first step on each
-    shard, may take `startup_timeout` seconds.
+    shard, may take `startup_timeout` seconds. Both are 32 s longer for each GiB of the model.
     """
 
     source: TrainerSource
@@ -86,7 +86,8 @@ class Counters:
 class Trained:
     """The result of a job: its model, and counts of updates, evictions and failures.
 
-    `interrupted`: Ctrl-C ended it, and the model is that of the last stable clock.
+    `interrupted`: Ctrl-C ended it, and the model is that of the last stable clock. `loss` is the mean loss of the model
+    over the loss sample; None for an interrupted job, and without a sample.
     """
 
     clocks: int
@@ -95,6 +96,7 @@ class Trained:
     evictions: int
     failures: int
     interrupted: bool = False
+    loss: float | None = None
 
 
 Listener = Callable[[Iteration], None]

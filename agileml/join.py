@@ -17,31 +17,32 @@ import logging
 import os
 import re
 import secrets
-import shutil
 import signal
 import socket
 import sys
 from pathlib import Path
 from types import FrameType
 
-from agileml.engines.local.processes import short_folder
 from agileml.errors import AgileMLError, BadInput, ControllerUnreachable, PeerRefused
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
+from agileml.runtime.address_book import outward_host
 from agileml.runtime.attach import folder_role, join, linked_role
 from agileml.runtime.code_version import code_version
-from agileml.runtime.node_process import REFUSED, NodeProcess
+from agileml.runtime.node_process import REFUSED, UNREACHABLE, NodeProcess
+from agileml.runtime.own_folder import own_folder
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
 from agileml.runtime.secret_file import read_secret
 from agileml.transport import parse_host_port
 
-FAILED, USAGE, UNREACHABLE = 1, 2, 4
-"""Exit codes, with REFUSED and 0."""
+FAILED, USAGE = 1, 2
+"""Exit codes, with REFUSED, UNREACHABLE and 0."""
 
 SECRET_VARIABLE = "AGILEML_SECRET"  # noqa: S105 - the name of a variable, not a secret
 
 WAIT_SECONDS = 60.0
 NOTICE_SECONDS = 30.0
 
+_LONGEST_NAME = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ def main(words: list[str]) -> int:
     # A file of the trainer may import modules of the working directory, as Python itself allows.
     sys.path.append(str(Path.cwd()))
     try:
-        admitted = _join_folder(given) if given.name_in else _join_link(given)
+        admitted = _join_folder(given) if Path(given.job).is_absolute() else _join_link(given)
     except AgileMLError as error:
         log.error("%s", error)
         return _code_of(error)
@@ -70,6 +71,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--secret-file", type=Path, metavar="FILE", help="file with the job's secret, mode 600")
     parser.add_argument("--reliable", action="store_true", help="this machine will not be taken away")
     parser.add_argument("--name", help="name of the node, never used before in this job (default: host and a number)")
+    parser.add_argument(
+        "--host",
+        help="address where other nodes reach this one; auto: that of the default route"
+        " (default: the address from which it reaches the controller)",
+    )
     parser.add_argument("--port", type=int, default=0, help="TCP port for other nodes (default: any free port)")
     parser.add_argument(
         "--wait",
@@ -85,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help=f"time that this machine has left after SIGTERM (default {NOTICE_SECONDS:g})",
     )
-    # Nodes that spotctl starts on the computer of the job: HOST:PORT is a folder, the environment has name and secret.
+    # Nodes that spotctl starts: the environment has name and secret. On the computer of the job, HOST:PORT is a folder.
     parser.add_argument("--name-in", help=argparse.SUPPRESS)
     return parser
 
@@ -105,22 +111,43 @@ def _join_folder(given: argparse.Namespace) -> bool:
 
 
 def _join_link(given: argparse.Namespace) -> bool:
-    controller, name = parse_host_port(given.job), _checked_name(given.name)
+    controller, name = parse_host_port(given.job), _checked_name(_name_of(given))
     if not 0 <= given.port <= 65535:
         raise BadInput(f"--port {given.port}: expected a port from 1 to 65535, or 0 for any free port")
     for option in ("wait", "notice"):
         if not getattr(given, option) >= 0:
             raise BadInput(f"--{option} {getattr(given, option)}: expected a number of seconds")
-    if given.secret_file is None:
-        raise BadInput("--secret-file is missing: name the file with the job's secret")
-    secret = read_secret(given.secret_file)
-    folder = short_folder()
-    try:
+    secret = _secret_of(given)
+    with own_folder() as folder:
         rendezvous = LinkedRendezvous(controller, secret, code_version(), given.wait, folder)
-        role = linked_role(rendezvous, name, reliable=given.reliable, port=given.port)
-        return join(role, lambda node: _warn_on_signals(node, given.notice))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        host = outward_host() if given.host == "auto" else given.host
+        role = linked_role(rendezvous, name, reliable=given.reliable, port=given.port, host=host)
+        return join(role, lambda node: _warn_on_signals(node, given.notice), folder)
+
+
+def _secret_of(given: argparse.Namespace) -> bytes:
+    if given.secret_file is not None:
+        return read_secret(given.secret_file)
+    if given.name_in:
+        return bytes.fromhex(os.environ.pop(SECRET_VARIABLE))
+    raise BadInput("--secret-file is missing: name the file with the job's secret")
+
+
+def _name_of(given: argparse.Namespace) -> str | None:
+    """The given name; a machine's id may contain characters that names do not."""
+    if not given.name_in:
+        name: str | None = given.name
+        return name
+    return node_name(os.environ[given.name_in])
+
+
+def node_name(machine: str) -> str:
+    """The name of the node on a machine with this id.
+
+    >>> node_name("azure:eastus:group/name")
+    'azure.eastus.group.name'
+    """
+    return re.sub(r"[^A-Za-z0-9._-]", ".", machine)[-_LONGEST_NAME:].lstrip("._-")
 
 
 def _checked_name(name: str | None) -> str:

@@ -17,6 +17,7 @@ from agileml.params.declarations import Declarations, call, name_of
 from agileml.params.layout import Array, Params, specs_of
 from agileml.params.view import ChunkView, Rows
 from agileml.work.plan import WorkPlan
+from agileml.work.sample import sampled_items
 
 CHUNKS_PER_CLOCK = 10
 """Chunks of the longest shard in a clock, unless the trainer declares the size of a chunk."""
@@ -116,15 +117,9 @@ def shards_of(trainer: Trainer) -> Sequence[Shard]:
 
 
 def sample_of(shards: Sequence[Shard], items: int = SAMPLE_ITEMS) -> list[Piece]:
-    """The loss sample: the first items of every shard, always the same, one piece per shard.
-
-    Of more shards than items, only as many have an item in the sample, evenly spread.
-    """
-    count = len(shards)
-    if count <= items:
-        return [Piece(shard, 0, min(-(-items // count), len(shard))) for shard in shards]
-    chosen = {number * count // items for number in range(items)}
-    return [Piece(shard, 0, min(1, len(shard)) if number in chosen else 0) for number, shard in enumerate(shards)]
+    """The loss sample: the first items of every shard, always the same, one piece per shard."""
+    counts = sampled_items([len(shard) for shard in shards], items)
+    return [Piece(shard, 0, count) for shard, count in zip(shards, counts, strict=True)]
 
 
 def init_rng(seed: int) -> np.random.Generator:

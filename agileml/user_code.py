@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sysconfig
 import traceback
@@ -34,6 +35,11 @@ def crash_site(text: str) -> str:
     return f"{fatal}{stacks.splitlines()[0]}; it was in {frame['file']}, line {frame['line']}, in {frame['function']}"
 
 
+def has_crashed(text: str) -> bool:
+    """Whether a process printed its stacks before it ended."""
+    return _FATAL in text
+
+
 def condensed(text: str) -> str:
     """Output in which the stacks of all threads of a crashed process are cut down to the user's frames."""
     before, fatal, stacks = text.partition(_FATAL)
@@ -62,6 +68,12 @@ def whereabouts(frame: FrameType | None) -> str:
     frames = [one for one in traceback.extract_stack(frame) if is_users(one.filename)] if frame else []
     own = [one for one in frames if not one.filename.startswith(_INSTALLED)] or frames
     return f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}" if own else ""
+
+
+def beginning_of(function: object) -> str:
+    """The file and line where a function begins, and its name."""
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    return f"{code.co_filename}, line {code.co_firstlineno}, in {code.co_name}" if code else "code in C"
 
 
 def users_traceback(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import file_digest
 from math import isfinite
 from pathlib import Path
 
@@ -63,6 +64,19 @@ def read_ratings(file: str) -> RatingTable:
     )
 
 
+def content_digest(file: str) -> bytes:
+    """A digest of a file's content. Raises BadArgument if it cannot be read."""
+    try:
+        with Path(file).open("rb") as content:
+            return file_digest(content, "sha256").digest()
+    except OSError as error:
+        raise _unreadable(file, error) from None
+
+
+def _unreadable(file: Path | str, error: OSError) -> BadArgument:
+    return BadArgument(f"{file}: {error.strerror or error}; name a file of rows such as 17,42,3.5")
+
+
 def _rows(path: Path) -> Iterator[tuple[str, str, float]]:
     try:
         with path.open(encoding="utf-8-sig") as lines:
@@ -71,7 +85,7 @@ def _rows(path: Path) -> Iterator[tuple[str, str, float]]:
                 if row and (read := _row(row, f"{path}, row {number}", header=number == 1)) is not None:
                     yield read
     except OSError as error:
-        raise BadArgument(f"{path}: {error.strerror or error}; name a file of rows such as 17,42,3.5") from None
+        raise _unreadable(path, error) from None
     except UnicodeDecodeError:
         raise BadArgument(f"{path}: it is not a text file in UTF-8") from None
 

@@ -17,6 +17,7 @@ from typing import cast
 from agileml.apps.arguments import build
 from agileml.apps.builtin import BUILT_IN
 from agileml.apps.code import digest_of, files_of, unpack
+from agileml.apps.ratings_file import content_digest
 from agileml.errors import AgileMLError, BadArgument, BadTrainer, TrainerFailed, UnknownApp
 from agileml.trainer import Trainer
 from agileml.user_code import described
@@ -60,6 +61,9 @@ class TrainerSource:
         digest = sha256(repr((name, sorted(self.arguments.items()))).encode())
         if self.target not in BUILT_IN:
             digest.update(digest_of(self.target))
+        elif file := self.arguments.get("file"):
+            # Nodes that read other ratings would train something else.
+            digest.update(content_digest(str(file)))
         return f"{_package_version()}+{digest.hexdigest()[:12]}"
 
     def files(self) -> dict[str, bytes]:

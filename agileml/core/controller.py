@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from agileml.core.controller_state import ControllerState, Mode
 from agileml.core.events import Failed, Finished, Instruction, Iteration, NodeLost, RememberCheckpoint, StopJob, Tick
+from agileml.core.gathering import can_start, shortage
 from agileml.core.liveness import hung, silent
 from agileml.core.members import IN_EPOCH, OUT, NodePhase
 from agileml.core.placement import Footprint, target_table
@@ -25,6 +26,8 @@ from agileml.protocol.messages import (
     Drain,
     Drained,
     Enter,
+    Evaluate,
+    Evaluated,
     Heartbeat,
     Hello,
     Leave,
@@ -110,7 +113,7 @@ class Controller(ControllerState):
                 self._lost([event.node], event.why)
             case Tick() | Heartbeat():
                 self._watch(event, now)
-            case PartitionProgress() | WorkDone() | Saved() | Collected():
+            case PartitionProgress() | WorkDone() | Saved() | Collected() | Evaluated():
                 self._progress(event)
             case Taken() | Adopted():
                 self._moved(event)
@@ -128,6 +131,7 @@ class Controller(ControllerState):
             why = f"{event.node} runs version {event.code} of the job's code, but the job runs {self.settings.code}"
             self._send(event.node, Leave(why))
             self._note(f"refused: {why}")
+            self._exclude(event, now)
             return
         member = self.members.get(event.node)
         if member is None:
@@ -142,6 +146,14 @@ class Controller(ControllerState):
             if self.mode is Mode.RESUMING:
                 self._answers.add(event)
                 self._resume_if_all_answered()
+
+    def _exclude(self, refused: Hello, now: float) -> None:
+        """The first clock does not wait for a node that was refused."""
+        if self.members.get(refused.node) is None:
+            self.members.join(refused.node, refused.reliable, now)
+            self.members.set_phase(refused.node, NodePhase.GONE)
+            self._changed = True
+            self._gather()
 
     def _arrive(self, event: Ready | Restored | Routed | Drained) -> None:
         match event:
@@ -172,20 +184,8 @@ class Controller(ControllerState):
 
     def _gather(self) -> None:
         """Starts once the first nodes are ready; continues once there is a reliable node again."""
-        if self.mode is not Mode.GATHERING:
-            return
-        here = [
-            member for member in self.members if member.phase in (NodePhase.LOADING, NodePhase.READY, NodePhase.ACTIVE)
-        ]
-        loading = any(member.phase is NodePhase.LOADING for member in here)
-        if any(member.reliable and member.phase is not NodePhase.LOADING for member in here) and (
-            self.epoch > 0 or (self._all_joined() and not loading)
-        ):
+        if self.mode is Mode.GATHERING and can_start(self.members, self.settings, self.epoch):
             self._recover()
-
-    def _all_joined(self) -> bool:
-        """Whether the expected number of nodes has joined; some may have left since."""
-        return self.members.joined >= self.settings.reliable + self.settings.transient
 
     def _warned(self, event: Warned) -> None:
         # Like a loss, a warning may come before the hello.
@@ -215,6 +215,17 @@ class Controller(ControllerState):
                 self._send(event.node, Leave(f"this node was given up: {why}", lost=True))
         elif lost := silent(self.members, now, self.settings.heartbeat_timeout):
             self._lost(lost, f"no heartbeat for {self.settings.heartbeat_timeout:g} s")
+        elif self.settings.needs_all and not self.epoch:
+            self._wait_for_nodes(now)
+
+    def _wait_for_nodes(self, now: float) -> None:
+        """Ends a job whose nodes do not come."""
+        if self._waiting_since is None:
+            self._waiting_since = now
+        longest, missing = self.settings.startup_timeout, shortage(self.members, self.settings)
+        if missing and now - self._waiting_since > longest:
+            recent = "".join(f"; {event}" for event in self._clock_log.recent_events)
+            self._fail(f"training did not start within {longest:g} s: {missing}{recent}")
 
     def _lost(self, nodes: list[str], why: str) -> None:
         # A node may be lost before its hello arrives; it counts as joined.
@@ -304,6 +315,7 @@ class Controller(ControllerState):
         self.limit = max(self.limit, clock)
         self._rolled_back = clock, sources
         self._collected.clear()
+        self._final_loss.reset()
         self.checkpoints.roll_back(clock)
         self._collecting = False
         self._clock_log.roll_back(clock)
@@ -325,7 +337,7 @@ class Controller(ControllerState):
 
     # -- progress and the end ----------------------------------------------------------------------------------------
 
-    def _progress(self, event: PartitionProgress | WorkDone | Saved | Collected) -> None:
+    def _progress(self, event: PartitionProgress | WorkDone | Saved | Collected | Evaluated) -> None:
         match event:
             case WorkDone():
                 self._ledger.add_work(event)
@@ -334,6 +346,8 @@ class Controller(ControllerState):
                 self._advance_stable()
             case Collected():
                 self._collected[event.partition] = event.version
+            case Evaluated():
+                self._final_loss.add(event)
             case Saved():
                 if self.checkpoints.add(event.clock, event.partition):
                     self._out.append(RememberCheckpoint(event.clock))
@@ -362,9 +376,11 @@ class Controller(ControllerState):
         while (iteration := self._next_iteration(now)) is not None:
             self._out.append(iteration)
             self._learn(iteration)
-            if iteration.clock < self.limit and not self._stopping and self.settings.stop(iteration):
+            going_on = iteration.clock < self.limit and not self._stopping and not self._interrupted
+            if going_on and self.settings.stop(iteration):
                 self._stopping = self._changed = True
-                self.limit = self._ledger.reached + 1
+                # Backups may have reported a version before its servers did, whose links are slower.
+                self.limit = max(self._ledger.reached + 1, self.stable)
                 self._broadcast(Limit(self.epoch, self.limit), IN_EPOCH)
 
     def _next_iteration(self, now: float) -> Iteration | None:
@@ -381,22 +397,26 @@ class Controller(ControllerState):
 
     def _stop(self) -> None:
         """Ends the job with the last stable version: waiting for a later one could take as long as a clock."""
+        self._interrupted = True
         if not self._collecting and self.limit > self.stable:
-            self._stopping = self._changed = True
             self.limit = self.stable
             self._broadcast(Limit(self.epoch, self.limit), IN_EPOCH)
 
     def _finish(self) -> None:
-        """Fetches the model once every partition has the last clock, and then ends the job."""
+        """Once every partition has the last clock, fetches the model and its loss, and then ends the job."""
         if self.mode is not Mode.RUNNING or self._ledger.reached < self.limit:
             return
         if not self._collecting:
             self._collecting = True
             for partition, owner in enumerate(self.table.owners):
                 self._send(owner, Collect(self.epoch, partition, self.limit))
-        if len(self._collected) == self.partitions:
+        if not self._interrupted:
+            for name in self._final_loss.to_ask(self.members.names(*IN_EPOCH)):
+                self._send(name, Evaluate(self.epoch, self.limit))
+        if len(self._collected) == self.partitions and (self._interrupted or self._final_loss.complete):
             self.mode = Mode.OVER
-            self._out.append(Finished(self.limit, tuple(self._collected[p] for p in range(self.partitions))))
+            versions = tuple(self._collected[partition] for partition in range(self.partitions))
+            self._out.append(Finished(self.limit, versions, self._final_loss.loss))
             self._broadcast(Leave("the job is done"), (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH))
 
     def _fail(self, why: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 from agileml.core.assignment import Assignment
 from agileml.core.checkpointing import CheckpointSchedule
 from agileml.core.clock_log import ClockLog
+from agileml.core.evaluation import FinalLoss
 from agileml.core.events import ControllerSettings, Instruction, Remember
 from agileml.core.members import IN_EPOCH, Members, NodePhase
 from agileml.core.placement import Footprint
@@ -64,9 +65,14 @@ class ControllerState:
     _restoring: set[str] = field(default_factory=set)
     _answers: Answers = field(default_factory=Answers)
     _changed: bool = False
+    _waiting_since: float | None = None
+    """When this controller began to wait for the first nodes."""
     _stopping: bool = False
+    _interrupted: bool = False
+    """The job's end waits for nothing. Not recorded: the job loop repeats it, and a later run goes on."""
     _collecting: bool = False
     _collected: dict[int, Version] = field(default_factory=dict)
+    _final_loss: FinalLoss = field(init=False)
 
     def __post_init__(self) -> None:
         empty = ("",) * self.partitions
@@ -74,6 +80,7 @@ class ControllerState:
         self.limit = self.settings.clocks
         self.checkpoints = CheckpointSchedule(self.partitions, self.settings.checkpoint_every)
         self._ledger = VersionLedger(self.partitions)
+        self._final_loss = FinalLoss.of(self.plan.lengths, self.settings.loss_sample)
         self._clock_log = ClockLog(self.plan, self._ledger)
         self._policy = self.settings.policy
         self._update_footprint()

@@ -65,10 +65,11 @@ class ClockRepeated:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The job is done; the versions are its model, by partition."""
+    """The job is done; the versions are its model, by partition, and `loss` is that of this model."""
 
     clock: int
     versions: tuple[Version, ...]
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,12 @@ Instruction = Remember | RememberCheckpoint | Send | Iteration | ClockRepeated |
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """Settings of the controller. `stop` receives each finished clock and returns whether the job should end."""
+    """Settings of the controller. `stop` receives each finished clock and returns whether the job should end.
+
+    `loss_sample`: the number of items over which the loss is computed, as nodes do. With `needs_all`, training starts
+    with all nodes, even if some that had joined are lost meanwhile, and fails if they do not come within
+    `startup_timeout`; otherwise the job waits for each node only once, whether or not the fleet replaces it.
+    """
 
     reliable: int
     transient: int
@@ -109,3 +115,5 @@ class ControllerSettings:
     stop: Callable[[Iteration], bool] = lambda _: False
     hang_timeout: float = 30.0
     startup_timeout: float = 300.0
+    loss_sample: int = 0
+    needs_all: bool = False

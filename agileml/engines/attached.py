@@ -7,11 +7,12 @@ the job: what a node needs, the controller's memory, checkpoints. The secret is 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from agileml.engines import job_state
 from agileml.engines.base import EvictionWarning, FleetEvent, Gone
 from agileml.engines.chaos import Chaos
 from agileml.engines.interrupts import until_done
@@ -80,6 +81,9 @@ class AttachedJob:
         processes = Processes(folder)
         version = "" if listen is None else code_version()
         rendezvous = FolderRendezvous(processes.folder, secret, listen, version)
+        if listen is not None:
+            with _closed_on_error(processes):
+                _check_free(listen)
         publish(plan.node_role(replace(rendezvous, secret=b"")), rendezvous.blobs)
         self._client = ControllerClient(rendezvous, Clocks(listener, last_clock), output, plan.job.transport)
         self._fleet = AttachedFleet(plan, processes, rendezvous)
@@ -139,6 +143,8 @@ class AttachEngine:
 
     listen: TcpAddress
     secret: bytes = field(repr=False)
+    state: Path | None = None
+    """A folder for the job's state: if this process is killed, another run with the same folder continues the job."""
 
     def run(self, job: TrainingJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
         """Waits for the job's nodes and trains until its stopping criterion holds.
@@ -151,10 +157,12 @@ class AttachEngine:
                 " send SIGTERM to a node for a warning, SIGKILL for a failure"
             )
         check_secret(self.secret)
-        probe, _ = sockets.listen(self.listen)
-        probe.close()
+        if self.state is None:
+            _check_free(self.listen)
         plan = PreparedJob(job, shape_of(job))
-        with closing(AttachedJob(plan, None, self.secret, listener, 0, output, self.listen)) as attached:
+        if self.state is not None:
+            job_state.prepare(self.state, plan)
+        with closing(AttachedJob(plan, self.state, self.secret, listener, 0, output, self.listen)) as attached:
             try:
                 trained, interrupted = until_done(lambda: attached.turn(TURN_SECONDS), attached.stop)
             except AgileMLError:
@@ -162,6 +170,22 @@ class AttachEngine:
                 raise
             attached.release(RELEASE_SECONDS)
         return replace(trained, interrupted=interrupted)
+
+
+def _check_free(listen: TcpAddress) -> None:
+    """Raises BadAddress, before any work is done, if the controller could not listen at an address."""
+    probe, _ = sockets.listen(listen)
+    probe.close()
+
+
+@contextmanager
+def _closed_on_error(processes: Processes) -> Iterator[None]:
+    """Closes the processes if an error is raised."""
+    try:
+        yield
+    except BaseException:
+        processes.close()
+        raise
 
 
 def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import count
 
 from agileml.engines.base import ControllerLink, EvictionWarning, Fleet, FleetEvent, Gone, Joined
-from agileml.engines.crash_guard import CrashGuard
+from agileml.engines.crash_guard import CrashGuard, ProcessFailure
 from agileml.engines.interrupts import until_done
 from agileml.engines.script import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
 from agileml.errors import JobFailed, Unrecoverable
@@ -21,6 +21,9 @@ TURN_SECONDS = 0.02
 
 LEAVE_SECONDS = 2.0
 """Time for nodes to leave by themselves when the job is done."""
+
+FAILED_SECONDS = 10.0
+"""Like the above, for a job that has failed: the last output of the nodes says why."""
 
 INTERRUPTED = "interrupted: ending with the last stable model; Ctrl-C again ends at once, without one"
 
@@ -60,9 +63,9 @@ class JobLoop:
             result, interrupted = until_done(lambda: self.turn(TURN_SECONDS), self.stop)
         except JobFailed:
             # The nodes have been told; what they printed last may say more.
-            self._let_nodes_leave()
+            self._let_nodes_leave(FAILED_SECONDS)
             raise
-        self._let_nodes_leave()
+        self._let_nodes_leave(LEAVE_SECONDS)
         return replace(result, interrupted=interrupted)
 
     def stop(self) -> None:
@@ -94,9 +97,10 @@ class JobLoop:
             for event in events:
                 self._handle(event)
             self._list_present()
-        if self._replaces and not self._machines and not self._left_at_end:
+        if self._replaces and not self._left_at_end and not any(one.reliable for one in self._machines.values()):
+            what = "reliable machine" if self._machines else "machine"
             why = self._last_failure or "all were taken away"
-            raise Unrecoverable(f"no machine is left, and none will come; {why}")
+            raise Unrecoverable(f"no {what} is left, and none will come; {why}")
 
     # -- faults that are injected --------------------------------------------------------------------------------------
 
@@ -180,11 +184,11 @@ class JobLoop:
         """A process that failed will be started again, but not for ever. One that was taken away does not count."""
         if gone.status is None:
             return
-        if why := self._crashes.add():
+        if why := self._crashes.add(ProcessFailure(gone.name, gone.status, gone.output, self._machines)):
             raise Unrecoverable(f"{gone.name} is {why}: it {gone.how}")
 
-    def _let_nodes_leave(self) -> None:
-        until = self._fleet.seconds + LEAVE_SECONDS
+    def _let_nodes_leave(self, longest: float) -> None:
+        until = self._fleet.seconds + longest
         while self._machines and self._fleet.seconds < until:
             for _ in self._link.listen(TURN_SECONDS):
                 pass
@@ -193,4 +197,4 @@ class JobLoop:
                     self._machines.pop(event.name, None)
                     self._report_failure(event)
         # What they printed at their end has arrived at the controller by now.
-        self._link.settle(LEAVE_SECONDS)
+        self._link.settle(longest)

@@ -37,7 +37,17 @@ class Chunk:
         return self.high - self.low
 
 
-Work = Chunk
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One call of `Trainer.loss` on the final model: the first `items` items of a shard."""
+
+    epoch: int
+    clock: int
+    shard: int
+    items: int
+
+
+Work = Chunk | Evaluation
 """What a worker computes in one go. The forward pass, backward pass and update of a pipeline stage join this union:
 the worker creates them, `ChunkRunner.run` is the one place that distinguishes them, and engines need not."""
 

@@ -85,6 +85,14 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluate:
+    """The last clock is done: compute the loss of this version, on this node's shards, also those assigned later."""
+
+    epoch: int
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """The node holds nothing any more: make sure that no message is in flight between it and these peers."""
 

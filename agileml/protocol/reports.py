@@ -123,6 +123,18 @@ class WorkDone:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The loss of the last version over a shard's part of the sample, as a sum, and the size of that part."""
+
+    node: str
+    epoch: int
+    clock: int
+    shard: int
+    loss_sum: float
+    loss_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Saved:
     """A checkpoint of this partition is on disk."""
 

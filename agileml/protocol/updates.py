@@ -43,12 +43,16 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Request a whole partition once it has committed version `at_least`."""
+    """Request a whole partition once it has committed version `at_least`; with `exact`, that version and no later one.
+
+    A server that was asked for an exact version has committed it.
+    """
 
     epoch: int
     worker: str
     partition: int
     at_least: int
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class Snapshot:
     version: int
     stable: int
     values: Delta
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from agileml.errors import AgileMLError
 from agileml.params.declarations import Declarations
 from agileml.params.reads import MissingRows, RowsRead, Wanted
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
-from agileml.protocol.actions import Chunk, Work
+from agileml.protocol.actions import Chunk, Evaluation, Work
 from agileml.protocol.messages import UpdateEntry
 from agileml.trainer import Piece, Shard, Trainer, loss_of, preload, run_chunk, sample_of
 
@@ -45,7 +45,9 @@ class ChunkRunner:
         self._shards = shards
         self._seed = seed
         self._ordered = ordered
-        self._sample = sample_of(shards, sample) if sample else []
+        self._sample = sample_of(shards, sample)
+        self.sampled = [number for number, piece in enumerate(self._sample) if len(piece)]
+        """The shards with items in the loss sample."""
         self._view = ChunkView(cache, declared.name, declared.aggregation)
         self._reader = CacheView(cache, declared.name)
         self._sums = WriteBack(cache.layout, declared.aggregation)
@@ -54,19 +56,27 @@ class ChunkRunner:
         self._reads = RowsRead(cache.layout, [len(shard) for shard in shards])
 
     def run(self, work: Work, timer: Callable[[], float] = perf_counter) -> WorkResult:
-        """Computes a piece of work and adds its updates to those of its clock.
+        """Computes a piece of work: a chunk, whose updates are added to those of its clock, or the final loss."""
+        if work.shard not in self._loaded:
+            # On this thread, so that loading data delays nothing but the computation.
+            preload(self._trainer, self._shards[work.shard], work.shard)
+            self._loaded.add(work.shard)
+        return self._run_chunk(work, timer) if isinstance(work, Chunk) else self._evaluate(work, timer)
 
-        `Work` has one variant. This is the place to distinguish those of pipelines.
-        """
-        return self._run_chunk(work, timer)
+    def evaluation(self, epoch: int, clock: int, shard: int) -> Evaluation:
+        """Computes the final loss on one of the `sampled` shards."""
+        return Evaluation(epoch, clock, shard, len(self._sample[shard]))
+
+    def _evaluate(self, work: Evaluation, timer: Callable[[], float]) -> WorkResult:
+        """The cache must hold the whole model."""
+        started = timer()
+        self._reader.learning = None
+        loss = loss_of(self._trainer, self._reader, [self._sample[work.shard]], work.clock)
+        return WorkResult(work, timer() - started, loss * work.items, work.items)
 
     def _run_chunk(self, chunk: Chunk, timer: Callable[[], float]) -> WorkResult:
         started = timer()
         shard = self._shards[chunk.shard]
-        if chunk.shard not in self._loaded:
-            # On this thread, so that loading data delays nothing but the computation.
-            preload(self._trainer, shard, chunk.shard)
-            self._loaded.add(chunk.shard)
         self._view.learning = self._reader.learning = self._reads.learning(chunk.shard)
         try:
             loss, count = self._loss(chunk)
@@ -103,7 +113,7 @@ class ChunkRunner:
 
     def _loss(self, chunk: Chunk) -> tuple[float, int]:
         """Mean loss over this shard's part of the sample and the size of that part; once per shard and clock."""
-        piece = self._sample[chunk.shard] if self._sample and chunk.chunk == 0 else None
+        piece = self._sample[chunk.shard] if chunk.chunk == 0 else None
         if piece is None or not len(piece):
             return 0.0, 0
         return loss_of(self._trainer, self._reader, [piece], chunk.clock), len(piece)

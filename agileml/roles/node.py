@@ -19,6 +19,7 @@ from agileml.protocol.messages import (
     EndOfLife,
     EndOfLifeSeen,
     Enter,
+    Evaluate,
     GiveShard,
     Handover,
     Hello,
@@ -150,6 +151,7 @@ class Node:
             TakeShard: worker.receive,
             GiveShard: worker.receive,
             Limit: worker.receive,
+            Evaluate: worker.receive,
         }
 
     def load(self) -> None:

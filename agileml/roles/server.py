@@ -70,9 +70,15 @@ class Server(ServerState):
             return
         if served is None:
             self.out.append(Send(self._new_owner(message.partition), message))
-            return
-        served.wait(Waiting(message.worker, message.at_least, whole=True))
-        self._answer(served)
+        elif message.exact:
+            state = self.rule.model(served.partition, served.versions[message.at_least].state)
+            snapshot = Snapshot(
+                self.epoch, served.partition, message.at_least, self.stable, picked(state, None), exact=True
+            )
+            self.out.append(Send(message.worker, snapshot))
+        else:
+            served.wait(Waiting(message.worker, message.at_least, whole=True))
+            self._answer(served)
 
     def set_reads(self, message: Reads) -> None:
         """From now on the worker is sent only the rows it reads, unless it requests the whole partition."""

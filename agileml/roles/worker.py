@@ -15,10 +15,12 @@ from agileml.errors import InvalidTransition
 from agileml.params.deltas import nbytes
 from agileml.params.reads import Wanted
 from agileml.params.view import NEVER
-from agileml.protocol.actions import CONTROLLER, Action, Chunk, Compute, Send
+from agileml.protocol.actions import CONTROLLER, Action, Chunk, Compute, Evaluation, Send
 from agileml.protocol.messages import (
     Adopted,
     Enter,
+    Evaluate,
+    Evaluated,
     GiveShard,
     Limit,
     PartitionUpdate,
@@ -41,7 +43,7 @@ from agileml.work.ranges import Ranges
 
 NO_OWNER = ""
 
-Order = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter
+Order = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter | Evaluate
 """Messages that a worker processes."""
 
 
@@ -83,6 +85,11 @@ class Worker:
     """By partition, the version that was requested last."""
     _reads_sent: dict[int, tuple[str, Wanted | None]] = field(default_factory=dict)
     _awaited: dict[int, int] = field(default_factory=dict)
+    _final: int | None = None
+    """The final version, whose loss is to be computed: no other work remains."""
+    _final_requested: bool = False
+    _evaluated: set[int] = field(default_factory=set)
+    """Shards whose part of the final loss has been reported."""
 
     @property
     def idle(self) -> bool:
@@ -104,6 +111,9 @@ class Worker:
         """The current work is done, or has to be done again because rows were missing."""
         self._busy = False
         chunk = result.work
+        if isinstance(chunk, Evaluation):
+            self._report_loss(chunk, result)
+            return
         if result.missed:
             self._request_missed(result.missed)
             return
@@ -144,6 +154,8 @@ class Worker:
                 self._give(order)
             case Limit():
                 self.limit = order.clock
+            case Evaluate():
+                self._final = order.clock
             case Stable():
                 self._forget(order.clock)
             case Enter():
@@ -152,17 +164,23 @@ class Worker:
                 self._roll_back(order)
 
     def _take_snapshot(self, snapshot: Snapshot) -> None:
+        self._forget(snapshot.stable)
+        if self._final_requested and not snapshot.exact:
+            # It was requested for work that is over.
+            return
         # A snapshot of a former owner may arrive late, over another link.
-        if snapshot.version >= self.chunk_runner.cache.clocks[snapshot.partition]:
+        if snapshot.exact or snapshot.version >= self.chunk_runner.cache.clocks[snapshot.partition]:
             self.chunk_runner.cache.assign(snapshot.partition, snapshot.values, snapshot.version)
         if self._awaited.get(snapshot.partition, NEVER) <= snapshot.version:
             self._awaited.pop(snapshot.partition, None)
-        self._forget(snapshot.stable)
 
     # -- work --------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         """Starts the chunk that is furthest behind if the versions it needs are cached; else requests those."""
+        if self._final is not None:
+            self._evaluate(self._final)
+            return
         position, shard = self.shards.first() or (None, -1)
         if position is None or position.clock > self.limit:
             return
@@ -184,6 +202,27 @@ class Worker:
         self._busy = True
         low, high = self.plan.bounds(shard, position.clock, position.chunk)
         self.out.append(Compute(Chunk(self.epoch, position.clock, shard, position.chunk, low, high)))
+
+    def _evaluate(self, clock: int) -> None:
+        """Starts to compute the loss of the final version on the next shard; requests that version before the first."""
+        left = (shard for shard in self.chunk_runner.sampled if shard in self.shards and shard not in self._evaluated)
+        shard = next(left, None)
+        if shard is None:
+            return
+        if not self._final_requested:
+            # The cache may hold a later version: some workers learn only late which clock is the last.
+            self._final_requested, self._awaited = True, dict.fromkeys(range(len(self.table.owners)), clock)
+            for partition, owner in enumerate(self.table.owners):
+                self.out.append(Send(owner, Pull(self.epoch, self.node, partition, clock, exact=True)))
+        elif not self._awaited:
+            self._busy = True
+            self.out.append(Compute(self.chunk_runner.evaluation(self.epoch, clock, shard)))
+
+    def _report_loss(self, work: Evaluation, result: WorkResult) -> None:
+        self._evaluated.add(work.shard)
+        loss = Evaluated(self.node, work.epoch, work.clock, work.shard, result.loss_sum, result.loss_count)
+        self.out.append(Send(CONTROLLER, loss))
+        self._continue()
 
     def _needed(self, clock: int) -> int:
         """The oldest version that a chunk of this clock may read."""
@@ -280,6 +319,8 @@ class Worker:
         self._requested.clear()
         self._reads_sent.clear()
         self._awaited.clear()
+        self._final, self._final_requested = None, False
+        self._evaluated.clear()
         self._promised.clear()
         self.chunk_runner.cache.clocks = [NEVER] * len(self.chunk_runner.cache.clocks)
         mine = {shard for shard, worker in enumerate(order.table.workers) if worker == self.node}

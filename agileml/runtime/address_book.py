@@ -9,6 +9,9 @@ from pathlib import Path
 
 from agileml.transport import Address, TcpAddress, UnixAddress, parse_address
 
+_ELSEWHERE = TcpAddress("192.0.2.1", 9)
+"""An address that is reserved for documentation; nothing is ever sent there."""
+
 
 @dataclass(frozen=True, slots=True)
 class ListeningAt:
@@ -63,6 +66,14 @@ def listening_host(controller: TcpAddress, controllers_own: TcpAddress) -> str:
     """
     host = controller.local_host()
     return controllers_own.host if _is_loopback(host) else host
+
+
+def outward_host() -> str:
+    """The address of this computer on its way to others, for a controller that is reached through a tunnel.
+
+    Raises BadAddress if it has no network.
+    """
+    return _ELSEWHERE.local_host()
 
 
 def _seen_from_here(address: TcpAddress, controller: Address) -> TcpAddress:

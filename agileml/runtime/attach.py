@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from agileml.errors import PeerRefused
 from agileml.runtime.address_book import listening_host
@@ -58,8 +59,12 @@ def folder_role(rendezvous: FolderRendezvous, name: str, *, reliable: bool) -> N
     return replace(job.role, name=name, reliable=reliable, rendezvous=rendezvous, instance=new_instance())
 
 
-def linked_role(rendezvous: LinkedRendezvous, name: str, *, reliable: bool, port: int) -> NodeRole:
+def linked_role(
+    rendezvous: LinkedRendezvous, name: str, *, reliable: bool, port: int, host: str | None = None
+) -> NodeRole:
     """The role of a node anywhere, with a copy of the trainer's code in its own folder.
+
+    `host` is where other nodes reach it; if left out, the address from which it reaches the controller.
 
     Raises PeerRefused if the controller refuses this process for good, ControllerUnreachable if it is not reached.
     """
@@ -70,7 +75,7 @@ def linked_role(rendezvous: LinkedRendezvous, name: str, *, reliable: bool, port
     theirs = job.role.rendezvous
     assert isinstance(theirs, FolderRendezvous)
     assert theirs.listen is not None
-    host = listening_host(rendezvous.controller, theirs.listen)
+    host = host or listening_host(rendezvous.controller, theirs.listen)
     return replace(
         job.role,
         name=name,
@@ -81,13 +86,15 @@ def linked_role(rendezvous: LinkedRendezvous, name: str, *, reliable: bool, port
     )
 
 
-def join(role: NodeRole, started: Callable[[NodeProcess], None] = lambda _: None) -> bool:
+def join(role: NodeRole, started: Callable[[NodeProcess], None] = lambda _: None, folder: Path | None = None) -> bool:
     """Runs a node until the job tells it to leave; False if the job did not admit it.
 
-    Raises PeerRefused if the controller refuses this process for good, DeclaredLost if it has given the node up,
+    What it prints goes through a temporary file, in `folder` if given.
+
+    Raises PeerRefused if the controller refuses this process for good, DeclaredLost if it considers the node lost,
     ControllerUnreachable if there has been no controller for too long.
     """
-    with captured() as capture, beating(role, capture) as vitals:
+    with captured(folder) as capture, beating(role, capture) as vitals:
         node = NodeProcess(role, vitals)
         started(node)
         return node.run()

@@ -108,7 +108,7 @@ class FileBlobStore:
         """Walks the part of the folder that the prefix names."""
         start = self._folder / prefix.rpartition("/")[0]
         names = (path.relative_to(self._folder).as_posix() for path in start.rglob("*") if path.is_file())
-        return sorted(name for name in names if name.startswith(prefix) and _NAME.fullmatch(name))
+        return sorted(name for name in names if name.startswith(prefix) and is_name(name))
 
     def delete(self, name: str) -> None:
         """Removes the file."""
@@ -116,9 +116,18 @@ class FileBlobStore:
             self._path(name).unlink()
 
     def _path(self, name: str) -> Path:
-        if not _NAME.fullmatch(name):
-            raise BadArgument(f"blob name {name!r}: use letters, digits and ._- with / between the parts")
-        return self._folder / name
+        return self._folder / checked_name(name)
+
+
+def checked_name(name: str) -> str:
+    """The name, if it is valid. Raises BadArgument."""
+    if not _NAME.fullmatch(name):
+        raise BadArgument(f"blob name {name!r}: use letters, digits and ._- with / between the parts")
+    return name
+
+
+def is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
 
 
 def file_pieces(path: Path) -> Iterator[bytes]:

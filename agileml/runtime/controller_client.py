@@ -74,7 +74,8 @@ class ControllerClient:
         if self._ended is None:
             return None
         versions = tuple(version for _, version in sorted(self._parts.items()))
-        return Result(self._ended.clock, versions, self._ended.evictions, self._ended.failures)
+        ended = self._ended
+        return Result(ended.clock, versions, ended.evictions, ended.failures, ended.loss)
 
     def listen(self, longest: float) -> Iterator[Iteration]:
         """Newly finished clocks; waits up to `longest` seconds. Raises AgileMLError if the job cannot go on."""

@@ -207,7 +207,9 @@ class ControllerProcess:
         self._tick_every = role.job.heartbeat_timeout / TICKS
         self._next_tick = time.monotonic()
         self._cleaning = CheckpointCleaner(self._checkpoints, self._memory.sync)
-        settings = controller_settings(role.job, role.code, self._stops)
+        settings = controller_settings(
+            role.job, role.code, self._stops, needs_all=role.needs_all, model_bytes=sum(role.partition_bytes)
+        )
         self._controller = self._create_controller(settings)
 
     def _create_controller(self, settings: ControllerSettings) -> Controller:
@@ -325,7 +327,8 @@ class ControllerProcess:
                 self._over = "the job is over"
                 for partition, version in enumerate(instruction.versions):
                     self._mailbox.send(JOB_LOOP, ModelPart(partition, version))
-                ended = JobEnded(instruction.clock, self._controller.evictions, self._controller.failures)
+                controller = self._controller
+                ended = JobEnded(instruction.clock, controller.evictions, controller.failures, instruction.loss)
                 self._mailbox.send(JOB_LOOP, ended)
                 # Nodes are told to leave after this: the job loop would take them for failed ones while a large model
                 # is on its way, and without them nothing is left if this process is killed.

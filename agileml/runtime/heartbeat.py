@@ -25,7 +25,7 @@ from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.output import Capture, OutputTail, Printed
 from agileml.runtime.role_specs import NodeRole
 from agileml.runtime.vitals import Vitals
-from agileml.user_code import condensed
+from agileml.user_code import condensed, has_crashed
 
 HEARTBEATS = 4
 """Heartbeats within the time after which a silent node counts as lost."""
@@ -117,9 +117,14 @@ class _HeartbeatProcess:
                     self._linked = self._connection.handle(event, time.monotonic())
                 elif isinstance(event.message, Leave):
                     self._leave(event.message)
-        self._pass_on(last=True)
+        printed = self._pass_on(last=True)
         if not self._ending:
-            self._mailbox.send(CONTROLLER, NodeLost(self._name, "its process ended"))
+            # A process that is killed from outside, for example when memory runs out, prints no traceback.
+            where = "" if has_crashed(printed) else self._vitals.whereabouts
+            ended = f"its process ended; {where}" if where else "its process ended"
+            if where and self._kill_at is None:
+                self._mailbox.send(CONTROLLER, Printed(self._name, ended))
+            self._mailbox.send(CONTROLLER, NodeLost(self._name, ended))
         self._mailbox.close(FLUSH_SECONDS)
 
     def _on_end(self, *_: object) -> None:
@@ -132,15 +137,16 @@ class _HeartbeatProcess:
             beat = Heartbeat(self._name, self._vitals.stalled(now), self._vitals.usual_step, self._vitals.unreported)
             self._mailbox.send(CONTROLLER, beat)
 
-    def _pass_on(self, *, last: bool = False) -> None:
+    def _pass_on(self, *, last: bool = False) -> str:
         """Sends what the node has printed to the controller; until there is a link, it waits in its file."""
         text = self._printed.take(last=last) if self._linked or last else ""
         if not text:
-            return
+            return ""
         self._mailbox.send(CONTROLLER, Printed(self._name, condensed(text)))
         if self._echo is not None:
             with suppress(OSError):
                 os.write(self._echo, text.encode(errors="replace"))
+        return text
 
     def _leave(self, message: Leave) -> None:
         """The node has been told as well, on its own link."""

@@ -87,6 +87,7 @@ class JobEnded:
     clock: int
     evictions: int
     failures: int
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

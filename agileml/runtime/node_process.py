@@ -26,12 +26,12 @@ from agileml.runtime.role_specs import NodeRole
 from agileml.runtime.vitals import Vitals
 from agileml.trainer import shards_of
 from agileml.transport import Connected, Lost, Rejected
-from agileml.user_code import users_traceback, whereabouts
+from agileml.user_code import beginning_of, users_traceback, whereabouts
 
 T = TypeVar("T")
 
-REFUSED = 3
-"""Exit status of a node that the job did not admit."""
+REFUSED, UNREACHABLE = 3, 4
+"""Exit statuses of a node that the job did not admit, and of one that found no controller."""
 
 COMPUTE = "compute"
 COMPUTE_THREAD = f"{COMPUTE}_0"
@@ -190,10 +190,12 @@ class NodeProcess:
             return self._broken(error)
 
     def _broken(self, error: BaseException) -> list[Action]:
-        log.error("the job is broken", exc_info=error)
+        users = users_traceback(error)
+        # For an error in the user's code, only the user's part of the traceback matters.
+        log.error("the job is broken: %s", _described(error), exc_info=None if users else error)
         if not isinstance(error, BadTrainer):
             # Shown with what the user's code prints. A violated contract needs no more than its one line.
-            sys.stderr.write(users_traceback(error))
+            sys.stderr.write(users)
         return [Send(CONTROLLER, Broken(self._role.name, _described(error)))]
 
     def _position(self) -> str:
@@ -290,7 +292,7 @@ class NodeProcess:
     def _run(self, node: Node, work: Work) -> WorkResult:
         """Runs user code; the first work on a shard may also load its data."""
         first = work.shard not in self._begun_shards
-        with self._vitals.step(first=first):
+        with self._vitals.step(first=first, at=(work.clock, work.shard)):
             result = node.chunk_runner.run(work)
         self._begun_shards.add(work.shard)
         return result
@@ -302,6 +304,7 @@ class NodeProcess:
             node = Node(role.name, trainer, shards_of(trainer), role.plan, role.job.settings, role.layout)
             # On this thread, because the other one must go on handling messages.
             node.load()
+        self._vitals.loaded(beginning_of(trainer.step))
         return node
 
     def _loaded(self, node: Node) -> list[Action]:

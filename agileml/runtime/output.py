@@ -50,10 +50,10 @@ class Capture:
 
 
 @contextmanager
-def captured() -> Iterator[Capture]:
+def captured(folder: Path | None = None) -> Iterator[Capture]:
     """Sends what this process prints to a temporary file, and from there to where it went before."""
     before = os.dup(1), os.dup(2)
-    descriptor, name = tempfile.mkstemp(prefix="agileml-", suffix=".out")
+    descriptor, name = tempfile.mkstemp(prefix="agileml-", suffix=".out", dir=folder)
     os.close(descriptor)
     try:
         redirect(Path(name))

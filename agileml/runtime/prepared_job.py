@@ -19,10 +19,11 @@ class PreparedJob:
     job: TrainingJob
     shape: JobShape
 
-    def controller_role(self, rendezvous: Rendezvous, memory: Path) -> ControllerRole:
+    def controller_role(self, rendezvous: Rendezvous, memory: Path, *, needs_all: bool = False) -> ControllerRole:
         """The controller's role; `memory` is the file from which a restarted controller resumes."""
         shape = self.shape
-        return ControllerRole(rendezvous, memory, shape.plan, shape.layout.partition_bytes(), shape.code, self.job)
+        sizes = shape.layout.partition_bytes()
+        return ControllerRole(rendezvous, memory, shape.plan, sizes, shape.code, self.job, needs_all)
 
     def node_role(self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False) -> NodeRole:
         """A node's role."""
@@ -32,4 +33,6 @@ class PreparedJob:
         """The result of the whole job."""
         counters = counted(self.shape.plan, result.clock, result.versions)
         model = model_of(self.shape.layout, result.versions)
-        return Trained(result.clock, model, counters, result.evictions, result.failures, result.interrupted)
+        return Trained(
+            result.clock, model, counters, result.evictions, result.failures, result.interrupted, result.loss
+        )

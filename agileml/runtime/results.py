@@ -22,6 +22,7 @@ class Result:
     versions: tuple[Version, ...]
     evictions: int
     failures: int
+    loss: float | None = None
     interrupted: bool = False
 
 

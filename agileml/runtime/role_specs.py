@@ -13,6 +13,9 @@ from agileml.runtime.rendezvous import Rendezvous
 from agileml.transport import new_instance
 from agileml.work.plan import WorkPlan
 
+SLOWEST_BYTES_PER_SECOND = 32 << 20
+"""The rate at which a node on a busy computer handles a large model: 32 s for each GiB."""
+
 UNLIMITED = 10**9
 """Clocks of a job that only another criterion stops."""
 
@@ -36,6 +39,7 @@ class ControllerRole:
     """The job's controller. `memory` is the file from which a restarted controller resumes.
 
     `code` is the version of the trainer's code when the job began: its file may change while the job runs.
+    `needs_all`: see `ControllerSettings`.
     """
 
     rendezvous: Rendezvous
@@ -44,13 +48,20 @@ class ControllerRole:
     partition_bytes: tuple[int, ...]
     code: str
     job: TrainingJob
+    needs_all: bool = False
 
 
 Role = NodeRole | ControllerRole
 
 
-def controller_settings(job: TrainingJob, code: str, stop: Callable[[Iteration], bool]) -> ControllerSettings:
-    """The controller's settings for a job; `stop` is asked after each clock whether to end."""
+def controller_settings(
+    job: TrainingJob, code: str, stop: Callable[[Iteration], bool], *, needs_all: bool = False, model_bytes: int = 0
+) -> ControllerSettings:
+    """The controller's settings for a job; `stop` is asked after each clock whether to end.
+
+    A node may look hung while it moves or commits a model of `model_bytes` bytes.
+    """
+    moving = model_bytes / SLOWEST_BYTES_PER_SECOND
     return ControllerSettings(
         job.reliable,
         job.transient,
@@ -60,6 +71,8 @@ def controller_settings(job: TrainingJob, code: str, stop: Callable[[Iteration],
         job.heartbeat_timeout,
         job.checkpoint_every,
         stop,
-        job.hang_timeout,
-        job.startup_timeout,
+        job.hang_timeout + moving,
+        job.startup_timeout + moving,
+        job.settings.loss_sample,
+        needs_all,
     )

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 from agileml.protocol.messages import UNKNOWN_STEP
 
-_LOOP_AT, _BUSY_SINCE, _USUAL_STEP, _UNREPORTED = range(4)
+_LOOP_AT, _BUSY_SINCE, _USUAL_STEP, _UNREPORTED, _CLOCK, _SHARD = range(6)
 _CELL_BYTES = 8
+_TEXT_BYTES = 1024
 _IDLE = 0.0
 
 RECENT_STEPS = 32
@@ -25,7 +26,8 @@ class Vitals:
     """
 
     def __init__(self) -> None:
-        self._cells = memoryview(mmap.mmap(-1, 4 * _CELL_BYTES)).cast("d")
+        self._cells = memoryview(mmap.mmap(-1, 6 * _CELL_BYTES)).cast("d")
+        self._text = mmap.mmap(-1, _TEXT_BYTES)
         self._cells[_LOOP_AT] = time.monotonic()
         self._steps: deque[float] = deque(maxlen=RECENT_STEPS)
 
@@ -42,10 +44,28 @@ class Vitals:
         """The chunks that would have to be done again if the node were lost now."""
         return int(self._cells[_UNREPORTED])
 
+    def loaded(self, entry: str) -> None:
+        """The trainer is loaded; `entry` says in which line of which file its steps begin."""
+        text = entry.encode()[:_TEXT_BYTES]
+        self._text[: len(text)] = text
+
+    @property
+    def whereabouts(self) -> str:
+        """What the user's code is doing, as seen without asking the node; empty if it is not running."""
+        if self._cells[_BUSY_SINCE] == _IDLE:
+            return ""
+        entry = bytes(self._text).rstrip(b"\0").decode(errors="replace")
+        if not entry:
+            return "it was loading the trainer"
+        return f"it was in {entry}, at clock {self._cells[_CLOCK]:.0f}, shard {self._cells[_SHARD]:.0f}"
+
     @contextmanager
-    def step(self, *, first: bool, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
-        """Runs user code. `first`: it may also import modules and load data."""
+    def step(
+        self, *, first: bool, at: tuple[int, int] = (0, 0), clock: Callable[[], float] = time.monotonic
+    ) -> Iterator[None]:
+        """Runs user code at a clock and shard. `first`: it may also import modules and load data."""
         began = clock()
+        self._cells[_CLOCK], self._cells[_SHARD] = at
         self._cells[_USUAL_STEP] = UNKNOWN_STEP if first or not self._steps else max(self._steps)
         self._cells[_BUSY_SINCE] = began
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +17,13 @@ def left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The test leaves no process, file or descriptor behind."""
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
+        # Descriptors of earlier tests would be closed at any moment.
+        gc.collect()
         descriptors = open_files()
         yield Path(folder)
         assert processes(folder) == []
         assert list(Path(folder).iterdir()) == []
+        gc.collect()
         assert open_files() == descriptors
 
 

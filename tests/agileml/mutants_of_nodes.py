@@ -10,7 +10,18 @@ from agileml.engines.sim.network import Network
 from agileml.engines.sim.simulation import Machines
 from agileml.params.deltas import Delta, accumulate
 from agileml.protocol.actions import CONTROLLER, Send
-from agileml.protocol.messages import Drain, Drained, Handover, Push, Recover, Table, TakeShard, Version
+from agileml.protocol.messages import (
+    Drain,
+    Drained,
+    Handover,
+    Pull,
+    Push,
+    Recover,
+    Snapshot,
+    Table,
+    TakeShard,
+    Version,
+)
 from agileml.roles import remaining, server
 from agileml.roles.node import Node
 from agileml.roles.partitions import PendingClock, ServedPartition, keep_from
@@ -19,8 +30,10 @@ from agileml.roles.server import Server
 from agileml.roles.worker import Worker
 from agileml.work.plan import WorkPlan
 from agileml.work.ranges import Ranges
+from tests.agileml import trials
 from tests.agileml.mutation import Mutant, aims
 
+_pull = Server.pull
 _push, _take_over, _reroute, _patch = Server.push, Server.take_over, Server.reroute, Server._patch
 _in_time, _end = Node._in_time, Node._end
 _obey, _roll_back = Worker._obey, Worker._roll_back
@@ -93,6 +106,16 @@ def _rows_left_out(self: Server, served: ServedPartition, changed: Delta) -> int
     return _patch(self, served, [*changed[:-1], None])
 
 
+def _whatever_is_latest(self: Server, message: Pull) -> None:
+    begin, served = len(self.out), self.served.get(message.partition)
+    if served is not None and message.exact:
+        message = replace(message, at_least=served.clock)
+    _pull(self, message)
+    for at, one in enumerate(self.out[begin:], start=begin):
+        if isinstance(one, Send) and isinstance(one.message, Snapshot) and one.message.exact:
+            self.out[at] = replace(one, message=replace(one.message, version=message.at_least))
+
+
 def _nothing_sent_again(self: Worker, order: Recover) -> None:
     begin = len(self.out)
     _roll_back(self, order)
@@ -138,6 +161,13 @@ OF_NODES = (
     Mutant("a partition moves without its contributions", Server, "take_over", _pending_left_behind, MOVES),
     Mutant("a partition moves without its waiting workers", Server, "take_over", _waiters_left_behind, MOVES),
     Mutant("rows that changed are not sent to the backup", Server, "_patch", _rows_left_out, LATE_LOSSES),
+    Mutant(
+        "the loss is that of a later model",
+        Server,
+        "pull",
+        _whatever_is_latest,
+        trial=trials.the_loss_is_that_of_the_final_model,
+    ),
     Mutant("kept contributions are not sent again", Worker, "_roll_back", _nothing_sent_again, LOSSES),
     Mutant(
         "routes of a late recovery replace newer ones",

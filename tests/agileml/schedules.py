@@ -42,6 +42,9 @@ from tests.agileml.toys import Decades
 from tests.agileml.watch import Trigger, Watch
 
 CLOCKS = 6
+SAMPLE = 16
+"""Items in the loss sample: one of each shard."""
+
 STOPPED_AT = 3
 """The clock after which a job without a clock limit is stopped."""
 
@@ -80,6 +83,19 @@ def undisturbed(kind: str, deterministic: bool) -> Callable[[int], Params]:
         return models[clock]
 
     return model
+
+
+@cache
+def undisturbed_loss(kind: str) -> Callable[[int], float]:
+    """The loss of the reference run's model after a clock, in deterministic mode."""
+    run = iterate(small(getattr(toys, kind)), seed=0, partitions=PARTITIONS, sample_items=SAMPLE)
+    losses: list[float] = []
+
+    def loss(clock: int) -> float:
+        losses.extend(one.loss for one in islice(run, max(0, clock + 1 - len(losses))))
+        return losses[clock]
+
+    return loss
 
 
 @dataclass
@@ -137,12 +153,13 @@ class Schedule:
             policy=HASTY if self.learning else StageByRatio(THRESHOLDS),
             checkpoint_every=chance.choice([1, 2] if saves else [0, 1, 1, 2]),
             stop=lambda iteration: limited and iteration.clock >= STOPPED_AT,
+            loss_sample=SAMPLE,
         )
         job = JobSettings(
             partitions=PARTITIONS,
             deterministic=self.deterministic,
             slack=self.slack,
-            loss_sample=0,
+            loss_sample=SAMPLE,
             keeps=chance.choice([1, 2, 8]),
             frame_bytes=self.frame_bytes,
         )
@@ -319,6 +336,8 @@ class Schedule:
         expected = undisturbed(self.kind.__name__, self.deterministic)(outcome.clock)
         if self.deterministic:
             assert model_digest(model) == model_digest(expected), "the model is not that of the undisturbed run"
+            loss = undisturbed_loss(self.kind.__name__)(outcome.clock)
+            assert outcome.loss == loss, "the loss is not that of the model"
             return
         for name, values in expected.items():
             apart = np.abs(model[name] - values).max() / np.abs(values).max()

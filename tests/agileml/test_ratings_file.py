@@ -75,6 +75,15 @@ def test_the_ratings_of_a_file_are_learned_in_their_units(tmp_path: Path) -> Non
     assert losses[-1] < 0.2 * variance
 
 
+def test_the_content_of_the_file_is_part_of_the_version_of_the_code(tmp_path: Path) -> None:
+    file = written(tmp_path, "a,b,1")
+    source = TrainerSource("mf", {"file": file})
+    before = source.code()
+    assert source.code() == before
+    assert written(tmp_path, "a,b,2") == file
+    assert source.code() != before
+
+
 def test_more_parts_than_ratings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadArgument, match="parts is 16; it must be at most 1, the number of ratings in"):
         MatrixFactorization(file=written(tmp_path, "a,b,1")).shards()

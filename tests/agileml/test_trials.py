@@ -21,6 +21,7 @@ SEEDS = 5
         trials.a_lost_reliable_node_costs_one_clock,
         trials.a_checkpoint_that_cannot_be_written_is_not_the_last,
         trials.a_job_that_redoes_clocks_is_not_given_up,
+        trials.the_loss_is_that_of_the_final_model,
     ],
 )
 def test_conditions_hold_in_simulations(trial: Callable[[int], None], seed: int) -> None:

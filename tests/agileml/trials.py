@@ -27,7 +27,7 @@ from agileml.engines.sim.simulation import Machines, Outcome, Simulation
 from agileml.job import TrainingJob
 from agileml.policies.stage import FixedStage
 from agileml.protocol.actions import CONTROLLER, Work
-from agileml.protocol.messages import Broken, Heartbeat, Hello
+from agileml.protocol.messages import Broken, Evaluate, Heartbeat, Hello, Limit
 from agileml.reference import model_digest
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.node import JobSettings
@@ -39,7 +39,7 @@ from agileml.runtime.role_specs import ControllerRole
 from agileml.stopping import Stopping
 from agileml.transport import Connected, Lost
 from agileml.work.plan import WorkPlan
-from tests.agileml.schedules import PARTITIONS, small, undisturbed
+from tests.agileml.schedules import PARTITIONS, small, undisturbed, undisturbed_loss
 from tests.agileml.toys import Decades
 
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -133,6 +133,29 @@ def a_checkpoint_that_cannot_be_written_is_not_the_last(seed: int) -> None:
     assert schedule.latest == 20
 
 
+def the_loss_is_that_of_the_final_model(seed: int) -> None:
+    """The nodes learn late which clock is the last, and have gone on until then."""
+    settings = ControllerSettings(
+        1, 2, 1000, FixedStage(1), stop=lambda iteration: iteration.clock == 3, loss_sample=16
+    )
+    job = JobSettings(partitions=PARTITIONS, deterministic=True, loss_sample=16)
+    simulation = Simulation(small(Decades), settings, job, Machines(seconds_per_item=0.01, loading=0.1), seed)
+    put_on_wire = simulation._mailbox
+
+    def late(sender: str, receiver: str, message: object) -> None:
+        if isinstance(message, Limit | Evaluate):
+            simulation.at(simulation.now + 0.3 + seed / 1000, partial(put_on_wire, sender, receiver, message))
+        else:
+            put_on_wire(sender, receiver, message)
+
+    with patch.object(simulation, "_mailbox", late):
+        for number in range(3):
+            simulation.join(reliable=not number)
+        outcome = simulation.run()
+    assert max(max(node.server.served[0].versions) for node in simulation.nodes.values() if node.server.served) > 4
+    assert outcome.loss == undisturbed_loss("Decades")(outcome.clock), "the loss is that of another model"
+
+
 def _join(simulation: Simulation, name: str) -> None:
     simulation.join(reliable=name.startswith("r"), name=name)
 
@@ -165,7 +188,7 @@ class FailingFleet:
 
     def fail(self) -> None:
         """The last machine that was started fails."""
-        self.happened.append(Gone(self.started[-1], -9, "killed"))
+        self.happened.append(Gone(self.started[-1], -9))
 
     def events(self) -> Sequence[FleetEvent]:
         """What has happened."""

@@ -12,6 +12,9 @@ from agileml.runtime.prepared_job import PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.role_specs import Role
 
+CONTROLLER_MEMORY = "controller.jsonl"
+"""The file in the job's folder from which a restarted controller resumes."""
+
 
 class LocalFleet:
     """The controller and the nodes of a job as processes."""
@@ -32,8 +35,10 @@ class LocalFleet:
 
     def start_controller(self) -> None:
         """Forks the controller."""
-        memory = self._rendezvous.folder / "controller.jsonl"
-        self._start(CONTROLLER, self._plan.controller_role(self._rendezvous, memory))
+        memory = self._rendezvous.folder / CONTROLLER_MEMORY
+        # People start the nodes on other computers, and can start another one.
+        needs_all = self._rendezvous.listen is not None
+        self._start(CONTROLLER, self._plan.controller_role(self._rendezvous, memory, needs_all=needs_all))
 
     def start_node(self, name: str, *, reliable: bool) -> None:
         """Forks a node."""

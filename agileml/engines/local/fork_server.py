@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -184,12 +185,13 @@ def _remove(folder: Path, keep: bool) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def main(connection: Connection, alive: int, folder: str, keep: bool) -> None:
+def main(connection: Connection, held: Sequence[int], folder: str, keep: bool) -> None:
     """The entry point of a new interpreter that becomes a fork server.
 
-    `alive` is a descriptor that all processes hold as long as they run; what a trainer starts must not inherit it.
+    `held` are descriptors that all processes hold as long as they run; what a trainer starts must not inherit them.
     """
-    os.set_inheritable(alive, False)
+    for descriptor in held:
+        os.set_inheritable(descriptor, False)
     # A terminal sends SIGINT to every process; only the parent decides when the job ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ForkServer(connection, Path(folder), keep).run()

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import shutil
 import subprocess
 import sys
-import tempfile
+import time
 from multiprocessing import Pipe
 from pathlib import Path
 
 from agileml.engines.base import Gone
 from agileml.engines.local.fork_server import LOG_SUFFIX, OUTPUT_SUFFIX, Kill, ProcessEnded, Start
 from agileml.errors import AgileMLError
+from agileml.runtime.own_folder import short_folder
 from agileml.runtime.role_specs import Role
-from agileml.transport.addresses import LONGEST_UNIX_PATH
 from agileml.user_code import crash_site
 
 _BOOT = """\
@@ -25,17 +26,21 @@ descriptor, alive, folder, keep = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3
 connection = Connection(descriptor)
 sys.path[:] = connection.recv()
 from agileml.engines.local.fork_server import main
-main(connection, alive, folder, keep)
+main(connection, [alive, *map(int, filter(None, sys.argv[5:]))], folder, keep)
 """
 """Runs the fork server, with its parent's module search path."""
 
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Each node gets one processor: with more threads the nodes of a computer would slow each other down."""
 
-LONGEST_NAME = len("/controller.sock")
 CLOSE_SECONDS = 10.0
 """Time for the fork server to kill its processes and exit."""
 OUTPUT_LINES = 3
+
+LOCK = "lock"
+LOCK_SECONDS = 10.0
+"""Time for the processes of a killed parent to end."""
+LOCK_PAUSE = 0.05
 
 
 class Processes:
@@ -46,6 +51,7 @@ class Processes:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._keep = folder is not None
+        self._lock = None if folder is None else _locked(folder)
         self.folder = folder or short_folder()
         self._stopped: set[str] = set()
         self._connection, theirs = Pipe()
@@ -59,16 +65,18 @@ class Processes:
                     _BOOT,
                     *map(str, (theirs.fileno(), alive, self.folder)),
                     "keep" if self._keep else "",
+                    "" if self._lock is None else str(self._lock),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno(), alive],
+                pass_fds=[theirs.fileno(), alive, *filter(None, [self._lock])],
                 env={**os.environ, **_ONE_THREAD},
             )
         except BaseException:
             self._connection.close()
             os.close(self._all_ended)
             self._remove_folder()
+            self._unlock()
             raise
         finally:
             theirs.close()
@@ -107,6 +115,11 @@ class Processes:
             self._server.wait()
             os.close(self._all_ended)
             self._remove_folder()
+            self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
 
     def _ends_within(self, seconds: float) -> bool:
         """Waits until no process of the job is left."""
@@ -139,18 +152,28 @@ class Processes:
         )
 
 
+def _locked(folder: Path) -> int:
+    """A descriptor that locks a folder while any process holds it: those of a killed parent take a moment to end."""
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise AgileMLError(f"folder {folder}: {error.strerror or error}") from error
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                os.close(descriptor)
+                raise AgileMLError(f"folder {folder} is in use: another process runs the job in it") from None
+            time.sleep(LOCK_PAUSE)
+        else:
+            return descriptor
+
+
 def _last_lines(log: Path) -> str:
     try:
         text = log.read_text(errors="replace")
     except OSError:
         return ""
     return crash_site(text) or " | ".join(text.strip().splitlines()[-OUTPUT_LINES:])
-
-
-def short_folder(prefix: str = "agileml-") -> Path:
-    """A new folder for its owner alone, with a path short enough for Unix sockets in it."""
-    folder = tempfile.mkdtemp(prefix=prefix)
-    if len(os.fsencode(folder)) + LONGEST_NAME <= LONGEST_UNIX_PATH:
-        return Path(folder)
-    Path(folder).rmdir()
-    return Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))

@@ -72,6 +72,7 @@ class Outcome:
     evictions: int
     failures: int
     delivered: int
+    loss: float | None
 
 
 class Simulation:
@@ -120,6 +121,8 @@ class Simulation:
         self._deadlines: dict[str, float] = {}
         """When warned machines are taken away."""
         self.killed: set[str] = set()
+        self.refused: set[str] = set()
+        """Nodes that were told to leave before they took part."""
         self._stopped = False
         self._finished: Finished | None = None
         self._failed: str | None = None
@@ -249,13 +252,16 @@ class Simulation:
             result.evictions,
             result.failures,
             self.delivered,
+            result.loss,
         )
 
     @property
     def result(self) -> Result | None:
         """The model and the counts, once the job is done."""
         done, controller = self._finished, self.controller
-        return None if done is None else Result(done.clock, done.versions, controller.evictions, controller.failures)
+        if done is None:
+            return None
+        return Result(done.clock, done.versions, controller.evictions, controller.failures, done.loss)
 
     def advance(self) -> None:
         """Runs the next event. Raises an AgileMLError if the job has failed or is stuck."""
@@ -364,7 +370,9 @@ class Simulation:
                 case Fetch():
                     self._fetch(name, action)
                 case Exit():
-                    self.nodes.pop(name, None)
+                    node = self.nodes.pop(name, None)
+                    if node is not None and not node.epoch and name not in self.warned:
+                        self.refused.add(name)
 
     def _compute(self, name: str, work: Work) -> None:
         seconds = self.machines.seconds_per_chunk + self.machines.seconds_per_item * work.items

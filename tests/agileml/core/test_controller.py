@@ -271,3 +271,17 @@ def test_an_unexpected_event_is_refused_with_the_recent_events() -> None:
         handle(control, Taken("t", 1, 1))
     with pytest.raises(InvalidTransition, match=r"has no rule for 'nonsense'.*epoch 1 from version 0"):
         handle(control, "nonsense")
+
+
+def test_a_job_does_not_end_with_an_earlier_version_than_the_stable_one() -> None:
+    """Servers forget what came before it. Here the reports of backups come before those of the servers."""
+    control = running("r", "t", "u", clocks=9, stop=lambda iteration: iteration.clock == 1)
+    assert set(control.table.backups) == {"r"}
+    for clock in (1, 2, 3):
+        for partition in range(2):
+            handle(control, PartitionProgress("r", 1, partition, clock, backup=True))
+    assert control.stable == 3
+    handle(control, WorkDone("t", 1, 1, 8, 0.1, 0, 0.0, 0))
+    for partition, owner in enumerate(control.table.owners):
+        handle(control, PartitionProgress(owner, 1, partition, 1, backup=False))
+    assert control.limit == 3

@@ -5,10 +5,8 @@ from __future__ import annotations
 from agileml.core.assignment import VERSIONS_PER_EPOCH as FIRST
 from agileml.core.controller import EVICTED_EARLY
 from agileml.core.controller_state import Mode
-from agileml.core.events import (
-    NodeLost,
-)
-from agileml.core.members import MOST_OUT
+from agileml.core.events import Failed, NodeLost, Tick
+from agileml.core.members import MOST_OUT, OUT
 from agileml.core.recovery import INIT
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import (
@@ -49,7 +47,18 @@ def test_a_node_with_other_code_is_refused_with_both_versions() -> None:
     control = controller(code="abc")
     (sent,) = handle(control, Hello("t", False, "xyz"))
     assert sent == Send("t", Leave("t runs version xyz of the job's code, but the job runs abc"))
-    assert control.members.get("t") is None
+    assert control.members.names(*OUT) == ["t"]
+
+
+def test_a_job_starts_without_a_node_that_is_refused() -> None:
+    control = controller(transient=2, code="abc")
+    for name in "rt":
+        handle(control, Hello(name, name == "r", "abc"), Ready(name))
+    assert mode_of(control) is Mode.GATHERING
+    sent = handle(control, Hello("u", False, "xyz"))
+    assert [one.to for one in sent if isinstance(one, Send) and isinstance(one.message, Recover)] == ["r", "t"]
+    # It may say so again before it leaves.
+    assert [type(one) for one in handle(control, Hello("u", False, "xyz"))] == [Send]
 
 
 def test_a_node_warned_before_it_joined_the_epoch_leaves_at_once() -> None:
@@ -100,4 +109,46 @@ def test_nodes_that_were_lost_and_forgotten_count_as_joined() -> None:
     for number in range(2 * MOST_OUT - 1):
         assert mode_of(control) is Mode.GATHERING
         handle(control, NodeLost(f"t{number}", "gone"))
+    assert mode_of(control) is Mode.RECOVERING
+
+
+# -- nodes that people start -------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_needs_all_its_nodes_waits_for_others_in_place_of_those_that_left() -> None:
+    control = controller(transient=2, needs_all=True)
+    join(control, "r", "t")
+    handle(control, NodeLost("t", "killed"))
+    join(control, "u")
+    handle(control, Warned("u", 5.0))
+    join(control, "v")
+    assert mode_of(control) is Mode.GATHERING
+    sent = join(control, "w")
+    assert [one.to for one in sent if isinstance(one, Send) and isinstance(one.message, Recover)] == ["r", "v", "w"]
+
+
+def test_a_job_says_which_nodes_have_not_come() -> None:
+    control = controller(reliable=2, transient=2, needs_all=True, startup_timeout=60.0)
+    join(control, "r", "t")
+    handle(control, NodeLost("t", "killed"))
+    for now in (100.0, 159.0):
+        control.members["r"].last_heard = now
+        assert handle(control, Tick(), now=now) == []
+    control.members["r"].last_heard = 161.0
+    failed, *told = handle(control, Tick(), now=161.0)
+    assert failed == Failed(
+        "training did not start within 60 s: of 2+2 nodes 1+0 have joined (r); missing: 1 reliable and 2 transient;"
+        " r ready; t ready; t lost: killed"
+    )
+    assert [type(one.message) for one in told if isinstance(one, Send)] == [Leave]
+
+
+def test_a_job_whose_nodes_are_loading_goes_on_waiting() -> None:
+    control = controller(needs_all=True, startup_timeout=60.0)
+    handle(control, Hello("r", True, ""), Hello("t", False, ""), Ready("t"))
+    for now in (0.0, 100.0):
+        for name in "rt":
+            control.members[name].last_heard = now
+        assert handle(control, Tick(), now=now) == []
+    assert handle(control, Ready("r")) != []
     assert mode_of(control) is Mode.RECOVERING

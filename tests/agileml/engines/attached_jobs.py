@@ -103,9 +103,16 @@ class AttachedTraining:
         self.at = f"{listen.host}:{listen.port}"
         self._nodes: dict[str, subprocess.Popen[str]] = {}
         self._secret = secret
-        words = ["-m", "spotctl", "train", trainer, "--engine", "attach", "--listen", self.at, "--json"]
-        words += ["--secret-file", str(self._secret), "--log", str(self.log), "--deterministic", *options]
-        self.command = self._start(prefix, words, "train")
+        self._words = ["-m", "spotctl", "train", trainer, "--engine", "attach", "--listen", self.at, "--json"]
+        self._words += ["--secret-file", str(self._secret), "--log", str(self.log), "--deterministic", *options]
+        self._prefix = prefix
+        self.command = self._start(prefix, self._words, "train")
+
+    def kill_and_run_again(self) -> None:
+        """SIGKILL to the command; its controller and everything else that it started ends with it."""
+        self.command.kill()
+        self.command.communicate()
+        self.command = self._start(self._prefix, self._words, "train")
 
     def _start(self, prefix: Sequence[str], words: Sequence[str], name: str) -> subprocess.Popen[str]:
         with (self.folder / f"{name}.err").open("w") as errors:

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from agileml.apps.registry import TrainerSource
+from agileml.engines import job_state
+from agileml.engines.local.fleet import CONTROLLER_MEMORY
+from agileml.errors import BadInput
+from agileml.job import TrainingJob
+from agileml.params.layout import Layout
+from agileml.roles.node import JobSettings
+from agileml.runtime.attach import publish
+from agileml.runtime.blob_store import FileBlobStore
+from agileml.runtime.job_shape import JobShape
+from agileml.runtime.prepared_job import PreparedJob
+from agileml.runtime.rendezvous import FolderRendezvous
+from agileml.stopping import Stopping
 from agileml.transport import TcpAddress
+from agileml.work.plan import WorkPlan
 from tests.agileml.engines.attached_jobs import AttachedTraining, free_port, secret_file, write_trainer
 from tests.spotctl.cli import spotctl
 
@@ -35,8 +53,14 @@ def train(tmp_path: Path) -> Iterator[Train]:
         training.close()
 
 
-def simulated(trainer: str, *options: str) -> str:
-    return str(spotctl("train", trainer, "--engine", "sim", "--deterministic", "--json", *options).json["model_sha256"])
+def simulated(trainer: str, *options: str) -> dict[str, object]:
+    """The model and its loss."""
+    return outcome_of(spotctl("train", trainer, "--engine", "sim", "--deterministic", "--json", *options).json)
+
+
+def outcome_of(answer: dict[str, object]) -> dict[str, object]:
+    assert answer["loss"] is not None
+    return {name: answer[name] for name in ("clocks", "loss", "model_sha256")}
 
 
 def join(*words: str | Path, code: str = "import agileml.join as j") -> tuple[int, list[str]]:
@@ -62,7 +86,7 @@ def test_nodes_that_join_train_the_model_of_the_simulation(train: Train, tmp_pat
     training.join("r0", "--reliable")
     for name in ("t1", "t2"):
         training.join(name)
-    assert training.ended()["model_sha256"] == simulated(trainer, "--nodes", "1+2", "--clocks", "6", "--seed", "7")
+    assert outcome_of(training.ended()) == simulated(trainer, "--nodes", "1+2", "--clocks", "6", "--seed", "7")
     for name in ("r0", "t1", "t2"):
         assert training.exit_code(name) == 0
         assert "leaving: the job is done" in training.output_of(name)
@@ -89,6 +113,54 @@ def test_only_holders_of_the_secret_and_of_a_new_name_are_let_in(train: Train, t
     assert "another process has joined the job under this name" in line
     training.join("t1")
     assert training.ended()["failures"] == 0
+
+
+@pytest.mark.slow
+def test_a_killed_command_is_run_again_and_its_nodes_rejoin(train: Train, tmp_path: Path) -> None:
+    trainer = str(write_trainer(tmp_path / "code"))
+    hurry = tmp_path / "hurry"
+    with tempfile.TemporaryDirectory(prefix="s-", dir="/tmp") as short:
+        state = Path(short) / "state"
+        words = ("--nodes", "1+2", "--clocks", "12", "--seed", "7")
+        training = train(*words, "--state", str(state), "--arg", f"hurry={hurry}", trainer=trainer)
+        for name, *options in (("r0", "--reliable"), ("t1",), ("t2",)):
+            training.join(name, *options)
+        training.until_clock(2)
+        training.kill_and_run_again()
+        training.until_event("controller restarted")
+        # Now with a node that is lost meanwhile, and another one in its place.
+        training.signal("t2", signal.SIGKILL)
+        training.kill_and_run_again()
+        training.join("t3")
+        training.until_ready("t3")
+        hurry.touch()
+        ended = training.ended()
+        assert [line["clock"] for line in training.lines[:-1]] == list(range(1, 13))
+        assert {training.exit_code(name) for name in ("r0", "t1", "t3")} == {0}
+        assert not state.exists()
+    assert outcome_of(ended) == simulated(trainer, *words)
+
+
+def test_state_of_another_training_is_not_used(tmp_path: Path) -> None:
+    given = TrainingJob(TrainerSource("mf"), 1, 1, Stopping(clocks=3))
+    plan = PreparedJob(given, JobShape(WorkPlan((4,), 0, 2), Layout.cut({"w": np.zeros(8)}, 8), ""))
+    state = tmp_path / "s"
+    state.mkdir()
+    publish(plan.node_role(FolderRendezvous(state, b"")), FileBlobStore(state))
+    (state / CONTROLLER_MEMORY).touch()
+    # How long a training goes on may change.
+    job_state.prepare(state, replace(plan, job=replace(given, stopping=Stopping(clocks=9))))
+    for changed, what in (
+        (replace(given, settings=JobSettings(seed=1)), "with seed 0; name another folder"),
+        (replace(given, source=TrainerSource("mf", {"rank": 9})), r"other arguments of the trainer, \{\}"),
+        (replace(given, source=TrainerSource("mlr")), "another trainer, mf"),
+    ):
+        with pytest.raises(BadInput, match=what):
+            job_state.prepare(state, replace(plan, job=changed))
+    (state / CONTROLLER_MEMORY).unlink()
+    (state / "thesis.pdf").touch()
+    with pytest.raises(BadInput, match="contains files that are not a job's state"):
+        job_state.prepare(state, plan)
 
 
 def test_a_node_gives_up_after_its_deadline(tmp_path: Path) -> None:
@@ -134,6 +206,7 @@ def test_the_command_refuses_what_cannot_work(tmp_path: Path) -> None:
     assert "write an IPv6 address in brackets" in refusal(*attach, "--listen", "::1:7000", *secret)
     assert "--listen is only for --engine attach" in refusal(*here)
     assert "--secret-file is only for --engine attach" in refusal("--engine", "sim", *secret)
+    assert "--state is only for --engine attach" in refusal("--state", tmp_path)
     assert "send SIGTERM to a node" in refusal(*attach, *here, *secret, "--chaos", "at clock 1 kill 1")
 
 

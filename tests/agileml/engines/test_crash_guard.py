@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agileml.engines.crash_guard import MOST_IN_A_ROW, MOST_IN_ONE_CLOCK, CrashGuard
+from agileml.engines.crash_guard import MOST_IN_A_ROW, MOST_IN_ONE_CLOCK, CrashGuard, ProcessFailure
 
 
 def failures(guard: CrashGuard, most: int = 1000) -> int:
@@ -47,3 +47,33 @@ def test_nothing_new_is_no_progress() -> None:
 def test_each_node_of_a_large_job_may_fail_once() -> None:
     assert failures(CrashGuard(nodes=4)) == MOST_IN_A_ROW
     assert failures(CrashGuard(nodes=64)) == 64
+
+
+def test_two_failures_alike_without_a_new_clock_are_enough() -> None:
+    guard = CrashGuard()
+    guard.advance(3, 3)
+    assert not guard.add(ProcessFailure("a", 9, "shard 7: bad record at 0x7f01", ["a", "b"]))
+    # A clock that is done again after a loss is no progress of that kind.
+    guard.advance(3, 4)
+    assert "failed in the same way" in guard.add(ProcessFailure("c", 9, "shard 12: bad record at 0x55aa", ["b", "c"]))
+
+
+def test_processes_that_fail_together_may_be_started_again() -> None:
+    guard = CrashGuard()
+    assert not any(guard.add(ProcessFailure(name, 1, "disk full", ["a", "b", "c"])) for name in "abc")
+    guard.advance(1, 1)
+    assert not guard.add(ProcessFailure("d", 1, "disk full", ["d", "e"])), "a clock was finished in between"
+
+
+def test_failures_for_different_or_outside_reasons_are_not_alike() -> None:
+    guard = CrashGuard()
+    assert not guard.add(ProcessFailure("a", 1, "disk full", ["a"]))
+    assert not guard.add(ProcessFailure("b", 2, "disk full", ["b"]))
+    assert not guard.add(ProcessFailure("c", 2, "no such file", ["c"]))
+    for status in (-9, 4, None):
+        assert failures(CrashGuard()) == MOST_IN_A_ROW
+        guard = CrashGuard()
+        assert not any(guard.add(ProcessFailure(name, status, "", [name])) for name in "abcde")
+    guard = CrashGuard()
+    assert not guard.add(ProcessFailure("a", -11, "", ["a"]))
+    assert guard.add(ProcessFailure("b", -11, "", ["b"])), "a crash of its own needs no words"

@@ -9,6 +9,7 @@ from agileml.engines.job_loop import JobLoop
 from agileml.engines.script import Quiet
 from agileml.errors import Unrecoverable
 from agileml.protocol.actions import CONTROLLER
+from agileml.runtime.node_process import REFUSED
 from tests.agileml.trials import FailingFleet, RedoingLink
 
 
@@ -41,4 +42,14 @@ def test_without_machines_a_job_has_failed() -> None:
     loop = loop_of(fleet)
     fleet.happened.append(Gone("first", 3))
     with pytest.raises(Unrecoverable, match="no machine is left"):
+        loop.turn(0.0)
+
+
+def test_without_reliable_machines_a_job_has_failed() -> None:
+    """The only one was refused, and another one would be refused as well."""
+    fleet = FailingFleet()
+    loop = loop_of(fleet)
+    fleet.start_node("second", reliable=False)
+    fleet.happened.append(Gone("first", REFUSED))
+    with pytest.raises(Unrecoverable, match="no reliable machine is left"):
         loop.turn(0.0)

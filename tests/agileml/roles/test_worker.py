@@ -101,6 +101,11 @@ def begun(**options: Any) -> tuple[Harness, Compute]:  # noqa: ANN401
     return harness, task
 
 
+def tasks(actions: list[Action]) -> list[tuple[int, int, int]]:
+    chunks = [one.work for one in actions if isinstance(one, Compute) and isinstance(one.work, Chunk)]
+    return [(chunk.clock, chunk.shard, chunk.chunk) for chunk in chunks]
+
+
 def positions(harness: Harness) -> dict[int, Position]:
     return {shard: left.position for shard, left in harness.worker.shards.items()}
 
@@ -112,8 +117,7 @@ def pushes(actions: list[Action]) -> list[tuple[str, Push]]:
 def test_chunks_are_computed_furthest_behind_first_and_sent_by_clock() -> None:
     harness, task = begun()
     result = harness.work([task])
-    tasks = [(one.work.clock, one.work.shard, one.work.chunk) for one in result if isinstance(one, Compute)]
-    assert tasks == [(1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)]
+    assert tasks(result) == [(1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)]
     done = [one.message for one in result if isinstance(one, Send) and isinstance(one.message, WorkDone)]
     assert [(one.clock, one.chunks) for one in done] == [(1, 4)]
     sent = pushes(result)
@@ -151,12 +155,7 @@ def test_a_shard_is_continued_where_it_was() -> None:
     assert result == []
     result = harness.work(harness.finish(task))
     assert result[0].message == Adopted("w", 1, 2)  # type: ignore[union-attr]
-    assert [(one.work.clock, one.work.shard, one.work.chunk) for one in result if isinstance(one, Compute)] == [
-        (1, 1, 0),
-        (1, 0, 1),
-        (1, 1, 1),
-        (1, 2, 1),
-    ]
+    assert tasks(result) == [(1, 1, 0), (1, 0, 1), (1, 1, 1), (1, 2, 1)]
     assert pushes(result)[0][1].covers == ((0, 0, 2), (1, 0, 2), (2, 1, 2))
 
 
