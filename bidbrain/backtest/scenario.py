@@ -10,6 +10,7 @@ from bidbrain.backtest.evictions import PRICE_ALONE, EvictionModel, Spans
 from bidbrain.billing import BillingRule
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.hazard import Hazard
+from bidbrain.eviction.regime import in_force
 from bidbrain.replay.market import MarketReplay
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.recovery import Checkpointing
@@ -98,9 +99,11 @@ class Scenario:
         return replay if self.depth is None else replay.at_most(self.depth)
 
     def hazards(self, markets: Iterable[Market]) -> dict[Market, Hazard | None]:
-        """Capacity-eviction hazard of each market, from the training span."""
+        """Capacity-eviction hazard of each market, from the training span; None where only the price evicts."""
+        if self.evictions == PRICE_ALONE:
+            return dict.fromkeys(markets)
         learned = self.evictions.learned(self._spans)
-        return {market: learned.hazard(market) for market in markets}
+        return {market: in_force(market, learned.hazard(market), self.test.start) for market in markets}
 
     def learned(self, market: Market) -> PriceSeries:
         """The part of a history that strategies may learn from."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from bidbrain.backtest.pace import price_of_time
 from bidbrain.backtest.scenario import BadScenario, Scenario
+from bidbrain.replay.pace import PastJobs
 from bidbrain.strategies.inputs import StrategyInputs
 from bidbrain.strategies.registry import BadStrategy, StrategySetup, set_up
 
@@ -22,7 +20,7 @@ def inputs_of(scenario: Scenario, zone: str) -> StrategyInputs:
         billing=scenario.billing,
         overheads=scenario.overheads,
         checkpoints=scenario.checkpoints,
-        price_of_time=partial(price_of_time, scenario, offers),
+        pace=PastJobs(scenario.hours, scenario.most_nu),
     )
 
 

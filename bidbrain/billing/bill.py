@@ -84,11 +84,11 @@ def usd(amount: float) -> float:
 
 def hours(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
     """Start of each hour of a life, and the price at that moment."""
-    begins = np.arange(life.start, life.end, HOUR)
+    begins = list(range(life.start, life.end, HOUR))
     if isinstance(prices, int):
-        return begins.tolist(), [_checked_price(prices)] * begins.size
+        return begins, [_checked_price(prices)] * len(begins)
     _require_history(life, prices)
-    return begins.tolist(), prices.prices[prices.times.searchsorted(begins, side="right") - 1].tolist()
+    return begins, prices.prices[prices.times.searchsorted(begins, side="right") - 1].tolist()
 
 
 def moments(life: Life, prices: Prices) -> tuple[list[int], list[int]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bidbrain.strategies.base import Holding, Rent, Situation
+from bidbrain.strategies.base import Holding, Situation
 from bidbrain.values import Overheads
 
 
@@ -43,23 +43,31 @@ class TimeLeft:
 
 
 def time_left(
-    situation: Situation, deadline: int, full: Rent, overheads: Overheads, running: Sequence[Holding], look: int
+    situation: Situation,
+    deadline: int,
+    full: float,
+    overheads: Overheads,
+    running: Sequence[Holding],
+    look: int,
+    *,
+    speed: float = 1.0,
 ) -> TimeLeft:
     """The time left to a deadline; `running` are the holdings that do the work, and stay.
 
-    `look` is the time to the next decision, in which more work may come to be at risk.
+    `full` is the work per hour of the baseline, of which checkpoints leave the part `speed`. `look` is the time to the
+    next decision, in which more work may come to be at risk.
     """
-    rate, now = full.machines * full.offer.nu, situation.now
+    rate, now = full, situation.now
     share = {one.allocation: one.nu / rate for one in running}
     on_spot = min(sum(share[one.allocation] for one in running if one.rent.bid is not None), 1.0)
     starting = [one for one in running if one.ready > now]
     pending = sum(min(share[one.allocation], 1.0) * (one.ready - now) for one in starting)
     if len(running) > len(starting):
         pending += overheads.resize * len({one.ready for one in starting})
-    unsaved = situation.unsaved / rate
+    unsaved = situation.unsaved / (rate * speed)
     change, starts = overheads.startup + overheads.resize, on_spot * overheads.startup
     return TimeLeft(
-        slack=deadline - now - situation.work_left / rate - pending,
+        slack=deadline - now - situation.work_left / (rate * speed) - pending,
         missing=max(1.0 - sum(share.values()), 0.0),
         on_spot=on_spot,
         enter=change,

@@ -16,7 +16,7 @@ from bidbrain.billing import BillingRule, End, Life, usd
 from bidbrain.decision.deadline import TimeLeft, time_left
 from bidbrain.decision.limits import MachineLimits, Room
 from bidbrain.decision.on_demand_fallback import fallback_end, left_failing_spot, reason_to_leave_spot
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy, described
+from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy, described, gang_works
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.values import Overheads
@@ -34,10 +34,11 @@ PRESSED = "close to the deadline: on-demand machines, which are never evicted"
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """A strategy within a job's limits; itself a strategy: all that a decision depends on is in the situation.
+    """A strategy within a job's limits, itself a strategy: decisions depend only on the situation.
 
-    `deadline` is None if the job has none, or if its length is unknown. `worth` says what slack is worth; without it a
-    deadline only has its safety net. `look` is the longest time to the next decision while slack runs out.
+    `deadline` is None if the job has none, or if its length is unknown. `worth` is the value of slack; without it a
+    deadline only has its safety net. `look` is the longest time to the next decision while slack runs out. `speed` is
+    the part of the machines' speed that checkpoints leave.
     """
 
     offers: tuple[Offer, ...]
@@ -52,6 +53,7 @@ class Decider:
     lease: int = LEASE
     worth: DeadlineStrategy | None = None
     look: int = LOOK_AGAIN
+    speed: float = 1.0
 
     @property
     def name(self) -> str:
@@ -65,7 +67,8 @@ class Decider:
             soon = situation.now + 2 * self.overheads.startup
             staying = tuple(one for one in situation.holdings if one.leaves_at is None or one.leaves_at > soon)
             situation = replace(situation, holdings=staying)
-        situation = replace(situation, deadline=self.deadline)
+        if situation.deadline != self.deadline:
+            situation = replace(situation, deadline=self.deadline)
         if self.deadline is not None and isfinite(situation.work_left):
             return self._within(self._in_time(situation, self.deadline), situation)
         return self._within(self._unhurried(situation), situation)
@@ -92,7 +95,10 @@ class Decider:
 
     def _in_time(self, situation: Situation, deadline: int) -> Decision:
         """The decision of a job with a deadline: fill up on demand, or leave it to the strategy, or wait."""
-        left = time_left(situation, deadline, self.baseline, self.overheads, self._running(situation), self.look)
+        full = self.baseline.machines * self.baseline.offer.nu
+        left = time_left(
+            situation, deadline, full, self.overheads, self._running(situation), self.look, speed=self.speed
+        )
         if left.must_leave_spot and (moved := self._leave_spot(situation, left)) is not None:
             return moved
         if left.pressed(self.look):
@@ -107,9 +113,7 @@ class Decider:
         """What does the work and stays: a gang runs only as a whole."""
         soon = situation.now + self.overheads.startup + self.look
         staying = [one for one in situation.holdings if one.leaves_at is None or one.leaves_at > soon]
-        if self.limits.together and sum(one.rent.machines for one in staying) < self.limits.least:
-            return []
-        return staying
+        return staying if gang_works(staying, self.limits.nodes) else []
 
     def _slack_is_scarce(self, situation: Situation, left: TimeLeft) -> str:
         """Why on-demand machines are worth their price; empty if spot machines, or waiting, cost less."""
@@ -121,7 +125,7 @@ class Decider:
         if spell.up is not up:
             spell = replace(SpotSpell.begun(up=up), steps=spell.steps)
         # The plan thinks in time on the baseline, as `worth` was told the length of the job.
-        time = situation.work_left / (self.baseline.machines * self.baseline.offer.nu)
+        time = situation.work_left / (self.baseline.machines * self.baseline.offer.nu * self.speed)
         least = self.worth.least_slack(time, spell, on_demand=on_demand)
         if left.slack >= least:
             return ""
@@ -133,11 +137,8 @@ class Decider:
         spot = tuple(one for one in situation.holdings if one.rent.bid is not None)
         wanted = self._unhurried(replace(situation, holdings=spot) if on_demand else situation)
         actions = tuple(one for one in wanted.actions if not (isinstance(one, Rent) and one.bid is None))
-        soon = situation.now + self.look
-        # While a command works, more and more of its work is at risk until the next checkpoint.
         returns = any(isinstance(one, Return) for one in actions)
-        calm = left.missing <= _ROUNDING and not on_demand and not returns and not self.limits.together
-        wake_at = wanted.wake_at if calm else min(soon, wanted.wake_at or soon)
+        wake_at = self._next_look(situation, left, wanted, changing=bool(on_demand or returns or not spot))
         rents = any(isinstance(one, Rent) for one in actions)
         if not on_demand:
             waits = not rents and not spot
@@ -149,6 +150,19 @@ class Decider:
         back = tuple(Return(one.allocation, at) for one in on_demand)
         why = f"back to spot: {wanted.reason}" if rents else f"waits for spot, with {_hours(left)}"
         return Decision((*back, *actions), wake_at, why)
+
+    def _next_look(self, situation: Situation, left: TimeLeft, wanted: Decision, *, changing: bool) -> int | None:
+        """When the strategy wants to decide again; earlier, if by then slack could be missing.
+
+        Each moment loses at most itself of the slack, to missing machines or to work at risk until a checkpoint. Half
+        of what may be lost is kept.
+        """
+        calm = left.missing <= _ROUNDING and not self.limits.together
+        if calm and not changing:
+            return wanted.wake_at
+        spare = 0 if changing else floor(left.slack - left.enter - left.evict) // 2
+        soon = situation.now + max(self.look, spare)
+        return min(soon, wanted.wake_at or soon)
 
     def _leave_spot(self, situation: Situation, left: TimeLeft) -> Decision | None:
         """Everything on demand; None if that is impossible, or would itself cost the deadline."""

@@ -19,6 +19,11 @@ class MachineLimits:
     by_type: Mapping[str, int]
     together: bool = False
 
+    @property
+    def nodes(self) -> int:
+        """The machines without which a gang does nothing; 0 for a job that works with any number."""
+        return self.least if self.together else 0
+
 
 def baseline_machines(most_nu: float, nu: float, limits: MachineLimits) -> int:
     """How many machines of a type do `most_nu` work per hour, within a job's limits."""

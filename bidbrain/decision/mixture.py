@@ -10,8 +10,9 @@ what the change of machines in the middle costs; a change is only planned where 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import combinations
 from math import floor, inf
 
 _SAME = 1e-9
@@ -68,6 +69,21 @@ class Mixture:
         return self.usd_per_hour / self.rate if self.rate > 0 else inf
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """The mixtures at the corners of the curve of least price by rate, slowest first; empty if none is possible."""
+
+    terms: MixtureTerms
+    corners: tuple[Mixture, ...]
+    _steps: dict[int, tuple[Mixture, ...]] = field(default_factory=dict)
+
+    def steps(self, place: int) -> tuple[Mixture, ...]:
+        """The mixtures between two corners, each of which exchanges one more machine."""
+        if place not in self._steps:
+            self._steps[place] = _steps(self.terms, self.corners[place], self.corners[place + 1])
+        return self._steps[place]
+
+
 @dataclass(frozen=True, slots=True)
 class MixturePhase:
     """A mixture and the hours for which it is held."""
@@ -87,43 +103,42 @@ class Schedule:
 
 def cheapest(terms: MixtureTerms, work: float, hours_left: float = inf) -> Schedule | None:
     """The least dollars for the work within the hours left; None if no mixture is fast enough."""
-    found = (_cheapest_on(terms, corners, work, hours_left) for corners in _frontiers(terms))
+    found = (_cheapest_on(curve, work, hours_left) for curve in curves(terms))
     return min((one for one in found if one is not None), key=lambda one: one.usd, default=None)
 
 
-def _cheapest_on(terms: MixtureTerms, corners: Sequence[Mixture], work: float, hours_left: float) -> Schedule | None:
-    best = _cheapest_of(corners)
+def _cheapest_on(curve: Curve, work: float, hours_left: float) -> Schedule | None:
+    best = _cheapest_of(curve.corners)
     if best is None:
         return None
     if work <= best.rate * hours_left:
         return _constant(best, work)
-    for slow, fast in pairwise(corners):
+    for place, fast in enumerate(curve.corners[1:]):
         if work <= fast.rate * hours_left * (1 + _SAME):
-            return _between(terms, slow, fast, work, hours_left)
+            return _between(curve, place, work, hours_left)
     return None
 
 
 def fastest(terms: MixtureTerms, work: float, budget_usd: float = inf) -> Schedule | None:
     """The earliest end of the work within the budget; None if no mixture is cheap enough."""
-    found = (_fastest_on(terms, corners, work, budget_usd) for corners in _frontiers(terms))
+    found = (_fastest_on(curve, work, budget_usd) for curve in curves(terms))
     return min((one for one in found if one is not None), key=lambda one: one.hours, default=None)
 
 
-def _fastest_on(terms: MixtureTerms, corners: Sequence[Mixture], work: float, budget_usd: float) -> Schedule | None:
-    affordable = [one for one in corners if one.usd_per_work * work <= budget_usd * (1 + _SAME)]
+def _fastest_on(curve: Curve, work: float, budget_usd: float) -> Schedule | None:
+    affordable = [i for i, one in enumerate(curve.corners) if one.usd_per_work * work <= budget_usd * (1 + _SAME)]
     if not affordable:
         return None
-    quick = affordable[-1]
-    place = corners.index(quick)
-    alone = _constant(quick, work)
-    if place + 1 == len(corners):
+    place = affordable[-1]
+    alone = _constant(curve.corners[place], work)
+    if place + 1 == len(curve.corners):
         return alone
-    return _within_budget(terms, corners[place], corners[place + 1], work, budget_usd) or alone
+    return _within_budget(curve, place, work, budget_usd) or alone
 
 
 def cheapest_rate(terms: MixtureTerms) -> Mixture | None:
     """The mixture with the lowest price of work, the fastest one among equals; None if none is possible."""
-    return _cheapest_of([one for corners in _frontiers(terms) for one in corners])
+    return _cheapest_of([one for curve in curves(terms) for one in curve.corners])
 
 
 def _cheapest_of(mixtures: Sequence[Mixture]) -> Mixture | None:
@@ -132,18 +147,23 @@ def _cheapest_of(mixtures: Sequence[Mixture]) -> Mixture | None:
 
 def highest_rate(terms: MixtureTerms) -> Mixture | None:
     """The fastest mixture; None if none is possible."""
-    return max((one for corners in _frontiers(terms) for one in corners), key=lambda one: one.rate, default=None)
+    return max((one for curve in curves(terms) for one in curve.corners), key=lambda one: one.rate, default=None)
 
 
 # -- the curve --------------------------------------------------------------------------------------------------------
 
 
-def _frontiers(terms: MixtureTerms) -> Iterator[list[Mixture]]:
+@lru_cache(maxsize=512)
+def curves(terms: MixtureTerms) -> tuple[Curve, ...]:
     """The curve; where kinds share quotas, also the curves for other prices of the quotas, and without some kinds.
 
     With such quotas the first exchange is not always part of the best mixture: it may take room that a better kind
-    needs.
+    needs. Between two changes of prices or holdings, a job decides many times on the same terms, hence the cache.
     """
+    return tuple(Curve(terms, tuple(corners)) for corners in _frontiers(terms))
+
+
+def _frontiers(terms: MixtureTerms) -> Iterator[list[Mixture]]:
     yield frontier(terms)
     if not terms.quotas:
         return
@@ -242,27 +262,25 @@ def _constant(mixture: Mixture, work: float) -> Schedule:
     return Schedule((MixturePhase(mixture, hours),), hours, hours * mixture.usd_per_hour)
 
 
-def _between(terms: MixtureTerms, slow: Mixture, fast: Mixture, work: float, hours_left: float) -> Schedule:
+def _between(curve: Curve, place: int, work: float, hours_left: float) -> Schedule:
     """The cheapest schedule between two corners that ends in time: one mixture, or two that take all the time."""
 
     def split(low: Mixture, high: Mixture) -> Schedule | None:
-        lost = _change(terms, low, high)
+        lost = _change(curve.terms, low, high)
         hours = (work - low.rate * hours_left) / (high.rate - low.rate)
         total = (hours_left - hours) * low.usd_per_hour + hours * high.usd_per_hour + lost
         phases = (MixturePhase(low, hours_left - hours), MixturePhase(high, hours))
         return Schedule(phases, hours_left, total) if 0 < hours < hours_left else None
 
-    return min(_candidates(terms, slow, fast, work / hours_left, work, split), key=lambda one: round(one.usd, 9))
+    return min(_candidates(curve.steps(place), work / hours_left, work, split), key=lambda one: round(one.usd, 9))
 
 
-def _within_budget(
-    terms: MixtureTerms, slow: Mixture, fast: Mixture, work: float, budget_usd: float
-) -> Schedule | None:
+def _within_budget(curve: Curve, place: int, work: float, budget_usd: float) -> Schedule | None:
     """The earliest end between two corners that the budget pays for."""
 
     def split(low: Mixture, high: Mixture) -> Schedule | None:
         # Hours of both do the work and cost the budget, less what the change costs.
-        left = budget_usd - _change(terms, low, high)
+        left = budget_usd - _change(curve.terms, low, high)
         pivot = low.rate * high.usd_per_hour - high.rate * low.usd_per_hour
         if pivot <= 0:
             return None
@@ -271,41 +289,34 @@ def _within_budget(
         phases = (MixturePhase(low, before), MixturePhase(high, after))
         return Schedule(phases, before + after, budget_usd) if before > 0 and after > 0 else None
 
-    steps = _steps(terms, slow, fast)
+    steps = curve.steps(place)
     # The rate at which the constant mixture costs the budget; neighbors of it are the candidates.
     paid = [one for one in steps if one.usd_per_work * work <= budget_usd * (1 + _SAME)]
-    target = paid[-1].rate if paid else slow.rate
-    every = list(_candidates(terms, slow, fast, target * (1 + _SAME), work, split))
+    target = paid[-1].rate if paid else steps[0].rate
+    every = list(_candidates(steps, target * (1 + _SAME), work, split))
     affordable = [one for one in every if one.usd <= budget_usd * (1 + _SAME)]
     affordable += [_constant(paid[-1], work)] if paid else []
     return min(affordable, key=lambda one: (one.hours, one.usd), default=None)
 
 
 def _candidates(
-    terms: MixtureTerms,
-    slow: Mixture,
-    fast: Mixture,
-    rate: float,
-    work: float,
-    split: Callable[[Mixture, Mixture], Schedule | None],
+    steps: Sequence[Mixture], rate: float, work: float, split: Callable[[Mixture, Mixture], Schedule | None]
 ) -> Iterator[Schedule]:
     """Constant mixtures and divisions of the time on both sides of a rate."""
-    steps = _steps(terms, slow, fast)
     above = next((i for i, one in enumerate(steps) if one.rate >= rate * (1 - _SAME)), len(steps) - 1)
     yield _constant(steps[above], work)
-    for low, high in ((steps[max(above - 1, 0)], steps[above]), (slow, fast)):
+    for low, high in ((steps[max(above - 1, 0)], steps[above]), (steps[0], steps[-1])):
         if high.rate > low.rate and (divided := split(low, high)) is not None:
             yield divided
 
 
-def _steps(terms: MixtureTerms, slow: Mixture, fast: Mixture) -> list[Mixture]:
-    """The mixtures between two corners, which differ by one exchanged machine each."""
+def _steps(terms: MixtureTerms, slow: Mixture, fast: Mixture) -> tuple[Mixture, ...]:
     change = [b - a for a, b in zip(slow.machines, fast.machines, strict=True)]
     total = max(change)
-    return [
+    return tuple(
         _mixture(terms, [a + step * moved // total for a, moved in zip(slow.machines, change, strict=True)])
         for step in range(total + 1)
-    ]
+    )
 
 
 def _change(terms: MixtureTerms, before: Mixture, after: Mixture) -> float:

@@ -36,6 +36,8 @@ _ALIKE_AT_MOST = 20.0
 _SIBLINGS_TO_COMPARE = 4
 # Jeffreys' prior of a Poisson rate: half an eviction in no time.
 _JEFFREYS = 0.5
+UNRECORDED = Exposure(0.5, 10.0)
+"""What stands in for a record where there is none: wide, around one eviction in 20 hours."""
 _RECENT_DAYS = 30 * DAY
 _HOURS_OF_MONTH = 730.0
 # A band without an upper end (Azure's 20+) is assumed to reach this multiple of its lower end.
@@ -137,6 +139,8 @@ def hazard_of(
     watched = [one for one in evidence if one.exposure.hours > 0]
     own = sum((one.exposure for one in watched if one.market == market), NOTHING)
     pieces = [*_published_pieces(market, published, watched), *_sibling_pieces(market, watched)]
+    if not pieces and 0 < own.hours < UNRECORDED.hours:
+        pieces = [RateEvidence("a prior, as little was observed", _missing(own), "prior")]
     return Hazard(tuple(pieces), own, ages) if pieces or own.hours else None
 
 
@@ -231,10 +235,16 @@ def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[RateEvi
 def _pooled(siblings: Sequence[Evidence], stated: float) -> Exposure:
     """The siblings' common rate, with the weight in evictions that their similarity supports."""
     total = sum((one.exposure for one in siblings), NOTHING)
+    total += _missing(total)
     weight = _alike(siblings, stated)
     # With no eviction at all the rate is still known to be low: half an eviction is assumed.
     total = total if total.evictions else Exposure(_JEFFREYS, total.hours)
     return total.scaled(min(1.0, weight / total.evictions))
+
+
+def _missing(observed: Exposure) -> Exposure:
+    """What is assumed in addition to a short observation: some seconds do not make a rate."""
+    return UNRECORDED.scaled(max(1 - observed.hours / UNRECORDED.hours, 0.0))
 
 
 def _alike(siblings: Sequence[Evidence], stated: float) -> float:
@@ -323,7 +333,9 @@ def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Se
         rate = _middle(figure) / _HOURS_OF_MONTH
         label = f"{label}, at its lowest possible scale because no observed market has a bucket"
         return RateEvidence(label, Exposure(_JEFFREYS, _JEFFREYS / rate), "published")
-    scale = (sum(exposure.evictions for exposure, _ in known) + _JEFFREYS) / weighted
+    total = sum((exposure for exposure, _ in known), NOTHING)
+    # As if a short observation had gone on for as long as what stands in for a record.
+    scale = (total.evictions + _JEFFREYS) / (weighted * max(UNRECORDED.hours / total.hours, 1.0))
     rate = scale * _middle(figure)
     return RateEvidence(
         f"{label}, scaled by evidence from {counted(len(known), 'market')}",

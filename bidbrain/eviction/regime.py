@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from bidbrain.eviction.hazard import Hazard, RateEvidence
-from bidbrain.eviction.survival import Exposure
+from bidbrain.eviction.hazard import UNRECORDED, Hazard, RateEvidence
 from pricing_data.market import Market
 from pricing_data.units import parse_time
 
-PRIOR = Hazard((RateEvidence("a prior, as no eviction rate is recorded", Exposure(0.5, 10.0), "prior"),))
+PRIOR = Hazard((RateEvidence("a prior, as no eviction rate is recorded", UNRECORDED, "prior"),))
 """0.05 per machine-hour, with a 95% interval from almost none to 0.25."""
 
 # AWS announced on this day that the price moves smoothly, and that machines are interrupted for capacity.

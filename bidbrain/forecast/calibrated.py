@@ -1,19 +1,20 @@
-"""Turns what past windows brought into a distribution for a start now, and checks it on the past.
+"""Turns the outcomes of past windows into a distribution for a start now, and checks it on the past.
 
-A past outcome counts for now in proportion to the price level at its start, and counts more the more alike both levels
-are. How strongly the level acts, and how near is alike, are chosen by predicting each past window from the windows that
-do not overlap it (pinball loss). The same predictions then show by how much the interval is too narrow or too wide, and
-it is stretched by that factor on each side (conformal calibration of quantiles, Romano et al. 2019, with ratios).
+A past outcome is scaled by the price level at its start, and has more weight the closer that level is to today's; where
+markets change, recent outcomes have more weight. The strength of the scaling, the width of the neighborhood and the
+half-life are chosen by predicting each past window from the windows that do not overlap it (pinball loss). The same
+predictions then show by how much the interval is too narrow or too wide, and it is stretched by that factor on each
+side (conformal calibration of quantiles, Romano et al. 2019, with ratios).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from bidbrain.eviction.path import Floats
 from bidbrain.forecast.values import HIGH, LOW, Spread
@@ -26,6 +27,9 @@ _NEAREST = (1.0, 0.4, 0.15)
 """The share of windows whose price level counts as near; 1: every window counts alike."""
 _CLEARLY = 0.98
 """A finer model must lower the loss by this factor."""
+_FADING = (0.25, 0.125)
+"""Half-lives as shares of the past, for markets that change; one of them must lower the loss by `_BY_FAR`."""
+_BY_FAR = 0.9
 _HALF_LIFE = 14 * DAY
 _LEAST_NEAR = 12
 _SAME_LEVEL = 1e-6
@@ -53,18 +57,19 @@ class PastOutcomes:
 @dataclass(frozen=True, slots=True)
 class _Model:
     """`slope`: the power of the price level that a value is in proportion to; `nearest`: the share of windows whose
-    level counts as near."""
+    level counts as near; `half_life`: the time in which windows come to count half, infinite where all count alike."""
 
     slope: float
     nearest: float
+    half_life: float = inf
 
 
 def calibrated(seen: PastOutcomes, level: float, now: int, *, scales: bool) -> Spread:
     """The distribution of the value now, at this price level; `scales` says that it may be in proportion to it."""
     model, predicted = _best(seen, scales=scales)
     values, weights = _for_level(seen, model, np.array([level]))
-    recent = 0.5 ** ((now - seen.starts) / _HALF_LIFE)
-    plain = Spread.of(values[0], weights[0] * recent)
+    ago = (now - seen.starts).astype(np.float64)
+    plain = Spread.of(values[0], weights[0] * 0.5 ** (ago / _HALF_LIFE + ago / model.half_life))
     below, above = _stretch(seen, predicted)
     middle = plain.quantile(0.5)
     apart = plain.values - middle
@@ -84,7 +89,14 @@ def _best(seen: PastOutcomes, *, scales: bool) -> tuple[_Model, Floats]:
         if found is None or loss < _CLEARLY * found[0]:
             found = loss, model, predicted
     assert found is not None
-    return found[1], found[2]
+    loss, model, predicted = found
+    for share in _FADING:
+        fading = replace(model, half_life=share * max(float(np.ptp(seen.starts)), 1.0))
+        quantiles = _left_out(seen, fading)
+        faded = float(pinball(quantiles, seen.values).mean())
+        if faded < _BY_FAR * loss:
+            loss, model, predicted = faded, fading, quantiles
+    return model, predicted
 
 
 def _for_level(seen: PastOutcomes, model: _Model, levels: Floats) -> tuple[Floats, Floats]:
@@ -109,7 +121,7 @@ def _left_out(seen: PastOutcomes, model: _Model) -> Floats:
     values, weights = _for_level(seen, model, seen.levels)
     apart = np.abs(seen.starts[:, None] - seen.starts[None, :])
     others = apart >= min(seen.length, float(np.median(apart)))
-    return _quantiles(values, weights * others)
+    return _quantiles(values, weights * others * np.maximum(0.5 ** (apart / model.half_life), _LEAST_WEIGHT))
 
 
 def _quantiles(values: Floats, weights: Floats) -> Floats:
@@ -136,7 +148,7 @@ def _stretch(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:
     floor = _LEAST_WIDTH * np.maximum(np.abs(middle), 1e-9)
     # As many windows as fit one after the other are known; a quantile of few values needs more room.
     share = min(HIGH * (1 + 1 / count), 1.0)
-    few = float(student.ppf(HIGH, max(count - 1, 1))) * sqrt(1 + 1 / count) / _NORMAL_HIGH
+    few = float(stdtrit(max(count - 1, 1), HIGH)) * sqrt(1 + 1 / count) / _NORMAL_HIGH
     below = float(np.quantile((middle - seen.values) / np.maximum(middle - low, floor), share))
     above = float(np.quantile((seen.values - middle) / np.maximum(high - middle, floor), share))
     if share == 1.0:

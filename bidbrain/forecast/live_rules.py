@@ -36,7 +36,8 @@ class UnderLiveRules:
         self._note_evictions(situation)
         fair = tuple(one for one in situation.offers if situation.price(one) <= one.on_demand)
         calm = tuple(one for one in fair if self._rests.get(one.market, (0, 0))[0] <= situation.now)
-        decision = self.strategy.decide(replace(situation, offers=calm or fair))
+        among = calm or fair
+        decision = self.strategy.decide(situation if among == situation.offers else replace(situation, offers=among))
         self._returned |= {one.allocation for one in decision.actions if isinstance(one, Return)}
         return decision
 

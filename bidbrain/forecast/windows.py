@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import exp, sqrt
 
 import numpy as np
+from scipy.special import ndtri
 
 from bidbrain.billing import End, Life, Prices, usd
 from bidbrain.eviction.path import Floats
@@ -28,6 +30,7 @@ MOST_DECISIONS = 6000
 _SEED = 20
 _TRIALS = 16
 _MOST_LUCK = 5.0
+_GOLDEN = (sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,9 @@ class PastMarket:
     def play(self, start: int, number: int) -> tuple[Played, int]:
         """The run that begins at a moment, and the number of its decisions; its luck is drawn by `number`."""
         chance = np.random.default_rng([_SEED, number])
-        job = replace(self.job, times=self.job.times.drawn(float(chance.normal())))
+        # Evenly spread over the plays, in no order: a few plain draws from a wide distribution would shift its median.
+        speed = float(ndtri((0.5 + number * _GOLDEN) % 1.0))
+        job = with_luck(self.job, float(chance.normal()), speed)
         lives = self._lives(chance)
         market = self._replay if lives is None else self._replay.with_lives(lives)
         return play(job, market, self.histories, start)
@@ -130,6 +135,14 @@ class PastMarket:
         return np.where(usable, prices / offer.nu, np.inf)
 
 
+def with_luck(job: ForecastJob, times: float, speed: float) -> ForecastJob:
+    """The job with the luck of one launch in the times around its work and in the speed of its machines, each from a
+    standard normal distribution."""
+    faster = exp(job.speed_spread * speed)
+    recovery = replace(job.recovery, speed=job.recovery.speed * faster)
+    return replace(job, times=job.times.drawn(times), recovery=recovery)
+
+
 def play(
     job: ForecastJob, market: MarketReplay, histories: Mapping[Market, PriceSeries], start: int
 ) -> tuple[Played, int]:
@@ -139,7 +152,17 @@ def play(
     budget = None
     if job.budget_usd is not None:
         budget = ReplayedBudget(job.budget_usd, job.billing, histories, job.lease, job.reliable)
-    replayed = ReplayedJob(first, job.work, first + job.longest, job.offers, job.baseline, job.most_nu, budget=budget)
+    replayed = ReplayedJob(
+        first,
+        job.work,
+        first + job.longest,
+        job.offers,
+        job.baseline,
+        job.most_nu,
+        budget=budget,
+        nodes=job.nodes,
+        scaling=job.scaling,
+    )
     run = run_job(replayed, decider, market, job.overheads, job.recovery)
     ended = (run.job.limit if run.end is None else run.end) + job.times.ending
     finished = run.end is not None or job.timed

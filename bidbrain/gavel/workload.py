@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.problem import FloatArray, IntArray
+from bidbrain.gavel.problem import Entity, FloatArray, IntArray
 
 # Number of workers per job: 70% one, 25% two to four, 5% eight (section 5.7.1). The published generator splits the
 # middle between two and four as two to three.
@@ -62,7 +62,8 @@ class Throughputs:
 class ClusterWorkload:
     """Jobs as columns, by arrival. The deadline is `slo_factor` times the job's duration alone on its fastest type.
 
-    It is infinite without a deadline. `names` come from the trace, or are numbers.
+    It is infinite without a deadline. `names` come from the trace, or are numbers. `weight` is a job's priority, and
+    `owner` the entity that each job belongs to; empty if there are no `entities`.
     """
 
     throughputs: Throughputs
@@ -72,6 +73,8 @@ class ClusterWorkload:
     arrival: FloatArray
     weight: FloatArray
     slo_factor: FloatArray
+    owner: tuple[str, ...] = ()
+    entities: tuple[Entity, ...] = ()
 
     @property
     def rates(self) -> FloatArray:
@@ -91,6 +94,24 @@ class ClusterWorkload:
     def with_slos(self, factors: Sequence[float], rng: np.random.Generator) -> ClusterWorkload:
         """The same jobs, each with a deadline drawn from these multiples of its duration."""
         return replace(self, slo_factor=rng.choice(np.asarray(factors, dtype=np.float64), len(self.names)))
+
+    def with_weights(self, weights: Sequence[float], rng: np.random.Generator) -> ClusterWorkload:
+        """The same jobs, each with a priority drawn from these weights."""
+        return replace(self, weight=rng.choice(np.asarray(weights, dtype=np.float64), len(self.names)))
+
+    def with_entities(self, entities: Sequence[Entity], rng: np.random.Generator) -> ClusterWorkload:
+        """The same jobs, owned by these entities; jobs without an owner get one at random.
+
+        Raises BadWorkload if a job is owned by another.
+        """
+        names = [entity.name for entity in entities]
+        unknown = next((name for name in self.owner if name and name not in names), None)
+        if unknown is not None:
+            raise BadWorkload(f"entity {unknown!r} of the trace is not defined (defined: {', '.join(names)})")
+        drawn = rng.choice(np.array(names), len(self.names)).tolist()
+        owners = self.owner or ("",) * len(self.names)
+        owner = tuple(name or other for name, other in zip(owners, drawn, strict=True))
+        return replace(self, owner=owner, entities=tuple(entities))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ machines are held than there are, those granted last are evicted first, machine 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, inf
+from math import ceil, inf, isfinite
 
 from bidbrain.billing import End, Life
 from bidbrain.replay.market import MarketReplay
@@ -27,6 +27,7 @@ from bidbrain.strategies.base import (
     Situation,
     SpotRecord,
     Strategy,
+    gang_works,
 )
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.recovery import AGILE, Recovery
@@ -54,7 +55,8 @@ class Tenure:
 class ReplayedJob:
     """A job to replay: work (nu x microseconds) from a start until it is done or the limit is reached.
 
-    Without a budget, spending is not counted.
+    Without a budget, spending is not counted. A gang of `nodes` machines works only as a whole; 0 is no gang. With
+    `scaling` s, n machines do n^(1 + s) times the work of one; `nu` is that of a machine among all that may be rented.
     """
 
     start: int
@@ -64,6 +66,16 @@ class ReplayedJob:
     baseline: Rent
     most_nu: float
     budget: ReplayedBudget | None = None
+    nodes: int = 0
+    scaling: float = 0.0
+
+    def rate(self, working: Sequence[Holding]) -> float:
+        """Work per hour of machines that have started up; a gang uses as many as it has nodes, the fastest ones."""
+        if self.nodes:
+            each = sorted((one.rent.offer.nu for one in working for _ in range(one.rent.machines)), reverse=True)
+            return sum(each[: self.nodes]) if gang_works(working, self.nodes) else 0.0
+        nu = sum(one.nu for one in working)
+        return nu * (nu / self.most_nu) ** self.scaling if self.scaling and nu else nu
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +125,19 @@ class _Held:
         return self.evicted_at if leaves_at is None else min(self.evicted_at, leaves_at)
 
 
+class _Prices(dict[Offer, int]):
+    """The prices of a moment, looked up once each: a decision asks for the same ones many times."""
+
+    __call__ = dict.__getitem__
+
+    def __init__(self, market: MarketReplay, now: int) -> None:
+        self._market, self._now = market, now
+
+    def __missing__(self, offer: Offer) -> int:
+        price = self[offer] = self._market.price(offer.market, self._now)
+        return price
+
+
 @dataclass(slots=True)
 class _State:
     job: ReplayedJob
@@ -131,17 +156,16 @@ class _State:
     lost: list[tuple[int, float]] = field(default_factory=list)
 
     def situation(self) -> Situation:
-        now = self.now
         return Situation(
-            now=now,
+            now=self.now,
             offers=self._open_offers(),
-            price=lambda offer: self.market.price(offer.market, now),
+            price=_Prices(self.market, self.now),
             holdings=tuple(held.holding for held in self.held.values()),
             baseline=self.job.baseline,
             most_nu=self.job.most_nu,
             work_left=self.work_left,
             usd_left=self._usd_left(),
-            record=UNTRIED if self.recovery.resumes and not self.evicted else self._record(),
+            record=UNTRIED if self._resumes and not self.evicted else self._record(),
             unsaved=self._unsaved(),
             spell=self._spell,
         )
@@ -164,18 +188,45 @@ class _State:
 
     @property
     def _resumes(self) -> bool:
-        return self.recovery.resumes or self.work_left >= self.job.work
+        """Whether a move would lose no work: a gang's checkpoint counts once it is written."""
+        done = self.job.work - self.work_left
+        if done <= 0 or not (self.job.nodes and isfinite(self.job.work)):
+            return self.recovery.resumes or done <= 0
+        return self.recovery.resumes and (self.recovery.interval is None or done > self._unsaved())
+
+    def _ready(self) -> list[Holding]:
+        return [held.holding for held in self.held.values() if held.holding.ready <= self.now]
+
+    def _joined(self, before: Sequence[Holding]) -> None:
+        """Machines have started up: those that worked already pause, and a gang that is complete now begins an
+        attempt."""
+        works = bool(before) and gang_works(before, self.job.nodes)
+        self._stand_still(self.overheads.resize if works else 0)
+        if self.job.nodes and not works and gang_works(self._ready(), self.job.nodes):
+            self._begin_attempt()
+
+    def _begin_attempt(self) -> None:
+        """A gang runs as a whole: its checkpoints are counted from when the last of its nodes was there."""
+        for held in self.held.values():
+            held.running_since = max(held.running_since, self.now)
 
     def _unsaved(self) -> float:
         """The work that an eviction of all spot machines would undo."""
+        spot = [held for held in self.held.values() if held.holding.rent.bid is not None]
         if not self.recovery.resumes:
-            on_spot = any(held.holding.rent.bid is not None for held in self.held.values())
-            return self.job.work - self.work_left if on_spot else 0.0
-        return sum(self._undone(held) for held in self.held.values() if held.holding.rent.bid is not None)
+            return self.job.work - self.work_left if spot else 0.0
+        if self.job.nodes:
+            return max((self._undone(held) for held in spot), default=0.0)
+        return sum(self._undone(held) for held in spot)
 
     def _undone(self, held: _Held) -> float:
+        """What an eviction from an allocation undoes: its own work since a checkpoint, or that of its gang."""
+        ready = self._ready()
+        if self.job.nodes and not gang_works(ready, self.job.nodes):
+            return 0.0
+        rate = self.job.rate(ready) if self.job.nodes else held.holding.nu
         lost = self.recovery.lost_time(held.holding.rent, held.running_since, self.now)
-        return lost * held.holding.nu * self.recovery.speed
+        return lost * rate * self.recovery.speed
 
     def _spell(self) -> SpotSpell:
         if not self.job.offers:
@@ -204,8 +255,8 @@ class _State:
         """Works until a moment or until the work is done; True in the latter case, with `now` at that moment."""
         while self.now < until:
             working = self.now >= self.standstill_until
-            ready = [held.holding for held in self.held.values() if held.holding.ready <= self.now]
-            rate = sum(holding.nu for holding in ready) * self.recovery.speed if working else 0.0
+            ready = self._ready()
+            rate = self.job.rate(ready) * self.recovery.speed if working else 0.0
             step_end = int(min(until, *self._changes_of_rate()))
             needed = self.work_left / rate if rate else inf
             if self.now + needed <= step_end:
@@ -214,7 +265,7 @@ class _State:
             self.work_left -= rate * (step_end - self.now)
             self.now = step_end
             if any(held.holding.ready == self.now for held in self.held.values()):
-                self._stand_still(self.overheads.resize if ready else 0)
+                self._joined(ready)
         return False
 
     def lose(self) -> None:
@@ -295,6 +346,8 @@ class _State:
             held.running_since = max(held.running_since, self.now)
         else:
             del self.held[holding.allocation]
+        if self.job.nodes:
+            self._begin_attempt()
         self._stand_still(self.overheads.eviction)
 
     def _give_back(self, held: _Held) -> None:

@@ -6,7 +6,7 @@ figures behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import Protocol
@@ -62,6 +62,11 @@ class Holding:
     def nu(self) -> float:
         """Work per hour of all its machines."""
         return self.rent.machines * self.rent.offer.nu
+
+
+def gang_works(holdings: Iterable[Holding], nodes: int) -> bool:
+    """Whether a gang can work on these machines: it needs all of its nodes. 0 nodes: not a gang."""
+    return sum(one.rent.machines for one in holdings) >= nodes
 
 
 RECORD_WINDOW = 2 * HOUR

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from bidbrain.billing import BillingRule
 from bidbrain.eviction.hazard import Hazard
@@ -27,12 +28,15 @@ class TimePrice:
     note: str = ""
 
 
-PriceOfTime = Callable[[Callable[[float], Strategy], Strategy], TimePrice | None]
-"""The price of time at which a strategy (made from dollars per hour) is as fast as a rival; None if that is unknown."""
+class Pace(Protocol):
+    """Jobs that a strategy's pace is compared with that of another on."""
 
-
-def _no_price_of_time(_: Callable[[float], Strategy], __: Strategy) -> None:
-    return None
+    def price_of_time(
+        self, known: StrategyInputs, make: Callable[[float], Strategy], rival: Strategy, /
+    ) -> TimePrice | None:
+        """The price of time at which a strategy (made from dollars per hour) is as fast as a rival; None if that is
+        unknown."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ class StrategyInputs:
     """Inputs of every registered strategy; `histories` and `hazards` have an entry for each offer's market.
 
     A hazard of None means that no capacity evictions are known. `reliable` machines run from start to end next to what
-    the strategy rents. `value_of_time` is what an hour of the job is worth to its user, in dollars; None if unknown.
+    the strategy rents. `value_of_time` is what an hour of the job is worth to its user, in dollars; if that is unknown
+    (None), `pace` finds a price.
     """
 
     offers: tuple[Offer, ...]
@@ -51,5 +56,5 @@ class StrategyInputs:
     billing: BillingRule
     overheads: Overheads
     checkpoints: Checkpointing
-    price_of_time: PriceOfTime = _no_price_of_time
+    pace: Pace
     value_of_time: float | None = None

@@ -42,14 +42,18 @@ class NextHour:
     @classmethod
     def of(cls, history: PriceSeries, billing: BillingRule, startup_hours: float, hazard: Hazard | None) -> NextHour:
         """The figures of a history, under a billing rule and, where one is known, a hazard of capacity evictions."""
-        curve = _curve(history) * _spared(hazard)
-        return cls(
-            survival=curve[:, -1],
-            alive=_area(curve, 0.0),
-            useful=_area(curve, startup_hours),
-            paid_new=_paid(billing, curve, 0),
-            paid_old=_paid(billing, curve, HOUR),
-        )
+        return hour_of(survival_curve(history) * _spared(hazard), billing, startup_hours)
+
+
+def hour_of(curve: Floats, billing: BillingRule, startup_hours: float) -> NextHour:
+    """The values of survival curves, one row for each of `DISTANCES`."""
+    return NextHour(
+        survival=curve[:, -1],
+        alive=_area(curve, 0.0),
+        useful=_area(curve, startup_hours),
+        paid_new=_paid(billing, curve, 0),
+        paid_old=_paid(billing, curve, HOUR),
+    )
 
 
 def place_of(distance: int) -> int:
@@ -57,7 +61,7 @@ def place_of(distance: int) -> int:
     return max(int(np.searchsorted(DISTANCES, distance, side="right")) - 1, 0)
 
 
-def _curve(history: PriceSeries) -> Floats:
+def survival_curve(history: PriceSeries) -> Floats:
     """For each distance (rows) the share of starts that hold to each age."""
     held = [1 - CrossingHistory(history, int(age)).betas(DISTANCES) for age in _AGES[1:]]
     # Each age counts the starts whose window the history still covers, so tiny rises can occur.

@@ -19,8 +19,9 @@ from bidbrain.gavel.shares import Shares, rows_of, runnable
 _DONE = 1 - 1e-6
 # Up to this number of deadlines, those that do not fit are tried one by one with exact programs.
 _FEW = 64
-# Bounds on exact programs for more deadlines: columns, and kept jobs whose cost is reduced by one.
-_MOST_COLUMNS, _FEW_KEPT = 8_000, 128
+# Limits of exact programs for more deadlines: columns, kept jobs, and how many jobs that did not fit are tried
+# again.
+_MOST_COLUMNS, _FEW_KEPT, _TRIED_AGAIN = 8_000, 128, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +84,20 @@ def _kept(batch: Batch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | Non
     if len(kept) <= _FEW_KEPT:
         with suppress(NoExactPlan):
             plan = cheapest(_part(part, kept), _MOST_COLUMNS)
+            kept, plan = _with_more(part, kept, plan, done)
     out = np.setdiff1d(np.arange(len(hurried)), kept)
     said = [_crowded_out(batch, m, share) for m, share in zip(hurried[out].tolist(), done[out].tolist(), strict=True)]
     return hurried[kept], plan, said
+
+
+def _with_more(batch: Batch, kept: IntArray, plan: DeadlinePlan, done: FloatArray) -> tuple[IntArray, DeadlinePlan]:
+    """Tries again to place jobs that did not fit, closest misses first: an exact program may move the others."""
+    out = np.setdiff1d(np.arange(len(batch.left)), kept)
+    for m in out[np.argsort(-done[out], kind="stable")][:_TRIED_AGAIN].tolist():
+        more = np.sort(np.append(kept, m))
+        with suppress(NoExactPlan):
+            kept, plan = more, cheapest(_part(batch, more), _MOST_COLUMNS)
+    return kept, plan
 
 
 def kept_one_by_one(batch: Batch, hurried: IntArray) -> tuple[IntArray, DeadlinePlan | None, list[str]]:

@@ -146,12 +146,13 @@ class ByShares:
             elapsed,
             self._slo_seconds[active] - self._margin(active, elapsed, state.steps_left[active]),
             workload.arrival[active],
-            (None,) * len(active),
+            tuple(workload.owner[m] if workload.entities else None for m in active.tolist()),
         )
         sharing = self._scenario.sharing
-        return AllocationProblem(
-            self._scenario.cluster, jobs, None if sharing is None else self._pairs(active, sharing)
-        )
+        pairs = None if sharing is None else self._pairs(active, sharing)
+        here = {workload.owner[m] for m in active.tolist()} if workload.entities else set()
+        entities = tuple(entity for entity in workload.entities if entity.name in here)
+        return AllocationProblem(self._scenario.cluster, jobs, pairs, entities)
 
     def _pairs(self, active: IntArray, sharing: Sharing) -> Pairs:
         workload = self._scenario.workload

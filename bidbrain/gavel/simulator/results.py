@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,11 +29,26 @@ class SimulatedJob:
     slo_seconds: float | None
     slo_met: bool | None
     cost_usd: float | None
+    weight: float
+    entity: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobGroup:
+    """The measured jobs of one entity, or of one priority."""
+
+    name: str
+    jobs: int
+    average_jct_seconds: float
+    finish_time_fairness: float
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationSummary:
-    """Summary over the measured jobs; the utilization is that of the whole cluster."""
+    """Summary over the measured jobs; the utilization is that of the whole cluster.
+
+    `groups` are the jobs by entity, or by priority; empty if all are alike.
+    """
 
     average_jct_seconds: float
     makespan_seconds: float
@@ -42,6 +58,7 @@ class SimulationSummary:
     finish_time_fairness: float
     moves_per_job: float
     jobs: int
+    groups: tuple[JobGroup, ...] = ()
 
 
 def job_results(outcome: SimulationOutcome) -> list[SimulatedJob]:
@@ -68,9 +85,29 @@ def job_results(outcome: SimulationOutcome) -> list[SimulatedJob]:
                 slo_seconds=deadline,
                 slo_met=None if deadline is None else bool(jct[m] <= deadline),
                 cost_usd=None if cost is None else float(cost[m]),
+                weight=float(workload.weight[m]),
+                entity=workload.owner[m] if workload.entities else "",
             )
         )
     return found
+
+
+def _groups(results: Sequence[SimulatedJob]) -> tuple[JobGroup, ...]:
+    """By entity where jobs have one, else by priority where they differ."""
+    by_name: dict[str, list[SimulatedJob]] = {}
+    for one in sorted(results, key=lambda one: (one.entity, one.weight)):
+        by_name.setdefault(one.entity or f"priority {one.weight:g}", []).append(one)
+    if len(by_name) == 1 and not results[0].entity:
+        return ()
+    return tuple(
+        JobGroup(
+            name,
+            len(jobs),
+            float(np.mean([one.jct_seconds for one in jobs])),
+            float(np.mean([one.finish_time_fairness for one in jobs])),
+        )
+        for name, jobs in by_name.items()
+    )
 
 
 def summarize(outcome: SimulationOutcome) -> SimulationSummary:
@@ -87,6 +124,7 @@ def summarize(outcome: SimulationOutcome) -> SimulationSummary:
         finish_time_fairness=float(np.mean([result.finish_time_fairness for result in results])),
         moves_per_job=float(np.mean([result.moves for result in results])),
         jobs=len(results),
+        groups=_groups(results),
     )
 
 

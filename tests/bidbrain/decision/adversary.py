@@ -23,6 +23,7 @@ from bidbrain.eviction.hazard import Hazard, RateEvidence
 from bidbrain.eviction.survival import Exposure
 from bidbrain.replay.job import ReplayedJob, run_job
 from bidbrain.replay.market import Capacity, MarketReplay
+from bidbrain.replay.pace import PastJobs
 from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation, Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms, ImpossibleJob
@@ -128,7 +129,7 @@ def _case(chance: np.random.Generator, number: int) -> Case:
     histories = [_prices(chance, offer) for offer in offers]
     capacities = {offer.market: _capacity(chance, most) for offer in offers} if chance.random() < 0.5 else {}
     market = Hostile(number, overheads, histories, capacities)
-    job = ReplayedJob(BEGIN, work, deadline + DAY, offers, baseline, most_nu)
+    job = ReplayedJob(BEGIN, work, deadline + DAY, offers, baseline, most_nu, nodes=limits.nodes)
     name = NAMES[number % len(NAMES)]
     made = _strategy(name, number, offers, baseline, overheads, histories)
     delay = overheads.startup + overheads.eviction
@@ -155,7 +156,9 @@ def _strategy(
         return Restless(seed)
     past = {series.market: series.window(START, BEGIN) for series in histories}
     hazards = {offer.market: Hazard((RateEvidence("drawn", Exposure(2.0, 10.0)),)) for offer in offers}
-    inputs = StrategyInputs(offers, past, hazards, baseline, None, RULE, overheads, Checkpointing(0.9, MINUTE))
+    inputs = StrategyInputs(
+        offers, past, hazards, baseline, None, RULE, overheads, Checkpointing(0.9, MINUTE), PastJobs((), 1.0)
+    )
     return set_up(name, inputs).strategy
 
 

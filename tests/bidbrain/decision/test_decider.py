@@ -231,6 +231,14 @@ def test_on_demand_machines_take_over_close_to_the_deadline(deadline: int | None
     assert rents(made.decide(situation(work=WORK))) == expected
 
 
+def test_time_for_checkpoints_counts_against_the_deadline() -> None:
+    """Six hours of work on all machines, and eight to the deadline: enough at full speed, too little at 0.75."""
+    made, now = deciding(deadline=NOW + 8 * HOUR), situation(work=32.0 * 6 * HOUR)
+    assert not rents(made.decide(now))
+    slowed = replace(made, speed=0.75).decide(now)
+    assert [(rent.machines, rent.bid) for rent in rents(slowed)] == [(8, None)]
+
+
 def test_the_net_keeps_what_runs_and_fills_up_what_is_missing() -> None:
     made = deciding(Return(1), Rent(B, 8, CENT), deadline=LAST - 2 * MINUTE - 1)
     assert made.decide(situation(held(1, B, 8), work=WORK)).actions == ()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, inf, log
 
 import numpy as np
@@ -212,3 +213,16 @@ def test_lives_are_evidence_for_their_own_market() -> None:
         seen(GOOGLE, 1, 3),
         seen(Market("aws", "us-east-1", "us-east-1c", "p3.2xlarge"), 1, 1),
     ]
+
+
+@pytest.mark.parametrize("evictions", [0, 1])
+@pytest.mark.parametrize("watched", ["the market itself", "a sibling"])
+def test_a_few_seconds_do_not_make_a_rate(watched: str, evictions: int) -> None:
+    """A run of 16 seconds made 110 evictions per hour of it; the forecast of the next run then did not end."""
+    market = Market("aws", "us-east-1", "us-east-1a", "c6i.large")
+    seen = market if watched == "the market itself" else replace(market, zone="us-east-1b")
+    bucket = Interruption(replace(market, zone="-"), "monthly-bucket", 0, 0.0, 0.05, "advisor")
+    for published in ((), (bucket,)):
+        hazard = hazard_of(market, [Evidence(seen, Exposure(evictions, 16 / 3600))], published)
+        assert hazard is not None
+        assert hazard.rate[0] < 0.2

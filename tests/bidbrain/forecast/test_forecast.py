@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import exp
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from bidbrain.forecast.forecast import forecast
 from bidbrain.forecast.values import ForecastJob, KnownPast, LaunchTimes, Spread
 from bidbrain.replay.market import Capacity
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation
+from bidbrain.strategies.recovery import Recovery
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -98,6 +100,24 @@ def test_evictions_are_drawn_from_a_known_rate_and_widen_the_interval() -> None:
     assert "evictions drawn at 0.5 per machine-hour" in wild.basis
 
 
+def test_a_speed_that_is_not_known_widens_the_interval_and_keeps_the_median() -> None:
+    sure, unsure = forecast(JOB, FLAT), forecast(replace(JOB, speed_spread=0.2), FLAT)
+    assert unsure.hours.median == pytest.approx(sure.hours.median, rel=0.05)
+    low, high = unsure.hours.likely
+    # P10 and P90 of the normal distribution lie 1.28 standard deviations from its middle.
+    assert low == pytest.approx(5 / 60 + 3 * exp(-1.28 * 0.2), rel=0.05)
+    assert high == pytest.approx(5 / 60 + 3 * exp(1.28 * 0.2), rel=0.05)
+
+
+def test_a_gang_without_a_checkpoint_starts_again_after_an_eviction() -> None:
+    """Evictions every two hours on average, for three hours of work."""
+    deadly = replace(FLAT, hazards={MARKET: Hazard((), Exposure(50.0, 100.0))})
+    hourly = Recovery(interval=lambda _: HOUR)
+    kept = forecast(replace(JOB, nodes=4, recovery=hourly), deadly)
+    again = forecast(replace(JOB, nodes=4, recovery=replace(hourly, resumes=False)), deadly)
+    assert again.hours.median > kept.hours.median + 1
+
+
 def test_recorded_capacity_is_played_too() -> None:
     """Half of the time there is no machine: the job is then on demand, four times as expensive."""
     times = np.arange(0, 240, 12, dtype=np.int64) * HOUR + START
@@ -137,6 +157,21 @@ def test_four_of_five_outcomes_lie_in_the_interval_and_the_loss_is_lower_than_wi
         plain += float(pinball(np.quantile(seen.values, [0.1, 0.5, 0.9])[None], value)[0])
     assert 0.72 <= inside / 150 <= 0.88
     assert ours < 0.7 * plain
+
+
+def test_the_past_before_a_change_of_the_market_fades() -> None:
+    """Jobs became twice as expensive at the same price level: what happened since then counts."""
+    rng = np.random.default_rng(7)
+    starts = START + np.arange(160, dtype=np.int64) * 2 * HOUR
+    values = np.where(np.arange(160) < 80, 1.0, 2.0) * np.exp(rng.normal(0, 0.05, 160))
+    seen = PastOutcomes(starts, values, np.ones(160), 3.0 * HOUR)
+    low, high = calibrated(seen, 1.0, int(starts[-1]), scales=True).likely
+    assert 1.7 < low < 2.0 < high < 2.3
+    # Where nothing changed, all of the past counts.
+    same = PastOutcomes(starts, values[rng.permutation(160)], np.ones(160), 3.0 * HOUR)
+    low, high = calibrated(same, 1.0, int(starts[-1]), scales=True).likely
+    assert low < 1.1
+    assert high > 1.9
 
 
 def test_a_spread_has_quantiles_and_probabilities() -> None:

@@ -99,6 +99,20 @@ def test_the_plan_costs_little_more_than_the_exact_one(count: int) -> None:
     assert cheapest(whole).usd * (1 - 1e-6) <= plan.usd <= cheapest(whole).usd * 1.1
 
 
+def test_jobs_that_did_not_fit_are_tried_again_by_exact_programs() -> None:
+    """Where jobs were placed one by one, moving others makes room for more."""
+    more = 0
+    for seed in range(4):
+        asked = colliding(np.random.default_rng([seed, 7]), 80, 2)
+        placed, _, _ = packed(batch(asked), lateness(batch(asked)))
+        answer = MinCostSlo().allocate(asked)
+        kept = len(asked.jobs.ids) - len(answer.infeasible)
+        assert kept >= len(placed)
+        more += kept - len(placed)
+        assert_valid(asked, answer)
+    assert more >= 2
+
+
 def test_free_time_is_the_same_after_a_job_was_put_and_taken_out() -> None:
     whole = batch(colliding(np.random.default_rng(0), 6, 2))
     time = FreeTime(whole, np.sort(whole.left))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -9,13 +9,14 @@ import pytest
 from bidbrain.billing import End
 from bidbrain.replay.job import ReplayedJob, Run, run_job
 from bidbrain.replay.market import MarketReplay
-from bidbrain.strategies.base import Decision, Rent, Return, Situation, Strategy
+from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation, Strategy
 from bidbrain.strategies.odds import Odds
 from bidbrain.strategies.proteus import JobCosts, Proteus
 from bidbrain.strategies.recovery import AGILE, Recovery
 from bidbrain.strategies.standard import Standard
 from bidbrain.strategies.tierml import Mttf, TierMl
 from bidbrain.values import Overheads
+from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, SECOND
 from tests.bidbrain.backtest.worlds import BASELINE, job, offer, restless
@@ -141,6 +142,93 @@ def test_an_eviction_loses_the_work_since_the_last_checkpoint() -> None:
     assert recovery.lost_time(rent, ready, ready + 25 * MINUTE) == 5 * MINUTE
     assert recovery.lost_time(rent, ready, ready - MINUTE) == 0
     assert AGILE.lost_time(rent, ready, ready + 25 * MINUTE) == 0
+
+
+@dataclass(frozen=True)
+class Script:
+    """Rents what is written for a moment, and what an eviction took at once again."""
+
+    orders: dict[int, Rent]
+    again: Rent | None = None
+    name: str = "script"
+
+    def decide(self, situation: Situation) -> Decision:
+        due = [rent for at, rent in self.orders.items() if at == situation.now]
+        if self.again is not None and situation.record.taken and situation.record.taken[-1] == situation.now:
+            due.append(self.again)
+        later = [at for at in self.orders if at > situation.now]
+        return Decision(tuple(due), min(later, default=None))
+
+
+def gang(work_hours: float, *, nodes: int = 4) -> ReplayedJob:
+    """A job of as many hours of four machines, each with a nu of 1."""
+    own = Offer(Market("local", "sim", "sim-a", "a.large"), 1.0, 1000)
+    return ReplayedJob(0, 4 * work_hours * HOUR, 100 * HOUR, (own,), Rent(own, 4, None), 4.0, nodes=nodes)
+
+
+def steady(of: ReplayedJob, spikes: tuple[int, ...] = ()) -> PriceSeries:
+    """A price of 100, and of 500 for a minute after each of some moments."""
+    times = [0, *(at + span for at in spikes for span in (0, MINUTE)), 200 * HOUR]
+    prices = [100, *((500, 100) * len(spikes)), 100]
+    return PriceSeries(of.offers[0].market, np.array(times, dtype=np.int64), np.array(prices, dtype=np.int64))
+
+
+def test_a_gang_works_only_while_all_of_its_nodes_run() -> None:
+    """Three nodes, and the fourth an hour later: work begins when it has started up."""
+    whole, loose = gang(2.0), gang(2.0, nodes=0)
+    orders = {0: Rent(whole.offers[0], 3, None), HOUR: Rent(whole.offers[0], 1, None)}
+    market = MarketReplay([steady(whole)])
+    run = run_job(whole, Script(orders), market, OVERHEADS)
+    assert run.end == HOUR + OVERHEADS.startup + 2 * HOUR
+    # Elastic machines work from the start, and only pause when the fourth joins.
+    elastic = run_job(loose, Script(orders), market, OVERHEADS)
+    assert elastic.end is not None
+    assert elastic.end < run.end - HOUR / 2
+
+
+def test_an_eviction_of_one_node_undoes_the_work_of_the_whole_gang_since_its_checkpoint() -> None:
+    """One node of four is taken after 55 minutes of work, 25 minutes after the last checkpoint; a new one starts up."""
+    job_, spike = gang(2.0), HOUR
+    offer_ = job_.offers[0]
+    orders = {0: Rent(offer_, 3, None), 1: Rent(offer_, 1, 200)}
+    recovery = Recovery(1.0, lambda _: 30 * MINUTE)
+    market = MarketReplay([steady(job_, (spike,))])
+    run = run_job(job_, Script(orders, Rent(offer_, 1, None)), market, OVERHEADS, recovery)
+    assert run.evictions == 1
+    begun = OVERHEADS.startup + 1
+    undone = (spike - begun) % (30 * MINUTE)
+    assert run.end == begun + 2 * HOUR + undone + OVERHEADS.startup
+
+
+def test_a_gang_resumes_once_a_checkpoint_was_written() -> None:
+    job_ = gang(2.0)
+    asked: list[Situation] = []
+
+    @dataclass(frozen=True)
+    class Watching:
+        name: str = "watching"
+
+        def decide(self, situation: Situation) -> Decision:
+            asked.append(situation)
+            rents = () if situation.holdings else (Rent(job_.offers[0], 4, 200),)
+            return Decision(rents, situation.now + 10 * MINUTE)
+
+    market = MarketReplay([steady(job_)])
+    run_job(job_, Watching(), market, OVERHEADS, Recovery(1.0, lambda _: 30 * MINUTE))
+    resumes = {one.now // MINUTE: one.record.resumes for one in asked}
+    assert [resumes[at] for at in (0, 10, 30, 40, 70)] == [True, False, False, True, True]
+    asked.clear()
+    run_job(job_, Watching(), market, OVERHEADS, Recovery(1.0, lambda _: float("inf"), resumes=False))
+    assert [one.record.resumes for one in asked][:3] == [True, False, False]
+
+
+def test_fewer_machines_are_worth_more_each_where_work_scales_badly() -> None:
+    """Two of four machines do 2^0.8 / 4^0.8 of the work of four."""
+    worse = replace(gang(2.0, nodes=0), scaling=-0.2)
+    market = MarketReplay([steady(worse)])
+    run = run_job(worse, Script({0: Rent(worse.offers[0], 2, None)}), market, OVERHEADS)
+    assert run.end is not None
+    assert run.end - OVERHEADS.startup == pytest.approx(2 * HOUR * 2**0.8, rel=1e-6)
 
 
 def test_a_job_that_rents_nothing_is_not_finished() -> None:

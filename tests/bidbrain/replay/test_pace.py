@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.backtest import pace
-from bidbrain.backtest.pace import price_of_time
 from bidbrain.backtest.run import run_strategy
 from bidbrain.backtest.scenario import BadScenario, Scenario
 from bidbrain.backtest.setup import inputs_of, set_up_in
+from bidbrain.replay import pace
+from bidbrain.replay.pace import PastJobs
 from bidbrain.strategies.base import Decision, Situation, Strategy
 from bidbrain.strategies.inputs import TimePrice
 from bidbrain.strategies.registry import USUAL_SHARE, lookahead_of, usual_price_of_time
@@ -27,7 +27,8 @@ BASELINE_USD = 4 * 1000 / NANOS_PER_DOLLAR
 def found(known: Scenario, rival: Strategy | None = None) -> TimePrice | None:
     offers = known.offers_in(ZONE)
     make = lookahead_of(inputs_of(known, ZONE), "lookahead")
-    return price_of_time(known, offers, lambda usd: make(offers, usd), rival or Standard())
+    past = PastJobs(known.hours, known.most_nu)
+    return past.price_of_time(inputs_of(known, ZONE), lambda usd: make(offers, usd), rival or Standard())
 
 
 def test_the_price_of_time_is_the_lowest_that_matches_the_rival_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +46,7 @@ def test_a_slow_rival_is_matched_at_almost_no_price_of_time() -> None:
     price = found(scenario(hours=(3.0,)))
     assert price is not None
     assert price.usd_per_hour <= 2 * BASELINE_USD / 2**8
-    assert (price.basis, price.note) == ("the least at which it was as fast as standard in training", "")
+    assert (price.basis, price.note) == ("the least at which it was as fast as standard in the known past", "")
 
 
 def test_a_pace_that_cannot_be_reached_is_said() -> None:
@@ -61,7 +62,7 @@ def test_a_pace_that_cannot_be_reached_is_said() -> None:
     price = found(scenario(hours=(3.0,)), Instant())
     assert price is not None
     assert price.usd_per_hour == 2 * BASELINE_USD
-    assert price.note.startswith("slower than instant in training even where an hour counts as $")
+    assert price.note.startswith("slower than instant in the known past even if an hour counts as $")
 
 
 def test_the_price_of_time_does_not_depend_on_the_test_span() -> None:

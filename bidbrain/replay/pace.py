@@ -1,0 +1,89 @@
+"""The price of time at which one strategy is as fast as another, found by replaying the known past.
+
+Backtests, plans and runs share it: it uses only what a strategy may know: the training span in a backtest, and the
+stored history in a launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from bidbrain.replay.job import ReplayedJob, run_job
+from bidbrain.replay.market import MarketReplay
+from bidbrain.strategies.base import Strategy
+from bidbrain.strategies.inputs import StrategyInputs, TimePrice
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+
+MARGIN = 0.005
+"""Fraction of run time by which the strategy must be faster in the past, since a later span differs a little."""
+HIGHEST_SHARE = 2.0
+MOST_STARTS = 24
+_HALVINGS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PastJobs:
+    """The jobs that a pace is measured with: what the baseline does on demand in some hours, rented up to `most_nu`.
+
+    Jobs of each length begin at `starts` moments, spread evenly over the past.
+    """
+
+    hours: tuple[float, ...]
+    most_nu: float
+    starts: int = MOST_STARTS
+
+    def price_of_time(
+        self, known: StrategyInputs, make: Callable[[float], Strategy], rival: Strategy
+    ) -> TimePrice | None:
+        """The lowest price of time at which a strategy is no slower than its rival in the past.
+
+        Where even the highest price tried leaves it slower, it is that price, with a note. None where the past cannot
+        be replayed: because capacity evicts too, or because it is too short for a job.
+        """
+        jobs = self._jobs(known)
+        if not jobs or any(hazard is not None for hazard in known.hazards.values()):
+            return None
+        market = MarketReplay(known.histories.values())
+
+        def pace(strategy: Strategy) -> float:
+            return fmean(_hours(job, strategy, market, known) / hours for hours, job in jobs)
+
+        usual, baseline = pace(rival), known.baseline
+        goal = (1 - MARGIN) * usual
+        low, top = 0.0, HIGHEST_SHARE * (baseline.machines * baseline.offer.on_demand / NANOS_PER_DOLLAR)
+        high = top
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if pace(make(middle)) <= goal else (middle, high)
+        if high < top:
+            return TimePrice(high, f"the least at which it was as fast as {rival.name} in the known past")
+        if (reached := pace(make(top))) <= goal:
+            return TimePrice(top, f"the least tried at which it was as fast as {rival.name} in the known past")
+        note = (
+            f"slower than {rival.name} in the known past even if an hour counts as ${top:.4g}, the highest value"
+            f" tried: {reached:.2f} against {usual:.2f} of the on-demand run time"
+        )
+        return TimePrice(top, "the highest value tried", note)
+
+    def _jobs(self, known: StrategyInputs) -> list[tuple[float, ReplayedJob]]:
+        """Jobs of each length, spread evenly over the past that all markets cover."""
+        baseline, histories = known.baseline, known.histories.values()
+        begin, end = max(series.first for series in histories), min(series.last for series in histories)
+        jobs = []
+        for hours in self.hours:
+            longest, work = int(3 * hours * HOUR), baseline.machines * baseline.offer.nu * hours * HOUR
+            if begin + longest < end:
+                starts = np.linspace(begin, end - longest, self.starts).astype(np.int64).tolist()
+                jobs += [
+                    (hours, ReplayedJob(at, work, at + longest, known.offers, baseline, self.most_nu)) for at in starts
+                ]
+        return jobs
+
+
+def _hours(job: ReplayedJob, strategy: Strategy, market: MarketReplay, known: StrategyInputs) -> float:
+    run = run_job(job, strategy, market, known.overheads)
+    return ((job.limit if run.end is None else run.end) - job.start) / HOUR
