@@ -42,10 +42,12 @@ def fetch(
     request: FetchRequest,
     *,
     workers: int = 8,
+    spot_prices_only: bool = False,
     on_progress: Callable[[list[TaskReport]], None] = lambda _: None,
 ) -> list[TaskReport]:
     """Runs every task of every source, and stores rows as they arrive.
 
+    With `spot_prices_only`, tasks that bring other things are left out.
     Rows that a task yielded before it failed are kept. If this process dies, the committed rows stay, and the next
     fetch continues after them.
     """
@@ -53,6 +55,8 @@ def fetch(
     arrivals: Queue[_Arrival] = Queue(_QUEUE_LENGTH)
     with _pool(workers) as (pool, stop):
         for report, task in _tasks(pool, sources, request):
+            if task is not None and spot_prices_only and not task.spot_prices:
+                continue
             reports.append(report)
             if task is not None:
                 pull = pool.submit(_pull, task, report, arrivals, stop)

@@ -90,6 +90,12 @@ class PriceSeries:
             np.concatenate((prices[:1], self.prices[inside], prices[1:])).astype(np.int64),
         )
 
+    def held_until(self, end: int) -> PriceSeries:
+        """The same function with the last price still in force until `end`; unchanged if the span is longer."""
+        if end <= self.last:
+            return self
+        return PriceSeries(self.market, np.append(self.times, end), np.append(self.prices, self.prices[-1]))
+
     def time_weighted_mean(self) -> float:
         """Mean price over the span in nano-dollars; for a single event, its price."""
         if len(self) == 1:

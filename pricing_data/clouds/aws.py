@@ -137,6 +137,16 @@ class AwsSession:
                 raise sdk.NoCredentialsError
             return self._region
 
+    def keys(self) -> tuple[str, str, str]:
+        """The credentials as they are now, for requests that are signed without the SDK: key, secret, session token."""
+        self.sign_in()
+        with translated("-", "signing in"), self._lock:
+            found = self._opened().get_credentials()
+            if found is None:
+                raise sdk.NoCredentialsError
+            frozen = found.get_frozen_credentials()
+            return str(frozen.access_key), str(frozen.secret_key), frozen.token or ""
+
     @contextmanager
     def client(self, service: Service, region: str | None, endpoint_region: str = "") -> Iterator[AwsClient]:
         """A client for the duration of the `with` block.

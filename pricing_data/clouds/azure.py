@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
+from azure.core import PipelineClient
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 from azure.core.pipeline.policies import SansIOHTTPPolicy
 from azure.core.rest import HttpRequest, HttpResponse
@@ -33,14 +37,27 @@ if TYPE_CHECKING:
     from azure.core.credentials import AccessToken, TokenCredential
     from azure.core.paging import ItemPaged
 
-__all__ = ["AzureSession", "NoToken", "SharedToken", "TokenCredential"]
+__all__ = ["ArmAnswer", "AzureSession", "NoToken", "SharedToken", "TokenCredential", "cause_of"]
 
 T = TypeVar("T")
 
 _ROWS_PER_PAGE = 1000
 _RENEW_SECONDS = 300
 _LONGEST_MESSAGE = 160
+_LONGEST_CAUSE = 500
 _LATER = "try again later"
+
+
+_STORAGE_SCOPE = "https://storage.azure.com/.default"
+
+
+@dataclass(frozen=True, slots=True)
+class ArmAnswer:
+    """An answer of Resource Manager; `body` is empty where it sent none."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Mapping[str, Any]
 
 
 class SharedToken:
@@ -74,6 +91,7 @@ class AzureSession:
         self.subscription = subscription
         self._settings = settings
         self._credential = credential
+        self._of_thread = threading.local()
 
     @classmethod
     def sign_in(cls, settings: AzureSettings, credential: TokenCredential | None = None) -> AzureSession:
@@ -130,6 +148,42 @@ class AzureSession:
             answer.raise_for_status()
             return answer
 
+    def send(self, call: ApiCall, method: str, path: str, body: object = None, /, **parameters: str) -> ArmAnswer:
+        """Sends a request to a path of Resource Manager or to a link that it gave, and returns the answer.
+
+        The connection is kept for the thread's next request. A refusal is raised with the code and text of the error
+        that caused it: Resource Manager wraps errors of a deployment's resources.
+        """
+        request = HttpRequest(method, self._url(call, path), params=parameters, json=body)
+        with self._translated(call):
+            response = self._kept_client().send_request(request)
+            answered = _json_of(response)
+        if response.status_code >= 400:
+            raise _refusal(response, answered, call)
+        return ArmAnswer(response.status_code, response.headers, answered)
+
+    def download(self, call: ApiCall, url: str) -> bytes:
+        """What lies at a signed link. No token is sent: the signature is the right to read it."""
+        with PipelineClient[HttpRequest, HttpResponse](url, policies=[]) as client, self._translated(call):
+            answer = client.send_request(HttpRequest("GET", url))
+            answer.raise_for_status()
+            return answer.read()
+
+    def _url(self, call: ApiCall, path: str) -> str:
+        """The address of a path, or a link, which may spell out the port but not name another host: tokens go there."""
+        own, link = urlsplit(self._settings.endpoint), urlsplit(path)
+        if path.startswith("/"):
+            return f"{self._settings.endpoint}{path}"
+        if (own.scheme, own.hostname) != (link.scheme, link.hostname):
+            raise NoAnswer(f"{call.what}: the answer links to another host, {link.hostname}", _LATER)
+        return path
+
+    def _kept_client(self) -> ComputeManagementClient:
+        client: ComputeManagementClient | None = getattr(self._of_thread, "client", None)
+        if client is None:
+            client = self._of_thread.client = self._compute()
+        return client
+
     def _compute(self) -> ComputeManagementClient:
         return ComputeManagementClient(
             self._credential, self.subscription, self._settings.endpoint, **self._client_options()
@@ -172,6 +226,16 @@ class AzureSession:
         return options
 
 
+def storage_token(settings: AzureSettings, credential: TokenCredential | None = None) -> tuple[str, float]:
+    """A token for Blob Storage, and how many seconds it is valid; see `AzureSession.sign_in` for where it is from."""
+    _silence_sdk()
+    try:
+        token = (credential or _default_credential(settings)).get_token(_STORAGE_SCOPE)
+    except AzureError as error:
+        raise MissingCredentials(f"Azure sign-in for Blob Storage: {_shown(error)}", AZURE_SIGN_IN) from error
+    return token.token, token.expires_on - time.time()
+
+
 def _scope(settings: AzureSettings) -> str:
     return f"{settings.endpoint}/.default"
 
@@ -210,6 +274,46 @@ def _error_of_answer(error: HttpResponseError, call: ApiCall, needed: str) -> Cl
     if 400 <= status < 500:
         return RequestRejected(f"{call.what}: refused, {answered}{_shown(error)}", "check the request", code)
     return NoAnswer(f"{call.what}: no usable answer, {answered}{_shown(error)}", _LATER, code)
+
+
+def _json_of(response: HttpResponse) -> dict[str, Any]:
+    text = response.text()
+    value = json.loads(text) if text.strip() else {}
+    if not isinstance(value, dict):
+        raise TypeError("it is not an object")
+    return value
+
+
+def _refusal(response: HttpResponse, answered: Mapping[str, Any], call: ApiCall) -> CloudError:
+    status = response.status_code
+    code, message = cause_of(answered.get("error"))
+    said = f"{call.what}: {first_line(ValueError(f'{code} {message}'.strip() or f'HTTP {status}'), _LONGEST_CAUSE)}"
+    if status == 401:
+        return MissingCredentials(said, AZURE_SIGN_IN, code)
+    if status == 403:
+        return AccessDenied(said, f"it needs {call.permission}", code)
+    if code == "SubscriptionNotFound":
+        return AccessDenied(said, "check AZURE_SUBSCRIPTION_ID", code)
+    if status == 404:
+        # Without a code, it was not Resource Manager that answered, and nothing is known to be missing.
+        return UnknownResource(said, code=code) if code else NoAnswer(said, _LATER)
+    if status == 429:
+        pause = response.headers.get("Retry-After")
+        return RateLimited(said, f"try again after {pause} seconds" if pause else _LATER, code)
+    return RequestRejected(said, code=code) if status < 500 else NoAnswer(said, _LATER, code)
+
+
+def cause_of(error: object) -> tuple[str, str]:
+    """The code and message of the error inside Resource Manager's errors, which hold it as details or as JSON text."""
+    if not isinstance(error, Mapping):
+        return "", ""
+    message = str(error.get("message") or "")
+    inner = [one for one in error.get("details") or () if isinstance(one, Mapping)]
+    if message.lstrip().startswith("{"):
+        with suppress(ValueError):
+            inner.append(json.loads(message).get("error"))
+    causes = [cause for cause in map(cause_of, inner) if cause[0]]
+    return causes[0] if causes else (str(error.get("code") or ""), message)
 
 
 def _shown(error: BaseException) -> str:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from datetime import UTC
 from functools import cached_property
 from typing import Any, Self, TypedDict
 
@@ -20,6 +22,7 @@ from google.api_core.retry import Retry
 from google.auth.credentials import AnonymousCredentials, Credentials
 from google.auth.exceptions import GoogleAuthError, TransportError
 from google.auth.transport.requests import AuthorizedSession
+from google.auth.transport.requests import Request as AuthRequest
 from google.cloud import compute_v1
 from google.protobuf.json_format import ParseError
 from requests import exceptions as http
@@ -47,6 +50,8 @@ _PROJECT = "GOOGLE_CLOUD_PROJECT"
 _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 _RESOURCE_MANAGER = "https://cloudresourcemanager.googleapis.com"
 _SLOWEST_RETRY_SECONDS = 30.0
+# The field of a scope's list that holds what the service lists.
+_SCOPED = {"Instances": "instances", "Disks": "disks", "Addresses": "addresses", "GlobalOperations": "operations"}
 # Compute Engine reports an exceeded rate as 403 with one of these reasons, as well as by 429.
 _RATE_REASONS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
 # What the SDK raises over an answer that the API does not document. `AttributeError`, because google-api-core assumes
@@ -55,6 +60,9 @@ _GARBAGE = (ParseError, UnicodeDecodeError, AttributeError)
 _BROKEN = (http.ConnectionError, http.ChunkedEncodingError, http.Timeout, TransportError)
 _SIGN_IN = "set GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`"
 _LATER = "try again later"
+
+
+_STORAGE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
 class _ClientOptions(TypedDict):
@@ -98,6 +106,15 @@ class GcpSession:
             listed = self._compute(service).list(request={**request, "max_results": PAGE_ROWS}, **self._call_options())
             for page in listed.pages:
                 yield list(page.items)
+
+    def scoped(self, call: ApiCall, service: str, request: Mapping[str, object]) -> Iterator[Any]:
+        """What a Compute Engine service lists in all zones and regions; it is an error if one of them is missing."""
+        with translated(call):
+            asked = {**request, "max_results": PAGE_ROWS}
+            listed = self._compute(service).aggregated_list(request=asked, **self._call_options())
+            for page in listed.pages:
+                for scope in page.items.values():
+                    yield from getattr(scope, _SCOPED[service])
 
     def price_list(self, call: ApiCall, service: str) -> Iterator[Any]:
         """The SKUs of a service in the Cloud Billing catalog, in US dollars."""
@@ -170,6 +187,15 @@ class RetryPredicate:
         return is_throttling(error) or isinstance(error, (exceptions.ServerError, *_BROKEN, *_GARBAGE))
 
 
+def storage_token() -> tuple[str, float]:
+    """A token for Cloud Storage from the default credentials, and how many seconds it is valid."""
+    with translated(ApiCall("Google sign-in", "a token")):
+        credentials, _ = google.auth.default(scopes=[_STORAGE_SCOPE])
+        credentials.refresh(AuthRequest())  # type: ignore[no-untyped-call]  # the SDK does not annotate it
+    expiry = credentials.expiry.replace(tzinfo=UTC).timestamp() if credentials.expiry else time.time()
+    return str(credentials.token), expiry - time.time()
+
+
 def checked_name(kind: str, name: str) -> str:
     """The name, if it can be part of a URL: for any other, the SDK raises a bare ValueError."""
     if not _NAME.fullmatch(name):
@@ -190,7 +216,7 @@ def error_of(error: BaseException, call: ApiCall) -> CloudError:
     """The `CloudError` for an SDK error; a `RetryError` is judged by the failure of its last attempt."""
     if isinstance(error, exceptions.RetryError) and error.cause is not None:
         error = error.cause
-    problem, code = f"gcp: {call.what}: {first_line(error)}", str(getattr(error, "code", None) or "")
+    problem, code = f"gcp: {call.what}: {_said(error)}", _code(error)
     if is_throttling(error):
         return RateLimited(problem, _LATER, code)
     if isinstance(error, exceptions.Unauthorized) or (
@@ -205,6 +231,22 @@ def error_of(error: BaseException, call: ApiCall) -> CloudError:
     if no_connection(error):
         return NoAnswer(f"gcp: {call.what}: cannot connect to {_address(error)}", "check the endpoint and the network")
     return NoAnswer(problem, _LATER, code)
+
+
+def _code(error: BaseException) -> str:
+    """Google's reason for an error, such as `quotaExceeded`, or else the HTTP status."""
+    return _detail(error, "reason") or str(getattr(error, "code", None) or "")
+
+
+def _said(error: BaseException) -> str:
+    """Google's own words for an error, without the address that was called."""
+    words = _detail(error, "message")
+    return first_line(Exception(words)) if words else first_line(error)
+
+
+def _detail(error: BaseException, key: str) -> str:
+    details = [one for one in getattr(error, "errors", ()) if isinstance(one, dict)]
+    return next((str(one[key]) for one in details if one.get(key)), "")
 
 
 def is_throttling(error: BaseException) -> bool:

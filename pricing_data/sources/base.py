@@ -46,6 +46,8 @@ class FetchRequest:
 class FetchTask:
     """One part of a fetch that succeeds or fails by itself: a region's history, a price list.
 
+    `spot_prices` is true of those that bring the prices of spot markets, which change all the time.
+
     `pull` runs in its own thread and yields rows as they arrive; rows yielded before a failure are kept. It raises
     `CloudError` and nothing else.
     """
@@ -54,6 +56,7 @@ class FetchTask:
     region: str
     what: str
     pull: Callable[[], Iterator[FetchedRows]]
+    spot_prices: bool = False
 
     @classmethod
     def failed(cls, cloud: str, what: str, error: CloudError) -> FetchTask:

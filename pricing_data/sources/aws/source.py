@@ -36,6 +36,7 @@ RETENTION = 90 * DAY
 _PRICE_LIST_REGION = "us-east-1"
 _MOST_FILTER_VALUES = 200
 _MOST_SINGLE_QUERIES = 20
+_SPOT_PRICES = "spot prices"
 _WILDCARDS = re.compile(r"[*?\[]")
 _ONE_OF = re.compile(r"\[!?.[^]]*\]")
 
@@ -78,14 +79,14 @@ class AwsSource:
 
     def _tasks_of(self, region: str, request: FetchRequest) -> Iterator[FetchTask]:
         pulls = {
-            "spot prices": self._spot_prices,
+            _SPOT_PRICES: self._spot_prices,
             "instance types": self._instance_types,
             "on-demand prices": self._on_demand_prices,
         }
         if exact_names(request.types):
             pulls["placement scores"] = self._placement_scores
         for what, pull in pulls.items():
-            yield FetchTask(CLOUD, region, what, partial(pull, region, request))
+            yield FetchTask(CLOUD, region, what, partial(pull, region, request), spot_prices=what == _SPOT_PRICES)
 
     def _enabled_regions(self, home: str | None) -> tuple[str, ...]:
         with self._session.client("ec2", home) as ec2:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pricing_data.sources.azure.retail import RetailPrices
 
 _READ_SKUS = "Microsoft.Compute/skus/read"
+_SPOT_HISTORY = "spot history"
 _READ_GRAPH = "Microsoft.ResourceGraph/resources/read"
 
 
@@ -79,16 +80,18 @@ class AzureSource:
         return tuple(dict.fromkeys(map(_region, names))) or self._retail().regions()
 
     def _price_task(self, request: FetchRequest, region: str) -> FetchTask:
-        return FetchTask(self.cloud, region, "prices", partial(self._prices, request, region))
+        return FetchTask(self.cloud, region, "prices", partial(self._prices, request, region), spot_prices=True)
 
     def _account_tasks(self, session: AzureSession, request: FetchRequest, region: str) -> Iterator[FetchTask]:
         pulls: dict[str, Callable[[AzureSession, FetchRequest, str], Iterator[FetchedRows]]] = {
             "machine types": _machine_types,
-            "spot history": _spot_history,
+            _SPOT_HISTORY: _spot_history,
             "eviction rates": _eviction_rates,
         }
         for what, pull in pulls.items():
-            yield FetchTask(self.cloud, region, what, partial(pull, session, request, region))
+            yield FetchTask(
+                self.cloud, region, what, partial(pull, session, request, region), spot_prices=what == _SPOT_HISTORY
+            )
 
     def _prices(self, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
         rejects = Rejects(f"Azure retail prices of {region}")

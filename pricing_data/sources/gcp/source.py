@@ -24,6 +24,8 @@ from pricing_data.units import DAY, Span
 if TYPE_CHECKING:
     from pricing_data.clouds.gcp import GcpSession
 
+_SPOT_PRICES = "spot prices and preemption rates"
+
 LATE = 7 * DAY
 """A day's figures may be published after a fetch has passed that day, so each fetch looks back this far."""
 
@@ -48,11 +50,11 @@ class GcpSource:
         price_list = _PriceList(self._settings)
         pulls: dict[str, Callable[[str, FetchRequest], Iterator[FetchedRows]]] = {
             "machine types": self._machine_types,
-            "spot prices and preemption rates": partial(self._spot_history, price_list),
+            _SPOT_PRICES: partial(self._spot_history, price_list),
             "on-demand prices": partial(self._on_demand_prices, price_list),
         }
         return [
-            FetchTask(CLOUD, region, what, partial(pull, region, request))
+            FetchTask(CLOUD, region, what, partial(pull, region, request), spot_prices=what == _SPOT_PRICES)
             for region in request.regions or self._regions()
             for what, pull in pulls.items()
         ]
