@@ -27,7 +27,7 @@ from bench.forecast_worlds import World, availability_records, price_records, sh
 from bidbrain.eviction.path import Floats
 from bidbrain.forecast.calibrated import pinball
 from bidbrain.forecast.values import HIGH, LOW, Forecast, Spread
-from bidbrain.forecast.windows import Played, play
+from bidbrain.forecast.windows import Played, play, with_luck
 from bidbrain.replay.market import DrawnLives, MarketReplay
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -80,7 +80,9 @@ def _checked(world: World, hours: float, at: int, future: Mapping[Market, PriceS
 
 def realized(planned: JobPlan, world: World, future: Mapping[Market, PriceSeries]) -> Played:
     """The plan's decision object in what really followed."""
-    job, at = forecast_job(planned), planned.at
+    at = planned.at
+    luck = np.random.default_rng(at % 2**31).normal(size=2).tolist()
+    job = with_luck(forecast_job(planned), *luck)
     end = min(future[offer.market].last for offer in job.offers)
     histories = {offer.market: future[offer.market].window(at, end) for offer in job.offers}
     lives = DrawnLives(world.mortality, at % 2**31) if world.mortality else None

@@ -28,11 +28,11 @@ from pricing_data.library import Library, Selection
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, MINUTE, Span
 from spotctl.config import load
-from spotctl.machines.base import EndReason, Machine, Payload
+from spotctl.machines.base import EndReason, Machine, MachineSupplies, Payload
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed
 from spotctl.planning.regimes import OVERHEADS
-from spotctl.run.environment import RunEnvironment
+from spotctl.run.environment import MachinePaths, RunEnvironment
 from spotctl.run.execute import Journal
 from spotctl.run.reconcile import LeaseTimes, StrategyTerms
 from spotctl.run.service import Runner, RunRules
@@ -101,9 +101,9 @@ class Work:
         """Nothing is really run."""
         return Payload(f"work-{order.intent}", ("true",))
 
-    def secrets(self) -> Mapping[str, str]:
-        """None."""
-        return {}
+    def supplies(self) -> MachineSupplies:
+        """Nothing."""
+        return MachineSupplies()
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
         """Works since the last look at the rate of the machines that were ready."""
@@ -159,7 +159,9 @@ def launched(given: Scenario, chosen: StrategySetup, job: ReplayedJob, market: R
     terms = StrategyTerms(given.offers, given.baseline, given.most_nu, job.work, reliable if chosen.reliable else None)
     tariff = Tariff(lambda _: given.billing, lambda one, _: market.histories[one])
     times, here = LeaseTimes(startup=OVERHEADS.startup), Path()
-    environment = RunEnvironment("run", "bench", cloud, cloud.now, times, here, here, here, here)
+    environment = RunEnvironment(
+        "run", "bench", cloud, cloud.now, times, here, here, here, MachinePaths.here(here, here)
+    )
     with tempfile.TemporaryDirectory() as folder, EventLog(Path(folder) / "log.sqlite") as log:
         journal = Journal(log, "run", cloud.now)
         journal.write(RunBegan("job", "fake", {}, "", 0))
