@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
 
-.PHONY: help check lint types imports unused test quick fuzz faults format bench big compare forecast quickstart examples sample clean
+.PHONY: help check lint types imports unused test quick cloud fuzz faults format bench big compare forecast quickstart examples sample clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -26,6 +26,11 @@ test: ## All tests, in random order on all cores; lists the slowest
 
 quick: ## The tests that take less than five seconds each
 	$(PYTHON) -m pytest -n auto --dist loadfile -m "not slow"
+
+cloud: ## The tests that need machines made of namespaces (root, openssh-server), and their count
+	@report=$$(mktemp); \
+	$(PYTHON) -m pytest -n auto --dist loadfile -m cloud --junitxml=$$report tests/cloud tests/spotctl; \
+	status=$$?; $(PYTHON) .ci/count.py $$report; rm -f $$report; exit $$status
 
 fuzz: ## The property tests with new random examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTHON) -m pytest -n auto --dist loadfile -m hypothesis

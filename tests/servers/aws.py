@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from fnmatch import fnmatchcase
 from itertools import groupby
 from typing import Any, NamedTuple
 from unittest.mock import patch
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 from zlib import crc32
 
 import pytest
@@ -38,6 +39,7 @@ _PRICE_LIST = "AWSPriceListService."
 
 # Making moto's application loads its whole description of EC2; one serves every test of a process.
 _MOTO = DomainDispatcherApplication(create_backend_app)
+_MOTO_LOCK = threading.RLock()
 
 
 class SpotPriceRow(NamedTuple):
@@ -53,6 +55,17 @@ class SpotPriceRow(NamedTuple):
     @property
     def market(self) -> tuple[str, str, str]:
         return self.zone, self.instance_type, self.product
+
+
+def answered_by_moto(request: Request, account: str | None = None) -> Reply:
+    """moto's answer; accounts share nothing."""
+    headers = {**request.headers, **({"x-moto-account-id": account} if account else {})}
+    query = urlencode(request.query, doseq=True)
+    path = f"{request.path}?{query}" if query else request.path
+    # moto is not made for several threads: its serializers iterate over what others fill.
+    with _MOTO_LOCK:
+        response = Client(_MOTO).open(path, method=request.method, headers=list(headers.items()), data=request.body)
+    return Reply(response.status_code, response.data, dict(response.headers.items()))
 
 
 @dataclass
@@ -72,10 +85,7 @@ class AwsCloud:
             return Reply(200, json.dumps(self.advisor).encode(), {"Last-Modified": self.advisor_changed})
         if target.startswith(_PRICE_LIST):
             return self._products(request.json())
-        response = Client(_MOTO).open(
-            request.path, method=request.method, headers=list(request.headers.items()), data=request.body
-        )
-        return Reply(response.status_code, response.data, {"Content-Type": response.headers["Content-Type"]})
+        return answered_by_moto(request)
 
     def price_history(self, response: SpotInstances) -> ActionResult:
         """DescribeSpotPriceHistory: newest first, with the last change before StartTime, EndTime left out."""

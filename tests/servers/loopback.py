@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,13 +15,14 @@ from urllib.parse import parse_qs, urlsplit
 
 @dataclass(frozen=True)
 class Request:
-    """A request as received; header names in lower case, query values as lists."""
+    """A request as received; header names in lower case, query values as lists. `client` is the sender's address."""
 
     method: str
     path: str
     query: dict[str, list[str]]
     headers: dict[str, str]
     body: bytes
+    client: str = ""
 
     def json(self) -> Any:  # noqa: ANN401  # JSON is any value
         return json.loads(self.body)
@@ -28,12 +30,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer. `cut` bytes are missing at its end, although Content-Length counts them."""
+    """An answer. `cut` bytes are missing at its end, although Content-Length counts them.
+
+    Of an answer that is `lost`, nothing is sent: the connection ends after the request was carried out.
+    """
 
     status: int = 200
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
     cut: int = 0
+    lost: bool = False
 
     @classmethod
     def of_json(cls, value: object, status: int = 200, **headers: str) -> Reply:
@@ -48,13 +54,18 @@ class Api(Protocol):
 
 @dataclass
 class Fault:
-    """The next `times` requests to a path containing `path` (after `skip` of them) get `reply` or a truncated one."""
+    """The next `times` requests to a path containing `path` (after `skip` of them) get `reply` or a truncated one.
+
+    `lost`: the request is carried out, and its answer is lost. `delay_seconds`: the answer comes late.
+    """
 
     path: str
     reply: Reply | None = None
     cut: int = 0
     times: int = 1
     skip: int = 0
+    lost: bool = field(default=False, kw_only=True)
+    delay_seconds: float = field(default=0.0, kw_only=True)
 
     def strikes(self, request: Request) -> bool:
         if self.path not in request.path or self.times == 0:
@@ -68,7 +79,8 @@ class Fault:
     def applied(self, reply: Reply) -> Reply:
         if self.reply is not None:
             return self.reply
-        return Reply(reply.status, reply.body, reply.headers, self.cut)
+        time.sleep(self.delay_seconds)
+        return Reply(reply.status, reply.body, reply.headers, self.cut, self.lost)
 
 
 @dataclass
@@ -91,10 +103,8 @@ class LoopbackServer:
         return fault.applied(reply) if fault else reply
 
 
-@contextmanager
-def serving(api: Api) -> Iterator[LoopbackServer]:
-    """Serves an API on a free port of 127.0.0.1 for the duration of a `with` block."""
-    state = LoopbackServer(api)
+def handler_of(answer: Callable[[Request], Reply]) -> type[BaseHTTPRequestHandler]:
+    """A handler that lets `answer` answer every request, in the thread of its connection."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -105,16 +115,20 @@ def serving(api: Api) -> Iterator[LoopbackServer]:
             length = int(self.headers.get("Content-Length") or 0)
             headers = {name.lower(): value for name, value in self.headers.items()}
             query = parse_qs(parts.query, keep_blank_values=True)
-            request = Request(self.command, parts.path, query, headers, self.rfile.read(length))
-            self.send(state.reply_to(request))
+            body = self.rfile.read(length)
+            self.send(answer(Request(self.command, parts.path, query, headers, body, self.client_address[0])))
 
-        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815  # the base class's names
+        do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815  # the base class's names
 
         def send(self, reply: Reply) -> None:
+            if reply.lost:
+                self.close_connection = True
+                return
             self.send_response(reply.status)
             for name, value in reply.headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(reply.body)))
+            if "Content-Length" not in reply.headers:
+                self.send_header("Content-Length", str(len(reply.body)))
             self.end_headers()
             # A client that stopped waiting is not an error of the server.
             with suppress(ConnectionError):
@@ -125,7 +139,14 @@ def serving(api: Api) -> Iterator[LoopbackServer]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    return Handler
+
+
+@contextmanager
+def serving(api: Api) -> Iterator[LoopbackServer]:
+    """Serves an API on a free port of 127.0.0.1 for the duration of a `with` block."""
+    state = LoopbackServer(api)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(state.reply_to))
     server.daemon_threads = True
     state.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

@@ -1,0 +1,366 @@
+"""AWS on 127.0.0.1 with machines behind it: moto's server, in which instances are real.
+
+moto describes networks, images, types, disks, interfaces, tags, IAM, SSM and S3. Replaced or added here: everything
+about the life of an instance (`aws_books`), what RunInstances checks (`aws_orders`), prices, capacity and quotas
+(`aws_market`), tokens, spot requests, console output, and lists that lag behind. Each server is one account.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import count
+from typing import Any
+
+from moto.core.responses import ActionResult, EmptyResult
+from moto.core.types import Base64EncodedString
+from moto.ec2.models import ec2_backends
+
+from tests.cloud.api import Left, Rented, now_micros
+from tests.cloud.aws_books import BY_USER, NO_CAPACITY, PRICE, SHUT_DOWN_SECONDS, Books, Lease, SpotRequest
+from tests.cloud.aws_catalog import publish_advisor, publish_prices, publish_products, publish_scores
+from tests.cloud.aws_market import ON_DEMAND_QUOTA, SPOT_QUOTA, AwsMarket, public_image, quota_answer
+from tests.cloud.aws_metadata import metadata_of
+from tests.cloud.aws_moto import ORIGINALS, SERVERS, admits_ssh, existing_in, install_hooks, without
+from tests.cloud.aws_orders import Order, checked, refuse, vcpus_of
+from tests.cloud.host import MachineHost, MachineSpec
+from tests.servers.aws import (
+    ADVISOR_PATH,
+    AwsCloud,
+    action_of,
+    answered_by_moto,
+    ec2_error,
+    price_list_error,
+    region_of,
+)
+from tests.servers.loopback import Fault, Reply, Request, serving
+
+_CONSOLE_BYTES = 64 * 1024
+_NOT_SIMULATED = set(
+    "CreateFleet RequestSpotInstances RequestSpotFleet StartInstances StopInstances RebootInstances".split()
+)
+_FIRST_ACCOUNT = 100_000_000_000 + os.getpid() % 1_000_000 * 1000
+_accounts = count(_FIRST_ACCOUNT)
+
+
+@dataclass
+class _Served:
+    """What a token was used for."""
+
+    digest: str
+    reservation: Any
+    leases: list[Lease]
+
+
+@dataclass
+class AwsServer:
+    """An account of AWS. `unseen_for`: the number of DescribeInstances calls that do not list a new instance yet.
+
+    `denied` are actions that the credentials do not allow; if they have `expired`, they allow nothing. `breaks`
+    schedules faults (`tests.servers.aws.AwsFault`).
+    """
+
+    host: MachineHost
+    name: str = "aws"
+    unseen_for: int = 0
+    denied: set[str] = field(default_factory=set)
+    expired: bool = False
+    market: AwsMarket = field(default_factory=AwsMarket)
+    prices: AwsCloud = field(default_factory=AwsCloud)
+
+    def __post_init__(self) -> None:
+        install_hooks()
+        self.account = str(next(_accounts))
+        self.books = Books(self.host)
+        self._served: dict[tuple[str, str], _Served] = {}
+        self._stack = ExitStack()
+        self.server = self._stack.enter_context(serving(self))
+        self._inside = self.host.reach(int(self.server.url.rpartition(":")[2]))
+        SERVERS[self.account] = self
+
+    # -- the protocol of API servers -----------------------------------------------------------------------------------
+
+    def environment(self) -> Mapping[str, str]:
+        return {
+            "AWS_ENDPOINT_URL": self.server.url,
+            "AWS_ACCESS_KEY_ID": "AKIDLOOPBACK",
+            "AWS_SECRET_ACCESS_KEY": "loopback",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "SPOTCTL_AWS_SPOT_ADVISOR_URL": self.server.url + ADVISOR_PATH,
+        }
+
+    def machines(self) -> tuple[Rented, ...]:
+        with self.books.lock:
+            now = now_micros()
+            return tuple(lease.rented(now) for lease in self.books.leases.values())
+
+    def resources(self) -> tuple[Left, ...]:
+        with self.books.lock:
+            return tuple(
+                Left(kind, one.id, {tag["key"]: tag["value"] for tag in one.get_tags()})
+                for backend in ec2_backends[self.account].values()
+                for kind, found in existing_in(backend)
+                for one in found
+            )
+
+    def evict(self, machine: str, warning_seconds: float | None) -> None:
+        self.books.evict(self.books.running(machine), NO_CAPACITY, warning_seconds)
+
+    def close(self) -> None:
+        self._stack.close()
+        self.books.close()
+        del SERVERS[self.account]
+        for region in list(ec2_backends[self.account]):
+            del ec2_backends[self.account][region]
+
+    # -- what a test does to a cloud -----------------------------------------------------------------------------------
+
+    def breaks(self, *faults: Fault) -> None:
+        """Schedules faults."""
+        self.server.faults.extend(faults)
+
+    def calls(self) -> Counter[str]:
+        """How often each action was called."""
+        return Counter(action_of(request) for request in self.server.requests)
+
+    def recommend_rebalance(self, machine: str) -> None:
+        """Announces in a machine's metadata that its risk of eviction is higher."""
+        self.books.running(machine).metadata.rebalance_at = now_micros()
+
+    def set_spot_price(self, zone: str, instance_type: str, usd: float, warning_seconds: float | None = 120.0) -> None:
+        """Changes a price from now on; machines that would not pay it are evicted."""
+        self.market.spot_changes(zone, instance_type).append((now_micros(), usd))
+        for lease in list(self.books.leases.values()):
+            at = (lease.zone, lease.instance.instance_type)
+            if lease.running and at == (zone, instance_type) and lease.max_price is not None and lease.max_price < usd:
+                self.books.evict(lease, PRICE, warning_seconds)
+
+    def forget_ended(self) -> None:
+        """Stops listing instances that have ended, as EC2 does after about an hour."""
+        for backend in list(ec2_backends[self.account].values()):
+            for reservation in backend.reservations.values():
+                reservation.instances = [one for one in reservation.instances if one.state != "terminated"]
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def answer(self, request: Request) -> Reply:
+        if self.account not in SERVERS:
+            # Connections that were kept open outlive the server.
+            return Reply(lost=True)
+        action = action_of(request)
+        if action in _NOT_SIMULATED:
+            return ec2_error("UnsupportedOperation", f"{action} would make or change instances without machines")
+        if action in self.denied:
+            return ec2_error("UnauthorizedOperation", "You are not authorized to perform this operation.", 403)
+        if self.expired:
+            return _expired(request)
+        # moto's records are not thread-safe.
+        with self.books.lock:
+            return self._added(request) or answered_by_moto(request, self.account)
+
+    def _added(self, request: Request) -> Reply | None:
+        """The answer of a service that moto lacks."""
+        target = request.headers.get("x-amz-target", "")
+        if request.path == ADVISOR_PATH:
+            publish_advisor(self.prices)
+            return self.prices.answer(request)
+        if target.startswith("AWSPriceListService."):
+            publish_products(
+                self.prices, self.market, {one["Field"]: one["Value"] for one in request.json()["Filters"]}
+            )
+            return self.prices.answer(request)
+        if target == "ServiceQuotasV20190624.GetServiceQuota":
+            found = quota_answer(self.market.quotas, request.json())
+            return Reply.of_json(found) if found else price_list_error("NoSuchResourceException", "no such quota")
+        if target == "AmazonSSM.GetParameter":
+            image = public_image(request.json()["Name"], ec2_backends[self.account][region_of(request)])
+            return Reply.of_json(image) if image else None
+        return None
+
+    def run_instances(self, response: Any) -> ActionResult:  # noqa: ANN401  # moto's
+        order = checked(response, response.ec2_backend)
+        if served := self._served.get((response.region, order.token)):
+            return _served_again(served, order)
+        granted = self._grant(response.region, order)
+        response.params["MinCount"] = granted
+        result: ActionResult = ORIGINALS["run_instances"](response)
+        reservation: Any = result.result
+        self.market.take(order.zone, order.type, granted)
+        leases = [self._lease(one, order, response.region) for one in reservation.instances]
+        if order.token:
+            self._served[response.region, order.token] = _Served(order.digest, reservation, leases)
+        return result
+
+    def _grant(self, region: str, order: Order) -> int:
+        """How many machines the order gets."""
+        if order.spot:
+            price, limit = self.market.spot(order.zone, order.type), order.max_price
+            if limit is not None and limit < price:
+                raise refuse(
+                    "SpotMaxPriceTooLow",
+                    f"Your Spot request price of {limit} is lower than the minimum required Spot request fulfillment"
+                    f" price of {price}.",
+                )
+        self._check_quota(region, order)
+        free = self.market.free(order.zone, order.type)
+        if free < order.least:
+            raise refuse(
+                "InsufficientInstanceCapacity",
+                f"We currently do not have sufficient {order.type} capacity in the Availability Zone you requested"
+                f" ({order.zone}).",
+            )
+        return int(min(free, order.most))
+
+    def _check_quota(self, region: str, order: Order) -> None:
+        held = sum(
+            vcpus_of(lease.instance.instance_type)
+            for lease in self.books.leases.values()
+            if lease.running and lease.region == region and lease.spot == order.spot
+        )
+        if order.spot and held + order.vcpus * order.most > self.market.quotas[SPOT_QUOTA]:
+            raise refuse("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
+        if not order.spot and held + order.vcpus * order.most > self.market.quotas[ON_DEMAND_QUOTA]:
+            raise refuse(
+                "VcpuLimitExceeded",
+                f"You have requested more vCPU capacity than your current vCPU limit of"
+                f" {self.market.quotas[ON_DEMAND_QUOTA]:.0f} allows for the instance bucket that the specified"
+                " instance type belongs to.",
+            )
+
+    def _lease(self, instance: Any, order: Order, region: str) -> Lease:  # noqa: ANN401
+        request = None
+        if order.spot:
+            limit = order.max_price or self.market.on_demand(order.type)
+            request_id = "sir-" + instance.id[-8:]
+            tags = dict(order.tags.get("spot-instances-request", {}))
+            request = SpotRequest(instance.ec2_backend, request_id, instance, f"{limit:.6f}", tags)
+            instance.ec2_backend.spot_instance_requests[request_id] = request
+            instance.spot_instance_request_id, instance.lifecycle = request_id, "spot"
+            instance.instance_lifecycle = "spot"
+        for interface in instance.nics.values():
+            interface.add_tags(dict(order.tags.get("network-interface", {})))
+        lease = Lease(
+            instance=instance,
+            region=region,
+            user_data=order.user_data,
+            behavior=order.behavior,
+            max_price=order.max_price,
+            request=request,
+            price=self._price_of(order),
+            metadata=metadata_of(instance, order, region, self.account),
+            unseen=self.unseen_for,
+        )
+        self.books.leases[lease.name] = lease
+        variables = {"AWS_ENDPOINT_URL": f"http://{self._inside}", "AWS_DEFAULT_REGION": region}
+        firewall = partial(admits_ssh, instance)
+        spec = MachineSpec(lease.name, order.user_data, lease.metadata.answer, variables, firewall)
+        lease.private, lease.public = self.host.start(spec, self.books.ended_by_itself)
+        _set_addresses(lease)
+        return lease
+
+    def _price_of(self, order: Order) -> Callable[[], list[tuple[int, float]]]:
+        if order.spot:
+            return lambda: self.market.spot_changes(order.zone, order.type)
+        return lambda: [(self.market.since, self.market.on_demand(order.type))]
+
+    def terminate_instances(self, response: Any) -> ActionResult:  # noqa: ANN401
+        ids = response._get_param("InstanceIds", [])
+        response.error_on_dryrun()
+        instances = [response.ec2_backend.get_instance(one) for one in ids]
+        rows = []
+        for one in instances:
+            before = {"Code": one.state_code, "Name": one.state}
+            lease = self.books.leases[one.id]
+            if lease.stopped is not None:
+                lease.stopped = None
+            self.books.end(lease, BY_USER, SHUT_DOWN_SECONDS)
+            now = {"Code": one.state_code, "Name": one.state}
+            rows.append({"InstanceId": one.id, "PreviousState": before, "CurrentState": now})
+        return ActionResult({"TerminatingInstances": rows})
+
+    def describe_instances(self, response: Any) -> ActionResult:  # noqa: ANN401
+        asked = set(response._get_param("InstanceIds", []))
+        unseen = {lease.name for lease in self.books.leases.values() if lease.unseen > 0}
+        for name in unseen:
+            self.books.leases[name].unseen -= 1
+        if missing := sorted(asked & unseen):
+            raise refuse("InvalidInstanceID.NotFound", f"The instance ID '{missing[0]}' does not exist")
+        result: ActionResult = ORIGINALS["describe_instances"](response)
+        listed: Any = result.result
+        listed["Reservations"] = [seen for one in listed["Reservations"] if (seen := without(one, unseen)).instances]
+        return result
+
+    def describe_spot_price_history(self, response: Any) -> ActionResult:  # noqa: ANN401
+        filters = response._filters_from_querystring()
+        asked = response._get_param("InstanceTypes", []) or filters.get("instance-type", [])
+        publish_prices(self.prices, self.market, response.region, asked)
+        # Without times, what is in force now.
+        response.params.setdefault("StartTime", datetime.now(UTC))
+        response.params.setdefault("EndTime", datetime.now(UTC) + timedelta(seconds=1))
+        return self.prices.price_history(response)
+
+    def get_spot_placement_scores(self, response: Any) -> ActionResult:  # noqa: ANN401
+        publish_scores(self.prices, response.ec2_backend, response._get_param("InstanceTypes", []))
+        return self.prices.placement_scores(response)
+
+    def cancel_spot_instance_requests(self, response: Any) -> ActionResult:  # noqa: ANN401
+        known = response.ec2_backend.spot_instance_requests
+        ids = response._get_param("SpotInstanceRequestIds", [])
+        for one in ids:
+            if one not in known:
+                raise refuse("InvalidSpotInstanceRequestID.NotFound", f"The spot request ID '{one}' is unknown")
+            known[one].state = "cancelled"
+        return ActionResult(
+            {"CancelledSpotInstanceRequests": [{"SpotInstanceRequestId": one, "State": "cancelled"} for one in ids]}
+        )
+
+    def get_console_output(self, response: Any) -> ActionResult:  # noqa: ANN401
+        instance = response.ec2_backend.get_instance(response._get_param("InstanceId"))
+        text = self.host.console(instance.id).encode()[-_CONSOLE_BYTES:].decode(errors="replace")
+        output = Base64EncodedString.from_raw_string(text)
+        return ActionResult({"InstanceId": instance.id, "Timestamp": datetime.now(UTC), "Output": output})
+
+    def delete_security_group(self, response: Any) -> ActionResult:  # noqa: ANN401
+        backend, wanted = response.ec2_backend, response._get_param("GroupId")
+        if any(wanted in {group.id for group in eni.group_set} for eni in backend.enis.values()):
+            raise refuse("DependencyViolation", f"resource {wanted} has a dependent object")
+        return ORIGINALS["delete_security_group"](response) or EmptyResult()
+
+
+def _expired(request: Request) -> Reply:
+    if "x-amz-target" in request.headers:
+        return price_list_error("ExpiredTokenException", "The security token included in the request is expired")
+    return ec2_error("RequestExpired", "Request has expired.")
+
+
+def _served_again(served: _Served, order: Order) -> ActionResult:
+    if served.digest != order.digest:
+        raise refuse(
+            "IdempotentParameterMismatch",
+            "Arguments on this idempotent request are inconsistent with arguments used in previous request(s).",
+        )
+    if all(lease.ended is not None for lease in served.leases):
+        raise refuse(
+            "IdempotentInstanceTerminated",
+            "The instance that was launched with this client token has been terminated.",
+        )
+    return ActionResult(served.reservation)
+
+
+def _set_addresses(lease: Lease) -> None:
+    (interface, *_) = lease.instance.nics.values()
+    interface.private_ip_address = lease.private
+    interface.private_ip_addresses = [{"Primary": True, "PrivateIpAddress": lease.private}]
+    if interface.public_ip is not None:
+        interface.public_ip = lease.public
+    facts = dict(lease.metadata.facts)
+    facts |= {"local-ipv4": lease.private, **({"public-ipv4": lease.public} if interface.public_ip else {})}
+    lease.metadata.facts = facts

@@ -1,0 +1,121 @@
+"""Prices, capacity and quotas of a simulated AWS, and the images that it offers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from moto.ec2.models.amis import Ami
+
+from tests.cloud.api import now_micros
+from tests.cloud.aws_orders import vcpus_of
+from tests.servers.aws import SpotPriceRow
+
+USD_PER_VCPU_HOUR = 0.0425
+SPOT_SHARE = 0.35
+_HOUR = 3600 * 1_000_000
+_WEEK = 7 * 24 * _HOUR
+_WEEKS = (1.0, 0.98, 1.01, 0.99)
+"""Weekly changes of a spot price, until an hour ago."""
+_PRODUCT = "Linux/UNIX"
+
+# Public parameters that name images of Canonical, Debian and AWS, which moto does not have.
+_PUBLIC_IMAGES = re.compile(
+    r"/aws/service/(?:canonical/ubuntu/server|debian/release|deeplearning/ami)/[\w./-]*(?P<arch>amd64|x86_64|arm64)[\w./-]*"
+)
+QUOTAS = {"L-34B43A08": "All Standard Spot Instance Requests", "L-1216C47A": "Running On-Demand Standard instances"}
+SPOT_QUOTA, ON_DEMAND_QUOTA = QUOTAS
+
+
+@dataclass
+class AwsMarket:
+    """`capacity` is the machines left by (zone, type), unlimited if unset; `quotas` are vCPUs by quota code."""
+
+    capacity: dict[tuple[str, str], int] = field(default_factory=dict)
+    quotas: dict[str, float] = field(default_factory=lambda: dict.fromkeys(QUOTAS, 1152.0))
+    on_demand_usd: dict[str, float] = field(default_factory=dict)
+    spot_usd: dict[tuple[str, str], list[tuple[int, float]]] = field(default_factory=dict)
+    until: int = field(default_factory=now_micros)
+
+    @property
+    def since(self) -> int:
+        """When prices begin."""
+        return self.until - 13 * _WEEK - _HOUR
+
+    def on_demand(self, name: str) -> float:
+        """USD per hour."""
+        return self.on_demand_usd.get(name, round(vcpus_of(name) * USD_PER_VCPU_HOUR, 6))
+
+    def spot_changes(self, zone: str, name: str) -> list[tuple[int, float]]:
+        """The changes of a spot price, from long ago on."""
+        if (zone, name) not in self.spot_usd:
+            usd = self.on_demand(name) * SPOT_SHARE
+            weeks = range(self.since, self.until, _WEEK)
+            self.spot_usd[zone, name] = [
+                (when, round(usd * _WEEKS[number % len(_WEEKS)], 6)) for number, when in enumerate(weeks)
+            ]
+        return self.spot_usd[zone, name]
+
+    def spot(self, zone: str, name: str) -> float:
+        """USD per hour now."""
+        return self.spot_changes(zone, name)[-1][1]
+
+    def free(self, zone: str, name: str) -> float:
+        return self.capacity.get((zone, name), float("inf"))
+
+    def take(self, zone: str, name: str, count: int) -> None:
+        if (zone, name) in self.capacity:
+            self.capacity[zone, name] -= count
+
+    def price_rows(self, region: str) -> list[SpotPriceRow]:
+        """The history of the markets whose prices were set or asked for."""
+        return [
+            SpotPriceRow(region, zone, name, _PRODUCT, when, f"{usd:.6f}")
+            for (zone, name), changes in sorted(self.spot_usd.items())
+            for when, usd in changes
+            if zone.startswith(region)
+        ]
+
+
+def quota_answer(quotas: Mapping[str, float], asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    """GetServiceQuota for EC2."""
+    code = asked.get("QuotaCode", "")
+    if asked.get("ServiceCode") != "ec2" or code not in quotas:
+        return None
+    return {
+        "Quota": {
+            "ServiceCode": "ec2",
+            "ServiceName": "Amazon Elastic Compute Cloud (Amazon EC2)",
+            "QuotaCode": code,
+            "QuotaName": QUOTAS.get(code, code),
+            "Value": quotas[code],
+            "Unit": "None",
+            "Adjustable": True,
+            "GlobalQuota": False,
+        }
+    }
+
+
+def public_image(name: str, backend: Any) -> dict[str, Any] | None:  # noqa: ANN401  # moto's
+    """GetParameter for a public image, which exists from then on."""
+    found = _PUBLIC_IMAGES.fullmatch(name)
+    if found is None:
+        return None
+    id_ = "ami-" + sha256(f"{backend.region_name} {name}".encode()).hexdigest()[:17]
+    if id_ not in backend.amis:
+        backend.amis[id_] = Ami(
+            backend,
+            id_,
+            name=name.removeprefix("/aws/service/"),
+            owner_id="099720109477",
+            owner_alias="amazon",
+            public=True,
+            virtualization_type="hvm",
+            architecture="arm64" if found["arch"] == "arm64" else "x86_64",
+            root_device_type="ebs",
+            region_name=f"{backend.region_name}a",
+        )
+    return {"Parameter": {"Name": name, "Type": "String", "Value": id_, "Version": 1, "DataType": "aws:ec2:image"}}

@@ -1,0 +1,66 @@
+"""The three simulated clouds by name, for tests that cover all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pricing_data.units import DAY
+from tests.cloud.api import ApiServer, now_micros
+from tests.cloud.aws import AwsServer
+from tests.cloud.azure import AzureServer
+from tests.cloud.gcp import GcpServer
+from tests.cloud.host import LAPTOP, MachineHost
+from tests.cloud.namespaces import namespaces
+
+
+@dataclass(frozen=True)
+class SimulatedCloud:
+    """A cloud with a region and a machine type whose price is known. `environment` is what a laptop needs to use it."""
+
+    name: str
+    server: ApiServer
+    region: str
+    type: str
+    environment: Mapping[str, str]
+
+
+@contextmanager
+def simulated(name: str) -> Iterator[SimulatedCloud]:
+    """A cloud whose machines are namespaces of this computer."""
+    with namespaces() as host:
+        cloud = _CLOUDS[name](host)
+        try:
+            yield cloud
+        finally:
+            cloud.server.close()
+
+
+def _aws(host: MachineHost) -> SimulatedCloud:
+    server = AwsServer(host)
+    for zone in ("us-east-1a", "us-east-1b"):
+        changes = server.market.spot_changes(zone, "c6i.large")
+        changes[:] = [(now_micros() - days * DAY, changes[0][1]) for days in range(14, -1, -1)]
+    settings = {"SPOTCTL_AWS": 'ssh_from = ["127.0.0.1/32"]'}
+    return SimulatedCloud("aws", server, "us-east-1", "c6i.large", {**server.environment(), **settings})
+
+
+def _azure(host: MachineHost) -> SimulatedCloud:
+    server = AzureServer(host)
+    return SimulatedCloud("azure", server, "eastus", "Standard_D4s_v5", server.environment())
+
+
+def _gcp(host: MachineHost) -> SimulatedCloud:
+    """Its network is not the default one, so only the firewall rules of the run admit ssh."""
+    server = GcpServer(host)
+    server.networks["research"] = "global/networks/research"
+    settings = {"SPOTCTL_GCP": f'network = "research"\nssh_from = ["{LAPTOP[0]}"]'}
+    return SimulatedCloud("gcp", server, "us-central1", "n2-standard-4", {**server.environment(), **settings})
+
+
+_CLOUDS: Mapping[str, Callable[[MachineHost], SimulatedCloud]] = {
+    "aws": _aws,
+    "azure": _azure,
+    "gcp": _gcp,
+}

@@ -1,0 +1,218 @@
+"""Object stores on loopback: S3's dialect, which Google's XML interface shares, and Azure's.
+
+A request that is not signed, whose checksum is wrong or which names an unknown upload is refused, as the clouds do.
+Signatures of AWS are checked by botocore, so that the author of a client does not decide what is right.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from tests.servers.loopback import Reply, Request
+
+PAGE = 3
+"""Keys in one page of a list, so that every test that lists a few pages."""
+
+Check = Callable[[Request], Reply | None]
+
+
+@dataclass
+class Stored:
+    """An object; its tag changes with its content."""
+
+    content: bytes
+
+    @property
+    def tag(self) -> str:
+        return f'"{hashlib.md5(self.content, usedforsecurity=False).hexdigest()}"'
+
+
+@dataclass
+class ObjectStore:
+    """What both dialects share. `check` returns a refusal of a caller that did not prove who it is."""
+
+    bucket: str
+    check: Check
+    objects: dict[str, Stored] = field(default_factory=dict)
+    parts: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    numbers: count[int] = field(default_factory=count)
+
+    def answer(self, request: Request) -> Reply:
+        refused = self.check(request) or self._damaged(request)
+        if refused is not None:
+            return refused
+        bucket, _, key = request.path.removeprefix("/").partition("/")
+        if bucket != self.bucket:
+            return error(404, "NoSuchBucket")
+        return self.of_bucket(request) if not key else self.of_object(request, _unquoted(key))
+
+    def _damaged(self, request: Request) -> Reply | None:
+        wanted = request.headers.get("content-md5")
+        actual = base64.b64encode(hashlib.md5(request.body, usedforsecurity=False).digest()).decode()
+        if request.method in ("PUT", "POST") and request.body and wanted != actual:
+            return error(400, "BadDigest")
+        return None
+
+    def of_bucket(self, request: Request) -> Reply:
+        raise NotImplementedError
+
+    def of_object(self, request: Request, key: str) -> Reply:
+        raise NotImplementedError
+
+    def read(self, request: Request, key: str) -> Reply:
+        found = self.objects.get(key)
+        if found is None:
+            return error(404, "NoSuchKey", "BlobNotFound")
+        first = int(request.headers.get("range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        if request.headers.get("if-match", found.tag) != found.tag:
+            return error(412, "PreconditionFailed")
+        return Reply(206 if first else 200, found.content[first:], {"ETag": found.tag})
+
+    def page(self, prefix: str, after: str) -> tuple[list[str], str]:
+        keys = sorted(key for key in self.objects if key.startswith(prefix) and key > after)
+        return keys[:PAGE], keys[PAGE - 1] if len(keys) > PAGE else ""
+
+
+class S3Dialect(ObjectStore):
+    """Amazon's, and Google's XML interface."""
+
+    def of_bucket(self, request: Request) -> Reply:
+        if request.query.get("list-type") != ["2"]:
+            return error(400, "InvalidArgument")
+        keys, more = self.page(_one(request, "prefix"), _one(request, "continuation-token"))
+        token = f"<NextContinuationToken>{escape(more)}</NextContinuationToken>" if more else ""
+        contents = "".join(f"<Contents><Key>{escape(key)}</Key></Contents>" for key in keys)
+        truncated = f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>"
+        return xml(f"<ListBucketResult xmlns='http://s3'><Name>b</Name>{truncated}{token}{contents}</ListBucketResult>")
+
+    def of_object(self, request: Request, key: str) -> Reply:
+        if "uploads" in request.query or "uploadId" in request.query:
+            return self._upload(request, key)
+        if request.method == "PUT":
+            self.objects[key] = Stored(request.body)
+            return Reply(200, b"", {"ETag": self.objects[key].tag})
+        if request.method == "DELETE":
+            self.objects.pop(key, None)
+            return Reply(204)
+        return self.read(request, key)
+
+    def _upload(self, request: Request, key: str) -> Reply:
+        if "uploads" in request.query:
+            number = f"{key}/{next(self.numbers)}"
+            self.parts[number] = {}
+            return xml(f"<R xmlns='http://s3'><UploadId>{escape(number)}</UploadId></R>")
+        number = _one(request, "uploadId")
+        if number not in self.parts:
+            return error(404, "NoSuchUpload")
+        if request.method == "PUT":
+            part = Stored(request.body)
+            self.parts[number][_one(request, "partNumber")] = request.body
+            return Reply(200, b"", {"ETag": part.tag})
+        parts = self.parts.pop(number)
+        if request.method == "POST":
+            asked = [
+                (one.findtext("PartNumber", ""), one.findtext("ETag", ""))
+                for one in ElementTree.fromstring(request.body).iter("Part")
+            ]
+            if any(Stored(parts[part]).tag != tag for part, tag in asked):
+                return error(400, "InvalidPart")
+            self.objects[key] = Stored(b"".join(parts[part] for part, _ in asked))
+        return xml("<CompleteMultipartUploadResult/>")
+
+
+class AzureDialect(ObjectStore):
+    """Blob Storage."""
+
+    def of_bucket(self, request: Request) -> Reply:
+        if (request.query.get("restype"), request.query.get("comp")) != (["container"], ["list"]):
+            return error(400, "InvalidQueryParameterValue")
+        keys, more = self.page(_one(request, "prefix"), _one(request, "marker"))
+        blobs = "".join(f"<Blob><Name>{escape(key)}</Name></Blob>" for key in keys)
+        marker = f"<NextMarker>{escape(more)}</NextMarker>" if more else "<NextMarker />"
+        return xml(f"<EnumerationResults><Blobs>{blobs}</Blobs>{marker}</EnumerationResults>")
+
+    def of_object(self, request: Request, key: str) -> Reply:
+        if request.method == "GET":
+            return self.read(request, key)
+        if request.method == "DELETE":
+            return Reply(202) if self.objects.pop(key, None) else error(404, "BlobNotFound")
+        operation = _one(request, "comp")
+        if operation == "block":
+            self.parts.setdefault(key, {})[_one(request, "blockid")] = request.body
+        elif operation == "blocklist":
+            blocks = [one.text or "" for one in ElementTree.fromstring(request.body).iter("Latest")]
+            if any(block not in self.parts.get(key, {}) for block in blocks):
+                return error(400, "InvalidBlockList")
+            self.objects[key] = Stored(b"".join(self.parts[key][block] for block in blocks))
+        elif request.headers.get("x-ms-blob-type") == "BlockBlob":
+            self.objects[key] = Stored(request.body)
+        else:
+            return error(400, "MissingRequiredHeader")
+        return Reply(201)
+
+
+def bearer(token: str, **headers: str) -> Check:
+    """Refuses requests without this token, or without these headers (with _ for -)."""
+
+    def check(request: Request) -> Reply | None:
+        if request.headers.get("authorization") != f"Bearer {token}":
+            return error(401, "NoAuthenticationInformation")
+        missing = [name for name in headers if request.headers.get(name.replace("_", "-")) != headers[name]]
+        return error(400, "MissingRequiredHeader") if missing else None
+
+    return check
+
+
+def aws_signed(url: str, key: str, secret: str, token: str, region: str) -> Check:
+    """Refuses requests whose signature is not the one that botocore computes."""
+
+    def check(request: Request) -> Reply | None:
+        query = "&".join(f"{name}={_quoted(values[0])}" for name, values in sorted(request.query.items()))
+        headers = {name: request.headers[name] for name in ("x-amz-content-sha256", "x-amz-security-token")}
+        if headers["x-amz-content-sha256"] != hashlib.sha256(request.body).hexdigest():
+            return error(400, "XAmzContentSHA256Mismatch")
+        ours = AWSRequest(request.method, f"{url}{request.path}{'?' * bool(query)}{query}", headers, request.body)
+        ours.context["timestamp"] = request.headers["x-amz-date"]
+        ours.headers["X-Amz-Date"] = request.headers["x-amz-date"]
+        auth = S3SigV4Auth(Credentials(key, secret, token), "s3", region)
+        text = auth.string_to_sign(ours, auth.canonical_request(ours))
+        expected = auth.signature(text, ours)
+        signed = request.headers.get("authorization", "").rpartition("Signature=")[2]
+        return None if signed == expected else error(403, "SignatureDoesNotMatch", "SignatureDoesNotMatch")
+
+    return check
+
+
+def error(status: int, code: str, azure: str = "") -> Reply:
+    reply = xml(f"<Error><Code>{code}</Code><Message>said the store\n</Message></Error>", status)
+    return Reply(status, reply.body, {"x-ms-error-code": azure or code})
+
+
+def xml(text: str, status: int = 200) -> Reply:
+    return Reply(status, f'<?xml version="1.0" encoding="UTF-8"?>{text}'.encode(), {"Content-Type": "application/xml"})
+
+
+def _one(request: Request, name: str) -> str:
+    return request.query.get(name, [""])[0]
+
+
+def _unquoted(key: str) -> str:
+    from urllib.parse import unquote
+
+    return unquote(key)
+
+
+def _quoted(value: str) -> str:
+    from urllib.parse import quote
+
+    return quote(value, safe="~")
