@@ -7,6 +7,10 @@ import os
 import shutil
 from pathlib import Path
 
+from agileml.runtime.blob_store import file_pieces
+from spotctl.agent.blobs.bucket import StoreRefused
+from spotctl.agent.blobs.locations import ObjectPlace, place_of
+from spotctl.agent.blobs.objects import write
 from spotctl.agent.errors import TransferFailed
 from spotctl.agent.files import exclusive
 
@@ -43,6 +47,8 @@ def local_copy(location: str, cache: Path) -> Path:
 
     TransferFailed: there is no such data, or it cannot be copied.
     """
+    if (place := _place(location)) is not None:
+        return _staged(location, place, cache)
     source = Path(location)
     if not source.exists():
         raise TransferFailed(f"data {location}: there is no such file or folder; correct it in the job file")
@@ -59,8 +65,12 @@ def local_copy(location: str, cache: Path) -> Path:
     return kept
 
 
-def deliver(folder: Path, target: Path) -> None:
+def deliver(folder: Path, destination: str) -> None:
     """Copies outputs to their destination, each file completely or not at all. TransferFailed: it cannot."""
+    if (place := _place(destination)) is not None:
+        _upload(folder, place, destination)
+        return
+    target = Path(destination)
     try:
         for name, *_ in signature(folder):
             path = target / name
@@ -71,6 +81,53 @@ def deliver(folder: Path, target: Path) -> None:
     except OSError as error:
         message = f"output {target}: cannot be written: {error.strerror or error}; make room there"
         raise TransferFailed(message) from error
+
+
+def _place(location: str) -> ObjectPlace | None:
+    try:
+        return place_of(location)
+    except StoreRefused as error:
+        raise TransferFailed(str(error)) from None
+
+
+def _staged(location: str, place: ObjectPlace, cache: Path) -> Path:
+    """Objects below a prefix, or one object, copied to the cache once."""
+    kept = cache / hashlib.sha256(location.encode()).hexdigest()[:24] / location.rstrip("/").rpartition("/")[2]
+    try:
+        with exclusive(cache / ".lock"):
+            if not kept.exists():
+                _download(place, kept)
+    except OSError as error:
+        raise TransferFailed(f"data {location}: {error}") from error
+    return kept
+
+
+def _download(place: ObjectPlace, kept: Path) -> None:
+    """To a temporary folder that is renamed, so that a copy that exists is complete."""
+    new = kept.parent.with_name(f".{kept.parent.name}")
+    shutil.rmtree(new, ignore_errors=True)
+    single, keys = place.prefix.rstrip("/"), [key for key in place.bucket.list(place.prefix) if not key.endswith("/")]
+    files = {key: new / kept.name / key[len(place.prefix) :] for key in keys}
+    if not files and single in place.bucket.list(single):
+        files = {single: new / kept.name}
+    if not files:
+        raise StoreRefused("there is no such object, and none below it; correct it in the job file")
+    for key, path in files.items():
+        if not path.is_relative_to(new / kept.name) or ".." in path.parts:
+            raise StoreRefused(f"the object {key} has a name that cannot be a file's")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            file.writelines(place.bucket.get(key))
+    shutil.rmtree(kept.parent, ignore_errors=True)
+    new.rename(kept.parent)
+
+
+def _upload(folder: Path, place: ObjectPlace, destination: str) -> None:
+    try:
+        for name, *_ in signature(folder):
+            write(place.bucket, place.prefix + name, file_pieces(folder / name))
+    except OSError as error:
+        raise TransferFailed(f"output {destination}: cannot be written: {error}") from error
 
 
 def _single(path: Path) -> Signature:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import Any
 
 from spotctl.agent.errors import BrokenFrame, LinkLost, LinkTimeout, MachineEnding, RequestRefused
 from spotctl.agent.wire import MOST_FRAME_BYTES, CallerHandshake, LinkFrameReader
 
 _CHUNK_BYTES = 1 << 16
+
+Address = Path | tuple[str, int]
+"""Where an agent listens: a Unix socket, or a host and a port."""
 
 
 class LinkClient:
@@ -17,15 +21,15 @@ class LinkClient:
     LinkLost: the agent did not answer; the request may or may not have been carried out. WrongSecret: see `wire`.
     """
 
-    def __init__(self, address: tuple[str, int], machine: str, secret: bytes, seconds: float) -> None:
+    def __init__(self, address: Address, machine: str, secret: bytes, seconds: float) -> None:
         self._machine = machine
         self._reader = LinkFrameReader()
         try:
-            self._socket = socket.create_connection(address, seconds)
+            self._socket = _connected(address, seconds)
         except OSError as error:
-            raise _lost(error, f"{machine}: no agent answers at {address[0]}:{address[1]}") from None
+            where = address if isinstance(address, Path) else f"{address[0]}:{address[1]}"
+            raise _lost(error, f"{machine}: no agent answers at {where}") from None
         try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             handshake = CallerHandshake(secret, machine)
             self._send(handshake.answer(self._receive()))
             self._sending, self._receiving = handshake.finish(self._receive())
@@ -82,6 +86,21 @@ class LinkClient:
                 raise LinkLost(f"{self._machine}: its agent closed the connection")
             self._reader.feed(received)
         return body
+
+
+def _connected(address: Address, seconds: float) -> socket.socket:
+    if not isinstance(address, Path):
+        sock = socket.create_connection(address, seconds)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.settimeout(seconds)
+        sock.connect(str(address))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _lost(error: OSError, message: str) -> LinkLost:

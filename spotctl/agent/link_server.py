@@ -121,7 +121,8 @@ class LinkServer:
             sock.close()
             return
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._accepted += 1
         one = _Connection(self._accepted, sock, self._secret, self._machine)
         self._connections[one.number] = one

@@ -1,6 +1,6 @@
 """`MachineAgent`: the process on a rented machine that does what its launcher says, and ends the machine in time.
 
-Who holds what:
+Responsibilities:
 
 - **The agent** serves its link (`spotctl.agent.wire`) and runs one payload at a time. It keeps the lease: when that
   ends without a renewal, or on SIGTERM (how an operating system announces its shutdown), the agent ends its payload,
@@ -11,8 +11,9 @@ Who holds what:
   argument, environment variable or log; the launcher derives it from a file that only its owner can read.
 - **Whether and when the market evicts** the machine is unknown to the agent. It learns of an eviction as a notice.
 
-The agent's folder holds `lease.json` (the end of the lease, as the launcher gave it, for the agent's parent process),
-`output` (what payloads print), `job/` (the folder of `spotctl.agent.lease`) and `work/`, the payload's own folder.
+The agent's folder holds `lease.json` (for the agent's parent process: the end of the lease, as the launcher gave it
+and on this machine's monotonic clock), `output` (what payloads print), `job/` (the folder of `spotctl.agent.lease`)
+and `work/`, the payload's own folder.
 
 Operations of the link (`MachineLink` documents them for callers): `assign`, `renew`, `status`, `notify`, `notices`,
 `output`, `exec`, `exec_read`. All may be repeated: assigning the name that the agent has already changes nothing.
@@ -38,7 +39,7 @@ from spotctl.agent.link_server import LinkServer
 from spotctl.agent.payload import Payload
 from spotctl.agent.processes import MARK
 
-INDEX_VARIABLE = "SPOTCTL_INDEX"
+INDEX_VARIABLE, ID_VARIABLE = "SPOTCTL_INDEX", "SPOTCTL_MACHINE_ID"
 
 SHUT_DOWN, LEASE_ENDED = 0, 3
 """The agent's exit codes: it was asked to end, or its lease ended. Any other end is a failure of the machine."""
@@ -53,7 +54,10 @@ _STOPPING_POLL = 0.02
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What an agent is started with. `lease_until` is the provider's time, which the agent only repeats."""
+    """What an agent is started with. `lease_until` is the provider's time, which the agent only repeats.
+
+    `payload_folder` is where payloads run that name no folder; unset, in a folder of the machine's own.
+    """
 
     folder: Path
     machine: str
@@ -61,6 +65,7 @@ class AgentSettings:
     lease_until: int
     lease_seconds: float
     payload: Payload | None = None
+    payload_folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +160,10 @@ class MachineAgent:
             **payload.environment,
             MARK: str(self._folder),
             INDEX_VARIABLE: str(self._settings.index),
+            ID_VARIABLE: self._settings.machine,
             FOLDER_VARIABLE: str(self._job.folder),
         }
-        folder = Path(payload.folder) if payload.folder else own
+        folder = Path(payload.folder or self._settings.payload_folder or own)
         self._command = RunningCommand(payload.command, folder, environment, self._folder / "output", self._folder)
         self._running_grace = payload.grace_seconds
         for notice in self._notices:
@@ -174,8 +180,9 @@ class MachineAgent:
 
     def _renew(self, until: int, seconds: float) -> None:
         # Written before the answer: what the launcher knows to be renewed, the machine's parent process knows, too.
-        replace_json(self._folder / "lease.json", {"until": until})
-        self._lease_until, self._lease_end = until, time.monotonic() + seconds
+        end = time.monotonic() + seconds
+        replace_json(self._folder / "lease.json", {"until": until, "monotonic": end})
+        self._lease_until, self._lease_end = until, end
         if self._command is not None:
             self._job.grant(seconds)
 

@@ -138,7 +138,7 @@ class CommandNode:
         """Copies the first node's outputs to the job's destination, those of other nodes to folders below it."""
         rank = self._task.rank
         for variable, target in self._task.outputs.items():
-            destination = Path(target) / OTHER_NODE.format(rank=rank) if rank else Path(target)
+            destination = f"{target.rstrip('/')}/{OTHER_NODE.format(rank=rank)}" if rank else target
             deliver(self._scratch / "outputs" / variable, destination)
 
 

@@ -9,12 +9,16 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from agileml.errors import Unrecoverable
-from agileml.runtime.blob_store import BlobStore, FileBlobStore, fetch_file, file_pieces
+from agileml.runtime.blob_store import BlobStore, fetch_file, file_pieces
+from spotctl.agent.blobs.bucket import StoreRefused
+from spotctl.agent.blobs.identity import MACHINE, StoreIdentity
+from spotctl.agent.blobs.locations import store_at
 from spotctl.agent.errors import BadCheckpoint
 from spotctl.agent.task import OTHER_NODE
 
@@ -43,8 +47,10 @@ class StoredCheckpoints:
     Raises BadCheckpoint for what cannot be written, and if all that were written are damaged.
     """
 
-    def __init__(self, path: str, rank: int) -> None:
-        self._path, self._store, self._node = path, _store_at(path), OTHER_NODE.format(rank=rank)
+    def __init__(self, path: str, rank: int, who: StoreIdentity = MACHINE) -> None:
+        self._path, self._node = path, OTHER_NODE.format(rank=rank)
+        with _reached(path):
+            self._store = store_at(path, who)
 
     def put_files(self, by: str, number: int, folder: Path, names: Sequence[str]) -> None:
         """Stores the files of a checkpoint. Raises FileNotFoundError if one of them has been removed."""
@@ -107,7 +113,8 @@ class StoredCheckpoints:
 
     def _complete(self) -> list[str]:
         """The checkpoints that have a record, oldest first."""
-        return [stem for stem, part in _parts(self._store, f"{self._node}/") if part == "record"]
+        with _reached(self._path):
+            return [stem for stem, part in _parts(self._store, f"{self._node}/") if part == "record"]
 
     def _drop_old(self, written: str) -> None:
         """Removes checkpoints beyond `_KEPT`, and incomplete ones of writers that were killed."""
@@ -126,24 +133,31 @@ class StoredCheckpoints:
         return f"{self._node}/{number:012d}-{by}"
 
 
-def discard_checkpoints(path: str, *, fresh: bool) -> None:
+def discard_checkpoints(path: str, *, fresh: bool, who: StoreIdentity = MACHINE) -> None:
     """Removes the checkpoints of a finished job, or of any job for a `fresh` start; a run resumes from what remains."""
-    store = _store_at(path)
-    if fresh or _FINISHED in store.list(_FINISHED):
-        for stem, part in reversed(_parts(store, "node-")):
-            store.delete(f"{stem}.{part}")
-        store.delete(_FINISHED)
+    with _reached(path):
+        store = store_at(path, who)
+        if fresh or _FINISHED in store.list(_FINISHED):
+            for stem, part in reversed(_parts(store, "node-")):
+                store.delete(f"{stem}.{part}")
+            store.delete(_FINISHED)
 
 
-def note_finished(path: str, run: str) -> None:
+def note_finished(path: str, run: str, who: StoreIdentity = MACHINE) -> None:
     """Marks a job as finished, so that the next run does not resume from its checkpoints."""
-    store = _store_at(path)
-    if _parts(store, "node-"):
-        store.put(_FINISHED, [run.encode()])
+    with _reached(path):
+        store = store_at(path, who)
+        if _parts(store, "node-"):
+            store.put(_FINISHED, [run.encode()])
 
 
-def _store_at(path: str) -> BlobStore:
-    return FileBlobStore(Path(path))
+@contextmanager
+def _reached(path: str) -> Iterator[None]:
+    """Turns refusals of an object store into failures of checkpoints."""
+    try:
+        yield
+    except StoreRefused as error:
+        raise BadCheckpoint(f"checkpoints at {path}: {error}") from None
 
 
 def _parts(store: BlobStore, prefix: str) -> list[tuple[str, str]]:

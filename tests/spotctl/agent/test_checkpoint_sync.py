@@ -176,8 +176,8 @@ def test_outputs_replace_existing_files_completely(tmp_path: Path) -> None:
     (tmp_path / "wanted" / "deep").mkdir(parents=True)
     (tmp_path / "wanted" / "deep" / "model").write_text("old")
     (tmp_path / "wanted" / "other").write_text("stays")
-    deliver(tmp_path / "left", tmp_path / "wanted")
+    deliver(tmp_path / "left", str(tmp_path / "wanted"))
     found = {path.name: path.read_text() for path in (tmp_path / "wanted").rglob("*") if path.is_file()}
     assert found == {"model": "new", "other": "stays"}
     with pytest.raises(TransferFailed, match="cannot be written"):
-        deliver(tmp_path / "left", tmp_path / "wanted" / "other")
+        deliver(tmp_path / "left", str(tmp_path / "wanted" / "other"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotctl.agent.errors import BrokenFrame, LinkLost, RequestRefused, WrongSecret
-from spotctl.agent.link_server import MOST_CONNECTIONS
+from spotctl.agent.link_client import LinkClient
+from spotctl.agent.link_server import MOST_CONNECTIONS, LinkServer
 from spotctl.agent.wire import (
     MOST_FRAME_BYTES,
     MOST_HANDSHAKE_BYTES,
@@ -50,6 +53,33 @@ def closed(sock: socket.socket) -> bytes:
         pass
     sock.close()
     return said
+
+
+def test_a_link_may_be_a_unix_socket() -> None:
+    with tempfile.TemporaryDirectory() as short:
+        path = Path(short) / "agent.sock"
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(path))
+        listener.listen()
+        server = LinkServer(listener, "m-0", SECRET, lambda _, request: {"heard": request["do"]}, lambda _: None)
+        done = threading.Event()
+
+        def serve() -> None:
+            while not done.is_set():
+                server.serve(0.05)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            client = LinkClient(path, "m-0", SECRET, 30.0)
+            assert client.call("status") == {"heard": "status"}
+            client.close()
+        finally:
+            done.set()
+            thread.join()
+            server.close()
+        with pytest.raises(LinkLost, match=f"m-0: no agent answers at {path}"):
+            LinkClient(path, "m-0", SECRET, 1.0)
 
 
 def test_a_wrong_secret_is_refused_with_a_clear_message(agent: Agent) -> None:

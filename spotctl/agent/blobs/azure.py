@@ -1,0 +1,88 @@
+"""Azure Blob Storage: block blobs, which change only when a list of blocks is committed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from spotctl.agent.blobs.bucket import NoSuchObject, Upload
+from spotctl.agent.blobs.http import Caller, HttpCall, elements, path_of
+
+VERSION = "2023-11-03"
+
+
+@dataclass(frozen=True, slots=True)
+class AzureContainer:
+    """`url` is the container's, without a slash at its end; messages use `name`."""
+
+    name: str
+    url: str
+    caller: Caller
+
+    def put(self, key: str, content: bytes) -> None:
+        self.caller.call(self.request("PUT", key, body=content, headers={"x-ms-blob-type": "BlockBlob"}))
+
+    def upload(self, key: str) -> Upload:
+        return AzureUpload(self, key)
+
+    def get(self, key: str) -> Iterator[bytes]:
+        return self.caller.stream(self.request("GET", key))
+
+    def list(self, prefix: str) -> Iterator[str]:
+        query = {"restype": "container", "comp": "list", "prefix": prefix}
+        while True:
+            call = HttpCall("GET", self.url, f"{self.name}/{prefix}", query, {"x-ms-version": VERSION})
+            body, _ = self.caller.call(call)
+            yield from elements(body, "Name")
+            marker = next(iter(elements(body, "NextMarker")), "")
+            if not marker:
+                return
+            query = {**query, "marker": marker}
+
+    def delete(self, key: str) -> None:
+        with suppress(NoSuchObject):
+            self.caller.call(self.request("DELETE", key))
+
+    def request(
+        self,
+        method: str,
+        key: str,
+        query: dict[str, str] | None = None,
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+    ) -> HttpCall:
+        """A call about a blob. The store checks what arrives against the checksum."""
+        checksum = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+        all_headers = {"x-ms-version": VERSION, **(headers or {})}
+        if method == "PUT":
+            all_headers |= {"Content-MD5": checksum, "Content-Type": "application/octet-stream"}
+        return HttpCall(method, f"{self.url}/{path_of(key)}", f"{self.name}/{key}", query or {}, all_headers, body)
+
+
+@dataclass(slots=True)
+class AzureUpload:
+    """See `Upload`. Azure removes blocks that no list contains after a week."""
+
+    container: AzureContainer
+    key: str
+    prefix: str = field(default_factory=lambda: os.urandom(8).hex())
+    blocks: dict[int, str] = field(default_factory=dict)
+
+    def part(self, number: int, content: bytes) -> None:
+        # All block ids of a blob must have the same length, and differ from those of another writer.
+        block = base64.b64encode(f"{self.prefix}-{number:08d}".encode()).decode()
+        query = {"comp": "block", "blockid": block}
+        self.container.caller.call(self.container.request("PUT", self.key, query, content))
+        self.blocks[number] = block
+
+    def finish(self) -> None:
+        latest = "".join(f"<Latest>{block}</Latest>" for _, block in sorted(self.blocks.items()))
+        body = f'<?xml version="1.0" encoding="utf-8"?><BlockList>{latest}</BlockList>'.encode()
+        self.container.caller.call(self.container.request("PUT", self.key, {"comp": "blocklist"}, body))
+
+    def abort(self) -> None:
+        """Nothing to do."""

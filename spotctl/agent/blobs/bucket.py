@@ -1,0 +1,55 @@
+"""`ObjectBucket`: the few operations of an object store that we need, the same for all clouds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+PART_BYTES = 16 << 20
+"""Bytes per part. The clouds allow at least 10,000 parts, so an object may have 160 GB."""
+
+
+class StoreRefused(OSError):
+    """The store refused a request, or did not answer; the message names the object and says why."""
+
+
+class NoSuchObject(StoreRefused):
+    """There is no object of this name, or no such bucket."""
+
+
+class Upload(Protocol):
+    """An object that is sent in parts. It exists once `finish` returns; until then, the earlier object stays."""
+
+    def part(self, number: int, content: bytes) -> None:
+        """Sends a part; numbers begin at 1. A part may be sent again."""
+        ...
+
+    def finish(self) -> None: ...
+
+    def abort(self) -> None:
+        """Drops the parts that were sent."""
+        ...
+
+
+class ObjectBucket(Protocol):
+    """A bucket or container. Keys are names with slashes. Every call may raise StoreRefused."""
+
+    def put(self, key: str, content: bytes) -> None:
+        """Writes a small object at once."""
+        ...
+
+    def upload(self, key: str) -> Upload:
+        """Begins a large object."""
+        ...
+
+    def get(self, key: str) -> Iterator[bytes]:
+        """The content, in pieces of any size. NoSuchObject: there is none."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """The keys that begin with `prefix`."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Removes an object; does nothing if there is none."""
+        ...

@@ -1,0 +1,85 @@
+"""Amazon S3, and Google Cloud Storage, whose XML interface differs only in how callers authenticate."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from xml.sax.saxutils import escape
+
+from spotctl.agent.blobs.bucket import NoSuchObject, StoreRefused, Upload
+from spotctl.agent.blobs.http import Caller, HttpCall, elements, path_of
+
+
+@dataclass(frozen=True, slots=True)
+class S3Bucket:
+    """`url` is the bucket's, without a slash at its end; messages use `name`, such as s3://bucket."""
+
+    name: str
+    url: str
+    caller: Caller
+
+    def put(self, key: str, content: bytes) -> None:
+        self.caller.call(self.request("PUT", key, body=content))
+
+    def upload(self, key: str) -> Upload:
+        body, _ = self.caller.call(self.request("POST", key, {"uploads": ""}))
+        (number,) = elements(body, "UploadId")
+        return S3Upload(self, key, number)
+
+    def get(self, key: str) -> Iterator[bytes]:
+        return self.caller.stream(self.request("GET", key))
+
+    def list(self, prefix: str) -> Iterator[str]:
+        query = {"list-type": "2", "prefix": prefix}
+        while True:
+            body, _ = self.caller.call(HttpCall("GET", f"{self.url}/", f"{self.name}/{prefix}", query))
+            yield from elements(body, "Key")
+            # Both spell it in lower case.
+            if elements(body, "IsTruncated") != ["true"]:
+                return
+            (token,) = elements(body, "NextContinuationToken")
+            query = {**query, "continuation-token": token}
+
+    def delete(self, key: str) -> None:
+        with suppress(NoSuchObject):
+            self.caller.call(self.request("DELETE", key))
+
+    def request(self, method: str, key: str, query: dict[str, str] | None = None, body: bytes = b"") -> HttpCall:
+        """A call about an object. The store checks what arrives against the checksum."""
+        checksum = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+        headers = {"Content-MD5": checksum, "Content-Type": "application/octet-stream"} if body else {}
+        return HttpCall(method, f"{self.url}/{path_of(key)}", f"{self.name}/{key}", query or {}, headers, body)
+
+
+@dataclass(slots=True)
+class S3Upload:
+    """See `Upload`."""
+
+    bucket: S3Bucket
+    key: str
+    number: str
+    tags: dict[int, str] = field(default_factory=dict)
+
+    def part(self, number: int, content: bytes) -> None:
+        query = {"partNumber": str(number), "uploadId": self.number}
+        _, headers = self.bucket.caller.call(self.bucket.request("PUT", self.key, query, content))
+        self.tags[number] = headers["etag"]
+
+    def finish(self) -> None:
+        parts = "".join(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(tag)}</ETag></Part>"
+            for number, tag in sorted(self.tags.items())
+        )
+        body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+        request = self.bucket.request("POST", self.key, {"uploadId": self.number}, body)
+        answer, _ = self.bucket.caller.call(request)
+        # It may fail after the first byte of the answer, whose status is then 200.
+        if elements(answer, "Code"):
+            raise StoreRefused(f"{self.bucket.name}/{self.key}: {': '.join(elements(answer, 'Message'))}")
+
+    def abort(self) -> None:
+        with suppress(StoreRefused):
+            self.bucket.caller.call(self.bucket.request("DELETE", self.key, {"uploadId": self.number}))

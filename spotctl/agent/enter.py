@@ -1,0 +1,33 @@
+"""Runs a person's command on a rented machine: `python3 -m spotctl.agent.enter COMMAND...`, over ssh.
+
+The command replaces this process and runs in the folder and the environment of the payload. It never outlives the
+machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from spotctl.agent import layout
+from spotctl.agent.command import CANNOT_START
+from spotctl.agent.processes import surroundings
+
+
+def main(words: Sequence[str]) -> int:
+    """Returns only if the command cannot be started."""
+    agent = int(Path(layout.STARTED).read_text())
+    environment, folder = surroundings(Path(layout.AGENT_FOLDER), agent, layout.JOB_FOLDER)
+    environment.setdefault("TERM", os.environ.get("TERM", "dumb"))
+    os.chdir(folder)
+    try:
+        os.execvpe(words[0], list(words), environment)  # noqa: S606
+    except OSError as error:
+        print(f"{words[0]}: {error.strerror or error}", file=sys.stderr)  # noqa: T201
+        return CANNOT_START
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

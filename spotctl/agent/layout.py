@@ -1,0 +1,40 @@
+"""Where things are on a rented machine. The start-up script (`spotctl.machines.remote`) makes these folders."""
+
+from __future__ import annotations
+
+ROOT = "/opt/spotctl"
+"""Belongs to root: the lease watchdog, and the values that the start-up script received for the machine."""
+
+MACHINE_FILE = f"{ROOT}/machine.json"
+
+BUNDLES = f"{ROOT}/bundles"
+"""What launchers copied: each archive unpacked in a folder named by its SHA-256."""
+
+JOBS = f"{ROOT}/jobs"
+CURRENT_JOB = f"{JOBS}/current"
+JOB_FOLDER = f"{ROOT}/job"
+"""The job's folder, by way of `CURRENT_JOB`, a link: the working directory of payloads."""
+
+CACHE = f"{ROOT}/cache"
+"""Room for copies of input data."""
+
+AGENT_FOLDER = f"{ROOT}/agent"
+SOCKET = f"{AGENT_FOLDER}/agent.sock"
+LOCK = f"{AGENT_FOLDER}/lock"
+"""A lock that the agent holds as long as it runs."""
+
+LEASE = f"{AGENT_FOLDER}/lease"
+"""Read by the watchdog: the lease's end as seconds since 1970, and as seconds of `/proc/uptime`. The first one
+reached counts."""
+
+CODE = f"{AGENT_FOLDER}/code"
+"""A link to the bundle with our code that the agent runs."""
+
+STARTED, ENDED = f"{AGENT_FOLDER}/started", f"{AGENT_FOLDER}/ended"
+"""The watchdog ends a machine whose agent has written why it ended, or has started but no longer runs.
+
+The first holds the number of the agent's process.
+"""
+
+PYTHON = f"{AGENT_FOLDER}/bin/python3"
+"""The Python that runs the agent. Payloads find it first on their PATH, and our modules on their PYTHONPATH."""

@@ -1,0 +1,350 @@
+"""The service of a rented machine: `python3 -m spotctl.agent.rented`, started over ssh, which it outlives.
+
+It reads one JSON object (`AgentStart`) from its standard input; the secrets in it are in no file on the machine. It
+forks the machine's agent (`spotctl.agent.machine`), passes the cloud's eviction notices to it, and writes the lease
+for the watchdog, which the start-up script started and which alone may switch the machine off. When the agent has
+ended, for whatever reason, the service says why and exits, and the watchdog ends the machine. If the service is
+killed, the agent dies with it, and the watchdog ends the machine as well.
+
+Only one service runs on a machine: it holds a lock, and a second start returns at once and changes nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pwd
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from spotctl.agent import layout
+from spotctl.agent.agent_fork import fork_agent
+from spotctl.agent.errors import AgentError
+from spotctl.agent.files import Watched
+from spotctl.agent.link_client import LinkClient
+from spotctl.agent.machine import LEASE_ENDED, SHUT_DOWN, AgentSettings, MachineAgent
+from spotctl.agent.notices import NoticePoller, poller_of
+from spotctl.agent.payload import Payload
+from spotctl.agent.processes import kill, kill_marked
+from spotctl.agent.self_deletion import system_variables
+
+MARGIN_SECONDS = 60.0
+"""Seconds after the end of the lease at which the watchdog ends a machine whose service has not. Payloads end in this
+time."""
+
+SHUTDOWN_SECONDS = 45.0
+
+_POLL_SECONDS = 0.5
+_LINK_SECONDS = 5.0
+_LONGEST_PAUSE = 60.0
+_LOCK_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStart:
+    """What a launcher starts the service with. `bundles` are folders below `layout.BUNDLES`, `job` one below `JOBS`."""
+
+    machine: str
+    index: int
+    link_secret: str = field(repr=False)
+    secrets: Mapping[str, str] = field(repr=False)
+    bundles: tuple[str, ...]
+    job: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "machine": self.machine,
+            "index": self.index,
+            "link_secret": self.link_secret,
+            "secrets": dict(self.secrets),
+            "bundles": list(self.bundles),
+            "job": self.job,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> AgentStart:
+        return cls(
+            str(values["machine"]),
+            int(values["index"]),
+            str(values["link_secret"]),
+            {str(name): str(value) for name, value in values["secrets"].items()},
+            tuple(map(str, values["bundles"])),
+            str(values["job"]),
+        )
+
+
+def main(words: Sequence[str]) -> int:
+    """Returns when the service runs, whichever call started it. What it prints is for the launcher.
+
+    The service is this module, executed again with three descriptors, so that the environment that payloads inherit is
+    its own from the start.
+    """
+    if words:
+        lock, up, given = map(int, words)
+        return _serve(lock, up, given)
+    start = AgentStart.from_json(json.load(sys.stdin))
+    if (descriptor := _locked(Path(layout.LOCK))) is None:
+        print("running")  # noqa: T201
+        return 0
+    ready = os.pipe()
+    if os.fork() == 0:
+        os.close(ready[0])
+        _become_service(start, descriptor, ready[1])
+    os.close(ready[1])
+    os.close(descriptor)
+    is_up = bool(os.read(ready[0], 1))
+    print("running" if is_up else f"the agent could not be started; see {layout.AGENT_FOLDER}/agent.log")  # noqa: T201
+    return 0 if is_up else 1
+
+
+def _locked(path: Path) -> int | None:
+    """The descriptor that holds the service's lock; None while a service runs.
+
+    The watchdog holds the lock for a moment to see whether the service does.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    give_up = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if Path(layout.STARTED).exists() or time.monotonic() > give_up:
+                os.close(descriptor)
+                return None
+            time.sleep(_LOCK_SECONDS / 100)
+        else:
+            return descriptor
+
+
+def _become_service(start: AgentStart, lock: int, up: int) -> NoReturn:
+    """Leaves the ssh session, and executes this module as the service."""
+    try:
+        os.setsid()
+        with Path("/dev/null").open("rb") as nothing, Path(layout.AGENT_FOLDER, "agent.log").open("ab") as log:
+            os.dup2(nothing.fileno(), 0)
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        given = os.memfd_create("start", 0)
+        os.write(given, json.dumps(start.to_json()).encode())
+        for descriptor in (lock, up, given):
+            os.set_inheritable(descriptor, True)
+        words = [sys.executable, "-E", "-s", "-S", "-m", "spotctl.agent.rented", str(lock), str(up), str(given)]
+        os.execve(sys.executable, words, _environment(start))  # noqa: S606
+    except BaseException:  # noqa: BLE001 - a fork must not continue in its parent's code, whatever happens
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _serve(lock: int, up: int, given: int) -> int:
+    """Runs the service. `lock` stays open in it and in its agent."""
+    for descriptor in (lock, up, given):
+        os.set_inheritable(descriptor, False)
+    with os.fdopen(given) as file:
+        file.seek(0)
+        start = AgentStart.from_json(json.load(file))
+    RentedMachine(start).run(up)
+    return 0
+
+
+def _environment(start: AgentStart) -> dict[str, str]:
+    """The environment that payloads inherit, instead of that of an ssh session."""
+    user = pwd.getpwuid(os.getuid())
+    variables = {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "LANG": "C.UTF-8",
+        **system_variables(),
+        "HOME": user.pw_dir,
+        "USER": user.pw_name,
+        "LOGNAME": user.pw_name,
+        "SHELL": user.pw_shell,
+        "PYTHONPATH": ":".join(str(Path(layout.BUNDLES, name)) for name in start.bundles),
+        **start.secrets,
+    }
+    return {**variables, "PATH": f"{Path(layout.PYTHON).parent}:{variables['PATH']}"}
+
+
+class RentedMachine:
+    """The service, from the agent's start to its end."""
+
+    def __init__(self, start: AgentStart) -> None:
+        self._start = start
+        self._folder = Path(layout.AGENT_FOLDER)
+        self._link_secret = bytes.fromhex(start.link_secret)
+        self._lease = Watched(self._folder / "lease.json", lambda values: float(values["monotonic"]))
+        self._written: float | None = None
+        self._agent = 0
+        self._wake = os.pipe()
+        self._told_to_end = False
+
+    def run(self, up: int) -> None:
+        """Serves until the agent has ended, and notes why. Writes to `up` once the agent serves."""
+        told = json.loads(Path(layout.MACHINE_FILE).read_text())
+        settings = self._settings(told)
+        self._make_links()
+        self._listen_to_signals()
+        self._write_lease(time.monotonic() + settings.lease_seconds)
+        self._start_agent(settings, up)
+        started = Path(layout.STARTED)
+        new = started.with_name(".started")
+        new.write_text(f"{self._agent}\n")
+        new.replace(started)
+        os.write(up, b"1")
+        os.close(up)
+        poller = poller_of(str(told["cloud"]), dict(os.environ))
+        if poller is not None:
+            relay = NoticeRelay(poller, self._connected, time.sleep)
+            threading.Thread(target=relay.run, daemon=True).start()
+        status = self._until_end()
+        kill_marked(self._folder)
+        self._note_end(status)
+
+    def _settings(self, told: Mapping[str, Any]) -> AgentSettings:
+        ends_at, uptime = (float(word) for word in Path(layout.LEASE).read_text().split())
+        now_up = float(Path("/proc/uptime").read_text().split()[0])
+        seconds = min(ends_at - time.time(), uptime - now_up)
+        payload = None if told["payload"] is None else Payload.from_json(told["payload"])
+        machine, index = self._start.machine, self._start.index
+        until = int(told["lease_until"])
+        return AgentSettings(self._folder, machine, index, until, seconds, payload, layout.JOB_FOLDER)
+
+    def _make_links(self) -> None:
+        """Creates links to the job's folder, our code and the Python that runs it."""
+        job, python = Path(layout.JOBS, self._start.job or "none"), Path(layout.PYTHON)
+        job.mkdir(exist_ok=True)
+        python.parent.mkdir(exist_ok=True)
+        _replace_link(Path(layout.CURRENT_JOB), job)
+        _replace_link(Path(layout.CODE), Path(layout.BUNDLES, self._start.bundles[0]))
+        for name in (python, python.with_name("python")):
+            _replace_link(name, Path(sys.executable))
+
+    def _start_agent(self, settings: AgentSettings, up: int) -> None:
+        path = Path(layout.SOCKET)
+        path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen(64)
+        self._agent = fork_agent(lambda: MachineAgent(settings, listener, self._link_secret), (*self._wake, up))
+        listener.close()
+
+    def _connected(self) -> LinkClient:
+        return LinkClient(Path(layout.SOCKET), self._start.machine, self._link_secret, _LINK_SECONDS)
+
+    def _until_end(self) -> int:
+        """The agent's exit code, or the negative number of the signal that ended it."""
+        give_up: float | None = None
+        while True:
+            pid, status = os.waitpid(self._agent, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            if (end := self._lease.value()) is not None:
+                self._write_lease(end)
+            if self._told_to_end and give_up is None:
+                kill(self._agent, signal.SIGTERM)
+                give_up = time.monotonic() + SHUTDOWN_SECONDS
+            overdue = self._written is not None and time.monotonic() > self._written + SHUTDOWN_SECONDS
+            if overdue or (give_up is not None and time.monotonic() > give_up):
+                kill(self._agent)
+            self._pause()
+
+    def _write_lease(self, end: float) -> None:
+        """Writes the lease for the watchdog; `end` is on the monotonic clock."""
+        if end == self._written:
+            return
+        self._written = end
+        seconds = max(end - time.monotonic(), 0.0) + MARGIN_SECONDS
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+        path = Path(layout.LEASE)
+        new = path.with_name(".lease")
+        new.write_text(f"{time.time() + seconds:.0f} {uptime + seconds:.0f}\n")
+        new.replace(path)
+
+    def _note_end(self, status: int) -> None:
+        reasons = {LEASE_ENDED: "its lease has ended", SHUT_DOWN: "it was told to shut down"}
+        path = Path(layout.ENDED)
+        new = path.with_name(".ended")
+        new.write_text(reasons.get(status, f"its agent failed with status {status}") + "\n")
+        new.replace(path)
+
+    def _pause(self) -> None:
+        if select.select([self._wake[0]], [], [], _POLL_SECONDS)[0]:
+            os.read(self._wake[0], 4096)
+
+    def _listen_to_signals(self) -> None:
+        for end in self._wake:
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, *_: object) -> None:
+        self._told_to_end = True
+
+
+class NoticeRelay:
+    """Delivers the cloud's notices to the agent, over its link, as any other caller would."""
+
+    def __init__(self, poller: NoticePoller, connect: Callable[[], LinkClient], sleep: Callable[[float], None]) -> None:
+        self._poller, self._connect, self._sleep = poller, connect, sleep
+        self._delivered: set[tuple[str, float, str]] = set()
+        self._evicted = False
+        self._failure = ""
+
+    def run(self) -> None:
+        """Never returns. If the metadata service does not answer, it is asked again, and the error is logged once."""
+        pause = 1.0
+        while True:
+            try:
+                self.turn()
+            except (OSError, ValueError, KeyError, TypeError, AgentError) as error:
+                if str(error) != self._failure:
+                    self._failure = str(error)
+                    print(f"eviction notices: {error}", file=sys.stderr, flush=True)  # noqa: T201
+                self._sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE if not self._evicted else 1.0)
+            else:
+                self._failure, pause = "", 1.0
+                self._sleep(self._poller.pause)
+
+    def turn(self) -> None:
+        """Asks the cloud once and passes on what is new."""
+        for notice in self._poller.poll():
+            known = (notice.kind, notice.until, notice.source)
+            if known not in self._delivered:
+                until, seconds = round(notice.until * 1e6), max(notice.until - time.time(), 0.0)
+                self._call("notify", kind=notice.kind, until=until, seconds=seconds, source=notice.source)
+                self._delivered.add(known)
+            self._evicted = self._evicted or notice.kind == "evict"
+        if self._evicted:
+            status = self._call("status")
+            if not status["work"] or status["exit_code"] is not None:
+                self._poller.payload_ended()
+
+    def _call(self, operation: str, **arguments: object) -> dict[str, Any]:
+        link = self._connect()
+        try:
+            return link.call(operation, **arguments)
+        finally:
+            link.close()
+
+
+def _replace_link(path: Path, target: Path) -> None:
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.symlink_to(target)
+    new.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
