@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from pricing_data.market import Market
@@ -37,17 +38,21 @@ __all__ = [
     "MachineRequest",
     "MachineState",
     "MachineStatus",
+    "MachineSupplies",
     "NoCapacity",
     "NotFound",
     "NotPermitted",
     "Payload",
+    "Prepares",
     "ProviderError",
     "QuotaReached",
     "Resource",
+    "ReverseTunnel",
     "TakesCommands",
     "Throttled",
     "TokenTaken",
     "Unanswered",
+    "now_of",
 ]
 
 
@@ -299,6 +304,14 @@ class CloudProvider(Protocol):
         ...
 
 
+def now_of(provider: CloudProvider, otherwise: int) -> int:
+    """The provider's time; `otherwise` for a local market that was never started."""
+    try:
+        return provider.now()
+    except NotFound:
+        return otherwise
+
+
 @runtime_checkable
 class KeepsOutput(Protocol):
     """A provider that keeps what payloads printed after their machine is gone."""
@@ -325,5 +338,41 @@ class TakesCommands(Protocol):
         """Runs a command on a machine, in the folder and environment of its payload, until the machine's end at most.
 
         NotFound: the machine is gone, or never was.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReverseTunnel:
+    """A port of the launcher that machines reach at a port of their own loopback interface."""
+
+    port: int
+    host: str
+    host_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSupplies:
+    """What a launcher copies to a booted machine; the cloud sees none of it.
+
+    `secrets` become environment variables of payloads and are never written. `folder` is copied to the machine, where
+    payloads find it as their working directory. `packages` are installed distributions of the launcher that payloads
+    import; they are copied with all that they need.
+    """
+
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    folder: Path | None = None
+    reach: tuple[ReverseTunnel, ...] = ()
+    packages: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A provider whose machines boot without the job's files and secrets: a launcher copies them."""
+
+    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
+        """Brings a machine to the point where its agent answers. Returns at once, and works in the background.
+
+        It may be repeated at any time, by any process that works on the run: completed steps are skipped.
         """
         ...

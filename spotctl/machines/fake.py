@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.market import Market
 from pricing_data.units import SECOND
+from spotctl.errors import SpotctlError
 from spotctl.machines.base import (
     EndReason,
     ExecResult,
@@ -33,7 +34,6 @@ from spotctl.machines.base import (
     MachineStatus,
     NotFound,
     Payload,
-    ProviderError,
     QuotaReached,
     Resource,
     TokenTaken,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 class Refusal:
     """The call fails with this error, and has no effect."""
 
-    error: ProviderError
+    error: SpotctlError
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from spotctl.agent.errors import (
     RequestRefused,
     WrongSecret,
 )
-from spotctl.agent.link_client import LinkClient
+from spotctl.agent.link_client import Address, LinkClient
 from spotctl.agent.payload import Payload
 from spotctl.agent.wire import SECRET_BYTES
 from spotctl.errors import BadRequest
@@ -40,6 +40,7 @@ from spotctl.machines.base import (
     NotFound,
     NotPermitted,
     ProviderError,
+    Throttled,
     Unanswered,
 )
 from spotctl.machines.owner_only import made_once
@@ -68,14 +69,15 @@ class ProviderClock(Protocol):
 
 
 class AgentLink:
-    """The link to an agent at an address. It connects when it is first used, and again after a failure.
+    """The link to an agent. It connects when it is first used, and again after a failure.
 
-    `gone` says, of a machine that does not answer, whether its provider knows that it has ended.
+    `address` returns where the agent is reached, or raises Unanswered while it cannot be. `gone` says, of a machine
+    that does not answer, whether its provider knows that it has ended.
     """
 
     def __init__(
         self,
-        address: tuple[str, int],
+        address: Callable[[], Address],
         machine: str,
         secret: bytes,
         clock: ProviderClock,
@@ -139,6 +141,9 @@ class AgentLink:
             raise Unanswered(f"{self._machine}: its agent did not answer; it is asked again in a few seconds")
         try:
             return self._connected().call(operation, **arguments)
+        except Unanswered:
+            self._raise_if_gone()
+            raise
         except LinkLost as error:
             was_open = self._client is not None
             self.close()
@@ -147,8 +152,7 @@ class AgentLink:
             elif retry and was_open:
                 # A connection that was idle may have died long ago; a new one shows whether the agent still answers.
                 return self._call(operation, retry=False, **arguments)
-            if self._gone():
-                raise NotFound(f"{self._machine}: gone; rent others", (self._machine,)) from None
+            self._raise_if_gone()
             raise Unanswered(f"{error}; the machine may be starting or gone: look again") from None
         except WrongSecret as error:
             self.close()
@@ -160,9 +164,13 @@ class AgentLink:
         except AgentError as error:
             raise ProviderError(str(error)) from None
 
+    def _raise_if_gone(self) -> None:
+        if self._gone():
+            raise NotFound(f"{self._machine}: gone; rent others", (self._machine,)) from None
+
     def _connected(self) -> LinkClient:
         if self._client is None:
-            self._client = LinkClient(self._address, self._machine, self._secret, CALL_SECONDS)
+            self._client = LinkClient(self._address(), self._machine, self._secret, CALL_SECONDS)
         return self._client
 
 
@@ -184,7 +192,7 @@ def with_status(provider: CloudProvider, machine: Machine) -> Machine:
         link = provider.link(machine.id)
         status = link.status()
         evictions = [one.until for one in link.notices() if one.kind == "evict"] if status.notices else []
-    except (NotFound, Unanswered):
+    except (NotFound, Throttled, Unanswered):
         return replace(machine, state=MachineState.STARTING)
     warned_until = min(evictions, default=None)
     state = machine.state if warned_until is None else MachineState.LEAVING

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from spotctl.errors import BadRequest
+from spotctl.errors import BadRequest, SpotctlError
 from spotctl.machines.base import MachineRequest
 
 
 def same_request(one: MachineRequest, other: MachineRequest) -> bool:
     """Whether two requests differ only in what may change when a request is repeated."""
     return _fixed(one) == _fixed(other)
+
+
+def fingerprint(request: MachineRequest) -> str:
+    """A hash of what must not change when a request is repeated: 16 hexadecimal digits."""
+    fixed = (
+        request.token,
+        str(request.market),
+        request.count,
+        request.bid,
+        dict(request.tags),
+        None if request.payload is None else request.payload.to_json(),
+        (request.image, request.identity, request.disk_gib, request.network),
+    )
+    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def check_settings(request: MachineRequest, provider: str) -> None:
@@ -20,6 +37,18 @@ def check_settings(request: MachineRequest, provider: str) -> None:
             raise BadRequest(
                 f"{name} is {value!r}, but machines of the {provider} provider have no {name}; leave it out"
             )
+
+
+def each(calls: Iterable[Callable[[], object]]) -> None:
+    """Makes all calls, even if one fails; the first failure is raised then. What ends billing does not wait."""
+    failures: list[SpotctlError] = []
+    for call in calls:
+        try:
+            call()
+        except SpotctlError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def _fixed(request: MachineRequest) -> MachineRequest:

@@ -26,12 +26,12 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
-from spotctl.agent.command import dies_with
+from spotctl.agent.agent_fork import fork_agent
 from spotctl.agent.errors import AgentError
 from spotctl.agent.files import Watched, replace_json
 from spotctl.agent.link_client import LinkClient
@@ -120,15 +120,8 @@ class Hypervisor:
         self._port = listener.getsockname()[1]
         seconds = self._clock.seconds_until(self._lease(machine))
         settings = AgentSettings(self._folder, machine.id, machine.index, machine.lease_until, seconds, machine.payload)
-        ready, hypervisor = os.pipe(), os.getpid()
-        self._agent = os.fork()
-        if self._agent == 0:
-            unwanted = (*self._wake, ready[0], self._up)
-            _run_agent(lambda: MachineAgent(settings, listener, self._secret), hypervisor, ready[1], unwanted)
+        self._agent = fork_agent(lambda: MachineAgent(settings, listener, self._secret), (*self._wake, self._up))
         listener.close()
-        os.close(ready[1])
-        os.read(ready[0], 1)
-        os.close(ready[0])
         self._poll_agent()
 
     def _poll_agent(self) -> None:
@@ -225,24 +218,6 @@ def _run_hypervisor(hypervisor: Hypervisor) -> NoReturn:
         os.setsid()
         hypervisor.run()
         status = 0
-    except BaseException:  # noqa: BLE001 - a fork must not go on in its parent's code, whatever happened
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
-
-
-def _run_agent(agent: Callable[[], MachineAgent], hypervisor: int, ready: int, unwanted: tuple[int, ...]) -> NoReturn:
-    """A fork's whole life, which ends with the hypervisor's. `unwanted` are descriptors of the hypervisor's own."""
-    status = 1
-    try:
-        signal.set_wakeup_fd(-1)
-        for descriptor in unwanted:
-            os.close(descriptor)
-        die_with_hypervisor = dies_with(hypervisor)
-        if die_with_hypervisor is not None:
-            die_with_hypervisor()
-        status = agent().run(ready=lambda: os.close(ready))
     except BaseException:  # noqa: BLE001 - a fork must not go on in its parent's code, whatever happened
         traceback.print_exc()
     finally:

@@ -155,7 +155,8 @@ class LocalProvider:
         def gone() -> bool:
             return folder.end_by(self.now()) is not None
 
-        self._links[machine] = AgentLink((HOST, port), machine, folder.secret(self._key), self._clock, gone)
+        link = AgentLink(lambda: (HOST, port), machine, folder.secret(self._key), self._clock, gone)
+        self._links[machine] = link
         return self._links[machine]
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:

@@ -12,12 +12,24 @@ from pathlib import Path
 
 import pytest
 
+from pricing_data.units import HOUR
 from spotctl.errors import BadRequest
 from spotctl.machines import link as links
-from spotctl.machines.base import ExecResult, NotFound, NotPermitted, Unanswered
+from spotctl.machines.base import (
+    ExecResult,
+    MachineRequest,
+    MachineState,
+    NotFound,
+    NotPermitted,
+    Throttled,
+    Unanswered,
+)
+from spotctl.machines.fake import FakeLink, FakeProvider
 from spotctl.machines.installation import installation_id
-from spotctl.machines.link import AgentLink, link_key, link_secret
+from spotctl.machines.link import AgentLink, link_key, link_secret, with_status
+from spotctl.machines.replayed import Replayed
 from tests.spotctl.agent.agents import SECRET, Agent, eventually, python
+from tests.spotctl.run.worlds import MARKETS, PRICES, START
 
 
 @dataclass
@@ -38,7 +50,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 
 
 def to(agent: Agent, secret: bytes = SECRET, *, gone: bool = False) -> AgentLink:
-    return AgentLink(("127.0.0.1", agent.port), "m-0", secret, FastClock(), lambda: gone)
+    return AgentLink(lambda: ("127.0.0.1", agent.port), "m-0", secret, FastClock(), lambda: gone)
 
 
 def test_a_wrong_secret_is_a_lack_of_permission(agent: Agent) -> None:
@@ -140,3 +152,15 @@ def test_an_installation_keeps_its_id(tmp_path: Path) -> None:
     assert installation_id(tmp_path / "home") == made
     assert installation_id(tmp_path / "other") != made
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["installation"]
+
+
+def test_a_machine_whose_cloud_is_asked_too_often_counts_as_starting() -> None:
+    """The others are looked at all the same."""
+
+    class Busy(FakeProvider):
+        def link(self, machine: str) -> FakeLink:
+            raise Throttled(f"{machine}: slow down")
+
+    cloud = Busy(Replayed.of(PRICES.values()), START)
+    (machine,) = cloud.create(MachineRequest("t", MARKETS[0], 1, None, START + HOUR))
+    assert with_status(cloud, machine).state is MachineState.STARTING

@@ -46,9 +46,9 @@ def test_a_killed_starter_leaves_complete_machines_or_none(tmp_path: Path, seed:
     code = f"from tests.spotctl.machines import killed as k; k.provider(k.Path({str(tmp_path)!r})).create(k.ORDER)"
     caller = subprocess.Popen([sys.executable, "-c", code], cwd=CODE)
     try:
-        helper = helper_of(caller, tmp_path)
-        time.sleep(random.Random(seed).uniform(0.0, 0.08))
-        kill(helper)
+        for helper in helpers_of(caller, tmp_path):
+            time.sleep(random.Random(seed).uniform(0.0, 0.08))
+            kill(helper)
     finally:
         caller.kill()
         caller.wait()
@@ -65,16 +65,12 @@ def runs(root: Path, folder: Path, processes: int) -> bool:
     return [mark for _, mark in running(root)].count(folder) == processes
 
 
-def helper_of(caller: subprocess.Popen[bytes], root: Path) -> int:
-    """The process that a caller has started, once it has."""
-    found: list[int] = []
-
-    def appeared() -> bool:
-        found.extend(pid for pid, _ in running(root) if parent_of(pid) == caller.pid)
-        return bool(found)
-
-    eventually(appeared)
-    return found[0]
+def helpers_of(caller: subprocess.Popen[bytes], root: Path) -> list[int]:
+    """The process that a caller has started, once it has; none if it came and went between two looks."""
+    while caller.poll() is None:
+        if found := [pid for pid, _ in running(root) if parent_of(pid) == caller.pid]:
+            return found
+    return []
 
 
 def parent_of(pid: int) -> int:

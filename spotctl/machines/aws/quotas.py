@@ -1,0 +1,53 @@
+"""EC2's quotas, in vCPUs; families of instance types share them. Also how to request more. Pure.
+
+Codes are those of Service Quotas for the service `ec2` (EC2 User Guide, "On-Demand Instance quotas" and "Spot Instance
+quotas"). A family is the letters that a type's name begins with.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class QuotaPool(NamedTuple):
+    """Families that share a quota of vCPUs in a region, and its codes."""
+
+    name: str
+    families: frozenset[str]
+    spot: str
+    on_demand: str
+
+    def code(self, *, spot: bool) -> str:
+        return self.spot if spot else self.on_demand
+
+
+STANDARD = QuotaPool(
+    "Standard (A, C, D, H, I, M, R, T, Z)", frozenset("a c d h i im is m r t z".split()), "L-34B43A08", "L-1216C47A"
+)
+_POOLS = (
+    STANDARD,
+    QuotaPool("F", frozenset({"f"}), "L-88CF9481", "L-74FC7D96"),
+    QuotaPool("G and VT", frozenset({"g", "gr", "vt"}), "L-3819A6DF", "L-DB2E81BA"),
+    QuotaPool("P", frozenset({"p"}), "L-7212CCBC", "L-417A185B"),
+    QuotaPool("X", frozenset({"x"}), "L-E3A00192", "L-7295265B"),
+    QuotaPool("Inf", frozenset({"inf"}), "L-B5D1601B", "L-1945791B"),
+    QuotaPool("Trn", frozenset({"trn"}), "L-6B0D517C", "L-2C3B7624"),
+    QuotaPool("DL", frozenset({"dl"}), "L-85EED4F7", "L-6E869C2A"),
+)
+_LETTERS = re.compile(r"[a-z]+")
+
+
+def pool_of(instance_type: str) -> QuotaPool | None:
+    """The pool of an instance type; None for one that we do not know."""
+    found = _LETTERS.match(instance_type)
+    letters = found[0] if found else ""
+    return next((pool for pool in _POOLS if letters in pool.families), None)
+
+
+def raise_command(code: str, region: str) -> str:
+    """The command that requests a higher quota; AWS decides within hours or days."""
+    return (
+        f"aws service-quotas request-service-quota-increase --region {region} --service-code ec2 --quota-code {code}"
+        " --desired-value VCPUS"
+    )

@@ -1,0 +1,235 @@
+"""Every call that spotctl makes to Azure's Resource Manager for machines, with the permissions that it needs.
+
+The policy that `spotctl doctor --policy` prints is the union of these permissions: only calls in this
+table can be made, and the policy contains no permission that no call needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from pricing_data.clouds.base import ApiCall
+from pricing_data.errors import UnknownResource
+
+if TYPE_CHECKING:
+    from pricing_data.clouds.azure import ArmAnswer, AzureSession
+
+Body = Mapping[str, Any]
+
+# The versions of the SDK models with which tests check our requests; older ones may lack fields that we send.
+COMPUTE_VERSION: Final = "2026-04-01"
+NETWORK_VERSION: Final = "2026-03-01"
+_RESOURCES_VERSION: Final = "2025-04-01"
+_DEPLOYMENTS_VERSION: Final = "2026-06-01"
+_DISKS_VERSION: Final = "2025-01-02"
+_IDENTITY_VERSION: Final = "2023-01-31"
+_LOG_VERSION: Final = "2015-04-01"
+
+_GROUP = "/subscriptions/{subscription}/resourceGroups/{group}"
+_DEPLOYMENTS = _GROUP + "/providers/Microsoft.Resources/deployments"
+_MACHINES = _GROUP + "/providers/Microsoft.Compute/virtualMachines"
+_LOG = "/subscriptions/{subscription}/providers/Microsoft.Insights/eventtypes/management/values"
+
+_DELETE_MACHINE: Final = (
+    "Microsoft.Compute/virtualMachines/delete",
+    "Microsoft.Compute/disks/delete",
+    "Microsoft.Network/networkInterfaces/delete",
+    "Microsoft.Network/publicIPAddresses/delete",
+)
+MACHINE_PERMISSIONS: Final = _DELETE_MACHINE
+"""What the machines' managed identity needs, so that a machine can delete itself and what was made with it."""
+
+
+class Operation(Enum):
+    """A method, a path, the version of its API, and the permissions that the call needs."""
+
+    LIST_GROUPS = (
+        "GET",
+        "/subscriptions/{subscription}/resourceGroups",
+        _RESOURCES_VERSION,
+        ("Microsoft.Resources/subscriptions/resourceGroups/read",),
+    )
+    GET_GROUP = ("GET", _GROUP, _RESOURCES_VERSION, ("Microsoft.Resources/subscriptions/resourceGroups/read",))
+    PUT_GROUP = ("PUT", _GROUP, _RESOURCES_VERSION, ("Microsoft.Resources/subscriptions/resourceGroups/write",))
+    DELETE_GROUP = ("DELETE", _GROUP, _RESOURCES_VERSION, ("Microsoft.Resources/subscriptions/resourceGroups/delete",))
+    LIST_RESOURCES = (
+        "GET",
+        _GROUP + "/resources",
+        _RESOURCES_VERSION,
+        ("Microsoft.Resources/subscriptions/resourceGroups/read",),
+    )
+    LIST_DEPLOYMENTS = ("GET", _DEPLOYMENTS, _DEPLOYMENTS_VERSION, ("Microsoft.Resources/deployments/read",))
+    GET_DEPLOYMENT = ("GET", _DEPLOYMENTS + "/{name}", _DEPLOYMENTS_VERSION, ("Microsoft.Resources/deployments/read",))
+    LIST_STEPS = (
+        "GET",
+        _DEPLOYMENTS + "/{name}/operations",
+        _DEPLOYMENTS_VERSION,
+        ("Microsoft.Resources/deployments/operations/read",),
+    )
+    DEPLOY = (
+        "PUT",
+        _DEPLOYMENTS + "/{name}",
+        _DEPLOYMENTS_VERSION,
+        (
+            "Microsoft.Resources/deployments/write",
+            "Microsoft.Compute/virtualMachines/write",
+            "Microsoft.Compute/disks/write",
+            "Microsoft.Compute/diskEncryptionSets/read",
+            "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
+            "Microsoft.Network/networkInterfaces/write",
+            "Microsoft.Network/networkInterfaces/join/action",
+            "Microsoft.Network/networkSecurityGroups/write",
+            "Microsoft.Network/networkSecurityGroups/join/action",
+            "Microsoft.Network/publicIPAddresses/write",
+            "Microsoft.Network/publicIPAddresses/join/action",
+            "Microsoft.Network/virtualNetworks/write",
+            "Microsoft.Network/virtualNetworks/subnets/join/action",
+        ),
+    )
+    LIST_MACHINES = ("GET", _MACHINES, COMPUTE_VERSION, ("Microsoft.Compute/virtualMachines/read",))
+    GET_MACHINE = ("GET", _MACHINES + "/{name}", COMPUTE_VERSION, ("Microsoft.Compute/virtualMachines/read",))
+    DELETE_MACHINE = ("DELETE", _MACHINES + "/{name}", COMPUTE_VERSION, _DELETE_MACHINE)
+    CONSOLE = (
+        "POST",
+        _MACHINES + "/{name}/retrieveBootDiagnosticsData",
+        COMPUTE_VERSION,
+        ("Microsoft.Compute/virtualMachines/retrieveBootDiagnosticsData/action",),
+    )
+    LIST_INTERFACES = (
+        "GET",
+        _GROUP + "/providers/Microsoft.Network/networkInterfaces",
+        NETWORK_VERSION,
+        ("Microsoft.Network/networkInterfaces/read",),
+    )
+    LIST_ADDRESSES = (
+        "GET",
+        _GROUP + "/providers/Microsoft.Network/publicIPAddresses",
+        NETWORK_VERSION,
+        ("Microsoft.Network/publicIPAddresses/read",),
+    )
+    GET_NETWORK = (
+        "GET",
+        _GROUP + "/providers/Microsoft.Network/virtualNetworks/{name}",
+        NETWORK_VERSION,
+        ("Microsoft.Network/virtualNetworks/read",),
+    )
+    DELETE_DISK = (
+        "DELETE",
+        _GROUP + "/providers/Microsoft.Compute/disks/{name}",
+        _DISKS_VERSION,
+        ("Microsoft.Compute/disks/delete",),
+    )
+    DELETE_INTERFACE = (
+        "DELETE",
+        _GROUP + "/providers/Microsoft.Network/networkInterfaces/{name}",
+        NETWORK_VERSION,
+        ("Microsoft.Network/networkInterfaces/delete",),
+    )
+    DELETE_ADDRESS = (
+        "DELETE",
+        _GROUP + "/providers/Microsoft.Network/publicIPAddresses/{name}",
+        NETWORK_VERSION,
+        ("Microsoft.Network/publicIPAddresses/delete",),
+    )
+    DELETE_NETWORK = (
+        "DELETE",
+        _GROUP + "/providers/Microsoft.Network/virtualNetworks/{name}",
+        NETWORK_VERSION,
+        ("Microsoft.Network/virtualNetworks/delete",),
+    )
+    DELETE_RULES = (
+        "DELETE",
+        _GROUP + "/providers/Microsoft.Network/networkSecurityGroups/{name}",
+        NETWORK_VERSION,
+        ("Microsoft.Network/networkSecurityGroups/delete",),
+    )
+    READ_LOG = ("GET", _LOG, _LOG_VERSION, ("Microsoft.Insights/eventtypes/values/read",))
+    GET_IDENTITY = (
+        "GET",
+        "{identity}",
+        _IDENTITY_VERSION,
+        ("Microsoft.ManagedIdentity/userAssignedIdentities/read",),
+    )
+
+    def __init__(self, method: str, path: str, version: str, permissions: tuple[str, ...]) -> None:
+        self.method, self.path, self.version, self.permissions = method, path, version, permissions
+
+
+SIZES_PERMISSION: Final = "Microsoft.Compute/skus/read"
+
+
+def permissions() -> tuple[str, ...]:
+    """All permissions that spotctl needs to rent machines, sorted."""
+    return tuple(sorted({SIZES_PERMISSION, *(one for operation in Operation for one in operation.permissions)}))
+
+
+class AzureCalls:
+    """Sends the calls above. Raises the errors of the door to Azure (`CloudError`)."""
+
+    def __init__(self, session: AzureSession) -> None:
+        self._session = session
+
+    @property
+    def subscription(self) -> str:
+        return self._session.subscription
+
+    def send(self, operation: Operation, body: object = None, /, query: Body | None = None, **places: str) -> ArmAnswer:
+        """The answer to one call; `places` are the parts of its path."""
+        call = ApiCall(_title(operation, places), " and ".join(operation.permissions))
+        path = operation.path.format(subscription=self.subscription, **places)
+        return self._session.send(
+            call, operation.method, path, body, **{"api-version": operation.version, **(query or {})}
+        )
+
+    def found(self, operation: Operation, /, query: Body | None = None, **places: str) -> Body | None:
+        """What a call finds; None: it does not exist."""
+        try:
+            return self.send(operation, query=query, **places).body
+        except UnknownResource:
+            return None
+
+    def pages(self, operation: Operation, /, query: Body | None = None, **places: str) -> Iterator[Body]:
+        """Everything that a call lists."""
+        answer = self.send(operation, query=query, **places).body
+        while True:
+            yield from answer.get("value") or ()
+            link = answer.get("nextLink")
+            if not link:
+                return
+            call = ApiCall(_title(operation, places), " and ".join(operation.permissions))
+            answer = self._session.send(call, operation.method, link).body
+
+    def listed(self, operation: Operation, /, query: Body | None = None, **places: str) -> list[Body]:
+        """Everything that a call lists; nothing, if the group does not exist."""
+        try:
+            return list(self.pages(operation, query=query, **places))
+        except UnknownResource:
+            return []
+
+    def console(self, group: str, name: str) -> str:
+        """The part of a machine's serial console output that Azure has by now."""
+        answer = self.send(Operation.CONSOLE, query={"sasUriExpirationTimeInMinutes": "5"}, group=group, name=name)
+        link = answer.body.get("serialConsoleLogBlobUri")
+        if not link:
+            return ""
+        try:
+            return self._session.download(ApiCall(f"console of {group}/{name}", "a signed link"), link).decode(
+                errors="replace"
+            )
+        except UnknownResource:
+            return ""
+
+    def sizes(self, region: str) -> Iterator[Any]:
+        """The machine sizes of a region, as the SDK describes them."""
+        call = ApiCall(f"Azure's machine sizes in {region}", SIZES_PERMISSION)
+        for page in self._session.pages(
+            call, lambda compute: compute.resource_skus.list(filter=f"location eq '{region}'")
+        ):
+            yield from page
+
+
+def _title(operation: Operation, places: Mapping[str, str]) -> str:
+    where = "/".join(value.rpartition("/")[2] for value in places.values())
+    return f"Azure: {operation.name.lower().replace('_', ' ')}{' ' if where else ''}{where}"

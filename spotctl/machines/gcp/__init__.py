@@ -1,0 +1,1 @@
+"""Google Cloud: spot machines of Compute Engine."""

@@ -1,0 +1,88 @@
+"""`GcpCalls`: the calls to Compute Engine, which raise the errors of the provider contract."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import Any
+
+from pricing_data.clouds.base import ApiCall
+from pricing_data.clouds.gcp import GcpSession
+from pricing_data.errors import CloudError
+from spotctl.machines.base import NotFound, Unanswered
+from spotctl.machines.gcp import methods, refusals
+from spotctl.machines.gcp.history import failure_of, is_pending
+from spotctl.machines.gcp.methods import Method
+
+WAIT_SECONDS = 60.0
+"""How long to wait for an operation to end. The run's loop must renew leases in between, and will ask again."""
+
+
+class GcpCalls:
+    """Answers are the SDK's messages. A resource that does not exist is NotFound, or None where the method says so."""
+
+    def __init__(self, session: GcpSession) -> None:
+        self._session = session
+
+    @cached_property
+    def project(self) -> str:
+        with _refused():
+            return self._session.project
+
+    def call(self, method: Method, what: str, **request: object) -> Any:  # noqa: ANN401  # the SDK's messages
+        asked = {"project": self.project, **request}
+        with _refused():
+            return self._session.answer(_described(method, what), method.service, method.name, asked)
+
+    def unless_missing(self, method: Method, what: str, **request: object) -> Any | None:  # noqa: ANN401  # the SDK's messages
+        """The answer of the method; None if the resource does not exist."""
+        try:
+            return self.call(method, what, **request)
+        except NotFound:
+            return None
+
+    def listed(self, method: Method, what: str, chosen: str) -> list[Any]:
+        """All items that match a filter, in all zones and regions: all pages, or an error."""
+        request = {"project": self.project, "filter": chosen}
+        pages = self._session.scoped if method.name == "aggregated_list" else self._global
+        with _refused():
+            return list(pages(_described(method, what), method.service, request))
+
+    def _global(self, call: ApiCall, service: str, request: Mapping[str, object]) -> Iterator[Any]:
+        for page in self._session.pages(call, service, request):
+            yield from page
+
+    def awaited(self, operation: str, what: str, zone: str | None = None) -> Any:  # noqa: ANN401  # the SDK's messages
+        """An operation once it has ended, whether or not it failed. Unanswered: it takes too long."""
+        method, place = (methods.WAIT_IN_ZONE, {"zone": zone}) if zone else (methods.WAIT_GLOBALLY, {})
+        give_up = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < give_up:
+            answer = self.call(method, what, operation=operation, **place)
+            if not is_pending(answer):
+                return answer
+        raise Unanswered(f"gcp: {what}: operation {operation} has not ended; look again later")
+
+    def done(self, operation: str, what: str, zone: str | None = None) -> None:
+        """Waits for an operation; raises its error if it failed."""
+        ended = self.awaited(operation, what, zone)
+        if (failure := failure_of(ended)) is not None:
+            raise refusals.of_operation(what, failure.code, failure.message)
+
+    def remove(self, begin: Callable[[], Any], what: str, zone: str | None = None) -> None:
+        """Begins a deletion and waits for its end. A resource that does not exist counts as deleted."""
+        with suppress(NotFound):
+            self.done(begin().name, what, zone)
+
+
+def _described(method: Method, what: str) -> ApiCall:
+    return ApiCall(what, " and ".join(method.permissions))
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    try:
+        yield
+    except CloudError as error:
+        raise refusals.of_call(error) from error

@@ -1,0 +1,213 @@
+"""`GcpProvider`: spot machines of Compute Engine.
+
+Google knows no bids: a request with a bid gets spot machines at Google's price, and its bid is only recorded. Each
+machine is created by a call of its own, under a name derived from the request: Google refuses a second machine with
+that name while the first exists, and its operations show for two weeks that there was one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pricing_data.market import LINUX, Market
+from spotctl.cloud_settings import GcpMachineSettings
+from spotctl.machines.base import (
+    EndReason,
+    Machine,
+    MachineLink,
+    MachineRequest,
+    MachineState,
+    MachineSupplies,
+    NotFound,
+    Resource,
+)
+from spotctl.machines.gcp import methods, names
+from spotctl.machines.gcp.calls import GcpCalls
+from spotctl.machines.gcp.creation import Creation
+from spotctl.machines.gcp.history import Past, pasts
+from spotctl.machines.gcp.labels import selection
+from spotctl.machines.gcp.listing import gone_machine, has_tags, last_part, machine_of, resource_of, rule_of
+from spotctl.machines.remote.agents import RemoteAgents
+from spotctl.machines.remote.machine import RemoteMachine
+from spotctl.machines.requests import each
+from spotctl.wall_clock import WallClock
+
+if TYPE_CHECKING:
+    from pricing_data.clouds.gcp import GcpSession
+    from pricing_data.series import PriceSeries
+    from spotctl.machines.remote.prices import PriceLookup
+
+SSH_PORT = 22
+
+
+class GcpProvider(WallClock):
+    """See the module's text and `CloudProvider`. `session` is open as long as the provider is used."""
+
+    name = names.CLOUD
+
+    def __init__(
+        self, session: GcpSession, settings: GcpMachineSettings, agents: RemoteAgents, prices: PriceLookup
+    ) -> None:
+        self._calls = GcpCalls(session)
+        self._settings, self._agents, self._prices = settings, agents, prices
+        # From the last list, so that a link to a machine needs no call: its address and whether it has ended.
+        self._seen: dict[str, RemoteMachine | None] = {}
+
+    def offers(self) -> tuple[Market, ...]:
+        return self._prices.markets(names.CLOUD)
+
+    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+        return self._prices.prices(market, start, end)
+
+    def create(self, request: MachineRequest) -> tuple[Machine, ...]:
+        if request.market.cloud != names.CLOUD or request.market.os != LINUX:
+            raise NotFound(f"{request.market}: not a market of Linux machines on Google Cloud")
+        creation = Creation(self._calls, self._settings, request, partial(self._start_up, request), self.now)
+        machines, instances = creation.carried_out()
+        for instance in instances:
+            self._see(instance)
+        return machines
+
+    def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
+        """See `CloudProvider`. The bids of machines that Google has deleted are no longer known."""
+        living = self._calls.listed(methods.LIST_INSTANCES, "list of machines", selection(tags))
+        told = f".*/instances/{names.names_of_machines(tags)}"
+        operations = self._calls.listed(methods.LIST_OPERATIONS, "list of operations", f'targetLink eq "{told}"')
+        past = pasts(operations)
+        listed = {(last_part(one.zone), one.name): self._machine(one, past) for one in living}
+        missing = [one for place, one in past.items() if place not in listed and one.failure is None]
+        found = [one for one in listed.values() if one is not None]
+        return tuple(sorted([*found, *self._missing(missing, tags, found)], key=lambda one: (one.started, one.id)))
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """See `CloudProvider`. All are tried, even if one fails; the first failure is raised then."""
+        places = {machine: place for machine in ids if (place := names.place_of(machine)) is not None}
+        each(partial(self._terminate, machine, *place) for machine, place in places.items())
+
+    def _terminate(self, machine: str, zone: str, name: str) -> None:
+        request_id, what = names.end_id(name, EndReason.RETURNED), f"termination of {machine}"
+        self._calls.unless_missing(methods.DELETE_INSTANCE, what, zone=zone, instance=name, request_id=request_id)
+
+    def link(self, machine: str) -> MachineLink:
+        return self._agents.link(self._remote(machine))
+
+    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
+        self._agents.prepare(self._remote(machine.id), supplies)
+
+    def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
+        chosen, mandatory = selection(tags), self._settings.labels
+        machines = self._calls.listed(methods.LIST_INSTANCES, "list of machines", chosen)
+        disks = self._calls.listed(methods.LIST_DISKS, "list of disks", chosen)
+        addresses = self._calls.listed(methods.LIST_ADDRESSES, "list of addresses", chosen)
+        return (
+            *(resource_of("machine", one, mandatory, one.status.lower()) for one in machines),
+            # The disk of a machine goes with it.
+            *(resource_of("disk", one, mandatory, f"{one.size_gb} GiB") for one in disks if not one.users),
+            *(resource_of("address", one, mandatory, one.address) for one in addresses),
+            *(rule for rule in self._rules() if has_tags(rule.tags, tags)),
+        )
+
+    def remove(self, resources: Sequence[Resource]) -> None:
+        for one in resources:
+            _, place, name = one.id.split(":")
+            what, request_id = f"removal of {one.kind} {name}", names.end_id(name, EndReason.RETURNED)
+            match one.kind:
+                case "machine":
+                    self.terminate([one.id])
+                case "disk":
+                    delete = partial(self._calls.call, methods.DELETE_DISK, what, zone=place, disk=name)
+                    self._calls.remove(delete, what, place)
+                case "firewall rule":
+                    delete = partial(self._calls.call, methods.DELETE_FIREWALL, what, firewall=name)
+                    self._calls.remove(delete, what)
+                case "address":
+                    self._calls.unless_missing(
+                        methods.DELETE_ADDRESS, what, region=place, address=name, request_id=request_id
+                    )
+
+    def _start_up(self, request: MachineRequest) -> str:
+        return self._agents.start_up(request, names.CLOUD)
+
+    def _machine(self, instance: Any, past: Mapping[tuple[str, str], Past]) -> Machine | None:  # noqa: ANN401  # the SDK's messages
+        self._see(instance)
+        place = last_part(instance.zone), instance.name
+        return machine_of(instance, past.get(place), self._settings.labels)
+
+    def _missing(self, missing: Sequence[Past], tags: Mapping[str, str], found: Sequence[Machine]) -> Iterator[Machine]:
+        """Machines that are not listed: most are gone, and some were created a moment ago."""
+        scopes = {names.scope_of(tags): tags, **{names.scope_of(one.tags): one.tags for one in found}}
+        unknown = {one.name for one in missing if _scope(one) not in scopes}
+        if unknown:
+            scopes |= {names.scope_of(rule.tags): rule.tags for rule in self._rules()}
+        for one in missing:
+            held = scopes.get(_scope(one))
+            machine = None if held is None else self._missing_one(one, held)
+            if machine is not None and has_tags(machine.tags, tags):
+                yield machine
+
+    def _missing_one(self, past: Past, tags: Mapping[str, str]) -> Machine | None:
+        if (end := past.end_if_missing(self.now())) is not None:
+            self._lose(names.machine_id(past.zone, past.name))
+            return gone_machine(past, end, tags)
+        instance = self._instance(past.zone, past.name)
+        return None if instance is None else self._machine(instance, {(past.zone, past.name): past})
+
+    def _rules(self) -> tuple[Resource, ...]:
+        chosen = f'name eq "{names.PREFIX}.*"'
+        rules = (rule_of(one) for one in self._calls.listed(methods.LIST_FIREWALLS, "list of firewall rules", chosen))
+        return tuple(rule for rule in rules if rule is not None)
+
+    def _instance(self, zone: str, name: str) -> Any | None:  # noqa: ANN401  # the SDK's messages
+        return self._calls.unless_missing(methods.GET_INSTANCE, f"machine {name}", zone=zone, instance=name)
+
+    def _see(self, instance: Any) -> None:  # noqa: ANN401  # the SDK's messages
+        """Remembers how a machine is reached, or that it has ended."""
+        zone, name = last_part(instance.zone), instance.name
+        known, machine = names.parsed(name), names.machine_id(zone, name)
+        seen = machine_of(instance, None, {})
+        if known is None or seen is None or seen.state is MachineState.GONE:
+            self._lose(machine)
+            return
+        (interface,) = instance.network_interfaces
+        outside = [one.nat_i_p for one in interface.access_configs if one.nat_i_p]
+        self._seen[machine] = RemoteMachine(
+            machine,
+            known[1],
+            outside[0] if outside else interface.network_i_p,
+            SSH_PORT,
+            partial(self._console, zone, name),
+            partial(self._is_gone, zone, name),
+        )
+
+    def _lose(self, machine: str) -> None:
+        """Forgets a machine that has ended."""
+        if self._seen.get(machine, machine) is not None:
+            self._seen[machine] = None
+            self._agents.forget((machine,))
+
+    def _remote(self, machine: str) -> RemoteMachine:
+        if machine not in self._seen and (place := names.place_of(machine)) is not None:
+            instance = self._instance(*place)
+            if instance is not None:
+                self._see(instance)
+        if (remote := self._seen.get(machine)) is None:
+            raise NotFound(f"{machine}: gone, or never existed; rent others", (machine,))
+        return remote
+
+    def _console(self, zone: str, name: str) -> str:
+        what = f"console of machine {name}"
+        return str(self._calls.call(methods.READ_CONSOLE, what, zone=zone, instance=name, port=1).contents)
+
+    def _is_gone(self, zone: str, name: str) -> bool:
+        instance = self._instance(zone, name)
+        if instance is None:
+            return True
+        seen = machine_of(instance, None, {})
+        return seen is None or seen.state is MachineState.GONE
+
+
+def _scope(past: Past) -> str:
+    known = names.parsed(past.name)
+    return known[0].scope if known else ""

@@ -1,0 +1,161 @@
+"""The archives that a launcher copies to a machine so that it can run our code, named by their SHA-256.
+
+- A wheel with `spotctl.agent` and `agileml`, made from the modules that run here, however they were installed.
+- The packages that a payload imports, with all that they need, as they are installed here. They contain machine code,
+  so the machine must have the same Python version and processor.
+
+Both are zip files with fixed dates and order, so that the same content gives the same archive.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.metadata
+import io
+import os
+import platform
+import re
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import agileml
+import spotctl
+from pricing_data.atomic_write import atomic_write
+from spotctl.machines.base import ProviderError
+
+_DATE = (1980, 1, 1, 0, 0, 0)
+_NAME = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*([^;]*)(?:;(.*))?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A zip file; `digest` is its SHA-256 in hexadecimal digits."""
+
+    digest: str
+    path: Path
+
+
+def code_wheel(folder: Path) -> Archive:
+    """Our own code for machines, as a wheel below `folder`."""
+    version = importlib.metadata.version("spotctl")
+    files = dict(_sources())
+    info = f"spotctl-{version}.dist-info"
+    files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: spotctl\nVersion: {version}\n".encode()
+    files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: spotctl\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    record = [f"{name},sha256={_record_digest(content)},{len(content)}" for name, content in sorted(files.items())]
+    files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
+    return _kept(folder, _zipped(files))
+
+
+def packages_archive(folder: Path, names: Iterable[str]) -> Archive:
+    """Installed packages, and all that they need, in a zip file below `folder`. ProviderError: one is not installed.
+
+    Packing takes seconds, so an archive is kept for as long as the same versions are installed.
+    """
+    found = _with_requirements(names)
+    versions = ",".join(f"{name}=={one.version}" for name, one in sorted(found.items()))
+    key = hashlib.sha256(f"{platform_tag()} {versions} {sys.prefix}".encode()).hexdigest()[:16]
+    known = folder / f"packages-{key}"
+    try:
+        digest = known.read_text().strip()
+        return Archive(digest, _existing(folder / f"{digest}.zip"))
+    except FileNotFoundError:
+        archive = _kept(folder, _zipped(dict(_installed(found.values()))))
+        with atomic_write(known) as new:
+            new.write_text(archive.digest)
+        return archive
+
+
+def platform_tag() -> str:
+    """The Python version and the processor; packages run on machines of the same."""
+    return f"{sys.version_info.major}.{sys.version_info.minor} {platform.machine()}"
+
+
+def _sources() -> Iterator[tuple[str, bytes]]:
+    """The files that the agent needs, by their names in the wheel."""
+    spotctl_folder, agileml_folder = Path(spotctl.__file__).parent, Path(agileml.__file__).parent
+    yield "spotctl/__init__.py", (spotctl_folder / "__init__.py").read_bytes()
+    for folder in (spotctl_folder / "agent", agileml_folder):
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                root = spotctl_folder.parent if folder.name == "agent" else agileml_folder.parent
+                yield path.relative_to(root).as_posix(), path.read_bytes()
+
+
+def _with_requirements(names: Iterable[str]) -> dict[str, importlib.metadata.Distribution]:
+    found: dict[str, importlib.metadata.Distribution] = {}
+    waiting = list(names)
+    while waiting:
+        name = _normal(waiting.pop())
+        if name in found:
+            continue
+        try:
+            found[name] = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            raise ProviderError(f"{name} is not installed here, and machines need it: pip install {name}") from None
+        waiting += [needed for text in found[name].requires or () if (needed := _needed(text)) is not None]
+    return found
+
+
+def _needed(requirement: str) -> str | None:
+    """The name of a requirement that holds here and is no extra; a marker is judged by what is installed."""
+    match = _NAME.match(requirement)
+    if match is None or "extra ==" in (match[3] or ""):
+        return None
+    name = match[1]
+    if match[3]:
+        try:
+            importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+    return name
+
+
+def _installed(distributions: Iterable[importlib.metadata.Distribution]) -> Iterator[tuple[str, bytes]]:
+    """The files of distributions below their site folder; scripts and compiled Python files are left out."""
+    for one in distributions:
+        if not one.files:
+            name = one.metadata["Name"]
+            raise ProviderError(f"{name} is installed without a list of its files: install it again with pip")
+        for file in one.files:
+            path = Path(str(one.locate_file(file)))
+            wanted = not file.parts[0].startswith("..") and file.suffix != ".pyc" and "tests" not in file.parts
+            if wanted and path.is_file():
+                yield file.as_posix(), path.read_bytes()
+
+
+def _zipped(files: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.compress_type, entry.external_attr, entry.create_system = zipfile.ZIP_DEFLATED, 0o644 << 16, 3
+            archive.writestr(entry, files[name])
+    return buffer.getvalue()
+
+
+def _kept(folder: Path, content: bytes) -> Archive:
+    digest = hashlib.sha256(content).hexdigest()
+    path = folder / f"{digest}.zip"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with atomic_write(path) as new:
+            new.write_bytes(content)
+    return Archive(digest, path)
+
+
+def _existing(path: Path) -> Path:
+    os.stat(path)  # noqa: PTH116 - raises FileNotFoundError, which `Path.exists` does not
+    return path
+
+
+def _record_digest(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,22 @@
+"""`PriceLookup`: where a cloud's provider gets the prices of its markets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from pricing_data.market import Market
+
+if TYPE_CHECKING:
+    from pricing_data.series import PriceSeries
+
+
+class PriceLookup(Protocol):
+    """The markets of a cloud and what they cost, from what is stored and what the cloud says."""
+
+    def markets(self, cloud: str) -> tuple[Market, ...]:
+        """The markets of a cloud whose prices are known."""
+        ...
+
+    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+        """What a market cost on [start, end]. NotFound: its prices are not known there."""
+        ...

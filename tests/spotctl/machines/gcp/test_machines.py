@@ -1,0 +1,51 @@
+"""The contracts on machines that really run, as namespaces behind the server of `tests.cloud.gcp`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pricing_data.units import SECOND
+from spotctl.machines.base import Payload
+from spotctl.machines.remote.agents import RemoteAgents
+from spotctl.wall_clock import WallClock
+from tests.cloud.host import LAPTOP
+from tests.cloud.namespaces import namespaces
+from tests.spotctl.machines.contract import LinkContract, ProviderContract, Setting
+from tests.spotctl.machines.gcp.world import BID, N2, UNKNOWN, world
+
+pytestmark = [pytest.mark.slow, pytest.mark.cloud]
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Iterator[Setting]:
+    with namespaces() as host, world(tmp_path, host) as made:
+        made.server.networks["vpc"] = "global/networks/vpc"
+        agents = RemoteAgents(tmp_path / "machines", WallClock())
+        payload = Payload("work", ("/bin/sh", "-c", "exit 3"))
+        yield Setting(
+            made.provider(agents, network="vpc", ssh_from=(LAPTOP[0],)),
+            N2,
+            BID,
+            UNKNOWN,
+            payload,
+            lambda seconds: time.sleep(min(seconds, 1.0)),
+            lease=40 * SECOND,
+            short_lease=15 * SECOND,
+            slack=20 * SECOND,
+            patience_seconds=180.0,
+        )
+        agents.close()
+
+
+class TestLink(LinkContract):
+    pass
+
+
+class TestLeases:
+    test_a_machine_ends_with_its_lease = ProviderContract.test_a_machine_ends_with_its_lease_without_any_launcher
+    test_a_lease_that_has_ended_at_the_request = ProviderContract.test_a_lease_that_has_ended_at_the_request
+    test_a_token_is_not_served_again = ProviderContract.test_a_token_is_not_served_again_when_its_machines_are_gone
