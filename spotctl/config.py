@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from spotctl.cloud_settings import AwsMachineSettings, AzureMachineSettings, GcpMachineSettings, table_of
 from spotctl.errors import BadSettings
 from spotctl.quotas import Quota, quotas_from
 
@@ -38,6 +39,9 @@ class Settings:
     azure_retail_prices_url: str | None = None
     azure_managed_identity: bool = False
     quotas: tuple[Quota, ...] = ()
+    aws: AwsMachineSettings = field(default_factory=AwsMachineSettings)
+    gcp: GcpMachineSettings = field(default_factory=GcpMachineSettings)
+    azure: AzureMachineSettings = field(default_factory=AzureMachineSettings)
 
     @property
     def price_store(self) -> Path:
@@ -106,9 +110,12 @@ def _flag(value: object) -> bool:
     return text == "true"
 
 
-_NAMES = {field.name for field in fields(Settings)} - {"home"}
+_NAMES = {one.name for one in fields(Settings)} - {"home"}
 _PARSERS: dict[str, Callable[[object], object]] = {
     "fetch_workers": _workers,
     "azure_managed_identity": _flag,
     "quotas": quotas_from,
+    "aws": table_of(AwsMachineSettings),
+    "gcp": table_of(GcpMachineSettings),
+    "azure": table_of(AzureMachineSettings),
 }

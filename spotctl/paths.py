@@ -30,6 +30,10 @@ class Paths:
         """The state of a job's training that ended early, from which the next run resumes."""
         return self.home / "kept" / job
 
+    def output(self, run: str) -> Path:
+        """What the rented machines of a run have printed."""
+        return self.home / "runs" / run / "output"
+
     def results(self, run: str) -> Path:
         """The results of a run, unless the job names another folder."""
         return self.home / "runs" / run

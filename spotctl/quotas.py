@@ -47,9 +47,14 @@ class Quota:
         """Whether machines of a family in a region count against it."""
         return cloud == self.cloud and self.region in (None, _ANY, region) and self.family in (None, family)
 
+    @property
+    def is_for_each_region(self) -> bool:
+        """Whether it stands for a quota in every region."""
+        return self.region == _ANY
+
     def within(self, region: str) -> Quota:
         """The quota that holds in a region, of those that one for every region stands for."""
-        return replace(self, region=region) if self.region == _ANY else self
+        return replace(self, region=region) if self.is_for_each_region else self
 
 
 def quotas_from(value: object) -> tuple[Quota, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from pricing_data.market import is_region_of
 from spotctl.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
     from pricing_data.store import PriceStore
     from spotctl.config import Settings
     from spotctl.files.job.spec import JobSpec
+    from spotctl.machines.base import CloudProvider
     from spotctl.machines.local import LocalProvider
+    from spotctl.machines.remote.agents import RemoteAgents
+    from spotctl.machines.remote.prices import PriceLookup
 
 
 def price_store(settings: Settings, on_wait: Callable[[], None] = lambda: None) -> PriceStore:
@@ -38,6 +42,31 @@ def sources(settings: Settings, clouds: Iterable[str] = ()) -> list[Source]:
     if unknown:
         raise BadRequest(f"unknown cloud {unknown[0]!r}; prices can be fetched from {', '.join(_SOURCES)}")
     return [_SOURCES[cloud](settings) for cloud in names]
+
+
+def provider_of(settings: Settings, spec: JobSpec) -> CloudProvider:
+    """The clouds on which a job may rent, as one provider; or the local market."""
+    if spec.is_local:
+        return local_provider(settings, spec)
+    return cloud_provider(settings, spec.resources.clouds, spec.resources.regions)
+
+
+def cloud_provider(settings: Settings, clouds: Iterable[str], regions: Sequence[str] = ()) -> CloudProvider:
+    """Real clouds as one provider, in these regions or all; it signs in when it is first used."""
+    from spotctl.machines.price_book import PriceBook
+    from spotctl.machines.remote.agents import RemoteAgents
+    from spotctl.machines.several import SeveralClouds
+    from spotctl.wall_clock import WallClock
+
+    clock = WallClock()
+    agents, prices = RemoteAgents(settings.home / "machines", clock), PriceBook(lambda: library(settings), clock.now)
+    providers = {
+        cloud: _MACHINES[cloud](
+            settings, tuple(region for region in regions if is_region_of(cloud, region)), agents, prices
+        )
+        for cloud in clouds
+    }
+    return SeveralClouds(providers) if len(providers) > 1 else next(iter(providers.values()))
 
 
 def local_provider(settings: Settings, spec: JobSpec) -> LocalProvider:
@@ -101,3 +130,51 @@ def _set(defaults: T, **chosen: str | None) -> T:
 
 
 _SOURCES: dict[str, Callable[[Settings], Source]] = {"aws": _aws, "gcp": _gcp, "azure": _azure}
+
+
+def _aws_machines(
+    settings: Settings, regions: tuple[str, ...], agents: RemoteAgents, prices: PriceLookup
+) -> CloudProvider:
+    from pricing_data.clouds.aws import AwsSession
+    from spotctl.machines.aws.provider import ACCESS, AwsProvider
+
+    chosen = replace(settings.aws, regions=regions or settings.aws.regions)
+    return AwsProvider(AwsSession(ACCESS), chosen, agents, prices)
+
+
+def _gcp_machines(
+    settings: Settings,
+    regions: tuple[str, ...],  # noqa: ARG001  # machines are listed in all regions at once
+    agents: RemoteAgents,
+    prices: PriceLookup,
+) -> CloudProvider:
+    from pricing_data.clouds.gcp import GcpSession
+    from pricing_data.clouds.settings import GcpSettings
+    from spotctl.machines.gcp.provider import GcpProvider
+
+    access = GcpSettings(project=settings.gcp_project, compute_endpoint=settings.gcp_compute_endpoint)
+    # Google holds a question for the end of an operation for up to two minutes, and the run's loop has other work.
+    brief = replace(access, call_timeout_seconds=60.0, retry_deadline_seconds=20.0)
+    return GcpProvider(GcpSession(brief), settings.gcp, agents, prices)
+
+
+def _azure_machines(settings: Settings, _: tuple[str, ...], agents: RemoteAgents, prices: PriceLookup) -> CloudProvider:
+    from pricing_data.clouds.azure import AzureSession
+    from pricing_data.clouds.settings import AzureSettings
+    from spotctl.machines.azure.provider import AzureProvider
+
+    # A run repeats its calls itself; it must not wait here for as long as a throttled call asks for.
+    access = AzureSettings(
+        subscription=settings.azure_subscription,
+        management_endpoint=settings.azure_management_endpoint,
+        managed_identity=settings.azure_managed_identity,
+        retries=0,
+    )
+    return AzureProvider(lambda: AzureSession.sign_in(access), settings.azure, agents, prices)
+
+
+_MACHINES: dict[str, Callable[[Settings, tuple[str, ...], RemoteAgents, PriceLookup], CloudProvider]] = {
+    "aws": _aws_machines,
+    "gcp": _gcp_machines,
+    "azure": _azure_machines,
+}

@@ -11,7 +11,7 @@ import numpy as np
 
 from bidbrain.gavel.estimator import BadFingerprint, with_estimated_pairs
 from bidbrain.gavel.policies import policy_named
-from bidbrain.gavel.problem import Cluster
+from bidbrain.gavel.problem import ENTITY_POLICIES, Cluster, Entity
 from bidbrain.gavel.simulator.budget import WithinBudget
 from bidbrain.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
 from bidbrain.gavel.simulator.queue import InOrder
@@ -23,8 +23,8 @@ from spotctl.files.throughputs import read_throughputs, read_trace
 
 # Random arrivals continue to this multiple of the last measured job, so that an overloaded cluster stays full.
 _ARRIVALS = 4
-# Random streams of deadlines, and of a queue that ignores throughputs.
-_SLO_STREAM, _BLIND_STREAM = 10, 11
+# Random streams of deadlines, of a queue that ignores throughputs, of priorities, and of owners.
+_SLO_STREAM, _BLIND_STREAM, _WEIGHT_STREAM, _OWNER_STREAM = 10, 11, 12, 13
 _MOST_JOBS, _MOST_SECONDS = 1_000_000, 1e9
 _ON_BUDGET = "makespan-within-budget"
 
@@ -43,6 +43,8 @@ class Options:
     policy: str
     prices: str
     slo: str
+    priorities: str
+    entities: str
     agnostic: bool
     space_sharing: bool
     measured_pairs: int | None
@@ -65,7 +67,14 @@ def scenario(options: Options) -> tuple[ClusterSimulation, list[str]]:
     workload, measured, remarks = _workload(options, throughputs)
     if options.slo:
         rng = np.random.default_rng([options.seed, _SLO_STREAM])
-        workload = workload.with_slos(_factors(options.slo), rng)
+        workload = workload.with_slos(_factors("--slo", options.slo, "multiples of a job's duration", "1.2,2,10"), rng)
+    if options.priorities:
+        rng = np.random.default_rng([options.seed, _WEIGHT_STREAM])
+        weights = _factors("--priorities", options.priorities, "weights of jobs", "1,1,1,1,5")
+        workload = workload.with_weights(weights, rng)
+    if options.entities:
+        rng = np.random.default_rng([options.seed, _OWNER_STREAM])
+        workload = workload.with_entities(_entities(options.entities), rng)
     if not 0 <= options.checkpoint_seconds < options.round_seconds:
         raise BadRequest(
             f"--checkpoint-seconds {options.checkpoint_seconds:g}: must be at least 0 and less than a round"
@@ -221,11 +230,31 @@ def _prices(text: str, workers: Mapping[str, float]) -> np.ndarray[tuple[int], n
     return np.array([prices[name] for name in workers])
 
 
-def _factors(text: str) -> list[float]:
+def _factors(option: str, text: str, what: str, example: str) -> list[float]:
     try:
         factors = [float(part) for part in text.split(",")]
     except ValueError:
         factors = []
     if not factors or not all(isfinite(factor) and factor > 0 for factor in factors):
-        raise BadRequest(f"--slo {text}: is not a list of multiples of a job's duration (write 1.2,2,10)")
+        raise BadRequest(f"{option} {text}: is not a list of {what} (write {example})")
     return factors
+
+
+def _entities(text: str) -> list[Entity]:
+    """Reads `research=2:fairness,product=1:fifo`."""
+    found: dict[str, Entity] = {}
+    for part in text.split(","):
+        name, _, rest = part.strip().partition("=")
+        weight, _, policy = rest.partition(":")
+        try:
+            entity = Entity(name, float(weight), policy or "fairness")
+        except ValueError:
+            entity = Entity(name, 0.0)
+        valid = name and name not in found and isfinite(entity.weight) and entity.weight > 0
+        if not valid or entity.policy not in ENTITY_POLICIES:
+            raise BadRequest(
+                f"--entities {text}: {part.strip()!r} is not NAME=WEIGHT:POLICY with fairness or fifo"
+                " (write research=2:fairness,product=1:fifo, each name once)"
+            )
+        found[name] = entity
+    return list(found.values())

@@ -12,6 +12,7 @@ from agileml.apps.registry import TrainerSource, parse_arguments
 from agileml.engines.attached import AttachEngine
 from agileml.engines.base import Engine
 from agileml.engines.chaos import Chaos
+from agileml.engines.job_state import forget, is_unfinished
 from agileml.errors import TrainerFailed
 from agileml.job import Listener, Trained
 from agileml.policies.policy import TrainingPolicy
@@ -78,6 +79,14 @@ class Request:
     chaos: str
     listen: str | None = None
     secret_file: Path | None = None
+    state: Path | None = None
+    hang_timeout: float = 30.0
+    startup_timeout: float = 300.0
+
+    @property
+    def resumes(self) -> bool:
+        """Whether an earlier process has left this job unfinished."""
+        return self.state is not None and is_unfinished(self.state)
 
 
 def prepared(request: Request) -> Callable[[Listener, Output], Trained]:
@@ -98,6 +107,8 @@ def prepared(request: Request) -> Callable[[Listener, Output], Trained]:
         "stage": _STAGES[request.stage],
         "checkpoint_every": request.checkpoint_every,
         "heartbeat_timeout": request.heartbeat_timeout,
+        "hang_timeout": request.hang_timeout,
+        "startup_timeout": request.startup_timeout,
     }
     ends = request.ends
     if ends.span is not None:
@@ -124,6 +135,12 @@ def prepared(request: Request) -> Callable[[Listener, Output], Trained]:
     return run
 
 
+def finished(request: Request) -> None:
+    """The job's result is safe: its state is not needed any more."""
+    if request.state is not None:
+        forget(request.state)
+
+
 @contextmanager
 def _traceback_of_trainer() -> Iterator[None]:
     """Prints where a trainer that runs in this process failed; nodes print it themselves."""
@@ -139,7 +156,7 @@ def _engine(request: Request) -> str | Engine:
     """The engine by name, or the one that waits for nodes at an address."""
     given = {"--listen HOST:PORT": request.listen, "--secret-file FILE": request.secret_file}
     if request.engine != "attach":
-        for option, value in given.items():
+        for option, value in {**given, "--state DIR": request.state}.items():
             if value is not None:
                 raise BadRequest(f"{option.split()[0]} is only for --engine attach, whose nodes join from elsewhere")
         return request.engine
@@ -148,7 +165,8 @@ def _engine(request: Request) -> str | Engine:
             raise BadRequest(f"--engine attach also needs {option}: nodes join there, and prove that they may")
     assert request.listen is not None
     assert request.secret_file is not None
-    return AttachEngine(parse_host_port(request.listen), read_secret(request.secret_file))
+    state = None if request.state is None else request.state.absolute()
+    return AttachEngine(parse_host_port(request.listen), read_secret(request.secret_file), state)
 
 
 def check_destination(option: str, path: Path | None, suffixes: tuple[str, ...] = ()) -> None:

@@ -16,6 +16,7 @@ def frontier(
     scenario: Annotated[Path, typer.Argument(help="Scenario file: prices, time spans, jobs (YAML).")],
     schemes: Annotated[str, typer.Option(help="Comma-separated strategies. Default: all, with their settings.")] = "",
     starts: Annotated[int, typer.Option(help="Jobs per zone and length; 0: as in the scenario.", min=0)] = 0,
+    cuts: Annotated[int, typer.Option(help="Number of additional train/test splits.", min=0)] = 0,
     depth: Annotated[int, typer.Option(help="Machines that each market has at most; 0: any number.", min=0)] = 0,
     out: Annotated[Path | None, typer.Option(help="Output folder for the pictures.")] = None,
     workers: Annotated[int, typer.Option(help="Worker processes; 0: one per core.", min=0)] = 0,
@@ -27,12 +28,15 @@ def frontier(
     knows the future: the least cost, without refunds and with the reliable machines, of finishing as early. Compare it
     with the column "gross", which is the cost with refunds added back.
 
+    With --cuts, the same for other windows of the history, each after all that the strategies learn from.
+
     Example: spotctl backtest frontier examples/backtest_today.yaml --starts 20 --out pictures
     """
     from dataclasses import replace
 
     from bidbrain.backtest.frontier import points, settings_of
     from bidbrain.backtest.results import notes
+    from bidbrain.backtest.robustness import variants
     from bidbrain.backtest.run import portions
     from spotctl import wiring
     from spotctl.cli.backtest_pool import replayed
@@ -45,16 +49,24 @@ def frontier(
     session.remark(*loaded.remarks)
     chosen = replace(loaded.scenario, starts=starts or loaded.scenario.starts, depth=depth or None)
     named = tuple(dict.fromkeys(name.strip() for name in schemes.split(",") if name.strip())) or settings_of(chosen)
-    results = [one for part in replayed(session, portions(chosen, named), workers) for one in part]
-    found, bound = points(chosen, results)
+    windows = variants(chosen, cuts, ())
+    parts = [portions(window.scenario, named) for window in windows]
+    played = iter(replayed(session, [part for some in parts for part in some], workers))
+    results = [[one for _ in some for one in next(played)] for some in parts]
+    found = [points(window.scenario, rows) for window, rows in zip(windows, results, strict=True)]
     seconds, billing = time.monotonic() - started, chosen.billing.name
     if out is not None:
         from spotctl.show import backtest_frontier_plots
 
-        backtest_frontier_plots.write(out, found, bound)
+        backtest_frontier_plots.write(out, *found[0])
     if json_:
-        session.answer_json(backtest_frontier_tables.answer(found, bound, billing, seconds))
+        others = {window.name: one for window, (one, _) in zip(windows[1:], found[1:], strict=True)}
+        session.answer_json(backtest_frontier_tables.answer(*found[0], billing, seconds, others))
         return
-    session.out.print(backtest_frontier_tables.table(found))
-    session.remark(*notes(results), backtest_frontier_tables.verdict(found, billing))
-    session.remark(f"{len(results):,} jobs in {seconds:.1f} s" + (f", pictures in {out}" if out else ""))
+    for window, rows, (made, _) in zip(windows, results, found, strict=True):
+        if cuts:
+            session.out.print(f"\n{window.name}")
+        session.out.print(backtest_frontier_tables.table(made))
+        session.remark(*notes(rows), backtest_frontier_tables.verdict(made, billing))
+    count = sum(map(len, results))
+    session.remark(f"{count:,} jobs in {seconds:.1f} s" + (f", pictures in {out}" if out else ""))

@@ -12,11 +12,12 @@ from spotctl.cli.session import JsonOption, Session
 
 
 class PolicyCloud(StrEnum):
-    """Clouds with a permission document."""
+    """Permission documents: those of the clouds, and that of the managed identity of Azure's machines."""
 
     AWS = "aws"
     GCP = "gcp"
     AZURE = "azure"
+    AZURE_MACHINES = "azure-machines"
 
 
 def doctor(
@@ -54,9 +55,13 @@ def _document(cloud: PolicyCloud, session: Session) -> dict[str, object]:
     import os
 
     from spotctl.doctor import policies
+    from spotctl.machines.aws import permissions as aws
+    from spotctl.machines.azure import permissions as azure
 
     if cloud is PolicyCloud.AWS:
-        return policies.aws()
+        return aws.policy(session.settings.aws.kms_key)
     if cloud is PolicyCloud.GCP:
         return policies.gcp()
-    return policies.azure(session.settings.azure_subscription or os.environ.get("AZURE_SUBSCRIPTION_ID", ""))
+    subscription = session.settings.azure_subscription or os.environ.get("AZURE_SUBSCRIPTION_ID", "")
+    role = azure.launcher_role if cloud is PolicyCloud.AZURE else azure.machine_role
+    return role(subscription)

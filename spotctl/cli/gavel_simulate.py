@@ -34,6 +34,14 @@ def simulate(
     scale: Annotated[str, typer.Option(help="Workers per generated job: single, or multiple (1 to 8).")] = "single",
     prices: Annotated[str, typer.Option(help="Dollars per hour by type: v100=0.74,p100=0.43,k80=0.135.")] = "",
     slo: Annotated[str, typer.Option(help="Deadlines drawn from these multiples of a job's duration: 1.2,2,10.")] = "",
+    priorities: Annotated[str, typer.Option(help="Priorities drawn from these weights: 1,1,1,1,5.")] = "",
+    entities: Annotated[
+        str,
+        typer.Option(
+            help="Owners of jobs with weights, and the policy within each: research=2:fairness,product=1:fifo. A trace"
+            " names them in the column `entity`; other jobs get one at random."
+        ),
+    ] = "",
     agnostic: Annotated[
         bool, typer.Option("--agnostic", help="Ignore differences between types: the policy's baseline.")
     ] = False,
@@ -69,9 +77,8 @@ def simulate(
 
     session: Session = context.obj
     options = gavel_simulation.Options(
-        trace, arrivals, jobs, seed, scale, throughputs, cluster, policy, prices, slo, agnostic, space_sharing,
-        measured_pairs,
-        round_, checkpoint_seconds, budget,
+        trace, arrivals, jobs, seed, scale, throughputs, cluster, policy, prices, slo, priorities, entities, agnostic,
+        space_sharing, measured_pairs, round_, checkpoint_seconds, budget,
     )  # fmt: skip
     simulation, remarks = gavel_simulation.scenario(options)
     dispatcher = gavel_simulation.dispatcher(options, simulation)

@@ -44,6 +44,9 @@ def launch(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan without renting anything.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Ignore any checkpoint and start from scratch.")] = False,
     max_cost: Annotated[str, typer.Option(help="Budget limit in US dollars: 5 or 0.50.")] = "",
+    attached: Annotated[
+        bool, typer.Option("--attached", help="Keep the run's process on this computer; required for now.")
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Rent machines for a job, run it through evictions, return every machine, and report what it cost.
@@ -82,6 +85,11 @@ def launch(
             session.out.print(plan_tables.plan_view(job_plan, session.out.width, explain=False))
     if dry_run or not (yes or _confirmed(session)):
         return
+    if not attached and not specs[0].is_local:
+        session.remark(
+            "the run's process stays on this computer: keep it awake; machines end themselves 15 minutes after it stops"
+            " (pass --attached to confirm)"
+        )
     if len(specs) > 1:
         _launch_together(session, plans, limit, fresh=fresh, json_=json_)
     with _live_view(session) as callbacks:
@@ -160,23 +168,34 @@ def down(
 def gc(
     context: typer.Context,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    clouds: Annotated[
+        list[str] | None, typer.Option("--cloud", help="Search this cloud (default: all that jobs were launched on).")
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Find resources that no active run owns, and remove them.
+    """Find what this installation has rented and no active run owns, on every cloud, and remove it.
+
+    Exit code 1 if a cloud could not be searched: what is there is unknown.
 
     Example: spotctl gc --yes
     """
-    from spotctl.run import runs
+    from spotctl.run.orphans import orphans
 
     session: Session = context.obj
-    provider, orphaned = runs.orphaned_resources(session.settings)
+    found = list(orphans(session.settings, clouds or ()))
+    orphaned = [one for part in found for one in part.resources]
+    failures = [f"{part.cloud}: not searched: {part.failure}" for part in found if part.failure is not None]
     if json_:
-        session.answer_json({"removed": yes, "resources": [{"kind": one.kind, "id": one.id} for one in orphaned]})
+        resources = [{"kind": one.kind, "id": one.id} for one in orphaned]
+        session.answer_json({"removed": yes, "resources": resources, "failures": failures})
     else:
-        session.remark(*(f"{one.kind} {one.id} {one.detail}" for one in orphaned))
+        session.remark(*(f"{one.kind} {one.id} {one.detail}" for one in orphaned), *failures)
         session.remark(f"{len(orphaned)} orphaned resources")
     if orphaned and (yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))):
-        provider.remove(orphaned)
+        for part in found:
+            part.provider.remove(part.resources)
+    if failures:
+        raise typer.Exit(1)
 
 
 def status(context: typer.Context, job: OptionalJobArgument = "", json_: JsonOption = False) -> None:

@@ -53,7 +53,7 @@ def ssh(context: typer.Context, job: JobArgument, node: NodeOption = "", json_: 
     target = remote.target_of(job, node, session.settings)
     shell = os.environ.get("SHELL", "/bin/sh")
     if json_:
-        folder = target.provider.invocation(target.machine, [shell]).folder
+        folder = target.invocation([shell]).folder
         session.answer_json({"machine": target.machine, "shell": shell, "folder": folder})
         return
     session.remark(f"{target.machine}: a shell on this computer; it stops when the machine is released, exit leaves it")

@@ -50,11 +50,32 @@ def train(
     heartbeat_timeout: Annotated[
         float, typer.Option(help="Seconds without a heartbeat after which a node counts as failed.", min=0.1)
     ] = 1.0,
+    hang_timeout: Annotated[
+        float,
+        typer.Option(
+            help="A node is replaced if a step takes this many seconds and five times as long as usual.", min=0.1
+        ),
+    ] = 30.0,
+    startup_timeout: Annotated[
+        float,
+        typer.Option(
+            help="Seconds for a node to load the trainer, and for its first step. With --engine attach also"
+            " for all nodes to join.",
+            min=0.1,
+        ),
+    ] = 300.0,
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="With --engine attach: where nodes join.")
     ] = None,
     secret_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --engine attach: file with the job's secret, mode 600.")
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="With --engine attach: folder for the job's state. If this command is killed, run it again to resume.",
+        ),
     ] = None,
     log: Annotated[
         Path | None, typer.Option(help="Iteration log: one JSON object per clock, and one for the job.")
@@ -92,7 +113,7 @@ def train(
     ends = train.Ends(clocks, seconds, minutes, loss, converged)
     request = train.Request(
         file, arg or [], engine, nodes, ends, seed, partitions, deterministic, slack, stage, checkpoint_every,
-        heartbeat_timeout, chaos, listen, secret_file,
+        heartbeat_timeout, chaos, listen, secret_file, state, hang_timeout, startup_timeout,
     )  # fmt: skip
     for option, path, suffixes in (("--log", log, ()), ("--out", out, (".npz",)), ("--plot", plot, (".png", ".svg"))):
         train.check_destination(option, path, suffixes)
@@ -100,7 +121,7 @@ def train(
     history: list[Iteration] = []
     with ExitStack() as stack:
         listeners = [history.append, stack.enter_context(_live_view(session))]
-        written = stack.enter_context(IterationLog(log)) if log is not None else None
+        written = None if log is None else stack.enter_context(IterationLog(log, resumes=request.resumes))
         if written is not None:
             listeners.append(written.write)
         trained = run(lambda iteration: _tell(listeners, iteration), show)
@@ -118,6 +139,8 @@ def train(
     elif history:
         session.out.print(train_tables.summary(history, ending, virtual=engine == "sim"))
     check_nothing_lost(trained.counters)
+    if not trained.interrupted:
+        train.finished(request)
     if trained.interrupted:
         saved = "was not saved; --out FILE saves it" if out is None else f"is saved in {out}"
         raise Interrupted(f"interrupted; the model after clock {trained.clocks} {saved}")

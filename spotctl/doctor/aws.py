@@ -12,19 +12,20 @@ from spotctl.config import Settings
 from spotctl.doctor import verdicts
 from spotctl.doctor.findings import Finding, Level
 from spotctl.doctor.verdicts import permissions, quota, skew
+from spotctl.machines.aws.permissions import LOOK
+from spotctl.machines.aws.quotas import STANDARD, raise_command
 
 _NAME = "spotctl-doctor"
 DRY_RUNS: Mapping[str, Mapping[str, Any]] = {
-    "DescribeInstances": {},
-    "DescribeSecurityGroups": {},
-    "DescribeKeyPairs": {},
+    **{name: {} for name in sorted(action.partition(":")[2] for action in LOOK)},
+    # Without a filter these would describe everything that AWS offers.
+    "DescribeImages": {"Owners": ["self"]},
+    "DescribeInstanceTypeOfferings": {"Filters": [{"Name": "instance-type", "Values": ["t3.micro"]}]},
+    "DescribeInstanceTypes": {"InstanceTypes": ["t3.micro"]},
     "RunInstances": {"ImageId": "ami-00000000000000000", "MinCount": 1, "MaxCount": 1, "InstanceType": "t3.micro"},
-    "CreateLaunchTemplate": {"LaunchTemplateName": _NAME, "LaunchTemplateData": {"InstanceType": "t3.micro"}},
     "CreateSecurityGroup": {"GroupName": _NAME, "Description": _NAME},
-    "ImportKeyPair": {"KeyName": _NAME, "PublicKeyMaterial": b"ssh-ed25519 AAAA"},
 }
-_QUOTAS = {"spot quota": "L-34B43A08", "on-demand quota": "L-1216C47A"}
-"""The quotas of the standard families (A, C, D, H, I, M, R, T, Z) in a region, in vCPUs."""
+_QUOTAS = {"spot quota": STANDARD.spot, "on-demand quota": STANDARD.on_demand}
 
 
 def findings(_: Settings) -> Iterator[Finding]:
@@ -61,7 +62,7 @@ def _permissions(session: AwsSession, region: str) -> Finding:
 def _quotas(session: AwsSession, region: str) -> Iterator[Finding]:
     with session.client("service-quotas", region) as quotas:
         for what, code in _QUOTAS.items():
-            cure = f"aws service-quotas request-service-quota-increase --service-code ec2 --quota-code {code}"
+            cure = raise_command(code, region)
             try:
                 answer = quotas.call("GetServiceQuota", ServiceCode="ec2", QuotaCode=code)
                 yield quota("aws", f"{what} in {region}", float(answer["Quota"]["Value"]), cure)

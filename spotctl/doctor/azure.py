@@ -11,9 +11,11 @@ from pricing_data.clouds.azure import AzureSession
 from pricing_data.clouds.base import ApiCall
 from pricing_data.clouds.settings import AzureSettings
 from spotctl.config import Settings
-from spotctl.doctor import policies, verdicts
+from spotctl.doctor import verdicts
 from spotctl.doctor.findings import Finding, Level
 from spotctl.doctor.verdicts import permissions, quota, skew
+from spotctl.machines.azure.calls import AzureCalls, Operation
+from spotctl.machines.azure.permissions import ALL
 
 _AUTHORIZATION_VERSION = "2022-04-01"
 _SPOT_QUOTA = "lowPriorityCores"
@@ -33,6 +35,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     )
     yield from _permissions(session)
     yield _quota(session)
+    yield _identity(session, settings.azure.identity)
 
 
 def _permissions(session: AzureSession) -> Iterator[Finding]:
@@ -41,8 +44,8 @@ def _permissions(session: AzureSession) -> Iterator[Finding]:
     yield Finding("azure", "credentials", Level.GOOD, f"subscription {session.subscription}")
     yield skew("azure", answer.headers["date"])
     grants: list[dict[str, Any]] = answer.json()["value"]
-    missing = [action for action in policies.AZURE if not any(_grants(one, action) for one in grants)]
-    yield permissions("azure", missing, len(policies.AZURE))
+    missing = [action for action in ALL if not any(_grants(one, action) for one in grants)]
+    yield permissions("azure", missing, len(ALL))
 
 
 def _grants(grant: dict[str, Any], action: str) -> bool:
@@ -62,3 +65,13 @@ def _quota(session: AzureSession) -> Finding:
     limit = limits.get(_SPOT_QUOTA)
     cure = "request more in the Azure portal under Quotas: Total Regional Spot vCPUs"
     return quota("azure", f"spot quota in {location}", None if limit is None else float(limit), cure)
+
+
+def _identity(session: AzureSession, identity: str | None) -> Finding:
+    """Checks that the managed identity exists with which machines delete themselves."""
+    if identity is None:
+        return Finding("azure", "identity", Level.NOTE, "not set, so no machines can be rented", "see docs/azure.md")
+    if AzureCalls(session).found(Operation.GET_IDENTITY, identity=identity) is None:
+        cure = "create it with az identity create, or correct identity in [azure]"
+        return Finding("azure", "identity", Level.FAILS, f"{identity} does not exist", cure)
+    return Finding("azure", "identity", Level.GOOD, identity.rpartition("/")[2])

@@ -127,12 +127,12 @@ def _prices(settings: Settings, now: int) -> Iterator[Finding]:
 
 
 def _runs(settings: Settings) -> Iterator[Finding]:
-    from spotctl.run import runs
+    from spotctl.run.orphans import orphans
     from spotctl.runlog.statuses import statuses
 
     try:
         run_statuses = statuses(settings)
-        _, unowned = runs.orphaned_resources(settings)
+        searched = list(orphans(settings))
     except (SpotctlError, PricingDataError) as error:
         yield Finding("runs", "log", Level.FAILS, str(error), "run spotctl --debug status")
         return
@@ -141,6 +141,12 @@ def _runs(settings: Settings) -> Iterator[Finding]:
         job = "" if one.state.began is None else one.state.began.job
         detail = f"interrupted, with {len(one.state.alive)} machines"
         yield Finding("runs", job, Level.FAILS, detail, f"run spotctl resume {job}, or spotctl down {job}")
+    for cloud in searched:
+        if cloud.failure is not None:
+            yield Finding(
+                "runs", cloud.cloud, Level.FAILS, f"not searched for orphans: {cloud.failure}", "run spotctl gc"
+            )
+    unowned = [thing for cloud in searched for thing in cloud.resources]
     for thing in unowned:
         yield Finding("runs", thing.id, Level.FAILS, f"a {thing.kind} that belongs to no run", "run spotctl gc")
     if not interrupted and not unowned:

@@ -84,6 +84,7 @@ class _Row:
     weight: float
     slo_factor: float
     seed: str
+    entity: str
 
     @classmethod
     def of(cls, where: str, row: Mapping[str, str | None]) -> _Row:
@@ -99,6 +100,7 @@ class _Row:
             # The published files mark jobs without a deadline with a negative number.
             slo if slo > 0 else float("inf"),
             row.get("seed") or "",
+            row.get("entity") or "",
         )
 
 
@@ -121,6 +123,7 @@ def _workload(throughputs: Throughputs, rows: list[_Row], kind: list[int]) -> Cl
         np.array([row.arrival for row in rows]),
         np.array([row.weight for row in rows]),
         np.array([row.slo_factor for row in rows]),
+        tuple(row.entity for row in rows),
     )
 
 

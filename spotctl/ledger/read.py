@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from bidbrain.billing import rule_of_cloud
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -16,13 +14,14 @@ from pricing_data.units import format_time
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import restored
 from spotctl.ledger.project import Ledger, project
+from spotctl.machines.base import now_of
 from spotctl.paths import Paths
 from spotctl.runlog import store
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Corrected, RunBegan, RunEnded
 from spotctl.runlog.state import fold
 from spotctl.runlog.store import is_running
-from spotctl.wiring import library, local_provider
+from spotctl.wiring import library, provider_of
 
 if TYPE_CHECKING:
     from pricing_data.library import Library
@@ -80,9 +79,7 @@ def stored(known: Library) -> Tariff:
                 f"{market}: stored prices begin at {format_time(series.first)}, but the run needs {format_time(now)};"
                 " import or fetch earlier prices"
             )
-        if now <= series.last:
-            return series.window(series.first, now)
-        return PriceSeries(market, np.append(series.times, now), np.append(series.prices, series.prices[-1]))
+        return series.held_until(now).window(series.first, now)
 
     return Tariff(lambda market: rule_of_cloud(market.cloud), prices)
 
@@ -95,10 +92,10 @@ def _now(events: tuple[store.LogRow, ...], settings: Settings) -> int | None:
     if any(isinstance(row.event, RunEnded) for row in events):
         return None
     state = fold(events)
+    # On clouds, what the log knows is at most some seconds old.
     if state.began is None or state.began.provider != "local":
         return None
-    provider = local_provider(settings, restored(state.began.spec, settings.home))
-    now = provider.now() if provider.has_begun else state.at
+    now = now_of(provider_of(settings, restored(state.began.spec, settings.home)), state.at)
     if is_running(Paths(settings.home).locks, state.began.job):
         return now
     return min(now, max((held.lease_until for held in state.alive), default=state.at))

@@ -10,7 +10,7 @@ from bidbrain.strategies.base import Rent
 from pricing_data.units import HOUR
 from spotctl.agent.interval import best_interval
 from spotctl.files.job.spec import Checkpoint
-from spotctl.planning.expected import beta_of
+from spotctl.planning.expected import crossing_of
 from spotctl.planning.market_history import CHECKPOINT, MarketHistory
 
 LONGEST = HOUR
@@ -46,10 +46,11 @@ def mean_life(market_history: MarketHistory, rent: Rent, price: int) -> float:
     if rent.bid is None:
         return inf
     history, hazard = market_history.histories[rent.offer.market], market_history.hazards[rent.offer.market]
-    each = 0.0 if hazard is None else hazard.rate[0] / HOUR
-    both = -log1p(-min(beta_of(market_history, rent, price).probability, _SURE)) / HOUR
-    crossing = max(both - each, 1 / max(history.last - history.first, HOUR))
-    return 1 / (crossing + rent.machines * each)
+    share = crossing_of(history, rent.bid - price).share
+    crossing = max(-log1p(-min(share, _SURE)) / HOUR, 1 / max(history.last - history.first, HOUR))
+    if hazard is None:
+        return 1 / crossing
+    return min(1 / (crossing + rent.machines * hazard.rate[0] / HOUR), hazard.longest_life * HOUR)
 
 
 def checkpoints_of(

@@ -10,6 +10,7 @@ from bidbrain.billing import BillingRule, rule_of_cloud
 from bidbrain.cost import Application
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.mixed import Mixed, Mixing, TypeQuota
+from bidbrain.eviction.estimate import Estimate
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation, Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_job import DeadlineTerms
@@ -21,8 +22,9 @@ from spotctl.files.job.spec import Command
 from spotctl.planning.checkpoint_interval import CheckpointInterval, checkpoints_of
 from spotctl.planning.columns import usd_per_hour, useful_share
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.expected import Conditions, Part, Todo, beta_of, estimate, eviction_of, on_demand, usd_per_work
+from spotctl.planning.expected import Conditions, Part, Todo, beta_of, estimate, on_demand, usd_per_work
 from spotctl.planning.fleet import FleetPlan, plan_fleet
+from spotctl.planning.forecasting import RATE_HOURS
 from spotctl.planning.market_history import MarketHistory, RentableFleet, strategy_for, strategy_inputs
 from spotctl.planning.mixing import MachineOption
 from spotctl.planning.rejected import rejections
@@ -39,7 +41,9 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
     """
     fleet_plan = plan_fleet(allocated, option, inputs, columns)
     named = strategy_for(allocated.job.spec, fleet_plan.fleet.baseline.offer.market.cloud)
-    made_from = strategy_inputs(fleet_plan.market_history, fleet_plan.fleet, allocated.job.value_of_time_usd)
+    made_from = strategy_inputs(
+        fleet_plan.market_history, fleet_plan.fleet, _hours(allocated, fleet_plan), allocated.job.value_of_time_usd
+    )
     made = set_up(named.name, made_from)
     named = replace(named, reason=f"{named.reason}; {made.note}") if made.note else named
     strategy = _mixed(allocated, option, fleet_plan, columns, made.strategy)
@@ -49,6 +53,11 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
     rents = _together(action for action in decision.actions if isinstance(action, Rent))
     mixture = _mixture(strategy, situation)
     kept = _checkpoints(allocated, fleet_plan, rents)
+    if kept is not None and _is_kept(allocated):
+        decider = replace(decider, speed=kept.useful_share)
+        if decider.deadline is not None:
+            decision = _decision(allocated, decider, situation)
+            rents = _together(action for action in decision.actions if isinstance(action, Rent))
     under, todo = _conditions(fleet_plan, kept), _todo(allocated)
     betas = [beta_of(fleet_plan.market_history, rent, fleet_plan.prices[rent.offer.market]) for rent in rents]
     parts = [Part.of(rent, fleet_plan.prices[rent.offer.market], beta) for rent, beta in zip(rents, betas, strict=True)]
@@ -59,8 +68,8 @@ def chosen(allocated: AllocatedJob, option: MachineOption, inputs: PlanningInput
             " evicted too often to make progress; choose another strategy or other types"
         )
     choice = tuple(
-        _choice(fleet_plan.market_history, part, usd_per_work(share))
-        for part, share in zip(parts, found.first.shares, strict=False)
+        _choice(fleet_plan.market_history, part, beta, usd_per_work(share))
+        for part, beta, share in zip(parts, betas, found.first.shares, strict=False)
     )
     usd, hours = on_demand(fleet_plan.fleet.baseline, under, todo)
     rejected = rejections(allocated, fleet_plan, under, choice, (inputs.snapshot, columns))
@@ -125,10 +134,9 @@ def _mixture(strategy: Strategy, situation: Situation) -> PlannedMixture | None:
     return None if schedule is None else PlannedMixture(strategy.mixing.aim, tuple(types), schedule)
 
 
-def _choice(history: MarketHistory, part: Part, usd: float) -> Choice:
+def _choice(history: MarketHistory, part: Part, beta: Estimate, usd: float) -> Choice:
     rent = part.rent
-    hazard = None if rent.bid is None else history.in_force(rent.offer.market)
-    beta = eviction_of(history, rent, part.price)
+    hazard = None if rent.bid is None else history.hazards[rent.offer.market]
     return Choice(rent, part.price, beta, usd, "price" if hazard is None else hazard.kind)
 
 
@@ -179,10 +187,18 @@ def _decider(allocated: AllocatedJob, fleet_plan: FleetPlan, strategy: Strategy,
 def _worth(allocated: AllocatedJob, fleet_plan: FleetPlan) -> DeadlineStrategy:
     """What slack is worth: from the length on demand, the cost of changing machines, and how cheap spot is now."""
     fleet, baseline = fleet_plan.fleet, fleet_plan.fleet.baseline
-    work = max(round(_work(allocated, fleet.most_nu) / (baseline.machines * baseline.offer.nu)), 1)
+    work = max(round(_hours(allocated, fleet_plan) * HOUR), 1)
     spot = min(fleet_plan.prices[offer.market] / offer.nu for offer in fleet.offers)
     ratio = baseline.offer.on_demand / baseline.offer.nu / spot
     return DeadlineStrategy(DeadlineTerms(work, fleet.overheads.startup + fleet.overheads.eviction, ratio))
+
+
+def _hours(allocated: AllocatedJob, fleet_plan: FleetPlan) -> float:
+    """How long the job would take on demand; the time that it is forecast for if its length is unknown."""
+    baseline = fleet_plan.fleet.baseline
+    if allocated.demand.work.assumed:
+        return float(RATE_HOURS)
+    return _work(allocated, fleet_plan.fleet.most_nu) / (baseline.machines * baseline.offer.nu) / HOUR
 
 
 def _situation(allocated: AllocatedJob, decider: Decider, fleet_plan: FleetPlan, now: int) -> Situation:

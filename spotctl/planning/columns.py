@@ -8,6 +8,7 @@ from math import inf
 import numpy as np
 
 from bidbrain.eviction.hazard import Hazard
+from bidbrain.eviction.regime import in_force
 from bidbrain.gavel.effective_price import EvictionLoss, effective_usd_per_hour
 from bidbrain.gavel.lp import FloatArray
 from bidbrain.strategies.base import Rent
@@ -70,7 +71,8 @@ def _effective_price(inputs: PlanningInputs, kind: int, rows: Sequence[int]) -> 
 def _effective_spot(inputs: PlanningInputs, row: int, listed: int) -> tuple[float, float]:
     market = inputs.snapshot.history(row)
     history = remembered_of(market, inputs.snapshot.at)
-    share = useful_share(history, inputs.hazard_of(market.market), listed, inputs.overheads)
+    hazard = in_force(market.market, inputs.hazard_of(market.market), inputs.snapshot.at)
+    share = useful_share(history, hazard, listed, inputs.overheads)
     usd = int(inputs.snapshot.price[row]) / NANOS_PER_DOLLAR
     return (effective_usd_per_hour(usd, share) if share > 0 else inf), share
 

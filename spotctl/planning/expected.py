@@ -28,21 +28,19 @@ NEVER_EVICTED = Estimate(0.0, 0.0, 0.0, None, inf, "on-demand machines are never
 
 
 def beta_of(market_history: MarketHistory, rent: Rent, price: int) -> Estimate:
-    """The probability of losing machines within an hour: crossings of such a bid in the history, and the hazard."""
+    """The probability of losing machines within an hour: crossings of such a bid in the history, and the hazard, with a
+    prior where evictions for capacity are possible, but unrecorded."""
     if rent.bid is None:
         return NEVER_EVICTED
     history = market_history.histories[rent.offer.market]
-    crossing = CrossingHistory(history, HOUR).at_delta(max(rent.bid - price, 0))
-    return together(_share(crossing, history), market_history.hazards[rent.offer.market], HOUR)
+    return together(
+        _share(crossing_of(history, rent.bid - price), history), market_history.hazards[rent.offer.market], HOUR
+    )
 
 
-def eviction_of(market_history: MarketHistory, rent: Rent, price: int) -> Estimate:
-    """The probability as a plan states it: with a prior where evictions for capacity are possible, but unrecorded."""
-    if rent.bid is None:
-        return NEVER_EVICTED
-    history = market_history.histories[rent.offer.market]
-    crossing = CrossingHistory(history, HOUR).at_delta(max(rent.bid - price, 0))
-    return together(_share(crossing, history), market_history.in_force(rent.offer.market), HOUR)
+def crossing_of(history: PriceSeries, distance: int) -> Crossing:
+    """How often a bid at some distance above the price was crossed within an hour."""
+    return CrossingHistory(history, HOUR).at_delta(max(distance, 0))
 
 
 def _share(crossing: Crossing, history: PriceSeries) -> Estimate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import inf, isfinite
+from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -42,8 +42,7 @@ def forecast_of(plan: JobPlan, capacities: Mapping[Market, Capacity] = UNRECORDE
     `capacities` are records of how many machines its markets had, where those are known.
     """
     history = plan.market_history
-    hazards = {market: history.in_force(market) for market in history.histories}
-    return forecast(forecast_job(plan), KnownPast(plan.at, history.histories, hazards, capacities))
+    return forecast(forecast_job(plan), KnownPast(plan.at, history.histories, history.hazards, capacities))
 
 
 def forecast_job(plan: JobPlan) -> ForecastJob:
@@ -66,6 +65,9 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         times=launch_times(plan.job.spec),
         budget_usd=plan.job.budget_usd if _speed_by_budget(plan) else None,
         lease=decider.lease,
+        nodes=decider.limits.nodes,
+        scaling=plan.scaling,
+        speed_spread=plan.speed_spread,
     )
 
 
@@ -108,4 +110,4 @@ def _recovery(plan: JobPlan) -> Recovery:
     def interval(_: Offer) -> float:
         return every
 
-    return Recovery(plan.interval.useful_share if isfinite(every) else 1.0, interval)
+    return Recovery(plan.decider.speed, interval, resumes=plan.checkpoints is not None)

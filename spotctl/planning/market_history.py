@@ -15,6 +15,7 @@ from bidbrain.billing import rule_of_cloud
 from bidbrain.eviction.estimate import MEMORY
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.eviction.regime import in_force
+from bidbrain.replay.pace import MOST_STARTS, PastJobs
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.default import default_for
 from bidbrain.strategies.inputs import StrategyInputs
@@ -34,6 +35,8 @@ CHECKPOINT = Checkpointing(speed=0.83, write=2 * MINUTE)
 
 # A shorter history cannot show how a bid fares in an hour; its first price is extended back to this length.
 _LEAST_HISTORY = 4 * HOUR
+# Past jobs that a pace is measured with take so many hours together: a plan should be there within a second.
+_PACE_HOURS, _LEAST_STARTS = 240.0, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,10 @@ def strategy_for(spec: JobSpec, cloud: str) -> ChosenStrategy:
 
 @dataclass(frozen=True, slots=True)
 class MarketHistory:
-    """Price histories that end at `at`, and eviction rates beyond price crossings (None: unknown)."""
+    """Price histories that end at `at`, and the rates of evictions that prices do not explain.
+
+    A rate that is not recorded is a prior, so that unknown never counts as safe; None where only the price evicts.
+    """
 
     at: int
     histories: Mapping[Market, PriceSeries]
@@ -66,11 +72,7 @@ class MarketHistory:
     def of(cls, histories: Iterable[PriceSeries], hazard_of: HazardOf, at: int) -> MarketHistory:
         """Histories up to a moment, cut to the last weeks: older prices do not predict the next hours."""
         remembered = {series.market: remembered_of(series, at) for series in histories}
-        return cls(at, remembered, {market: hazard_of(market) for market in remembered})
-
-    def in_force(self, market: Market) -> Hazard | None:
-        """The eviction rate as it holds now, with a prior where it is unknown; None where only prices evict."""
-        return in_force(market, self.hazards[market], self.at)
+        return cls(at, remembered, {market: in_force(market, hazard_of(market), at) for market in remembered})
 
 
 def remembered_of(series: PriceSeries, at: int) -> PriceSeries:
@@ -95,8 +97,12 @@ class RentableFleet:
     overheads: Overheads
 
 
-def strategy_inputs(history: MarketHistory, fleet: RentableFleet, value_of_time: float | None = None) -> StrategyInputs:
-    """A strategy's inputs: what is known now about the fleet's markets, and what an hour is worth in dollars."""
+def strategy_inputs(
+    history: MarketHistory, fleet: RentableFleet, hours: float, value_of_time: float | None = None
+) -> StrategyInputs:
+    """A strategy's inputs: what is known now about the fleet's markets, how many hours the job would take on demand,
+    and what an hour of it is worth in dollars."""
+    starts = round(min(max(_PACE_HOURS / hours, _LEAST_STARTS), MOST_STARTS))
     return StrategyInputs(
         offers=fleet.offers,
         histories={offer.market: history.histories[offer.market] for offer in fleet.offers},
@@ -106,5 +112,6 @@ def strategy_inputs(history: MarketHistory, fleet: RentableFleet, value_of_time:
         billing=rule_of_cloud(fleet.baseline.offer.market.cloud),
         overheads=fleet.overheads,
         checkpoints=CHECKPOINT,
+        pace=PastJobs((hours,), fleet.most_nu, starts),
         value_of_time=value_of_time,
     )

@@ -15,10 +15,14 @@ from zoneinfo import ZoneInfo
 from pricing_data.library import Library, Selection
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.learning.read import lessons
+from spotctl.planning.quota_use import left_of, used
 from spotctl.planning.request import MarketData, PlanRequest, beginning, plans_of, replay_start
 from spotctl.planning.values import JobPlan
+from spotctl.quotas import Quota
+from spotctl.runlog.statuses import unfinished_runs
 
 if TYPE_CHECKING:
+    from pricing_data.catalog import Catalog
     from spotctl.config import Settings
 
 _LOCALTIME = Path("/etc/localtime")
@@ -51,9 +55,26 @@ def plan_jobs(specs: Sequence[JobSpec], settings: Settings, library: Library, wh
     data = market_data(library, specs)
     begin = beginning(specs, data.table, when.now, when.market_now, when.at)
     learned = lessons(settings, library, specs, when.now)
-    request = PlanRequest(tuple(specs), begin.at, computer_zone(), when.hours, quotas=settings.quotas)
+    quotas, held = quotas_left(settings, data.catalog)
+    request = PlanRequest(tuple(specs), begin.at, computer_zone(), when.hours, quotas=quotas)
     measured = tuple(f"{name}: {words}" for name, one in learned.items() for words in one.words())
-    return JobPlans(plans_of(request, data, learned), begin.remarks + measured)
+    return JobPlans(plans_of(request, data, learned), begin.remarks + held + measured)
+
+
+def quotas_left(settings: Settings, catalog: Catalog) -> tuple[tuple[Quota, ...], tuple[str, ...]]:
+    """The quotas of the settings without what running jobs of this home hold, and remarks on what they hold."""
+    if not settings.quotas:
+        return (), ()
+    running = {job: state.spot_machines for job, state in unfinished_runs(settings).items()}
+    left = left_of(settings.quotas, list(running.values()), catalog)
+    amounts = ((one, {job: used(one, machines, catalog) for job, machines in running.items()}) for one in left)
+    remarks = (
+        f"quota {one.name}: {sum(by_job.values())} {one.unit} are held by running jobs"
+        f" ({', '.join(job for job, amount in by_job.items() if amount)}), {one.amount} are left"
+        for one, by_job in amounts
+        if any(by_job.values())
+    )
+    return left, tuple(remarks)
 
 
 def market_data(library: Library, specs: Sequence[JobSpec]) -> MarketData:

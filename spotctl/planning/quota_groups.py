@@ -38,11 +38,12 @@ def quota_groups(
     for quota in quotas:
         for j, (kind, machine) in enumerate(zip(kinds, machines, strict=True)):
             if quota.covers(kind.cloud, kind.region, family_of(kind.type)):
-                used.setdefault(quota.within(kind.region), np.zeros(len(kinds)))[j] = _used(machine, quota.unit)
+                used.setdefault(quota.within(kind.region), np.zeros(len(kinds)))[j] = use_of(machine, quota.unit)
     return [QuotaGroup(quota, uses, float(quota.amount)) for quota, uses in used.items()]
 
 
-def _used(machine: InstanceType | None, unit: QuotaUnit) -> float:
+def use_of(machine: InstanceType | None, unit: QuotaUnit) -> float:
+    """How much of a quota one machine uses; a machine that the catalog does not know counts as one."""
     if unit is QuotaUnit.MACHINES or machine is None:
         return 1.0
     return float(machine.vcpus if unit is QuotaUnit.VCPUS else machine.accelerators)

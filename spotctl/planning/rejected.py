@@ -8,7 +8,7 @@ from math import floor, isfinite
 
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.units import format_usd
-from spotctl.planning.expected import Conditions, Part, beta_of, eviction_of, first_hour, usd_per_work
+from spotctl.planning.expected import Conditions, Part, beta_of, first_hour, usd_per_work
 from spotctl.planning.fleet import FleetPlan
 from spotctl.planning.offers import MarketSnapshot, why_unusable
 from spotctl.planning.values import AllocatedJob, Choice, Columns, RejectedMarket
@@ -48,8 +48,7 @@ def _weighed(offer: Offer, fleet_plan: FleetPlan, under: Conditions, choice: Seq
     rent = Rent(offer, machines, _bid_alike(offer, price, choice[0]))
     beta = beta_of(fleet_plan.market_history, rent, price)
     share = first_hour([Part.of(rent, price, beta)], under).shares[0]
-    # Stated as for the choice: where evictions are unrecorded, with the prior.
-    instead = Choice(rent, price, eviction_of(fleet_plan.market_history, rent, price), usd_per_work(share))
+    instead = Choice(rent, price, beta, usd_per_work(share))
     return RejectedMarket(offer.market, _compared(instead, choice), instead)
 
 

@@ -53,8 +53,8 @@ class PlanRequest:
 
     `at` is when they begin, in market time. `zone` is the time zone of a deadline such as `22:00`. `hours` is the
     user's estimate of how long each job keeps all its machines busy. `deadlines`, by job name, are moments that were
-    resolved when the job was launched: a run that is resumed in another time zone keeps them. `quotas` are those of the
-    settings.
+    resolved when the job was launched: a run that is resumed in another time zone keeps them. `quotas` are what the
+    jobs may use of those of the settings. `place` is the cloud and region in which a running job has its machines.
     """
 
     specs: tuple[JobSpec, ...]
@@ -63,6 +63,7 @@ class PlanRequest:
     hours: float | None = None
     deadlines: Mapping[str, int] = field(default_factory=lambda: UNRESOLVED)
     quotas: tuple[Quota, ...] = ()
+    place: tuple[str, str] | None = None
 
 
 def plans_of(request: PlanRequest, data: MarketData, learned: Mapping[str, Learned] = NOTHING_LEARNT) -> list[JobPlan]:
@@ -80,7 +81,7 @@ def _job(spec: JobSpec, request: PlanRequest, learned: Learned | None) -> Job:
     deadline = request.deadlines.get(spec.name)
     if deadline is None and spec.deadline is not None:
         deadline = spec.deadline.moment(request.at, request.zone)
-    return Job(spec, deadline, request.hours or hours_of(spec, learned))
+    return Job(spec, deadline, request.hours or hours_of(spec, learned), request.place)
 
 
 def beginning(

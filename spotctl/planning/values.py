@@ -181,6 +181,16 @@ class JobPlan:
     mixture: PlannedMixture | None = None
     quotas: tuple[QuotaShare, ...] = ()
 
+    @property
+    def scaling(self) -> float:
+        """s if n machines do n^(1 + s) times the work of one, as earlier runs measured it."""
+        return next((rate.scaling for rate in self.rates.values() if rate.scaling), 0.0)
+
+    @property
+    def speed_spread(self) -> float:
+        """How far the machines' speed may be from what the plan assumes (`Measured.spread`)."""
+        return max((self.rates[one.rent.offer.market.instance_type].spread for one in self.choice), default=0.0)
+
     @cached_property
     def forecast(self) -> Forecast:
         """What a launch will cost and how long it takes; played when it is first needed."""

@@ -12,22 +12,34 @@ from pricing_data.catalog import InstanceType
 from pricing_data.units import HOUR
 from spotctl.files.job.spec import JobSpec, Training
 
+ALIKE = 0.5
+"""How far throughputs per vCPU of two types differ: the standard deviation of the logarithm of their ratio."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Measured work per hour of one machine of a type, and the source."""
+    """Measured work per hour of one machine of a type, and the source.
+
+    `spread` is the standard deviation of the logarithm of what a run reaches. With `scaling` s, n machines do n^(1 + s)
+    times the work of one.
+    """
 
     per_hour: float
     source: str
+    spread: float = 0.0
+    scaling: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """nu of a machine type, its source in words, and whether it is in units of the job's own work."""
+    """nu of a machine type, its source in words, and whether it is in units of the job's own work; `spread` and
+    `scaling`: see `Measured`."""
 
     nu: float
     source: str
     in_units: bool
+    spread: float = 0.0
+    scaling: float = 0.0
 
 
 def measured_for(spec: JobSpec, earlier: Mapping[str, Measured]) -> dict[str, Measured]:
@@ -49,14 +61,17 @@ def rates(types: Iterable[InstanceType], known: Mapping[str, Measured]) -> dict[
 
 def _rate(machine: InstanceType, known: Measured | None, per_vcpu: Mapping[str, float]) -> Rate:
     if known is not None:
-        return Rate(known.per_hour, known.source, in_units=True)
+        return Rate(known.per_hour, known.source, in_units=True, spread=known.spread, scaling=known.scaling)
     if not per_vcpu:
         return Rate(float(machine.vcpus), "vCPU count, as no throughput is known", in_units=False)
     family = [name for name in per_vcpu if family_of(name) == family_of(machine.name)]
     siblings = family or list(per_vcpu)
     source = siblings[0] if len(siblings) == 1 else f"{len(siblings)} types"
     return Rate(
-        median(per_vcpu[name] for name in siblings) * machine.vcpus, f"scaled by vCPUs from {source}", in_units=True
+        median(per_vcpu[name] for name in siblings) * machine.vcpus,
+        f"scaled by vCPUs from {source}",
+        in_units=True,
+        spread=ALIKE,
     )
 
 

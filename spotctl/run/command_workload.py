@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -17,10 +16,11 @@ from spotctl.agent.errors import AgentError
 from spotctl.agent.stored_checkpoints import StoredCheckpoints, note_finished
 from spotctl.agent.task import CheckpointPolicy, NodeTask
 from spotctl.files.job.spec import Command, JobSpec, data_variable, output_variable
-from spotctl.machines.base import Machine, NotPermitted, Payload, ProviderError
+from spotctl.machines.base import Machine, MachineSupplies, NotPermitted, Payload, ProviderError
 from spotctl.planning.market_history import CHECKPOINT
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.gang import PREPARE, GangShape, GangStep, next_step, rest_name, run_name
+from spotctl.run.launcher_identity import LAUNCHER
 from spotctl.run.machine_output import last_lines
 from spotctl.run.workload import WorkReport
 from spotctl.runlog import events as ev
@@ -28,8 +28,8 @@ from spotctl.runlog.outcomes import DONE, FAILED
 from spotctl.runlog.state import RunState
 
 PAUSE = 0.1
-LOOK_SECONDS = 0.5
-"""Between looks at the folder of the checkpoints."""
+LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.5, 10.0
+"""Seconds between checks of the checkpoint folder, or of an object store, where each request costs money."""
 
 GRACE = 20.0
 """Seconds for a program to write its checkpoint, and for the agent to copy it, when its machine is returned."""
@@ -72,6 +72,7 @@ class CommandWorkload:
         self._shape = GangShape(self._command.nodes, bool(spec.setup or spec.data), pause)
         self._failing_since: float | None = None
         self._looked_at = 0.0
+        self._stored: dict[int, StoredCheckpoints] = {}
         self._newest: dict[int, int] = {}
 
     def payload(self, order: ev.RentIntended) -> Payload | None:
@@ -82,9 +83,9 @@ class CommandWorkload:
         task = NodeTask(PREPARE, setup=self._spec.setup or "", environment=variables, **self._files())
         return self._payload(PREPARE, PREPARE, task)
 
-    def secrets(self) -> Mapping[str, str]:
-        """Those that the job names."""
-        return self._environment.secrets
+    def supplies(self) -> MachineSupplies:
+        """The job's folder, and the secrets that it names."""
+        return MachineSupplies(self._environment.secrets, self._environment.workdir)
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:
         """Looks at nodes and checkpoints, and assigns work to machines."""
@@ -161,13 +162,14 @@ class CommandWorkload:
 
     def _payload(self, name: str, action: str, task: NodeTask) -> Payload:
         # -P: no file in the job's folder takes the place of one of our modules.
-        command = (sys.executable, "-P", "-m", "spotctl.agent.node", action, task.to_json())
-        return Payload(name, command, folder=str(self._environment.workdir), grace_seconds=GRACE)
+        paths = self._environment.on_machine
+        command = (paths.python, "-P", "-m", "spotctl.agent.node", action, task.to_json())
+        return Payload(name, command, folder=paths.folder, grace_seconds=GRACE)
 
     def _files(self) -> dict[str, Any]:
         spec = self._spec
         return {
-            "cache": str(self._environment.cache),
+            "cache": self._environment.on_machine.cache,
             "data": {data_variable(name): path for name, path in spec.data.items()},
             "outputs": {output_variable(name): path for name, path in spec.outputs.items()},
         }
@@ -215,7 +217,7 @@ class CommandWorkload:
             return FAILED, f"setup failed on {MOST_FAILED_SETUPS} machines, last with status {last.code}: {last.tail}"
         if step.done:
             if self._command.checkpoint is not None:
-                note_finished(self._command.checkpoint.path, self._environment.run)
+                note_finished(self._command.checkpoint.path, self._environment.run, LAUNCHER)
             return DONE, "the command exited with status 0"
         if step.moved and state.work.moves + 1 >= MOST_MOVES:
             return FAILED, f"the command exited to be moved {MOST_MOVES} times in a row without an eviction warning"
@@ -236,13 +238,18 @@ class CommandWorkload:
     def _new_checkpoints(self, state: RunState) -> Iterator[ev.Checkpointed]:
         """Checkpoints of this run that were stored since the last look."""
         checkpoint = self._command.checkpoint
-        if checkpoint is None or (time.monotonic() - self._looked_at < LOOK_SECONDS and state.stopping is None):
+        if checkpoint is None:
+            return
+        pause = REMOTE_LOOK_SECONDS if "://" in checkpoint.path else LOOK_SECONDS
+        if time.monotonic() - self._looked_at < pause and state.stopping is None:
             return
         self._looked_at = time.monotonic()
         logged = {0: state.work.checkpoint.number} if state.work.checkpoint is not None else {}
         for rank in range(self._command.nodes):
             try:
-                stored = StoredCheckpoints(checkpoint.path, rank).latest()
+                if rank not in self._stored:
+                    self._stored[rank] = StoredCheckpoints(checkpoint.path, rank, LAUNCHER)
+                stored = self._stored[rank].latest()
             except AgentError:
                 # Files of another program; the node that tries to restore from there reports it.
                 continue

@@ -29,11 +29,15 @@ class Launched:
 
 
 def check_together(specs: Sequence[JobSpec]) -> None:
-    """Refuses jobs that cannot run on one local market at the same time."""
+    """Refuses jobs that cannot be planned and run at the same time."""
     check_names(specs)
-    markets = {(spec.local.speed, spec.local.start, spec.local.seed) for spec in specs}
+    names = ", ".join(spec.name for spec in specs)
+    if len({spec.is_local for spec in specs}) > 1:
+        raise BadRequest(
+            f"{names}: jobs on the local market and jobs on clouds have different clocks; launch them separately"
+        )
+    markets = {(spec.local.speed, spec.local.start, spec.local.seed) for spec in specs if spec.is_local}
     if len(markets) > 1:
-        names = ", ".join(spec.name for spec in specs)
         raise BadRequest(f"{names}: local.speed, start or seed differ; jobs launched together share one market")
 
 
@@ -49,7 +53,8 @@ def launch(
 
     `max_cost` limits all together, in proportion to their planned costs.
     """
-    begin_market(plans[0].job.spec, settings)
+    if plans[0].job.spec.is_local:
+        begin_market(plans[0].job.spec, settings)
     total = sum(plan.forecast.usd.median for plan in plans)
     jobs = [Launched(plan.job.spec) for plan in plans]
 

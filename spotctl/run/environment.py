@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spotctl.agent import layout
 from spotctl.errors import MissingSecret
-from spotctl.files.job.spec import JobSpec, ProgramKind, data_variable
+from spotctl.files.job.spec import Image, JobSpec, ProgramKind, data_variable
 from spotctl.machines.installation import installation_id
 from spotctl.run.reconcile import LeaseTimes
 
@@ -17,8 +19,42 @@ if TYPE_CHECKING:
     from spotctl.machines.base import CloudProvider
     from spotctl.paths import Paths
 
+LIST_SECONDS = 5.0
+"""How long the list of a cloud's machines is used. Agents report evictions before the list shows them."""
+
 _SHORTEST_SECRET = 4
 """Shorter values are ordinary words; hiding them would garble the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachinePaths:
+    """Paths on a run's machines that payloads need: a Python with spotctl, the job's folder, room for data."""
+
+    python: str
+    folder: str
+    cache: str
+
+    @classmethod
+    def here(cls, workdir: Path, cache: Path) -> MachinePaths:
+        """Of machines that are processes of this computer."""
+        return cls(sys.executable, str(workdir), str(cache))
+
+    @classmethod
+    def rented(cls) -> MachinePaths:
+        """Of rented machines, to which everything is copied."""
+        return cls(layout.PYTHON, layout.JOB_FOLDER, layout.CACHE)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderSettings:
+    """What a job specifies for its machines: the image, the cloud identity, the disk and the labels."""
+
+    image: Image = field(default_factory=Image)
+    identity: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_SETTINGS = OrderSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +63,10 @@ class RunEnvironment:
 
     `installation` is the home's id, by which its machines are tagged. `clock` is the provider's, in microseconds UTC.
     `rendezvous` is the folder where the run's processes find each other, `results` where its results go, `workdir` the
-    job's own folder, `cache` where data is kept for machines on this computer. `variables` are the environment
-    variables of the job's programs, next to the `secrets`.
+    job's own folder, `on_machine` where machines find that and more. `variables` are the environment variables of the
+    job's programs, next to the `secrets`. `rented` machines are other computers, which share no folder with this one.
+    Their list is fetched again after `list_every` seconds. What they print is kept in `output`.
+    A run that is `ending` only returns its machines.
     """
 
     run: str
@@ -39,7 +77,12 @@ class RunEnvironment:
     rendezvous: Path
     results: Path
     workdir: Path
-    cache: Path
+    on_machine: MachinePaths
+    rented: bool = False
+    list_every: float = 0.0
+    output: Path | None = None
+    ending: bool = False
+    order_settings: OrderSettings = NO_SETTINGS
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -58,16 +101,22 @@ def environment_of(
 
     Raises MissingSecret, and TransferFailed if a training's data cannot be copied to the cache.
     """
+    local = spec.is_local
     return RunEnvironment(
         run,
         installation_id(paths.home),
         provider,
         provider.now,
-        LeaseTimes.local(provider.speed),
+        LeaseTimes.local(provider.speed) if local else LeaseTimes(),
         rendezvous,
         Path(spec.outputs.get("model", str(paths.results(run)))),
         spec.workdir,
-        paths.cache,
+        MachinePaths.here(spec.workdir, paths.cache) if local else MachinePaths.rented(),
+        not local,
+        0.0 if local else LIST_SECONDS,
+        None if local else paths.output(run),
+        ending,
+        OrderSettings(spec.image, spec.identity, spec.tags),
         {} if ending else _variables(spec, paths.cache),
         {} if ending else secrets_of(spec),
     )

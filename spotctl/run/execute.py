@@ -6,26 +6,31 @@ the provider recognizes it; nothing else is rented while it is open.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 import stamina
 
+from spotctl.errors import BadRequest, SpotctlError
 from spotctl.machines.base import (
     Machine,
     MachineRequest,
     MachineState,
     NotFound,
     NotPermitted,
+    Prepares,
     ProviderError,
+    Resource,
     Throttled,
     Unanswered,
 )
 from spotctl.machines.link import with_status
 from spotctl.machines.tags import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.run.environment import RunEnvironment
+from spotctl.run.kept_output import KeptOutput
 from spotctl.run.reconcile import Buy, Instruction, Renew, ReturnMachines, ScheduleReturn
 from spotctl.run.workload import Workload
 from spotctl.runlog import events as ev
@@ -69,6 +74,34 @@ class Journal:
         self.state = fold(self._log.of_run(self.run, self.state.last_row), self.state)
 
 
+def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Workload) -> MachineRequest:
+    """The same for every attempt to carry out an order, in every process of its run."""
+    settings, run, cloud = environment.order_settings, environment.run, order.market.cloud
+    own = {INSTALLATION_TAG: environment.installation, RUN_TAG: run, INTENT_TAG: str(order.intent)}
+    return MachineRequest(
+        f"{run}-{order.intent}",
+        order.market,
+        order.machines,
+        order.bid,
+        order.lease_until,
+        {**settings.labels, **own},
+        workload.payload(order),
+        workload.supplies().secrets,
+        settings.image.of(cloud),
+        settings.identity.get(cloud),
+        settings.image.disk_gib,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A provider's list, and when it was fetched: number of intents, unclear orders, whether the run stops."""
+
+    machines: tuple[Machine, ...]
+    situation: tuple[int, tuple[int, ...], bool]
+    until: float
+
+
 class Executor:
     """Carries out instructions for one run."""
 
@@ -80,10 +113,13 @@ class Executor:
         self._lease = environment.lease_times.lease
         self._workload = workload
         self._retries = retries or RetryPolicy()
+        self._listed: _Listed | None = None
+        self._kept = None if environment.output is None else KeptOutput(environment.output)
+        self._environment = environment
         self._tags = {INSTALLATION_TAG: environment.installation, RUN_TAG: journal.run}
 
     def carry_out(self, instruction: Instruction) -> None:
-        """Raises NotPermitted if the provider allows no change any more."""
+        """NotPermitted: the provider allows no change any more. BadRequest: it does not have what the job asks for."""
         match instruction:
             case ScheduleReturn():
                 self._journal.write(ev.ReturnScheduled(instruction.allocation, instruction.at, instruction.machines))
@@ -116,19 +152,62 @@ class Executor:
             self._journal.write(ev.RentRefused(order.intent, ABANDONED, message))
 
     def list_machines(self) -> tuple[Machine, ...] | None:
-        """The run's machines, with what their agents say; None while the provider does not answer."""
-        machines = self.retried(lambda: self._provider.list(self._tags))
-        return None if machines is None else tuple(with_status(self._provider, machine) for machine in machines)
+        """The run's machines, with what their agents say; None while the provider does not answer.
+
+        A cloud limits calls, so its list is kept for a while, unless the run has changed something since. Agents are
+        asked each time.
+        """
+        state, now = self._journal.state, time.monotonic()
+        situation = state.intents, tuple(state.unclear), state.stopping is not None
+        if self._listed is None or self._listed.situation != situation or now >= self._listed.until:
+            machines = self.retried(lambda: self._provider.list(self._tags))
+            if machines is None:
+                return None
+            self._listed = _Listed(machines, situation, time.monotonic() + self._environment.list_every)
+        return tuple(self._with_status(machine) for machine in self._listed.machines)
+
+    def _with_status(self, machine: Machine) -> Machine:
+        """The machine with its agent's status. A running machine without an agent is prepared."""
+        seen, provider = with_status(self._provider, machine), self._provider
+        if self._kept is not None and seen.state in (MachineState.RUNNING, MachineState.LEAVING):
+            self._kept.fetch(provider, machine.id)
+        running = machine.state is MachineState.RUNNING and self._journal.state.stopping is None
+        if running and isinstance(provider, Prepares):
+            supplies = self._workload.supplies()
+            # Tunnels end with the launcher that opened them, so those of an earlier launcher are opened again.
+            if seen.state is MachineState.STARTING or supplies.reach:
+                # One that cannot be reached now must not hold up the others.
+                with suppress(NotFound, Throttled, Unanswered):
+                    provider.prepare(machine, supplies)
+        return seen
+
+    def remove_leftovers(self) -> tuple[Resource, ...] | None:
+        """Removes what the cloud made for the run besides machines; returns what could not be removed, None if unknown.
+
+        Once the run has ended, what remains belongs to no run, so `gc` finds it.
+        """
+        left: tuple[Resource, ...] | None = None
+        with suppress(ProviderError):
+            left = found = self.retried(lambda: self._provider.resources(self._tags))
+            if found and self.retried(lambda: self._removed(found)) is not None:
+                left = ()
+        return left
+
+    def _removed(self, resources: Sequence[Resource]) -> bool:
+        self._provider.remove(resources)
+        return True
 
     def release(self) -> None:
         """Returns all machines of the run and logs nothing; returning a machine twice is no error.
 
         A machine that cannot be returned now ends with its lease.
         """
-        with suppress(ProviderError):
+        listed: tuple[Machine, ...] = ()
+        with suppress(SpotctlError):
             listed = self.list_machines() or ()
-            known = [held.id for held in self._journal.state.alive]
-            machines = dict.fromkeys([*known, *(one.id for one in listed if one.state is not MachineState.GONE)])
+        known = [held.id for held in self._journal.state.alive]
+        machines = dict.fromkeys([*known, *(one.id for one in listed if one.state is not MachineState.GONE)])
+        with suppress(ProviderError):
             if machines:
                 self.retried(lambda: self._provider.terminate(tuple(machines)))
 
@@ -167,18 +246,18 @@ class Executor:
         def call() -> tuple[Machine, ...]:
             nonlocal unanswered
             try:
-                return self._provider.create(self._request(intent))
+                return self._provider.create(request_of(intent, self._environment, self._workload))
             except Unanswered:
                 unanswered = True
                 raise
 
         try:
             machines = self.retried(call, refusals=(ProviderError,))
-        except ProviderError as error:
+        except (ProviderError, BadRequest) as error:
             # An earlier attempt that got no answer may have succeeded all the same.
             why = ABANDONED if unanswered else type(error).__name__
             self._journal.write(ev.RentRefused(intent.intent, why, str(error)))
-            if isinstance(error, NotPermitted):
+            if isinstance(error, (NotPermitted, BadRequest)):
                 raise
             return None
         if machines is None:
@@ -203,27 +282,18 @@ class Executor:
             self._provider.link(machine).renew(until)
         except NotFound:
             return True
-        except Unanswered:
+        except NotPermitted:
+            raise
+        except ProviderError:
             return False
         return True
 
     def _return(self, intent: ev.ReturnIntended) -> bool:
+        if self._kept is not None:
+            for machine in intent.machines:
+                self._kept.fetch(self._provider, machine, now=True)
         self._provider.terminate(intent.machines)
         return True
-
-    def _request(self, intent: ev.RentIntended) -> MachineRequest:
-        run = self._journal.run
-        tags = {**self._tags, INTENT_TAG: str(intent.intent)}
-        return MachineRequest(
-            f"{run}-{intent.intent}",
-            intent.market,
-            intent.machines,
-            intent.bid,
-            intent.lease_until,
-            tags,
-            self._workload.payload(intent),
-            self._workload.secrets(),
-        )
 
     def retried(self, call: Callable[[], T], refusals: tuple[type[ProviderError], ...] = (NotPermitted,)) -> T | None:
         """The answer to a call, repeated with growing pauses; None if there is none for now. Refusals are raised."""

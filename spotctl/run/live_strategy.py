@@ -65,7 +65,8 @@ class LiveStrategy:
     def _unsaved(self, state: RunState, now: int) -> float:
         if self._trains or not isfinite(self._plan.work_left):
             return 0.0
-        return max(state.work.done(now) - state.work.safe, 0) * self._plan.decider.most_nu
+        decider = self._plan.decider
+        return max(state.work.done(now) - state.work.safe, 0) * decider.most_nu * decider.speed
 
     @property
     def _trains(self) -> bool:
@@ -136,7 +137,7 @@ def work_left(plan: JobPlan, state: RunState, now: int) -> float:
     if not isfinite(total):
         return total
     if not isinstance(program, Training):
-        return max(total - state.work.done(now) * plan.decider.most_nu, 0.0)
+        return max(total - state.work.done(now) * plan.decider.most_nu * plan.decider.speed, 0.0)
     if program.stop.clocks is None or state.progress is None:
         return total
     return total * max(1 - state.progress.clock / program.stop.clocks, 0.0)

@@ -35,6 +35,11 @@ def news(state: RunState, machines: Sequence[Machine], now: int, source: str) ->
     ]
 
 
+def settled(state: RunState, asked: int) -> list[Event]:
+    """Unanswered orders whose machines, if they were created, must be in a list that was fetched at this time."""
+    return [ev.OrderSettled(intent) for intent, since in state.unclear.items() if asked >= since + LISTING_DELAY]
+
+
 def _changed(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
     for machine in known:
         if machine.state is MachineState.GONE:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from pricing_data.units import MINUTE, SECOND
+from spotctl.runlog.events import RenewIntended
 from spotctl.runlog.state import Held, RunState
 
 
@@ -114,9 +115,12 @@ def upkeep(state: RunState, now: int, times: LeaseTimes) -> list[Instruction]:
     due = tuple(held.id for held in staying if (leaves := state.leaves_at(held)) is not None and leaves <= now)
     if due:
         instructions.append(ReturnMachines(due, "scheduled return"))
-    # Machines whose leases run out are not renewed.
+    # Machines whose leases run out are not renewed; renewals without an answer are repeated as they are.
+    asked = {name for intent in state.open.values() if isinstance(intent, RenewIntended) for name in intent.machines}
     expiring = tuple(
-        held.id for held in staying if held.id not in due and held.leaves_at is None and _expires(held, now, times)
+        held.id
+        for held in staying
+        if held.id not in due and held.id not in asked and held.leaves_at is None and _expires(held, now, times)
     )
     if expiring:
         instructions.append(Renew(expiring, now + times.lease))

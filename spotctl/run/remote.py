@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from pricing_data.units import format_time
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import restored
-from spotctl.machines.base import NotFound
+from spotctl.machines.base import Invocation, NotFound, TakesCommands
 from spotctl.paths import Paths
 from spotctl.runlog.state import RunState
 from spotctl.runlog.statuses import latest_run
 from spotctl.runlog.store import EventLog
-from spotctl.wiring import local_provider
+from spotctl.wiring import provider_of
 
 if TYPE_CHECKING:
     from spotctl.config import Settings
-    from spotctl.machines.local import LocalProvider
+    from spotctl.machines.base import CloudProvider
 
 CANNOT_START = 127
 """The status by which shells report that a command does not exist."""
@@ -32,7 +32,13 @@ class Target:
     """A machine, and the provider that can run a command on it."""
 
     machine: str
-    provider: LocalProvider
+    provider: CloudProvider
+
+    def invocation(self, command: Sequence[str]) -> Invocation:
+        """A command of this computer that runs another on the machine, with this process's terminal."""
+        if not isinstance(self.provider, TakesCommands):
+            raise BadRequest(f"{self.machine}: machines of {self.provider.name} run no commands with a terminal")
+        return self.provider.invocation(self.machine, command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,7 @@ def target_of(job: str, node: str, settings: Settings) -> Target:
         raise BadRequest(f"no job named {job!r} was launched ('spotctl status' lists all jobs)")
     if state.ended is not None:
         raise BadRequest(f"run {state.run} of job {job} has ended ({state.ended.outcome}); it has no machines")
-    provider = local_provider(settings, restored(state.began.spec, paths.home))
+    provider = provider_of(settings, restored(state.began.spec, paths.home))
     return Target(_machine(state, job, node or "0"), provider)
 
 
@@ -81,7 +87,7 @@ def run(target: Target, command: Sequence[str], *, capture: bool = False) -> Com
     if capture:
         ended = target.provider.link(target.machine).exec(command)
         return CommandResult(_shell_status(ended.exit_code), _text(ended.out), _text(ended.err))
-    invocation = target.provider.invocation(target.machine, command)
+    invocation = target.invocation(command)
     try:
         process = subprocess.Popen(invocation.words, env=invocation.environment, cwd=invocation.folder)
     except OSError as error:
@@ -100,7 +106,7 @@ def _shell_status(code: int) -> int:
 def _end_if_gone(target: Target, process: subprocess.Popen[bytes], command: Sequence[str]) -> None:
     """A machine that ends kills its processes; it may have looked for them just before this one started."""
     try:
-        target.provider.invocation(target.machine, command)
+        target.invocation(command)
     except NotFound:
         process.kill()
 

@@ -11,39 +11,39 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass, replace
 from datetime import UTC
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pricing_data.units import parse_usd
-from spotctl.errors import BadRequest
+from spotctl.errors import BadRequest, SpotctlError
 from spotctl.files.job.reader import restored, written
 from spotctl.files.job.spec import JobSpec, ProgramKind
-from spotctl.machines.installation import installation_id
-from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
 from spotctl.paths import Paths
 from spotctl.run import rendezvous, resume_state
 from spotctl.run.environment import RunEnvironment, environment_of, secrets_of
 from spotctl.run.execute import Journal
+from spotctl.run.fresh_prices import fresh_prices
 from spotctl.run.live_strategy import rules_of
 from spotctl.run.local_market import begin_market
+from spotctl.run.quota_watch import QuotaWatch
 from spotctl.run.service import Runner
-from spotctl.run.workloads import check_paths, prepare_checkpoints, workload_of
+from spotctl.run.workloads import check_clouds, check_paths, prepare_checkpoints, workload_of
 from spotctl.runlog.errors import AlreadyRunning
 from spotctl.runlog.events import Planned, RunBegan, RunEnded, RunResumed, StopRequested
 from spotctl.runlog.outcomes import DONE, STOPPED
 from spotctl.runlog.state import RunState, fold
-from spotctl.runlog.statuses import latest_run, statuses
+from spotctl.runlog.statuses import latest_run
 from spotctl.runlog.store import EventLog, JobLock, is_running
-from spotctl.wiring import library, local_provider
+from spotctl.wiring import library, provider_of
 
 if TYPE_CHECKING:
     from spotctl.config import Settings
-    from spotctl.machines.base import CloudProvider, Resource
     from spotctl.planning.values import JobPlan
+    from spotctl.quotas import Quota
 
 LOOK_SECONDS = 0.2
 ON_REQUEST = StopRequested(STOPPED, "stopped on request")
@@ -86,16 +86,16 @@ def launch(
         prepare_checkpoints(spec, fresh=fresh)
         if fresh:
             resume_state.forget(paths.kept(spec.name))
-        if plan is None:
+        if plan is None and spec.is_local:
             begin_market(spec, settings)
-        provider = local_provider(settings, spec)
+        provider = provider_of(settings, spec)
         run, folder = f"{spec.name}-{secrets.token_hex(3)}", rendezvous.new_path()
         environment = environment_of(spec, run, folder, provider, paths)
         journal = Journal(log, run, environment.clock)
         budget = min((limit for limit in (spec.budget, max_cost) if limit is not None), default=None)
         stored = {**written(spec), **({} if budget is None else {"budget": _dollars(budget)})}
         deadline = _deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
-        quotas = settings.quotas if plan is None else tuple(share.part for share in plan.quotas)
+        quotas = _quotas_left(settings) if plan is None else tuple(share.part for share in plan.quotas)
         quota_text = ", ".join(map(str, quotas))
         journal.write(RunBegan(spec.name, provider.name, stored, str(folder), _wall_us(), deadline, quota_text))
         if expected is not None:
@@ -117,7 +117,7 @@ def resume(job: str, settings: Settings, observer: RunObserver, stop: StopReques
                 f" computer ('spotctl down {job}' closes it, 'spotctl launch' starts from scratch)"
             )
         spec = restored(state.began.spec, paths.home)
-        provider = local_provider(settings, spec)
+        provider = provider_of(settings, spec)
         ending = stop is not None or state.stopping is not None
         environment = environment_of(spec, state.run, folder, provider, paths, ending=ending)
         journal = Journal(log, state.run, environment.clock)
@@ -152,24 +152,9 @@ def request_stop(job: str, settings: Settings, request: StopRequested = ON_REQUE
             log.append(state.run, state.at, request)
 
 
-def orphaned_resources(settings: Settings) -> tuple[CloudProvider, list[Resource]]:
-    """What this installation has on the local market and no active run owns."""
-    from spotctl.machines.local import LocalProvider
-    from spotctl.machines.replayed import Replayed
-
-    # Nothing is rented here, so no prices are needed.
-    provider = LocalProvider(settings.home / "local", lambda: Replayed.of(()))
-    active = {status.state.run for status in statuses(settings) if status.state.ended is None}
-    if not provider.has_begun:
-        return provider, []
-    resources = provider.resources({INSTALLATION_TAG: installation_id(settings.home)})
-    return provider, [one for one in resources if one.tags.get(RUN_TAG) not in active]
-
-
 def check_launchable(spec: JobSpec) -> None:
-    """Refuses a job that this version cannot run, before anything is rented."""
-    if not spec.is_local:
-        raise BadRequest(f"{spec.name}: this version rents on the local market only; write clouds: [local]")
+    """Refuses a job that cannot run where it asks for machines, before anything is rented."""
+    check_clouds(spec)
     check_paths(spec)
     secrets_of(spec)
 
@@ -179,8 +164,13 @@ def parse_max_cost(text: str) -> int | None:
     return parse_usd(text, "--max-cost") if text else None
 
 
-def plan_of_run(began: RunBegan, settings: Settings, started: int) -> JobPlan:
-    """The plan of a run: every process that works on the run makes the same one."""
+def plan_of_run(
+    began: RunBegan, settings: Settings, started: int, quotas: str | None = None, place: tuple[str, str] | None = None
+) -> JobPlan:
+    """The plan of a run: every process that works on the run makes the same one.
+
+    `quotas` are the parts that it may use, if they differ from those at its start; its machines then stay in `place`.
+    """
     from spotctl.planning.learning.read import lessons
     from spotctl.planning.planner import market_data
     from spotctl.planning.request import PlanRequest, plans_of
@@ -188,7 +178,8 @@ def plan_of_run(began: RunBegan, settings: Settings, started: int) -> JobPlan:
 
     spec, known = restored(began.spec, settings.home), library(settings)
     deadlines = {} if began.deadline is None else {spec.name: began.deadline}
-    request = PlanRequest((spec,), started, UTC, deadlines=deadlines, quotas=quotas_from(began.quotas))
+    parts = quotas_from(began.quotas if quotas is None else quotas)
+    request = PlanRequest((spec,), started, UTC, deadlines=deadlines, quotas=parts, place=place)
     learned = lessons(settings, known, (spec,), began.wall_us)
     (plan,) = plans_of(request, market_data(known, (spec,)), learned)
     return plan
@@ -208,10 +199,13 @@ def _conduct(
         rendezvous.make(environment.rendezvous)
         if spec.kind is ProgramKind.AGILEML:
             resume_state.restore(spec, environment.rendezvous, kept)
-    # Lazy: a run that only returns its machines needs no plan.
-    plan = cache(lambda: made or plan_of_run(began, settings, journal.state.started))
-    with closing(workload_of(spec, environment, plan)) as workload:
-        runner = Runner(journal, environment, workload, rules_of(spec, journal, environment, plan))
+    plan = _planner(journal, settings, made)
+    rules = rules_of(spec, journal, environment, plan)
+    if spec.kind is ProgramKind.AGILEML:
+        # The number of nodes of a command is fixed, so it could not use a larger part.
+        rules = replace(rules, quotas=QuotaWatch(settings))
+    with closing(workload_of(spec, environment, plan)) as workload, _fresh_prices(environment, plan, settings):
+        runner = Runner(journal, environment, workload, rules)
         ended = runner.run(lambda: observer.on_turn(runner.state), _wall_us)
     observer.on_turn(runner.state)
     if spec.kind is ProgramKind.AGILEML:
@@ -220,6 +214,41 @@ def _conduct(
         shutil.rmtree(began.folder, ignore_errors=True)
     observer.on_end(spec, runner.state, ended)
     return runner.state, ended
+
+
+def _fresh_prices(
+    environment: RunEnvironment, plan: Callable[[], JobPlan], settings: Settings
+) -> AbstractContextManager[None]:
+    """Fetches the prices of a plan's markets while the block lasts, if these are real clouds."""
+    if not environment.rented or environment.ending:
+        return nullcontext()
+    return fresh_prices([offer.market for offer in plan().decider.offers], settings)
+
+
+def _planner(journal: Journal, settings: Settings, made: JobPlan | None) -> Callable[[], JobPlan]:
+    """The plan within the present parts of the quotas; lazy, since a run that only returns its machines needs none."""
+    began = journal.state.began
+    assert began is not None
+
+    @cache
+    def within(quotas: str) -> JobPlan:
+        started = journal.state.started
+        if quotas == began.quotas:
+            return made or plan_of_run(began, settings, started)
+        first = within(began.quotas)
+        home = first.choice[0].rent.offer.market
+        try:
+            return plan_of_run(began, settings, started, quotas, (home.cloud, home.region))
+        except SpotctlError:
+            return first
+
+    return lambda: within(journal.state.quotas)
+
+
+def _quotas_left(settings: Settings) -> tuple[Quota, ...]:
+    from spotctl.planning.planner import quotas_left
+
+    return quotas_left(settings, library(settings).catalog)[0]
 
 
 def _keep(spec: JobSpec, state: RunState, ended: RunEnded, folder: Path, kept: Path) -> None:

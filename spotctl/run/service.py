@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any
 from bidbrain.strategies.base import Offer, Strategy
 from pricing_data.units import HOUR, MINUTE
 from spotctl import ledger
+from spotctl.errors import BadRequest
 from spotctl.machines.base import Machine, NotPermitted, ProviderError
 from spotctl.run import observe, reconcile
 from spotctl.run.budget_check import BudgetCheck, described, exhausted, in_words
@@ -19,9 +21,9 @@ from spotctl.run.reconcile import Instruction, ReturnMachines, StrategyTerms
 from spotctl.run.workload import Workload, WorkReport
 from spotctl.runlog import budget
 from spotctl.runlog import events as ev
-from spotctl.runlog.budget import LISTING_DELAY, Tariff
+from spotctl.runlog.budget import Tariff
 from spotctl.runlog.errors import LogFailed
-from spotctl.runlog.outcomes import BUDGET, NO_CAPACITY, NOT_PERMITTED
+from spotctl.runlog.outcomes import BUDGET, FAILED, NO_CAPACITY, NOT_PERMITTED
 from spotctl.runlog.state import RunState
 
 DECIDE_EVERY = 5 * MINUTE
@@ -46,12 +48,15 @@ class RunRules:
 
     `strategy` is called when the first decision is due: a run that only returns its machines needs no plan.
     `share_left` is the share of the work that the plan considers left, where the work itself does not tell.
+    `quotas` is asked before each decision: the parts of the quotas that the run may use, if they have changed; then
+    `strategy` is called again.
     """
 
     strategy: Callable[[], tuple[Strategy, StrategyTerms]]
     tariff: Tariff
     limits: RunLimits = field(default_factory=RunLimits)
     share_left: Callable[[], float | None] = lambda: None
+    quotas: Callable[[RunState], str | None] = lambda _: None
 
 
 @dataclass(slots=True)
@@ -88,7 +93,7 @@ class Runner:
         retries: RetryPolicy | None = None,
     ) -> None:
         self._journal = journal
-        self._provider_name = environment.provider.name
+        self._provider_name, self._rented = environment.provider.name, environment.rented
         self._times = environment.lease_times
         self._workload = workload
         self._rules = rules
@@ -100,6 +105,7 @@ class Runner:
         self._left = 1.0
         self._listed_while_stopping = False
         self._without_machines_since: int | None = None
+        self._rest_seconds = environment.list_every
 
     @cached_property
     def _strategy(self) -> tuple[Strategy, StrategyTerms]:
@@ -143,15 +149,23 @@ class Runner:
         except NotPermitted as error:
             self._listed_while_stopping = stopping
             self._not_permitted(error)
+            # The cloud refuses at once, and nothing else in this turn has taken time.
+            time.sleep(self._rest_seconds)
+        except BadRequest as error:
+            # An unknown image, network or account: repeating the call does not help.
+            self._stop(FAILED, str(error))
         except ProviderError:
             # Prices that are missing now may be there in the next turn; without them no money is spent.
-            return
+            time.sleep(self._rest_seconds)
 
     def _observe(self) -> Sequence[Machine] | None:
+        asked = self._journal.now()
         machines = self._executor.list_machines()
         if machines is not None:
             for event in observe.news(self.state, machines, self._journal.now(), self._provider_name):
                 self._journal.write(event)
+            for settled in observe.settled(self.state, asked):
+                self._journal.write(settled)
         self._journal.catch_up()
         return machines
 
@@ -199,13 +213,15 @@ class Runner:
         self._check_capacity(now)
         if self.state.stopping is not None:
             return []
-        strategy, terms = self._strategy
+        _, terms = self._strategy
         reliable = reconcile.missing_reliable(self.state, terms, now)
         facts = self._facts(now)
         if facts == self._next.facts and now < self._next.due_at:
             return reliable
         if reconcile.nearly_done(self.state, self._left, now, self._times):
             return reliable
+        self._follow_quotas()
+        strategy, terms = self._strategy
         situation = reconcile.situation(self.state, terms, self._price_at(now), now, self._times, self._left)
         if not situation.offers and not situation.holdings and self._evictions_announced():
             # It decides once they happened: until then, only on-demand machines are left to choose from.
@@ -220,6 +236,13 @@ class Runner:
         if actions:
             self._journal.write(ev.Decided(tuple(map(described, actions)), decision.reason))
         return [*reliable, *actions]
+
+    def _follow_quotas(self) -> None:
+        """If the run's parts of the quotas have changed, its strategy is made again."""
+        parts = self._rules.quotas(self.state)
+        if parts is not None:
+            self._journal.write(ev.QuotasShared(parts))
+            self.__dict__.pop("_strategy", None)
 
     def _facts(self, now: int) -> object:
         """What a decision depends on, besides the prices."""
@@ -264,13 +287,18 @@ class Runner:
     def _orders_open(self) -> bool:
         """Whether an order may still bring machines; open renewals and returns do not matter."""
         ordered = any(isinstance(intent, ev.RentIntended) for intent in self.state.open.values())
-        return ordered or any(self._journal.now() < since + LISTING_DELAY for since in self.state.unclear.values())
+        return ordered or bool(self.state.unclear)
 
     def _end(self, wall_us: int) -> ev.RunEnded:
         if self.state.ended is None:
             stop = self.state.stopping
             assert stop is not None
+            left = self._executor.remove_leftovers() if self._rented else ()
             facts, costs, message = {**stop.facts, **self._workload.facts()}, self._costs(), stop.message
+            if left is None:
+                message += "; what is left of it in the cloud is not known: spotctl gc"
+            elif left:
+                message += f"; {', '.join(f'{one.kind} {one.id}' for one in left)} could not be removed: spotctl gc"
             if stop.outcome == BUDGET:
                 unfinished = self._unfinished(facts)
                 facts, message = {**facts, **unfinished}, f"{message}{in_words(unfinished)}"
@@ -314,3 +342,6 @@ class Runner:
             for held in self.state.alive:
                 if now >= held.lease_until + self._times.teardown:
                     self._journal.write(ev.MachineEnded(held.id, held.lease_until, "lease ended"))
+            for intent in self.state.unclear:
+                if now >= self.state.orders[intent].lease_until + self._times.teardown:
+                    self._journal.write(ev.OrderSettled(intent))

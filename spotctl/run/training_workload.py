@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.attached import AttachedJob, newest_checkpoint
-from agileml.engines.crash_guard import CrashGuard
+from agileml.engines.crash_guard import CrashGuard, ProcessFailure
 from agileml.errors import AgileMLError
 from agileml.iteration_log import last_line_of, line_of
 from agileml.job import Counters, Trained, TrainingJob
@@ -26,10 +25,11 @@ from pricing_data.errors import PricingDataError
 from pricing_data.units import SECOND
 from spotctl.files.job.spec import JobSpec, Training
 from spotctl.files.model_file import check_nothing_lost, save_model
-from spotctl.machines.base import Machine, Payload
+from spotctl.machines.base import Machine, MachineSupplies, Payload
 from spotctl.run import rendezvous, resume_state
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.machine_output import last_lines
+from spotctl.run.training_nodes import nodes_of
 from spotctl.run.workload import WorkReport
 from spotctl.runlog.events import Progressed, RentIntended
 from spotctl.runlog.outcomes import DONE, FAILED
@@ -37,6 +37,9 @@ from spotctl.runlog.state import Held, RunState
 from spotctl.runlog.timesheet import Timesheet
 
 MODEL_FILE, CHECKPOINT_FILE, LOG_FILE = "model.npz", "checkpoint.npz", "iterations.jsonl"
+
+NODE_PACKAGES = ("cloudpickle", "cryptography", "msgspec", "numpy", "scipy")
+"""What nodes of a training import besides our own code."""
 
 REPORT_EVERY = 1.0
 """Seconds between progress events; the iteration log has every clock."""
@@ -63,7 +66,7 @@ class TrainingWorkload:
         self._environment = environment
         self._setup = spec.setup or ""
         self._job = training_job(spec)
-        self._secret = rendezvous.secret_of(environment.rendezvous)
+        self._secret, self._nodes = rendezvous.secret_of(environment.rendezvous), nodes_of(environment)
         self._earlier = resume_state.earlier(environment.rendezvous)
         self._speed = environment.provider.speed
         self._controller: AttachedJob | None = None
@@ -82,16 +85,18 @@ class TrainingWorkload:
 
     def payload(self, order: RentIntended) -> Payload:
         """A process that joins the training as a node."""
-        command = [sys.executable, "-m", "agileml.join", str(self._environment.rendezvous)]
-        command += ["--name-in", "SPOTCTL_MACHINE", *(["--reliable"] if order.reliable else [])]
+        paths = self._environment.on_machine
+        command = [*self._nodes.command(paths.python), *(["--reliable"] if order.reliable else [])]
         if self._setup:
             command = ["/bin/sh", "-c", _WITH_SETUP, "setup", self._setup, *command]
-        variables, folder = {**_ONE_THREAD, **self._environment.variables}, str(self._environment.workdir)
-        return Payload("node", tuple(command), variables, folder, term_at_notice=False, grace_seconds=0.0)
+        # Machines of this computer share its processors; rented ones have their own.
+        variables = {**({} if self._environment.rented else _ONE_THREAD), **self._environment.variables}
+        return Payload("node", tuple(command), variables, paths.folder, term_at_notice=False, grace_seconds=0.0)
 
-    def secrets(self) -> Mapping[str, str]:
-        """The job's secrets, and the one by which nodes and controller authenticate each other."""
-        return {**self._environment.secrets, SECRET_VARIABLE: self._secret.hex()}
+    def supplies(self) -> MachineSupplies:
+        """The job's folder and secrets, and the secret by which nodes and controller authenticate each other."""
+        secrets = {**self._environment.secrets, SECRET_VARIABLE: self._secret.hex()}
+        return MachineSupplies(secrets, self._environment.workdir, self._nodes.reach, NODE_PACKAGES)
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:
         """Reports changes of machines to the controller, and listens to it for a moment."""
@@ -143,9 +148,10 @@ class TrainingWorkload:
         shape = isolated_shape_of(self._job, environment.workdir, variables)
         last = max(done_before, 0 if state.progress is None else state.progress.clock, self._earlier.clock)
         plan = PreparedJob(self._job, shape)
-        controller = AttachedJob(plan, environment.rendezvous, self._secret, self._note_iteration, last)
+        listen = self._nodes.listen
+        controller = AttachedJob(plan, environment.rendezvous, self._secret, self._note_iteration, last, listen=listen)
         for machine in self._earlier.machines:
-            controller.lose(machine)
+            controller.lose(self._nodes.name(machine))
         # Nodes that exited while no process attended to the run may have been told to leave.
         self._exited_before = {machine.id for machine in machines if machine.exit_code is not None}
         return controller
@@ -174,7 +180,7 @@ class TrainingWorkload:
                 self._lose(controller, held.id)
             elif deadline is not None and held.id not in self._lost and self._warned.get(held.id) != deadline:
                 self._warned[held.id] = deadline
-                controller.warn(held.id, max(deadline - now, 0) / SECOND / self._speed)
+                controller.warn(self._nodes.name(held.id), max(deadline - now, 0) / SECOND / self._speed)
         exited = [machine for machine in machines if machine.exit_code is not None and machine.id in state.machines]
         return tuple(machine.id for machine in exited if self._exited_alone(controller, state, machine))
 
@@ -190,15 +196,16 @@ class TrainingWorkload:
         if machine.id in self._warned:
             return False
         if machine.id not in self._exited_before:
-            output = last_lines(self._environment, machine.id, 1)
+            output = last_lines(self._environment, machine.id)
             self._last_exit = f"{machine.id} with status {machine.exit_code}: {output}"
-            self._given_up = self._given_up or self._crashes.add()
+            failure = ProcessFailure(machine.id, machine.exit_code, output, [held.id for held in state.alive])
+            self._given_up = self._given_up or self._crashes.add(failure)
         return True
 
     def _lose(self, controller: AttachedJob, name: str) -> None:
         if name not in self._lost:
             self._lost.add(name)
-            controller.lose(name)
+            controller.lose(self._nodes.name(name))
 
     # -- from the controller ------------------------------------------------------------------------------------------
 
@@ -262,7 +269,11 @@ class TrainingWorkload:
             check_nothing_lost(Counters(*counters))
         except AgileMLError as error:
             return WorkReport(self._latest, FAILED, str(error))
-        return WorkReport(self._latest, DONE, f"{line['clocks']} clocks")
+        # Logs of earlier versions have no final loss.
+        loss = line.get("loss")
+        return WorkReport(
+            self._latest, DONE, f"{line['clocks']} clocks" + ("" if loss is None else f", loss {loss:.4g}")
+        )
 
 
 def training_job(spec: JobSpec) -> TrainingJob:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from spotctl.machines.base import Machine, Payload
+from spotctl.machines.base import Machine, MachineSupplies, Payload
 from spotctl.runlog.events import Event, Progressed, RentIntended
 from spotctl.runlog.state import RunState
 
@@ -34,8 +34,8 @@ class Workload(Protocol):
         """What the machines of an order run. The same order gets the same payload in every process."""
         ...
 
-    def secrets(self) -> Mapping[str, str]:
-        """Environment variables for the machines that are never written to disk."""
+    def supplies(self) -> MachineSupplies:
+        """What the machines need besides their payload, and is never written where others can read it."""
         ...
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:

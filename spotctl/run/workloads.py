@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spotctl.agent.errors import AgentError
 from spotctl.errors import BadRequest
-from spotctl.files.job.spec import Command, JobSpec
+from spotctl.files.job.spec import Command, JobSpec, Training
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.workload import Workload
 
@@ -45,13 +46,28 @@ def _mean_life(plan: Callable[[], JobPlan]) -> Callable[[Market, int | None, int
     return mean_life
 
 
+def check_clouds(spec: JobSpec) -> None:
+    """Refuses what rented machines cannot do for a job."""
+    resources = spec.resources
+    if spec.is_local:
+        return
+    if isinstance(spec.program, Training) and spec.data:
+        raise BadRequest(
+            f"{spec.name}: data: of a training is not copied to rented machines yet; put the data into the job's folder"
+        )
+    if isinstance(spec.program, Training) and len(resources.regions) != 1:
+        raise BadRequest(
+            f"{spec.name}: the nodes of a training reach each other at private addresses, so they share a region;"
+            " write one region, such as regions: [us-east-1]"
+        )
+
+
 def check_paths(spec: JobSpec) -> None:
-    """Refuses paths of a job that machines on this computer cannot reach."""
-    program = spec.program
-    paths = {f"data.{name}": path for name, path in spec.data.items()}
-    paths |= {f"outputs.{name}": path for name, path in spec.outputs.items()}
-    if isinstance(program, Command) and program.checkpoint is not None:
-        paths["checkpoint.path"] = program.checkpoint.path
+    """Refuses paths of a job that its machines cannot reach."""
+    paths = _paths_of(spec)
+    if not spec.is_local:
+        _check_remote_paths(spec, paths)
+        return
     for field, path in paths.items():
         if "://" in path:
             raise BadRequest(
@@ -61,13 +77,34 @@ def check_paths(spec: JobSpec) -> None:
             raise BadRequest(f"{spec.name}: {field} is {path}, but no such file or folder exists")
 
 
+def _paths_of(spec: JobSpec) -> dict[str, str]:
+    paths = {f"data.{name}": path for name, path in spec.data.items()}
+    paths |= {f"outputs.{name}": path for name, path in spec.outputs.items()}
+    if isinstance(spec.program, Command) and spec.program.checkpoint is not None:
+        paths["checkpoint.path"] = spec.program.checkpoint.path
+    return paths
+
+
+def _check_remote_paths(spec: JobSpec, paths: Mapping[str, str]) -> None:
+    for field, path in paths.items():
+        # The launcher itself writes the model of a training.
+        if "://" not in path and not (field == "outputs.model" and isinstance(spec.program, Training)):
+            raise BadRequest(
+                f"{spec.name}: {field} is {path}, a path on this computer, which rented machines cannot see;"
+                " write s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER@ACCOUNT/PATH"
+            )
+
+
 def prepare_checkpoints(spec: JobSpec, *, fresh: bool) -> None:
     """Removes a command's checkpoints if the job is finished or starts `fresh`; otherwise it resumes from them."""
     program = spec.program
     if isinstance(program, Command) and program.checkpoint is not None:
         from spotctl.agent.stored_checkpoints import discard_checkpoints
+        from spotctl.run.launcher_identity import LAUNCHER
 
         try:
-            discard_checkpoints(program.checkpoint.path, fresh=fresh)
+            discard_checkpoints(program.checkpoint.path, fresh=fresh, who=LAUNCHER)
+        except AgentError as error:
+            raise BadRequest(f"{spec.name}: {error}") from error
         except OSError as error:
             raise BadRequest(f"{spec.name}: cannot remove {error.filename}: {error.strerror}") from error

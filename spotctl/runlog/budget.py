@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
 
 LISTING_DELAY = 5 * MINUTE
-"""How far a provider's list of machines may lag: only a machine that is missing for longer counts as gone."""
+"""How far a provider's list of machines may lag: only what is missing in a list that is later by as much counts as
+gone, or as never created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +66,12 @@ def used(state: RunState, now: int, tariff: Tariff) -> int:
 def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
     """What was spent, and what can follow until the leases end if nothing more is renewed or rented.
 
-    A request without an answer may have succeeded, also if it is not repeated any more.
+    A request without an answer may have succeeded, also if it is not repeated any more, until a list of the provider
+    shows what came of it.
     """
     later = sum(_to_lease_end(state, held, now, tariff, teardown) for held in state.alive)
     requested = sum(_requested(state, intent, now, tariff, teardown) for intent in state.open.values())
-    unclear = sum(
-        _unclear(state, state.orders[intent], tariff, teardown)
-        for intent, since in state.unclear.items()
-        if now < since + LISTING_DELAY
-    )
+    unclear = sum(_unclear(state, state.orders[intent], tariff, teardown) for intent in state.unclear)
     return spent(state, now, tariff) + later + requested + unclear
 
 

@@ -43,7 +43,8 @@ class RunBegan:
 
     `deadline` is the moment that the job's deadline meant at launch, in the provider's time (microseconds UTC). Logs
     of earlier versions have none: there, a time of day was read as UTC. `quotas` are those of the account, or the
-    job's part of them (`aws/us-east-1/p3=64 vCPUs, ...`): every plan of the run keeps to them.
+    job's part of them (`aws/us-east-1/p3=64 vCPUs, ...`), without what other runs held: every plan of the run keeps to
+    them, or to those of the last `QuotasShared`.
     """
 
     job: str
@@ -53,6 +54,14 @@ class RunBegan:
     wall_us: int
     deadline: int | None = None
     quotas: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotasShared:
+    """The run may use other parts of the quotas from now on, because another run has ended: every later plan keeps to
+    them."""
+
+    quotas: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +133,13 @@ class RentRefused:
     intent: int
     why: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrderSettled:
+    """What an order without an answer has brought is known: a later list of the provider has no more machines of it."""
+
+    intent: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,12 +350,14 @@ class RunEnded:
 Intended = RentIntended | RenewIntended | ReturnIntended
 Event = (
     RunBegan
+    | QuotasShared
     | RunResumed
     | Planned
     | Decided
     | Intended
     | Rented
     | RentRefused
+    | OrderSettled
     | Renewed
     | Returned
     | ReturnScheduled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -86,12 +87,14 @@ class BackOff:
 class RunState:
     """A run as its events tell it.
 
-    `open` are intents without an outcome, `unclear` are orders that were given up without an answer, and since when.
+    `quotas` is the job's part of the quotas now. `open` are intents without an outcome, `unclear` are orders that were
+    given up without an answer, and since when, until a list of the provider settles what they brought.
     """
 
     run: str = ""
     began: ev.RunBegan | None = None
     started: int = 0
+    quotas: str = ""
     at: int = 0
     last_row: int = 0
     intents: int = 0
@@ -123,6 +126,21 @@ class RunState:
         """The machines of an allocation that are not gone and not being returned."""
         return tuple(m for m in self.alive if m.allocation == allocation and not m.returning)
 
+    @property
+    def spot_machines(self) -> Counter[Market]:
+        """Spot machines by market, with those of orders whose outcome is not known."""
+        found: Counter[Market] = Counter()
+        for held in self.alive:
+            allocation = self.allocations[held.allocation]
+            if allocation.bid is not None:
+                found[allocation.market] += 1
+        asked = [intent for intent in self.open.values() if isinstance(intent, ev.RentIntended)]
+        for order in (*asked, *(self.orders[intent] for intent in self.unclear)):
+            if order.bid is not None:
+                known = sum(held.allocation == order.intent for held in self.machines.values())
+                found[order.market] += order.machines - known
+        return found
+
     def leaves_at(self, held: Held) -> int | None:
         """When a machine is to be returned, alone or with its allocation; None if that is not planned."""
         planned = (held.leaves_at, self.allocations[held.allocation].leaves_at)
@@ -141,7 +159,11 @@ def after(state: RunState, row: LogRow) -> RunState:
 
 
 def _began(state: RunState, event: ev.RunBegan, at: int) -> RunState:
-    return replace(state, began=event, started=at)
+    return replace(state, began=event, started=at, quotas=event.quotas)
+
+
+def _shared(state: RunState, event: ev.QuotasShared, _: int) -> RunState:
+    return replace(state, quotas=event.quotas)
 
 
 def _decided(state: RunState, event: ev.Decided, _: int) -> RunState:
@@ -188,6 +210,10 @@ def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
     if event.why == ABANDONED:
         state = replace(state, unclear={**state.unclear, event.intent: at})
     return _backed_off(_closed(state, event.intent), state.orders[event.intent].market, at, eviction=False)
+
+
+def _settled(state: RunState, event: ev.OrderSettled, _: int) -> RunState:
+    return replace(state, unclear={order: since for order, since in state.unclear.items() if order != event.intent})
 
 
 def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
@@ -295,11 +321,13 @@ def _backed_off(state: RunState, market: Market, at: int, *, eviction: bool) -> 
 
 _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.RunBegan: _began,
+    ev.QuotasShared: _shared,
     ev.Planned: _planned,
     ev.Decided: _decided,
     ev.RentIntended: _ordered,
     ev.Rented: _rented,
     ev.RentRefused: _refused,
+    ev.OrderSettled: _settled,
     ev.RenewIntended: _intended,
     ev.Renewed: _renewed,
     ev.ReturnIntended: _return_intended,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from spotctl.files.job.reader import restored
@@ -11,10 +13,14 @@ from spotctl.runlog import budget
 from spotctl.runlog.events import RunBegan
 from spotctl.runlog.state import RunState, fold
 from spotctl.runlog.store import EventLog, is_running
-from spotctl.wiring import local_provider
+from spotctl.wiring import provider_of
 
 if TYPE_CHECKING:
     from spotctl.config import Settings
+    from spotctl.files.job.spec import JobSpec
+
+
+UNREAD: Mapping[str, RunState] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +56,35 @@ def job_names(settings: Settings) -> list[str]:
         return list(dict.fromkeys(row.event.job for row in log.beginnings() if isinstance(row.event, RunBegan)))
 
 
+def clouds_used(settings: Settings) -> list[str]:
+    """The clouds, without the local market, that any job was allowed to rent on."""
+    return list(dict.fromkeys(cloud for spec in _rented_jobs(settings) for cloud in spec.resources.clouds))
+
+
+def regions_used(settings: Settings) -> list[str]:
+    """The regions, of any cloud, that jobs named to rent in."""
+    return list(dict.fromkeys(region for spec in _rented_jobs(settings) for region in spec.resources.regions))
+
+
+def _rented_jobs(settings: Settings) -> list[JobSpec]:
+    """The jobs of all runs on real clouds."""
+    paths = Paths(settings.home)
+    if not paths.log.exists():
+        return []
+    with EventLog(paths.log) as log:
+        specs = [restored(row.event.spec, paths.home) for row in log.beginnings() if isinstance(row.event, RunBegan)]
+    return [spec for spec in specs if not spec.is_local]
+
+
 def unfinished_jobs(settings: Settings) -> list[str]:
     """Jobs whose latest run has not ended."""
-    return [state.began.job for state in _latest_runs(settings) if state.ended is None and state.began is not None]
+    return list(unfinished_runs(settings))
+
+
+def unfinished_runs(settings: Settings) -> dict[str, RunState]:
+    """Runs that have not ended, by job."""
+    states = _latest_runs(settings)
+    return {state.began.job: state for state in states if state.ended is None and state.began is not None}
 
 
 def statuses(settings: Settings) -> list[RunStatus]:
@@ -60,12 +92,19 @@ def statuses(settings: Settings) -> list[RunStatus]:
     return [_status(state, settings) for state in _latest_runs(settings)]
 
 
+def latest_runs(log: EventLog, known: Mapping[str, RunState] = UNREAD) -> list[RunState]:
+    """The newest run of every job; `known` are states that were read before, by run."""
+    newest = {row.event.job: row.run for row in log.beginnings() if isinstance(row.event, RunBegan)}
+    states = ((run, known.get(run, RunState())) for run in newest.values())
+    return [before if before.ended else fold(log.of_run(run, before.last_row), before) for run, before in states]
+
+
 def _latest_runs(settings: Settings) -> list[RunState]:
-    jobs = job_names(settings)
-    if not jobs:
+    paths = Paths(settings.home)
+    if not paths.log.exists():
         return []
-    with EventLog(Paths(settings.home).log) as log:
-        return [state for job in jobs if (state := latest_run(log, job)) is not None]
+    with EventLog(paths.log) as log:
+        return latest_runs(log)
 
 
 def _status(state: RunState, settings: Settings) -> RunStatus:
@@ -75,7 +114,7 @@ def _status(state: RunState, settings: Settings) -> RunStatus:
     if state.ended is not None:
         return RunStatus(state, False, state.ended.facts.get("spent"))
     paths = Paths(settings.home)
-    provider = local_provider(settings, restored(state.began.spec, paths.home))
+    provider = provider_of(settings, restored(state.began.spec, paths.home))
     now = max(provider.now(), state.at)
     try:
         spent = budget.spent(state, now, budget.tariff_of(provider, state.started))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import isfinite
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -14,6 +15,8 @@ from spotctl.show.layout import plain_table
 
 if TYPE_CHECKING:
     from bidbrain.backtest.frontier import BoundPoint, FrontierPoint
+
+NO_WINDOWS: Mapping[str, Sequence[FrontierPoint]] = MappingProxyType({})
 
 
 def table(points: Sequence[FrontierPoint]) -> Table:
@@ -48,35 +51,46 @@ def verdict(points: Sequence[FrontierPoint], billing: str) -> str:
 
 
 def answer(
-    points: Sequence[FrontierPoint], bound: Sequence[BoundPoint], billing: str, wall_seconds: float
+    points: Sequence[FrontierPoint],
+    bound: Sequence[BoundPoint],
+    billing: str,
+    wall_seconds: float,
+    windows: Mapping[str, Sequence[FrontierPoint]] = NO_WINDOWS,
 ) -> dict[str, Any]:
-    """The JSON of `--json`; unknown values are null."""
-    rows = [
-        {
-            "scheme": one.scheme,
-            "hours": one.hours,
-            "jobs": one.jobs,
-            "unfinished": one.unfinished,
-            "cost_pct": _number(one.cost_pct.mean),
-            "cost_low": one.cost_pct.low,
-            "cost_high": one.cost_pct.high,
-            "gross_pct": _number(one.gross_pct),
-            "runtime_ratio": _number(one.runtime_ratio),
-            "bound_pct": _number(one.bound_pct),
-            "on_frontier": one.beaten_by is None and not one.unfinished,
-            "beaten_by": one.beaten_by,
-        }
-        for one in points
-    ]
-    default = default_for(billing).name
+    """The JSON of `--json`; unknown values are null. `windows` are the points of other windows of the history."""
+    others = [{"window": name, **_judged(found, billing)} for name, found in windows.items()]
     return {
-        "points": rows,
+        **_judged(points, billing),
         "bound": [asdict(one) for one in bound],
-        "default": {
-            "scheme": default,
-            "on_frontier": all(one.beaten_by is None for one in points if one.scheme == default),
-        },
+        **({"windows": others} if others else {}),
         "wall_seconds": wall_seconds,
+    }
+
+
+def _judged(points: Sequence[FrontierPoint], billing: str) -> dict[str, Any]:
+    """The points of a window, and where the default of the billing rule stands among them."""
+    default = default_for(billing).name
+    beaten = [one.beaten_by for one in points if one.scheme == default]
+    return {
+        "points": [_row(one) for one in points],
+        "default": {"scheme": default, "on_frontier": all(name is None for name in beaten)},
+    }
+
+
+def _row(one: FrontierPoint) -> dict[str, Any]:
+    return {
+        "scheme": one.scheme,
+        "hours": one.hours,
+        "jobs": one.jobs,
+        "unfinished": one.unfinished,
+        "cost_pct": _number(one.cost_pct.mean),
+        "cost_low": one.cost_pct.low,
+        "cost_high": one.cost_pct.high,
+        "gross_pct": _number(one.gross_pct),
+        "runtime_ratio": _number(one.runtime_ratio),
+        "bound_pct": _number(one.bound_pct),
+        "on_frontier": one.beaten_by is None and not one.unfinished,
+        "beaten_by": one.beaten_by,
     }
 
 

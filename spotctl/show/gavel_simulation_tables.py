@@ -27,6 +27,7 @@ def answer(summary: SimulationSummary, wall_seconds: float) -> dict[str, Any]:
         "cost_usd": summary.cost_usd,
         "slo_violations": summary.slo_violations,
         "jobs": summary.jobs,
+        **({"groups": [asdict(group) for group in summary.groups]} if summary.groups else {}),
         "wall_seconds": wall_seconds,
     }
 
@@ -48,6 +49,8 @@ def table(summary: SimulationSummary) -> Table:
         ("deadlines missed", _UNKNOWN if violations is None else f"{violations:,}"),
     ):
         rows.add_row(name, value)
+    for group in summary.groups:
+        rows.add_row(f"completion time, {group.jobs:,} jobs of {group.name}", _hours(group.average_jct_seconds))
     return rows
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pricing_data.market import NO_ZONE, Market
+
+_MAXIMUM_PRICE = {"aws": "AWS", "azure": "Azure"}
+"""Clouds where a bid is that, by name."""
 
 
 def machines_text(count: int | str, market: Market) -> str:
@@ -11,9 +16,34 @@ def machines_text(count: int | str, market: Market) -> str:
     return f"{count} x {market.instance_type} ({place})"
 
 
-def bid_text(bid: int | None) -> str:
-    """`, bid $0.0600/h`, rounded up to a hundredth of a cent; ` on demand` where there is no bid."""
-    return " on demand" if bid is None else f", bid ${-(-bid // 100_000) / 10_000:.4f}/h"
+WITHOUT_BIDS = {
+    "gcp": "Google Cloud takes no bids: a machine costs the spot price of the moment, and no price evicts it;"
+    " Google takes it back when it needs it"
+}
+"""What a spot request means on clouds on which it has no highest price."""
+
+
+def bid_text(bid: int | None, cloud: str) -> str:
+    """`, bid $0.0600/h`, rounded up to a hundredth of a cent; ` at the spot price` on a cloud without bids."""
+    if bid is None:
+        return " on demand"
+    return " at the spot price" if cloud in WITHOUT_BIDS else f", bid ${-(-bid // 100_000) / 10_000:.4f}/h"
+
+
+def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:
+    """What bids mean where they are maximum prices, given each cloud, bid and on-demand price; empty for other clouds.
+
+    On AWS and Azure spot prices no longer follow bids, so a bid only says when a price is too high.
+    """
+    limits = [(cloud, bid, on_demand) for cloud, bid, on_demand in bids if bid is not None and cloud in _MAXIMUM_PRICE]
+    if not limits:
+        return ""
+    named = " and ".join(name for cloud, name in _MAXIMUM_PRICE.items() if cloud in {one[0] for one in limits})
+    where = "; these are at the on-demand price" if all(bid == on_demand for _, bid, on_demand in limits) else ""
+    return (
+        f"on {named} a bid is only a maximum price: a low one adds evictions by price, and none prevents evictions for"
+        f" lack of capacity{where}"
+    )
 
 
 def hours_text(hours: float) -> str:

@@ -11,13 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from pricing_data.units import HOUR, MINUTE, SECOND, format_time, format_usd, to_datetime, to_usd
+from spotctl.files.job.spec import Command
 from spotctl.show.beta_tables import EVIDENCE, chance
 from spotctl.show.layout import pairs_table
-from spotctl.show.phrases import hours_text
+from spotctl.show.phrases import WITHOUT_BIDS, bids_text, hours_text
 from spotctl.show.terminal import dollars, market_name
 
 if TYPE_CHECKING:
     from bidbrain.eviction.estimate import Estimate
+    from bidbrain.strategies.base import Rent
     from pricing_data.market import Market
     from spotctl.planning.checkpoint_interval import CheckpointInterval
     from spotctl.planning.values import Choice, JobPlan, PlannedMixture, RejectedMarket
@@ -130,7 +132,7 @@ def _choice_json(one: Choice) -> dict[str, Any]:
 def plan_view(plan: JobPlan, width: int, *, explain: bool) -> RenderableType:
     parts: list[RenderableType] = [Text(plan.job.spec.name, style="bold"), _choices(plan, width), _figures(plan)]
     if explain:
-        parts += [Text(), _betas(plan), Text(), _terms(plan), *_shares(plan)]
+        parts += [Text(), _betas(plan), Text(), _terms(plan), *_one_type(plan), *_shares(plan)]
     if plan.rejected:
         parts += [Text(), _rejected(plan, _NAMED_EXPLAINED if explain else _NAMED, width)]
     return Group(*parts, Text())
@@ -159,11 +161,18 @@ def _choices(plan: JobPlan, width: int) -> Table:
 def _cells(one: Choice, wide: bool) -> Iterator[str]:
     if wide:
         yield dollars(one.price)
-    yield "on demand" if one.rent.bid is None else f"${format_usd(one.rent.bid)}"
+    yield _bid(one.rent)
     yield chance(one.beta.probability)
     if wide:
         yield _interval(one.beta)
     yield f"{one.usd_per_work:.4g}"
+
+
+def _bid(rent: Rent) -> str:
+    """The bid, where the cloud takes bids."""
+    if rent.bid is None:
+        return "on demand"
+    return "spot price" if rent.offer.market.cloud in WITHOUT_BIDS else f"${format_usd(rent.bid)}"
 
 
 def _interval(beta: Estimate) -> str:
@@ -185,6 +194,8 @@ def _lines(plan: JobPlan) -> Iterator[tuple[str, str]]:
     ratio = usd / other.usd
     comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
     yield "on demand", f"${other.usd:.2f} in {hours_text(other.hours)} on {machines}: {comparison}"
+    if bids := bids_text((one.rent.offer.market.cloud, one.rent.bid, one.rent.offer.on_demand) for one in plan.choice):
+        yield "bids", bids
     yield "work", plan.work.source
     yield "speed", _sources(plan)
     if plan.job.budget_usd is not None:
@@ -257,7 +268,25 @@ def _betas(plan: JobPlan) -> Group:
         f" {one.beta.basis}"
         for one in plan.choice
     )
-    return Group(Text("eviction", style="bold"), *map(Text, lines))
+    clouds = dict.fromkeys(one.rent.offer.market.cloud for one in plan.choice if one.rent.bid is not None)
+    notes = (WITHOUT_BIDS[cloud] for cloud in clouds if cloud in WITHOUT_BIDS)
+    return Group(Text("eviction", style="bold"), *map(Text, lines), *map(Text, notes))
+
+
+def _one_type(plan: JobPlan) -> Iterator[RenderableType]:
+    """Why no mixture of machine types was considered, where that is so."""
+    if isinstance(plan.job.spec.program, Command):
+        why = "the nodes of a command are of one type at a time, and its length is stated in hours on that type."
+    elif plan.work.hours is not None and not plan.work.assumed:
+        why = (
+            "the length of the job is stated in hours on one type. With stop: {clocks: ...} and throughputs, types are"
+            " mixed, side by side or one after the other."
+        )
+    else:
+        return
+    yield Text()
+    yield Text("mixtures of machine types", style="bold")
+    yield Text(f"none: {why}")
 
 
 def _shares(plan: JobPlan) -> Iterator[RenderableType]:

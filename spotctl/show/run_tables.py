@@ -131,7 +131,9 @@ def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[
     now = {held.id: held for held in after.machines.values() if held.allocation == allocation.number}
     then = {name: before.machines.get(name, replace(held, warned_until=None, ended=None)) for name, held in now.items()}
     if allocation.number not in before.allocations:
-        lines.append(f"rented {machines_text(len(now), allocation.market)}{bid_text(allocation.bid)}")
+        lines.append(
+            f"rented {machines_text(len(now), allocation.market)}{bid_text(allocation.bid, allocation.market.cloud)}"
+        )
     warned = sum(held.warned_until is not None and then[name].warned_until is None for name, held in now.items())
     if warned:
         lines.append(f"eviction warning: {machines_text(warned, allocation.market)}")

@@ -59,7 +59,10 @@ def _rows(history: Sequence[Iteration], ending: Mapping[str, Any], virtual: bool
     ]
     if losses:
         first = f"{_loss(losses[0].loss)} before clock {losses[0].clock}"
-        rows.insert(2, ("loss", f"{first}, {_loss(losses[-1].loss)} before clock {losses[-1].clock}"))
+        last = f"{_loss(losses[-1].loss)} before clock {losses[-1].clock}"
+        if ending["loss"] is not None:
+            last = f"{_loss(ending['loss'])} after clock {ending['clocks']}"
+        rows.insert(2, ("loss", f"{first}, {last}"))
     return rows
 
 

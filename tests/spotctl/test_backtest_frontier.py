@@ -55,3 +55,24 @@ def test_finite_pools_cost_more(folder: Path) -> None:
     unlimited, limited = (spotctl(*command, *more).json for more in ([], ["--depth", "1"]))
     assert limited["points"][0]["bound_pct"] > unlimited["points"][0]["bound_pct"]
     assert limited["points"][0]["runtime_ratio"] > unlimited["points"][0]["runtime_ratio"]
+
+
+def test_other_windows_of_the_history_have_points_of_their_own(folder: Path) -> None:
+    command = [
+        "backtest",
+        "frontier",
+        str(folder / "scenario.yaml"),
+        "--schemes",
+        "proteus,lookahead",
+        "--workers",
+        "1",
+    ]
+    answer = spotctl(*command, "--cuts", "2", "--json").json
+    assert [one["window"][:5] for one in answer["windows"]] == ["test ", "test "]
+    for window in (answer, *answer["windows"]):
+        assert {one["scheme"] for one in window["points"]} == {"proteus", "lookahead"}
+        assert window["default"]["scheme"] == "lookahead"
+    assert answer["points"] == spotctl(*command, "--json").json["points"]
+    text = spotctl(*command, "--cuts", "2")
+    assert text.out.count("bound %") == 3
+    assert "windows" not in spotctl(*command, "--json").json

@@ -28,7 +28,7 @@ def test_the_default_home_is_the_data_folder_of_the_platform() -> None:
         ("fetch_workers = 0", r"config\.toml: fetch_workers is 0, but must be a whole number from 1 to 64"),
         ('azure_managed_identity = "perhaps"', r"azure_managed_identity is 'perhaps', but must be true or false"),
         ("gcp_project = 5", r"gcp_project is 5, but must be a string in quotes"),
-        ("bid = 1", r"unknown setting bid; the settings are aws_spot_advisor_url"),
+        ("bid = 1", r"unknown setting bid; the settings are aws, aws_spot_advisor_url"),
         ("= 1", r"not valid TOML"),
     ],
 )
@@ -68,6 +68,34 @@ def test_quotas_come_from_the_file_or_the_environment(tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_quota_says_what_is_wrong(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "config.toml").write_text(content)
+    with pytest.raises(BadSettings, match=message):
+        config.load({}, tmp_path)
+
+
+def test_a_clouds_table_comes_from_the_file_or_as_lines_from_the_environment(tmp_path: Path) -> None:
+    lines = 'ssh_from = ["203.0.113.7/32"]\npublic_ip = false\ntags = {team = "x"}\n'
+    (tmp_path / "config.toml").write_text(f"[aws]\n{lines}")
+    said = config.load({}, tmp_path).aws
+    assert (said.ssh_from, said.public_ip, said.tags) == (("203.0.113.7/32",), False, {"team": "x"})
+    assert config.load({"SPOTCTL_AWS": lines}, Path("/nowhere")).aws == said
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('aws = "a"', "must be lines such as"),
+        ("aws = 5", "must be a table of settings"),
+        ('[aws]\nsubnet = "subnet-1"', "settings among image, .* subnet is not one of them"),
+        ('[aws]\nsubnets = "subnet-1"', "a list of strings for subnets"),
+        ('[aws]\npublic_ip = "no"', "true or false for public_ip"),
+        ("[aws]\nimage = 7", "a string for image"),
+        ("[aws]\ntags = {team = 7}", "a table of strings for tags"),
+        ('[aws]\nssh_from = ["here"]', "not 'here'"),
+        ('[aws]\nssh_from = ["::/0"]', "the whole internet"),
+    ],
+)
+def test_an_invalid_table_of_a_cloud_names_the_setting(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "config.toml").write_text(content)
     with pytest.raises(BadSettings, match=message):
         config.load({}, tmp_path)

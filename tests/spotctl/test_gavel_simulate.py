@@ -303,3 +303,56 @@ def test_recorded_jobs_of_a_production_cluster_can_be_simulated(shared_data: Pat
     assert ended.code == 0
     assert ended.error.startswith("left out: 1,")
     assert ended.json["jobs"] == 20
+
+
+ENTITIES = ("--entities", "research=3,product=1:fifo")
+
+
+def test_entities_share_the_cluster_by_their_weights(table: Path, tmp_path: Path) -> None:
+    """The trace names the owner of some jobs; the others get one at random. An entity without jobs takes nothing."""
+    rows = [f"small,-n,{144_000 + number},1,1,-1,0,{'research' if number % 2 else 'product'}" for number in range(8)]
+    trace = written(tmp_path, *rows, header=f"{HEADER},entity")
+    shared = simulated(table, "--trace", trace, *CLUSTER, "--policy", "hierarchical", *ENTITIES, "--json").json
+    groups = {group["name"]: group for group in shared["groups"]}
+    assert {name: group["jobs"] for name, group in groups.items()} == {"research": 4, "product": 4}
+    assert groups["research"]["average_jct_seconds"] < groups["product"]["average_jct_seconds"]
+    alone = written(tmp_path, *(row.replace("product", "research") for row in rows), header=f"{HEADER},entity")
+    ended = simulated(table, "--trace", alone, *CLUSTER, "--policy", "hierarchical", *ENTITIES)
+    assert "8 jobs of research" in ended.out
+    without = written(tmp_path, *(row.rpartition(",")[0] for row in rows))
+    drawn = simulated(table, "--trace", without, *CLUSTER, "--policy", "hierarchical", *ENTITIES, "--json").json
+    assert sum(group["jobs"] for group in drawn["groups"]) == 8
+
+
+def test_jobs_with_a_higher_priority_finish_earlier(table: Path) -> None:
+    jobs = ("--arrivals", "poisson:0", "--jobs", "24")
+    found = simulated(table, *jobs, *CLUSTER, *POLICY, "--priorities", "1,1,5", "--json").json
+    low, high = found["groups"]
+    assert (low["name"], high["name"], low["jobs"] + high["jobs"]) == ("priority 1", "priority 5", 24)
+    assert high["average_jct_seconds"] < low["average_jct_seconds"]
+    assert high["finish_time_fairness"] < low["finish_time_fairness"]
+
+
+def test_weights_of_the_trace_are_reported_by_priority(table: Path, tmp_path: Path) -> None:
+    trace = written(tmp_path, "small,-n,14400,1,1,-1,0", "small,-n,14400,1,4,-1,0", "small,-n,14400,1,4,-1,0")
+    groups = simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--json").json["groups"]
+    assert [(group["name"], group["jobs"]) for group in groups] == [("priority 1", 1), ("priority 4", 2)]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--entities", "research=x"), "'research=x' is not NAME=WEIGHT:POLICY"),
+        (("--entities", "a=1:lottery"), "'a=1:lottery' is not NAME=WEIGHT:POLICY"),
+        (("--entities", "a=1,a=2"), "each name once"),
+        (("--entities", "other=1"), "entity 'research' of the trace is not defined"),
+        (("--priorities", "1,0"), "is not a list of weights of jobs"),
+    ],
+)
+def test_bad_entities_and_priorities_are_refused(
+    table: Path, tmp_path: Path, words: tuple[str, str], told: str
+) -> None:
+    trace = written(tmp_path, "small,-n,14400,1,1,-1,0,research", header=f"{HEADER},entity")
+    ended = simulated(table, "--trace", trace, *CLUSTER, "--policy", "hierarchical", *words)
+    assert ended.code == 2
+    assert told in ended.error

@@ -57,6 +57,7 @@ def test_a_training_is_launched_and_all_machines_returned(tmp_path: Path, home: 
     lines = [json.loads(line) for line in Path(answer["model"]).with_name("iterations.jsonl").read_text().splitlines()]
     assert [line["clock"] for line in lines[:-1]] == list(range(1, 16))
     assert lines[-1]["model_sha256"] == answer["model_sha256"]
+    assert lines[-1]["loss"] == answer["loss"] < lines[-2]["loss"]
     (job,) = spotctl("status", "--json").json["jobs"]
     assert (job["name"], job["run"], job["state"], job["machines"]) == ("small", answer["run"], "done", [])
     assert job["spent_usd"] == answer["cost_usd"]
@@ -201,9 +202,9 @@ def test_the_iteration_log_of_an_earlier_run_is_replaced(tmp_path: Path, home: P
     assert [json.loads(line).get("clock") for line in lines] == [1, 2, 3, 4, 5, None]
 
 
-def test_a_cloud_job_is_refused(tmp_path: Path) -> None:
+def test_a_training_on_a_cloud_names_one_region(tmp_path: Path) -> None:
     path = training(tmp_path)
     path.write_text(path.read_text().replace("[local]", "[aws]").split("local:")[0].replace("c4.2xlarge", "c5.large"))
     refused = spotctl("launch", path, "--yes")
     assert refused.code == 2
-    assert "local" in refused.error
+    assert "write one region" in refused.error

@@ -67,7 +67,7 @@ def test_a_plan_is_read_with_its_reasons(tmp_path: Path) -> None:
     assert "more markets (--explain and --json list more)" in short.out
     for term in (
         "95%",
-        "days the price never rose above this bid",
+        "days the price ",
         "first hour",
         "each later hour: $",
         "lost by each",
@@ -138,8 +138,23 @@ def test_stale_and_missing_prices_are_named(tmp_path: Path) -> None:
     newest = spotctl("plan", file)
     assert newest.code == 0
     assert "prices as of 2026-01-09T23:00:00Z, the most recent stored ones" in newest.error
+    assert "on AWS a bid is only a maximum price" in " ".join(newest.out.split())
     late = spotctl("plan", file, "--at", "2026-03-01")
     assert (late.code, "none of the 2 matching markets can be used" in late.error) == (3, True)
     file.write_text(file.read_text().replace("[aws]", "[gcp]"))
     none = spotctl("plan", file)
     assert (none.code, "no price history of gcp is stored" in none.error) == (2, True)
+
+
+def test_why_no_mixture_was_considered_is_explained(tmp_path: Path) -> None:
+    gang = tmp_path / "gang.yaml"
+    gang.write_text("name: gang\nkind: command\nrun: 'true'\nnodes: 2\nhours: 2h\nresources: {clouds: [local]}\n")
+    told = spotctl("plan", gang, "--at", AT, "--explain").out
+    assert "none: the nodes of a command are of one type at a time" in told
+    hours = tmp_path / "hours.yaml"
+    hours.write_text(
+        "name: hours\nkind: agileml\napp: mf\nhours: 2h\nstop: {loss: 0.1}\n"
+        "resources: {clouds: [local], machines: 1..4}\n"
+    )
+    assert "stated in hours on one type" in spotctl("plan", hours, "--at", AT, "--explain").out
+    assert "mixtures of machine types" not in spotctl("plan", job(tmp_path), "--at", AT, "--explain").out

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from agileml.core.events import Iteration
 from agileml.errors import AgileMLError
 from agileml.job import Counters
 from agileml.policies.policy import ClockSums
-from agileml.reference import model_digest, run
+from agileml.reference import iterate, model_digest
+from agileml.roles.node import JobSettings
 from spotctl.files.model_file import check_nothing_lost
 from spotctl.show import train_tables
 from spotctl.show.train_plots import marked_clocks
@@ -28,7 +31,7 @@ SMALL = ("--arg", "ratings=4000", "--arg", "users=200", "--arg", "items=100", "-
 CHAOS = "at clock 3 evict half warn 5s; at clock 6 kill 1; at clock 8 join 2; at clock 12 kill controller"
 LAST_KEYS = [
     *("clocks", "updates_sent", "updates_applied", "updates_lost", "updates_doubled"),
-    *("evictions", "failures", "model_sha256"),
+    *("evictions", "failures", "model_sha256", "loss"),
 ]
 
 TRAINER = """
@@ -79,9 +82,11 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def undisturbed(clocks: int, seed: int = 0) -> str:
+def undisturbed(clocks: int, seed: int = 0) -> tuple[str, float]:
     arguments: dict[str, object] = {"ratings": 4000, "users": 200, "items": 100, "rank": 4}
-    return model_digest(run(TrainerSource("mf", arguments).load(), clocks, seed, deterministic=True, partitions=8))
+    trainer, sample = TrainerSource("mf", arguments).load(), JobSettings().loss_sample
+    end = next(islice(iterate(trainer, seed, partitions=8, sample_items=sample), clocks, None))
+    return model_digest(end.params), end.loss
 
 
 # -- what comes out ---------------------------------------------------------------------------------------------------
@@ -101,7 +106,7 @@ def test_json_log_model_and_picture_of_a_run_through_chaos(engine: str, tmp_path
     assert (last["clocks"], last["updates_lost"], last["updates_doubled"]) == (20, 0, 0)
     assert last["evictions"] == 2
     assert last["failures"] >= 1
-    assert last["model_sha256"] == undisturbed(20)
+    assert (last["model_sha256"], last["loss"]) == undisturbed(20)
     assert [line["clock"] for line in clocks] == list(range(1, 21))
     known = [line["loss"] for line in clocks if line["loss"] is not None]
     assert known[-1] < known[0] / 2
@@ -136,6 +141,7 @@ def test_a_table_for_people() -> None:
     assert found["clocks"].endswith("of virtual time")
     assert found["evictions survived"] == "2"
     assert found["failures survived"] == "1"
+    assert re.fullmatch(r"[\d.]+ before clock 1, [\d.]+ after clock 10", found["loss"])
     assert found["updates"] == "12,800 sent, 12,800 applied, 0 lost, 0 doubled"
     assert found["model"].startswith("sha256 ")
 

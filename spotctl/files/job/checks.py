@@ -23,11 +23,8 @@ from spotctl.files.job.spec import (
 )
 
 _LOCAL = "local"
-UNSUPPORTED = {
-    "image": Problem(("image",), "cannot be set yet: this version rents no cloud machines; remove it"),
-    "identity": Problem(("identity",), "cannot be set yet: this version rents no cloud machines; remove it"),
-}
-"""Keys that nothing reads until cloud machines can be rented. Logs of earlier versions hold them."""
+UNSUPPORTED = (Problem(("image", "container"), "cannot be set yet: jobs run outside of containers; remove it"),)
+"""Keys that nothing reads yet. Logs of earlier versions hold them."""
 
 
 def problems(spec: JobSpec, given: Given) -> list[Problem]:
@@ -79,6 +76,12 @@ def _of_clouds(spec: JobSpec, given: Given) -> Iterator[Problem]:
         yield Problem(("resources", "clouds"), message)
     if "local" in given and _LOCAL not in clouds:
         yield Problem(("local",), f"is for clouds: [local], not [{', '.join(clouds)}]; remove it")
+    for name in ("image", "identity"):
+        if given.get(name) and _LOCAL in clouds:
+            yield Problem((name,), "applies to cloud machines, not to the local market; remove it")
+    for cloud in spec.identity:
+        if cloud not in clouds and _LOCAL not in clouds:
+            yield Problem(("identity", cloud), f"is not one of clouds: [{', '.join(clouds)}]; remove it")
 
 
 def _of_regions(spec: JobSpec, given: Given) -> Iterator[Problem]:  # noqa: ARG001

@@ -34,8 +34,7 @@ def loads(text: str, path: Path) -> JobSpec:
 
 def restored(content: Mapping[str, Any], origin: Path) -> JobSpec:
     """The job that `written` gave, also by an earlier version. Its code may be gone: ending a run needs none."""
-    supported = {name: value for name, value in content.items() if name not in UNSUPPORTED}
-    return sections.build(JobSpec, _with_counts(_given(YamlFile(origin, supported, None))))
+    return sections.build(JobSpec, _with_counts(_given(YamlFile(origin, _supported(content), None))))
 
 
 def written(spec: JobSpec) -> dict[str, Any]:
@@ -62,15 +61,29 @@ def _checked(file: YamlFile) -> JobSpec:
 def _given(file: YamlFile) -> Given:
     reader, content = Reader(JobSpec), file.content
     if isinstance(content, dict):
-        unsupported = [name for name in UNSUPPORTED if content.get(name) is not None]
-        reader.problems += [UNSUPPORTED[name] for name in unsupported]
-        content = {name: value for name, value in content.items() if name not in UNSUPPORTED}
+        reader.problems += [one for one in UNSUPPORTED if _value_at(content, one.loc) is not None]
+        content = _supported(content)
         if isinstance(env := content.get("env"), dict):
             content["env"] = env | {name: text for name, text in file.texts("env").items() if name in env}
     given = reader.section(JobSpec, content)
     if reader.problems:
         raise refusal(file, reader.problems)
     return given
+
+
+def _supported(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A job without the keys that nothing reads yet."""
+    supported = dict(content)
+    for section, key in (one.loc for one in UNSUPPORTED):
+        if isinstance(within := supported.get(str(section)), dict):
+            supported[str(section)] = {name: value for name, value in within.items() if name != key}
+    return supported
+
+
+def _value_at(content: Mapping[str, Any], loc: Sequence[str | int]) -> object:
+    section, key = loc
+    within = content.get(str(section))
+    return within.get(key) if isinstance(within, dict) else None
 
 
 def _with_counts(given: Given) -> Given:

@@ -189,6 +189,29 @@ class LocalMarket:
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """The image of cloud machines; `auto`, the default, is Ubuntu, with drivers on machines with GPUs."""
+
+    ami: str | None = key(forms.IMAGE, "On AWS: an image id, or auto.", "ami-0123456789abcdef0")
+    gcp: str | None = key(
+        forms.IMAGE,
+        "On Google Cloud: the path of an image or family, or auto.",
+        "projects/my-project/global/images/mine",
+    )
+    azure: str | None = key(
+        forms.IMAGE,
+        "On Azure: publisher:offer:sku:version, an image's resource id, or auto.",
+        "canonical:ubuntu-24_04-lts:server:latest",
+    )
+    disk_gib: int | None = key(forms.DISK, "Size of a machine's disk.", 100)
+
+    def of(self, cloud: str) -> str | None:
+        """The image on a cloud; None leaves the choice to its provider."""
+        image = {"aws": self.ami, "gcp": self.gcp, "azure": self.azure}.get(cloud)
+        return None if image == forms.AUTO else image
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """A job for spotctl: what to run, on which machines, by when and for how much."""
 
@@ -263,9 +286,17 @@ class JobSpec:
         {"c6i.2xlarge": 410},
         default={},
     )
+    image: Image = key(Image, "Image and disk of cloud machines.", {"disk_gib": 100}, default=Image())
+    identity: Mapping[str, str] = key(
+        MapOf(forms.RENTED_CLOUD, forms.TEXT),
+        "The machines' identity by cloud: instance profile (aws), service account (gcp) or managed identity (azure)."
+        " `spotctl doctor --policy` prints the least they need.",
+        {"aws": "trainer"},
+        default={},
+    )
     tags: Mapping[str, str] = key(
         MapOf(forms.TAG_NAME, forms.TAG_VALUE),
-        "Labels by which `spotctl report cost` groups costs.",
+        "Labels by which `spotctl report cost` groups costs; cloud machines are tagged with them, too.",
         {"team": "search"},
         default={},
     )

@@ -15,12 +15,11 @@ from statistics import median
 import numpy as np
 
 from spotctl.planning.learning.observe import Cell, Observed
-from spotctl.planning.learning.values import Learned, Spell, Throughput
+from spotctl.planning.learning.values import NOISE, Learned, Spell, Throughput
+from spotctl.planning.work import ALIKE
 
 RUNS = 20
 """Maximum number of runs used, newest first: programs, data and machines change."""
-NOISE = 0.05
-ALIKE = 0.5
 SCALING = 0.1
 """Prior standard deviation of the exponent of phi."""
 WEIGHT = 4

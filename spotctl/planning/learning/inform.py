@@ -47,7 +47,9 @@ def most_machines(spec: JobSpec) -> int | None:
 def _measured(spec: JobSpec, learned: Learned) -> dict[str, Measured]:
     most = most_machines(spec)
     return {
-        name: Measured(learned.per_hour(name, most or one.size), one.words(name))
+        name: Measured(
+            learned.per_hour(name, most or one.size), one.words(name), spread=one.spread, scaling=learned.scaling
+        )
         for name, one in learned.throughputs.items()
     }
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import sqrt
 
 from bidbrain.eviction.hazard import Evidence
 from pricing_data.units import MINUTE, counted, to_datetime
+
+NOISE = 0.05
+"""Throughputs of runs scatter by this standard deviation around their mean, whatever their length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,11 @@ class Throughput:
     size: float
     runs: int
     last: int
+
+    @property
+    def spread(self) -> float:
+        """How far a run may be from it: the noise of a run, and that of the mean of those measured."""
+        return NOISE * sqrt(1 + 1 / self.runs)
 
     def words(self, name: str) -> str:
         """The estimate as a plan shows it."""

@@ -103,7 +103,7 @@ def _event(before: RunState, row: LogRow) -> TimelineEvent | None:
     match row.event:
         case ev.Rented(intent=intent, machines=machines) if machines:
             order = before.orders[intent]
-            text = f"rented {machines_text('{n}', order.market)}{bid_text(order.bid)}"
+            text = f"rented {machines_text('{n}', order.market)}{bid_text(order.bid, order.market.cloud)}"
             return TimelineEvent(row.at, text, len(machines), ("rented", intent))
         case ev.MachineWarned(id=name) if before.machines[name].warned_until is None:
             return _of_machine(before, row.at, name, "eviction warning")

@@ -14,6 +14,7 @@ from rich.text import Text
 from bidbrain.billing import usd
 from pricing_data.units import MINUTE, SECOND, age, to_datetime
 from spotctl.show.bars import Floats, columns, sparkline
+from spotctl.show.phrases import WITHOUT_BIDS
 from spotctl.show.terminal import dollars, market_name, percent
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def markets(one: RunSnapshot, width: int, most: int) -> Table:
 
 def _market(line: MarketLine, spark: int) -> tuple[str | Text, ...]:
     machines = str(line.machines) if not line.warned else f"{line.machines} ({line.warned}!)"
-    bid = "reliable" if line.reliable else _UNKNOWN if line.bid is None else dollars(line.bid)
+    highest = "none" if line.market.cloud in WITHOUT_BIDS else None if line.bid is None else dollars(line.bid)
+    bid = "reliable" if line.reliable else highest or _UNKNOWN
     return (
         machines,
         _UNKNOWN if line.price is None else dollars(line.price),

@@ -12,7 +12,7 @@ from spotctl import ledger
 from spotctl.errors import BadRequest
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec, Training
-from spotctl.machines.base import NotFound
+from spotctl.machines.base import NotFound, now_of
 from spotctl.paths import Paths
 from spotctl.runlog import budget
 from spotctl.runlog.state import RunState
@@ -20,11 +20,11 @@ from spotctl.runlog.statuses import RunStatus, latest_run
 from spotctl.runlog.store import EventLog, is_running
 from spotctl.show.top.snapshot import Money, RunSnapshot, take_snapshot
 from spotctl.show.top.timeline import Timeline, follow
-from spotctl.wiring import local_provider
+from spotctl.wiring import provider_of
 
 if TYPE_CHECKING:
     from spotctl.config import Settings
-    from spotctl.machines.local import LocalProvider
+    from spotctl.machines.base import CloudProvider
     from spotctl.runlog.budget import Tariff
 
 
@@ -38,7 +38,7 @@ class Watcher:
             raise BadRequest(f"no job named {job!r} was launched (spotctl launch FILE)")
         self._log = EventLog(self._paths.log)
         self._timeline = Timeline()
-        self._market: tuple[str, JobSpec, LocalProvider, Tariff] | None = None
+        self._market: tuple[str, JobSpec, CloudProvider, Tariff] | None = None
 
     def __enter__(self) -> Watcher:
         return self
@@ -63,7 +63,7 @@ class Watcher:
         state = timeline.state
         spec, provider, tariff = self._market_of(state)
         ended = state.ended is not None
-        now = state.at if ended or not provider.has_begun else max(provider.now(), state.at)
+        now = state.at if ended else max(now_of(provider, state.at), state.at)
 
         def prices(market: Market) -> PriceSeries | None:
             try:
@@ -76,11 +76,11 @@ class Watcher:
         status = RunStatus(state, not ended and is_running(self._paths.locks, self._job), None).word
         return take_snapshot(timeline, status, now, _money(state, spec, now, tariff), goal, prices)
 
-    def _market_of(self, state: RunState) -> tuple[JobSpec, LocalProvider, Tariff]:
+    def _market_of(self, state: RunState) -> tuple[JobSpec, CloudProvider, Tariff]:
         assert state.began is not None
         if self._market is None or self._market[0] != state.run:
             spec = restored(state.began.spec, self._paths.home)
-            provider = local_provider(self._settings, spec)
+            provider = provider_of(self._settings, spec)
             self._market = (state.run, spec, provider, budget.tariff_of(provider, state.started))
         return self._market[1:]
 

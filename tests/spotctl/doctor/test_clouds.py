@@ -94,7 +94,7 @@ def test_missing_aws_permissions_are_named(aws: AwsWorld) -> None:
     ended = spotctl("doctor", "--json")
     assert ended.code == 5
     lacking = found(ended, "aws")["permissions"]
-    assert lacking["told"] == "1 of 7 are missing: ec2:RunInstances"
+    assert lacking["told"] == "1 of 15 are missing: ec2:RunInstances"
     assert lacking["cure"] == "grant the policy from spotctl doctor --policy aws"
 
 
@@ -204,9 +204,18 @@ def test_a_project_that_cannot_be_found_is_no_access(monkeypatch: pytest.MonkeyP
 class AzureSubscription:
     """A subscription that answers the requests of doctor."""
 
-    actions: tuple[str, ...] = ("Microsoft.Compute/*", "microsoft.network/*", "*/read", "Microsoft.Resources/*")
+    actions: tuple[str, ...] = (
+        "Microsoft.Compute/*",
+        "microsoft.network/*",
+        "*/read",
+        "Microsoft.Resources/*",
+        "Microsoft.ManagedIdentity/userAssignedIdentities/*",
+    )
     not_actions: tuple[str, ...] = ()
     cores: int = 100
+    identity: str = (
+        "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/spotctl"
+    )
 
     def answer(self, request: Request) -> Reply:
         assert "authorization" not in request.headers
@@ -216,6 +225,8 @@ class AzureSubscription:
         if request.path == f"{root}/Microsoft.Compute/locations/eastus/usages":
             name = {"value": "lowPriorityCores", "localizedValue": "Total Regional Spot vCPUs"}
             return Reply.of_json({"value": [{"name": name, "limit": self.cores, "currentValue": 0, "unit": "Count"}]})
+        if request.path == self.identity:
+            return Reply.of_json({"properties": {"principalId": "1", "clientId": "2"}})
         return azure_error("NotFound", status=404)
 
 
@@ -229,11 +240,22 @@ def azure(monkeypatch: pytest.MonkeyPatch, subscription: AzureSubscription) -> I
 
 def test_azure(monkeypatch: pytest.MonkeyPatch) -> None:
     with azure(monkeypatch, AzureSubscription()):
+        monkeypatch.setenv("SPOTCTL_AZURE", f'identity = "{AzureSubscription.identity}"')
         ended = spotctl("doctor", "--json")
     assert (ended.code, ended.err) == (0, "")
     one = found(ended, "azure")
     assert {each["level"] for each in one.values()} == {"good"}
     assert one["spot quota in eastus"]["told"] == "100 vCPUs"
+
+
+def test_the_identity_of_machines_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with azure(monkeypatch, AzureSubscription()):
+        unset = spotctl("doctor", "--json")
+        monkeypatch.setenv("SPOTCTL_AZURE", 'identity = "/subscriptions/s/none"')
+        missing = spotctl("doctor", "--json")
+    assert (unset.code, found(unset, "azure")["identity"]["level"]) == (0, "note")
+    assert (missing.code, found(missing, "azure")["identity"]["level"]) == (1, "fails")
+    assert "az identity create" in found(missing, "azure")["identity"]["cure"]
 
 
 def test_missing_azure_permissions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,12 +293,19 @@ def test_policies_have_their_clouds_format() -> None:
     assert json.dumps(named)
 
 
+def test_the_role_of_machines_of_azure_ends_machines_and_makes_none() -> None:
+    role = spotctl("doctor", "--policy", "azure-machines").json
+    assert "Microsoft.Compute/virtualMachines/delete" in role["Actions"]
+    assert all(action.endswith("/delete") for action in role["Actions"])
+
+
 def test_a_policy_of_an_unknown_cloud_is_a_usage_error() -> None:
     assert spotctl("doctor", "--policy", "ibm").code == 2
 
 
 def test_the_aws_policy_allows_the_dry_runs() -> None:
     from spotctl.doctor.aws import DRY_RUNS
+    from spotctl.machines.aws import permissions
 
-    allowed = {*policies.AWS_READ, *policies.AWS_MAKE, *policies.AWS_OWN}
+    allowed = {action for statement in permissions.policy()["Statement"] for action in statement["Action"]}
     assert {f"ec2:{action}" for action in DRY_RUNS} <= allowed

@@ -9,14 +9,24 @@ from typing import Any
 
 import pytest
 
+from pricing_data.market import Market
 from spotctl.config import Settings
 from spotctl.errors import BadRequest
 from spotctl.files.job.checks import UNSUPPORTED
+from spotctl.files.job.problems import Problem
 from spotctl.files.job.reader import loads, restored, written
 from spotctl.files.job.schema import schema
+from spotctl.files.job.spec import JobSpec
+from spotctl.machines.base import MachineRequest
+from spotctl.machines.fake import FakeProvider
+from spotctl.machines.replayed import Replayed
 from spotctl.notify import runs as notify
 from spotctl.notify.webhook import Delivery
-from spotctl.run.training_workload import training_job
+from spotctl.paths import Paths
+from spotctl.run.environment import environment_of
+from spotctl.run.execute import request_of
+from spotctl.run.training_workload import TrainingWorkload, training_job
+from spotctl.runlog.events import RentIntended
 from spotctl.wiring import local_provider
 from tests.spotctl.cli import spotctl
 
@@ -178,6 +188,35 @@ def test_a_launched_command_and_its_reports_read(letter: str, tmp_path: Path, mo
     assert found.keys() == {*EXECUTED}
 
 
+# What an order of machines on a cloud says.
+ORDERED = {
+    "image.ami": ("aws", "image: {ami: ami-1}"),
+    "image.gcp": ("gcp", "image: {gcp: projects/mine/global/images/one}"),
+    "image.azure": ("azure", "image: {azure: 'canonical:ubuntu:server:latest'}"),
+    "image.disk_gib": ("aws", "image: {disk_gib: 100}"),
+    "identity": ("gcp", "identity: {gcp: trainer}"),
+}
+
+
+def requested(spec: JobSpec, home: Path) -> MachineRequest:
+    """What a provider is asked for when the job needs a machine."""
+    cloud = spec.resources.clouds[0]
+    environment = environment_of(spec, "run", home, FakeProvider(Replayed.of(()), 0), Paths(home))
+    order = RentIntended(1, Market(cloud, "somewhere", "-", "m3.medium"), 1, None, 100, 1.0, False, 0)
+    return request_of(order, environment, TrainingWorkload(spec, environment))
+
+
+@pytest.mark.parametrize("key", ORDERED)
+def test_an_order_of_machines_reads(key: str, tmp_path: Path) -> None:
+    cloud, line = ORDERED[key]
+    text = TRAINING.replace("clouds: [local]", f"clouds: [{cloud}]")
+    requests = []
+    for content in (text, text, f"{text}{line}\n"):
+        spec = loads(content, tmp_path / "job.yaml")
+        requests.append(requested(spec, tmp_path))
+    assert requests[0] == requests[1] != requests[2]
+
+
 def test_a_launch_reads_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SET", "hidden")
     monkeypatch.delenv("UNSET", raising=False)
@@ -202,19 +241,32 @@ def keys(part: dict[str, Any], root: dict[str, Any], above: str = "") -> Iterato
 
 
 def test_every_key_of_the_schema_has_a_consumer() -> None:
-    consumed = [*PLANNED, *TRAINED, *REPLAYED, *EXECUTED, "secrets"]
+    consumed = [*PLANNED, *TRAINED, *REPLAYED, *EXECUTED, *ORDERED, "secrets"]
     assert len(consumed) == len(set(consumed))
     found = schema()
     assert sorted(keys(found, found)) == sorted(consumed)
 
 
-@pytest.mark.parametrize("key", UNSUPPORTED)
-def test_a_key_that_nothing_reads_yet_is_refused(key: str) -> None:
-    with pytest.raises(BadRequest, match=f"job.yaml:7: {key}: cannot be set yet: .*; remove it"):
-        loads(f"{TRAINING}{key}: {{aws: x}}\n", Path("job.yaml"))
+@pytest.mark.parametrize("problem", UNSUPPORTED)
+def test_a_key_that_nothing_reads_yet_is_refused(problem: Problem) -> None:
+    section, key = problem.loc
+    with pytest.raises(BadRequest, match=f"job.yaml:7: {section}.{key}: cannot be set yet: .*; remove it"):
+        loads(f"{TRAINING}{section}: {{{key}: x}}\n", Path("job.yaml"))
+
+
+@pytest.mark.parametrize("line", ["image: {disk_gib: 100}", "identity: {aws: trainer}"])
+def test_processes_of_this_computer_have_no_image_and_no_identity(line: str) -> None:
+    with pytest.raises(BadRequest, match="not to the local market; remove it"):
+        loads(f"{TRAINING}{line}\n", Path("job.yaml"))
+
+
+def test_an_identity_is_for_a_cloud_of_the_job() -> None:
+    text = TRAINING.replace("clouds: [local]", "clouds: [aws]")
+    with pytest.raises(BadRequest, match=r"job.yaml:7: identity.gcp: is not one of clouds: \[aws\]; remove it"):
+        loads(f"{text}identity: {{gcp: trainer}}\n", Path("job.yaml"))
 
 
 def test_logs_of_earlier_versions_hold_keys_that_are_refused_now() -> None:
     spec = loads(TRAINING, Path("job.yaml"))
-    before = {**written(spec), "image": {"disk_gib": 100}, "identity": {"aws": "trainer"}}
+    before = {**written(spec), "image": {"container": "mine"}}
     assert restored(before, Path("log")) == spec

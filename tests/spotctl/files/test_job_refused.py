@@ -216,9 +216,12 @@ ADDED = [
     ),
     ("data: {a-b: /x, a_b: /y}", "10: data.a_b: sets $DATA_A_B, as a-b does; choose another name"),
     ("data: {a: /x}\nenv: {DATA_A: /y}", "10: data.a: sets $DATA_A, as env or secrets do; choose another name"),
-    ("image: {disk_gib: 2}", "10: image: cannot be set yet: this version rents no cloud machines; remove it"),
-    ("image: {container: x}", "10: image: cannot be set yet: this version rents no cloud machines; remove it"),
-    ("identity: {aws: me}", "10: identity: cannot be set yet: this version rents no cloud machines; remove it"),
+    ("image: {disk_gib: 2}", "10: image.disk_gib: 2 is too small; expected a whole number from 8 to 65536"),
+    (
+        "image: {container: x}",
+        "10: image.container: cannot be set yet: jobs run outside of containers; remove it",
+    ),
+    ("identity: {azure: me}", "10: identity.azure: is not one of clouds: [aws, gcp]; remove it"),
     (
         "notify: {webhook: 'http://example.com'}",
         "10: notify.webhook: 'http://example.com' does not fit; expected https://HOST/..., http:// on this co",

@@ -23,7 +23,7 @@ from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.files.job import reader
 from spotctl.files.job.reader import written
 from spotctl.files.job.spec import JobSpec, Training
-from spotctl.machines.base import Machine, Payload
+from spotctl.machines.base import Machine, MachineSupplies, Payload
 from spotctl.machines.fake import FakeProvider
 from spotctl.machines.replayed import Replayed, Warnings
 from spotctl.planning.learning.inform import NOTHING_LEARNT
@@ -31,7 +31,7 @@ from spotctl.planning.learning.values import Learned
 from spotctl.planning.planner import market_data
 from spotctl.planning.request import PlanRequest, plans_of
 from spotctl.planning.values import JobPlan
-from spotctl.run.environment import RunEnvironment
+from spotctl.run.environment import MachinePaths, RunEnvironment
 from spotctl.run.execute import Journal, RetryPolicy
 from spotctl.run.live_strategy import expectation, terms_of
 from spotctl.run.reconcile import LeaseTimes, StrategyTerms
@@ -91,8 +91,8 @@ class Shift:
     def payload(self, _: RentIntended) -> Payload:
         return Payload("node", ("node",))
 
-    def secrets(self) -> Mapping[str, str]:
-        return {}
+    def supplies(self) -> MachineSupplies:
+        return MachineSupplies()
 
     def facts(self) -> Mapping[str, Any]:
         return {"clocks": self._clocks, "updates_lost": 0}
@@ -217,7 +217,9 @@ def _night(
 
     work = Shift(_clocks(spec), truth, rng, begin)
     folder = Path()
-    environment = RunEnvironment(run, "tests", provider, provider.now, LeaseTimes(), folder, folder, folder, folder)
+    environment = RunEnvironment(
+        run, "tests", provider, provider.now, LeaseTimes(), folder, folder, folder, MachinePaths.here(folder, folder)
+    )
     limits = RunLimits(None if spec.budget is None else spec.budget * 3600)
     rules = RunRules(strategy, tariff_of(provider, begin), limits)
     runner = Runner(journal, environment, work, rules, RetryPolicy(attempts=1))

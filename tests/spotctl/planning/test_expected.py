@@ -29,7 +29,7 @@ from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, spiky
 
 A, B = (Offer(offer("a.large", zone), 4.0, 20 * CENT) for zone in "ab")
 FLAT, SPIKY = flat(A.market, 4 * CENT), spiky(B.market, 4 * CENT, 30 * CENT)
-PAST = MarketHistory.of([FLAT, SPIKY], lambda _: None, NOW)
+PAST = MarketHistory.of([FLAT, SPIKY], lambda _: Hazard((), Exposure(0.0, 1e9)), NOW)
 
 
 def under(billing: str = "hourly-refund", reliable: Rent | None = None) -> Conditions:
@@ -42,9 +42,10 @@ def test_beta_is_the_share_of_moments_before_a_spike_with_an_interval() -> None:
     assert found.probability == pytest.approx(0.25, abs=0.01)
     assert found.low < found.probability < found.high
     assert found.median_seconds_to_eviction == pytest.approx(1800, rel=0.02)
-    assert beta_of(PAST, Rent(B, 8, 30 * CENT), 4 * CENT).probability == 0.0
+    assert beta_of(PAST, Rent(B, 8, 30 * CENT), 4 * CENT).probability == pytest.approx(0.0, abs=1e-8)
     calm = beta_of(PAST, Rent(A, 8, 4 * CENT), 4 * CENT)
-    assert calm.probability == 0.0 < calm.high < 0.02
+    assert calm.probability == pytest.approx(0.0, abs=1e-8)
+    assert calm.probability < calm.high < 0.02
     assert beta_of(PAST, Rent(A, 8, None), 4 * CENT).high == 0.0
 
 

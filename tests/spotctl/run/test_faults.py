@@ -10,9 +10,14 @@ import pytest
 import stamina
 
 from pricing_data.units import HOUR, MINUTE
+from spotctl.errors import BadRequest
 from spotctl.machines.base import (
+    Machine,
     MachineRequest,
+    MachineState,
+    MachineSupplies,
     NoCapacity,
+    NotFound,
     NotPermitted,
     ProviderError,
     QuotaReached,
@@ -21,6 +26,7 @@ from spotctl.machines.base import (
 )
 from spotctl.machines.fake import (
     Call,
+    FakeProvider,
     Fault,
     LostAnswer,
     LostRequest,
@@ -28,14 +34,31 @@ from spotctl.machines.fake import (
     Refusal,
     SlowDescribe,
 )
-from spotctl.run.execute import RetryPolicy
-from spotctl.run.service import RunLimits
+from spotctl.machines.replayed import Replayed
+from spotctl.machines.tags import INSTALLATION_TAG, RUN_TAG
+from spotctl.run.execute import Executor, Journal, RetryPolicy
+from spotctl.run.reconcile import Renew
+from spotctl.run.service import RunLimits, Runner, RunRules
 from spotctl.runlog import budget
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.errors import LogFailed
+from spotctl.runlog.outcomes import NOT_PERMITTED
 from spotctl.runlog.store import EventLog, LogRow
-from tests.spotctl.run.worlds import MARKETS, RUN, START, TARIFF, Death, Killed, Life, MemoryLog, life, terms
+from tests.spotctl.run.worlds import (
+    MARKETS,
+    PRICES,
+    RUN,
+    START,
+    TARIFF,
+    Death,
+    Killed,
+    Life,
+    MemoryLog,
+    environment,
+    life,
+    terms,
+)
 
 CALLS = ("create", "renew", "terminate", "list")
 FAULTS: dict[str, Fault] = {
@@ -139,6 +162,17 @@ def test_without_credentials_the_leases_end_the_machines(tmp_path: Path) -> None
     leases = max(held.lease_until for held in one.state().machines.values())
     assert one.cloud.now() < leases + 5 * MINUTE
     assert "spent" not in ended.facts, "without prices, the cost is unknown"
+
+
+def test_a_setting_that_the_cloud_does_not_know_ends_the_run(tmp_path: Path) -> None:
+    """The machines that the run already has are returned."""
+    one = life(tmp_path)
+    unknown = Refusal(BadRequest("no such image"))
+    one.cloud.weather = lambda call: unknown if call.name == "create" and one.world.calls("create")[1:] else None
+    ended = one.run()
+    assert (ended.outcome, ended.message) == ("failed", "no such image")
+    clean(one)
+    assert len(one.world.calls("create")) == 2
 
 
 @pytest.mark.parametrize("error", [Throttled("slow down"), Unanswered("no answer"), ProviderError("out of order")])
@@ -260,14 +294,14 @@ def test_a_budget_that_will_not_last_is_reported_early(tmp_path: Path) -> None:
     assert not enough.state().over_budget
 
 
-@pytest.mark.parametrize("shown_after", [0, 3])
-def test_machines_of_an_order_that_is_refused_when_repeated_are_found(tmp_path: Path, shown_after: int) -> None:
+@pytest.mark.parametrize("minutes", [0, 1, 9])
+def test_machines_of_an_order_that_is_refused_when_repeated_are_found(tmp_path: Path, minutes: int) -> None:
     one = life(tmp_path)
     orders: list[str] = []
 
     def meets(call: Call) -> Fault | None:
         """The first order succeeds, but its answer is lost and its machines are listed late; then none are left."""
-        if call.name == "list" and orders and len(one.world.calls("list")) <= shown_after:
+        if call.name == "list" and orders and one.cloud.now() < START + minutes * MINUTE:
             return Refusal(Throttled("slow down"))
         if isinstance(call.asked, MachineRequest) and call.asked.bid is not None:
             orders.append(call.asked.token)
@@ -312,3 +346,98 @@ def test_a_renewal_without_an_answer_does_not_shorten_leases(tmp_path: Path) -> 
     one.run()
     untils = [until for call in one.world.calls("renew") for _, until in [call.asked]]  # type: ignore[misc,has-type]
     assert untils == sorted(untils)
+
+
+def test_a_cloud_that_permits_nothing_is_not_asked_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = life(tmp_path)
+    expired = Refusal(NotPermitted("the credentials have expired"))
+    refused, rests = list[Call](), list[float]()
+
+    def meets(call: Call) -> Fault | None:
+        if call.name != "list" or one.world.rounds < 4:
+            return None
+        refused.append(call)
+        return expired
+
+    one.cloud.weather = meets
+    monkeypatch.setattr("spotctl.run.service.time.sleep", rests.append)
+    journal = Journal(EventLog(tmp_path / "log.sqlite"), RUN, one.cloud.now)
+    journal.write(ev.RunBegan("job", one.cloud.name, {}, "", 0))
+    rules = RunRules(lambda: (one.strategy, one.terms), one.tariff, one.limits)
+    runner = Runner(journal, replace(environment(one.cloud), list_every=5.0), one.work, rules, one.retries)
+    monkeypatch.setattr("spotctl.run.execute.time.monotonic", lambda: one.cloud.now() / 1e6)
+    assert runner.run(one.world.pass_round, lambda: 0).outcome == NOT_PERMITTED
+    assert rests == [5.0] * len(refused)
+    assert refused
+
+
+@pytest.mark.parametrize("error", [NotFound("gone"), Throttled("slow down"), Unanswered("no address yet")], ids=repr)
+def test_a_machine_that_cannot_be_prepared_holds_up_no_other(tmp_path: Path, error: ProviderError) -> None:
+    """Its neighbours are listed, given work, and their leases are renewed."""
+    one = life(tmp_path, rounds=400)
+    prepared = list[str]()
+
+    class Preparing(FakeProvider):
+        def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:  # noqa: ARG002
+            prepared.append(machine.id)
+            raise error
+
+    one.world.cloud = Preparing(Replayed.of(PRICES.values()), START)
+    journal = Journal(MemoryLog(), RUN, one.cloud.now)
+    executor = Executor(journal, environment(one.cloud), one.work)
+    tags = {INSTALLATION_TAG: "tests", RUN_TAG: RUN}
+    machines = one.cloud.create(MachineRequest("t", MARKETS[0], 2, None, START + HOUR, tags))
+    one.cloud.weather = lambda call: LostRequest() if call.name == "status" and call.asked == machines[0].id else None
+    assert [seen.state for seen in executor.list_machines() or ()] == [MachineState.STARTING, MachineState.RUNNING]
+    assert prepared == [machines[0].id]
+
+
+def test_an_agent_that_understands_nothing_holds_up_no_renewal(tmp_path: Path) -> None:
+    one = life(tmp_path)
+    machines = one.cloud.create(MachineRequest("t", MARKETS[0], 2, None, START + HOUR))
+    executor = Executor(Journal(MemoryLog(), RUN, one.cloud.now), environment(one.cloud), one.work)
+    refused = Refusal(ProviderError("its agent understands nothing"))
+
+    def meets(call: Call) -> Fault | None:
+        return refused if call.name == "renew" and call.asked[0] == (machines[0].id,) else None  # type: ignore[index]
+
+    one.cloud.weather = meets
+    journal = executor._journal
+    journal.write(ev.RentIntended(1, MARKETS[0], 2, None, 100, 1.0, False, START + HOUR))
+    journal.write(ev.Rented(1, tuple(ev.Granted(machine.id, START) for machine in machines)))
+    executor.carry_out(Renew(tuple(machine.id for machine in machines), START + 2 * HOUR))
+    assert one.cloud.lease_until(machines[1].id) == START + 2 * HOUR
+
+
+def test_a_crash_returns_the_known_machines_although_the_list_is_refused(tmp_path: Path) -> None:
+    one = life(tmp_path)
+
+    def crash() -> None:
+        one.world.pass_round()
+        if one.world.rounds == 5:
+            one.cloud.weather = lambda call: Refusal(NotPermitted("no")) if call.name == "list" else None
+            raise RuntimeError("a mistake of ours")
+
+    journal = Journal(MemoryLog(), RUN, one.cloud.now)
+    journal.write(ev.RunBegan("job", one.cloud.name, {}, "", 0))
+    rules = RunRules(lambda: (one.strategy, one.terms), one.tariff, one.limits)
+    with pytest.raises(RuntimeError, match="a mistake"):
+        Runner(journal, environment(one.cloud), one.work, rules, one.retries).run(crash, lambda: 0)
+    one.world.pass_round()
+    assert one.cloud.everything
+    assert not one.world.running
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_run_that_cannot_see_what_is_left_says_so(tmp_path: Path, refused: bool) -> None:
+    one = life(tmp_path)
+    one.cloud.weather = always("resources" if refused else "nothing", Refusal(NotPermitted("no")))
+    journal = Journal(MemoryLog(), RUN, one.cloud.now)
+    journal.write(ev.RunBegan("job", one.cloud.name, {}, "", 0))
+    rules = RunRules(lambda: (one.strategy, one.terms), one.tariff, one.limits)
+    rented = replace(environment(one.cloud), rented=True)
+    ended = Runner(journal, rented, one.work, rules, one.retries).run(one.world.pass_round, lambda: 0)
+    assert ended.outcome == "done"
+    assert ("not known: spotctl gc" in ended.message) is refused

@@ -26,6 +26,7 @@ class Asked:
     """A decision object that keeps the situation it was given."""
 
     most_nu: float = 64.0
+    speed: float = 0.5
     offers: tuple[object, ...] = OFFERS
     name: str = "asked"
     given: list[Situation] = field(default_factory=list)
@@ -67,6 +68,9 @@ def test_a_checkpoint_counts_once_it_was_written(
     live.decide(Situation(START + HOUR, OFFERS, lambda _: 1, (), given.baseline, 64.0, 1.0))
     (seen,) = asked.given
     assert seen.record.resumes is resumes
-    assert seen.unsaved == pytest.approx(64.0 * unsaved_minutes * MINUTE)
+    # Checkpoints take half of the time, which is neither work done nor work to lose.
+    assert seen.unsaved == pytest.approx(0.5 * 64.0 * unsaved_minutes * MINUTE)
+    worked = 60 if events else 0
+    assert seen.work_left == pytest.approx(64.0 * (5 * HOUR - 0.5 * worked * MINUTE))
     assert seen.usd_left == 1.5
     assert seen == replace(seen, holdings=())

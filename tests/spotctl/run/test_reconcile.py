@@ -38,3 +38,13 @@ def test_a_run_is_nearly_done_only_with_machines_that_stay() -> None:
     assert not reconcile.nearly_done(held(returning), 1 / 61, NOW, LEASE_TIMES)
     assert not reconcile.nearly_done(held(bid=None), 1 / 61, NOW, LEASE_TIMES), "reliable machines alone are slow"
     assert not reconcile.nearly_done(fold(()), 1 / 61, NOW, LEASE_TIMES)
+
+
+def test_a_renewal_without_an_answer_is_not_asked_for_again() -> None:
+    """In every turn, each open one is repeated: the turns would become ever longer."""
+    due = START + 2 * HOUR - MINUTE
+    (first,) = reconcile.upkeep(held(), due, LEASE_TIMES)
+    assert isinstance(first, reconcile.Renew)
+    asked = (7000, ev.RenewIntended(2, first.machines, first.until))
+    assert reconcile.upkeep(held(asked), due, LEASE_TIMES) == []
+    assert reconcile.upkeep(held(asked, (7000, ev.Renewed(2))), first.until - MINUTE, LEASE_TIMES)

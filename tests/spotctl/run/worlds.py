@@ -17,10 +17,10 @@ from bidbrain.strategies.standard import Standard
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, parse_time
-from spotctl.machines.base import Machine, Payload
+from spotctl.machines.base import Machine, MachineSupplies, Payload
 from spotctl.machines.fake import Call, FakeProvider
 from spotctl.machines.replayed import Replayed
-from spotctl.run.environment import RunEnvironment
+from spotctl.run.environment import MachinePaths, RunEnvironment
 from spotctl.run.execute import Journal, RetryPolicy
 from spotctl.run.reconcile import LeaseTimes, StrategyTerms
 from spotctl.run.service import RunLimits, Runner, RunRules
@@ -97,8 +97,8 @@ class Toil:
     def payload(self, order: RentIntended) -> Payload:
         return Payload(f"toil-{order.intent}", ("toil",))
 
-    def secrets(self) -> Mapping[str, str]:
-        return {}
+    def supplies(self) -> MachineSupplies:
+        return MachineSupplies()
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
         # Work is recorded by round, so that a killed runner does not make machines work twice.
@@ -205,7 +205,9 @@ class Deadly:
 
 
 def environment(provider: Any, folder: Path = Path()) -> RunEnvironment:  # noqa: ANN401 - a provider, or a deadly one
-    return RunEnvironment(RUN, "tests", provider, provider.now, LEASE_TIMES, folder, folder, folder, folder)
+    return RunEnvironment(
+        RUN, "tests", provider, provider.now, LEASE_TIMES, folder, folder, folder, MachinePaths.here(folder, folder)
+    )
 
 
 @dataclass

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from bidbrain.billing import billing_rule
 from pricing_data.units import HOUR, MINUTE, SECOND
+from spotctl.run.observe import settled
 from spotctl.runlog import budget
 from spotctl.runlog import events as ev
 from spotctl.runlog.budget import Tariff
 from spotctl.runlog.events import Event
-from spotctl.runlog.state import RunState, fold
+from spotctl.runlog.state import ABANDONED, RunState, fold
 from spotctl.runlog.store import LogRow
 from tests.spotctl.run.worlds import MARKETS, ON_DEMAND, PRICES, START, TARIFF
 
@@ -76,6 +77,18 @@ def test_requests_without_an_answer_are_committed() -> None:
         (1, ev.RenewIntended(2, ("m1-0",), START + 30 * MINUTE)),
     )
     assert budget.committed(renewing, START, TARIFF, 0) == 30 * 60 * 80_000_000
+
+
+def test_an_order_without_an_answer_is_committed_until_a_later_list_settles_it() -> None:
+    refused = (1, ev.RentRefused(1, ABANDONED, "the provider did not answer the order in time"))
+    unanswered = state((0, order(1, 2, 80_000_000, 20 * MINUTE)), refused)
+    for now in (START + MINUTE, START + 6 * MINUTE, START + HOUR):
+        assert budget.committed(unanswered, now, TARIFF, MINUTE) == 2 * 21 * 60 * 80_000_000
+    early = START + 1 + budget.LISTING_DELAY
+    assert settled(unanswered, early - 1) == []
+    assert settled(unanswered, early) == [ev.OrderSettled(1)]
+    found = state((0, order(1, 2, 80_000_000, 20 * MINUTE)), refused, (2, granted(1, 1)), (3, ev.OrderSettled(1)))
+    assert budget.committed(found, START, TARIFF, MINUTE) == 21 * 60 * 80_000_000, "the machine that was found"
 
 
 def test_an_eviction_frees_its_hour_and_its_committed_amount() -> None:

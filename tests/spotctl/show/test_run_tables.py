@@ -131,6 +131,8 @@ def test_status_table_fits_the_terminal(width: int, columns: int) -> None:
 
 @given(st.integers(1, 10**12))
 def test_a_bid_is_never_shown_below_itself(bid: int) -> None:
-    shown = float(bid_text(bid).removeprefix(", bid $").removesuffix("/h"))
+    assert bid_text(bid, "gcp") == " at the spot price"
+    assert bid_text(None, "gcp") == bid_text(None, "aws") == " on demand"
+    shown = float(bid_text(bid, "aws").removeprefix(", bid $").removesuffix("/h"))
     assert bid / 1e9 <= shown + 1e-12
     assert shown - bid / 1e9 < 1e-4 + 1e-9

@@ -1,0 +1,86 @@
+"""What running jobs hold of the quotas, what they leave for a new job, and what a run gets when another ends. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from bidbrain.eviction.hazard import family_of
+from pricing_data.catalog import Catalog, InstanceType
+from pricing_data.errors import UnknownInstanceType
+from pricing_data.market import Market
+from spotctl.planning.quota_groups import use_of
+from spotctl.quotas import Quota
+
+Machines = Mapping[Market, int]
+"""Spot machines by market."""
+
+
+def left_of(quotas: Iterable[Quota], held: Sequence[Machines], catalog: Catalog) -> tuple[Quota, ...]:
+    """The quotas without what running jobs hold. A quota for every region is stated for those where they hold some."""
+    every = _together(held)
+    return tuple(replace(one, amount=max(one.amount - used(one, every, catalog), 0)) for one in _stated(quotas, every))
+
+
+def grown(
+    parts: Iterable[Quota], quotas: Sequence[Quota], mine: Machines, others: Sequence[Machines], catalog: Catalog
+) -> tuple[Quota, ...]:
+    """A run's parts after another run has ended: what it holds and an equal share of what is free, if that is more."""
+    theirs = _together(others)
+
+    def share(part: Quota) -> Quota:
+        whole = max((one.amount for one in quotas if _whole_of(part, one)), default=0)
+        own = used(part, mine, catalog)
+        free = max(whole - own - used(part, theirs, catalog), 0)
+        return replace(part, amount=max(part.amount, own + free // (1 + len(others))))
+
+    return tuple(share(part) for part in parts)
+
+
+def used(quota: Quota, machines: Machines, catalog: Catalog) -> int:
+    """How much of a quota machines use; nothing of one that holds in every region by itself."""
+    if quota.is_for_each_region:
+        return 0
+    return round(
+        sum(
+            count * use_of(_machine(market, catalog), quota.unit)
+            for market, count in machines.items()
+            if quota.covers(market.cloud, market.region, family_of(market.instance_type))
+        )
+    )
+
+
+def _stated(quotas: Iterable[Quota], held: Machines) -> list[Quota]:
+    found: list[Quota] = []
+    for quota in quotas:
+        regions = sorted(
+            {
+                market.region
+                for market in held
+                if quota.is_for_each_region
+                and quota.covers(market.cloud, market.region, family_of(market.instance_type))
+            }
+        )
+        found += [quota, *(quota.within(region) for region in regions)]
+    return found
+
+
+def _whole_of(part: Quota, quota: Quota) -> bool:
+    """Whether a part is one of this quota, or of what it allows in one region."""
+    within = quota if part.region is None else quota.within(part.region)
+    return part.unit is quota.unit and part.name in (quota.name, within.name)
+
+
+def _together(held: Iterable[Machines]) -> Counter[Market]:
+    every: Counter[Market] = Counter()
+    for one in held:
+        every.update(one)
+    return every
+
+
+def _machine(market: Market, catalog: Catalog) -> InstanceType | None:
+    try:
+        return catalog.instance_type(market.cloud, market.instance_type)
+    except UnknownInstanceType:
+        return None

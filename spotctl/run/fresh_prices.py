@@ -1,0 +1,55 @@
+"""Keeps the stored prices of a run's markets fresh while the run lasts: they decide what it buys and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from pricing_data.errors import PricingDataError
+from pricing_data.units import DAY, MINUTE, SECOND
+from spotctl.wall_clock import wall_us
+from spotctl.wiring import price_store, sources
+
+if TYPE_CHECKING:
+    from pricing_data.market import Market
+    from spotctl.config import Settings
+
+EVERY = 10 * MINUTE
+"""AWS publishes prices every few minutes, the other clouds every few days."""
+
+
+@contextmanager
+def fresh_prices(markets: Sequence[Market], settings: Settings) -> Iterator[None]:
+    """Fetches the markets' spot prices repeatedly in the background, until the block is left."""
+    stop = Event()
+    thread = Thread(target=_fetch_repeatedly, args=(markets, settings, stop), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        # A fetch in progress ends with the process: whatever it has stored is complete.
+        stop.set()
+
+
+def _fetch(markets: Sequence[Market], settings: Settings) -> None:
+    """Stores the markets' newest spot prices. A part that fails is fetched next time; the last known price applies."""
+    from pricing_data.fetch import fetch
+    from pricing_data.sources.base import FetchRequest
+
+    store, now = price_store(settings), wall_us()
+    clouds = tuple(dict.fromkeys(market.cloud for market in markets))
+    regions = tuple(dict.fromkeys(market.region for market in markets))
+    types = tuple(dict.fromkeys(market.instance_type for market in markets))
+    request = FetchRequest(now - DAY, now, regions, types, store.covered)
+    fetch(store, sources(settings, clouds), request, workers=settings.fetch_workers, spot_prices_only=True)
+
+
+def _fetch_repeatedly(markets: Sequence[Market], settings: Settings, stop: Event) -> None:
+    while not stop.wait(EVERY / SECOND):
+        try:
+            _fetch(markets, settings)
+        except PricingDataError:
+            # The store cannot be written now; the next attempt follows.
+            continue

@@ -1,0 +1,52 @@
+"""`KeptOutput`: what rented machines have printed, kept on this computer beyond the life of the machines."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from spotctl.machines.base import CloudProvider, ProviderError
+from spotctl.machines.link import printed
+
+EVERY_SECONDS = 2.0
+"""How often a machine is asked for what it has printed since."""
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class KeptOutput:
+    """A file per machine in a folder of the run. It has one writer, the run's process, and any number of readers."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._due: dict[str, float] = {}
+
+    def fetch(self, provider: CloudProvider, machine: str, *, now: bool = False) -> None:
+        """Adds what the machine has printed since the last time, if that was long enough ago, or `now`.
+
+        A machine that does not answer is asked again the next time.
+        """
+        if not now and time.monotonic() < self._due.get(machine, 0.0):
+            return
+        self._due[machine] = time.monotonic() + EVERY_SECONDS
+        path = self._path(machine)
+        with suppress(ProviderError):
+            if new := printed(provider, machine, path.stat().st_size if path.exists() else 0):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
+                    file.write(new)
+
+    def read(self, machine: str, after: int = 0) -> bytes:
+        """What is kept of a machine's output, from a byte offset on."""
+        try:
+            with self._path(machine).open("rb") as file:
+                file.seek(after)
+                return file.read()
+        except FileNotFoundError:
+            return b""
+
+    def _path(self, machine: str) -> Path:
+        return self._folder / _NOT_IN_NAMES.sub("_", machine)

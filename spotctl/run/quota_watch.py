@@ -1,0 +1,46 @@
+"""Notices when another run of the home has ended, and what part of the quotas this run may then use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from spotctl.paths import Paths
+from spotctl.planning.quota_use import grown
+from spotctl.quotas import quotas_from
+from spotctl.runlog.statuses import latest_runs
+from spotctl.runlog.store import EventLog
+from spotctl.wiring import library
+
+if TYPE_CHECKING:
+    from pricing_data.catalog import Catalog
+    from spotctl.config import Settings
+    from spotctl.runlog.state import RunState
+
+
+@dataclass(slots=False)
+class QuotaWatch:
+    """Looks at the logs of other runs whenever this one decides; `_read` are their states so far."""
+
+    settings: Settings
+    _read: dict[str, RunState] = field(default_factory=dict)
+
+    def __call__(self, state: RunState) -> str | None:
+        """The parts that the run may use from now on; None if they have not changed."""
+        if not state.quotas or not self.settings.quotas:
+            return None
+        before = {run for run, one in self._read.items() if one.ended is None}
+        with EventLog(Paths(self.settings.home).log) as log:
+            self._read = {one.run: one for one in latest_runs(log, self._read) if one.run != state.run}
+        others = {run: one for run, one in self._read.items() if one.ended is None}
+        if not before - others.keys():
+            return None
+        machines = [one.spot_machines for one in others.values()]
+        parts = grown(quotas_from(state.quotas), self.settings.quotas, state.spot_machines, machines, self._catalog)
+        text = ", ".join(map(str, parts))
+        return None if text == state.quotas else text
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        return library(self.settings).catalog

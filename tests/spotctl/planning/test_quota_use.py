@@ -1,0 +1,58 @@
+"""What running jobs hold of the quotas is not planned with, and goes to the others when they end."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pricing_data.market import Market
+from spotctl.planning.quota_use import grown, left_of, used
+from spotctl.quotas import Quota, QuotaUnit
+from tests.spotctl.planning.worlds import catalog, offer
+
+A, B = offer("a.large"), offer("b.huge")
+FAR = offer("a.large", region="us-west-2")
+VCPUS = Quota("aws", "us-east-1", "a", 32, QuotaUnit.VCPUS)
+EACH = Quota("aws", "*", "a", 16, QuotaUnit.VCPUS)
+MACHINES = Quota("aws", None, None, 10, QuotaUnit.MACHINES)
+TYPES = catalog()
+
+
+def amounts(quotas: tuple[Quota, ...]) -> dict[str, int]:
+    return {one.name: one.amount for one in quotas}
+
+
+def test_what_running_jobs_hold_is_not_left() -> None:
+    held = [{A: 3, B: 1}, {FAR: 2}]
+    left = amounts(left_of((VCPUS, MACHINES), held, TYPES))
+    # a.large has 4 vCPUs; only one of the quotas counts b.huge and the other region.
+    assert left == {"aws/us-east-1/a": 32 - 12, "aws": 10 - 6}
+    assert amounts(left_of((VCPUS,), [{A: 100}], TYPES)) == {"aws/us-east-1/a": 0}
+    assert left_of((VCPUS, EACH), [], TYPES) == (VCPUS, EACH)
+
+
+def test_a_quota_for_every_region_is_stated_where_something_is_held() -> None:
+    left = amounts(left_of((EACH,), [{A: 3}], TYPES))
+    assert left == {"aws/*/a": 16, "aws/us-east-1/a": 4}
+
+
+def test_a_run_gets_an_equal_share_of_what_another_leaves() -> None:
+    mine, other = {A: 2}, {A: 1}
+    part = Quota("aws", "us-east-1", "a", 8, QuotaUnit.VCPUS)
+    assert amounts(grown((part,), (VCPUS,), mine, [], TYPES)) == {"aws/us-east-1/a": 32}
+    # 20 of 32 are free, for two runs.
+    assert amounts(grown((part,), (VCPUS,), mine, [other], TYPES)) == {"aws/us-east-1/a": 8 + 10}
+    within = Quota("aws", "us-east-1", "a", 8, QuotaUnit.VCPUS)
+    assert amounts(grown((within,), (EACH,), mine, [], TYPES)) == {"aws/us-east-1/a": 16}
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.integers(0, 32))
+def test_parts_never_shrink_and_fit_together(machines: list[int], part: int) -> None:
+    runs: list[dict[Market, int]] = [{A: count} for count in machines]
+    given_ = Quota("aws", "us-east-1", "a", part, QuotaUnit.VCPUS)
+    parts = [
+        grown((given_,), (VCPUS,), mine, [one for one in runs if one is not mine], TYPES)[0].amount for mine in runs
+    ]
+    assert min(parts) >= part
+    if sum(used(VCPUS, one, TYPES) for one in runs) <= VCPUS.amount and part == 0:
+        assert sum(parts) <= VCPUS.amount

@@ -1,0 +1,73 @@
+"""What `gc` takes for orphaned, and where it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from spotctl.cloud_settings import AwsMachineSettings
+from spotctl.config import Settings
+from spotctl.files.job.reader import loads, written
+from spotctl.machines.base import Resource
+from spotctl.machines.tags import RUN_TAG
+from spotctl.paths import Paths
+from spotctl.run import orphans as searching
+from spotctl.runlog import events as ev
+from spotctl.runlog.store import EventLog
+
+JOB = """
+name: far
+kind: command
+run: "true"
+resources: {clouds: [aws], regions: [eu-west-1]}
+"""
+
+
+def began(settings: Settings) -> None:
+    spec = loads(JOB, settings.home / "job.yaml")
+    with EventLog(Paths(settings.home).log) as log:
+        log.append("far-1", 0, ev.RunBegan("far", "aws", written(spec), "", 0))
+
+
+class Cloud:
+    """While it is asked what exists, another process launches a job."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:  # noqa: ARG002
+        began(self._settings)
+        return Resource("machine", "aws:eu-west-1:i-1", {RUN_TAG: "far-1"}), Resource(
+            "machine", "aws:eu-west-1:i-2", {}
+        )
+
+
+def test_the_machines_of_a_run_that_begins_during_the_search_are_not_orphaned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(home=tmp_path)
+    monkeypatch.setattr(searching, "cloud_provider", lambda *_: Cloud(settings))
+    (found,) = searching.orphans(settings, ["aws"])
+    assert [one.id for one in found.resources] == ["aws:eu-west-1:i-2"]
+
+
+@pytest.mark.parametrize(
+    ("own", "searched"),
+    [(("us-east-1",), ("us-east-1", "eu-west-1")), ((), ())],
+    ids=["also those of jobs", "all"],
+)
+def test_the_regions_of_jobs_are_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: tuple[str, ...], searched: tuple[str, ...]
+) -> None:
+    settings, asked = Settings(home=tmp_path, aws=AwsMachineSettings(regions=own)), list[Sequence[str]]()
+
+    def provider(chosen: Settings, _: Sequence[str], regions: Sequence[str] = ()) -> Cloud:
+        asked.append(tuple(regions))
+        return Cloud(chosen)
+
+    began(settings)
+    monkeypatch.setattr(searching, "cloud_provider", provider)
+    assert list(searching.orphans(settings, ["aws"]))
+    assert asked == [searched]

@@ -1,0 +1,116 @@
+"""Runs of one home share the quotas of its settings, and a run uses more of them when another ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bidbrain.strategies.base import Strategy
+from bidbrain.strategies.standard import Standard
+from spotctl.config import Settings
+from spotctl.files.job.reader import load, written
+from spotctl.paths import Paths
+from spotctl.planning.planner import local_market_start, quotas_left
+from spotctl.quotas import quotas_from
+from spotctl.run.environment import RunEnvironment
+from spotctl.run.execute import Journal
+from spotctl.run.quota_watch import QuotaWatch
+from spotctl.run.reconcile import StrategyTerms
+from spotctl.run.runs import plan_of_run
+from spotctl.run.service import Runner, RunRules
+from spotctl.runlog import events as ev
+from spotctl.runlog.outcomes import DONE
+from spotctl.runlog.store import EventLog
+from spotctl.wiring import library
+from tests.spotctl.cli import spotctl
+from tests.spotctl.run.worlds import LEASE_TIMES, MARKETS, ON_DEMAND, RUN, START, TARIFF, environment, life, terms
+
+JOB = """\
+name: mine
+kind: agileml
+app: mf
+stop: {clocks: 100}
+throughputs: {c4.xlarge: 40}
+resources: {clouds: [local], types: [c4.xlarge], machines: 1..16}
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(home=tmp_path, quotas=quotas_from("local=10 machines"))
+
+
+def other_run(settings: Settings, machines: int) -> None:
+    """A run of another job that holds spot machines and has ordered one more; an on-demand machine does not count."""
+    with EventLog(Paths(settings.home).log) as log:
+        journal = Journal(log, "other-1", lambda: START)
+        journal.write(ev.RunBegan("other", "local", {}, "", 0, None, "local=10 machines"))
+        for intent, (count, bid) in enumerate(((machines, 100_000_000), (1, None)), 1):
+            journal.write(
+                ev.RentIntended(intent, MARKETS[0], count, bid, ON_DEMAND, 4.0, bid is None, START + LEASE_TIMES.lease)
+            )
+            names = tuple(ev.Granted(f"m{intent}-{i}", START) for i in range(count))
+            journal.write(ev.Rented(intent, names))
+        journal.write(ev.RentIntended(3, MARKETS[1], 1, 100_000_000, ON_DEMAND, 4.0, False, START + LEASE_TIMES.lease))
+
+
+def end_other_run(settings: Settings) -> None:
+    with EventLog(Paths(settings.home).log) as log:
+        log.append("other-1", START, ev.RunEnded(DONE, "", 0, {}))
+
+
+def test_a_plan_leaves_what_running_jobs_hold(settings: Settings, tmp_path: Path) -> None:
+    catalog = library(settings).catalog
+    assert quotas_left(settings, catalog)[0] == settings.quotas
+    other_run(settings, 5)
+    (left,), (remark,) = quotas_left(settings, catalog)
+    assert left.amount == 4
+    assert remark == "quota local: 6 machines are held by running jobs (other), 4 are left"
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    shown = spotctl("plan", file, "--json", SPOTCTL_HOME=str(settings.home), SPOTCTL_QUOTAS="local=10 machines")
+    assert sum(one["machines"] for one in shown.json["choice"]) <= 4
+    end_other_run(settings)
+    assert quotas_left(settings, catalog) == (settings.quotas, ())
+
+
+def test_a_run_may_use_what_another_leaves_at_its_end(settings: Settings, tmp_path: Path) -> None:
+    """The strategy is made again once, for the larger part, which the log keeps for a run that is resumed."""
+    other_run(settings, 5)
+    one = life(tmp_path, rounds=600)
+    one.terms = terms(reliable=0)
+    made: list[str] = []
+    with EventLog(Paths(settings.home).log) as log:
+        journal = Journal(log, RUN, one.cloud.now)
+        journal.write(ev.RunBegan("mine", one.cloud.name, {}, "", 0, None, "local=4 machines"))
+
+        def strategy() -> tuple[Strategy, StrategyTerms]:
+            made.append(journal.state.quotas)
+            return Standard(), one.terms
+
+        def pause() -> None:
+            one.world.pass_round()
+            if one.world.rounds == 30:
+                end_other_run(settings)
+
+        rules = replace(RunRules(strategy, TARIFF), quotas=QuotaWatch(settings))
+        made_environment: RunEnvironment = environment(one.cloud)
+        runner = Runner(journal, made_environment, one.work, rules)
+        assert runner.run(pause, lambda: 0).outcome == DONE
+    assert made == ["local=4 machines", "local=10 machines"]
+    with EventLog(Paths(settings.home).log) as log:
+        assert Journal(log, RUN, one.cloud.now).state.quotas == "local=10 machines"
+
+
+def test_the_plan_of_a_run_follows_its_part_and_stays_in_its_region(settings: Settings, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    began = ev.RunBegan("mine", "local", written(load(file)), "", 0, None, "local=4 machines")
+    started = local_market_start(library(settings))
+    few = plan_of_run(began, settings, started)
+    place = few.choice[0].rent.offer.market
+    more = plan_of_run(began, settings, started, "local=10 machines", (place.cloud, place.region))
+    assert sum(one.rent.machines for one in few.choice) == 4
+    assert sum(one.rent.machines for one in more.choice) == 10

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from spotctl.show.phrases import bids_text
+
+LIMIT = (
+    "a bid is only a maximum price: a low one adds evictions by price, and none prevents evictions for lack of capacity"
+)
+ALL = "; these are at the on-demand price"
+
+
+@pytest.mark.parametrize(
+    ("bids", "text"),
+    [
+        ([("local", 5, 9)], ""),
+        ([("aws", None, 9)], ""),
+        ([("aws", 5, 9)], f"on AWS {LIMIT}"),
+        ([("azure", 9, 9)], f"on Azure {LIMIT}{ALL}"),
+        (
+            [("aws", 9, 9), ("azure", 9, 9), ("local", 1, 9)],
+            f"on AWS and Azure {LIMIT}{ALL}",
+        ),
+        ([("gcp", 5, 9)], ""),
+        ([("gcp", 5, 9), ("aws", 5, 9)], f"on AWS {LIMIT}"),
+    ],
+)
+def test_what_a_bid_means_is_said_for_the_clouds_where_it_is_not_one(
+    bids: list[tuple[str, int | None, int]], text: str
+) -> None:
+    assert bids_text(bids) == text
