@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pricing_data.errors import BadInput
+
+if TYPE_CHECKING:
+    from duckdb import Statement
 
 _VIEW = """
 create view prices as
@@ -20,6 +24,7 @@ select market,
        price / 1e9 as usd_per_hour
 from read_parquet({paths})
 """
+_WRITE = "write one select ... from prices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +41,15 @@ def query(segments: Sequence[Path], sql: str) -> QueryResult:
 
     paths = ", ".join("'" + str(path).replace("'", "''") + "'" for path in segments)
     with duckdb.connect() as connection:
-        # A query may read the prices and nothing else: no other file, no extension from the network.
+        # A query may read the prices and nothing else: no other file, no extension from the network, no variable of
+        # this process. A path that may be read may also be written, so the kind of statement is checked as well.
         connection.execute(f"set allowed_paths = [{paths}]")
         connection.execute("set enable_external_access = false")
+        connection.execute("set python_enable_replacements = false")
+        connection.execute("set lock_configuration = true")
         try:
             connection.execute(_VIEW.format(paths=f"[{paths}]"))
-            result = connection.execute(sql)
+            result = connection.execute(_only_select(connection.extract_statements(sql)))
             columns = tuple(column[0] for column in result.description or ()) if result else ()
             rows = result.fetchall() if columns else []
         except duckdb.Error as error:
@@ -51,8 +59,25 @@ def query(segments: Sequence[Path], sql: str) -> QueryResult:
     if repeated:
         raise BadInput(f"query: two columns are named {repeated[0]}; rename one (select a as one, b as other)")
     if not columns:
-        raise BadInput("query: it returns no rows (write select ... from prices)")
+        raise BadInput(f"query: it returns no rows; {_WRITE}")
     return QueryResult(columns, rows)
+
+
+def _only_select(statements: list[Statement]) -> Statement:
+    """The one statement of a query; raises `BadInput` if there are several, or if it could do more than read.
+
+    EXPLAIN is refused with the others, because EXPLAIN ANALYZE runs what it explains.
+    """
+    from duckdb import StatementType
+
+    if len(statements) != 1:
+        raise BadInput(f"query: {len(statements)} statements were given; {_WRITE}")
+    kind = statements[0].type
+    if kind == StatementType.MULTI:
+        raise BadInput("query: a pivot must list its columns (pivot ... on region in ('us-east-1', 'us-west-2'))")
+    if kind != StatementType.SELECT:
+        raise BadInput(f"query: {kind.name} is not allowed, because prices sql only reads; {_WRITE}")
+    return statements[0]
 
 
 def _raise_if_missing(segments: Sequence[Path]) -> None:

@@ -23,6 +23,7 @@ from spotctl.cli.options import (
     selection,
     start_of,
 )
+from spotctl.cli.prices_egress import egress
 from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pricing_data.library import Library
 
 app = typer.Typer(help="Import, fetch, show and export spot prices.", no_args_is_help=True)
+app.command()(egress)
 
 
 @app.command("import")

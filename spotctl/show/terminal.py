@@ -14,6 +14,7 @@ from spotctl.show.bars import sparkline
 from spotctl.show.layout import pairs_table, plain_table
 
 if TYPE_CHECKING:
+    from pricing_data.egress import EgressPrice
     from pricing_data.fetch import TaskReport
     from pricing_data.gaps import GapReport
     from pricing_data.ingest import FileReport
@@ -188,3 +189,15 @@ def rows(answer: QueryResult) -> Table:
     for row in answer.rows:
         table.add_row(*(Text("" if value is None else str(value)) for value in row))
     return table
+
+
+def egress(price: EgressPrice, gigabytes: float, usd: float) -> Table:
+    """What sending data costs, by which list."""
+    certainty = ", approximate" if price.approximate else ""
+    return pairs_table(
+        [
+            ("cost", f"${usd:,.2f} for {gigabytes:,g} GB"),
+            ("list", ", ".join(f"${each:g}/GB above {above:,g} GB" for above, each in price.tiers)),
+            ("source", f"{price.source}, {format_time(price.as_of)[:10]}{certainty}"),
+        ]
+    )

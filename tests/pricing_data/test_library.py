@@ -57,10 +57,17 @@ def test_an_unknown_cloud_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("", "returns no rows"),
+        ("", "0 statements"),
+        ("select 1; copy (select 1) to 'x'", "2 statements"),
         ("select 1 as a, 2 as a", "two columns are named a"),
         ("select * from read_csv('/etc/passwd')", "query: "),
-        ("copy prices to '/tmp/stolen.csv'", "query: "),
+        ("copy prices to '/tmp/stolen.csv'", "COPY is not allowed, because prices sql only reads"),
+        ("explain analyze copy (select 1) to 'x'", "EXPLAIN is not allowed"),
+        ("pivot prices on region using count(*)", "a pivot must list its columns"),
+        ("copy (pivot prices on region using count(*)) to 'x'", "a pivot must list its columns"),
+        ("set lock_configuration = false", "SET is not allowed"),
+        ("select * from enable_logging(storage = 'file', storage_path = '/tmp/x')", "configuration"),
+        ("select * from query('drop view prices')", "query: "),
         ("install httpfs", "query: "),
         ("selec", "query: "),
     ],
@@ -68,6 +75,19 @@ def test_an_unknown_cloud_is_rejected() -> None:
 def test_a_query_reads_the_prices_and_nothing_else(library: Library, sql: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         library.over_segments(lambda segments: query(segments, sql))
+
+
+def test_no_query_can_change_a_segment(library: Library) -> None:
+    def attack(segments: list[Path]) -> bytes:
+        before = segments[0].read_bytes()
+        for source in ("(select 1)", "(pivot prices on region using count(*))"):
+            for prefix in ("", "explain analyze ", "prepare p as ", "select 1; "):
+                with pytest.raises(BadInput):
+                    query(segments, f"{prefix}copy {source} to '{segments[0]}' (format csv, use_tmp_file false)")
+        assert segments[0].read_bytes() == before
+        return before
+
+    assert library.over_segments(attack)
 
 
 def test_a_query_is_repeated_after_a_concurrent_write(library: Library) -> None:

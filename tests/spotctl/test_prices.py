@@ -230,3 +230,11 @@ def test_a_reader_may_stop_early(imported: Ended) -> None:
     command = f"{sys.executable} -c 'from spotctl.cli.app import main; main()' prices export local | head -n 1"
     ran = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_the_price_of_moving_data_is_dated_and_has_a_source() -> None:
+    moved = spotctl("prices", "egress", "aws/us-east-1", "gcp/us-central1", "--gb", "500", "--json").json
+    assert moved["usd"] == pytest.approx(400 * 0.09)
+    assert moved["as_of"] == "2026-01-01T00:00:00Z"
+    assert "$36.00 for 500 GB" in spotctl("prices", "egress", "aws/us-east-1", "internet", "--gb", "500").out
+    assert "place 'aws' is not cloud/region" in spotctl("prices", "egress", "aws", "internet").error

@@ -1,0 +1,46 @@
+"""`spotctl prices egress`: what it costs to move data."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from spotctl.cli.session import JsonOption, Session
+
+
+def egress(
+    context: typer.Context,
+    origin: Annotated[str, typer.Argument(help="Where the data is: aws/us-east-1, or with a zone.")],
+    target: Annotated[str, typer.Argument(help="Where it goes: gcp/us-central1, or `internet`.")],
+    gb: Annotated[float, typer.Option(help="How much to send.")] = 1.0,
+    after_gb: Annotated[float, typer.Option(help="How much the account has sent this month before.")] = 0.0,
+    json_: JsonOption = False,
+) -> None:
+    """Show the list price of sending data from one place to another.
+
+    Example: spotctl prices egress aws/us-east-1 gcp/us-central1 --gb 500
+    """
+    from pricing_data.egress import Place
+    from pricing_data.egress import egress as price_of
+    from pricing_data.units import format_time
+    from spotctl.show import terminal
+
+    session: Session = context.obj
+    price = price_of(Place.parse(origin), None if target == "internet" else Place.parse(target))
+    usd = price.usd(gb, after_gb)
+    if not json_:
+        session.out.print(terminal.egress(price, gb, usd))
+        return
+    session.answer_json(
+        {
+            "origin": origin,
+            "target": target,
+            "gb": gb,
+            "usd": usd,
+            "tiers": [{"above_gb": above, "usd_per_gb": each} for above, each in price.tiers],
+            "as_of": format_time(price.as_of),
+            "source": price.source,
+            "approximate": price.approximate,
+        }
+    )
